@@ -1,0 +1,32 @@
+"""The check verb: what a developer runs before each commit. Needs no engine."""
+
+import subprocess
+import sys
+
+from sifmark import house
+from sifmark.console import say
+from sifmark.errors import SifmarkError, UsageError
+
+# mypy reads code as Python 3.9 at the oldest; that it runs on 3.8 is proved by the tests on a real 3.8.
+OLDEST_FOR_MYPY = "3.9"
+_PYTHON = [sys.executable, "-m"]
+CHECKS = {
+    "ruff": [*_PYTHON, "ruff", "check", "."],
+    "format": [*_PYTHON, "ruff", "format", "--check", "."],
+    "mypy": [*_PYTHON, "mypy"],
+    "mypy of in-image code": [*_PYTHON, "mypy", "--config-file", "entrypoints/mypy.ini", "entrypoints"],
+    "tests": [*_PYTHON, "pytest", "-q", "tests/unit"],
+}
+
+
+def run_checks() -> None:
+    """Run every check, all of them also after a failure. Raises SifmarkError naming those that failed."""
+    if not house.IS_CHECKOUT:
+        raise UsageError("`check` is for developers", "run it in a clone")
+    failed = []
+    for name, argv in CHECKS.items():
+        say(f"- {name}")
+        if subprocess.run(argv, cwd=house.CHECKOUT, check=False).returncode != 0:
+            failed.append(name)
+    if failed:
+        raise SifmarkError(f"failed: {', '.join(failed)}", "`ruff format` and `ruff check --fix` mend what they can")

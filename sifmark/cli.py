@@ -1,0 +1,24 @@
+"""The `sifmark` command: the same verbs as `inv` in a clone, from an installed wheel."""
+
+import importlib.util
+
+from invoke import Collection, Program
+
+from sifmark import __version__, house
+
+
+def main() -> None:
+    """Run the verbs of tasks.py. Exit codes: 0 done, 1 failed, 2 wrong usage, else those of the image that ran."""
+    program.run()
+
+
+def _verbs() -> Collection:
+    spec = importlib.util.spec_from_file_location("sifmark_tasks", house.TASKS)
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"this installation is damaged: {house.TASKS} does not read; install sifmark again")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return Collection.from_module(module)
+
+
+program = Program(name="sifmark", binary="sifmark", version=__version__, namespace=_verbs())

@@ -1,0 +1,38 @@
+"""What can go wrong, said once: the cause, what to do about it, and the exit code."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+FAILED = 1
+USAGE = 2
+
+
+class SifmarkError(Exception):
+    """A failure that a user can act on.
+
+    `cause` says what is wrong and where; `remedy` says what to do; the exit code is 1.
+    """
+
+    exit_code = FAILED
+
+    def __init__(self, cause: str, remedy: str = "") -> None:
+        super().__init__(cause)
+        self.cause = cause
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.cause}\n  remedy: {self.remedy}" if self.remedy else self.cause
+
+
+class UsageError(SifmarkError):
+    """What the user asked for cannot be meant: unknown names, bad values. The exit code is 2."""
+
+    exit_code = USAGE
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """The error for a name that does not exist: the nearest ones first, then all."""
+    names = sorted(known)
+    near = get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    return UsageError(f"no {kind} {name!r}", f"{hint}known: {', '.join(names) or 'none'}")

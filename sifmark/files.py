@@ -1,0 +1,83 @@
+"""Files that are whole or absent: written beside their target, then renamed."""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+# Wheels and ZIP files cannot hold an earlier date; ours carry no other.
+FIXED_MTIME = 315_532_800  # 1980-01-01T00:00:00Z, seconds
+
+
+@contextmanager
+def beside(target: Path) -> Iterator[Path]:
+    """A path in the target's folder that becomes the target when the block ends well.
+
+    Whatever the block leaves there, file or folder, is removed when it fails.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    holder = Path(tempfile.mkdtemp(prefix=partial_prefix(target), dir=target.parent))
+    draft = holder / target.name
+    try:
+        yield draft
+        os.replace(draft, target)
+    finally:
+        shutil.rmtree(holder, ignore_errors=True)
+
+
+def partial_prefix(target: Path) -> str:
+    """How the unfinished drafts of a target are named, so that a later build can sweep them."""
+    return f".{target.name}.partial-"
+
+
+def sweep_partials(target: Path) -> None:
+    """Remove what killed builds of this target left. The caller holds the target's lock."""
+    for draft in target.parent.glob(f"{partial_prefix(target)}*"):
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def write_json(target: Path, document: Any) -> None:
+    """Write a document, readable for people, whole or not at all."""
+    with beside(target) as draft:
+        draft.write_text(json.dumps(document, indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
+def sha256_file(path: Path) -> str:
+    """`sha256:<hex>` of a file's bytes."""
+    with path.open("rb") as stream:
+        return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+
+
+def sha256_json(document: Any) -> str:
+    """`sha256:<hex>` of a document in canonical form: sorted keys, no blanks, UTF-8."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def sha256_tree(files: dict[str, Path]) -> str:
+    """`sha256:<hex>` over names and contents of a set of files, independent of order and dates."""
+    return sha256_json({name: sha256_file(path) for name, path in files.items()})
+
+
+def normalise_tree(folder: Path) -> None:
+    """Make a tree readable for any uid and free of the moment and umask that made it."""
+    for path in [folder, *folder.rglob("*")]:
+        if path.is_symlink():
+            continue
+        executable = path.is_dir() or path.stat().st_mode & 0o100
+        path.chmod(0o755 if executable else 0o644)
+        os.utime(path, (FIXED_MTIME, FIXED_MTIME))
+
+
+def human_size(size: float) -> str:
+    """A byte count for people, in binary units."""
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"

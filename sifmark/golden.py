@@ -1,0 +1,43 @@
+"""The rendered texts as they were last reviewed: a change in what users build shows itself in a diff."""
+
+from dataclasses import replace
+
+from sifmark import house
+from sifmark.plan import make_plan
+from sifmark.render import definition, dockerfile
+from sifmark.settings import settings
+
+REFRESH = "review it, then write them anew: python -m sifmark.golden"
+# What differs from commit to commit is not what a golden text is about.
+_VOLATILE = {"org.sifmark.build-key": "<build key>", "org.opencontainers.image.revision": "<revision>"}
+
+
+def golden_texts(recipe: str) -> dict[str, str]:
+    """Today's texts of a recipe on its pinned base, by golden file name."""
+    plan = make_plan(recipe, replace(settings(), bases="pinned", mirrors={}))
+    labels = {**plan.labels(), **_VOLATILE}
+    given = (plan.recipe, plan.base.pull, labels, "<context>")
+    return {f"{recipe}.def": definition(*given), f"{recipe}.Dockerfile": dockerfile(*given)}
+
+
+def differences(recipe: str) -> list[str]:
+    """The golden files of a recipe that differ from today's texts, or are missing."""
+    return [
+        name
+        for name, text in golden_texts(recipe).items()
+        if not (house.GOLDEN / name).is_file() or (house.GOLDEN / name).read_text() != text
+    ]
+
+
+def refresh() -> None:
+    """Write every golden file anew."""
+    from sifmark.recipe import recipe_names
+
+    house.GOLDEN.mkdir(parents=True, exist_ok=True)
+    for recipe in recipe_names():
+        for name, text in golden_texts(recipe).items():
+            (house.GOLDEN / name).write_text(text)
+
+
+if __name__ == "__main__":
+    refresh()

@@ -1,0 +1,93 @@
+"""Images and their names: `<workload>-<recipe>`, one dash, globs everywhere."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sifmark import house
+from sifmark.errors import UsageError, unknown_name
+from sifmark.recipe import load_recipe, recipe_names
+from sifmark.schema import check_document
+from sifmark.settings import settings
+
+
+@dataclass(frozen=True)
+class Image:
+    """One workload on one recipe. All workloads of a recipe share the recipe's bytes."""
+
+    workload: str
+    recipe: str
+
+    @property
+    def name(self) -> str:
+        """The name that every verb takes."""
+        return f"{self.workload}-{self.recipe}"
+
+    @property
+    def path(self) -> Path:
+        """The hard link to the recipe's file that carries this name."""
+        return settings().dist / f"{self.name}.sif"
+
+
+def recipe_file(recipe: str) -> Path:
+    """The file that all images of a recipe are links to."""
+    return settings().dist / f"{recipe}.sif"
+
+
+@cache
+def cards() -> dict[str, dict[str, Any]]:
+    """The workload cards by name, schema-checked. Raises UsageError naming card and field."""
+    found = {}
+    for path in sorted(house.CARDS.glob("*.json")):
+        document = json.loads(path.read_text(encoding="utf-8"))
+        check_document("card-1.0", document, str(path))
+        found[path.stem] = document
+    return found
+
+
+@cache
+def images() -> tuple[Image, ...]:
+    """Every image there can be: each recipe with each workload that its framework has."""
+    return tuple(
+        Image(workload, recipe)
+        for recipe in recipe_names()
+        for workload, card in cards().items()
+        if _module(load_recipe(recipe).framework, card["family"]).is_file()
+    )
+
+
+def workloads_of(recipe: str) -> tuple[str, ...]:
+    """The workloads that a recipe's image can run."""
+    return tuple(image.workload for image in images() if image.recipe == recipe)
+
+
+def find_images(pattern: str) -> tuple[Image, ...]:
+    """The images that a name, a glob or a recipe's name means. Raises UsageError for none."""
+    named = {image.name: image for image in images()}
+    if pattern in recipe_names():
+        return tuple(image for image in images() if image.recipe == pattern)
+    found = tuple(image for name, image in named.items() if fnmatchcase(name, pattern))
+    if not found:
+        raise unknown_name("image", pattern, named)
+    return found
+
+
+def find_image(name: str) -> Image:
+    """The one image that a name means. Raises UsageError for none or several."""
+    found = find_images(name)
+    if len(found) > 1:
+        raise UsageError(f"{name!r} means {len(found)} images", f"name one of: {', '.join(i.name for i in found)}")
+    return found[0]
+
+
+def recipes_in(found: Iterable[Image]) -> tuple[str, ...]:
+    """The recipes that a set of images needs, each once."""
+    return tuple(dict.fromkeys(image.recipe for image in found))
+
+
+def _module(framework: str, family: str) -> Path:
+    return house.CARDS / framework / f"{family}.py"

@@ -1,0 +1,86 @@
+"""Our layers, assembled on the host: the wheels we add, and the code. Nothing of the base runs."""
+
+import os
+import shutil
+from pathlib import Path
+
+from sifmark import house, render
+from sifmark.console import Step, say, step
+from sifmark.files import beside, normalise_tree, write_json
+from sifmark.images import workloads_of
+from sifmark.plan import Plan
+from sifmark.run import CommandError, run
+from sifmark.settings import settings
+from sifmark.wheels import bytecode_python, fetch, unpack
+
+_NOT_SHIPPED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
+
+
+def site_layer(plan: Plan, log: Path) -> Path:
+    """The folder that holds `sifmark-site/`, made once per lock and kept in the cache."""
+    target = settings().cache / "layers" / plan.site_key
+    if target.is_dir():
+        return target
+    with step("fetch and check wheels") as progress:
+        wheels = fetch(plan.recipe, plan.platform, progress, log)
+    with step("unpack wheels") as progress, beside(target) as draft:
+        site = draft / render.SITE
+        site.mkdir(parents=True)
+        unpack(plan.recipe, plan.platform, wheels, site, progress, log)
+        _compile(plan, draft, progress, log)
+        normalise_tree(draft)
+    return target
+
+
+def code_layer(plan: Plan, folder: Path) -> None:
+    """Put `sifmark/` and `scif/` into a folder: entrypoints, schemas, what the image must know of itself, and apps."""
+    code = folder / render.CODE
+    shutil.copytree(house.ENTRYPOINTS, code / "entrypoints", ignore=_NOT_SHIPPED)
+    shutil.copytree(house.SCHEMAS, code / "schemas")
+    shutil.move(code / "entrypoints" / "run", code / "run")
+    write_json(code / "image.json", plan.self_description())
+    for workload in workloads_of(plan.recipe.name):
+        app = folder / render.APPS / "apps" / workload / "scif"
+        app.mkdir(parents=True)
+        script = app / "runscript"
+        script.write_text(f"#!/bin/sh\n{render.run_script()}\n")
+        script.chmod(0o755)
+    normalise_tree(folder)
+
+
+def context(plan: Plan, folder: Path, log: Path) -> Path:
+    """A folder with all our layers, for plain `apptainer build` and `docker build`; wheels are hard links."""
+    with step(f"assemble the layers in {folder}"), beside(folder) as draft:
+        shutil.copytree(site_layer(plan, log), draft, copy_function=_link)
+        code_layer(plan, draft)
+        shutil.rmtree(folder, ignore_errors=True)
+    return folder
+
+
+def _compile(plan: Plan, folder: Path, progress: Step, log: Path) -> None:
+    """Compile the wheels, so that an import in the read-only image does not start from source each time."""
+    python = bytecode_python(plan.recipe.base.python)
+    if python is None:
+        say(f"  no python{plan.recipe.base.python} on this host: the image ships without bytecode and imports slower")
+        return
+    progress.detail("compile to bytecode")
+    try:
+        # Unchecked: the image never changes, and dates do not matter. -s: no path of this host in the bytecode.
+        run(
+            [python, "-m", "compileall", "-q", "-j", str(os.cpu_count() or 1), "--invalidation-mode", "unchecked-hash"]
+            + ["-s", str(folder), "-p", "/", str(folder / render.SITE)],
+            log=log,
+            time_limit=settings().time_limit,
+        )
+    except CommandError:
+        # Packages may carry files that are no valid Python (templates, tests of syntax errors): those stay sources.
+        progress.detail("some files do not compile; the log names them")
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)
+
+

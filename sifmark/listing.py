@@ -1,0 +1,81 @@
+"""What there is and how it stands: for people as a table, for programs as JSON."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from rich.table import Table
+
+from sifmark.build import Built, State, state
+from sifmark.console import out, say, show
+from sifmark.errors import SifmarkError
+from sifmark.files import human_size
+from sifmark.images import Image, cards, images
+from sifmark.plan import make_plan
+from sifmark.recipe import load_recipe, recipe_names
+
+
+def show_list(as_json: bool) -> None:
+    """Print recipes, workloads and images with their state."""
+    rows = [_row(image) for image in images()]
+    if as_json:
+        show(json.dumps({"recipes": _recipes(), "workloads": _workloads(), "images": rows}, indent=2))
+        return
+    out.print(_table("recipe", "title", "framework", "device", "base", rows=[list(r.values()) for r in _recipes()]))
+    out.print(_table("workload", "title", "tasks", "unit", "parameters", rows=[list(r.values()) for r in _workloads()]))
+    out.print(_table("image", "state", "file", rows=[[r["name"], _said(r), r["file"]] for r in rows]))
+
+
+def show_built(built: Iterable[Built]) -> None:
+    """Print the closing summary of a build."""
+    for one in built:
+        what = "up to date" if one.reused else f"built in {one.seconds:.1f} s"
+        say(f"{one.path.name}: {what}, {human_size(one.size)}; also called {', '.join(one.names)}")
+
+
+def _row(image: Image) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": image.name, "workload": image.workload, "recipe": image.recipe}
+    try:
+        found, reason = state(image, make_plan(image.recipe)), None
+    except SifmarkError as error:
+        found, reason = State.STALE if image.path.exists() else State.MISSING, error.cause
+    return {**row, "state": found.value, "reason": reason, "file": str(image.path)}
+
+
+def _said(row: dict[str, Any]) -> str:
+    return f"{row['state']} ({row['reason']})" if row["reason"] else str(row["state"])
+
+
+def _recipes() -> list[dict[str, Any]]:
+    return [
+        {"name": r.name, "title": r.title, "framework": r.framework, "device": r.device, "base": r.base.reference}
+        for r in map(load_recipe, recipe_names())
+    ]
+
+
+def _workloads() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "title": card["title"],
+            "tasks": card["tasks"],
+            "unit": card["problem"]["unit"],
+            "parameters": card["problem"]["parameters"],
+        }
+        for name, card in cards().items()
+    ]
+
+
+def _table(*columns: str, rows: Iterable[list[Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if column == "parameters" else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    return table
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(value)
+    return f"{value:,}" if isinstance(value, int) else str(value).replace("[", r"\[")

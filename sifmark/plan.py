@@ -1,0 +1,178 @@
+"""What building a recipe means here and now: the base, the keys, the labels. Reads files, runs nothing."""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from sifmark import __version__, house, render
+from sifmark.errors import SifmarkError
+from sifmark.files import sha256_file, sha256_json, sha256_tree
+from sifmark.git import revision
+from sifmark.images import workloads_of
+from sifmark.recipe import Recipe, load_recipe, pinned_digest
+from sifmark.schema import check_document
+from sifmark.settings import Settings, machine, settings
+from sifmark.wheels import bytecode_python
+
+LABEL = "org.sifmark"
+BUILD_KEY = f"{LABEL}.build-key"
+STAND_IN = f"{LABEL}.stand-in"
+RECIPE = f"{LABEL}.recipe"
+_BUILDER = 1  # raise it when the same inputs must give another image
+
+
+@dataclass(frozen=True)
+class BaseImage:
+    """The base in force: the pinned one or a stand-in, `address` after mirrors."""
+
+    address: str  # registry/repository, where it is fetched
+    digest: str
+    stand_in: bool
+    plain_http: bool
+
+    @property
+    def pull(self) -> str:
+        """What an engine is told to fetch. The tag is left out: engines ignore it beside a digest."""
+        return f"{self.address}@{self.digest}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One recipe on one platform and base, with a choice of compression."""
+
+    recipe: Recipe
+    platform: str
+    base: BaseImage
+    compression: str
+
+    @cached_property
+    def lock_hash(self) -> str:
+        """The hash of the wheels' lock."""
+        path = self.recipe.lock(self.platform)
+        if not path.is_file():
+            raise SifmarkError(f"there is no lock {path.name}", f"write it where a network is: inv lock {self.recipe.name}")
+        return sha256_file(path)
+
+    @property
+    def site_key(self) -> str:
+        """Names the layer of wheels in the cache."""
+        bytecode = bytecode_python(self.recipe.base.python) is not None
+        return sha256_json(["site", self.lock_hash, bytecode, _BUILDER]).removeprefix("sha256:")
+
+    @property
+    def base_key(self) -> str:
+        """Names the converted base in the cache: digest and fixed sections, whatever the address."""
+        definition = render.base_definition(self.recipe, self.base.digest)
+        return sha256_json([definition, self.compression, _BUILDER]).removeprefix("sha256:")
+
+    @cached_property
+    def build_key(self) -> str:
+        """An image is up to date when it carries this: a hash over all that goes into it.
+
+        Mirrors and compression are left out: they do not change what is inside.
+        """
+        reference = f"{self.recipe.base.image}@{self.base.digest}"
+        return sha256_json(
+            {
+                "builder": _BUILDER,
+                "definition": render.definition(self.recipe, reference, {}, context="."),
+                "platform": self.platform,
+                "lock": self.lock_hash,
+                "code": sha256_tree(_shipped_files()),
+                "stand_in": self.base.stand_in,
+                "workloads": workloads_of(self.recipe.name),
+            }
+        )
+
+    def labels(self) -> dict[str, str]:
+        """OCI's labels and ours, all strings."""
+        recipe = self.recipe
+        labels = {
+            "org.opencontainers.image.title": f"sifmark {recipe.name}",
+            "org.opencontainers.image.description": recipe.title,
+            "org.opencontainers.image.version": __version__,
+            "org.opencontainers.image.base.name": recipe.base.reference,
+            "org.opencontainers.image.base.digest": self.base.digest,
+            RECIPE: recipe.name,
+            f"{LABEL}.framework": recipe.framework,
+            f"{LABEL}.device": recipe.device,
+            f"{LABEL}.platform": self.platform,
+            f"{LABEL}.workloads": ",".join(workloads_of(recipe.name)),
+            f"{LABEL}.base-licence": recipe.base.licence,
+            f"{LABEL}.base-redistributable": str(recipe.base.redistributable).lower(),
+            f"{LABEL}.lock": self.lock_hash,
+            BUILD_KEY: self.build_key,
+            STAND_IN: str(self.base.stand_in).lower(),
+        }
+        if (commit := revision()) is not None:
+            labels["org.opencontainers.image.revision"] = commit
+        return labels
+
+    def self_description(self) -> dict[str, Any]:
+        """What the entrypoint reads from `/sifmark/image.json`."""
+        return {
+            "recipe": self.recipe.name,
+            "framework": self.recipe.framework,
+            "device": self.recipe.device,
+            "platform": self.platform,
+            "version": __version__,
+            "build_key": self.build_key,
+            "base": {"reference": self.recipe.base.reference, "digest": self.base.digest},
+            "stand_in": self.base.stand_in,
+            "lock": self.lock_hash,
+            "revision": revision(),
+        }
+
+
+def make_plan(recipe: str, chosen: Settings | None = None, compression: str | None = None) -> Plan:
+    """The plan for a recipe under the settings in force. Raises SifmarkError where its base has no digest."""
+    site = chosen or settings()
+    loaded = load_recipe(recipe)
+    platform = machine()
+    base = _stand_in(loaded, platform, site) if site.bases == "stand-in" else _pinned(loaded, platform, site)
+    return Plan(loaded, platform, base, compression or site.compression)
+
+
+def _pinned(recipe: Recipe, platform: str, site: Settings) -> BaseImage:
+    host, _, repository = recipe.base.image.partition("/")
+    address = f"{site.mirrors.get(host, host)}/{repository}"
+    return BaseImage(address, pinned_digest(recipe, platform), stand_in=False, plain_http=_is_loopback(address))
+
+
+def _stand_in(recipe: Recipe, platform: str, site: Settings) -> BaseImage:
+    pins = _stand_in_pins(site.stand_in_pins)
+    digest = pins["bases"].get(recipe.base.reference, {}).get(platform)
+    if digest is None:
+        raise SifmarkError(
+            f"there is no stand-in for {recipe.base.reference} on {platform}",
+            f"make one: ci/setup/stand-in {recipe.base.reference}",
+        )
+    repository = recipe.base.image.partition("/")[2]
+    address = f"{pins['registry']}/{repository}"
+    return BaseImage(address, digest, stand_in=True, plain_http=_is_loopback(address))
+
+
+def _stand_in_pins(path: Path) -> dict[str, Any]:
+    try:
+        pins: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise SifmarkError(f"no stand-in bases here ({path} is missing)", "make them: ci/setup/stand-in") from None
+    except ValueError as error:
+        raise SifmarkError(f"{path}: {error}", "make it anew: ci/setup/stand-in") from error
+    check_document("pins-1.0", pins, str(path))
+    return pins
+
+
+def _is_loopback(address: str) -> bool:
+    return address.partition("/")[0].partition(":")[0] in ("127.0.0.1", "localhost")
+
+
+def _shipped_files() -> dict[str, Path]:
+    return {
+        f"{root.name}/{path.relative_to(root)}": path
+        for root in (house.ENTRYPOINTS, house.SCHEMAS)
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }

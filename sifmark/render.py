@@ -1,0 +1,90 @@
+"""Recipes as build files: pure functions, same input, same bytes.
+
+What they print builds with plain Apptainer or Docker, without sifmark, and gives the tree that the fast way gives.
+"""
+
+import json
+import shlex
+from collections.abc import Mapping
+
+from sifmark.recipe import Recipe
+
+SITE = "sifmark-site"  # wheels we add
+CODE = "sifmark"  # entrypoints and schemas
+APPS = "scif"  # Apptainer's apps: one small script per workload
+
+# Holds in every image: packages in a user's home never mix with the image's.
+FIXED_ENVIRONMENT = {"PYTHONNOUSERSITE": "1"}
+
+HELP = """\
+sifmark image for {title}. It runs one workload and prints one JSON result on stdout.
+
+    apptainer run IMAGE.sif [WORKLOAD] [--task training|inference] [--steps N | --duration SECONDS]
+    apptainer run IMAGE.sif --list        the workloads in this image
+    apptainer run IMAGE.sif --help        every option
+    apptainer run --app WORKLOAD IMAGE.sif
+    apptainer test IMAGE.sif              a self-test of seconds
+
+A file called WORKLOAD-RECIPE.sif runs that workload when none is named. Progress goes to stderr."""
+
+
+def base_definition(recipe: Recipe, address: str) -> str:
+    """The definition of the converted base: `address` is registry/repository@digest. No layer of ours is in it."""
+    return "\n\n".join(
+        [
+            f"Bootstrap: docker\nFrom: {address}",
+            _section("environment", _exports(recipe)),
+            _section("runscript", run_script()),
+            _section("test", f"exec /{CODE}/run --check"),
+            _section("help", HELP.format(title=recipe.title)),
+        ]
+    ) + "\n"
+
+
+def definition(recipe: Recipe, address: str, labels: Mapping[str, str], context: str) -> str:
+    """The whole definition. `context` is the folder that holds our layers, assembled beforehand."""
+    layers = "\n".join(f"{context}/{layer} /{layer}" for layer in (SITE, CODE, APPS))
+    lines = "\n".join(f"{key} {value}" for key, value in sorted(labels.items()))
+    return "\n".join([base_definition(recipe, address), _section("files", layers), "", _section("labels", lines), ""])
+
+
+def dockerfile(recipe: Recipe, address: str, labels: Mapping[str, str], context: str) -> str:
+    """The Dockerfile; `context` is the folder to build it in."""
+    environment = " \\\n    ".join(f"{key}={_docker_quote(value)}" for key, value in environment_of(recipe).items())
+    stated = " \\\n    ".join(f"{key}={_docker_quote(value)}" for key, value in sorted(labels.items()))
+    return "\n".join(
+        [
+            f"# docker build -f FILE {context}",
+            f"FROM {address}",
+            *(f"COPY {layer} /{layer}" for layer in (SITE, CODE)),
+            f"ENV {environment}",
+            f"LABEL {stated}",
+            f"ENTRYPOINT {json.dumps([f'/{CODE}/run'])}",
+            "CMD []",
+            "",
+        ]
+    )
+
+
+def run_script() -> str:
+    """The run script of the image and of each of its apps: the entrypoint sees by itself how it was called."""
+    return f'exec /{CODE}/run "$@"'
+
+
+def environment_of(recipe: Recipe) -> dict[str, str]:
+    """Every variable that a run of this recipe sets."""
+    return {**FIXED_ENVIRONMENT, **recipe.environment}
+
+
+def _exports(recipe: Recipe) -> str:
+    return "\n".join(f"export {key}={shlex.quote(value)}" for key, value in environment_of(recipe).items())
+
+
+def _section(name: str, body: str) -> str:
+    indented = "\n".join(f"    {line}".rstrip() for line in body.splitlines())
+    return f"%{name}\n{indented}"
+
+
+def _docker_quote(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
+    return f'"{escaped}"'

@@ -1,0 +1,155 @@
+"""The one door to subprocesses: argv lists, drained pipes, a log, a time limit, TERM before KILL."""
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sifmark.errors import SifmarkError
+from sifmark.settings import clean_environment
+
+GRACE = 10.0  # seconds between TERM and KILL
+TAIL = 20  # lines of a failed command that its error quotes
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a command left behind. `output` is its stdout; `tail` the last lines of both streams."""
+
+    argv: tuple[str, ...]
+    exit_code: int
+    output: str
+    tail: tuple[str, ...]
+    seconds: float
+
+
+class CommandError(SifmarkError):
+    """A command that could not start, ran out of time or answered with a non-zero exit code."""
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    log: Path | None = None,
+    watch: Callable[[str], None] | None = None,
+    time_limit: float | None = None,
+    check: bool = True,
+    remedy: str = "",
+    **environment: str,
+) -> Finished:
+    """Run a command to its end, echo it into `log`, and hand each line to `watch`.
+
+    `time_limit` is in seconds. Raises CommandError when the command cannot start, takes too long, or, with `check`,
+    fails; `remedy` is then told to the user.
+    """
+    words = tuple(str(word) for word in argv)
+    with _open_log(log) as sink:
+        sink(f"+ {shlex.join(words)}")
+        started = time.monotonic()
+        process = _start(words, environment)
+        streams = [_Drain(process.stdout, sink, watch, keep=True), _Drain(process.stderr, sink, watch)]
+        try:
+            process.wait(time_limit)
+        except subprocess.TimeoutExpired:
+            stop(process)
+            raise CommandError(
+                f"{words[0]} did not finish within {time_limit:g} s: {shlex.join(words)}",
+                "look at the log for where it stood; raise time_limit in the settings if the machine is slow",
+            ) from None
+        finally:
+            stop(process)
+            for stream in streams:
+                stream.join()
+        seconds = time.monotonic() - started
+        sink(f"= exit code {process.returncode} after {seconds:.1f} s")
+    finished = Finished(
+        words, process.returncode, streams[0].text, (*streams[0].tail, *streams[1].tail)[-TAIL:], seconds
+    )
+    if check and finished.exit_code != 0:
+        raise CommandError(describe_failure(finished, log), remedy)
+    return finished
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    """End a command and everything it started: TERM, a grace period, KILL."""
+    for number, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, None)):
+        if process.poll() is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
+
+
+def describe_failure(finished: Finished, log: Path | None) -> str:
+    """The command, its exit code, its last words, and where the whole log lies."""
+    lines = [f"exit code {finished.exit_code} from: {shlex.join(finished.argv)}"]
+    lines += [f"  | {line}" for line in finished.tail]
+    if log is not None:
+        lines.append(f"  log: {log}")
+    return "\n".join(lines)
+
+
+def _start(words: tuple[str, ...], environment: dict[str, str]) -> subprocess.Popen[str]:
+    try:
+        return subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=clean_environment(**environment),
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise CommandError(f"cannot start {words[0]}: {error.strerror}", "run `inv doctor`") from error
+
+
+@contextlib.contextmanager
+def _open_log(log: Path | None):  # type: ignore[no-untyped-def]
+    if log is None:
+        yield lambda line: None
+        return
+    log.parent.mkdir(parents=True, exist_ok=True)
+    lock = threading.Lock()
+    with log.open("a", encoding="utf-8", buffering=1) as stream:
+
+        def sink(line: str) -> None:
+            with lock:
+                stream.write(f"{line}\n")
+
+        yield sink
+
+
+class _Drain(threading.Thread):
+    """Reads one pipe to its end, so that a talkative command never blocks on a full one."""
+
+    def __init__(self, pipe, sink, watch, keep=False) -> None:  # type: ignore[no-untyped-def]
+        super().__init__(daemon=True)
+        self.pipe, self.sink, self.watch, self.keep = pipe, sink, watch, keep
+        self.lines: list[str] = []
+        self.tail: deque[str] = deque(maxlen=TAIL)
+        self.start()
+
+    def run(self) -> None:
+        for line in self.pipe:
+            line = line.rstrip("\n")
+            self.sink(line)
+            self.tail.append(line)
+            if self.keep:
+                self.lines.append(line)
+            if self.watch is not None:
+                self.watch(line)
+        self.pipe.close()
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)

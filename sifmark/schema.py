@@ -1,0 +1,57 @@
+"""JSON Schema 2020-12 checks that name the document, the field and the remedy."""
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from jsonschema import Draft202012Validator, ValidationError
+from jsonschema.exceptions import best_match
+
+from sifmark import house
+from sifmark.errors import UsageError
+
+
+@cache
+def validator(name: str) -> Draft202012Validator:
+    """The validator of `schemas/<name>.json`."""
+    document = json.loads((house.SCHEMAS / f"{name}.json").read_text())
+    Draft202012Validator.check_schema(document)
+    return Draft202012Validator(document)
+
+
+def check_document(schema: str, document: Any, where: str) -> None:
+    """Pass, or raise UsageError that names `where`, the field and what it should be."""
+    error = best_match(validator(schema).iter_errors(document))
+    if error is not None:
+        raise UsageError(f"{where}: {explain(error)}", remedy_for(error))
+
+
+def explain(error: ValidationError) -> str:
+    """One line: the field by its dotted path, and what is wrong with it."""
+    return f"{field_of(error)}: {_shorten(error.message)}"
+
+
+def remedy_for(error: ValidationError) -> str:
+    """What would make the field right, from the schema's own words."""
+    rule = error.schema if isinstance(error.schema, dict) else {}
+    if error.validator == "additionalProperties":
+        return f"known keys here: {', '.join(sorted(rule.get('properties', {}))) or 'none'}"
+    if error.validator == "required":
+        return "add the missing key"
+    return str(rule.get("description") or f"the schema asks for {error.validator} {error.validator_value!r}")
+
+
+def field_of(error: ValidationError) -> str:
+    """`base.digests.x86_64` and the like; `the document` for its top level."""
+    return ".".join(str(part) for part in error.absolute_path) or "the document"
+
+
+def known_versions(prefix: str) -> Iterator[str]:
+    """Versions of a schema that this installation carries: `1.0` for `schemas/result-1.0.json`."""
+    for path in sorted(house.SCHEMAS.glob(f"{prefix}-*.json")):
+        yield path.stem.removeprefix(f"{prefix}-")
+
+
+def _shorten(text: str, limit: int = 300) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}..."

@@ -1,0 +1,126 @@
+"""The verbs. Each is a docstring and one call into sifmark/; `sifmark VERB` is the same without a clone."""
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from invoke import Context, Exit, task
+
+from sifmark.errors import SifmarkError
+
+_BASES = "'pinned' (default) or 'stand-in', for machines that reach no public registry"
+
+
+def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
+    """An invoke task whose failures are told as cause and remedy, with our exit codes."""
+
+    def wrap(body: Callable[..., None]) -> Any:
+        @functools.wraps(body)
+        def guarded(*args: Any, **kwargs: Any) -> None:
+            try:
+                body(*args, **kwargs)
+            except SifmarkError as error:
+                raise Exit(f"error: {error}", code=error.exit_code) from error
+            except KeyboardInterrupt:
+                raise Exit("interrupted; nothing half done was left under a final name", code=130) from None
+
+        return task(guarded, **options)
+
+    return wrap
+
+
+@verb(name="list", help={"json": "for programs"})
+def list_(c: Context, json: bool = False) -> None:
+    """Show recipes, workloads, and which images are built, stale or missing."""
+    from sifmark.listing import show_list
+
+    show_list(as_json=json)
+
+
+@verb(
+    help={
+        "name": "an image (resnet50-cpu), a quoted glob ('*-cpu') or a recipe (cpu)",
+        "bases": _BASES,
+        "compression": "zstd (default), gzip, lz4 or xz",
+        "force": "build even when nothing changed",
+    }
+)
+def build(c: Context, name: str, bases: str = "", compression: str = "", force: bool = False) -> None:
+    """Build images; what is up to date is left alone."""
+    from sifmark.build import build as build_images
+    from sifmark.listing import show_built
+
+    show_built(build_images(name, bases=bases or None, compression=compression or None, force=force))
+
+
+@verb(help={"name": "an image or a recipe", "format": "'def' for Apptainer or 'dockerfile'", "bases": _BASES})
+def render(c: Context, name: str, format: str = "def", bases: str = "") -> None:  # noqa: A002
+    """Print the build file of an image, and assemble the layers it names, for plain `apptainer build`."""
+    from sifmark.build import render as render_image
+
+    sys.stdout.write(render_image(name, format, bases or None))
+
+
+@verb(help={"name": "an image; everything after -- goes to the image"})
+def run(c: Context, name: str) -> None:
+    """Run an image with the flags this host needs: inv run resnet50-cpu -- --steps 20."""
+    from sifmark.execute import run_image
+
+    run_image(name, sys.argv)
+
+
+@verb(help={"name": "an image, a quoted glob, or a file", "json": "for programs"})
+def verify(c: Context, name: str, json: bool = False) -> None:
+    """Check an image in stages: trust, structure, smoke, and in a clone golden."""
+    from sifmark.verify import verify_images
+
+    verify_images(name, as_json=json)
+
+
+@verb(help={"path": "a result file, a folder of them, or a quoted glob"})
+def validate(c: Context, path: str) -> None:
+    """Check results against the schema they name."""
+    from sifmark.results import validate_results
+
+    validate_results(path)
+
+
+@verb(help={"path": "a result file, a folder of them, or a quoted glob"})
+def show(c: Context, path: str) -> None:
+    """Print a readable summary of results."""
+    from sifmark.results import show_results
+
+    show_results(path)
+
+
+@verb(help={"json": "for programs"})
+def doctor(c: Context, json: bool = False) -> None:
+    """Say what works on this host, and what to do about the rest."""
+    from sifmark.doctor import show_findings
+
+    show_findings(as_json=json)
+
+
+@verb(help={"name": "a recipe"})
+def lock(c: Context, name: str) -> None:
+    """Resolve a recipe's wheels and write their lock, with hashes."""
+    from sifmark.wheels import write_lock
+
+    write_lock(name)
+
+
+@verb(help={"cache": "also wheels and converted bases, which cost a download"})
+def clean(c: Context, cache: bool = False) -> None:
+    """Remove built images, logs and build folders; results stay."""
+    from sifmark.clean import clean as clean_up
+
+    clean_up(cache=cache)
+
+
+@verb()
+def check(c: Context) -> None:
+    """Lint, type-check and test what needs no container engine."""
+    from sifmark.checks import run_checks
+
+    run_checks()
