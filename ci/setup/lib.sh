@@ -1,0 +1,87 @@
+# shellcheck shell=bash
+# What the set-up scripts share: speech, root, apt, stamps. Sourced, never run.
+
+set -euo pipefail
+shopt -s inherit_errexit
+
+setup_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck disable=SC2034 # both are for the scripts that source this file
+repo_root=$(cd "$setup_dir/../.." && pwd)
+# shellcheck disable=SC2034
+cache_dir=${SIFMARK_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sifmark}
+
+say() { printf '[%s] %s\n' "${0##*/}" "$*" >&2; }
+
+# fail CAUSE REMEDY
+fail() {
+  say "error: $1"
+  say "remedy: $2"
+  exit 1
+}
+
+os_id() { (. /etc/os-release && printf '%s' "$ID"); }
+os_codename() { (. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}"); }
+
+# as_root COMMAND...: directly for root, else through sudo, which may ask on a terminal.
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [ -t 0 ]; }; then
+    sudo "$@"
+  else
+    fail "root is needed for: $*" "run this once as an administrator: sudo $setup_dir/${0##*/}"
+  fi
+}
+
+apt_get() {
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=600 "$@" >&2
+}
+
+apt_installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+# apt_install WHY PACKAGE...: from the sources that this machine is configured for.
+apt_install() {
+  local why=$1 package missing=()
+  shift
+  command -v apt-get >/dev/null ||
+    fail "$why needs $*, and this system has no apt" "install what holds them with its own package manager"
+  for package in "$@"; do apt_installed "$package" || missing+=("$package"); done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  say "installing ${missing[*]} from this machine's apt sources ($why)"
+  apt_get update
+  apt_get install --no-install-recommends "${missing[@]}"
+}
+
+# apt_mirror RELEASE...: the address where this machine's apt gets the first of these releases that it knows.
+apt_mirror() {
+  local release
+  for release in "$@"; do
+    # shellcheck disable=SC2016 # apt fills these in
+    apt-get indextargets --format '$(RELEASE) $(REPO_URI)' 'Created-By: Packages' |
+      awk -v release="$release" '$1 == release && !seen++ { print $2 }'
+  done | head -n 1
+}
+
+# find_python MAJOR.MINOR...: the first of these that starts (a version manager's shim may be there and not start).
+find_python() {
+  local version
+  for version in "$@"; do
+    ! "python$version" -c 'import ensurepip' 2>/dev/null || { command -v "python$version" && return; }
+  done
+  return 1
+}
+
+# fingerprint FILE|TEXT...: one hash over the contents of the files and over the texts.
+fingerprint() {
+  local part
+  for part in "$@"; do
+    if [ -f "$part" ]; then sha256sum <"$part"; else sha256sum <<<"$part"; fi
+  done | sha256sum | cut -d ' ' -f 1
+}
+
+# write_whole FILE: standard input becomes FILE by renaming, so that nobody sees half of it.
+write_whole() {
+  mkdir -p "$(dirname "$1")"
+  cat >"$1.$$"
+  mv -f "$1.$$" "$1"
+}

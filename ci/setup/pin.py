@@ -1,0 +1,36 @@
+"""Write one base into the pins file of the stand-ins (its contract is schemas/pins-1.0.json).
+
+The file is written beside itself and renamed, and left alone when nothing changes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+Document = dict[str, Any]
+
+
+def pinned(document: Document, registry: str, reference: str, machine: str, digest: str) -> Document:
+    """Return the document with `reference` on `machine` (as `uname -m` says it) pinned to `digest`."""
+    bases = {**document.get("bases", {})}
+    bases[reference] = {**bases.get(reference, {}), machine: digest}
+    return {"schema_version": "1.0", "registry": registry, "bases": bases}
+
+
+def main(path: Path, registry: str, reference: str, machine: str, digest: str) -> None:
+    """Update the file at `path`."""
+    before = json.loads(path.read_text()) if path.exists() else {}
+    after = pinned(before, registry, reference, machine, digest)
+    if after == before:
+        return
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(json.dumps(after, indent=2, sort_keys=True) + "\n")
+    beside.rename(path)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])
