@@ -5,7 +5,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from invoke import Context, Exit, task
+from invoke.context import Context
+from invoke.exceptions import Exit
+from invoke.tasks import task
 
 from sifmark.errors import SifmarkError
 

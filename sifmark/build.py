@@ -3,7 +3,7 @@
 import errno
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -52,8 +52,7 @@ def build(
 ) -> list[Built]:
     """Build what a name, glob or recipe means, unless it is up to date. Raises SifmarkError."""
     site = _site(bases)
-    found = find_images(pattern)
-    return [_build_recipe(recipe, found, site, compression, force) for recipe in recipes_in(found)]
+    return [_build_recipe(recipe, site, compression, force) for recipe in recipes_in(find_images(pattern))]
 
 
 def render(name: str, form: str, bases: str | None = None) -> str:
@@ -91,9 +90,7 @@ def _site(bases: str | None) -> Settings:
     return settings() if bases is None else replace(settings(), bases=bases)
 
 
-def _build_recipe(
-    recipe: str, found: Iterable[Image], site: Settings, compression: str | None, force: bool
-) -> Built:
+def _build_recipe(recipe: str, site: Settings, compression: str | None, force: bool) -> Built:
     plan = make_plan(recipe, site, compression)
     target = recipe_file(recipe)
     started = time.monotonic()

@@ -3,10 +3,10 @@
 import shutil
 from pathlib import Path
 
+from sifmark.build import record_of
 from sifmark.console import say
 from sifmark.files import human_size
 from sifmark.images import images, recipe_file
-from sifmark.build import record_of
 from sifmark.recipe import recipe_names
 from sifmark.settings import settings
 

@@ -2,7 +2,8 @@
 
 import importlib.util
 
-from invoke import Collection, Program
+from invoke.collection import Collection
+from invoke.program import Program
 
 from sifmark import __version__, house
 

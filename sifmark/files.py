@@ -25,7 +25,7 @@ def beside(target: Path) -> Iterator[Path]:
     draft = holder / target.name
     try:
         yield draft
-        os.replace(draft, target)
+        draft.replace(target)
     finally:
         shutil.rmtree(holder, ignore_errors=True)
 

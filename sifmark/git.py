@@ -11,7 +11,7 @@ def revision() -> str | None:
     """The commit of this checkout, `-dirty` when it has uncommitted changes; None without a checkout."""
     if not house.IS_CHECKOUT:
         return None
-    git = ["git", "-C", house.CHECKOUT]
+    git = ["git", "-C", str(house.CHECKOUT)]
     try:
         commit = run([*git, "rev-parse", "HEAD"]).output.strip()
         dirty = run([*git, "status", "--porcelain", "--untracked-files=no"]).output.strip()

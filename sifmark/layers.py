@@ -1,15 +1,17 @@
 """Our layers, assembled on the host: the wheels we add, and the code. Nothing of the base runs."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
 from sifmark import house, render
 from sifmark.console import Step, say, step
+from sifmark.errors import SifmarkError
 from sifmark.files import beside, normalise_tree, write_json
 from sifmark.images import workloads_of
 from sifmark.plan import Plan
-from sifmark.run import CommandError, run
+from sifmark.run import describe_failure, run
 from sifmark.settings import settings
 from sifmark.wheels import bytecode_python, fetch, unpack
 
@@ -64,17 +66,14 @@ def _compile(plan: Plan, folder: Path, progress: Step, log: Path) -> None:
         say(f"  no python{plan.recipe.base.python} on this host: the image ships without bytecode and imports slower")
         return
     progress.detail("compile to bytecode")
-    try:
-        # Unchecked: the image never changes, and dates do not matter. -s: no path of this host in the bytecode.
-        run(
-            [python, "-m", "compileall", "-q", "-j", str(os.cpu_count() or 1), "--invalidation-mode", "unchecked-hash"]
-            + ["-s", str(folder), "-p", "/", str(folder / render.SITE)],
-            log=log,
-            time_limit=settings().time_limit,
-        )
-    except CommandError:
-        # Packages may carry files that are no valid Python (templates, tests of syntax errors): those stay sources.
-        progress.detail("some files do not compile; the log names them")
+    # Unchecked: the image never changes, and dates do not matter. -s and -p: no path of this host in the bytecode.
+    command = [python, "-m", "compileall", "-q", "-j", str(os.cpu_count() or 1)]
+    command += ["--invalidation-mode", "unchecked-hash", "-s", str(folder), "-p", "/", str(folder / render.SITE)]
+    done = run(command, log=log, time_limit=settings().time_limit, check=False)
+    # Packages carry files that are no valid Python of this version, such as tests of newer syntax: those stay sources.
+    faults = set(re.findall(r"^(\w*Error)\b", "\n".join([done.output, *done.tail]), re.MULTILINE))
+    if done.exit_code != 0 and not faults <= {"SyntaxError", "IndentationError", "TabError"}:
+        raise SifmarkError(describe_failure(done, log), "the log names the file; is there space left in the cache?")
 
 
 def _link(source: str, target: str) -> None:
@@ -82,5 +81,3 @@ def _link(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:  # another file system
         shutil.copy2(source, target)
-
-

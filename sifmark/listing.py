@@ -48,7 +48,13 @@ def _said(row: dict[str, Any]) -> str:
 
 def _recipes() -> list[dict[str, Any]]:
     return [
-        {"name": r.name, "title": r.title, "framework": r.framework, "device": r.device, "base": r.base.reference}
+        {
+            "name": r.name,
+            "title": r.title,
+            "framework": r.framework,
+            "device": r.device,
+            "base": r.base.reference,
+        }
         for r in map(load_recipe, recipe_names())
     ]
 

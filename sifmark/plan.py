@@ -52,7 +52,9 @@ class Plan:
         """The hash of the wheels' lock."""
         path = self.recipe.lock(self.platform)
         if not path.is_file():
-            raise SifmarkError(f"there is no lock {path.name}", f"write it where a network is: inv lock {self.recipe.name}")
+            raise SifmarkError(
+                f"there is no lock {path.name}", f"write it where a network is: inv lock {self.recipe.name}"
+            )
         return sha256_file(path)
 
     @property

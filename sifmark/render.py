@@ -30,15 +30,18 @@ A file called WORKLOAD-RECIPE.sif runs that workload when none is named. Progres
 
 def base_definition(recipe: Recipe, address: str) -> str:
     """The definition of the converted base: `address` is registry/repository@digest. No layer of ours is in it."""
-    return "\n\n".join(
-        [
-            f"Bootstrap: docker\nFrom: {address}",
-            _section("environment", _exports(recipe)),
-            _section("runscript", run_script()),
-            _section("test", f"exec /{CODE}/run --check"),
-            _section("help", HELP.format(title=recipe.title)),
-        ]
-    ) + "\n"
+    return (
+        "\n\n".join(
+            [
+                f"Bootstrap: docker\nFrom: {address}",
+                _section("environment", _exports(recipe)),
+                _section("runscript", run_script()),
+                _section("test", f"exec /{CODE}/run --check"),
+                _section("help", HELP.format(title=recipe.title)),
+            ]
+        )
+        + "\n"
+    )
 
 
 def definition(recipe: Recipe, address: str, labels: Mapping[str, str], context: str) -> str:

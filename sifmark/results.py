@@ -43,7 +43,7 @@ def find_results(path: str) -> list[Path]:
     elif named.exists():
         found = [named]
     else:
-        found = sorted(Path(name) for name in glob.glob(path, recursive=True))
+        found = sorted(Path(name) for name in glob.glob(path, recursive=True))  # noqa: PTH207 - the user's glob may be absolute
     if not found:
         raise UsageError(f"no result at {path}", "name a .json or .jsonl file, a folder with some, or a quoted glob")
     return found

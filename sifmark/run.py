@@ -7,16 +7,18 @@ import signal
 import subprocess
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from sifmark.errors import SifmarkError
 from sifmark.settings import clean_environment
 
 GRACE = 10.0  # seconds between TERM and KILL
 TAIL = 20  # lines of a failed command that its error quotes
+
+Watcher = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ def run(
     argv: Sequence[str | Path],
     *,
     log: Path | None = None,
-    watch: Callable[[str], None] | None = None,
+    watch: Watcher | None = None,
     time_limit: float | None = None,
     check: bool = True,
     remedy: str = "",
@@ -54,7 +56,7 @@ def run(
         sink(f"+ {shlex.join(words)}")
         started = time.monotonic()
         process = _start(words, environment)
-        streams = [_Drain(process.stdout, sink, watch, keep=True), _Drain(process.stderr, sink, watch)]
+        output, errors = _Drain(process.stdout, sink, watch), _Drain(process.stderr, sink, watch)
         try:
             process.wait(time_limit)
         except subprocess.TimeoutExpired:
@@ -65,13 +67,12 @@ def run(
             ) from None
         finally:
             stop(process)
-            for stream in streams:
-                stream.join()
+            output.join()
+            errors.join()
         seconds = time.monotonic() - started
         sink(f"= exit code {process.returncode} after {seconds:.1f} s")
-    finished = Finished(
-        words, process.returncode, streams[0].text, (*streams[0].tail, *streams[1].tail)[-TAIL:], seconds
-    )
+    tail = (*output.lines[-TAIL:], *errors.lines[-TAIL:])[-TAIL:]
+    finished = Finished(words, process.returncode, "\n".join(output.lines), tail, seconds)
     if check and finished.exit_code != 0:
         raise CommandError(describe_failure(finished, log), remedy)
     return finished
@@ -114,9 +115,9 @@ def _start(words: tuple[str, ...], environment: dict[str, str]) -> subprocess.Po
 
 
 @contextlib.contextmanager
-def _open_log(log: Path | None):  # type: ignore[no-untyped-def]
+def _open_log(log: Path | None) -> Iterator[Watcher]:
     if log is None:
-        yield lambda line: None
+        yield _ignore
         return
     log.parent.mkdir(parents=True, exist_ok=True)
     lock = threading.Lock()
@@ -129,27 +130,25 @@ def _open_log(log: Path | None):  # type: ignore[no-untyped-def]
         yield sink
 
 
+def _ignore(_line: str) -> None:
+    pass
+
+
 class _Drain(threading.Thread):
     """Reads one pipe to its end, so that a talkative command never blocks on a full one."""
 
-    def __init__(self, pipe, sink, watch, keep=False) -> None:  # type: ignore[no-untyped-def]
+    def __init__(self, pipe: IO[str] | None, *watchers: Watcher | None) -> None:
         super().__init__(daemon=True)
-        self.pipe, self.sink, self.watch, self.keep = pipe, sink, watch, keep
         self.lines: list[str] = []
-        self.tail: deque[str] = deque(maxlen=TAIL)
+        self._pipe = pipe
+        self._watchers = [watcher for watcher in watchers if watcher is not None]
         self.start()
 
     def run(self) -> None:
-        for line in self.pipe:
-            line = line.rstrip("\n")
-            self.sink(line)
-            self.tail.append(line)
-            if self.keep:
-                self.lines.append(line)
-            if self.watch is not None:
-                self.watch(line)
-        self.pipe.close()
-
-    @property
-    def text(self) -> str:
-        return "\n".join(self.lines)
+        if self._pipe is None:
+            return
+        with self._pipe:
+            for line in self._pipe:
+                self.lines.append(line.rstrip("\n"))
+                for watcher in self._watchers:
+                    watcher(self.lines[-1])

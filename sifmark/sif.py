@@ -134,7 +134,22 @@ def _descriptors(path: Path, stream: BinaryIO, size: int) -> Iterator[Descriptor
     if len(table) < total * _DESCRIPTOR.size:
         raise SifError(f"{path} ends within its table of contents", "build or fetch it again")
     for fields in _DESCRIPTOR.iter_unpack(table):
-        kind, used, number, _group, _link, start, length, _padded, _made, _changed, _uid, _gid, name, extra = fields
+        (
+            kind,
+            used,
+            number,
+            _group,
+            _link,
+            start,
+            length,
+            _padded,
+            _made,
+            _changed,
+            _uid,
+            _gid,
+            name,
+            extra,
+        ) = fields
         if not used:
             continue
         if start < 0 or length < 0 or start + length > size:

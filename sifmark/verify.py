@@ -41,7 +41,7 @@ class Verdict:
     reasons: tuple[str, ...]
 
 
-class Refuted(SifmarkError):
+class Refuted(SifmarkError):  # noqa: N818 - named for what it says
     """A check found the image not to be what it should be."""
 
 
@@ -85,7 +85,10 @@ def structure(path: Path) -> list[str]:
         raise Refuted(f"its apps are {seen.apps}, its label says {workloads}", "build it again")
     if render.run_script() not in seen.runscript:
         raise Refuted("its run script does not start our entrypoint", "build it again")
-    return [f"{len(labels)} labels, apps {', '.join(workloads)}", f"{_all_readable(path)} files of ours, all readable"]
+    return [
+        f"{len(labels)} labels, apps {', '.join(workloads)}",
+        f"{_all_readable(path)} files of ours, all readable",
+    ]
 
 
 def smoke(path: Path) -> list[str]:

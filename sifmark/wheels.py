@@ -17,8 +17,17 @@ from sifmark.run import CommandError, run
 from sifmark.settings import machine, settings
 
 # The newest C library that every supported host has, and the older tags that wheels carry. PEP 600.
-_MANYLINUX = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_24", "manylinux_2_17", "manylinux2014", "manylinux1")
+_MANYLINUX = (
+    "manylinux_2_28",
+    "manylinux_2_27",
+    "manylinux_2_24",
+    "manylinux_2_17",
+    "manylinux2014",
+    "manylinux1",
+)
 _ENTRY = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+) --hash=sha256:(?P<hash>[0-9a-f]{64})$")
+
+_DOWNLOAD_REMEDY = "a hash that differs is not the locked file: do not use it; else check network and index"
 
 
 @dataclass(frozen=True)
@@ -49,8 +58,8 @@ def write_lock(name: str) -> Path:
     """
     recipe, platform = load_recipe(name), machine()
     target = recipe.lock(platform)
-    with step(f"resolve the wheels of {name} for Python {recipe.base.python}, {platform}"):
-        found = _resolve(recipe, platform)
+    with step(f"resolve the wheels of {name} for Python {recipe.base.python}, {platform}") as progress:
+        found = _resolve(recipe, platform, progress)
     lines = [f"# Recipe {name}, Python {recipe.base.python}, {platform}. Written by: inv lock {name}"]
     lines += sorted(wheel.requirement for wheel in found)
     with beside(target) as draft:
@@ -74,8 +83,8 @@ def fetch(recipe: Recipe, platform: str, progress: Step, log: Path) -> tuple[Pat
 def unpack(recipe: Recipe, platform: str, wheels: Iterable[Path], target: Path, progress: Step, log: Path) -> None:
     """Install wheels into a folder of their own, without a network and without running them."""
     run(
-        [*_pip(), "install", "--no-index", "--no-deps", "--no-compile", "--no-cache-dir", "--target", target]
-        + [*_target_options(recipe, platform), *wheels],
+        [*_pip(), "install", "--no-index", "--no-deps", "--no-compile", "--no-cache-dir", "--target", str(target)]
+        + [*_target_options(recipe, platform), *map(str, wheels)],
         log=log,
         watch=progress.detail,
         time_limit=settings().time_limit,
@@ -106,15 +115,12 @@ def _parse(path: Path) -> Iterator[LockedWheel]:
         yield LockedWheel(entry["name"], entry["version"], entry["hash"])
 
 
-def _resolve(recipe: Recipe, platform: str) -> list[LockedWheel]:
+def _resolve(recipe: Recipe, platform: str, progress: Step) -> list[LockedWheel]:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        run(
-            [*_pip(), "install", "--dry-run", "--ignore-installed", "--quiet", "--report", report]
-            + ["--target", folder, *_target_options(recipe, platform), *_index(recipe), *recipe.requires],
-            time_limit=settings().time_limit,
-            remedy="check the versions under [wheels] in the recipe, and the network",
-        )
+        command = [*_pip(), "install", "--dry-run", "--ignore-installed", "--quiet", "--report", str(report)]
+        command += ["--target", folder, *_target_options(recipe, platform), *recipe.requires]
+        _ask_indexes(recipe, command, progress)
         installs = json.loads(report.read_text())["install"]
     return [
         LockedWheel(
@@ -127,29 +133,28 @@ def _resolve(recipe: Recipe, platform: str) -> list[LockedWheel]:
 
 
 def _download(recipe: Recipe, platform: str, missing: list[LockedWheel], progress: Step, log: Path) -> None:
-    """Ask the indexes that pip is configured for; the framework vendor's own only when they lack something."""
     store = settings().cache / "wheels"
     store.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".download-", dir=store) as folder:
         wanted = Path(folder) / "wanted.txt"
         wanted.write_text("".join(f"{wheel.requirement}\n" for wheel in missing))
         command = [*_pip(), "download", "--require-hashes", "--no-deps", "--progress-bar", "off", "--dest", folder]
-        command += [*_target_options(recipe, platform), "-r", str(wanted)]
-        limit = settings().time_limit
-        try:
-            run(command, log=log, watch=progress.detail, time_limit=limit)
-        except CommandError as error:
-            if recipe.index is None or "HASHES" in error.cause:
-                raise SifmarkError(error.cause, _DOWNLOAD_REMEDY) from error
-            progress.detail(f"not all wheels are in the configured indexes; asking {recipe.index}")
-            run([*command, *_index(recipe)], log=log, watch=progress.detail, time_limit=limit, remedy=_DOWNLOAD_REMEDY)
+        _ask_indexes(recipe, [*command, *_target_options(recipe, platform), "-r", str(wanted)], progress, log)
         for path in Path(folder).glob("*.whl"):
             _store(path)
 
 
-_DOWNLOAD_REMEDY = (
-    "a hash that differs means a file that is not the locked one: do not use it. Otherwise check network and mirror"
-)
+def _ask_indexes(recipe: Recipe, command: list[str], progress: Step, log: Path | None = None) -> None:
+    """Run pip against the indexes it is configured for; the framework vendor's own only when they lack something."""
+    limit = settings().time_limit
+    try:
+        run(command, log=log, watch=progress.detail, time_limit=limit)
+    except CommandError as error:
+        if recipe.index is None or "HASHES" in error.cause:
+            raise SifmarkError(error.cause, _DOWNLOAD_REMEDY) from error
+        progress.detail(f"not all wheels are in the configured indexes; asking {recipe.index}")
+        with_index = [*command, "--extra-index-url", recipe.index]
+        run(with_index, log=log, watch=progress.detail, time_limit=limit, remedy=_DOWNLOAD_REMEDY)
 
 
 def _store(path: Path) -> None:
@@ -178,10 +183,6 @@ def _checked(wheel: LockedWheel) -> Path:
 
 def _pip() -> list[str]:
     return [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
-
-
-def _index(recipe: Recipe) -> list[str]:
-    return ["--extra-index-url", recipe.index] if recipe.index else []
 
 
 def _target_options(recipe: Recipe, platform: str) -> list[str]:

@@ -69,6 +69,4 @@ def _inspect(image: Path) -> dict[str, Any]:
         answer = get_client(quiet=True).inspect(str(image), json=True, quiet=True)
         return dict(answer["attributes"])
     except (KeyError, TypeError, ValueError, SystemExit) as error:
-        raise SifmarkError(
-            f"Apptainer cannot inspect {image}", f"see why: apptainer inspect --all {image}"
-        ) from error
+        raise SifmarkError(f"Apptainer cannot inspect {image}", f"see why: apptainer inspect --all {image}") from error

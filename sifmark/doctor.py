@@ -1,0 +1,183 @@
+"""What of this host works for building and running images: each finding with its remedy."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
+
+from sifmark.console import show
+from sifmark.engines.apptainer import MINIMUM, Apptainer, user_flags
+from sifmark.errors import SifmarkError
+from sifmark.files import human_size
+from sifmark.plan import BaseImage, make_plan
+from sifmark.recipe import recipe_names
+from sifmark.run import CommandError, run
+from sifmark.settings import machine, settings
+
+GOOD, POOR, BAD = "good", "poor", "bad"  # poor: works, but slower or not for everybody
+_SPACE_NEEDED = 6 * 1024**3  # bytes: a torch image, its stages in the cache, and a copy being written
+_PATIENCE = 10  # seconds for one question to a registry
+_DEVICES = {
+    "NVIDIA GPU": "/dev/nvidia0",
+    "AMD GPU": "/dev/kfd",
+    "Intel GPU": "/dev/dri/renderD128",
+    "Graphcore IPU": "/dev/ipu0",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at. The remedy is empty where nothing needs one."""
+
+    subject: str
+    state: str
+    seen: str
+    remedy: str = ""
+
+
+def show_findings(as_json: bool) -> None:
+    """Print every finding. Raises SifmarkError when something is bad."""
+    findings = [finding for examine in EXAMINATIONS for finding in examine()]
+    if as_json:
+        show(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        for finding in findings:
+            show(f"{finding.state:<5} {finding.subject}: {finding.seen}")
+            if finding.remedy:
+                show(f"      remedy: {finding.remedy}")
+    bad = [finding.subject for finding in findings if finding.state == BAD]
+    if bad:
+        raise SifmarkError(f"not ready: {', '.join(bad)}", "the lines above say what to do")
+
+
+def apptainer() -> Iterator[Finding]:
+    """The engine, and the tools that pack file systems."""
+    version = Apptainer().version()
+    if version is None:
+        yield Finding("Apptainer", BAD, "not installed", "ci/setup/apptainer installs it")
+    elif tuple(int(part) for part in version.split(".")[:2]) < MINIMUM:
+        yield Finding("Apptainer", BAD, version, f"install {'.'.join(map(str, MINIMUM))} or newer: ci/setup/apptainer")
+    else:
+        flags = " ".join(user_flags())
+        yield Finding("Apptainer", GOOD, version + (f", run with {flags} for this root" if flags else ""))
+    for tool in ("mksquashfs", "unsquashfs"):
+        yield _tool(tool)
+
+
+def user_namespaces() -> Iterator[Finding]:
+    """Whether a user without privileges can open a user namespace."""
+    try:
+        run(["unshare", "--user", "--map-root-user", "true"])
+        yield Finding("user namespaces", GOOD, "available")
+    except CommandError as error:
+        yield Finding(
+            "user namespaces",
+            BAD,
+            error.cause.splitlines()[-1].strip(),
+            "let the administrator set user.max_user_namespaces above 0 and kernel.unprivileged_userns_clone to 1",
+        )
+
+
+def fuse() -> Iterator[Finding]:
+    """Whether images can be mounted without privileges; else they are unpacked at each start."""
+    device = Path("/dev/fuse")
+    if not device.exists():
+        yield Finding("fuse", POOR, "no /dev/fuse: images are unpacked at each start", "load the fuse module")
+    elif device.stat().st_mode & 0o006 != 0o006:
+        yield Finding("fuse", POOR, "/dev/fuse is closed to ordinary users", "chmod 666 /dev/fuse")
+    else:
+        yield Finding("fuse", GOOD, "/dev/fuse is open to every user")
+    yield _tool("squashfuse", POOR)
+
+
+def subordinate_ids() -> Iterator[Finding]:
+    """What `apptainer build --fakeroot` needs. Our own builds do without."""
+    user = os.environ.get("USER") or ("root" if os.geteuid() == 0 else str(os.geteuid()))
+    for name in ("/etc/subuid", "/etc/subgid"):
+        path = Path(name)
+        lines = path.read_text().splitlines() if path.is_file() else []
+        if any(line.split(":")[0] in (user, str(os.geteuid())) for line in lines):
+            yield Finding(name, GOOD, f"has a range for {user}")
+        else:
+            remedy = f"only for definitions of your own with %post: echo {user}:200000:65536 >> {name}"
+            yield Finding(name, POOR, f"has no range for {user}", remedy)
+
+
+def folders() -> Iterator[Finding]:
+    """Space, and the right to execute, where builds and engines write."""
+    roles = {"cache": settings().cache, "dist": settings().dist, "temporary": Path(tempfile.gettempdir())}
+    for role, folder in roles.items():
+        there = next(path for path in [folder, *folder.parents] if path.exists())
+        free = shutil.disk_usage(there).free
+        if not os.access(there, os.W_OK):
+            yield Finding(f"{role} folder", BAD, f"{folder} is not writable", "name another in sifmark.toml or TMPDIR")
+        elif free < _SPACE_NEEDED:
+            remedy = f"free some, or name another folder: a build needs {human_size(_SPACE_NEEDED)}"
+            yield Finding(f"{role} folder", POOR, f"{folder} has {human_size(free)} left", remedy)
+        elif os.statvfs(there).f_flag & os.ST_NOEXEC:
+            yield Finding(f"{role} folder", POOR, f"{folder} is mounted noexec", "name another folder for builds")
+        else:
+            yield Finding(f"{role} folder", GOOD, f"{folder} has {human_size(free)} left")
+
+
+def registries() -> Iterator[Finding]:
+    """Whether the registries of the bases in force answer."""
+    for recipe in recipe_names():
+        try:
+            base = make_plan(recipe).base
+        except SifmarkError as error:
+            yield Finding(f"base of {recipe}", BAD, error.cause, error.remedy)
+            continue
+        yield _registry(recipe, base)
+
+
+def devices() -> Iterator[Finding]:
+    """Accelerators, by their device files."""
+    found = [name for name, path in _DEVICES.items() if Path(path).exists()]
+    yield Finding("devices", GOOD, f"CPU ({machine()}, {os.cpu_count()} cores)" + "".join(f", {n}" for n in found))
+
+
+EXAMINATIONS: tuple[Callable[[], Iterator[Finding]], ...] = (
+    apptainer,
+    user_namespaces,
+    fuse,
+    subordinate_ids,
+    folders,
+    registries,
+    devices,
+)
+
+
+def registry_answers(base: BaseImage) -> str | None:
+    """None when the registry of a base answers; else why not. Being asked to log in is an answer."""
+    host = base.address.partition("/")[0]
+    # Docker Hub's API lives beside its name.
+    api = {"docker.io": "registry-1.docker.io"}.get(host, host)
+    try:
+        with urlopen(f"{'http' if base.plain_http else 'https'}://{api}/v2/", timeout=_PATIENCE):  # noqa: S310
+            return None
+    except HTTPError as error:
+        return None if error.code in (401, 403) and "registry" in str(error.headers).lower() else f"{api}: {error}"
+    except (TimeoutError, URLError, OSError) as error:
+        return f"{api}: {getattr(error, 'reason', error)}"
+
+
+def _registry(recipe: str, base: BaseImage) -> Finding:
+    host = base.address.partition("/")[0]
+    why = registry_answers(base)
+    if why is None:
+        return Finding(f"registry of {recipe}", GOOD, f"{host} answers")
+    remedy = "ci/setup/registry start" if base.stand_in else "set a mirror in sifmark.toml, or use --bases stand-in"
+    return Finding(f"registry of {recipe}", POOR, why, f"needed only to fetch a base anew: {remedy}")
+
+
+def _tool(name: str, without: str = BAD) -> Finding:
+    path = shutil.which(name)
+    if path is None:
+        return Finding(name, without, "not installed", "ci/setup/apptainer installs it")
+    return Finding(name, GOOD, path)
