@@ -20,7 +20,6 @@ fail() {
 }
 
 os_id() { (. /etc/os-release && printf '%s' "$ID"); }
-os_codename() { (. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}"); }
 
 # as_root COMMAND...: directly for root, else through sudo, which may ask on a terminal.
 as_root() {
@@ -52,14 +51,12 @@ apt_install() {
   apt_get install --no-install-recommends "${missing[@]}"
 }
 
-# apt_mirror RELEASE...: the address where this machine's apt gets the first of these releases that it knows.
+# apt_mirror SUFFIX: where this machine's apt gets its Debian release, or with -security that release's updates. The release
+# is read from apt: /etc/os-release says 13 on a Debian 12 that has Debian 13's libc6.
 apt_mirror() {
-  local release
-  for release in "$@"; do
-    # shellcheck disable=SC2016 # apt fills these in
-    apt-get indextargets --format '$(RELEASE) $(REPO_URI)' 'Created-By: Packages' |
-      awk -v release="$release" '$1 == release && !seen++ { print $2 }'
-  done | head -n 1
+  # shellcheck disable=SC2016 # apt fills these in
+  apt-get indextargets --format '$(RELEASE) $(REPO_URI)' 'Created-By: Packages' |
+    awk -v suffix="$1" '$1 ~ "^(bookworm|trixie|stable|oldstable)" suffix "$" && !seen++ { print $2 }'
 }
 
 # find_python MAJOR.MINOR...: the first of these that starts (a version manager's shim may be there and not start).
@@ -77,6 +74,13 @@ fingerprint() {
   for part in "$@"; do
     if [ -f "$part" ]; then sha256sum <"$part"; else sha256sum <<<"$part"; fi
   done | sha256sum | cut -d ' ' -f 1
+}
+
+# lock FILE: one at a time, until this script ends. A daemon must close descriptor 9, or it holds the lock as well.
+lock() {
+  mkdir -p "$(dirname "$1")"
+  exec 9>"$1"
+  flock 9
 }
 
 # write_whole FILE: standard input becomes FILE by renaming, so that nobody sees half of it.
