@@ -1,0 +1,119 @@
+"""The command line. Every value is checked here on its own; what depends on others is `configuration`'s."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from dataclasses import dataclass
+from typing import Callable, NoReturn, Sequence
+
+from entrypoints.session import PRECISIONS
+from entrypoints.statuses import STATUSES, UsageError
+
+TASKS = ("training", "inference")
+MOST = 10**9
+LONGEST = 30 * 86400.0  # a month, in seconds
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for; None where nothing was said."""
+
+    workload: str | None
+    task: str
+    precision: str | None
+    batch_size: int | None
+    steps: int | None
+    duration: float | None
+    epochs: int | None
+    warmup_steps: int | None
+    samples_per_epoch: int | None
+    data: str
+    data_workers: int | None
+    output: str | None
+    seed: int
+    site: str | None
+    time_limit: float | None
+    threads: int | None
+    smoke: bool
+    verb: str
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def parse(argv: Sequence[str]) -> Options:
+    """Options of a command line. Raises UsageError; --help prints and exits with 0."""
+    return Options(**vars(parser().parse_args(argv)))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line's grammar and help."""
+    grammar = _Parser(
+        prog="sifmark",
+        description="Run one benchmark workload and answer with one JSON document on standard output.",
+        epilog="exit codes: 2 usage, 6 the result is not valid or could not be written, "
+        + ", ".join(f"{status.exit_code} {state}" for state, status in STATUSES.items()),
+        allow_abbrev=False,
+    )
+    add = grammar.add_argument
+    add("workload", nargs="?", metavar="WORKLOAD", help="default: what the image's name says")
+    add("--task", choices=TASKS, default="training")
+    add("--precision", choices=PRECISIONS, help="default: the card's")
+    add("--batch-size", type=whole(1), metavar="N", help="samples per step, over all devices")
+    _add_length(grammar)
+    add("--data", default="synthetic", metavar="FOLDER", help="<class>/<image> below FOLDER; default: synthetic")
+    add("--data-workers", type=whole(0, 1024), metavar="N", help="processes that decode; 0: none but the main one")
+    add("--output", metavar="FILE", help="write the document there, not to standard output")
+    add("--seed", type=whole(0, 2**32 - 1), default=0, metavar="N")
+    add("--site", metavar="NAME", help="where this runs; stands in the result")
+    add("--time-limit", type=seconds, metavar="SECONDS", help="stop everything after so long, with a valid result")
+    add("--threads", type=whole(1, 65536), metavar="N", help="compute threads; default: the usable cores")
+    add("--smoke", action="store_true", help="a run of seconds: few steps, small batch")
+    _add_verbs(grammar)
+    return grammar
+
+
+def _add_length(grammar: argparse.ArgumentParser) -> None:
+    length = grammar.add_mutually_exclusive_group()
+    length.add_argument("--steps", type=whole(1), metavar="N", help="all steps, warm-up included")
+    length.add_argument("--duration", type=seconds, metavar="SECONDS", help="length of the timed window")
+    length.add_argument("--epochs", type=whole(1), metavar="N", help="passes over the data")
+    grammar.add_argument("--warmup-steps", type=whole(1), metavar="N", help="steps that are not timed, at least 1")
+    grammar.add_argument("--samples-per-epoch", type=whole(1), metavar="N", help="for --epochs of synthetic data")
+
+
+def _add_verbs(grammar: argparse.ArgumentParser) -> None:
+    verbs = grammar.add_mutually_exclusive_group()
+    for verb, text in {
+        "check": "test this image in seconds: build the model, run it once",
+        "describe": "print what would run as JSON, run nothing",
+        "list": "list the workloads of this image",
+        "version": "print the version of this image",
+    }.items():
+        verbs.add_argument(f"--{verb}", dest="verb", action="store_const", const=verb, default="run", help=text)
+
+
+def whole(least: int, most: int = MOST) -> Callable[[str], int]:
+    """A parser of whole numbers from `least` to `most`."""
+
+    def parse_whole(text: str) -> int:
+        if not re.fullmatch("[0-9]{1,12}", text) or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from {least} to {most}")
+        return int(text)
+
+    return parse_whole
+
+
+def seconds(text: str) -> float:
+    """A number of seconds above zero."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= LONGEST:  # a NaN fails too
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of seconds above 0, up to {LONGEST:.0f}")
+    return value

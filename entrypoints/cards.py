@@ -1,0 +1,43 @@
+"""Workload cards: what each workload is, in terms that no framework owns."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Mapping, Sequence
+
+FOLDER = Path(__file__).resolve().parent / "workloads"
+
+
+@dataclass(frozen=True)
+class Card:
+    """One `workloads/<name>.json`, as `schemas/card-1.0.json` describes it."""
+
+    schema_version: str
+    name: str
+    title: str
+    family: str
+    tasks: Sequence[str]
+    problem: Mapping[str, Any]
+    flops: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+    sources: Mapping[str, str]
+
+    @property
+    def identity(self) -> str:
+        """SHA-256 of the problem as JSON with sorted keys and no spaces: equal wherever the problem is."""
+        text = json.dumps(self.problem, sort_keys=True, separators=(",", ":"))
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+    def defaults_for(self, device: str, task: str) -> Mapping[str, Any]:
+        """Default configuration on one kind of device; `any` serves those without their own."""
+        defaults: Mapping[str, Any] = self.defaults.get(device, self.defaults["any"])[task]
+        return defaults
+
+
+def load(folder: Path = FOLDER) -> dict[str, Card]:
+    """Every card of `folder` by name, sorted."""
+    cards = (Card(**json.loads(path.read_text("utf-8"))) for path in sorted(folder.glob("*.json")))
+    return {card.name: card for card in cards}

@@ -1,0 +1,135 @@
+"""What a run will do, with every default filled in."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Mapping
+
+from entrypoints import host
+from entrypoints.arguments import Options
+from entrypoints.cards import Card
+from entrypoints.data.folder import Listing, list_images
+from entrypoints.statuses import UsageError
+
+SMOKE = {"batch_size": 2, "steps": 4, "warmup_steps": 1}
+MOST_WORKERS = 8  # more decode faster than one host process can collect
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One run. Exactly one of `steps` (all of them, warm-up included) and `duration_seconds` is set."""
+
+    workload: str
+    task: str
+    framework: str
+    device: str
+    precision: str
+    batch_size: int  # global
+    steps: int | None
+    duration_seconds: float | None
+    epochs: int | None
+    warmup_steps: int
+    samples_per_epoch: int | None
+    steps_per_epoch: int | None
+    data: str  # synthetic or folder
+    data_folder: str | None
+    data_workers: int | None
+    seed: int
+    threads: int
+    smoke: bool
+    time_limit_seconds: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values by field name."""
+        return asdict(self)
+
+
+def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Configuration:
+    """The configuration of `options`, defaults taken from the card for the image's device.
+
+    Raises UsageError where options contradict each other, the card or the data.
+    """
+    framework, device = (image["framework"], image["device"]) if image else ("pytorch", "cpu")
+    _require_task(options, card)
+    defaults = {**card.defaults_for(device, options.task), **(SMOKE if options.smoke else {})}
+    batch_size = options.batch_size or defaults["batch_size"]
+    listing = None if options.data == "synthetic" else list_images(Path(options.data))
+    samples = _samples_per_epoch(options, card, batch_size, listing)
+    per_epoch = samples // batch_size if samples else None
+    steps = _steps(options, defaults["steps"], per_epoch)
+    warmup = _warmup(options, defaults["warmup_steps"], steps)
+    return Configuration(
+        workload=card.name,
+        task=options.task,
+        framework=framework,
+        device=device,
+        precision=options.precision or defaults["precision"],
+        batch_size=batch_size,
+        steps=steps,
+        duration_seconds=options.duration,
+        epochs=options.epochs,
+        warmup_steps=warmup,
+        samples_per_epoch=samples,
+        steps_per_epoch=per_epoch,
+        data="folder" if listing else "synthetic",
+        data_folder=str(Path(options.data).resolve()) if listing else None,
+        data_workers=_workers(options) if listing else None,
+        seed=options.seed,
+        threads=options.threads or host.usable_cores(),
+        smoke=options.smoke,
+        time_limit_seconds=options.time_limit,
+    )
+
+
+def _require_task(options: Options, card: Card) -> None:
+    if options.task not in card.tasks:
+        raise UsageError(f"--task {options.task}: {card.name} can do {', '.join(card.tasks)}")
+
+
+def _samples_per_epoch(options: Options, card: Card, batch_size: int, listing: Listing | None) -> int | None:
+    if listing is None:
+        if options.epochs and not options.samples_per_epoch:
+            raise UsageError("--epochs with synthetic data needs --samples-per-epoch: it has no end of its own")
+        return _at_least_a_batch(options.samples_per_epoch, batch_size, "--samples-per-epoch")
+    if options.samples_per_epoch:
+        raise UsageError("--samples-per-epoch is for synthetic data: a folder's epoch is all its images")
+    most = card.problem["model"]["classes"]
+    if len(listing.classes) > most:
+        raise UsageError(f"--data {options.data}: {len(listing.classes)} class folders, {card.name} knows {most}")
+    return _at_least_a_batch(len(listing.images), batch_size, f"--data {options.data}")
+
+
+def _at_least_a_batch(samples: int | None, batch_size: int, where: str) -> int | None:
+    if samples is not None and samples < batch_size:
+        raise UsageError(
+            f"{where}: {samples} samples do not fill one batch. Give more, or --batch-size {samples} or less"
+        )
+    return samples
+
+
+def _steps(options: Options, default: int, per_epoch: int | None) -> int | None:
+    if options.duration:
+        return None
+    if options.epochs and per_epoch:
+        return options.epochs * per_epoch
+    return options.steps or default
+
+
+def _warmup(options: Options, default: int, steps: int | None) -> int:
+    """Warm-up steps; a default gives way to a short run, a number that was asked for does not."""
+    if options.warmup_steps is None:
+        default = default if steps is None else min(default, max(1, steps // 2))
+    warmup = options.warmup_steps or default
+    if steps is not None and warmup >= steps:
+        raise UsageError(
+            f"{warmup} warm-up of {steps} steps leave none to time. "
+            f"Ask for at least {warmup + 1} steps, or for fewer --warmup-steps"
+        )
+    return warmup
+
+
+def _workers(options: Options) -> int:
+    if options.data_workers is not None:
+        return options.data_workers
+    return min(host.usable_threads(), MOST_WORKERS)

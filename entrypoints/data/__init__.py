@@ -1,0 +1,1 @@
+"""Input data without a framework: what lies in a folder, and pixels as NumPy arrays."""

@@ -1,0 +1,70 @@
+"""From an image file to the pixels a network is given. NumPy and Pillow, no framework."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, Mapping, Tuple
+
+import numpy as np
+from PIL import Image, ImageOps
+
+Box = Tuple[float, float, float, float]  # left, upper, right, lower in pixels
+CROP_ATTEMPTS = 10
+
+
+def decode(path: Path) -> Image.Image:
+    """The image upright and in 8-bit RGB, whatever its orientation tag, colour model and depth.
+
+    Raises whatever Pillow raises for a file that is truncated or no image.
+    """
+    with Image.open(path) as file:
+        image = ImageOps.exif_transpose(file)
+        image.load()
+    if image.mode.startswith("I"):
+        # Pillow clips 16-bit grey to 8 bits where it should scale it.
+        image = Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
+    if image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")
+    return image.convert("RGB")
+
+
+def pixels(image: Image.Image, rule: Mapping[str, Any], task: str, random: np.random.Generator) -> np.ndarray:
+    """Float32 (3, height, width), cropped for `task` and normalised, by a card's `problem.input`."""
+    height, width = rule["shape"][1:]
+    if task == "training":
+        image = image.resize((width, height), Image.BILINEAR, box=random_crop(image.size, rule["training"], random))
+        if random.random() < rule["training"]["flip_probability"]:
+            image = ImageOps.mirror(image)
+    else:
+        image = centre_crop(image, rule["inference"]["resize_shorter_side"], width, height)
+    scaled = np.asarray(image, dtype=np.float32) / np.float32(255)
+    mean, deviation = (np.asarray(rule[key], np.float32) for key in ("mean", "standard_deviation"))
+    return np.ascontiguousarray(((scaled - mean) / deviation).transpose(2, 0, 1))
+
+
+def random_crop(size: tuple[int, int], rule: Mapping[str, Any], random: np.random.Generator) -> Box:
+    """A box of random area and aspect inside `size` (Szegedy et al., arXiv:1409.4842, section 6).
+
+    After ten boxes that do not fit, as with very long images, the largest centred box of an allowed aspect.
+    """
+    width, height = size
+    low, high = rule["crop_aspect"]
+    for _ in range(CROP_ATTEMPTS):
+        area = width * height * random.uniform(*rule["crop_area"])
+        aspect = math.exp(random.uniform(math.log(low), math.log(high)))
+        wide, tall = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < wide <= width and 0 < tall <= height:
+            left, upper = random.integers(width - wide + 1), random.integers(height - tall + 1)
+            return (left, upper, left + wide, upper + tall)
+    aspect = min(max(width / height, low), high)
+    wide, tall = min(width, height * aspect), min(height, width / aspect)
+    return ((width - wide) / 2, (height - tall) / 2, (width + wide) / 2, (height + tall) / 2)
+
+
+def centre_crop(image: Image.Image, shorter_side: int, width: int, height: int) -> Image.Image:
+    """The middle `width` x `height` of the image resized to a shorter side of `shorter_side`."""
+    scale = shorter_side / min(image.size)
+    resized = image.resize((round(image.width * scale), round(image.height * scale)), Image.BILINEAR)
+    left, upper = (resized.width - width) // 2, (resized.height - height) // 2
+    return resized.crop((left, upper, left + width, upper + height))

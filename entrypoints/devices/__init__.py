@@ -1,0 +1,5 @@
+"""One module per kind of hardware, found by its file name.
+
+Each has the same two functions in the same order: `prepare(precision, threads)` refuses what the hardware
+cannot do, `open_session(model, rule, precision)` returns an `entrypoints.session.Session`.
+"""

@@ -1,0 +1,31 @@
+"""The program: arranges where Python looks for modules, then hands over."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def arrange_path() -> None:
+    """Let this package come first, the packages we add last, and nothing from where the user stands.
+
+    A relative or empty entry of PYTHONPATH means the current folder, where any file called `torch.py` would
+    be imported; absolute entries stay, since vendor images find their own SDK through them.
+    """
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    relative = {os.path.abspath(entry) for entry in entries if not os.path.isabs(entry)}  # noqa: PTH100, PTH117
+    site = Path(f"{ROOT}-site")
+    kept = [entry for entry in sys.path[1:] if entry and entry not in relative]
+    sys.path[:] = [str(ROOT), *kept, *([str(site)] if site.is_dir() else [])]
+
+
+if __name__ == "__main__":
+    arrange_path()
+    if sys.argv[1:2] == ["--child"]:
+        from entrypoints.child import main
+    else:
+        from entrypoints.command import main
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,95 @@
+"""The raw facts of one run, folded from what the child told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Sequence, TypeVar
+
+from entrypoints.messages import PHASES, Data, Ended, Failed, Message, Phase, Skipped, Software, Step
+from entrypoints.session import DeviceFacts
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What is known of a run, complete or not. Times in seconds, memory in MiB."""
+
+    unit: str
+    task: str
+    phases: dict[str, float]  # seconds of the phases that ended
+    last_phase: str | None
+    compile_steps: tuple[Step, ...]
+    warmup_steps: tuple[Step, ...]
+    timed_steps: tuple[Step, ...]
+    steps_per_epoch: int | None
+    device: DeviceFacts | None
+    software: Software | None
+    data: Data | None
+    skipped: tuple[str, ...]
+    failure: Failed | None
+    peak_process_mib: float | None
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All steps in order."""
+        return self.compile_steps + self.warmup_steps + self.timed_steps
+
+    @property
+    def window(self) -> float:
+        """The timed window: from the end of the last warm-up step to the end of the last step."""
+        return sum(step.seconds for step in self.timed_steps)
+
+
+def fold(
+    messages: Sequence[Message],
+    unit: str,
+    task: str,
+    steps_per_epoch: int | None = None,
+    peak_process_mib: float | None = None,
+) -> Measurement:
+    """The measurement that these messages, in order of arrival, amount to."""
+    steps = _steps_by_phase(messages)
+    begun = _of(Phase, messages)
+    return Measurement(
+        unit=unit,
+        task=task,
+        phases=_phase_seconds(messages),
+        last_phase=begun[-1].name if begun else None,
+        compile_steps=tuple(steps["compile"]),
+        warmup_steps=tuple(steps["warmup"]),
+        timed_steps=tuple(steps["steady"]),
+        steps_per_epoch=steps_per_epoch,
+        device=_last(DeviceFacts, messages),
+        software=_last(Software, messages),
+        data=_last(Data, messages),
+        skipped=tuple(message.path for message in _of(Skipped, messages)),
+        failure=_last(Failed, messages),
+        peak_process_mib=peak_process_mib,
+    )
+
+
+def _of(kind: type[M], messages: Sequence[Message]) -> list[M]:
+    return [message for message in messages if isinstance(message, kind)]
+
+
+def _last(kind: type[M], messages: Sequence[Message]) -> M | None:
+    return next((message for message in reversed(messages) if isinstance(message, kind)), None)
+
+
+def _steps_by_phase(messages: Sequence[Message]) -> dict[str, list[Step]]:
+    steps: dict[str, list[Step]] = {name: [] for name in PHASES}
+    phase = PHASES[0]
+    for message in messages:
+        if isinstance(message, Phase):
+            phase = message.name
+        elif isinstance(message, Step):
+            steps[phase].append(message)
+    return steps
+
+
+def _phase_seconds(messages: Sequence[Message]) -> dict[str, float]:
+    """Each phase lasts until the next begins, the last until the end was told."""
+    edges = [message for message in messages if isinstance(message, (Phase, Ended))]
+    pairs = zip(edges, edges[1:])
+    return {begun.name: after.at - begun.at for begun, after in pairs if isinstance(begun, Phase)}

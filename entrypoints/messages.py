@@ -1,0 +1,90 @@
+"""The wire from the child to the parent: one JSON object per line, `{"<type>": {fields}}`."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, NamedTuple, Union
+
+from entrypoints.session import DeviceFacts
+
+PHASES = ("import", "data", "model", "compile", "warmup", "steady")
+
+
+class Phase(NamedTuple):
+    """A phase begins at a point of the system's monotonic clock (s); the one before it ends there."""
+
+    name: str
+    at: float
+
+
+class Software(NamedTuple):
+    """What the child imported: the framework's version, and those of other libraries by name."""
+
+    framework_version: str
+    libraries: dict[str, str]
+
+
+class Data(NamedTuple):
+    """Where batches come from: distinct samples and classes at hand."""
+
+    samples: int
+    classes: int | None
+
+
+class Skipped(NamedTuple):
+    """An input file that could not be read, by its path below the data folder."""
+
+    path: str
+
+
+class Step(NamedTuple):
+    """One step, told when its time is known. Its seconds include `wait`, those spent waiting for data."""
+
+    seconds: float
+    wait: float
+    units: int
+    updates: int
+    loss: float | None
+
+
+class Failed(NamedTuple):
+    """The child cannot go on; `state` is one of `statuses.STATUSES`."""
+
+    state: str
+    message: str
+
+
+class Ended(NamedTuple):
+    """The child has done all of it, at a point of the monotonic clock (s)."""
+
+    at: float
+
+
+Message = Union[Phase, Software, DeviceFacts, Data, Skipped, Step, Failed, Ended]
+TYPES = {kind.__name__: kind for kind in (Phase, Software, DeviceFacts, Data, Skipped, Step, Failed, Ended)}
+
+
+def encode(message: Message) -> bytes:
+    """One line."""
+    return json.dumps({type(message).__name__: message._asdict()}).encode() + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """The message of one line. Raises ValueError, KeyError or TypeError for anything else."""
+    ((name, fields),) = json.loads(line).items()
+    message: Any = TYPES[name](**fields)
+    return message
+
+
+class Sender:
+    """The child's end. Lines shorter than a pipe's atomic 4096 bytes arrive whole even if a signal intervenes."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def __call__(self, message: Message) -> None:
+        """Send one message."""
+        data = encode(message)
+        while data:
+            data = data[os.write(self.descriptor, data) :]

@@ -1,0 +1,46 @@
+"""Which workload an invocation means."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Mapping, Sequence
+
+from entrypoints.statuses import UsageError
+
+APP_VARIABLES = ("APPTAINER_APPNAME", "SINGULARITY_APPNAME", "SCIF_APPNAME")
+IMAGE_VARIABLES = ("APPTAINER_NAME", "SINGULARITY_NAME")
+
+
+def choose(explicit: str | None, environ: Mapping[str, str], known: Sequence[str]) -> str:
+    """Name of the workload: the argument, else the SCIF app, else the name the image was called by.
+
+    Raises UsageError, listing the known names, when none of them says or the one that says is unknown.
+    """
+    named = explicit or _first(environ, APP_VARIABLES)
+    if named:
+        return _known(named, known)
+    name = workload_of_image(_first(environ, IMAGE_VARIABLES))
+    if name in known:
+        return str(name)
+    raise UsageError(f"which workload? Name one as the first argument: {', '.join(known)}")
+
+
+def workload_of_image(file_name: str) -> str | None:
+    """What stands before the first dash of `<workload>-<recipe>[_<tag>][.sif]`; None without a dash.
+
+    The rest is left alone: a pull appends its tag there, and the image knows its own recipe.
+    """
+    before, dash, _ = file_name.partition("-")
+    return before if dash and before else None
+
+
+def _first(environ: Mapping[str, str], variables: Sequence[str]) -> str:
+    return next((environ[name] for name in variables if environ.get(name)), "")
+
+
+def _known(name: str, known: Sequence[str]) -> str:
+    if name in known:
+        return name
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    raise UsageError(f"no workload {name[:60]!r}{hint} Known: {', '.join(known)}")

@@ -1,0 +1,18 @@
+"""Quantiles, by one definition wherever they are reported."""
+
+from __future__ import annotations
+
+import math
+from typing import Sequence
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Linear interpolation between the sorted values, the first at share 0 and the last at share 1.
+
+    Hyndman and Fan's type 7, which is also NumPy's default. Needs at least one value.
+    """
+    ordered = sorted(values)
+    position = share * (len(ordered) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)

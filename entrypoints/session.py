@@ -1,0 +1,99 @@
+"""The seam between the measuring loop and hardware: what a device promises, and what it is given.
+
+A device receives a model whose `forward(inputs, targets)` returns `(output, loss)` and a declarative optimizer
+rule. It compiles forward, backward and update itself, since some vendors do the three in one call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Mapping, NamedTuple, Protocol
+
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+
+
+@dataclass(frozen=True)
+class OptimizerRule:
+    """Name and hyper-parameters of an optimizer, for the device to build its own from."""
+
+    name: str
+    learning_rate: float
+    momentum: float
+    nesterov: bool
+    weight_decay: float
+    no_weight_decay_on: tuple[str, ...]
+
+    @classmethod
+    def from_problem(cls, optimizer: Mapping[str, Any], batch_size: int) -> OptimizerRule:
+        """Rule of a card's `problem.optimizer` at a global batch of `batch_size` samples."""
+        rate = optimizer["learning_rate"]
+        return cls(
+            name=optimizer["name"],
+            learning_rate=rate["value"] * batch_size / rate["per_samples"],
+            momentum=optimizer["momentum"],
+            nesterov=optimizer["nesterov"],
+            weight_decay=optimizer["weight_decay"],
+            no_weight_decay_on=tuple(optimizer["no_weight_decay_on"]),
+        )
+
+
+class Batch(NamedTuple):
+    """One batch as the framework's tensors, and the files that could not be read while it was made."""
+
+    inputs: Any
+    targets: Any
+    skipped: tuple[str, ...] = ()
+
+
+class StepReport(NamedTuple):
+    """What one call did: units of the workload, optimizer updates, and the loss for whoever asks.
+
+    Calling `loss` may wait for the device; it is None where the task has no loss.
+    """
+
+    units: int
+    updates: int
+    loss: Callable[[], float] | None
+
+
+class DeviceFacts(NamedTuple):
+    """What a session runs on. `granularity` is what one of `count` is: die, tile, package, board or node."""
+
+    kind: str
+    vendor: str | None
+    name: str | None
+    count: int
+    granularity: str
+    memory_mib: float | None
+    ranks: int
+    replicas: int
+    execution: str  # how the model was run there: eager or compiled, memory layout
+    simulated: bool
+
+
+class Session(Protocol):
+    """A model, its optimizer and its device, ready to be stepped."""
+
+    facts: DeviceFacts
+    asynchronous: bool  # calls return before the device is done: marks and losses are then read late
+
+    def place(self, batch: Batch) -> Batch:
+        """The batch held where the device reads it fastest, for data that is used again and again."""
+
+    def train(self, batch: Batch) -> StepReport:
+        """Forward, backward and update."""
+
+    def infer(self, batch: Batch) -> StepReport:
+        """Forward only, without gradients."""
+
+    def mark(self) -> object:
+        """A point in the device's own stream of work, taken without waiting for it."""
+
+    def seconds_between(self, earlier: object, later: object) -> float | None:
+        """Time between two marks, or None while the device has not passed the later one."""
+
+    def synchronise(self) -> None:
+        """Wait until everything that was handed to the device is done."""
+
+    def close(self) -> None:
+        """Release the device."""

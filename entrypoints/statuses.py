@@ -1,0 +1,48 @@
+"""How a run can end, in one table, and the two exceptions that say so."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Status(NamedTuple):
+    """One way to end: the process's exit code and what it means."""
+
+    exit_code: int
+    meaning: str
+
+
+STATUSES = {
+    "completed": Status(0, "everything that was asked for was measured"),
+    "no_device": Status(3, "the device of this image is not on this machine"),
+    "unsupported": Status(3, "the device cannot do what was asked for"),
+    "out_of_memory": Status(4, "the device or the host had too little memory"),
+    "compile_failure": Status(4, "the vendor's compiler refused the model"),
+    "non_finite": Status(4, "the loss became infinite or not a number"),
+    "data_error": Status(4, "the input data could not be read"),
+    "crashed": Status(4, "the workload raised an error or its process died"),
+    "time_limit": Status(124, "--time-limit was reached"),
+    "interrupted": Status(143, "a signal stopped the run; the exit code is 128 plus its number"),
+}
+USAGE_EXIT = 2
+INVALID_RESULT_EXIT = 6
+
+
+def exit_code(state: str, signal_number: int | None = None) -> int:
+    """Exit code of `state`; an interruption follows the shell's habit of 128 plus the signal."""
+    if state == "interrupted" and signal_number is not None:
+        return 128 + signal_number
+    return STATUSES[state].exit_code
+
+
+class UsageError(Exception):
+    """Bad input, found before anything ran. The text names the cause and the remedy."""
+
+
+class RunError(Exception):
+    """A run that cannot go on: a state of `STATUSES` and a sentence for the reader."""
+
+    def __init__(self, state: str, message: str) -> None:
+        super().__init__(message)
+        self.state = state
+        self.message = message

@@ -1,0 +1,123 @@
+"""The child process seen from the parent: started, listened to, stopped, and never left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Iterator
+
+from entrypoints import host
+from entrypoints.configuration import Configuration
+from entrypoints.messages import Ended, Failed, Message, decode
+
+MAIN = Path(__file__).resolve().parent / "main.py"
+GRACE = 10.0  # seconds between asking the child to end and killing it
+TICK = 0.2  # seconds between looks at signals and clocks while the child is silent
+
+
+class Child:
+    """One child and its stream of messages.
+
+    The first SIGTERM or SIGINT to this process, or the time limit, asks the child to end. GRACE later, or at a
+    second signal, its whole process group is killed.
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.signals: list[int] = []
+        self.stopped_by: str | None = None  # a state of statuses.STATUSES
+        self.kill_at: float | None = None
+        limit = configuration.time_limit_seconds
+        self.deadline = None if limit is None else time.monotonic() + limit
+        self.oom_kills_before = host.fact(host.oom_kills)["value"]
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda received, _: self.signals.append(received))
+        self.stream, descriptor = os.pipe()
+        self.process = _start(configuration, descriptor)
+        os.close(descriptor)
+
+    def messages(self) -> Iterator[Message]:
+        """What the child tells, until it is gone."""
+        rest = b""
+        while True:
+            self._keep_order()
+            if not select.select([self.stream], [], [], TICK)[0]:
+                if self.process.poll() is not None:
+                    break  # one of its own children may hold the pipe open, so the end is not waited for
+                continue
+            chunk = os.read(self.stream, 1 << 16)
+            if not chunk:
+                break
+            *lines, rest = (rest + chunk).split(b"\n")
+            for message in map(decode, lines):
+                if isinstance(message, (Ended, Failed)):
+                    self._kill_after_grace()
+                yield message
+        self._reap()
+
+    def peak_memory_mib(self) -> float | None:
+        """Largest resident set of the child or of a process that it waited for."""
+        kib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        return kib / 1024 or None
+
+    def oom_killed(self) -> bool:
+        """Whether the kernel's out-of-memory killer was at work while the child ran."""
+        after = host.fact(host.oom_kills)["value"]
+        return None not in (self.oom_kills_before, after) and after > self.oom_kills_before
+
+    def _keep_order(self) -> None:
+        """Act on what signals and clocks say by now."""
+        now = time.monotonic()
+        if self.signals:
+            self._stop("interrupted")
+        if self.deadline is not None and now > self.deadline:
+            self._stop("time_limit")
+        if len(self.signals) > 1 or (self.kill_at is not None and now > self.kill_at):
+            self._kill()
+
+    def _stop(self, state: str) -> None:
+        """Ask the child to end; the first reason is the one that counts."""
+        if self.stopped_by is None:
+            self.stopped_by = state
+            self._kill_after_grace()
+            self.process.terminate()
+
+    def _kill_after_grace(self) -> None:
+        self.kill_at = self.kill_at or time.monotonic() + GRACE
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def _reap(self) -> None:
+        """Wait for the child within the grace, then sweep up what it may have started."""
+        self._kill_after_grace()
+        while self.process.poll() is None:
+            self._keep_order()
+            time.sleep(TICK / 10)
+        self._kill()
+        os.close(self.stream)
+
+
+def _start(configuration: Configuration, descriptor: int) -> subprocess.Popen[bytes]:
+    """A child of its own session, so that a terminal's Ctrl-C reaches the parent alone.
+
+    What it prints goes to standard error: standard output belongs to the document.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-s", "-B", str(MAIN), "--child", str(descriptor), str(os.getpid())],
+        stdin=subprocess.PIPE,
+        stdout=sys.stderr.fileno(),
+        pass_fds=[descriptor],
+        start_new_session=True,
+    )
+    with contextlib.suppress(BrokenPipeError), process.stdin as stdin:  # type: ignore[union-attr]
+        stdin.write(json.dumps(configuration.as_json()).encode())
+    return process

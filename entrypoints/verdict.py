@@ -1,0 +1,56 @@
+"""How a run ended, told from everything the parent knows."""
+
+from __future__ import annotations
+
+import signal
+from typing import NamedTuple, Sequence
+
+from entrypoints.messages import Ended, Failed, Message
+from entrypoints.statuses import STATUSES, exit_code
+
+
+class Ending(NamedTuple):
+    """What the supervisor saw of the child's end."""
+
+    returncode: int  # negative: the signal that killed it
+    stopped_by: str | None  # interrupted or time_limit, where this side stopped it
+    signal: int | None  # the first one this side received
+    oom_killed: bool
+
+
+class Verdict(NamedTuple):
+    """A state of `STATUSES`, its exit code and a sentence."""
+
+    state: str
+    exit_code: int
+    message: str
+
+
+def judge(messages: Sequence[Message], ending: Ending) -> Verdict:
+    """The child's own word counts first when it finished; being stopped counts before any error that this caused."""
+    if any(isinstance(message, Ended) for message in messages):
+        return _verdict("completed")
+    if ending.stopped_by == "interrupted" and ending.signal is not None:
+        name = signal.Signals(ending.signal).name
+        return Verdict("interrupted", exit_code("interrupted", ending.signal), f"stopped by {name}")
+    if ending.stopped_by is not None:
+        return _verdict(ending.stopped_by)
+    failures = [message for message in messages if isinstance(message, Failed)]
+    if failures:
+        return _verdict(failures[-1].state, failures[-1].message)
+    return _silent_death(ending)
+
+
+def _silent_death(ending: Ending) -> Verdict:
+    if ending.returncode >= 0:
+        text = f"the workload's process ended with exit code {ending.returncode} and no word; see standard error"
+        return _verdict("crashed", text)
+    name = signal.Signals(-ending.returncode).name
+    if ending.returncode == -signal.SIGKILL and ending.oom_killed:
+        text = f"the workload's process died of {name} while the kernel's out-of-memory killer was at work"
+        return _verdict("out_of_memory", text)
+    return _verdict("crashed", f"the workload's process died of {name}; see standard error")
+
+
+def _verdict(state: str, message: str | None = None) -> Verdict:
+    return Verdict(state, exit_code(state), message or STATUSES[state].meaning)

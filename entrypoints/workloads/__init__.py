@@ -1,0 +1,1 @@
+"""Workloads: one card (`<name>.json`) each, and the code of their families by framework."""

@@ -1,0 +1,1 @@
+"""Workload families in PyTorch."""
