@@ -65,7 +65,13 @@ def parser() -> argparse.ArgumentParser:
     add("--precision", choices=PRECISIONS, help="default: the card's")
     add("--batch-size", type=whole(1), metavar="N", help="samples per step, over all devices")
     _add_length(grammar)
-    add("--data", default="synthetic", metavar="FOLDER", help="<class>/<image> below FOLDER; default: synthetic")
+    add(
+        "--data",
+        type=folder,
+        default="synthetic",
+        metavar="FOLDER",
+        help="<class>/<image> below FOLDER; default: synthetic",
+    )
     add("--data-workers", type=whole(0, 1024), metavar="N", help="processes that decode; 0: none but the main one")
     add("--output", metavar="FILE", help="write the document there, not to standard output")
     add("--seed", type=whole(0, 2**32 - 1), default=0, metavar="N")
@@ -106,6 +112,13 @@ def whole(least: int, most: int = MOST) -> Callable[[str], int]:
         return int(text)
 
     return parse_whole
+
+
+def folder(text: str) -> str:
+    """A folder's name; an empty one would mean the current folder, and comes of an unset variable."""
+    if not text:
+        raise argparse.ArgumentTypeError("the name is empty. Name a folder, or leave --data out")
+    return text
 
 
 def seconds(text: str) -> float:

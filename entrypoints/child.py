@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import itertools
 import json
@@ -27,6 +28,8 @@ from entrypoints.statuses import RunError, UsageError
 # What frameworks say when memory is short; there is no exception class that all of them share.
 OUT_OF_MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "cannot allocate memory")
 
+STOPPING = (signal.SIGTERM, signal.SIGINT)
+
 
 class Stopped(BaseException):
     """The parent asked for an orderly end. No Exception, so that no library swallows it."""
@@ -37,21 +40,25 @@ def main(argv: Sequence[str]) -> int:
     descriptor, parent = (int(value) for value in argv[1:3])
     die_with_parent(parent)
     os.set_inheritable(descriptor, False)
-    signal.signal(signal.SIGTERM, _stop)
+    for number in STOPPING:
+        signal.signal(number, _stop)
     send = Sender(descriptor)
-    try:
-        run(Configuration(**json.load(sys.stdin)), send)
-        send(Ended(time.monotonic()))
-    except Stopped:
-        pass  # the parent knows why
-    except Exception as error:
-        traceback.print_exc()
-        send(failed(error))
-        return 1
+    with contextlib.ExitStack() as cleanup:  # after the last word: a broken device may never let go
+        try:
+            run(Configuration(**json.load(sys.stdin)), send, cleanup)
+            send(Ended(time.monotonic()))
+        except Stopped:
+            return 128 + signal.SIGTERM  # the parent knows why
+        except Exception as error:
+            traceback.print_exc()
+            send(failed(error))
+            return 1
     return 0
 
 
 def _stop(*_: object) -> NoReturn:
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_IGN)  # a scheduler may tell every process of a job, and more than once
     raise Stopped
 
 
@@ -66,7 +73,7 @@ def failed(error: Exception) -> Failed:
     return Failed("out_of_memory" if short else "crashed", text[:1000])
 
 
-def run(configuration: Configuration, send: Sender) -> None:
+def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStack) -> None:
     """Every phase of one run, in order."""
     card = cards.load()[configuration.workload]
     send(Phase("import", time.monotonic()))
@@ -80,13 +87,16 @@ def run(configuration: Configuration, send: Sender) -> None:
     send(Phase("model", time.monotonic()))
     rule = OptimizerRule.from_problem(card.problem["optimizer"], configuration.batch_size)
     session = device.open_session(build.model(card, configuration.seed), rule, configuration.precision)
+    cleanup.callback(session.close)
+    send(session.facts)
+    if configuration.data == "synthetic":
+        batches = itertools.repeat(session.place(next(batches)))
+    loop = Loop(session, configuration.task, batches, send)
     try:
-        send(session.facts)
-        if configuration.data == "synthetic":
-            batches = itertools.repeat(session.place(next(batches)))
-        Loop(session, configuration.task, batches, send).run(configuration)
-    finally:
-        session.close()
+        loop.run(configuration)
+    except Stopped:
+        loop.settle()
+        raise
 
 
 def open_batches(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Iterator[Batch]:

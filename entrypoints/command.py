@@ -17,7 +17,7 @@ from entrypoints.statuses import USAGE_EXIT, UsageError
 # A check is the smallest run there is: forward on one sample, twice.
 CHECK: dict[str, Any] = {
     "task": "inference",
-    "precision": "fp32",
+    "precision": None,
     "batch_size": 1,
     "steps": 2,
     "warmup_steps": 1,

@@ -74,7 +74,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         steps_per_epoch=per_epoch,
         data="folder" if listing else "synthetic",
         data_folder=str(Path(options.data).resolve()) if listing else None,
-        data_workers=_workers(options) if listing else None,
+        data_workers=_workers(options, listing),
         seed=options.seed,
         threads=options.threads or host.usable_cores(),
         smoke=options.smoke,
@@ -129,7 +129,11 @@ def _warmup(options: Options, default: int, steps: int | None) -> int:
     return warmup
 
 
-def _workers(options: Options) -> int:
+def _workers(options: Options, listing: Listing | None) -> int | None:
+    if listing is None:
+        if options.data_workers is not None:
+            raise UsageError("--data-workers is for --data FOLDER: nobody decodes synthetic data")
+        return None
     if options.data_workers is not None:
         return options.data_workers
     return min(host.usable_threads(), MOST_WORKERS)

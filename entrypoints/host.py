@@ -6,12 +6,13 @@ import os
 import platform
 import socket
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping, Union
+from typing import Any, Callable, Dict, Iterable, Mapping, Union
 
 Value = Union[str, int, float]
 Fact = Dict[str, Any]  # value, unit, reason, as the result's schema has it
 
 SYS_CPU = Path("/sys/devices/system/cpu")
+CGROUP = Path("/sys/fs/cgroup")
 MIB = 2**20
 
 
@@ -51,7 +52,7 @@ def fact(read: Callable[[], Value | None], unit: str | None = None) -> Fact:
     try:
         value = read()
     except (OSError, LookupError, ValueError) as error:
-        return {"value": None, **extra, "reason": f"{type(error).__name__}: {error}"}
+        return {"value": None, **extra, "reason": str(error)}
     if value is None or value == "":
         return {"value": None, **extra, "reason": "the system does not say"}
     return {"value": value, **extra}
@@ -136,36 +137,47 @@ def memory_mib() -> float:
 
 
 def cpu_quota() -> float:
-    """Processors' worth of time that the control group allows (cgroup v2)."""
-    quota, period = control_group("cpu.max").split()
-    if quota == "max":
-        raise LookupError("no limit is set")
-    return int(quota) / int(period)
+    """Processors' worth of time that the control groups allow (cgroup v2)."""
+    limits = [line.split() for line in control_groups("cpu.max")]
+    return min_limit(int(quota) / int(period) for quota, period in limits if quota != "max")
 
 
 def memory_limit() -> float:
-    """Memory that the control group allows in MiB (cgroup v2)."""
-    limit = control_group("memory.max").strip()
-    if limit == "max":
-        raise LookupError("no limit is set")
-    return int(limit) / MIB
+    """Memory that the control groups allow in MiB (cgroup v2)."""
+    limits = [line.strip() for line in control_groups("memory.max")]
+    return min_limit(int(limit) / MIB for limit in limits if limit != "max")
 
 
 def oom_kills() -> int:
     """Processes that the kernel's out-of-memory killer has killed in this control group, else on this host."""
     try:
-        counters = control_group("memory.events")
+        counters = control_groups("memory.events")[0]
     except (OSError, LookupError):
         counters = Path("/proc/vmstat").read_text()
     return int(dict(line.split() for line in counters.splitlines()).get("oom_kill", 0))
 
 
-def control_group(name: str) -> str:
-    """A file of this process's own control group (cgroup v2)."""
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        if line.startswith("0::"):
-            return Path(f"/sys/fs/cgroup{line[3:]}", name).read_text()
-    raise LookupError("no unified control group (cgroup v2)")
+def control_groups(name: str) -> list[str]:
+    """A file of this process's control group and of those above it, nearest first (cgroup v2)."""
+    if not (CGROUP / "cgroup.controllers").exists():
+        raise LookupError("no unified control groups (cgroup v2)")
+    own = CGROUP / own_group()
+    folders = (folder for folder in (own, *own.parents) if folder == CGROUP or CGROUP in folder.parents)
+    return [(folder / name).read_text() for folder in folders if (folder / name).exists()]
+
+
+def own_group() -> str:
+    """This process's control group, as a path below the root of all (cgroup v2)."""
+    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    return next((line[len("0::/") :] for line in lines if line.startswith("0::/")), "")
+
+
+def min_limit(limits: Iterable[float]) -> float:
+    """The tightest of the limits. Raises LookupError where there is none."""
+    tightest = min(limits, default=None)
+    if tightest is None:
+        raise LookupError("no limit is set")
+    return tightest
 
 
 def ranges(numbers: set[int]) -> str:

@@ -43,22 +43,29 @@ class Loop:
 
     def run(self, configuration: Configuration) -> None:
         """All phases from the first step on. Raises RunError (`non_finite`) when a loss is no number."""
-        steps, seconds = configuration.steps, configuration.duration_seconds
         self.phase("compile", lambda: self.steps >= 1)
         self.phase("warmup", lambda: self.steps >= configuration.warmup_steps)
-        self.phase("steady", lambda: self.seconds >= seconds if steps is None else self.steps >= steps)
+        self.phase("steady", lambda: self.enough(configuration))
+
+    def enough(self, configuration: Configuration) -> bool:
+        """Whether the timed window is as long as was asked for."""
+        if configuration.steps is not None:
+            return self.steps >= configuration.steps
+        return self.seconds >= (configuration.duration_seconds or 0.0)
 
     def phase(self, name: str, over: Callable[[], bool]) -> None:
         """Step until `over`. The device is idle at both edges."""
         self.send(Phase(name, time.monotonic()))
         self.seconds = 0.0
-        try:
-            while not over():
-                self.step()
-                self.tell()
-        finally:
-            self.session.synchronise()
+        while not over():
+            self.step()
             self.tell()
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait for the device and tell all that it has done."""
+        self.session.synchronise()
+        self.tell()
 
     def step(self) -> None:
         """Fetch a batch and hand it to the device."""

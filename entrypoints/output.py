@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Mapping
 
 from entrypoints.statuses import UsageError
 
 SCHEMA = Path(__file__).resolve().parent.parent / "schemas" / "result-1.0.json"
+STDOUT = 1
 
 
 class Writer:
@@ -26,8 +27,7 @@ class Writer:
         """Put the document there, whole. Raises OSError where the place has failed since."""
         text = json.dumps(document, indent=2, allow_nan=False) + "\n"
         if self.target is None:
-            sys.stdout.write(text)
-            sys.stdout.flush()
+            _print(text.encode())
         else:
             _replace(self.target, text)
 
@@ -44,6 +44,12 @@ def _check(output: str | None, target: Path) -> None:
     except OSError as error:
         reason = f"{error.strerror} in {target.parent}"
         raise UsageError(f"--output {output}: {reason}. Name a folder that this user may write to") from None
+
+
+def _print(data: bytes) -> None:
+    """Past `sys.stdout`, whose buffer would complain once more at exit when nobody reads."""
+    while data:
+        data = data[os.write(STDOUT, data) :]
 
 
 def _replace(target: Path, text: str) -> None:
@@ -64,10 +70,18 @@ def _beside(target: Path) -> Path:
     return target.with_name(f".{target.name}.{os.getpid()}")
 
 
-def problems(document: Mapping[str, Any], limit: int = 5) -> list[str]:
-    """What the schema objects to, as path and complaint."""
-    import jsonschema  # late: --help and --list do without
+class Contract:
+    """The schema of the document. Raises UsageError where jsonschema is missing."""
 
-    validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text("utf-8")))
-    errors = sorted(validator.iter_errors(document), key=lambda error: error.json_path)
-    return [f"{error.json_path}: {error.message[:200]}" for error in errors[:limit]]
+    def __init__(self) -> None:
+        try:
+            import jsonschema  # late: --help and --list do without
+        except ImportError as error:
+            raise UsageError(f"cannot check results: {error}. Install jsonschema 4.17 or later") from None
+        self.library_version = metadata.version("jsonschema")
+        self.validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text("utf-8")))
+
+    def problems(self, document: Mapping[str, Any], limit: int = 5) -> list[str]:
+        """What the schema objects to, as path and complaint."""
+        errors = sorted(self.validator.iter_errors(document), key=lambda error: error.json_path)
+        return [f"{error.json_path}: {error.message[:200]}" for error in errors[:limit]]

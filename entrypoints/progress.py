@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from typing import TextIO
 
@@ -28,79 +30,73 @@ class Progress:
         self.configuration, self.unit, self.stream = configuration, unit, stream
         self.terminal = stream.isatty()
         self.phase = ""
-        self.steps = 0
-        self.timed_units, self.timed_seconds, self.timed_wait = 0, 0.0, 0.0
-        self.written = 0.0
-        self.skips = 0
+        self.steps = self.skipped = 0
+        self.units, self.seconds, self.wait = 0, 0.0, 0.0  # of the timed window so far
+        self.written_at = 0.0
 
     def follow(self, message: Message) -> None:
         """Take one message in and show what changed, not too often."""
         if isinstance(message, Phase):
             self.phase = message.name
-            self._write(TITLES[message.name], always=not self.terminal)
+            self._show(TITLES[message.name])
         elif isinstance(message, Step):
             self._count(message)
-            self._write(self.line())
+            if time.monotonic() - self.written_at >= INTERVALS[self.terminal]:
+                self._show(self.line())
         elif isinstance(message, Skipped):
-            self.skips += 1
-            if self.skips == 1:
-                self.note(f"cannot read {message.path}: skipped, as all others like it; the result counts them")
+            self.skipped += 1
+            if self.skipped == 1:
+                self.note(f"skipping {message.path}, it cannot be read; the result counts all such files")
 
     def note(self, text: str) -> None:
         """A line that stays."""
-        self._clear()
-        self.stream.write(f"sifmark: {text}\n")
-        self.stream.flush()
-
-    def finish(self, text: str) -> None:
-        """The last line."""
-        self.note(text)
+        self._put(f"{self._rewind()}sifmark: {text}\n")
 
     def line(self) -> str:
-        """Phase, steps, throughput, time left, and whether data hold the run up."""
-        parts = [f"{TITLES[self.phase]} {self._bar()}step {self._of_steps()}"]
-        if self.timed_seconds:
-            parts.append(f"{self.timed_units / self.timed_seconds:.1f} {self.unit}/s")
-            parts.append(f"{self.left():.0f} s left")
-            waiting = self.timed_wait / self.timed_seconds
-            if waiting > INPUT_BOUND:
-                parts.append(f"input-bound: {waiting:.0%} of the time waits for data")
+        """Phase and step; once there are timed steps also throughput, time left and whether data hold the run up."""
+        total = self.configuration.steps
+        parts = [f"{TITLES[self.phase]} {self._bar()}step {self.steps}{f'/{total}' if total else ''}"]
+        if self.seconds:
+            parts += [f"{self.units / self.seconds:.1f} {self.unit}/s", f"{self.left():.0f} s left"]
+            if self.wait > INPUT_BOUND * self.seconds:
+                parts.append(f"input-bound: {self.wait / self.seconds:.0%} of the time waits for data")
         return ", ".join(parts)
 
     def left(self) -> float:
-        """Seconds until the end at the pace of the timed steps so far."""
-        steps, duration = self.configuration.steps, self.configuration.duration_seconds
-        if duration is not None:
-            return max(0.0, duration - self.timed_seconds)
+        """Seconds until the end, at the pace of the timed steps so far."""
+        if self.configuration.steps is None:
+            return max(0.0, (self.configuration.duration_seconds or 0.0) - self.seconds)
         timed = self.steps - self.configuration.warmup_steps
-        return self.timed_seconds / timed * ((steps or 0) - self.steps)
+        return self.seconds / timed * (self.configuration.steps - self.steps)
 
     def _count(self, step: Step) -> None:
         self.steps += 1
         if self.phase == "steady":
-            self.timed_units += step.units
-            self.timed_seconds += step.seconds
-            self.timed_wait += step.wait
-
-    def _of_steps(self) -> str:
-        total = self.configuration.steps
-        return f"{self.steps}/{total}" if total else str(self.steps)
+            self.units += step.units
+            self.seconds += step.seconds
+            self.wait += step.wait
 
     def _bar(self) -> str:
+        if not self.terminal:
+            return ""
         steps, duration = self.configuration.steps, self.configuration.duration_seconds
-        share = self.steps / steps if steps else self.timed_seconds / (duration or 1.0)
+        share = self.steps / steps if steps else self.seconds / (duration or 1.0)
         filled = min(BAR, int(share * BAR))
-        return f"[{'#' * filled}{'.' * (BAR - filled)}] " if self.terminal else ""
+        return f"[{'#' * filled}{'.' * (BAR - filled)}] "
 
-    def _write(self, text: str, always: bool = False) -> None:
-        now = time.monotonic()
-        if not always and now - self.written < INTERVALS[self.terminal]:
-            return
-        self.written = now
-        self._clear()
-        self.stream.write(text if self.terminal else f"sifmark: {text}\n")
-        self.stream.flush()
-
-    def _clear(self) -> None:
+    def _show(self, text: str) -> None:
+        self.written_at = time.monotonic()
         if self.terminal:
-            self.stream.write("\r\x1b[2K")
+            self._put(self._rewind() + text[: shutil.get_terminal_size().columns - 1])
+        else:
+            self.note(text)
+
+    def _rewind(self) -> str:
+        return "\r\x1b[2K" if self.terminal else ""
+
+    def _put(self, text: str) -> None:
+        try:
+            self.stream.write(text)
+            self.stream.flush()
+        except OSError:  # whoever read it is gone; the run goes on, and Python flushes into nothing at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())

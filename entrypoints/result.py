@@ -45,7 +45,7 @@ class Context:
 
 def document(measurement: Measurement, verdict: Verdict, context: Context) -> Json:
     """The result as plain JSON values."""
-    return {
+    written: Json = {
         "schema_version": SCHEMA_VERSION,
         "id": str(uuid.uuid4()),
         "started": timestamp(context.started),
@@ -64,6 +64,17 @@ def document(measurement: Measurement, verdict: Verdict, context: Context) -> Js
         "metrics": {name: number(*metric(measurement)) for name, metric in every_metric().items()},
         "steps": steps(measurement),
     }
+    document: Json = printable(written)
+    return document
+
+
+def printable(value: Any) -> Any:
+    """The same JSON value with what is not Unicode, as in foreign file names, replaced by question marks."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {key: printable(item) for key, item in value.items()}
+    return [printable(item) for item in value] if isinstance(value, list) else value
 
 
 def timestamp(moment: datetime) -> str:
@@ -96,6 +107,7 @@ def accelerator(measurement: Measurement, resolved: Configuration) -> Json:
         return {"kind": resolved.device, "reason": "the run ended before a session was open"}
     facts = measurement.device._asdict()
     del facts["simulated"]  # stands in provenance
+    facts["count"] = facts.pop("devices")
     return {key: value for key, value in facts.items() if value is not None}
 
 

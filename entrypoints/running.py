@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from datetime import datetime, timezone
-from importlib import metadata
 from typing import Any, Mapping, NamedTuple
 
 from entrypoints import host, result
@@ -15,7 +14,7 @@ from entrypoints.configuration import Configuration
 from entrypoints.measurement import Measurement, fold
 from entrypoints.messages import Message
 from entrypoints.metrics import throughput
-from entrypoints.output import Writer, problems
+from entrypoints.output import Contract, Writer
 from entrypoints.progress import Progress
 from entrypoints.statuses import INVALID_RESULT_EXIT
 from entrypoints.supervise import Child
@@ -30,8 +29,8 @@ class Executed(NamedTuple):
 
 
 def run(card: Card, image: Mapping[str, Any] | None, resolved: Configuration, options: Options) -> int:
-    """Run, write the document, return the exit code. Raises UsageError where it could not be written."""
-    writer = Writer(options.output)
+    """Run, write the document, return the exit code. Raises UsageError, before anything runs, where it could not be."""
+    writer, contract = Writer(options.output), Contract()
     started = datetime.now(timezone.utc)
     facts, conditions = host.facts(), host.conditions()
     executed = execute(card, resolved)
@@ -45,15 +44,20 @@ def run(card: Card, image: Mapping[str, Any] | None, resolved: Configuration, op
         command=sys.argv[1:],
         started=started,
         finished=datetime.now(timezone.utc),
-        jsonschema_version=metadata.version("jsonschema"),
+        jsonschema_version=contract.library_version,
     )
-    return deliver(result.document(executed.measurement, executed.verdict, context), writer)
+    return deliver(result.document(executed.measurement, executed.verdict, context), contract, writer)
 
 
 def execute(card: Card, resolved: Configuration) -> Executed:
     """Run the configuration in a child, with progress on standard error."""
     messages: list[Message] = []
     progress = Progress(resolved, card.problem["unit"], sys.stderr)
+    length = f"{resolved.steps} steps" if resolved.steps else f"{resolved.duration_seconds:g} s"
+    progress.note(
+        f"{resolved.workload} {resolved.task} on {resolved.device}: {resolved.precision}, "
+        f"batch {resolved.batch_size}, {length}"
+    )
     child = Child(resolved)
     for message in child.messages():
         messages.append(message)
@@ -67,9 +71,9 @@ def execute(card: Card, resolved: Configuration) -> Executed:
     return Executed(measurement, verdict)
 
 
-def deliver(document: Mapping[str, Any], writer: Writer) -> int:
+def deliver(document: Mapping[str, Any], contract: Contract, writer: Writer) -> int:
     """Validate and write. Where either fails the document still goes somewhere: measuring it took time."""
-    complaints = problems(document)
+    complaints = contract.problems(document)
     if complaints:
         sys.stderr.write("sifmark: the result does not validate, a defect of sifmark:\n")
         sys.stderr.write("\n".join([*complaints, json.dumps(document), ""]))

@@ -57,12 +57,12 @@ class StepReport(NamedTuple):
 
 
 class DeviceFacts(NamedTuple):
-    """What a session runs on. `granularity` is what one of `count` is: die, tile, package, board or node."""
+    """What a session runs on. `granularity` is what one of `devices` is: die, tile, package, board or node."""
 
     kind: str
     vendor: str | None
     name: str | None
-    count: int
+    devices: int
     granularity: str
     memory_mib: float | None
     ranks: int

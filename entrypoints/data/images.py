@@ -11,6 +11,7 @@ from PIL import Image, ImageOps
 
 Box = Tuple[float, float, float, float]  # left, upper, right, lower in pixels
 CROP_ATTEMPTS = 10
+BILINEAR = getattr(Image, "Resampling", Image).BILINEAR  # the name before Pillow 9.1
 
 
 def decode(path: Path) -> Image.Image:
@@ -33,7 +34,7 @@ def pixels(image: Image.Image, rule: Mapping[str, Any], task: str, random: np.ra
     """Float32 (3, height, width), cropped for `task` and normalised, by a card's `problem.input`."""
     height, width = rule["shape"][1:]
     if task == "training":
-        image = image.resize((width, height), Image.BILINEAR, box=random_crop(image.size, rule["training"], random))
+        image = image.resize((width, height), BILINEAR, box=random_crop(image.size, rule["training"], random))
         if random.random() < rule["training"]["flip_probability"]:
             image = ImageOps.mirror(image)
     else:
@@ -55,7 +56,7 @@ def random_crop(size: tuple[int, int], rule: Mapping[str, Any], random: np.rando
         aspect = math.exp(random.uniform(math.log(low), math.log(high)))
         wide, tall = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
         if 0 < wide <= width and 0 < tall <= height:
-            left, upper = random.integers(width - wide + 1), random.integers(height - tall + 1)
+            left, upper = (int(random.integers(free + 1)) for free in (width - wide, height - tall))
             return (left, upper, left + wide, upper + tall)
     aspect = min(max(width / height, low), high)
     wide, tall = min(width, height * aspect), min(height, width / aspect)
@@ -65,6 +66,6 @@ def random_crop(size: tuple[int, int], rule: Mapping[str, Any], random: np.rando
 def centre_crop(image: Image.Image, shorter_side: int, width: int, height: int) -> Image.Image:
     """The middle `width` x `height` of the image resized to a shorter side of `shorter_side`."""
     scale = shorter_side / min(image.size)
-    resized = image.resize((round(image.width * scale), round(image.height * scale)), Image.BILINEAR)
+    resized = image.resize((round(image.width * scale), round(image.height * scale)), BILINEAR)
     left, upper = (resized.width - width) // 2, (resized.height - height) // 2
     return resized.crop((left, upper, left + width, upper + height))

@@ -51,7 +51,7 @@ class CpuSession:
             kind="cpu",
             vendor=host.cpu_vendor(),
             name=host.cpu_model(),
-            count=1,
+            devices=1,
             granularity="node",
             memory_mib=host.memory_mib(),
             ranks=1,

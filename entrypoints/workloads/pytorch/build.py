@@ -62,7 +62,8 @@ def model(card: Card, seed: int) -> Objective:
 def parameter_groups(model: nn.Module, rule: OptimizerRule) -> list[dict[str, Any]]:
     """Two parameter groups for a PyTorch optimizer: those with the rule's weight decay and those with none."""
     exempt_layers = tuple(kind for name in rule.no_weight_decay_on for kind in LAYERS[name])
-    decayed, exempt = [], []
+    decayed: list[nn.Parameter] = []
+    exempt: list[nn.Parameter] = []
     for layer in model.modules():
         group = exempt if isinstance(layer, exempt_layers) else decayed
         group.extend(layer.parameters(recurse=False))

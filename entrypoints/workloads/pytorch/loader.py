@@ -38,7 +38,8 @@ class ImageFiles(Dataset):  # type: ignore[type-arg]
     def __getitem__(self, place: Place) -> Sample:
         """The image at `place`, or the next readable one after it, so that batches stay whole."""
         epoch, index = place
-        count, skipped = len(self.listing.images), []
+        count = len(self.listing.images)
+        skipped: list[str] = []
         for candidate in ((index + offset) % count for offset in range(count)):
             name, label = self.listing.images[candidate]
             if candidate not in self.unreadable:

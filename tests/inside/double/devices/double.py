@@ -1,0 +1,83 @@
+"""A device that computes nothing and can be told, by DOUBLE_FAULT, to fail in one of the ways hardware does.
+
+Copied into a tree of the entrypoints by `tree.py`; never part of an image.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from entrypoints.session import DeviceFacts, StepReport
+from entrypoints.statuses import RunError
+
+FAULT = os.environ.get("DOUBLE_FAULT", "")
+FAULTY_STEP = 4
+STEP_SECONDS = 0.01
+
+
+def prepare(precision, threads):
+    if FAULT == "print":
+        print("a vendor's banner, printed by Python", flush=True)
+        os.write(1, b"and one by a C library\n")
+        subprocess.run([sys.executable, "-c", "print('and one by a tool of the vendor')"], check=True)
+    if FAULT == "exit":
+        os._exit(7)
+    if FAULT == "no_device":
+        raise RunError("no_device", "no double was found on this machine")
+    if precision != "fp32":
+        raise RunError("unsupported", f"--precision {precision} on double: it can do fp32")
+
+
+def open_session(model, rule, precision):
+    return Double()
+
+
+class Double:
+    asynchronous = False
+    facts = DeviceFacts("double", "nobody", None, 1, "board", None, 1, 1, "not at all", simulated=True)
+    steps = 0
+
+    def place(self, batch):
+        return batch
+
+    def train(self, batch):
+        self.steps += 1
+        time.sleep(STEP_SECONDS)
+        if self.steps == FAULTY_STEP:
+            fail()
+        loss = float("nan") if FAULT == "non_finite" and self.steps == FAULTY_STEP else 1.0 / self.steps
+        return StepReport(units=len(batch.inputs), updates=1, loss=lambda: loss)
+
+    def infer(self, batch):
+        return StepReport(units=len(batch.inputs), updates=0, loss=None)
+
+    def mark(self):
+        return time.perf_counter()
+
+    def seconds_between(self, earlier, later):
+        return later - earlier
+
+    def synchronise(self):
+        pass
+
+    def close(self):
+        if FAULT == "linger":
+            time.sleep(600)
+
+
+def fail():
+    if FAULT in ("raise", "linger"):
+        raise ValueError("the double was told to fail")
+    if FAULT == "memory":
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes")
+    if FAULT == "compile_failure":
+        raise RunError("compile_failure", "the double's compiler gave up")
+    if FAULT == "segmentation":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if FAULT == "hang":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(600)

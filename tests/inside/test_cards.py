@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+
+import jsonschema
+import pytest
+from conftest import ROOT
+
+from entrypoints import cards
+
+SCHEMA = json.loads((ROOT / "schemas" / "card-1.0.json").read_text("utf-8"))
+FILES = sorted((ROOT / "entrypoints" / "workloads").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_cards_are_valid_and_named_like_their_files(path):
+    card = json.loads(path.read_text("utf-8"))
+    jsonschema.Draft202012Validator(SCHEMA).validate(card)
+    assert card["name"] == path.stem
+    for by_task in card["defaults"].values():
+        assert set(by_task) == set(card["tasks"])
+        assert all(run["warmup_steps"] < run["steps"] for run in by_task.values())
+
+
+def test_the_identity_is_that_of_the_problem_alone():
+    card = cards.load()["resnet50"]
+    text = json.dumps(card.problem, sort_keys=True, separators=(",", ":"))
+    assert card.identity == "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+    renamed = cards.Card(**{**vars(card), "title": "another", "defaults": {}})
+    assert renamed.identity == card.identity
+    problem = copy.deepcopy(dict(card.problem))
+    problem["model"]["downsampling_stride_in"] = "1x1"
+    assert cards.Card(**{**vars(card), "problem": problem}).identity != card.identity
+
+
+def test_resnet50_is_the_one_of_the_literature():
+    problem = cards.load()["resnet50"].problem
+    assert problem["parameters"] == 25557032
+    assert problem["model"]["layers"] == [3, 4, 6, 3]
+    assert problem["optimizer"]["weight_decay"] == 2**-15
+
+
+def test_a_card_with_an_unknown_key_is_refused():
+    card = json.loads(FILES[0].read_text("utf-8"))
+    card["problem"]["model"]["colour"] = "green"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(SCHEMA).validate(card)

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pytest
+
+from entrypoints import cards
+from entrypoints.arguments import parse
+from entrypoints.configuration import resolve
+from entrypoints.statuses import UsageError
+
+CARD = cards.load()["resnet50"]
+
+
+@pytest.fixture()
+def images(tmp_path):
+    """A folder that lists as five images of two classes; nobody decodes them here."""
+    for name in ("cat/a.jpg", "cat/b.png", "cat/c.JPEG", "dog/d.jpg", "dog/e.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    return tmp_path
+
+
+def configured(*argv):
+    return resolve(parse(argv), CARD, None)
+
+
+def test_defaults_come_from_the_card():
+    resolved = configured()
+    defaults = CARD.defaults["cpu"]["training"]
+    assert (resolved.batch_size, resolved.steps) == (defaults["batch_size"], defaults["steps"])
+    assert resolved.precision == defaults["precision"]
+    assert resolved.threads >= 1 and resolved.data_workers is None
+
+
+def test_a_device_without_its_own_defaults_takes_those_for_any():
+    image = {"framework": "pytorch", "device": "abacus"}
+    assert resolve(parse([]), CARD, image).batch_size == CARD.defaults["any"]["training"]["batch_size"]
+
+
+def test_a_smoke_run_is_small_and_explicit_options_win():
+    assert configured("--smoke").steps == 4 and configured("--smoke").batch_size == 2
+    assert configured("--smoke", "--batch-size", "5").batch_size == 5
+
+
+def test_epochs_become_steps_and_a_partial_batch_is_dropped(images):
+    resolved = configured("--data", str(images), "--epochs", "3", "--batch-size", "2")
+    assert (resolved.samples_per_epoch, resolved.steps_per_epoch, resolved.steps) == (5, 2, 6)
+    assert resolved.data == "folder" and resolved.data_folder == str(images.resolve())
+    synthetic = configured("--epochs", "2", "--samples-per-epoch", "9", "--batch-size", "4")
+    assert (synthetic.steps_per_epoch, synthetic.steps) == (2, 4)
+
+
+def test_a_duration_leaves_the_steps_open():
+    resolved = configured("--duration", "2.5")
+    assert resolved.steps is None and resolved.duration_seconds == 2.5
+
+
+def test_a_default_warm_up_gives_way_to_a_short_run():
+    assert configured("--steps", "2").warmup_steps == 1
+    assert configured("--steps", "6").warmup_steps == 3
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("--steps", "5", "--warmup-steps", "5"), "5 warm-up of 5 steps leave none to time"),
+        (("--steps", "1"), "at least 2 steps"),
+        (("--epochs", "2"), "needs --samples-per-epoch"),
+        (("--samples-per-epoch", "3", "--batch-size", "4"), "--batch-size 3 or less"),
+        (("--data-workers", "2"), "--data FOLDER"),
+        (("--data", "/no/such/folder"), "no such folder"),
+    ],
+)
+def test_contradictions_are_refused_with_a_remedy(argv, said):
+    with pytest.raises(UsageError, match=said):
+        configured(*argv)
+
+
+def test_a_folder_that_does_not_suit_is_refused(images):
+    with pytest.raises(UsageError, match="--batch-size 5 or less"):
+        configured("--data", str(images), "--batch-size", "6")
+    with pytest.raises(UsageError, match="for synthetic data"):
+        configured("--data", str(images), "--batch-size", "2", "--samples-per-epoch", "5")
+    few = cards.Card(**{**vars(CARD), "problem": {**CARD.problem, "model": {"classes": 1}}})
+    with pytest.raises(UsageError, match="2 class folders, resnet50 knows 1"):
+        resolve(parse(["--data", str(images), "--batch-size", "2"]), few, None)

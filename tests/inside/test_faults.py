@@ -1,0 +1,170 @@
+"""Everything that can go wrong around a run still ends in a valid document. The parent is real, the device is not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from conftest import checked
+
+LONG = ("resnet50", "--steps", "100000", "--warmup-steps", "2", "--batch-size", "3")
+
+
+def wait_for(process, text):
+    """Read standard error until a line holds `text`."""
+    for line in process.stderr:
+        if text in line:
+            return
+    raise AssertionError(f"never said {text!r}")
+
+
+def child_of(process):
+    """Process id of the only child."""
+    return int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+
+
+def running(pid):
+    """Whether the process exists and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until_gone(pid):
+    while running(pid):
+        time.sleep(0.02)
+
+
+def test_a_run_that_completes(double):
+    document = double.result("resnet50", "--steps", "6", "--warmup-steps", "2", "--batch-size", "3")
+    assert document["status"]["state"] == "completed"
+    assert document["provenance"]["stand_in"] and document["provenance"]["simulated"]
+    assert document["provenance"]["image"]["recipe"] == "double"
+    assert document["accelerator"]["kind"] == "double"
+    assert document["steps"]["count"] == 6 and document["steps"]["untimed"] == 2
+    assert document["steps"]["units"] == 18 and document["steps"]["updates"] == 6
+    assert 0 < document["metrics"]["throughput"]["value"] < 3 / 0.01  # a step sleeps for a hundredth of a second
+
+
+@pytest.mark.parametrize(
+    ("fault", "state", "code", "steps"),
+    [
+        ("no_device", "no_device", 3, 0),
+        ("exit", "crashed", 4, 0),
+        ("raise", "crashed", 4, 3),
+        ("memory", "out_of_memory", 4, 3),
+        ("compile_failure", "compile_failure", 4, 3),
+        ("segmentation", "crashed", 4, 3),
+        ("non_finite", "non_finite", 4, 4),
+    ],
+)
+def test_failures_are_results(double, fault, state, code, steps):
+    document = double.result(*LONG, fault=fault)
+    assert document["status"]["state"] == state
+    assert document["status"]["exit_code"] == code
+    assert document["steps"]["count"] == steps
+
+
+def test_a_failure_names_its_cause_and_its_phase(double):
+    status = double.result(*LONG, fault="raise")["status"]
+    assert status["message"] == "ValueError: the double was told to fail"
+    assert status["phase"] == "steady"
+    assert "SIGSEGV" in double.result(*LONG, fault="segmentation")["status"]["message"]
+
+
+def test_a_loss_that_is_no_number_is_null_and_the_last_finite_one_is_told(double):
+    document = double.result(*LONG, fault="non_finite")
+    assert document["steps"]["losses"] == [1.0, 0.5, 1 / 3, None]
+    assert document["metrics"]["final_loss"]["value"] == 1 / 3
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_in_the_middle(double, number, code):
+    process = double.start(*LONG)
+    wait_for(process, "measuring")
+    process.send_signal(number)
+    output, _ = process.communicate()
+    document = checked(output)
+    assert process.returncode == code == document["status"]["exit_code"]
+    assert document["status"]["state"] == "interrupted"
+    assert document["steps"]["count"] >= 2
+    assert len(document["steps"]["seconds"]) == document["steps"]["count"]
+
+
+def test_a_second_signal_kills_a_child_that_does_not_listen(double):
+    process = double.start(*LONG, fault="hang")
+    wait_for(process, "measuring")
+    child = child_of(process)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.5)  # so that both arrive: equal signals that wait are one
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate()
+    assert checked(output)["status"]["state"] == "interrupted"
+    assert not running(child)
+
+
+def test_a_child_that_does_not_listen_is_killed_after_the_grace(double):
+    document = double.result(*LONG, "--time-limit", "1", fault="hang")
+    assert document["status"]["state"] == "time_limit"
+    assert document["status"]["exit_code"] == 124
+    assert document["steps"]["count"] == 3
+
+
+def test_the_time_limit(double):
+    document = double.result(*LONG, "--time-limit", "1")
+    assert document["status"]["state"] == "time_limit"
+    assert document["status"]["exit_code"] == 124
+    assert document["steps"]["count"] > 0
+
+
+def test_a_failure_counts_although_the_device_never_lets_go(double):
+    document = double.result(*LONG, "--time-limit", "2", fault="linger")
+    assert document["status"]["state"] == "crashed"
+    assert document["steps"]["count"] == 3
+
+
+def test_a_killed_child(double):
+    process = double.start(*LONG)
+    wait_for(process, "measuring")
+    os.kill(child_of(process), signal.SIGKILL)
+    output, _ = process.communicate()
+    document = checked(output)
+    assert process.returncode == 4
+    assert document["status"]["state"] == "crashed"
+    assert "SIGKILL" in document["status"]["message"]
+    assert document["steps"]["count"] >= 2
+
+
+def test_the_child_of_a_killed_parent_dies_too(double):
+    process = double.start(*LONG)
+    wait_for(process, "measuring")
+    child = child_of(process)
+    process.kill()
+    process.communicate()
+    wait_until_gone(child)
+
+
+def test_what_libraries_print_stays_off_standard_output(double):
+    _, output, errors = double.run("resnet50", "--smoke", fault="print")
+    assert checked(output)["status"]["state"] == "completed"
+    for text in ("printed by Python", "one by a C library", "a tool of the vendor"):
+        assert text in errors
+
+
+def test_a_precision_beyond_the_device(double):
+    document = double.result("resnet50", "--precision", "fp16")
+    assert document["status"]["state"] == "unsupported"
+    assert document["status"]["exit_code"] == 3
+    assert document["steps"]["count"] == 0
+    assert document["metrics"]["throughput"]["value"] is None
+
+
+def test_a_check_passes_fails_and_skips(double):
+    assert double.run("--check")[:2] == (0, "")
+    assert double.run("--check", fault="exit")[:2] == (4, "")
+    code, output, errors = double.run("--check", fault="no_device")
+    assert (code, output) == (0, "") and "skipped" in errors

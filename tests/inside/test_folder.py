@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from entrypoints.data.folder import list_images
+from entrypoints.statuses import UsageError
+
+
+def put(root, *names):
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"")
+
+
+def test_classes_and_images_are_sorted_and_labelled(tmp_path):
+    put(tmp_path, "dog/2.png", "dog/1.JPG", "cat/a.jpeg", "empty/readme.txt")
+    listing = list_images(tmp_path)
+    assert listing.classes == ("cat", "dog")
+    assert listing.images == (("cat/a.jpeg", 0), ("dog/1.JPG", 1), ("dog/2.png", 1))
+
+
+def test_hidden_files_links_and_other_files_are_passed_over(tmp_path):
+    put(tmp_path, "cat/a.jpg", "cat/.b.jpg", "cat/notes.txt", ".git/c.jpg", "loose.jpg", "cat/folder.jpg/d.png")
+    (tmp_path / "cat" / "link.jpg").symlink_to(tmp_path / "cat" / "a.jpg")
+    (tmp_path / "lynx").symlink_to(tmp_path / "cat")
+    assert list_images(tmp_path).images == (("cat/a.jpg", 0),)
+
+
+def test_what_is_no_image_folder_is_refused_with_a_remedy(tmp_path):
+    with pytest.raises(UsageError, match="no such folder"):
+        list_images(tmp_path / "absent")
+    with pytest.raises(UsageError, match="no class folders"):
+        list_images(tmp_path)
+    put(tmp_path, "loose.jpg")
+    with pytest.raises(UsageError, match="no class folders"):
+        list_images(tmp_path)
+    put(tmp_path, "cat/readme.txt")
+    with pytest.raises(UsageError, match="folders without images"):
+        list_images(tmp_path)
+
+
+@pytest.mark.parametrize("locked", ["", "cat"])
+def test_an_unreadable_folder_is_refused(tmp_path, locked):
+    put(tmp_path, "cat/a.jpg")
+    tmp_path.chmod(0o755)
+    (tmp_path / locked).chmod(0o000 if locked else 0o300)
+    root = os.geteuid() == 0
+    parents = [parent for parent in tmp_path.parents if root and parent.stat().st_uid == 0 and "pytest" in parent.name]
+    modes = [(parent, parent.stat().st_mode) for parent in parents]
+    try:
+        for parent in parents:
+            parent.chmod(0o755)
+        if root:  # whom no permission stops
+            os.seteuid(65534)
+        with pytest.raises(UsageError, match="Permission denied"):
+            list_images(tmp_path)
+    finally:
+        if root:
+            os.seteuid(0)
+        for parent, mode in modes:
+            parent.chmod(mode & 0o777)
+        (tmp_path / locked).chmod(0o755)

@@ -1,0 +1,129 @@
+"""Metrics of measurements made by hand, where every number can be checked on paper."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from entrypoints import metrics, result
+from entrypoints.measurement import fold
+from entrypoints.messages import Ended, Phase, Skipped, Step
+from entrypoints.quantiles import quantile
+
+# Phases begin at 0, 2, 3, 5, 10 and 12 s; four timed steps of 1, 2, 3 and 4 s, of which 0, 1, 0 and 1 s waited.
+MESSAGES = [
+    Phase("import", 100.0),
+    Phase("data", 102.0),
+    Phase("model", 103.0),
+    Phase("compile", 105.0),
+    Step(5.0, 0.0, 8, 1, 7.0),
+    Phase("warmup", 110.0),
+    Step(2.0, 0.0, 8, 1, 6.0),
+    Phase("steady", 112.0),
+    Step(1.0, 0.0, 8, 1, 5.0),
+    Step(2.0, 1.0, 8, 1, 4.0),
+    Step(3.0, 0.0, 8, 1, 3.0),
+    Step(4.0, 1.0, 8, 1, 2.0),
+    Ended(122.5),
+]
+RUN = fold(MESSAGES, "images", "training", steps_per_epoch=2, peak_process_mib=12.5)
+NOTHING = fold([], "images", "training")
+
+
+def test_phases_last_until_the_next_one():
+    assert RUN.phases == {"import": 2.0, "data": 1.0, "model": 2.0, "compile": 5.0, "warmup": 2.0, "steady": 10.5}
+    assert RUN.last_phase == "steady" and NOTHING.last_phase is None
+
+
+def test_a_phase_that_did_not_end_has_no_duration():
+    cut = fold(MESSAGES[:6], "images", "training")
+    assert cut.phases == {"import": 2.0, "data": 1.0, "model": 2.0, "compile": 5.0}
+    assert cut.last_phase == "warmup"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "unit"),
+    [
+        ("throughput", 32 / 10, "images/s"),
+        ("step_time_mean", 2.5, "s"),
+        ("step_time_p50", 2.5, "s"),
+        ("step_time_p90", 3.7, "s"),
+        ("step_time_p95", 3.85, "s"),
+        ("step_time_p99", 3.97, "s"),
+        ("data_wait_fraction", 0.2, "1"),
+        ("time_to_first_step", 10.0, "s"),
+        ("final_loss", 2.0, "1"),
+        ("peak_process_memory", 12.5, "MiB"),
+    ],
+)
+def test_values(name, value, unit):
+    metric = result.every_metric()[name](RUN)
+    assert metric.value == pytest.approx(value, rel=1e-12)
+    assert (metric.unit, metric.reason) == (unit, None)
+
+
+def test_every_public_function_is_a_metric_and_nothing_else():
+    assert set(result.every_metric()) == {
+        *("throughput", "data_wait_fraction", "time_to_first_step", "final_loss", "peak_process_memory"),
+        *("step_time_mean", "step_time_p50", "step_time_p90", "step_time_p95", "step_time_p99"),
+    }
+
+
+def test_without_steps_every_metric_is_null_with_a_reason():
+    for name, metric in result.every_metric().items():
+        told = metric(NOTHING)
+        assert told.value is None and told.reason, name
+
+
+def test_inference_has_no_loss():
+    told = metrics.final_loss(fold(MESSAGES, "images", "inference"))
+    assert told.value is None and "inference" in str(told.reason)
+
+
+def test_the_final_loss_is_the_last_finite_one():
+    told = metrics.final_loss(fold([*MESSAGES[:-1], Step(1.0, 0.0, 8, 1, math.inf)], "images", "training"))
+    assert told.value == 2.0
+
+
+def test_epochs_are_whole_and_the_first_has_compilation_in_it():
+    assert result.epochs(RUN) == [
+        {"index": 1, "seconds": 7.0, "units": 16, "steps": 2},
+        {"index": 2, "seconds": 3.0, "units": 16, "steps": 2},
+        {"index": 3, "seconds": 7.0, "units": 16, "steps": 2},
+    ]
+    assert len(result.epochs(fold(MESSAGES[:-2], "images", "training", steps_per_epoch=2))) == 2
+    assert result.epochs(fold(MESSAGES, "images", "training")) == []
+
+
+def test_steps_are_kept_up_to_a_thousand_and_summarised_beyond():
+    few = result.steps(fold([Phase("steady", 0.0), *[Step(1.0, 0.0, 1, 1, None)] * 1000], "images", "training"))
+    many = result.steps(fold([Phase("steady", 0.0), *[Step(1.0, 0.0, 1, 1, None)] * 1001], "images", "training"))
+    assert len(few["seconds"]) == 1000
+    assert many["seconds"] is None and many["losses"] is None
+    assert many["count"] == 1001 and many["quantiles"]["p50"] == 1.0
+
+
+def test_quantiles_of_the_timed_steps_only():
+    assert result.steps(RUN)["quantiles"]["p100"] == 4.0
+    assert result.steps(NOTHING)["quantiles"] is None
+
+
+def test_skipped_files_are_counted_and_ten_named():
+    run = fold([Skipped(f"cat/{number}.jpg") for number in range(12)], "images", "training")
+    assert len(run.skipped) == 12
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "expected"),
+    [([3.0], 0.99, 3.0), ([1.0, 2.0], 0.5, 1.5), ([4.0, 1.0, 3.0, 2.0], 0.25, 1.75), ([1.0, 9.0], 1.0, 9.0)],
+)
+def test_quantile_by_hand(values, share, expected):
+    assert quantile(values, share) == expected
+
+
+def test_quantile_is_numpys():
+    numpy = pytest.importorskip("numpy")
+    values = list(numpy.random.default_rng(3).exponential(size=97))
+    for share in (0, 0.01, 0.37, 0.9, 0.95, 0.99, 1):
+        assert quantile(values, share) == pytest.approx(numpy.quantile(values, share), rel=1e-12)
