@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.status import Status
 
-out = Console(soft_wrap=True)
+# In a pipe a table is as wide as its words; on a terminal rich folds it to fit.
+out = Console(width=None if sys.stdout.isatty() else 200)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 HEARTBEAT = 10.0  # seconds between two lines about the same step where there is no terminal

@@ -79,10 +79,10 @@ def run(
 
 
 def stop(process: subprocess.Popen[str]) -> None:
-    """End a command and everything it started: TERM, a grace period, KILL."""
+    """End a command that still runs, and everything it started: TERM, a grace period, KILL."""
+    if process.poll() is not None:
+        return
     for number, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, None)):
-        if process.poll() is not None:
-            return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,0 +1,25 @@
+# docker build -f FILE <context>
+FROM docker.io/library/python@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
+COPY sifmark-site /sifmark-site
+COPY sifmark /sifmark
+ENV PYTHONNOUSERSITE="1" \
+    PYTHONPATH="" \
+    PYTHONHOME=""
+LABEL org.opencontainers.image.base.digest="sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b" \
+    org.opencontainers.image.base.name="docker.io/library/python:3.11-slim-bookworm" \
+    org.opencontainers.image.description="CPU, PyTorch" \
+    org.opencontainers.image.revision="<revision>" \
+    org.opencontainers.image.title="sifmark cpu" \
+    org.opencontainers.image.version="0.1.0" \
+    org.sifmark.base-licence="PSF-2.0, and the licences of Debian's packages" \
+    org.sifmark.base-redistributable="true" \
+    org.sifmark.build-key="<build key>" \
+    org.sifmark.device="cpu" \
+    org.sifmark.framework="pytorch" \
+    org.sifmark.lock="sha256:f6d0d2fcb0ef481f195cfd64873372e7fde3d234e46fe32c6e2989591c02dd95" \
+    org.sifmark.platform="x86_64" \
+    org.sifmark.recipe="cpu" \
+    org.sifmark.stand-in="false" \
+    org.sifmark.workloads="resnet50"
+ENTRYPOINT ["/sifmark/run"]
+CMD []

@@ -1,0 +1,52 @@
+"""Whole or absent."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from sifmark.files import beside, normalise_tree, sha256_json, sweep_partials, write_json
+
+
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "a.json"
+    write_json(target, {"old": True})
+    before = target.read_bytes()
+    with pytest.raises(RuntimeError), beside(target) as draft:
+        draft.write_text("half")
+        raise RuntimeError
+    assert target.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_what_a_killed_writer_left_is_swept(tmp_path: Path) -> None:
+    target = tmp_path / "a.sif"
+    manager = beside(target)
+    draft = manager.__enter__()
+    draft.write_text("half")
+    assert not target.exists()
+    sweep_partials(target)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nan_is_never_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "a.json", {"x": float("nan")})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_canonical_hash_ignores_order() -> None:
+    assert sha256_json({"a": 1, "b": [2]}) == sha256_json({"b": [2], "a": 1})
+    assert sha256_json({"a": 1}) != sha256_json({"a": 2})
+
+
+def test_trees_become_readable_for_everyone(tmp_path: Path) -> None:
+    script, secret = tmp_path / "t" / "run", tmp_path / "t" / "d" / "x"
+    secret.parent.mkdir(parents=True)
+    for path, mode in ((script, 0o700), (secret, 0o600)):
+        path.write_text("")
+        path.chmod(mode)
+    secret.parent.chmod(0o700)
+    normalise_tree(tmp_path / "t")
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "t").rglob("*")}
+    assert modes == {"run": 0o755, "d": 0o755, "x": 0o644}

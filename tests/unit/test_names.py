@@ -1,0 +1,36 @@
+"""Names and globs."""
+
+import pytest
+
+from sifmark.errors import UsageError
+from sifmark.images import cards, find_image, find_images, images, workloads_of
+
+
+def test_names_have_one_dash() -> None:
+    assert images()
+    assert all(image.name.count("-") == 1 for image in images())
+
+
+@pytest.mark.parametrize("pattern", ["resnet50-cpu", "resnet50-*", "*-cpu", "cpu"])
+def test_patterns_find_the_image(pattern: str) -> None:
+    assert "resnet50-cpu" in [image.name for image in find_images(pattern)]
+
+
+@pytest.mark.parametrize("pattern", ["resnet51-cpu", "nothing-*", "", "resnet50"])
+def test_unknown_names_list_the_known(pattern: str) -> None:
+    with pytest.raises(UsageError, match="no image") as caught:
+        find_images(pattern)
+    assert "resnet50-cpu" in caught.value.remedy
+    assert caught.value.exit_code == 2
+
+
+def test_near_names_come_first() -> None:
+    with pytest.raises(UsageError) as caught:
+        find_image("resnet5-cpu")
+    assert caught.value.remedy.startswith("did you mean resnet50-cpu?")
+
+
+def test_cards_are_checked_and_have_module_and_name() -> None:
+    for name, card in cards().items():
+        assert card["name"] == name
+    assert workloads_of("cpu")

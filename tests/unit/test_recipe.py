@@ -1,0 +1,75 @@
+"""Recipes: what is refused, and that the refusal names file, key and remedy."""
+
+from pathlib import Path
+
+import pytest
+
+from sifmark import house
+from sifmark.errors import SifmarkError, UsageError
+from sifmark.recipe import load_recipe, pinned_digest, read_recipe, recipe_names
+
+CPU = (house.RECIPES / "cpu.toml").read_text()
+
+
+def refused(tmp_path: Path, text: str) -> UsageError:
+    path = tmp_path / "broken.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        read_recipe(path)
+    assert str(path) in caught.value.cause
+    assert caught.value.remedy
+    return caught.value
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_reads(name: str) -> None:
+    recipe = load_recipe(name)
+    assert recipe.name == name
+    assert "-" not in name, "one dash separates workload and recipe"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ('digest = "sha256:', 'digest = "sha256:xyz', "base.digests.x86_64.digest"),
+        ('digest = "unresolved"', 'digest = "latest"', "base.digests.aarch64.digest"),
+        ('digest = "unresolved"\n', "", "base.digests.aarch64"),
+        ('title = "CPU, PyTorch"', "title = 7", "title"),
+        ('python = "3.11"', "python = 3.11", "base.python"),
+        ("redistributable = true", 'redistributable = "yes"', "base.redistributable"),
+        ('device = "cpu"', 'device = "cpu"\ncolour = "blue"', "the document"),
+        ('PYTHONHOME = ""', 'PYTHONHOME = "a\\nb"', "environment.PYTHONHOME"),
+        ('PYTHONHOME = ""', 'PYTHONHOME = "{{ x }}"', "environment.PYTHONHOME"),
+        ('"numpy==2.4.6"', '"numpy>=2"', "wheels.requires"),
+    ],
+)
+def test_a_wrong_value_names_its_key(tmp_path: Path, old: str, new: str, field: str) -> None:
+    assert old in CPU
+    assert f" {field}" in refused(tmp_path, CPU.replace(old, new, 1)).cause
+
+
+def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
+    error = refused(tmp_path, 'colour = "blue"\n' + CPU)
+    assert "colour" in error.cause
+    assert "framework" in error.remedy
+
+
+def test_what_is_not_toml(tmp_path: Path) -> None:
+    assert "at line 2" in refused(tmp_path, 'title = "a"\n= 3\n').cause
+
+
+def test_unknown_recipe_lists_the_nearest() -> None:
+    with pytest.raises(UsageError, match="no recipe 'cpux'") as caught:
+        load_recipe("cpux")
+    assert "did you mean cpu?" in caught.value.remedy
+
+
+def test_unresolved_digest_is_refused_with_a_way_on() -> None:
+    with pytest.raises(SifmarkError, match="nobody has seen the digest") as caught:
+        pinned_digest(load_recipe("cpu"), "aarch64")
+    assert "stand-in" in caught.value.remedy
+
+
+def test_a_platform_without_base_is_refused() -> None:
+    with pytest.raises(SifmarkError, match="no base for riscv64"):
+        pinned_digest(load_recipe("cpu"), "riscv64")

@@ -1,0 +1,49 @@
+"""The build files: quoting proved by the tools that read them, and texts held against the reviewed ones."""
+
+import shlex
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from sifmark.golden import REFRESH, differences
+from sifmark.recipe import load_recipe, recipe_names
+from sifmark.render import base_definition, definition, dockerfile
+
+NASTY = {"A": "two words", "B": 'quote " quote', "C": "it's", "D": "$HOME and `id`", "E": "back\\slash", "F": ""}
+
+
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_texts_are_as_reviewed(recipe: str) -> None:
+    assert not differences(recipe), REFRESH
+
+
+def test_same_input_same_bytes() -> None:
+    recipe = load_recipe("cpu")
+    labels = {"b": "2", "a": "1"}
+    once = definition(recipe, "host/x@sha256:0", labels, "/c")
+    assert once == definition(recipe, "host/x@sha256:0", dict(reversed(labels.items())), "/c")
+
+
+def test_a_shell_reads_the_environment_back_literally() -> None:
+    recipe = replace(load_recipe("cpu"), environment=NASTY)
+    text = base_definition(recipe, "host/x@sha256:0")
+    exports = text.split("%environment\n")[1].split("\n%runscript")[0]
+    script = exports + "".join(f'\nprintf "%s\\0" "${key}"' for key in NASTY)
+    seen = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert seen.split("\0")[:-1] == list(NASTY.values())
+
+
+def test_docker_quoting_escapes_what_docker_expands() -> None:
+    recipe = replace(load_recipe("cpu"), environment=NASTY)
+    text = dockerfile(recipe, "host/x@sha256:0", {"label": 'a "b" $c'}, "/c")
+    assert 'D="\\$HOME and `id`"' in text
+    assert 'B="quote \\" quote"' in text
+    assert 'LABEL label="a \\"b\\" \\$c"' in text
+
+
+def test_the_run_script_passes_arguments_word_for_word() -> None:
+    text = base_definition(load_recipe("cpu"), "host/x@sha256:0")
+    line = text.split("%runscript\n")[1].splitlines()[0]
+    assert shlex.split(line) == ["exec", "/sifmark/run", "$@"]
+    assert '"$@"' in line

@@ -1,0 +1,68 @@
+"""The door to subprocesses, on real ones."""
+
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from sifmark import run as door
+from sifmark.run import CommandError, run
+
+PYTHON = sys.executable
+
+
+def test_output_log_and_lines(tmp_path: Path) -> None:
+    seen: list[str] = []
+    done = run([PYTHON, "-c", "print('a b'); print('c')"], log=tmp_path / "logs" / "x.log", watch=seen.append)
+    assert done.output == "a b\nc"
+    assert seen == ["a b", "c"]
+    log = (tmp_path / "logs" / "x.log").read_text()
+    assert log.startswith("+ ")
+    assert "a b" in log
+    assert "= exit code 0" in log
+
+
+def test_words_reach_the_command_unchanged() -> None:
+    words = ["a b", "$HOME", "`id`", "'", '"', "*", ";", "", "é"]
+    assert run([PYTHON, "-c", "import sys; print(sys.argv[1:])", *words]).output == repr(words)
+
+
+def test_full_pipes_do_not_block() -> None:
+    code = "import sys; sys.stderr.write('x' * 10**6 + '\\n'); sys.stdout.write('y' * 10**6 + '\\n')"
+    assert len(run([PYTHON, "-c", code]).output) == 10**6
+
+
+def test_failure_quotes_the_last_words_and_the_log(tmp_path: Path) -> None:
+    with pytest.raises(CommandError) as caught:
+        run([PYTHON, "-c", "import sys; sys.exit('the disk is on fire')"], log=tmp_path / "l", remedy="call for help")
+    assert "exit code 1" in caught.value.cause
+    assert "the disk is on fire" in caught.value.cause
+    assert str(tmp_path / "l") in caught.value.cause
+    assert caught.value.remedy == "call for help"
+
+
+def test_a_command_that_is_not_there() -> None:
+    with pytest.raises(CommandError, match="cannot start no-such-command"):
+        run(["no-such-command"])
+
+
+def test_time_limit_ends_the_command_and_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "GRACE", 0.5)
+    pid_file = tmp_path / "pid"
+    child = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    code = (
+        "import signal, subprocess, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        f"subprocess.run([sys.executable, '-c', {child!r}])"
+    )
+    with pytest.raises(CommandError, match="did not finish within 8 s"):
+        run([PYTHON, "-c", code], time_limit=8)
+    status = Path(f"/proc/{pid_file.read_text()}/status")
+    assert not status.exists() or "State:\tZ" in status.read_text()
+
+
+def test_an_interrupt_ends_the_command() -> None:
+    threading.Timer(1.0, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        run([PYTHON, "-c", "import time; time.sleep(600)"])
