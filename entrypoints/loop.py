@@ -19,6 +19,7 @@ LOSS_INTERVAL = 50
 class Taken(NamedTuple):
     """A step that was handed to the device, between two marks."""
 
+    number: int  # from 1
     began: object
     done: object
     wait: float
@@ -74,9 +75,9 @@ class Loop:
         wait = time.perf_counter() - asked
         report = self.call(batch)
         done = self.session.mark()
-        self.untold.append(Taken(self.last, done, wait, report))
-        self.last = done
         self.steps += 1
+        self.untold.append(Taken(self.steps, self.last, done, wait, report))
+        self.last = done
         for path in set(batch.skipped) - self.skipped:
             self.skipped.add(path)
             self.send(Skipped(path))
@@ -90,12 +91,12 @@ class Loop:
                 return
             self.untold.popleft()
             self.seconds += seconds
-            loss = self.loss(taken.report)
+            loss = self.loss(taken)
             self.send(Step(seconds, taken.wait, taken.report.units, taken.report.updates, loss))
             if loss is not None and not math.isfinite(loss):
                 raise RunError("non_finite", f"the loss became {loss}; see metrics.final_loss for the last finite one")
 
-    def loss(self, report: StepReport) -> float | None:
+    def loss(self, taken: Taken) -> float | None:
         """Loss of a finished step, where reading it is free or due."""
-        due = not self.session.asynchronous or not self.untold or self.steps % LOSS_INTERVAL == 0
-        return report.loss() if report.loss and due else None
+        due = not self.session.asynchronous or not self.untold or taken.number % LOSS_INTERVAL == 0
+        return taken.report.loss() if taken.report.loss and due else None

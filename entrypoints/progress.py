@@ -31,7 +31,7 @@ class Progress:
         self.terminal = stream.isatty()
         self.phase = ""
         self.steps = self.skipped = 0
-        self.units, self.seconds, self.wait = 0, 0.0, 0.0  # of the timed window so far
+        self.timed, self.units, self.seconds, self.wait = 0, 0, 0.0, 0.0  # of the timed window so far
         self.written_at = 0.0
 
     def follow(self, message: Message) -> None:
@@ -66,12 +66,12 @@ class Progress:
         """Seconds until the end, at the pace of the timed steps so far."""
         if self.configuration.steps is None:
             return max(0.0, (self.configuration.duration_seconds or 0.0) - self.seconds)
-        timed = self.steps - self.configuration.warmup_steps
-        return self.seconds / timed * (self.configuration.steps - self.steps)
+        return self.seconds / self.timed * (self.configuration.steps - self.steps)
 
     def _count(self, step: Step) -> None:
         self.steps += 1
         if self.phase == "steady":
+            self.timed += 1
             self.units += step.units
             self.seconds += step.seconds
             self.wait += step.wait

@@ -84,6 +84,7 @@ def double_tree(tmp_path_factory):
         target = tree / "entrypoints" / source.relative_to(Path(__file__).parent / "double")
         target.parent.mkdir(exist_ok=True)
         shutil.copy(str(source), str(target))
+    shutil.copy(str(ROOT / "entrypoints" / "run"), str(tree / "run"))  # the door of an image
     (tree / "image.json").write_text(json.dumps(IMAGE))
     return tree
 

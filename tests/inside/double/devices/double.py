@@ -21,7 +21,7 @@ STEP_SECONDS = 0.01
 
 def prepare(precision, threads):
     if FAULT == "print":
-        print("a vendor's banner, printed by Python", flush=True)
+        sys.stdout.write("a vendor's banner, printed by Python\n")
         os.write(1, b"and one by a C library\n")
         subprocess.run([sys.executable, "-c", "print('and one by a tool of the vendor')"], check=True)
     if FAULT == "exit":

@@ -1,0 +1,93 @@
+"""The measuring loop on a made-up device that lags behind, as real accelerators do."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from entrypoints import cards
+from entrypoints.arguments import parse
+from entrypoints.configuration import resolve
+from entrypoints.loop import LOSS_INTERVAL, Loop
+from entrypoints.messages import Phase, Skipped, Step, decode, encode
+from entrypoints.session import Batch, StepReport
+from entrypoints.statuses import RunError
+
+LAG = 3  # calls that the device is behind
+
+
+class Lagging:
+    """Each call takes the device one second of its own clock; it is LAG calls behind until synchronised."""
+
+    asynchronous = True
+
+    def __init__(self, losses=lambda step: 1.0):
+        self.handed = self.done = self.read = self.waited = 0
+        self.losses = losses
+
+    def train(self, batch):
+        self.handed += 1
+        self.done = max(self.done, self.handed - LAG)
+        step = self.handed
+        return StepReport(units=len(batch.inputs), updates=1, loss=lambda: self._loss(step))
+
+    def _loss(self, step):
+        self.read += 1
+        return self.losses(step)
+
+    infer = train
+
+    def mark(self):
+        return self.handed
+
+    def seconds_between(self, earlier, later):
+        return float(later - earlier) if later <= self.done else None
+
+    def synchronise(self):
+        self.waited += 1
+        self.done = self.handed
+
+
+def run(session, *argv, batch=None):
+    sent = []
+    batches = itertools.repeat(batch or Batch(inputs=range(4), targets=None))
+    Loop(session, "training", batches, sent.append).run(resolve(parse(argv), cards.load()["resnet50"], None))
+    return sent
+
+
+def test_phases_and_steps_come_in_order_and_whole():
+    sent = run(Lagging(), "--steps", "10", "--warmup-steps", "4")
+    told = [message.name if isinstance(message, Phase) else "step" for message in sent]
+    assert told == ["compile", "step", "warmup", *["step"] * 3, "steady", *["step"] * 6]
+    assert all(message.seconds == 1.0 for message in sent if isinstance(message, Step))
+    assert all((message.units, message.updates) == (4, 1) for message in sent if isinstance(message, Step))
+
+
+def test_the_device_is_waited_for_at_the_edges_of_phases_only():
+    session = Lagging()
+    run(session, "--steps", "400", "--warmup-steps", "4")
+    assert session.waited == 3
+    assert session.read <= 400 / LOSS_INTERVAL + 3
+
+
+def test_a_duration_counts_the_device_s_own_seconds():
+    sent = run(Lagging(), "--duration", "7", "--warmup-steps", "2")
+    seconds = sum(message.seconds for message in sent[sent.index(next(m for m in sent if m[0] == "steady")) :][1:])
+    assert 7 <= seconds <= 7 + LAG
+
+
+def test_a_loss_that_is_no_number_stops_the_run():
+    with pytest.raises(RunError, match="the loss became inf") as raised:
+        run(Lagging(lambda step: float("inf")), "--steps", "400", "--warmup-steps", "4")
+    assert raised.value.state == "non_finite"
+
+
+def test_a_file_that_is_skipped_again_and_again_is_told_once():
+    sent = run(Lagging(), "--steps", "9", batch=Batch(range(4), None, ("cat/a.jpg", "cat/b.jpg")))
+    assert sorted(message.path for message in sent if isinstance(message, Skipped)) == ["cat/a.jpg", "cat/b.jpg"]
+
+
+def test_messages_survive_the_wire():
+    for message in run(Lagging(), "--steps", "3"):
+        assert decode(encode(message)) == message

@@ -1,0 +1,101 @@
+"""The verbs that need no framework, and the surroundings that an image may find itself in."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import IMAGE, ROOT, checked
+
+from entrypoints import cards
+
+
+def test_list_names_every_workload(program):
+    code, output, errors = program.run("--list")
+    assert (code, errors) == (0, "")
+    assert [line.split()[0] for line in output.splitlines()[1:]] == list(cards.load())
+    assert "25,557,032" in output
+
+
+def test_describe_says_what_would_run(double):
+    code, output, _ = double.run("resnet50", "--describe", "--batch-size", "5", "--seed", "7", fault="exit")
+    described = json.loads(output)
+    assert code == 0
+    assert described["configuration"]["batch_size"] == 5 and described["configuration"]["seed"] == 7
+    assert described["configuration"]["device"] == "double"
+    assert described["workload"]["identity"] == cards.load()["resnet50"].identity
+    assert described["image"] == IMAGE
+
+
+def test_help_and_version(program, double):
+    assert "--batch-size" in program.run("--help")[1]
+    assert program.run("--version")[1].startswith("sifmark not run from an image")
+    assert double.run("--version")[1].startswith("sifmark 0.1.0 (image double, sha256:")
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("resnet50-cpu.sif", 0), ("resnet50-cpu_1.2.sif", 0), ("cpu.sif", 2), ("nosuch-cpu.sif", 2)]
+)
+def test_the_image_name_says_the_workload(double, name, code):
+    assert double.run("--smoke", APPTAINER_NAME=name)[0] == code
+
+
+def test_an_unknown_workload_is_refused(program):
+    code, output, errors = program.run("resnet05")
+    assert (code, output) == (2, "")
+    assert errors == "sifmark: no workload 'resnet05'; did you mean resnet50? Known: resnet50\n"
+
+
+def test_the_verbs_import_no_framework_and_no_jsonschema(double, tmp_path):
+    for name in ("torch", "tensorflow", "numpy", "PIL", "jsonschema"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported too early')")
+    for arguments in (["--list"], ["--help"], ["--version"], ["resnet50", "--describe"]):
+        assert double.run(*arguments, PYTHONPATH=str(tmp_path))[0] == 0
+
+
+@pytest.mark.parametrize("path", [None, "", ".", ":/nowhere"])
+def test_nothing_in_the_current_folder_is_imported(double, tmp_path, path):
+    for name in ("entrypoints", "jsonschema", "json", "select"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the current folder')")
+    environment = {} if path is None else {"PYTHONPATH": path}
+    if path is not None:
+        (tmp_path / "json.py").unlink()  # Python's own start-up may want it before we can say no
+        (tmp_path / "select.py").unlink()
+    assert double.run("resnet50", "--smoke", **environment)[0] == 0
+
+
+def test_the_door_works_bare(double_tree, tmp_path):
+    """No home, nearly no environment, and called through a link."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").symlink_to(sys.executable)
+    (tmp_path / "door").symlink_to(double_tree / "run")
+    path = f"{tmp_path / 'bin'}:/usr/bin:/bin"
+    site = os.pathsep.join(entry for entry in sys.path if entry.endswith("-packages"))
+    output = subprocess.run(
+        [str(tmp_path / "door"), "resnet50", "--smoke"],
+        cwd="/",
+        env={"PATH": path, "PYTHONPATH": site},
+        stdout=subprocess.PIPE,
+        check=True,
+    ).stdout
+    assert checked(output.decode())["status"]["state"] == "completed"
+
+
+def test_nothing_is_written_beside_the_program(double_tree):
+    assert not list(double_tree.rglob("__pycache__"))
+
+
+def test_a_data_folder_without_images_is_refused_before_the_run(double, tmp_path):
+    code, output, errors = double.run("resnet50", "--data", tmp_path)
+    assert (code, output) == (2, "")
+    assert "no class folders" in errors and "importing" not in errors
+
+
+def test_the_in_image_code_parses_as_python_3_8():
+    import ast
+
+    for path in (ROOT / "entrypoints").rglob("*.py"):
+        ast.parse(path.read_text("utf-8"), str(path), feature_version=(3, 8))

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from entrypoints import cards, progress
+from entrypoints.arguments import parse
+from entrypoints.configuration import resolve
+from entrypoints.messages import Phase, Skipped, Step
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def follow(stream, *argv, wait=0.0, steps=6):
+    shown = progress.Progress(resolve(parse(argv), cards.load()["resnet50"], None), "images", stream)
+    for number in range(steps):
+        if number in (0, 1, 2):
+            shown.follow(Phase(("compile", "warmup", "steady")[number], 0.0))
+        shown.follow(Step(2.0, wait, 8, 1, None))
+    return shown
+
+
+def test_throughput_and_time_left_are_those_of_the_timed_steps():
+    shown = follow(io.StringIO(), "--steps", "10", "--warmup-steps", "2")
+    assert shown.line() == "measuring step 6/10, 4.0 images/s, 8 s left"
+
+
+def test_a_duration_has_its_own_time_left():
+    shown = follow(io.StringIO(), "--duration", "60", "--warmup-steps", "2")
+    assert shown.line() == "measuring step 6, 4.0 images/s, 52 s left"
+
+
+def test_an_input_bound_run_says_so():
+    assert "input-bound: 50% of the time waits" in follow(io.StringIO(), "--steps", "10", wait=1.0).line()
+
+
+def test_elsewhere_lines_are_few_and_plain(monkeypatch):
+    stream = io.StringIO()
+    monkeypatch.setattr(progress.time, "monotonic", lambda: 0.0)
+    follow(stream, "--steps", "1000", steps=900)
+    assert stream.getvalue().splitlines() == ["sifmark: first step", "sifmark: warming up", "sifmark: measuring"]
+
+
+def test_a_terminal_gets_one_line_that_rewrites_itself(monkeypatch):
+    stream = Terminal()
+    monkeypatch.setattr(progress, "INTERVALS", {True: 0.0})
+    monkeypatch.setattr(progress.shutil, "get_terminal_size", lambda: progress.os.terminal_size((40, 24)))
+    follow(stream, "--steps", "10").note("done")
+    *rewritten, last = stream.getvalue().split("\r\x1b[2K")
+    assert any(line.startswith("measuring [############........] step 6") for line in rewritten)
+    assert all(len(line) < 40 and "\n" not in line for line in rewritten)
+    assert last == "sifmark: done\n"
+
+
+def test_the_first_skipped_file_is_named_once():
+    stream = io.StringIO()
+    shown = follow(stream, "--steps", "10")
+    for name in ("cat/a.jpg", "cat/b.jpg"):
+        shown.follow(Skipped(name))
+    assert stream.getvalue().count("skipping") == 1
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_before_any_timed_step_there_is_no_throughput(steps):
+    shown = follow(io.StringIO(), "--steps", "10", steps=steps)
+    assert "images/s" not in (shown.line() if shown.phase else "")

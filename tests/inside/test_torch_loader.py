@@ -1,0 +1,94 @@
+"""The loader on real photographs, with damaged files among them."""
+
+from __future__ import annotations
+
+import itertools
+
+import photographs
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from entrypoints import cards  # noqa: E402
+from entrypoints.data.folder import list_images  # noqa: E402
+from entrypoints.statuses import RunError  # noqa: E402
+from entrypoints.workloads.pytorch import loader  # noqa: E402
+
+CARD = cards.load()["resnet50"]
+
+
+@pytest.fixture()
+def photos(tmp_path):
+    return photographs.write(tmp_path)
+
+
+def batches(folder, count, task="training", size=4, workers=2, seed=0):
+    listing = list_images(folder)
+    stream = loader.folder_batches(CARD, task, folder, listing, size, workers, seed)
+    return list(itertools.islice(stream, count))
+
+
+def damage(folder):
+    whole = (folder / "colour" / "coffee.jpg").read_bytes()
+    (folder / "colour" / "broken.jpg").write_bytes(whole[: len(whole) // 2])
+    (folder / "grey" / "empty.png").write_bytes(b"")
+    (folder / "grey" / "text.jpg").write_text("no image at all")
+    return {"colour/broken.jpg", "grey/empty.png", "grey/text.jpg"}
+
+
+def test_shapes_types_and_labels(photos):
+    (batch,) = batches(photos, 1, task="inference", size=12)
+    assert batch.inputs.shape == (12, 3, 224, 224) and batch.inputs.dtype == torch.float32
+    assert batch.targets.tolist() == [0] * 6 + [1] * 6
+    assert batch.skipped == ()
+    assert -2.2 < batch.inputs.min() < -1 and 1 < batch.inputs.max() < 2.7
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_batches_depend_on_the_seed_and_not_on_the_workers(photos, workers):
+    for one, other in zip(batches(photos, 4, workers=0), batches(photos, 4, workers=workers)):
+        assert torch.equal(one.inputs, other.inputs) and torch.equal(one.targets, other.targets)
+    assert not torch.equal(batches(photos, 1, seed=1)[0].inputs, batches(photos, 1, seed=2)[0].inputs)
+
+
+def test_every_epoch_has_another_order_and_other_crops(photos):
+    first, second = batches(photos, 2, size=12)
+    assert sorted(first.targets.tolist()) == sorted(second.targets.tolist())
+    assert not torch.equal(first.inputs, second.inputs)
+
+
+def test_an_epoch_takes_each_image_once_and_drops_the_rest():
+    order = itertools.islice(iter(loader.Order(10, 4, shuffle=True, seed=0)), 4)
+    one, two, three, _ = order
+    assert len(set(one + two)) == 8
+    assert {epoch for epoch, _ in one + two} == {0} and {epoch for epoch, _ in three} == {1}
+
+
+def test_damaged_files_are_passed_over_and_named(photos):
+    names = damage(photos)
+    found = batches(photos, 6, size=5)
+    assert all(len(batch.inputs) == 5 for batch in found)
+    assert {name for batch in found for name in batch.skipped} == names
+
+
+def test_the_next_readable_image_takes_the_place(photos):
+    damage(photos)
+    for path in photos.glob("colour/*"):
+        path.write_bytes(b"")
+    (batch,) = batches(photos, 1, task="inference", size=4)
+    assert batch.targets.tolist() == [1] * 4
+
+
+def test_nothing_readable_is_a_data_error(photos):
+    for path in photos.glob("*/*"):
+        path.write_bytes(b"")
+    with pytest.raises(RunError, match="no image below") as raised:
+        batches(photos, 1)
+    assert raised.value.state == "data_error"
+
+
+def test_synthetic_batches_come_from_the_seed():
+    one, same, other = (loader.synthetic_batch(CARD, 2, seed) for seed in (1, 1, 2))
+    assert one.inputs.shape == (2, 3, 224, 224) and one.targets.dtype == torch.int64
+    assert torch.equal(one.inputs, same.inputs) and not torch.equal(one.inputs, other.inputs)
+    assert one.targets.max() < 1000

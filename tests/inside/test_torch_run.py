@@ -1,0 +1,134 @@
+"""Whole runs of the real program on the real CPU device."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+from pathlib import Path
+
+import photographs
+import pytest
+from conftest import checked
+from test_faults import child_of, wait_for, wait_until_gone
+
+torch = pytest.importorskip("torch")
+
+from entrypoints import cards  # noqa: E402
+from entrypoints.devices import cpu  # noqa: E402
+from entrypoints.session import Batch, OptimizerRule  # noqa: E402
+from entrypoints.workloads.pytorch import build, loader  # noqa: E402
+
+CARD = cards.load()["resnet50"]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("task", ["training", "inference"])
+def test_a_smoke_run(program, task, precision):
+    document = program.result("resnet50", "--smoke", "--task", task, "--precision", precision)
+    assert document["status"]["state"] == "completed"
+    assert document["accelerator"]["kind"] == "cpu" and document["accelerator"]["granularity"] == "node"
+    assert document["provenance"]["image"] is None
+    assert document["provenance"]["software"]["framework_version"] == torch.__version__
+    assert document["metrics"]["throughput"]["value"] > 0
+    assert document["steps"]["updates"] == (4 if task == "training" else 0)
+    assert (document["metrics"]["final_loss"]["value"] is None) == (task == "inference")
+    assert document["metrics"]["peak_process_memory"]["value"] > 200  # the weights alone are 97 MiB
+
+
+def test_a_seed_gives_the_same_losses(program):
+    losses = [program.result("resnet50", "--smoke", "--seed", seed)["steps"]["losses"] for seed in (3, 3, 4)]
+    assert losses[0][:2] == pytest.approx(losses[1][:2], rel=1e-3)
+    assert losses[0][:2] != pytest.approx(losses[2][:2], rel=1e-3)
+
+
+def test_training_lowers_the_loss_as_a_bare_loop_does():
+    """The session against PyTorch written out: same weights, batch and rule, hence the same losses."""
+    # Small enough a rate that rounding, which differs with the memory layout, does not grow from step to step.
+    rule = dataclasses.replace(OptimizerRule.from_problem(CARD.problem["optimizer"], 4), learning_rate=1e-4)
+    batch = loader.synthetic_batch(CARD, 4, seed=1)
+    session = cpu.open_session(build.model(CARD, seed=1), rule, "fp32")
+    placed = session.place(batch)
+    ours = [session.train(placed).loss() for _ in range(3)]
+
+    model = build.model(CARD, seed=1).train()
+    optimizer = torch.optim.SGD(build.parameter_groups(model, rule), lr=1e-4, momentum=0.875)
+    bare = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        _, loss = model(batch.inputs, batch.targets)
+        loss.backward()
+        optimizer.step()
+        bare.append(loss.item())
+    assert ours == pytest.approx(bare, rel=1e-3)
+    assert ours[2] < ours[0]
+
+
+def test_inference_changes_nothing_and_needs_no_gradient():
+    rule = OptimizerRule.from_problem(CARD.problem["optimizer"], 1)
+    session = cpu.open_session(build.model(CARD, seed=1), rule, "fp32")
+    before = {name: value.clone() for name, value in session.model.state_dict().items()}
+    report = session.infer(Batch(torch.randn(2, 3, 224, 224), None))
+    assert (report.units, report.updates, report.loss) == (2, 0, None)
+    assert all(torch.equal(value, before[name]) for name, value in session.model.state_dict().items())
+
+
+@pytest.mark.parametrize("precision", ["fp16", "tf32"])
+def test_a_precision_that_a_cpu_has_not(program, precision):
+    document = program.result("resnet50", "--precision", precision)
+    assert document["status"]["state"] == "unsupported" and document["status"]["exit_code"] == 3
+    assert "fp32, bf16" in document["status"]["message"]
+    assert document["steps"]["count"] == 0
+
+
+def test_a_batch_beyond_all_memory(program):
+    document = program.result("resnet50", "--batch-size", 10**8)
+    assert document["status"]["state"] == "out_of_memory" and document["status"]["exit_code"] == 4
+
+
+def test_a_check_of_everything(program):
+    code, output, errors = program.run("--check")
+    assert (code, output) == (0, "") and "check of resnet50: completed" in errors
+
+
+def test_photographs_with_damaged_ones_among_them(program, tmp_path):
+    photos = photographs.write(tmp_path)
+    (photos / "colour" / "broken.jpg").write_bytes((photos / "colour" / "coffee.jpg").read_bytes()[:3000])
+    document = program.result(
+        *("resnet50", "--data", photos, "--batch-size", 3, "--epochs", 2, "--warmup-steps", 2, "--data-workers", 2)
+    )
+    assert document["status"]["state"] == "completed"
+    assert document["data"]["samples"] == 13 and document["data"]["classes"] == 2
+    assert document["data"]["skipped"] == {"count": 1, "examples": ["colour/broken.jpg"]}
+    assert [(epoch["steps"], epoch["units"]) for epoch in document["epochs"]] == [(4, 12), (4, 12)]
+    assert 0 <= document["metrics"]["data_wait_fraction"]["value"] < 1
+
+
+def test_photographs_of_which_none_is_readable(program, tmp_path):
+    photos = photographs.write(tmp_path)
+    for path in photos.glob("*/*"):
+        path.write_bytes(b"")
+    document = program.result("resnet50", "--data", photos, "--batch-size", 2, "--steps", 4)
+    assert document["status"]["state"] == "data_error" and document["status"]["exit_code"] == 4
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_process_outlives_the_program(program, tmp_path, number):
+    photos = photographs.write(tmp_path)
+    process = program.start(
+        *("resnet50", "--data", photos, "--batch-size", 2, "--steps", 100000, "--warmup-steps", 1),
+        *("--data-workers", 2),
+    )
+    wait_for(process, "measuring")
+    child = child_of(process)
+    workers = [int(pid) for pid in Path(f"/proc/{child}/task/{child}/children").read_text().split()]
+    assert len(workers) >= 2
+    os.kill(process.pid, number)
+    output, _ = process.communicate()
+    for pid in (child, *workers):
+        wait_until_gone(pid)
+    if number == signal.SIGTERM:
+        assert checked(output)["status"]["state"] == "interrupted"
+        assert checked(output)["steps"]["count"] > 0
+    else:
+        assert output == ""
