@@ -64,8 +64,10 @@ def render(name: str, form: str, bases: str | None = None) -> str:
     folder = Path("build").absolute() / recipe
     with _alone(folder):
         context(plan, folder, log_file(recipe))
-    text = definition if form == "def" else dockerfile
-    return text(plan.recipe, plan.base.pull, plan.labels(), str(folder))
+    if form == "dockerfile":
+        return dockerfile(plan.recipe, plan.base.pull, plan.labels(), str(folder))
+    say(f"  build it with: apptainer build{' --no-https' if plan.base.plain_http else ''} IMAGE.sif FILE")
+    return definition(plan.recipe, plan.base.pull, plan.labels(), str(folder))
 
 
 def state(image: Image, plan: Plan) -> State:

@@ -91,7 +91,7 @@ def summary(document: dict[str, Any]) -> list[str]:
     lines = [
         f"{workload['title']}, {workload['task']}, {configuration['precision']}, batch {configuration['batch_size']}",
         f"  status      {status['state']}" + (f": {status['message']}" if status.get("message") else ""),
-        f"  on          {document['accelerator']['name']}, host {document['host']['hostname']}",
+        f"  on          {document['accelerator']['name']}, host {document['host']['hostname']['value']}",
         f"  image       {image['recipe'] + ', build ' + image['build_key'][7:19] if image else 'none: run outside'}",
     ]
     if document["provenance"]["stand_in"]:

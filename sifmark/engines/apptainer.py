@@ -40,11 +40,12 @@ class Apptainer:
         return [NAME, "--quiet", verb, *user_flags(), *options, str(image), *arguments]
 
     def inspect(self, image: Path) -> Inspection:
-        """Ask Apptainer itself, through spython."""
+        """Ask Apptainer itself, through spython, which knows no list of apps."""
         attributes = _inspect(image)
+        apps = run([NAME, "inspect", "--list-apps", image]).output.split()
         return Inspection(
             labels=dict(attributes.get("labels") or {}),
-            apps=tuple(sorted(attributes.get("apps") or {})),
+            apps=tuple(sorted(apps)),
             runscript=str(attributes.get("runscript") or ""),
             definition=str(attributes.get("deffile") or ""),
         )

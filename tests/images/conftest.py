@@ -1,0 +1,69 @@
+"""Sites and users for the tests of built images."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from images.sites import NOBODY, Site, call, make_site
+
+from sifmark.engines.apptainer import user_flags
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    """A site without images."""
+    folder = Path(tempfile.mkdtemp(prefix="sifmark-test-"))
+    yield make_site(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def built() -> Iterator[Site]:
+    """A site whose images are built, shared by tests that only read them."""
+    folder = Path(tempfile.mkdtemp(prefix="sifmark-test-"))
+    shared = make_site(folder)
+    shared.build()
+    yield shared
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def image(built: Site) -> Path:
+    return built.dist / "resnet50-cpu.sif"
+
+
+@pytest.fixture
+def apptainer() -> Callable[..., subprocess.CompletedProcess]:
+    """`apptainer VERB ...` for whoever runs the tests."""
+
+    def run(verb: str, *words: object, check: bool = True, **options) -> subprocess.CompletedProcess:
+        flags = user_flags() if verb in ("run", "exec", "test") else ()
+        return call(["apptainer", "--quiet", verb, *flags, *map(str, words)], check=check, **options)
+
+    return run
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A folder that belongs to the ordinary user."""
+    folder = Path(tempfile.mkdtemp(prefix="sifmark-user-"))
+    if os.geteuid() == 0:
+        os.chown(folder, NOBODY, NOBODY)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def as_user(home: Path) -> Callable[..., subprocess.CompletedProcess]:
+    """Run a command as an ordinary user, whose home and working folder is `home`."""
+    identity = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+
+    def run(*argv: object, check: bool = True, **options) -> subprocess.CompletedProcess:
+        environment = {**os.environ, "HOME": str(home), "USER": "nobody", **options.pop("environment", {})}
+        return call(list(map(str, argv)), check=check, cwd=home, env=environment, **identity, **options)
+
+    return run

@@ -1,0 +1,54 @@
+"""What the tests of built images share: a site of their own, and how answers are read."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sifmark import house
+from sifmark.results import document_problems
+
+NOBODY = 65534  # the uid and gid of the ordinary user whom every system has
+
+
+@dataclass(frozen=True)
+class Site:
+    """A folder that every user may read, with finished images in `dist`."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    @property
+    def dist(self) -> Path:
+        return self.folder / "dist"
+
+    def inv(self, *words: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess:
+        """Run a verb as a user types it in a clone."""
+        argv = [str(Path(sys.executable).with_name("inv")), "--search-root", str(house.ROOT), *words]
+        return call(argv, check=check, env={**self.environment, **environment}, cwd=self.folder)
+
+    def build(self, *options: str, **environment: str) -> subprocess.CompletedProcess:
+        return self.inv("build", "resnet50-cpu", *options, **environment)
+
+
+def call(argv: Sequence[str], *, check: bool = True, **options) -> subprocess.CompletedProcess:
+    """Run a command and show what it said when it fails."""
+    done = subprocess.run([str(word) for word in argv], capture_output=True, text=True, check=False, **options)
+    if check:
+        assert done.returncode == 0, f"{argv}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done
+
+
+def make_site(folder: Path) -> Site:
+    folder.chmod(0o755)
+    return Site(folder, {**os.environ, "SIFMARK_DIST": str(folder / "dist"), "SIFMARK_BASES": "stand-in"})
+
+
+def answer(done: subprocess.CompletedProcess) -> dict:
+    """The result that stands alone on stdout, checked against its schema."""
+    document = json.loads(done.stdout)
+    assert document_problems(document) == []
+    return document
