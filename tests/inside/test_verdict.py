@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from entrypoints.messages import Ended, Failed, Phase
+from entrypoints.statuses import STATUSES
+from entrypoints.verdict import Ending, judge
+
+BEGUN = [Phase("import", 0.0)]
+LOST = Failed("crashed", "RuntimeError: a data worker was killed")
+
+
+@pytest.mark.parametrize(
+    ("messages", "ending", "state", "code"),
+    [
+        ([Ended(1.0)], Ending(0, None, None, False), "completed", 0),
+        # A vendor's library that dies while it tidies up has not spoilt what was measured.
+        ([Ended(1.0)], Ending(-signal.SIGSEGV, None, None, False), "completed", 0),
+        # Being stopped makes workers die, which is no crash.
+        ([LOST], Ending(1, "interrupted", signal.SIGTERM, False), "interrupted", 143),
+        ([LOST], Ending(1, "interrupted", signal.SIGINT, False), "interrupted", 130),
+        ([LOST], Ending(1, "time_limit", None, False), "time_limit", 124),
+        ([LOST], Ending(1, None, None, False), "crashed", 4),
+        ([Failed("compile_failure", "no")], Ending(1, None, None, False), "compile_failure", 4),
+        ([], Ending(0, None, None, False), "crashed", 4),
+        ([], Ending(-signal.SIGKILL, None, None, True), "out_of_memory", 4),
+        ([], Ending(-signal.SIGKILL, None, None, False), "crashed", 4),
+        ([], Ending(-signal.SIGSEGV, None, None, True), "crashed", 4),
+    ],
+)
+def test_verdicts(messages, ending, state, code):
+    verdict = judge([*BEGUN, *messages], ending)
+    assert (verdict.state, verdict.exit_code) == (state, code)
+    assert verdict.message
+
+
+def test_no_exit_code_is_apptainers_own():
+    assert 255 not in {status.exit_code for status in STATUSES.values()}
