@@ -16,7 +16,7 @@ from sifmark import __version__
 from sifmark.console import say
 from sifmark.engines.apptainer import Apptainer
 from sifmark.errors import SifmarkError
-from sifmark.files import beside, human_size, sha256_file, sweep_partials, write_json
+from sifmark.files import beside, human_size, sha256_file, sweep, write_json
 from sifmark.images import Image, find_images, recipe_file, recipes_in, workloads_of
 from sifmark.layers import context
 from sifmark.plan import BUILD_KEY, Plan, make_plan
@@ -25,6 +25,7 @@ from sifmark.settings import Settings, settings
 from sifmark.sif import SifError, read_sif
 
 FORMATS = ("def", "dockerfile")
+CACHES = ("wheels", "layers", "bases", "stocked")  # folders in the cache that builds fill
 
 
 class State(Enum):
@@ -106,7 +107,8 @@ def _build_recipe(recipe: str, site: Settings, compression: str | None, force: b
 
 def _build_file(plan: Plan, target: Path) -> None:
     """Make the recipe's file: drafted beside the target, read back, recorded, then renamed."""
-    sweep_partials(target)
+    for folder in (target.parent, *(settings().cache / name for name in CACHES)):
+        sweep(folder)
     log = log_file(plan.recipe.name)
     if plan.base.stand_in:
         say(f"  base: a stand-in for {plan.recipe.base.reference}; the image and its results say so")

@@ -3,20 +3,20 @@
 import shutil
 from pathlib import Path
 
-from sifmark.build import record_of
+from sifmark.build import CACHES, record_of
 from sifmark.console import say
 from sifmark.files import human_size
 from sifmark.images import images, recipe_file
 from sifmark.recipe import recipe_names
 from sifmark.settings import settings
 
-# The caches of builds; the registry and stand-in bases beside them belong to the set-up scripts.
-_CACHES = ("wheels", "layers", "bases", "stocked")
-
 
 def clean(cache: bool) -> None:
-    """Remove images, logs and build folders; with `cache`, wheels and converted bases too."""
-    for path in [*_products(), *(settings().cache / name for name in _CACHES if cache)]:
+    """Remove images, logs and build folders; with `cache`, wheels and converted bases too.
+
+    The registry and the stand-in bases that lie beside them in the cache belong to the set-up scripts, and stay.
+    """
+    for path in [*_products(), *(settings().cache / name for name in CACHES if cache)]:
         if path.is_dir():
             size = sum(file.lstat().st_size for file in path.rglob("*"))
             shutil.rmtree(path)
@@ -37,6 +37,5 @@ def _products() -> list[Path]:
         *(image.path for image in images()),
         dist / "logs",
         *dist.glob(".*.partial-*"),
-        *dist.glob(".build-*"),
         Path("build").absolute(),
     ]

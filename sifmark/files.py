@@ -1,44 +1,61 @@
 """Files that are whole or absent: written beside their target, then renamed."""
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 # Wheels and ZIP files cannot hold an earlier date; ours carry no other.
 FIXED_MTIME = 315_532_800  # 1980-01-01T00:00:00Z, seconds
+_DRAFT = ".partial-"
 
 
 @contextmanager
 def beside(target: Path) -> Iterator[Path]:
     """A path in the target's folder that becomes the target when the block ends well.
 
-    Whatever the block leaves there, file or folder, is removed when it fails.
+    Whatever the block leaves there, file or folder, is removed when it fails. A killed process leaves its draft; the
+    next `sweep` of the folder removes it.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    holder = Path(tempfile.mkdtemp(prefix=partial_prefix(target), dir=target.parent))
+    holder, lock = _hold(target)
     draft = holder / target.name
     try:
         yield draft
         draft.replace(target)
     finally:
         shutil.rmtree(holder, ignore_errors=True)
+        os.close(lock)
 
 
-def partial_prefix(target: Path) -> str:
-    """How the unfinished drafts of a target are named, so that a later build can sweep them."""
-    return f".{target.name}.partial-"
+def sweep(folder: Path) -> None:
+    """Remove the drafts in a folder whose writers are gone: the kernel has released their locks."""
+    for holder in folder.glob(f".*{_DRAFT}*"):
+        with suppress(OSError):
+            lock = os.open(holder, os.O_RDONLY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(holder, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
-def sweep_partials(target: Path) -> None:
-    """Remove what killed builds of this target left. The caller holds the target's lock."""
-    for draft in target.parent.glob(f"{partial_prefix(target)}*"):
-        shutil.rmtree(draft, ignore_errors=True)
+def _hold(target: Path) -> tuple[Path, int]:
+    """A locked folder for a draft. A sweep may take it between its making and its locking; then once more."""
+    while True:
+        holder = Path(tempfile.mkdtemp(prefix=f".{target.name}{_DRAFT}", dir=target.parent))
+        lock = os.open(holder, os.O_RDONLY)
+        with suppress(OSError):  # a file system without locks: its drafts are not swept either
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if holder.exists():
+            return holder, lock
+        os.close(lock)
 
 
 def write_json(target: Path, document: Any) -> None:

@@ -92,7 +92,7 @@ class Plan:
         """OCI's labels and ours, all strings."""
         recipe = self.recipe
         labels = {
-            "org.opencontainers.image.title": f"sifmark {recipe.name}",
+            render.TITLE: f"sifmark {recipe.name}",
             "org.opencontainers.image.description": recipe.title,
             "org.opencontainers.image.version": __version__,
             "org.opencontainers.image.base.name": recipe.base.reference,

@@ -13,6 +13,8 @@ SITE = "sifmark-site"  # wheels we add
 CODE = "sifmark"  # entrypoints and schemas
 APPS = "scif"  # Apptainer's apps: one small script per workload
 
+TITLE = "org.opencontainers.image.title"
+
 # Holds in every image: packages in a user's home never mix with the image's.
 FIXED_ENVIRONMENT = {"PYTHONNOUSERSITE": "1"}
 
@@ -29,26 +31,18 @@ A file called WORKLOAD-RECIPE.sif runs that workload when none is named. Progres
 
 
 def base_definition(recipe: Recipe, address: str) -> str:
-    """The definition of the converted base: `address` is registry/repository@digest. No layer of ours is in it."""
-    return (
-        "\n\n".join(
-            [
-                f"Bootstrap: docker\nFrom: {address}",
-                _section("environment", _exports(recipe)),
-                _section("runscript", run_script()),
-                _section("test", f"exec /{CODE}/run --check"),
-                _section("help", HELP.format(title=recipe.title)),
-            ]
-        )
-        + "\n"
-    )
+    """The definition of the converted base: `address` is registry/repository@digest. No layer of ours is in it.
+
+    Labels stand at its end, as in the whole definition: Apptainer keeps the blank lines between a section and the next.
+    """
+    return _definition(recipe, address, _section("labels", f"{TITLE} sifmark {recipe.name}"))
 
 
 def definition(recipe: Recipe, address: str, labels: Mapping[str, str], context: str) -> str:
     """The whole definition. `context` is the folder that holds our layers, assembled beforehand."""
     layers = "\n".join(f"{context}/{layer} /{layer}" for layer in (SITE, CODE, APPS))
     lines = "\n".join(f"{key} {value}" for key, value in sorted(labels.items()))
-    return "\n".join([base_definition(recipe, address), _section("files", layers), "", _section("labels", lines), ""])
+    return _definition(recipe, address, _section("files", layers), _section("labels", lines))
 
 
 def dockerfile(recipe: Recipe, address: str, labels: Mapping[str, str], context: str) -> str:
@@ -77,6 +71,18 @@ def run_script() -> str:
 def environment_of(recipe: Recipe) -> dict[str, str]:
     """Every variable that a run of this recipe sets."""
     return {**FIXED_ENVIRONMENT, **recipe.environment}
+
+
+def _definition(recipe: Recipe, address: str, *more: str) -> str:
+    parts = [
+        f"Bootstrap: docker\nFrom: {address}",
+        _section("help", HELP.format(title=recipe.title)),
+        _section("environment", _exports(recipe)),
+        _section("runscript", run_script()),
+        _section("test", f"exec /{CODE}/run --check"),
+        *more,
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def _exports(recipe: Recipe) -> str:

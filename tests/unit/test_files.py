@@ -1,11 +1,13 @@
 """Whole or absent."""
 
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from sifmark.files import beside, normalise_tree, sha256_json, sweep_partials, write_json
+from sifmark.files import beside, normalise_tree, sha256_json, sweep, write_json
 
 
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -19,14 +21,21 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_what_a_killed_writer_left_is_swept(tmp_path: Path) -> None:
-    target = tmp_path / "a.sif"
-    manager = beside(target)
-    draft = manager.__enter__()
-    draft.write_text("half")
-    assert not target.exists()
-    sweep_partials(target)
-    assert list(tmp_path.iterdir()) == []
+def test_what_a_killed_writer_left_is_swept_and_a_living_one_is_not(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from sifmark.files import beside\n"
+        "with beside(Path(sys.argv[1])) as draft:\n"
+        "    draft.write_text('half'); os.kill(os.getpid(), 9)"
+    )
+    killed, living = tmp_path / "killed.sif", tmp_path / "living.sif"
+    subprocess.run([sys.executable, "-c", code, str(killed)], check=False)
+    assert list(tmp_path.iterdir()), "the killed writer leaves its draft"
+    with beside(living) as draft:
+        draft.write_text("whole")
+        sweep(tmp_path)
+        assert [path.name.split(".")[1] for path in tmp_path.iterdir()] == ["living"]
+    assert living.read_text() == "whole"
+    assert not killed.exists()
 
 
 def test_nan_is_never_written(tmp_path: Path) -> None:

@@ -1,0 +1,243 @@
+"""Building for real: up to date, stale, killed, at once, on a full disk, without a registry; fast against plain."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from images.sites import Site, answer, call
+
+from sifmark import house
+from sifmark.settings import settings
+from sifmark.sif import read_sif
+
+NAMES = ("cpu.sif", "resnet50-cpu.sif")
+
+
+@pytest.fixture
+def cold(site: Site) -> Site:
+    """A site whose cache shares wheels and layers with the others, but has neither base nor stages."""
+    cache = site.folder / "cache"
+    shutil.copytree(settings().cache / "stand-in", cache / "stand-in")
+    for name in ("wheels", "layers"):
+        (cache / name).symlink_to(settings().cache / name)
+    return Site(site.folder, {**site.environment, "SIFMARK_CACHE": str(cache)})
+
+
+@pytest.fixture
+def clone(site: Site) -> Site:
+    """A site with a copy of the project that a test may change, and that its verbs run from."""
+    copy = site.folder / "clone"
+    for name in ("recipes", "schemas", "entrypoints", "sifmark"):
+        shutil.copytree(house.ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("tasks.py", "pyproject.toml"):
+        shutil.copy(house.ROOT / name, copy)
+    return Site(site.folder, {**site.environment, "PYTHONPATH": str(copy)})
+
+
+def finished(site: Site) -> list[str]:
+    """The images that look finished."""
+    return sorted(path.name for path in site.dist.glob("*.sif"))
+
+
+def written(site: Site) -> list[tuple[int, int]]:
+    """Which files there are, and when they were written."""
+    return [((site.dist / name).stat().st_ino, (site.dist / name).stat().st_mtime_ns) for name in NAMES]
+
+
+def leftovers(site: Site) -> list[Path]:
+    """What a build should have taken away."""
+    folders = [site.dist, site.folder / "cache"]
+    return [path for folder in folders for path in folder.rglob(".*.partial-*")]
+
+
+def test_a_second_build_calls_no_engine(site: Site) -> None:
+    site.build()
+    before = written(site)
+    fakes = site.folder / "fakes"
+    fakes.mkdir()
+    for tool in ("apptainer", "singularity", "mksquashfs", "docker", "pip"):
+        (fakes / tool).write_text(f"#!/bin/sh\necho {tool} >> {site.folder}/called\nexit 1\n")
+        (fakes / tool).chmod(0o755)
+    done = site.build(PATH=f"{fakes}:{os.environ['PATH']}")
+    assert "up to date" in done.stderr
+    assert not (site.folder / "called").exists()
+    assert written(site) == before
+
+
+def test_all_names_are_one_file(site: Site) -> None:
+    site.build()
+    (site.dist / "resnet50-cpu.sif").unlink()
+    (site.dist / "resnet50-cpu.sif").write_text("something else")
+    site.build()
+    assert (site.dist / "cpu.sif").samefile(site.dist / "resnet50-cpu.sif")
+
+
+def test_changed_code_makes_an_image_stale(clone: Site) -> None:
+    clone.build()
+    states = json.loads(clone.inv("list", "--json").stdout)["images"]
+    assert [row["state"] for row in states] == ["built"]
+    card = clone.folder / "clone" / "entrypoints" / "workloads" / "resnet50.json"
+    card.write_text(card.read_text().replace("ResNet-50", "ResNet-fifty"))
+    states = json.loads(clone.inv("list", "--json").stdout)["images"]
+    assert [row["state"] for row in states] == ["stale"]
+    assert "built in" in clone.build().stderr
+    done = call(["apptainer", "--quiet", "inspect", clone.dist / "cpu.sif"])
+    assert read_sif(clone.dist / "cpu.sif").labels()["org.sifmark.build-key"] in done.stdout
+
+
+def test_a_wheel_with_another_hash_stops_the_build(clone: Site) -> None:
+    lock = clone.folder / "clone" / "recipes" / "locks" / "cpu-cp311-x86_64.txt"
+    lines = lock.read_text().splitlines()
+    lock.write_text("\n".join(line[:-4] + "0000" if line.startswith("attrs==") else line for line in lines))
+    done = clone.build(check=False)
+    assert done.returncode == 1
+    assert "hash" in done.stderr.lower()
+    assert "do not use it" in done.stderr
+    assert finished(clone) == []
+
+
+def test_a_broken_recipe_names_file_key_and_remedy(clone: Site) -> None:
+    recipe = clone.folder / "clone" / "recipes" / "cpu.toml"
+    recipe.write_text(recipe.read_text().replace('digest = "sha256:', 'digest = "sha257:'))
+    done = clone.build(check=False)
+    assert done.returncode == 2
+    assert "cpu.toml" in done.stderr
+    assert "base.digests.x86_64.digest" in done.stderr
+    assert "remedy" in done.stderr
+
+
+def test_an_unknown_name_lists_the_nearest(site: Site) -> None:
+    done = site.inv("build", "resnet5-cpu", check=False)
+    assert done.returncode == 2
+    assert "did you mean resnet50-cpu?" in done.stderr
+
+
+@pytest.mark.parametrize("moment", ["convert the base", "append the wheels", "wrap as a SIF"])
+def test_a_killed_build_leaves_nothing_that_looks_finished(cold: Site, moment: str) -> None:
+    process = start_build(cold)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if moment in line:
+            break
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert finished(cold) == []
+    cold.build()
+    assert finished(cold) == list(NAMES)
+    assert leftovers(cold) == []
+    cold.inv("verify", "resnet50-cpu")
+
+
+def test_two_builds_at_once(cold: Site) -> None:
+    both = [start_build(cold), start_build(cold)]
+    said = [process.communicate()[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert sum("built in" in text for text in said) == 1
+    assert sum("up to date" in text for text in said) == 1
+    cold.inv("verify", "resnet50-cpu")
+
+
+@pytest.fixture
+def small_disk(site: Site) -> Iterator[Path]:
+    """A file system of 100 MiB."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a small file system")
+    folder = site.folder / "small"
+    folder.mkdir()
+    call(["mount", "-t", "tmpfs", "-o", "size=100m", "tmpfs", folder])
+    yield folder
+    call(["umount", "--lazy", folder])
+
+
+@pytest.mark.parametrize("role", ["SIFMARK_DIST", "SIFMARK_CACHE", "TMPDIR"])
+def test_a_full_disk_is_named_and_leaves_nothing(cold: Site, small_disk: Path, role: str) -> None:
+    if role == "SIFMARK_CACHE":
+        shutil.copytree(settings().cache / "stand-in", small_disk / "stand-in")
+    fill = small_disk / "fill"
+    if role == "TMPDIR":
+        fill.write_bytes(bytes(95 * 2**20))
+    done = cold.build(check=False, **{role: str(small_disk)})
+    assert done.returncode == 1, done.stderr
+    assert "space" in done.stderr
+    assert "Traceback" not in done.stderr
+    left = [path for path in small_disk.rglob("*.sif") if not path.name.startswith(".")]
+    assert left == []
+    assert finished(cold) == []
+
+
+def test_a_registry_that_is_down(cold: Site) -> None:
+    pins = cold.folder / "cache" / "stand-in" / "pins.json"
+    document = json.loads(pins.read_text())
+    pins.write_text(json.dumps({**document, "registry": "127.0.0.1:1"}))
+    done = cold.build(check=False)
+    assert done.returncode == 1
+    assert "127.0.0.1:1" in done.stderr
+    assert "inv doctor" in done.stderr
+    assert "log:" in done.stderr
+    assert finished(cold) == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("compression", ["gzip", "lz4", "xz"])
+def test_other_compressions(cold: Site, compression: str) -> None:
+    cold.build("--compression", compression)
+    path = cold.dist / "cpu.sif"
+    said = call(["unsquashfs", "-offset", str(read_sif(path).system.offset), "-s", path]).stdout
+    assert f"Compression {compression}" in said
+    answer(call(["apptainer", "--quiet", "run", *flags(), cold.dist / "resnet50-cpu.sif", "--smoke"]))
+
+
+def test_the_plain_build_gives_the_same_file_tree(built: Site, tmp_path: Path, home: Path, as_user) -> None:
+    definition = home / "cpu.def"
+    definition.write_text(built.inv("render", "resnet50-cpu", "--format", "def").stdout)
+    plain = home / "plain.sif"
+    as_user("apptainer", "build", "--no-https", "--mksquashfs-args=-comp zstd -Xcompression-level 1", plain, definition)
+    fast_tree, plain_tree = tree(built.dist / "cpu.sif", tmp_path / "fast"), tree(plain, tmp_path / "plain")
+    # These two describe the build itself: the plain one writes its whole definition and labels into the tree.
+    own = {".singularity.d/Singularity", ".singularity.d/labels.json"}
+    assert len(fast_tree) > 10_000
+    assert {name: fast_tree.get(name) for name in {*fast_tree} ^ {*plain_tree}} == {}
+    assert {name for name in fast_tree if fast_tree[name] != plain_tree[name]} == own
+    labels = json.loads((tmp_path / "plain" / ".singularity.d" / "labels.json").read_text())
+    ours = {key: value for key, value in read_sif(built.dist / "cpu.sif").labels().items() if "sifmark" in key}
+    assert {key: labels[key] for key in ours} == ours
+    plain.rename(home / "resnet50-cpu.sif")
+    assert answer(as_user("apptainer", "--quiet", "run", home / "resnet50-cpu.sif", "--smoke"))
+
+
+def test_the_dockerfile_names_what_lies_in_its_context(built: Site) -> None:
+    text = built.inv("render", "resnet50-cpu", "--format", "dockerfile").stdout
+    context = Path(text.splitlines()[0].split()[-1])
+    copied = [line.split()[1] for line in text.splitlines() if line.startswith("COPY")]
+    assert copied
+    assert all((context / name).is_dir() for name in copied)
+
+
+def start_build(site: Site) -> subprocess.Popen:
+    inv = [str(Path(sys.executable).with_name("inv")), "--search-root", str(house.ROOT)]
+    return subprocess.Popen(
+        [*inv, "build", "resnet50-cpu"], env=site.environment, cwd=site.folder, stderr=subprocess.PIPE, text=True
+    )
+
+
+def flags() -> tuple[str, ...]:
+    from sifmark.engines.apptainer import user_flags
+
+    return user_flags()
+
+
+def tree(image: Path, folder: Path) -> dict[str, tuple]:
+    """Type, mode, and content of everything in an image's file system."""
+    call(["unsquashfs", "-quiet", "-no-progress", "-offset", str(read_sif(image).system.offset), "-d", folder, image])
+    found = {}
+    for path in folder.rglob("*"):
+        status = path.lstat()
+        content = str(path.readlink()).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
+        found[str(path.relative_to(folder))] = (oct(status.st_mode), hash(content))
+    return found
