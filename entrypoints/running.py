@@ -29,7 +29,7 @@ class Executed(NamedTuple):
 
 
 def run(card: Card, image: Mapping[str, Any] | None, resolved: Configuration, options: Options) -> int:
-    """Run, write the document, return the exit code. Raises UsageError, before anything runs, where it could not be."""
+    """Run, write the document, return the exit code. Raises UsageError before anything runs."""
     writer, contract = Writer(options.output), Contract()
     started = datetime.now(timezone.utc)
     facts, conditions = host.facts(), host.conditions()

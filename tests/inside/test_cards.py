@@ -6,7 +6,7 @@ import json
 
 import jsonschema
 import pytest
-from conftest import ROOT
+from program import ROOT
 
 from entrypoints import cards
 

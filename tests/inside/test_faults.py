@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import checked
+from program import checked
 
 LONG = ("resnet50", "--steps", "100000", "--warmup-steps", "2", "--batch-size", "3")
 

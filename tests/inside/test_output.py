@@ -7,7 +7,7 @@ import os
 import stat
 
 import pytest
-from conftest import checked
+from program import checked
 
 RUN = ("resnet50", "--smoke")
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import IMAGE, ROOT, checked
+from program import IMAGE, ROOT, checked
 
 from entrypoints import cards
 

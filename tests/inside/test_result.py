@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 
 import jsonschema
 import pytest
-from conftest import IMAGE, ROOT
+from program import IMAGE, ROOT
 from test_metrics import NOTHING, RUN
 
 from entrypoints import cards, host, result

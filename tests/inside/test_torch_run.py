@@ -8,7 +8,7 @@ from pathlib import Path
 
 import photographs
 import pytest
-from conftest import checked
+from program import checked
 from test_faults import child_of, wait_for, wait_until_gone
 
 torch = pytest.importorskip("torch")

@@ -1,0 +1,65 @@
+"""Runs the in-image program as users do, and checks what it answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+IMAGE = {
+    "recipe": "double",
+    "framework": "double",
+    "device": "double",
+    "build_key": "sha256:" + "0" * 64,
+    "base": {"reference": "registry.example/double:1", "digest": "sha256:" + "1" * 64},
+    "stand_in": True,
+    "lock": "sha256:" + "2" * 64,
+    "revision": None,
+    "platform": "x86_64",
+    "version": "0.1.0",
+}
+
+
+class Program:
+    """`main.py` of one tree, as a process of its own in an empty folder."""
+
+    def __init__(self, tree, folder):
+        self.main, self.folder = tree / "entrypoints" / "main.py", folder
+
+    def start(self, *arguments, fault="", **environment):
+        """The running process, with pipes."""
+        return subprocess.Popen(
+            [sys.executable, "-s", "-B", str(self.main), *map(str, arguments)],
+            cwd=str(self.folder),
+            env={**os.environ, "DOUBLE_FAULT": fault, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            universal_newlines=True,
+        )
+
+    def run(self, *arguments, fault="", **environment):
+        """(exit code, standard output, standard error)."""
+        process = self.start(*arguments, fault=fault, **environment)
+        output, errors = process.communicate()
+        return process.returncode, output, errors
+
+    def result(self, *arguments, fault="", **environment):
+        """The document, after checks that hold for each: valid, alone on standard output, true to the exit code."""
+        code, output, errors = self.run(*arguments, fault=fault, **environment)
+        assert output, errors
+        document = checked(output)
+        assert document["status"]["exit_code"] == code
+        return document
+
+
+def checked(text):
+    document = json.loads(text)
+    schema = json.loads((ROOT / "schemas" / "result-1.0.json").read_text("utf-8"))
+    jsonschema.Draft202012Validator(schema).validate(document)
+    return document
