@@ -77,7 +77,7 @@ def trust(path: Path) -> list[str]:
 
 def structure(path: Path) -> list[str]:
     """Does the engine see our labels, apps and run script, and may any user read our files?"""
-    labels, seen = read_sif(path).labels(), Apptainer().inspect(path)
+    labels, seen = read_sif(path).labels(), _engine().inspect(path)
     if seen.labels != labels:
         raise Refuted("Apptainer shows other labels than the file's metadata holds", "build it again")
     workloads = tuple(sorted(labels.get(f"{LABEL}.workloads", "").split(",")))
@@ -93,9 +93,7 @@ def structure(path: Path) -> list[str]:
 
 def smoke(path: Path) -> list[str]:
     """Does it test itself, and answer a small run of each workload with a valid result?"""
-    engine = Apptainer()
-    if engine.version() is None:
-        raise Skipped("Apptainer is not installed here")
+    engine = _engine()
     isolated = ("--containall", "--cleanenv")
     run(engine.command(path, "test", options=isolated), time_limit=settings().time_limit)
     said = ["self-test passed"]
@@ -129,6 +127,13 @@ def _judge(stage: Callable[[Path], list[str]], path: Path) -> Verdict:
             return Verdict(stage.__name__, Outcome.SKIPPED, (str(reason),))
         except SifmarkError as error:
             return Verdict(stage.__name__, Outcome.FAILED, (error.cause, error.remedy))
+
+
+def _engine() -> Apptainer:
+    engine = Apptainer()
+    if engine.version() is None:
+        raise Skipped("Apptainer is not installed here")
+    return engine
 
 
 def _matches_record(path: Path, image: Sif) -> str:

@@ -69,5 +69,5 @@ def _inspect(image: Path) -> dict[str, Any]:
     try:
         answer = get_client(quiet=True).inspect(str(image), json=True, quiet=True)
         return dict(answer["attributes"])
-    except (KeyError, TypeError, ValueError, SystemExit) as error:
+    except (KeyError, TypeError, ValueError, OSError, SystemExit) as error:
         raise SifmarkError(f"Apptainer cannot inspect {image}", f"see why: apptainer inspect --all {image}") from error

@@ -1,0 +1,92 @@
+"""The other verbs, as they are typed in a clone and from an installed wheel."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from images.sites import Site, call
+
+from sifmark import house
+
+
+def test_the_list_of_verbs_reads_as_a_table_of_contents(site: Site) -> None:
+    said = site.inv("--list").stdout
+    for verb in ("build", "check", "clean", "doctor", "list", "lock", "render", "run", "show", "validate", "verify"):
+        assert f"  {verb} " in said
+
+
+def test_doctor_finds_this_host_ready(built: Site) -> None:
+    findings = json.loads(built.inv("doctor", "--json").stdout)
+    subjects = {finding["subject"]: finding["state"] for finding in findings}
+    for subject in ("Apptainer", "user namespaces", "fuse", "/etc/subuid", "cache folder", "dist folder",
+                    "temporary folder", "registry of cpu", "devices"):  # fmt: skip
+        assert subject in subjects
+    assert subjects["Apptainer"] == "good"
+
+
+def test_doctor_without_engine_says_what_to_do(site: Site) -> None:
+    done = site.inv("doctor", check=False, PATH="/nonexistent")
+    assert done.returncode == 1
+    assert "bad   Apptainer: not installed" in done.stdout
+    assert "remedy: ci/setup/apptainer" in done.stdout
+
+
+def test_run_passes_arguments_and_exit_code(built: Site) -> None:
+    output = built.folder / "a result.json"
+    done = built.inv("run", "resnet50-cpu", "--", "--smoke", "--site", "two words; $HOME", "--output", str(output))
+    assert done.stdout == ""
+    assert json.loads(output.read_text())["site"] == "two words; $HOME"
+    assert built.inv("run", "resnet50-cpu", "--", "--batch-size", "0", check=False).returncode == 2
+
+
+def test_validate_and_show(built: Site) -> None:
+    folder = built.folder / "results"
+    folder.mkdir(exist_ok=True)
+    good = folder / "good.json"
+    built.inv("run", "resnet50-cpu", "--", "--smoke", "--output", str(good))
+    assert "1 valid" in built.inv("validate", str(folder)).stderr
+    assert "images/s" in built.inv("show", str(good)).stdout
+    document = json.loads(good.read_text())
+    document["colour"] = "blue"
+    (folder / "bad.json").write_text(json.dumps(document))
+    (folder / "worse.json").write_text('{"schema_version": "1.0", "x": NaN}')
+    (folder / "newer.json").write_text('{"schema_version": "7.0"}')
+    done = built.inv("validate", f"{folder}/*.json", check=False)
+    assert done.returncode == 1
+    assert f"valid  {good}" in done.stdout
+    assert "colour" in done.stdout
+    assert "NaN is not a JSON number" in done.stdout
+    assert "'7.0' is not one that this sifmark reads (1.0)" in done.stdout
+    assert built.inv("validate", "no/such/*.json", check=False).returncode == 2
+
+
+def test_clean_takes_products_and_leaves_results(site: Site) -> None:
+    site.build()
+    (site.folder / "results").mkdir()
+    (site.folder / "results" / "kept.json").write_text("{}")
+    (site.dist / "not-ours.sif").write_text("")
+    site.inv("clean")
+    assert sorted(path.name for path in site.dist.glob("[!.]*.sif*")) == ["not-ours.sif"]
+    assert (site.folder / "results" / "kept.json").exists()
+
+
+def test_an_installed_wheel_has_the_same_verbs_without_the_clone(built: Site, tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    call([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, house.ROOT], cwd=tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    installed = tmp_path / "installed"
+    call([*pip, "install", "--no-deps", "--no-index", "--target", installed, wheel])
+
+    def sifmark(*words: str) -> subprocess.CompletedProcess:
+        environment = {**built.environment, "PYTHONPATH": str(installed)}
+        return call([installed / "bin" / "sifmark", *words], env=environment, cwd=built.folder)
+
+    assert "verify" in sifmark("--list").stdout
+    where = call([sys.executable, "-c", "from sifmark import house; print(house.ROOT)"],
+                 env={**os.environ, "PYTHONPATH": str(installed)}, cwd=tmp_path).stdout  # fmt: skip
+    assert where.strip() == str(installed / "sifmark" / "bundle")
+    states = json.loads(sifmark("list", "--json").stdout)["images"]
+    assert [row["state"] for row in states] == ["built"], "the same inputs give the same build key"
+    assert "up to date" in sifmark("build", "resnet50-cpu").stderr

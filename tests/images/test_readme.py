@@ -1,0 +1,105 @@
+"""Every command in the README, executed: ours as they are typed in a clone, Apptainer's as an ordinary user."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from images.sites import NOBODY, Site, call
+
+from sifmark import house
+from sifmark.results import problems_of
+from sifmark.settings import settings
+
+README = (house.ROOT / "README.md").read_text()
+COMMANDS = [
+    line for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) for line in block.splitlines() if line.strip()
+]
+# ci/test is what runs this test; running it here would never end.
+BY_OTHERS = {"ci/test"}
+# Results that the README's own commands write, for those that read them.
+EXPECTED_RESULTS = ("result.json", "result-bf16.json", "result-photographs.json", "result-run.json")
+
+
+@pytest.fixture(scope="module")
+def folder(built: Site) -> Iterator[Path]:
+    """A folder like the clone, as commands see it, that an ordinary user may write to."""
+    path = Path(tempfile.mkdtemp(prefix="sifmark-readme-"))
+    for name in ("tasks.py", ".venv"):
+        (path / name).symlink_to(house.ROOT / name)
+    shutil.copytree(built.dist, path / "dist", copy_function=os.link)
+    photographs(path / "photographs")
+    for entry in [path, path / "photographs"]:
+        entry.chmod(0o777)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def photographs(folder: Path) -> None:
+    """Two classes of photographs, those that scikit-image ships, found where ci/setup/inside installs it."""
+    found = sorted((house.ROOT / ".venvs" / "torch_new").glob("lib/python*/site-packages/skimage/data"))
+    if not found:
+        pytest.skip("no photographs: .venvs/torch_new is missing")
+    names = {"people": ["astronaut.png"], "things": ["coffee.png", "motorcycle_left.png", "rocket.jpg"]}
+    for kind, files in names.items():
+        (folder / kind).mkdir(parents=True)
+        for name in files:
+            for copy in range(3):
+                shutil.copy(found[0] / name, folder / kind / f"{copy}-{name}")
+
+
+def as_user(line: str, folder: Path) -> subprocess.CompletedProcess:
+    identity = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+    home = folder / "home"
+    home.mkdir(exist_ok=True)
+    home.chmod(0o777)
+    environment = {**os.environ, "HOME": str(home), "USER": "nobody"}
+    if settings().bases == "stand-in":
+        environment["APPTAINER_NOHTTPS"] = "1"  # the stand-in's registry on the loopback address speaks no TLS
+    return call(["bash", "-c", line], cwd=folder, env=environment, **identity)
+
+
+def as_developer(line: str, folder: Path) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "SIFMARK_DIST": str(folder / "dist")}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return call(["bash", "-c", line], cwd=house.ROOT if line.startswith("ci/") else folder, env=environment)
+
+
+def test_the_readme_has_commands() -> None:
+    assert len(COMMANDS) > 20
+    assert set(COMMANDS) >= BY_OTHERS
+
+
+@pytest.mark.parametrize("line", [line for line in COMMANDS if line not in BY_OTHERS])
+def test_every_command_works_in_the_order_of_the_page(line: str, folder: Path) -> None:
+    run = as_user if line.startswith("apptainer ") else as_developer
+    run(line, folder)
+
+
+@pytest.mark.parametrize("name", EXPECTED_RESULTS)
+def test_what_the_commands_wrote_is_valid(name: str, folder: Path) -> None:
+    assert problems_of(folder / name) == []
+
+
+def test_every_setting_in_the_readme_is_one(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", README, re.DOTALL)
+    (tmp_path / "sifmark.toml").write_text(block)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SIFMARK_BASES")
+    read = settings.__wrapped__()
+    document = tomllib.loads(block)
+    assert read.mirrors == document["mirrors"]
+    assert read.time_limit == document["time_limit"]
+
+
+def test_the_exit_codes_in_the_readme_are_the_programs_own() -> None:
+    codes = {int(code) for row in re.findall(r"^\| ([0-9, ]+) \|", README, re.MULTILINE) for code in row.split(",")}
+    script = "from entrypoints import statuses; print(sorted({s.exit_code for s in statuses.STATUSES.values()}))"
+    done = call([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(house.ROOT)})
+    assert codes >= set(map(int, re.findall(r"\d+", done.stdout)))

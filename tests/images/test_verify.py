@@ -1,0 +1,97 @@
+"""The verify verb: it passes what is right and refutes what is not."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from images.sites import Site, call
+
+from sifmark.sif import read_sif
+
+
+def verdicts(site: Site, name: str, **environment: str) -> tuple[int, dict[str, str], str]:
+    """Exit code, outcome by stage, and everything said."""
+    done = site.inv("verify", name, "--json", check=False, **environment)
+    ((_, found),) = json.loads(done.stdout).items()
+    return done.returncode, {verdict["stage"]: verdict["outcome"] for verdict in found}, done.stdout
+
+
+def test_a_fresh_image_passes_every_stage(built: Site) -> None:
+    code, found, said = verdicts(built, "resnet50-cpu")
+    assert (code, set(found.values())) == (0, {"passed"})
+    assert list(found) == ["trust", "structure", "smoke", "golden"]
+    assert "signature: not checked" in said
+
+
+@pytest.fixture
+def copied(built: Site, site: Site) -> Path:
+    """A copy of the image and its build record that a test may spoil."""
+    site.dist.mkdir()
+    for name in ("cpu.sif", "cpu.sif.json"):
+        shutil.copy(built.dist / name, site.dist)
+    return site.dist / "cpu.sif"
+
+
+def test_one_changed_byte_is_found(site: Site, copied: Path) -> None:
+    system = read_sif(copied).system
+    with copied.open("r+b") as stream:
+        stream.seek(system.offset + system.size // 2)
+        byte = stream.read(1)
+        stream.seek(-1, 1)
+        stream.write(bytes([byte[0] ^ 1]))
+    code, found, said = verdicts(site, str(copied))
+    assert (code, found["trust"]) == (1, "failed")
+    assert "its build recorded" in said
+
+
+def test_another_base_than_the_recipe_pins_is_found(site: Site, copied: Path) -> None:
+    sif = read_sif(copied)
+    raw = sif.read(sif.metadata)
+    spoiled = raw.replace(b'"org.sifmark.stand-in": "true"', b'"org.sifmark.stand-in": "no!!"')
+    assert len(spoiled) == len(raw)
+    with copied.open("r+b") as stream:
+        stream.seek(sif.metadata.offset)
+        stream.write(spoiled)
+    Path(f"{copied}.json").unlink()
+    code, found, said = verdicts(site, str(copied))
+    assert (code, found["trust"]) == (1, "failed")
+    assert "the recipe pins" in said
+
+
+def test_a_cut_file_fails_and_does_not_crash(site: Site, copied: Path) -> None:
+    with copied.open("r+b") as stream:
+        stream.truncate(100_000)
+    code, found, _ = verdicts(site, str(copied))
+    assert code == 1
+    assert set(found.values()) == {"failed"}
+
+
+def test_a_foreign_image_is_told_apart(site: Site) -> None:
+    root = site.folder / "root"
+    for name in ("bin", "dev", "proc", "sys", "tmp", "etc"):
+        (root / name).mkdir(parents=True)
+    shutil.copy("/bin/true", root / "bin" / "sh")
+    call(["apptainer", "--quiet", "build", site.folder / "foreign.sif", root])
+    code, found, said = verdicts(site, str(site.folder / "foreign.sif"))
+    assert (code, found["trust"]) == (1, "failed")
+    assert "is it an image that sifmark built?" in said
+
+
+def test_without_the_engine_stages_are_skipped_with_their_reason(built: Site) -> None:
+    tools = built.folder / "no-engine"
+    tools.mkdir(exist_ok=True)
+    for tool in ("unsquashfs", "git"):
+        (tools / tool).unlink(missing_ok=True)
+        (tools / tool).symlink_to(shutil.which(tool) or "/bin/false")
+    code, found, said = verdicts(built, "resnet50-cpu", PATH=str(tools))
+    assert code == 0, "a skipped stage is no failure, and never a pass"
+    assert found == {"trust": "passed", "structure": "skipped", "smoke": "skipped", "golden": "passed"}
+    assert "Apptainer is not installed here" in said
+
+
+def test_a_missing_image_says_how_to_build_it(site: Site) -> None:
+    done: subprocess.CompletedProcess = site.inv("verify", "resnet50-cpu", check=False)
+    assert done.returncode == 1
+    assert "inv build resnet50-cpu" in done.stderr
