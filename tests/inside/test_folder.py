@@ -21,11 +21,18 @@ def test_classes_and_images_are_sorted_and_labelled(tmp_path):
     assert listing.images == (("cat/a.jpeg", 0), ("dog/1.JPG", 1), ("dog/2.png", 1))
 
 
-def test_hidden_files_links_and_other_files_are_passed_over(tmp_path):
+def test_hidden_files_broken_links_and_other_files_are_passed_over(tmp_path):
     put(tmp_path, "cat/a.jpg", "cat/.b.jpg", "cat/notes.txt", ".git/c.jpg", "loose.jpg", "cat/folder.jpg/d.png")
-    (tmp_path / "cat" / "link.jpg").symlink_to(tmp_path / "cat" / "a.jpg")
-    (tmp_path / "lynx").symlink_to(tmp_path / "cat")
+    (tmp_path / "cat" / "link.jpg").symlink_to(tmp_path / "gone.jpg")
+    (tmp_path / "lynx").symlink_to(tmp_path / "gone")
     assert list_images(tmp_path).images == (("cat/a.jpg", 0),)
+
+
+def test_links_are_followed(tmp_path):
+    put(tmp_path, "all/cat/a.jpg", "all/dog/b.jpg", "subset/dog/c.jpg")
+    (tmp_path / "subset" / "cat").symlink_to(tmp_path / "all" / "cat")
+    (tmp_path / "subset" / "dog" / "b.jpg").symlink_to("../../all/dog/b.jpg")
+    assert list_images(tmp_path / "subset").images == (("cat/a.jpg", 0), ("dog/b.jpg", 1), ("dog/c.jpg", 1))
 
 
 def test_what_is_no_image_folder_is_refused_with_a_remedy(tmp_path):
