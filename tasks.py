@@ -24,6 +24,10 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
                 body(*args, **kwargs)
             except SifmarkError as error:
                 raise Exit(f"error: {error}", code=error.exit_code) from error
+            except OSError as error:
+                raise Exit(
+                    f"error: {error}\n  remedy: check that path's rights and its disk's space", code=1
+                ) from error
             except KeyboardInterrupt:
                 raise Exit("interrupted; nothing half done was left under a final name", code=130) from None
 

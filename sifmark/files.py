@@ -1,5 +1,6 @@
 """Files that are whole or absent: written beside their target, then renamed."""
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -28,10 +29,19 @@ def beside(target: Path) -> Iterator[Path]:
     draft = holder / target.name
     try:
         yield draft
-        draft.replace(target)
+        _take_name(draft, target)
     finally:
         shutil.rmtree(holder, ignore_errors=True)
         os.close(lock)
+
+
+def _take_name(draft: Path, target: Path) -> None:
+    try:
+        draft.replace(target)
+    except OSError as error:
+        # Folders are named by what they hold: one that another process finished meanwhile is as good as ours.
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not draft.is_dir():
+            raise
 
 
 def sweep(folder: Path) -> None:

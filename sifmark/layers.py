@@ -5,17 +5,15 @@ import re
 import shutil
 from pathlib import Path
 
-from sifmark import house, render
+from sifmark import render
 from sifmark.console import Step, say, step
 from sifmark.errors import SifmarkError
 from sifmark.files import beside, normalise_tree, write_json
 from sifmark.images import workloads_of
-from sifmark.plan import Plan
+from sifmark.plan import Plan, shipped_files
 from sifmark.run import describe_failure, run
 from sifmark.settings import settings
 from sifmark.wheels import bytecode_python, fetch, unpack
-
-_NOT_SHIPPED = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
 
 
 def site_layer(plan: Plan, log: Path) -> Path:
@@ -37,9 +35,11 @@ def site_layer(plan: Plan, log: Path) -> Path:
 def code_layer(plan: Plan, folder: Path) -> None:
     """Put `sifmark/` and `scif/` into a folder: entrypoints, schemas, what the image must know of itself, and apps."""
     code = folder / render.CODE
-    shutil.copytree(house.ENTRYPOINTS, code / "entrypoints", ignore=_NOT_SHIPPED)
-    shutil.copytree(house.SCHEMAS, code / "schemas")
-    shutil.move(code / "entrypoints" / "run", code / "run")
+    for name, source in shipped_files().items():
+        target = code / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, target)
+    (code / "entrypoints" / "run").rename(code / "run")
     write_json(code / "image.json", plan.self_description())
     for workload in workloads_of(plan.recipe.name):
         app = folder / render.APPS / "apps" / workload / "scif"

@@ -82,7 +82,7 @@ class Plan:
                 "definition": render.definition(self.recipe, reference, {}, context="."),
                 "platform": self.platform,
                 "lock": self.lock_hash,
-                "code": sha256_tree(_shipped_files()),
+                "code": sha256_tree(shipped_files()),
                 "stand_in": self.base.stand_in,
                 "workloads": workloads_of(self.recipe.name),
             }
@@ -171,10 +171,12 @@ def _is_loopback(address: str) -> bool:
     return address.partition("/")[0].partition(":")[0] in ("127.0.0.1", "localhost")
 
 
-def _shipped_files() -> dict[str, Path]:
-    return {
-        f"{root.name}/{path.relative_to(root)}": path
-        for root in (house.ENTRYPOINTS, house.SCHEMAS)
-        for path in sorted(root.rglob("*"))
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+def shipped_files() -> dict[str, Path]:
+    """The files of ours that go into every image, by their path below `/sifmark`."""
+    found = {}
+    for root in (house.ENTRYPOINTS, house.SCHEMAS):
+        for path in sorted(root.rglob("*")):
+            name = path.relative_to(root.parent)
+            if path.is_file() and "__pycache__" not in name.parts and not path.name.startswith("."):
+                found[str(name)] = path
+    return found

@@ -32,6 +32,8 @@ def show_results(path: str) -> None:
     """Print a summary of each result that reads. Raises SifmarkError for one that does not."""
     for file in find_results(path):
         for document in read_documents(file):
+            if problems := document_problems(document):
+                raise SifmarkError(f"{file}: {problems[0]}", f"see all that is wrong: inv validate {file}")
             show("\n".join(summary(document)))
 
 

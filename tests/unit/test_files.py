@@ -38,6 +38,17 @@ def test_what_a_killed_writer_left_is_swept_and_a_living_one_is_not(tmp_path: Pa
     assert not killed.exists()
 
 
+def test_a_folder_that_another_process_finished_first_is_kept(tmp_path: Path) -> None:
+    target = tmp_path / "key"
+    with beside(target) as ours:
+        ours.mkdir()
+        with beside(target) as theirs:
+            theirs.mkdir()
+            (theirs / "a").write_text("theirs")
+    assert (target / "a").read_text() == "theirs"
+    assert list(tmp_path.iterdir()) == [target]
+
+
 def test_nan_is_never_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON"):
         write_json(tmp_path / "a.json", {"x": float("nan")})
