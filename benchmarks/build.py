@@ -1,0 +1,147 @@
+"""The fast build against plain `apptainer build` of the same definition. README.md says how to read it."""
+
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import chdir
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from pairs import Spent, Times, measure, parser, report, require_folder, spend
+
+from sifmark import house
+from sifmark.build import CACHES
+from sifmark.console import say
+from sifmark.engines.flat import COMPRESSION
+from sifmark.errors import SifmarkError
+from sifmark.plan import make_plan
+from sifmark.settings import FILE_NAME, settings
+
+IMAGE, RECIPE = "resnet50-cpu", "cpu"
+SHARED = ("wheels", "stand-in")  # folders of the cache that are not made anew: they would be downloads
+STAGES = tuple(name for name in CACHES if name not in SHARED)
+
+
+@dataclass(frozen=True)
+class Site:
+    """A folder with a copy of the project and with dist and cache folders of its own."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    @property
+    def project(self) -> Path:
+        """The copy: it may be edited, and stays as it is while someone edits the original."""
+        return self.folder / "project"
+
+    @property
+    def definition(self) -> Path:
+        """What `inv render` printed."""
+        return self.folder / f"{RECIPE}.def"
+
+    def inv(self, *words: str) -> Spent:
+        """Run a verb of the copy, from this folder."""
+        inv = str(Path(sys.executable).with_name("inv"))
+        with chdir(self.folder):
+            return spend([inv, "--search-root", str(self.project), *words], **self.environment)
+
+    def build(self, *options: str) -> Times:
+        """One fast build. Raises SifmarkError where the image was taken to be up to date: that would be no build."""
+        image = self.folder / "dist" / f"{RECIPE}.sif"
+        before = image.stat().st_ino if image.exists() else None
+        spent = self.inv("build", IMAGE, *options)
+        if image.stat().st_ino == before:
+            raise SifmarkError("nothing was built, so nothing was measured", "a defect of this benchmark: report it")
+        return _times(spent)
+
+
+def make_site(folder: Path) -> Site:
+    """Lay out a site. Wheels and pins of stand-in bases are shared with the user's cache."""
+    site = Site(folder, _environment(folder))
+    for name in ("recipes", "schemas", "entrypoints", "sifmark"):
+        shutil.copytree(house.ROOT / name, site.project / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("tasks.py", "pyproject.toml"):
+        shutil.copy(house.ROOT / name, site.project)
+    (folder / "cache").mkdir()
+    for name in SHARED:
+        origin = settings().cache / name
+        origin.mkdir(parents=True, exist_ok=True)
+        (folder / "cache" / name).symlink_to(origin)
+    return site
+
+
+def fill(site: Site) -> None:
+    """Before the clock runs: wheels and base fetched (Apptainer keeps the base's blobs), all stages and layers made."""
+    say("filling the caches")
+    site.build()
+    site.definition.write_text(site.inv("render", IMAGE, "--format", "def").output)
+
+
+def plain(site: Site) -> Times:
+    """`apptainer build` with its default options, its layers assembled already."""
+    return _apptainer_build(site)
+
+
+def plain_alike(site: Site) -> Times:
+    """The same with the fast build's compressor: what is left is the gain of appending."""
+    return _apptainer_build(site, f"--mksquashfs-args={' '.join(COMPRESSION[settings().compression])}")
+
+
+def forced(site: Site) -> Times:
+    """Nothing changed and every stage in the cache."""
+    return site.build("--force")
+
+
+def edited(site: Site) -> Times:
+    """One line more under entrypoints/: only the layer of code is stale."""
+    with (site.project / "entrypoints" / "main.py").open("a") as stream:
+        stream.write("# one more line\n")
+    return site.build()
+
+
+def from_wheels(site: Site) -> Times:
+    """No stage in the cache: the base is converted, wheels are unpacked, compiled to bytecode and packed."""
+    for name in STAGES:
+        shutil.rmtree(site.folder / "cache" / name, ignore_errors=True)
+    return site.build("--force")
+
+
+def _apptainer_build(site: Site, *options: str) -> Times:
+    target = site.folder / "plain.sif"
+    target.unlink(missing_ok=True)
+    # --notest: the fast build runs no test either, and a root that lacks a capability could not run it.
+    argv = ["apptainer", "build", "--notest", *(["--no-https"] if make_plan(RECIPE).base.plain_http else [])]
+    return _times(spend([*argv, *options, target, site.definition]))
+
+
+def _times(spent: Spent) -> Times:
+    return {"wall": spent.seconds, "cpu": spent.cpu_seconds}
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    own = {"SIFMARK_CACHE": folder / "cache", "SIFMARK_DIST": folder / "dist", "PYTHONPATH": folder / "project"}
+    chosen = Path(os.environ.get("SIFMARK_SETTINGS", FILE_NAME)).absolute()
+    own |= {"SIFMARK_SETTINGS": chosen} if chosen.is_file() else {}
+    return {name: str(path) for name, path in own.items()}
+
+
+def main() -> None:
+    """Measure, print, keep. Raises SifmarkError."""
+    options = parser(__doc__, pairs=3).parse_args()
+    require_folder(options.json)
+    target = options.json and options.json.absolute()
+    with tempfile.TemporaryDirectory(prefix="sifmark-benchmark-") as name:
+        site = make_site(Path(name))
+        fill(site)
+        sides = {way.__name__: partial(way, site) for way in (plain, plain_alike, forced, edited, from_wheels)}
+        rounds = measure(options.pairs, sides)
+    report("build", rounds, "plain", {"bases": settings().bases, "compression": settings().compression}, target)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except SifmarkError as error:
+        sys.exit(f"error: {error}")

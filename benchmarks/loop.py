@@ -1,0 +1,84 @@
+"""Our measuring loop, as users run it, against a bare PyTorch loop in the same image. README.md says how to read it."""
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pairs import Spent, Times, measure, parser, positive, report, require_folder, spend
+
+from sifmark.engines.apptainer import Apptainer
+from sifmark.errors import SifmarkError
+from sifmark.execute import locate
+from sifmark.plan import BUILD_KEY
+from sifmark.sif import read_sif
+
+HERE = Path(__file__).resolve().parent
+PLACE = "/mnt"  # exists in every Linux base, so that the engine need not make it
+
+
+def ours(image: Path, words: Sequence[str]) -> Times:
+    """One run of the image; the times are those that its result states."""
+    spent = spend(Apptainer().command(image, "run", words))
+    result = json.loads(spent.output)
+    metrics, steps = result["metrics"], result["steps"]
+    window = metrics["step_time_mean"]["value"] * (steps["count"] - steps["untimed"])
+    return _times(metrics["step_time_p50"]["value"], window, spent)
+
+
+def bare(image: Path, configuration: dict[str, Any]) -> Times:
+    """One run of bare.py in the image, with the interpreter's options that the image uses."""
+    program = ["python3", "-s", "-B", f"{PLACE}/bare.py", json.dumps(configuration)]
+    spent = spend(Apptainer().command(image, "exec", program, ["--bind", f"{HERE}:{PLACE}:ro"]))
+    seconds = json.loads(spent.output)
+    return _times(statistics.median(seconds), sum(seconds), spent)
+
+
+def describe(image: Path, words: Sequence[str]) -> dict[str, Any]:
+    """The configuration that the image makes of these options: the bare loop is given the same."""
+    answer = json.loads(spend(Apptainer().command(image, "run", [*words, "--describe"])).output)
+    return dict(answer["configuration"])
+
+
+def _times(median_step: float, window: float, spent: Spent) -> Times:
+    return {"median step": median_step, "timed window": window, "cpu, whole run": spent.cpu_seconds}
+
+
+def _options() -> argparse.Namespace:
+    grammar = parser(__doc__, pairs=5)
+    add = grammar.add_argument
+    add("--image", default="resnet50-cpu", metavar="NAME|FILE", help="a CPU image of PyTorch; default resnet50-cpu")
+    add("--task", choices=("training", "inference"), default="training")
+    add("--precision", choices=("fp32", "bf16"), help="default: the workload's")
+    add("--batch-size", type=positive, metavar="N", help="default: the workload's")
+    add("--steps", type=positive, metavar="N", help="warm-up included; default: the workload's")
+    add("--threads", type=positive, metavar="N", help="default: the usable cores; 1 is steadier on a busy machine")
+    return grammar.parse_args()
+
+
+def _words(options: argparse.Namespace) -> list[str]:
+    chosen = {"task": options.task, "precision": options.precision}
+    chosen |= {"batch-size": options.batch_size, "steps": options.steps, "threads": options.threads}
+    return [word for name, value in chosen.items() if value is not None for word in (f"--{name}", str(value))]
+
+
+def main() -> None:
+    """Measure, print, keep. Raises SifmarkError."""
+    options = _options()
+    require_folder(options.json)
+    image, words = locate(options.image), _words(options)
+    configuration = describe(image, words)
+    sides = {"bare": lambda: bare(image, configuration), "ours": lambda: ours(image, words)}
+    rounds = measure(options.pairs, sides)
+    about = {"image": image.name, "build_key": read_sif(image).labels().get(BUILD_KEY), "configuration": configuration}
+    report("loop", rounds, "bare", about, options.json)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except SifmarkError as error:
+        sys.exit(f"error: {error}")

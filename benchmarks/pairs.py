@@ -1,0 +1,149 @@
+"""What both benchmarks share: sides measured in turn, ratios within a round, and how they are told."""
+
+import argparse
+import math
+import os
+import platform
+import resource
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sifmark.console import say, show
+from sifmark.errors import UsageError
+from sifmark.files import write_json
+from sifmark.run import run
+
+WANTED = 0.95  # confidence of the interval, where there are rounds enough
+
+Times = Mapping[str, float]  # seconds by quantity
+Round = Mapping[str, Times]  # by side
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a command took. `cpu_seconds` are user and system time of it and of every descendant that was waited for."""
+
+    seconds: float
+    cpu_seconds: float
+    output: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Ratios of several rounds. The interval `low`..`high` holds the true median with probability `confidence`."""
+
+    rounds: int
+    median: float
+    low: float
+    high: float
+    confidence: float
+    least: float
+    most: float
+
+
+def parser(description: str | None, pairs: int) -> argparse.ArgumentParser:
+    """A command line with the options that every benchmark has."""
+    grammar = argparse.ArgumentParser(description=description)
+    grammar.add_argument("--pairs", type=positive, default=pairs, metavar="N", help=f"rounds; default {pairs}")
+    grammar.add_argument("--json", type=Path, metavar="FILE", help="keep every time and ratio there")
+    return grammar
+
+
+def positive(text: str) -> int:
+    """A whole number from 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)
+
+
+def require_folder(path: Path | None) -> None:
+    """Refuse, before anything is measured, a file that could not be written afterwards. Raises UsageError."""
+    if path is not None and not os.access(path.absolute().parent, os.W_OK):
+        raise UsageError(f"--json {path}: its folder is missing or not writable", "name a file in one that is")
+
+
+def spend(argv: Sequence[str | Path], **environment: str) -> Spent:
+    """Run a command to its end. Raises CommandError when it fails."""
+    before = _children_cpu()
+    done = run(argv, **environment)
+    return Spent(done.seconds, _children_cpu() - before, done.output)
+
+
+def measure(count: int, sides: Mapping[str, Callable[[], Times]]) -> list[Round]:
+    """Run every side once a round, every other round in reverse order, so that a steady drift cancels out."""
+    found: list[Round] = []
+    for number in range(count):
+        names = list(sides) if number % 2 == 0 else list(reversed(sides))
+        times = {}
+        for name in names:
+            say(f"round {number + 1}/{count}: {name}")
+            os.sync()  # nobody pays for what another wrote
+            times[name] = sides[name]()
+        found.append(times)
+    return found
+
+
+def compare(rounds: Sequence[Round], reference: str) -> dict[str, dict[str, Summary]]:
+    """For each other side and quantity: its ratios to the reference of the same round, summarised."""
+    return {
+        side: {name: summarise([each[side][name] / each[reference][name] for each in rounds]) for name in times}
+        for side, times in rounds[0].items()
+        if side != reference
+    }
+
+
+def summarise(ratios: Sequence[float]) -> Summary:
+    """Median, its interval and the extremes.
+
+    The interval lies between two order statistics: exact for any distribution, where a bootstrap of five values would
+    claim more than it holds. Each value is below the true median with probability one half, so the k-th smallest and
+    k-th largest enclose it unless fewer than k fall on one side. k is the largest that reaches `WANTED`, or 1.
+    """
+    ordered = sorted(ratios)
+    ranks = range(1, (len(ordered) + 1) // 2 + 1)
+    rank = max((k for k in ranks if _coverage(len(ordered), k) >= WANTED), default=1)
+    return Summary(
+        rounds=len(ordered),
+        median=statistics.median(ordered),
+        low=ordered[rank - 1],
+        high=ordered[-rank],
+        confidence=_coverage(len(ordered), rank),
+        least=ordered[0],
+        most=ordered[-1],
+    )
+
+
+def report(name: str, rounds: Sequence[Round], reference: str, about: Mapping[str, Any], target: Path | None) -> None:
+    """Print the ratios, and keep them with all times in `target`."""
+    compared = compare(rounds, reference)
+    show(f"time of each side / time of {reference}, {len(rounds)} rounds; below 1 is quicker than {reference}")
+    show(f"{'side':<14}{'time':<14}{'median':>8}   {'interval of the median':<28}{'min':>8}{'max':>8}")
+    for side, summaries in compared.items():
+        for quantity, one in summaries.items():
+            interval = f"{one.low:.4f} .. {one.high:.4f} ({one.confidence:.0%})"
+            show(f"{side:<14}{quantity:<14}{one.median:>8.4f}   {interval:<28}{one.least:>8.4f}{one.most:>8.4f}")
+    if target is not None:
+        ratios = {side: {key: asdict(one) for key, one in found.items()} for side, found in compared.items()}
+        document = {"benchmark": name, "reference": reference, "host": _host(), "about": about}
+        write_json(target, {**document, "seconds": rounds, "ratios": ratios})
+
+
+def _coverage(count: int, rank: int) -> float:
+    outside = sum(math.comb(count, below) for below in range(rank)) / 2**count
+    return max(0.0, 1 - 2 * outside)
+
+
+def _children_cpu() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _host() -> dict[str, Any]:
+    return {
+        "platform": platform.platform(),
+        "usable_cpus": len(os.sched_getaffinity(0)),
+        "load_average_at_end": os.getloadavg()[0],
+    }
