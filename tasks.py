@@ -10,6 +10,7 @@ from invoke.exceptions import Exit
 from invoke.tasks import task
 
 from sifmark.errors import SifmarkError
+from sifmark.run import unwind_on_signals
 
 _BASES = "'pinned' (default) or 'stand-in', for machines that reach no public registry"
 
@@ -20,10 +21,13 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
     def wrap(body: Callable[..., None]) -> Any:
         @functools.wraps(body)
         def guarded(*args: Any, **kwargs: Any) -> None:
+            unwind_on_signals()
             try:
                 body(*args, **kwargs)
             except SifmarkError as error:
                 raise Exit(f"error: {error}", code=error.exit_code) from error
+            except BrokenPipeError:  # whoever read our answer has seen enough
+                raise Exit(code=141) from None
             except OSError as error:
                 raise Exit(
                     f"error: {error}\n  remedy: check that path's rights and its disk's space", code=1

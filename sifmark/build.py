@@ -2,10 +2,11 @@
 
 import errno
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
@@ -14,14 +15,14 @@ from filelock import FileLock, Timeout
 
 from sifmark import __version__
 from sifmark.console import say
-from sifmark.engines.apptainer import Apptainer
+from sifmark.engines import engine
 from sifmark.errors import SifmarkError
 from sifmark.files import beside, human_size, sha256_file, sweep, write_json
 from sifmark.images import Image, find_images, recipe_file, recipes_in, workloads_of
 from sifmark.layers import context
-from sifmark.plan import BUILD_KEY, Plan, make_plan
+from sifmark.plan import BUILD_KEY, COMPRESSION, Plan, make_plan
 from sifmark.render import definition, dockerfile
-from sifmark.settings import Settings, settings
+from sifmark.settings import overridden, settings
 from sifmark.sif import SifError, read_sif
 
 FORMATS = ("def", "dockerfile")
@@ -52,8 +53,9 @@ def build(
     pattern: str, *, bases: str | None = None, compression: str | None = None, force: bool = False
 ) -> list[Built]:
     """Build what a name, glob or recipe means, unless it is up to date. Raises SifmarkError."""
-    site = _site(bases)
-    return [_build_recipe(recipe, site, compression, force) for recipe in recipes_in(find_images(pattern))]
+    site = overridden(bases=bases, compression=compression)
+    asked = None if compression is None else site.compression
+    return [_build_recipe(make_plan(name, site), asked, force) for name in recipes_in(find_images(pattern))]
 
 
 def render(name: str, form: str, bases: str | None = None) -> str:
@@ -61,9 +63,9 @@ def render(name: str, form: str, bases: str | None = None) -> str:
     if form not in FORMATS:
         raise SifmarkError(f"no format {form!r}", f"choose one of: {', '.join(FORMATS)}")
     recipe = recipes_in(find_images(name))[0]
-    plan = make_plan(recipe, _site(bases))
-    folder = Path("build").absolute() / recipe
-    with _alone(folder):
+    plan = make_plan(recipe, overridden(bases=bases))
+    folder = context_folder(recipe)
+    with alone(folder):
         context(plan, folder, log_file(recipe))
     if form == "dockerfile":
         return dockerfile(plan.recipe, plan.base.pull, plan.labels(), str(folder))
@@ -78,10 +80,20 @@ def state(image: Image, plan: Plan) -> State:
     return State.BUILT if _up_to_date(image.path, plan) else State.STALE
 
 
+def context_folder(recipe: str) -> Path:
+    """Where the layers that rendered build files name are assembled."""
+    return settings().dist / "context" / recipe
+
+
 def log_file(recipe: str) -> Path:
     """Where this build's commands and their output go."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     return settings().dist / "logs" / f"{recipe}-{stamp}-{os.getpid()}.log"
+
+
+def logs_of(recipe: str) -> list[Path]:
+    """The logs that a recipe's builds have written."""
+    return sorted((settings().dist / "logs").glob(f"{recipe}-*Z-*.log"))
 
 
 def record_of(path: Path) -> Path:
@@ -89,16 +101,13 @@ def record_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 
 
-def _site(bases: str | None) -> Settings:
-    return settings() if bases is None else replace(settings(), bases=bases)
-
-
-def _build_recipe(recipe: str, site: Settings, compression: str | None, force: bool) -> Built:
-    plan = make_plan(recipe, site, compression)
+def _build_recipe(plan: Plan, compression: str | None, force: bool) -> Built:
+    """`compression` is the one asked for on the command line, or None: then any that the image has will do."""
+    recipe = plan.recipe.name
     target = recipe_file(recipe)
     started = time.monotonic()
-    with _alone(target):
-        reused = not force and _up_to_date(target, plan)
+    with alone(target):
+        reused = not force and _up_to_date(target, plan, compression)
         if not reused:
             _build_file(plan, target)
         names = _link_names(recipe, target)
@@ -113,7 +122,7 @@ def _build_file(plan: Plan, target: Path) -> None:
     if plan.base.stand_in:
         say(f"  base: a stand-in for {plan.recipe.base.reference}; the image and its results say so")
     with _full_disk_explained(target), beside(target) as draft:
-        Apptainer().build(plan, draft, log)
+        engine().build(plan, draft, log)
         draft.chmod(0o755)
         image = read_sif(draft)
         record = {
@@ -124,7 +133,7 @@ def _build_file(plan: Plan, target: Path) -> None:
             "compression": plan.compression,
             "stand_in": plan.base.stand_in,
             "sifmark": __version__,
-            "apptainer": Apptainer().version(),
+            "apptainer": engine().version(),
             "built": datetime.now(UTC).isoformat(timespec="seconds"),
             "log": str(log),
         }
@@ -132,11 +141,12 @@ def _build_file(plan: Plan, target: Path) -> None:
     say(f"  {target}: {human_size(target.stat().st_size)}, {record['identity']}")
 
 
-def _up_to_date(path: Path, plan: Plan) -> bool:
+def _up_to_date(path: Path, plan: Plan, compression: str | None = None) -> bool:
     try:
-        return read_sif(path).labels().get(BUILD_KEY) == plan.build_key
+        labels = read_sif(path).labels()
     except SifError:
         return False
+    return labels.get(BUILD_KEY) == plan.build_key and compression in (None, labels.get(COMPRESSION))
 
 
 def _link_names(recipe: str, target: Path) -> tuple[str, ...]:
@@ -147,12 +157,23 @@ def _link_names(recipe: str, target: Path) -> tuple[str, ...]:
         names.append(image.name)
         if not (image.path.exists() and image.path.samefile(target)):
             with beside(image.path) as draft:
-                os.link(target, draft)
+                _link(target, draft)
     return tuple(names)
 
 
+def _link(target: Path, name: Path) -> None:
+    try:
+        os.link(target, name)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        say(f"  this file system has no hard links ({error.strerror}): {name.name} is a copy")
+        shutil.copyfile(target, name)
+        name.chmod(0o755)
+
+
 @contextmanager
-def _alone(target: Path) -> Iterator[None]:
+def alone(target: Path) -> Iterator[None]:
     """Builds of one image exclude each other, on every host that shares the folder."""
     target.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(target.with_name(f".{target.name}.lock"))

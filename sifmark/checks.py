@@ -1,11 +1,12 @@
 """The check verb: what a developer runs before each commit. Needs no engine."""
 
-import subprocess
+import os
 import sys
 
 from sifmark import house
-from sifmark.console import say
+from sifmark.console import say, show
 from sifmark.errors import SifmarkError, UsageError
+from sifmark.run import run
 
 # The oldest Python that mypy can read code as; that ours runs on 3.8 is proved by the tests on a real 3.8.
 _OLDEST_FOR_MYPY = "3.10"
@@ -26,10 +27,11 @@ def run_checks() -> None:
     """Run every check, all of them also after a failure. Raises SifmarkError naming those that failed."""
     if not house.IS_CHECKOUT:
         raise UsageError("`check` is for developers", "run it in a clone")
+    os.chdir(house.CHECKOUT)
     failed = []
     for name, argv in CHECKS.items():
         say(f"- {name}")
-        if subprocess.run(argv, cwd=house.CHECKOUT, check=False).returncode != 0:
+        if run(argv, watch=show, check=False).exit_code != 0:
             failed.append(name)
     if failed:
         raise SifmarkError(f"failed: {', '.join(failed)}", "`ruff format` and `ruff check --fix` mend what they can")

@@ -9,7 +9,7 @@ from sifmark import __version__, house
 
 
 def main() -> None:
-    """Run the verbs of tasks.py. Exit codes: 0 done, 1 failed, 2 wrong usage, else those of the image that ran."""
+    """Run the verbs of tasks.py. Exit codes: 0 done, 1 failed, 2 unknown names and bad values."""
     program.run()
 
 

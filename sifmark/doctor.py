@@ -2,13 +2,15 @@
 
 import json
 import os
+import pwd
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError, URLError
-from urllib.request import urlopen
+from urllib.request import ProxyHandler, build_opener
 
 from sifmark.console import show
 from sifmark.engines.apptainer import MINIMUM, Apptainer, user_flags
@@ -22,6 +24,12 @@ from sifmark.settings import machine, settings
 GOOD, POOR, BAD = "good", "poor", "bad"  # poor: works, but slower or not for everybody
 _SPACE_NEEDED = 6 * 1024**3  # bytes: a torch image, its stages in the cache, and a copy being written
 _PATIENCE = 10  # seconds for one question to a registry
+# Kernel settings that keep ordinary users from opening user namespaces, and the values that do so.
+_FORBIDDING = {
+    "user.max_user_namespaces": "0",
+    "kernel.unprivileged_userns_clone": "0",
+    "kernel.apparmor_restrict_unprivileged_userns": "1",
+}
 _DEVICES = {
     "NVIDIA GPU": "/dev/nvidia0",
     "AMD GPU": "/dev/kfd",
@@ -71,16 +79,21 @@ def apptainer() -> Iterator[Finding]:
 
 def user_namespaces() -> Iterator[Finding]:
     """Whether a user without privileges can open a user namespace."""
+    for name, value in _FORBIDDING.items():
+        path = Path("/proc/sys") / name.replace(".", "/")
+        if path.is_file() and path.read_text().strip() == value:
+            remedy = f"let the administrator change it: sysctl {name}"
+            yield Finding("user namespaces", BAD, f"{name} is {value}: closed to ordinary users", remedy)
+            return
     try:
         run(["unshare", "--user", "--map-root-user", "true"])
-        yield Finding("user namespaces", GOOD, "available")
     except CommandError as error:
         yield Finding(
-            "user namespaces",
-            BAD,
-            error.cause.splitlines()[-1].strip(),
-            "let the administrator set user.max_user_namespaces above 0 and kernel.unprivileged_userns_clone to 1",
+            "user namespaces", BAD, error.cause.splitlines()[-1].strip(), "ask the administrator to allow them"
         )
+        return
+    who = "for root; no kernel setting closes them to others" if os.geteuid() == 0 else "for this user"
+    yield Finding("user namespaces", GOOD, f"available {who}")
 
 
 def fuse() -> Iterator[Finding]:
@@ -97,14 +110,17 @@ def fuse() -> Iterator[Finding]:
 
 def subordinate_ids() -> Iterator[Finding]:
     """What `apptainer build --fakeroot` needs. Our own builds do without."""
-    user = os.environ.get("USER") or ("root" if os.geteuid() == 0 else str(os.geteuid()))
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a user whom this host does not know
+        user = str(os.geteuid())
     for name in ("/etc/subuid", "/etc/subgid"):
         path = Path(name)
         lines = path.read_text().splitlines() if path.is_file() else []
         if any(line.split(":")[0] in (user, str(os.geteuid())) for line in lines):
             yield Finding(name, GOOD, f"has a range for {user}")
         else:
-            remedy = f"only for definitions of your own with %post: echo {user}:200000:65536 >> {name}"
+            remedy = f"only for definitions of your own with %post: give {user} a range there that nobody else has"
             yield Finding(name, POOR, f"has no range for {user}", remedy)
 
 
@@ -116,11 +132,12 @@ def folders() -> Iterator[Finding]:
         free = shutil.disk_usage(there).free
         if not os.access(there, os.W_OK):
             yield Finding(f"{role} folder", BAD, f"{folder} is not writable", "name another in sifmark.toml or TMPDIR")
-        elif free < _SPACE_NEEDED:
+            continue
+        if os.statvfs(there).f_flag & os.ST_NOEXEC:
+            yield Finding(f"{role} folder", POOR, f"{folder} is mounted noexec", "name another folder for builds")
+        if free < _SPACE_NEEDED:
             remedy = f"free some, or name another folder: a build needs {human_size(_SPACE_NEEDED)}"
             yield Finding(f"{role} folder", POOR, f"{folder} has {human_size(free)} left", remedy)
-        elif os.statvfs(there).f_flag & os.ST_NOEXEC:
-            yield Finding(f"{role} folder", POOR, f"{folder} is mounted noexec", "name another folder for builds")
         else:
             yield Finding(f"{role} folder", GOOD, f"{folder} has {human_size(free)} left")
 
@@ -158,12 +175,14 @@ def registry_answers(base: BaseImage) -> str | None:
     host = base.address.partition("/")[0]
     # Docker Hub's API lives beside its name.
     api = {"docker.io": "registry-1.docker.io"}.get(host, host)
+    # A proxy leads out of this machine, and never to its own loopback address.
+    opener = build_opener(ProxyHandler({}) if base.plain_http else ProxyHandler())
     try:
-        with urlopen(f"{'http' if base.plain_http else 'https'}://{api}/v2/", timeout=_PATIENCE):  # noqa: S310
+        with opener.open(f"{'http' if base.plain_http else 'https'}://{api}/v2/", timeout=_PATIENCE):
             return None
     except HTTPError as error:
         return None if error.code in (401, 403) and "registry" in str(error.headers).lower() else f"{api}: {error}"
-    except (TimeoutError, URLError, OSError) as error:
+    except (URLError, HTTPException, OSError) as error:
         return f"{api}: {getattr(error, 'reason', error)}"
 
 

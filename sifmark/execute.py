@@ -1,13 +1,14 @@
 """Running an image by name, with the flags that this host needs."""
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 from sifmark.console import say
-from sifmark.engines.apptainer import Apptainer
+from sifmark.engines import engine
 from sifmark.errors import SifmarkError
 from sifmark.images import find_image
 from sifmark.run import CommandError
@@ -20,8 +21,8 @@ def run_image(name: str, command_line: Sequence[str]) -> NoReturn:
     """
     words = list(command_line)
     arguments = words[words.index("--") + 1 :] if "--" in words else []
-    argv = Apptainer().command(locate(name), "run", arguments)
-    say(f"+ {' '.join(argv)}")
+    argv = engine().command(locate(name), "run", arguments)
+    say(f"+ {shlex.join(argv)}")
     sys.stdout.flush()
     try:
         os.execvp(argv[0], argv)

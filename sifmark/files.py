@@ -18,28 +18,34 @@ _DRAFT = ".partial-"
 
 
 @contextmanager
-def beside(target: Path) -> Iterator[Path]:
-    """A path in the target's folder that becomes the target when the block ends well.
+def scratch(folder: Path, name: str) -> Iterator[Path]:
+    """A folder for unfinished work inside another, removed at the end.
 
-    Whatever the block leaves there, file or folder, is removed when it fails. A killed process leaves its draft; the
-    next `sweep` of the folder removes it.
+    A killed process leaves it behind, without the lock that a living one holds; the next `sweep` removes it.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    holder, lock = _hold(target)
-    draft = holder / target.name
+    folder.mkdir(parents=True, exist_ok=True)
+    holder, lock = _hold(folder, f".{name}{_DRAFT}")
     try:
-        yield draft
-        _take_name(draft, target)
+        yield holder
     finally:
         shutil.rmtree(holder, ignore_errors=True)
         os.close(lock)
+
+
+@contextmanager
+def beside(target: Path) -> Iterator[Path]:
+    """A path on the target's file system that becomes the target, file or folder, when the block ends well."""
+    with scratch(target.parent, target.name) as holder:
+        draft = holder / target.name
+        yield draft
+        _take_name(draft, target)
 
 
 def _take_name(draft: Path, target: Path) -> None:
     try:
         draft.replace(target)
     except OSError as error:
-        # Folders are named by what they hold: one that another process finished meanwhile is as good as ours.
+        # Folders here are named by what they hold: one that another process finished meanwhile is as good as ours.
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not draft.is_dir():
             raise
 
@@ -56,10 +62,10 @@ def sweep(folder: Path) -> None:
                 os.close(lock)
 
 
-def _hold(target: Path) -> tuple[Path, int]:
-    """A locked folder for a draft. A sweep may take it between its making and its locking; then once more."""
+def _hold(folder: Path, prefix: str) -> tuple[Path, int]:
+    """A locked folder. A sweep may take it between its making and its locking; then once more."""
     while True:
-        holder = Path(tempfile.mkdtemp(prefix=f".{target.name}{_DRAFT}", dir=target.parent))
+        holder = Path(tempfile.mkdtemp(prefix=prefix, dir=folder))
         lock = os.open(holder, os.O_RDONLY)
         with suppress(OSError):  # a file system without locks: its drafts are not swept either
             fcntl.flock(lock, fcntl.LOCK_EX)

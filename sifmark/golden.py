@@ -3,13 +3,18 @@
 from dataclasses import replace
 
 from sifmark import house
-from sifmark.plan import make_plan
+from sifmark.plan import BUILD_KEY, BYTECODE, COMPRESSION, REVISION, make_plan
 from sifmark.render import definition, dockerfile
 from sifmark.settings import settings
 
 REFRESH = "review it, then write them anew: python -m sifmark.golden"
 # What differs from commit to commit is not what a golden text is about.
-_VOLATILE = {"org.sifmark.build-key": "<build key>", "org.opencontainers.image.revision": "<revision>"}
+_VOLATILE = {
+    BUILD_KEY: "<build key>",
+    REVISION: "<revision>",
+    BYTECODE: "<true where the host has the base's Python>",
+    COMPRESSION: "<as chosen>",
+}
 
 
 def golden_texts(recipe: str) -> dict[str, str]:

@@ -51,11 +51,12 @@ def code_layer(plan: Plan, folder: Path) -> None:
 
 
 def context(plan: Plan, folder: Path, log: Path) -> Path:
-    """A folder with all our layers, for plain `apptainer build` and `docker build`; wheels are hard links."""
+    """A folder with all our layers, copies that users may look into, for plain `apptainer build` and `docker build`."""
     with step(f"assemble the layers in {folder}"), beside(folder) as draft:
-        shutil.copytree(site_layer(plan, log), draft, copy_function=_link)
+        shutil.copytree(site_layer(plan, log), draft)
         code_layer(plan, draft)
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            shutil.rmtree(folder)
     return folder
 
 
@@ -74,10 +75,3 @@ def _compile(plan: Plan, folder: Path, progress: Step, log: Path) -> None:
     faults = set(re.findall(r"^(\w*Error)\b", "\n".join([done.output, *done.tail]), re.MULTILINE))
     if done.exit_code != 0 and not faults <= {"SyntaxError", "IndentationError", "TabError"}:
         raise SifmarkError(describe_failure(done, log), "the log names the file; is there space left in the cache?")
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # another file system
-        shutil.copy2(source, target)

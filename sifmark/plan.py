@@ -20,6 +20,13 @@ LABEL = "org.sifmark"
 BUILD_KEY = f"{LABEL}.build-key"
 STAND_IN = f"{LABEL}.stand-in"
 RECIPE = f"{LABEL}.recipe"
+PLATFORM = f"{LABEL}.platform"
+WORKLOADS = f"{LABEL}.workloads"
+COMPRESSION = f"{LABEL}.compression"
+BYTECODE = f"{LABEL}.bytecode"
+BASE_DIGEST = "org.opencontainers.image.base.digest"
+REVISION = "org.opencontainers.image.revision"
+SHIPPED = (".py", ".json")  # suffixes of the files that go into images, beside the entrypoint itself
 _BUILDER = 1  # raise it when the same inputs must give another image
 
 
@@ -73,43 +80,22 @@ class Plan:
     def build_key(self) -> str:
         """An image is up to date when it carries this: a hash over all that goes into it.
 
-        Mirrors and compression are left out: they do not change what is inside.
+        Mirrors, compression and the commit are left out: they do not change what the image does.
         """
-        reference = f"{self.recipe.base.image}@{self.base.digest}"
+        reference = f"{self.recipe.base.reference}@{self.base.digest}"
         return sha256_json(
             {
                 "builder": _BUILDER,
-                "definition": render.definition(self.recipe, reference, {}, context="."),
-                "platform": self.platform,
-                "lock": self.lock_hash,
+                "definition": render.definition(self.recipe, reference, self._statements(), context="."),
                 "code": sha256_tree(shipped_files()),
-                "stand_in": self.base.stand_in,
-                "workloads": workloads_of(self.recipe.name),
             }
         )
 
     def labels(self) -> dict[str, str]:
         """OCI's labels and ours, all strings."""
-        recipe = self.recipe
-        labels = {
-            render.TITLE: f"sifmark {recipe.name}",
-            "org.opencontainers.image.description": recipe.title,
-            "org.opencontainers.image.version": __version__,
-            "org.opencontainers.image.base.name": recipe.base.reference,
-            "org.opencontainers.image.base.digest": self.base.digest,
-            RECIPE: recipe.name,
-            f"{LABEL}.framework": recipe.framework,
-            f"{LABEL}.device": recipe.device,
-            f"{LABEL}.platform": self.platform,
-            f"{LABEL}.workloads": ",".join(workloads_of(recipe.name)),
-            f"{LABEL}.base-licence": recipe.base.licence,
-            f"{LABEL}.base-redistributable": str(recipe.base.redistributable).lower(),
-            f"{LABEL}.lock": self.lock_hash,
-            BUILD_KEY: self.build_key,
-            STAND_IN: str(self.base.stand_in).lower(),
-        }
+        labels = {**self._statements(), COMPRESSION: self.compression, BUILD_KEY: self.build_key}
         if (commit := revision()) is not None:
-            labels["org.opencontainers.image.revision"] = commit
+            labels[REVISION] = commit
         return labels
 
     def self_description(self) -> dict[str, Any]:
@@ -127,14 +113,36 @@ class Plan:
             "revision": revision(),
         }
 
+    def _statements(self) -> dict[str, str]:
+        """The labels that say what is in the image: every field of the recipe, and what was chosen here."""
+        recipe = self.recipe
+        return {
+            render.TITLE: f"sifmark {recipe.name}",
+            "org.opencontainers.image.description": recipe.title,
+            "org.opencontainers.image.version": __version__,
+            "org.opencontainers.image.base.name": recipe.base.reference,
+            BASE_DIGEST: self.base.digest,
+            RECIPE: recipe.name,
+            f"{LABEL}.framework": recipe.framework,
+            f"{LABEL}.device": recipe.device,
+            f"{LABEL}.python": recipe.base.python,
+            PLATFORM: self.platform,
+            WORKLOADS: ",".join(workloads_of(recipe.name)),
+            f"{LABEL}.base-licence": recipe.base.licence,
+            f"{LABEL}.base-redistributable": str(recipe.base.redistributable).lower(),
+            f"{LABEL}.lock": self.lock_hash,
+            BYTECODE: str(bytecode_python(recipe.base.python) is not None).lower(),
+            STAND_IN: str(self.base.stand_in).lower(),
+        }
 
-def make_plan(recipe: str, chosen: Settings | None = None, compression: str | None = None) -> Plan:
+
+def make_plan(recipe: str, chosen: Settings | None = None) -> Plan:
     """The plan for a recipe under the settings in force. Raises SifmarkError where its base has no digest."""
     site = chosen or settings()
     loaded = load_recipe(recipe)
     platform = machine()
     base = _stand_in(loaded, platform, site) if site.bases == "stand-in" else _pinned(loaded, platform, site)
-    return Plan(loaded, platform, base, compression or site.compression)
+    return Plan(loaded, platform, base, site.compression)
 
 
 def _pinned(recipe: Recipe, platform: str, site: Settings) -> BaseImage:
@@ -144,7 +152,7 @@ def _pinned(recipe: Recipe, platform: str, site: Settings) -> BaseImage:
 
 
 def _stand_in(recipe: Recipe, platform: str, site: Settings) -> BaseImage:
-    pins = _stand_in_pins(site.stand_in_pins)
+    pins = stand_in_pins(site.stand_in_pins)
     digest = pins["bases"].get(recipe.base.reference, {}).get(platform)
     if digest is None:
         raise SifmarkError(
@@ -156,7 +164,8 @@ def _stand_in(recipe: Recipe, platform: str, site: Settings) -> BaseImage:
     return BaseImage(address, digest, stand_in=True, plain_http=_is_loopback(address))
 
 
-def _stand_in_pins(path: Path) -> dict[str, Any]:
+def stand_in_pins(path: Path) -> dict[str, Any]:
+    """The generated pins of the stand-in bases. Raises SifmarkError where there are none, or none that read."""
     try:
         pins: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
@@ -177,6 +186,6 @@ def shipped_files() -> dict[str, Path]:
     for root in (house.ENTRYPOINTS, house.SCHEMAS):
         for path in sorted(root.rglob("*")):
             name = path.relative_to(root.parent)
-            if path.is_file() and "__pycache__" not in name.parts and not path.name.startswith("."):
+            if path.is_file() and (path.suffix in SHIPPED or path == house.ENTRYPOINTS / "run"):
                 found[str(name)] = path
     return found

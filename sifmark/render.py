@@ -40,7 +40,7 @@ def base_definition(recipe: Recipe, address: str) -> str:
 
 def definition(recipe: Recipe, address: str, labels: Mapping[str, str], context: str) -> str:
     """The whole definition. `context` is the folder that holds our layers, assembled beforehand."""
-    layers = "\n".join(f"{context}/{layer} /{layer}" for layer in (SITE, CODE, APPS))
+    layers = "\n".join(f"{_quote_path(f'{context}/{layer}')} /{layer}" for layer in (SITE, CODE, APPS))
     lines = "\n".join(f"{key} {value}" for key, value in sorted(labels.items()))
     return _definition(recipe, address, _section("files", layers), _section("labels", lines))
 
@@ -51,7 +51,7 @@ def dockerfile(recipe: Recipe, address: str, labels: Mapping[str, str], context:
     stated = " \\\n    ".join(f"{key}={_docker_quote(value)}" for key, value in sorted(labels.items()))
     return "\n".join(
         [
-            f"# docker build -f FILE {context}",
+            f"# docker build -f FILE {shlex.quote(context)}",
             f"FROM {address}",
             *(f"COPY {layer} /{layer}" for layer in (SITE, CODE)),
             f"ENV {environment}",
@@ -92,6 +92,10 @@ def _exports(recipe: Recipe) -> str:
 def _section(name: str, body: str) -> str:
     indented = "\n".join(f"    {line}".rstrip() for line in body.splitlines())
     return f"%{name}\n{indented}"
+
+
+def _quote_path(path: str) -> str:
+    return f'"{path}"' if any(map(str.isspace, path)) else path  # as Apptainer reads %files
 
 
 def _docker_quote(value: str) -> str:

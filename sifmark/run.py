@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
 from sifmark.errors import SifmarkError
-from sifmark.settings import clean_environment
+from sifmark.settings import tool_environment
 
 GRACE = 10.0  # seconds between TERM and KILL
 TAIL = 20  # lines of a failed command that its error quotes
@@ -69,6 +70,9 @@ def run(
             stop(process)
             output.join()
             errors.join()
+        for fault in (output.fault, errors.fault):
+            if fault is not None:
+                raise fault
         seconds = time.monotonic() - started
         sink(f"= exit code {process.returncode} after {seconds:.1f} s")
     tail = (*output.lines[-TAIL:], *errors.lines[-TAIL:])[-TAIL:]
@@ -78,15 +82,26 @@ def run(
     return finished
 
 
+def unwind_on_signals() -> None:
+    """Let SIGTERM and SIGHUP end this process as an exception does: what it started is stopped, drafts are removed."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _unwind)
+
+
+def _unwind(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
 def stop(process: subprocess.Popen[str]) -> None:
-    """End a command that still runs, and everything it started: TERM, a grace period, KILL."""
-    if process.poll() is not None:
-        return
-    for number, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, None)):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(patience)
+    """End a command and everything it started: TERM and a grace period while it runs itself, then KILL."""
+    with contextlib.suppress(ProcessLookupError):
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(GRACE)
+        # What it left running holds its pipes open, and would be waited for.
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def describe_failure(finished: Finished, log: Path | None) -> str:
@@ -105,7 +120,7 @@ def _start(words: tuple[str, ...], environment: dict[str, str]) -> subprocess.Po
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=clean_environment(**environment),
+            env=tool_environment(**environment),
             text=True,
             errors="replace",
             start_new_session=True,
@@ -135,11 +150,15 @@ def _ignore(_line: str) -> None:
 
 
 class _Drain(threading.Thread):
-    """Reads one pipe to its end, so that a talkative command never blocks on a full one."""
+    """Reads one pipe to its end, so that a talkative command never blocks on a full one.
+
+    `fault` is the first failure to pass a line on, such as a log on a full disk; reading goes on all the same.
+    """
 
     def __init__(self, pipe: IO[str] | None, *watchers: Watcher | None) -> None:
         super().__init__(daemon=True)
         self.lines: list[str] = []
+        self.fault: OSError | None = None
         self._pipe = pipe
         self._watchers = [watcher for watcher in watchers if watcher is not None]
         self.start()
@@ -150,5 +169,13 @@ class _Drain(threading.Thread):
         with self._pipe:
             for line in self._pipe:
                 self.lines.append(line.rstrip("\n"))
-                for watcher in self._watchers:
-                    watcher(self.lines[-1])
+                self._pass_on(self.lines[-1])
+
+    def _pass_on(self, line: str) -> None:
+        if self.fault is not None:
+            return
+        try:
+            for watcher in self._watchers:
+                watcher(line)
+        except OSError as error:
+            self.fault = error

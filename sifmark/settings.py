@@ -2,8 +2,9 @@
 
 import os
 import platform
+import re
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from sifmark.errors import UsageError
 from sifmark.schema import check_document
 
 FILE_NAME = "sifmark.toml"
-BASES = ("pinned", "stand-in")
-COMPRESSIONS = ("zstd", "gzip", "lz4", "xz")
+# A shell's wishes for its own containers; those that we start to build and to verify must not follow them.
+_MEDDLING = re.compile(
+    r"(APPTAINER|SINGULARITY)(ENV_.*|_BIND|_BINDPATH|_OVERLAY\w*|_MOUNT|_CONTAINALL|_CLEANENV|_NV|_ROCM)"
+)
 
 
 @dataclass(frozen=True)
@@ -43,11 +46,21 @@ def settings() -> Settings:
     Raises UsageError when the file does not read or a value is not allowed.
     """
     chosen = _from_file() | _from_environment()
-    return Settings(
-        cache=Path(chosen.pop("cache", _default_cache())).expanduser().absolute(),
-        dist=Path(chosen.pop("dist", "dist")).expanduser().absolute(),
-        **chosen,
-    )
+    try:
+        return Settings(
+            cache=Path(chosen.pop("cache", _default_cache())).expanduser().absolute(),
+            dist=Path(chosen.pop("dist", "dist")).expanduser().absolute(),
+            **chosen,
+        )
+    except RuntimeError as error:  # this user has no home folder
+        raise UsageError(f"no place for the cache: {error}", "name one: SIFMARK_CACHE=FOLDER") from error
+
+
+def overridden(**given: str | None) -> Settings:
+    """The settings in force with those options of a command line that were given. Raises UsageError for bad ones."""
+    chosen: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    check_document("settings-1.0", chosen, "the command line")
+    return replace(settings(), **chosen)
 
 
 def machine() -> str:
@@ -56,9 +69,9 @@ def machine() -> str:
     return {"arm64": "aarch64", "AMD64": "x86_64"}.get(name, name)
 
 
-def clean_environment(**extra: str) -> dict[str, str]:
-    """The environment for the tools that we call: the user's own, with additions."""
-    return {**os.environ, **extra}
+def tool_environment(**extra: str) -> dict[str, str]:
+    """The environment for the tools that we call: the user's own without wishes for containers, and additions."""
+    return {**{key: value for key, value in os.environ.items() if not _MEDDLING.fullmatch(key)}, **extra}
 
 
 def _default_cache() -> Path:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 from sifmark.errors import SifmarkError
 
-DEFINITION, PARTITION, METADATA = 0x4001, 0x4004, 0x4006  # data types
+PARTITION, SIGNATURE, METADATA = 0x4004, 0x4005, 0x4006  # data types
 SYSTEM = 2  # partition type: the primary system partition
 INSPECT_NAME = "inspect-metadata.json"  # where `apptainer inspect` reads labels, apps and help
 
@@ -87,8 +87,11 @@ class Sif:
             raise SifError(f"{self.path}: its inspect metadata does not read ({error})", "build it again") from error
 
     def labels(self) -> dict[str, str]:
-        """The image's labels."""
-        return dict(self.attributes().get("labels") or {})
+        """The image's labels. Raises SifError where they are no names with texts."""
+        labels = self.attributes().get("labels") or {}
+        if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
+            raise SifError(f"{self.path}: its labels are no names with texts", "build it again")
+        return labels
 
     def identity(self) -> str:
         """`sha256:<hex>` over system partition and inspect metadata: unchanged by signing and by file dates."""

@@ -1,6 +1,7 @@
 """The verify verb: named stages, each passed, failed or skipped with its reasons."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import Enum
@@ -10,18 +11,30 @@ from typing import Any
 from sifmark import house, render
 from sifmark.build import record_of
 from sifmark.console import show, step
-from sifmark.engines.apptainer import Apptainer
+from sifmark.engines import Engine, engine
 from sifmark.errors import SifmarkError
 from sifmark.execute import locate
 from sifmark.files import sha256_file
 from sifmark.golden import REFRESH, differences
 from sifmark.images import find_images
-from sifmark.plan import BUILD_KEY, LABEL, RECIPE, STAND_IN
+from sifmark.plan import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, STAND_IN, WORKLOADS, stand_in_pins
 from sifmark.recipe import load_recipe, recipe_names
 from sifmark.results import document_problems
 from sifmark.run import run
 from sifmark.settings import settings
-from sifmark.sif import Sif, read_sif
+from sifmark.sif import PARTITION, SIGNATURE, Sif, read_sif
+
+_AGAIN = "build it again: inv build NAME --force"
+_DIGEST = r"sha256:[0-9a-f]{64}"
+# What a label must look like before anything is done with it.
+_CLAIMS = {
+    RECIPE: r"[a-z][a-z0-9_]*",
+    WORKLOADS: r"[a-z][a-z0-9_]*(,[a-z][a-z0-9_]*)*",
+    PLATFORM: r"[a-z0-9_]+",
+    STAND_IN: r"true|false",
+    BUILD_KEY: _DIGEST,
+    BASE_DIGEST: _DIGEST,
+}
 
 
 class Outcome(Enum):
@@ -39,6 +52,25 @@ class Verdict:
     stage: str
     outcome: Outcome
     reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An image whose labels have the form that ours have."""
+
+    path: Path
+    sif: Sif
+    labels: dict[str, str]
+
+    @property
+    def recipe(self) -> str:
+        """The recipe that the image says it is of."""
+        return self.labels[RECIPE]
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        """The workloads that the image says it has."""
+        return tuple(sorted(self.labels[WORKLOADS].split(",")))
 
 
 class Refuted(SifmarkError):  # noqa: N818 - named for what it says
@@ -68,129 +100,143 @@ def verify(path: Path) -> list[Verdict]:
     return [_judge(stage, path) for stage in STAGES]
 
 
-def trust(path: Path) -> list[str]:
-    """Is it the file that was built, on the base that the recipe pins?"""
-    image = read_sif(path)
-    said = [_matches_record(path, image), _matches_pin(image.labels())]
-    return [*said, "signature: not checked; this version does not sign"]
+def trust(image: Subject) -> list[str]:
+    """Is it the file that was built, on the base that the recipe pins, with nothing added that would run?"""
+    partitions = [entry for entry in image.sif.descriptors if entry.kind == PARTITION]
+    if len(partitions) > 1:
+        raise Refuted(f"it has {len(partitions)} partitions: an overlay changes what runs", _AGAIN)
+    base, recorded = _matches_pin(image), _matches_record(image)
+    return [recorded, base, "signature: not checked; this version does not sign"]
 
 
-def structure(path: Path) -> list[str]:
+def structure(image: Subject) -> list[str]:
     """Does the engine see our labels, apps and run script, and may any user read our files?"""
-    labels, seen = read_sif(path).labels(), _engine().inspect(path)
-    if seen.labels != labels:
-        raise Refuted("Apptainer shows other labels than the file's metadata holds", "build it again")
-    workloads = tuple(sorted(labels.get(f"{LABEL}.workloads", "").split(",")))
-    if seen.apps != workloads:
-        raise Refuted(f"its apps are {seen.apps}, its label says {workloads}", "build it again")
+    seen = _engine().inspect(image.path)
+    if seen.labels != image.labels:
+        raise Refuted("Apptainer shows other labels than the file's metadata holds", _AGAIN)
+    if seen.apps != image.workloads:
+        raise Refuted(f"its apps are {seen.apps}, its label says {image.workloads}", _AGAIN)
     if render.run_script() not in seen.runscript:
-        raise Refuted("its run script does not start our entrypoint", "build it again")
-    return [
-        f"{len(labels)} labels, apps {', '.join(workloads)}",
-        f"{_all_readable(path)} files of ours, all readable",
-    ]
+        raise Refuted("its run script does not start our entrypoint", _AGAIN)
+    said = f"{len(image.labels)} labels, apps {', '.join(image.workloads)}"
+    return [said, f"{_all_readable(image)} files of ours, all readable"]
 
 
-def smoke(path: Path) -> list[str]:
+def smoke(image: Subject) -> list[str]:
     """Does it test itself, and answer a small run of each workload with a valid result?"""
-    engine = _engine()
+    tool = _engine()
     isolated = ("--containall", "--cleanenv")
-    run(engine.command(path, "test", options=isolated), time_limit=settings().time_limit)
+    run(tool.command(image.path, "test", options=isolated), time_limit=settings().time_limit)
     said = ["self-test passed"]
-    labels = read_sif(path).labels()
-    for workload in labels[f"{LABEL}.workloads"].split(","):
-        argv = engine.command(path, "run", [workload, "--smoke"], isolated)
-        said.append(_judge_answer(workload, labels, run(argv, time_limit=settings().time_limit).output))
+    for workload in image.workloads:
+        argv = tool.command(image.path, "run", [workload, "--smoke"], isolated)
+        said.append(_judge_answer(workload, image, run(argv, time_limit=settings().time_limit).output))
     return said
 
 
-def golden(path: Path) -> list[str]:
+def golden(image: Subject) -> list[str]:
     """Does the recipe still render what was last reviewed?"""
     if not house.IS_CHECKOUT:
         raise Skipped("only a clone has the reviewed texts")
-    recipe = read_sif(path).labels().get(RECIPE, "")
-    if recipe not in recipe_names():
-        raise Skipped(f"this clone has no recipe {recipe!r}")
-    if changed := differences(recipe):
+    if image.recipe not in recipe_names():
+        raise Skipped(f"this clone has no recipe {image.recipe!r}")
+    if changed := differences(image.recipe):
         raise Refuted(f"rendered text differs from tests/golden: {', '.join(changed)}", REFRESH)
     return ["definition and Dockerfile are as reviewed"]
 
 
-STAGES: tuple[Callable[[Path], list[str]], ...] = (trust, structure, smoke, golden)
+STAGES: tuple[Callable[[Subject], list[str]], ...] = (trust, structure, smoke, golden)
 
 
-def _judge(stage: Callable[[Path], list[str]], path: Path) -> Verdict:
+def _judge(stage: Callable[[Subject], list[str]], path: Path) -> Verdict:
     with step(f"{path.name}: {stage.__name__}"):
         try:
-            return Verdict(stage.__name__, Outcome.PASSED, tuple(stage(path)))
+            return Verdict(stage.__name__, Outcome.PASSED, tuple(stage(_subject(path))))
         except Skipped as reason:
             return Verdict(stage.__name__, Outcome.SKIPPED, (str(reason),))
         except SifmarkError as error:
             return Verdict(stage.__name__, Outcome.FAILED, (error.cause, error.remedy))
 
 
-def _engine() -> Apptainer:
-    engine = Apptainer()
-    if engine.version() is None:
+def _subject(path: Path) -> Subject:
+    sif = read_sif(path)
+    labels = sif.labels()
+    for key, form in _CLAIMS.items():
+        if re.fullmatch(form, labels.get(key, "")) is None:
+            raise Refuted(f"its label {key} is {labels.get(key)!r}", "is it an image that sifmark built?")
+    return Subject(path, sif, labels)
+
+
+def _engine() -> Engine:
+    found = engine()
+    if found.version() is None:
         raise Skipped("Apptainer is not installed here")
-    return engine
+    return found
 
 
-def _matches_record(path: Path, image: Sif) -> str:
-    identity = image.identity()
-    record = record_of(path.with_name(f"{image.labels().get(RECIPE, '')}.sif"))
-    if not record.is_file():
-        return f"identity {identity}; no build record lies beside the file to hold it against"
-    recorded = json.loads(record.read_text())
-    if recorded["identity"] != identity:
-        raise Refuted(f"its identity is {identity}, its build recorded {recorded['identity']}", "build it again")
-    if recorded["digest"] != sha256_file(path):
-        return f"identity {identity} as recorded; the file's digest is another, as after signing"
-    return f"identity {identity} and digest as recorded"
+def _matches_record(image: Subject) -> str:
+    identity = image.sif.identity()
+    path = record_of(image.path.with_name(f"{image.recipe}.sif"))
+    if not path.is_file():
+        raise Skipped(f"identity {identity}; no build record lies beside the file to hold it against")
+    try:
+        record = json.loads(path.read_text())
+        recorded, digest = record["identity"], record["digest"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Refuted(f"its build record {path} is damaged: {error}", _AGAIN) from error
+    if recorded != identity:
+        raise Refuted(f"its identity is {identity}, its build recorded {recorded}", _AGAIN)
+    if digest == sha256_file(image.path):
+        return f"identity {identity} and digest as recorded"
+    if any(entry.kind == SIGNATURE for entry in image.sif.descriptors):
+        return f"identity {identity} as recorded; the file was signed since"
+    raise Refuted("what would run is as recorded, but the file has changed since its build", _AGAIN)
 
 
-def _matches_pin(labels: dict[str, str]) -> str:
-    missing = [key for key in (RECIPE, BUILD_KEY, STAND_IN) if key not in labels]
-    if missing:
-        raise Refuted(f"it lacks the labels {', '.join(missing)}", "is it an image that sifmark built?")
-    if labels[STAND_IN] == "true":
-        return "base: a stand-in, as its label says"
-    digest = labels.get("org.opencontainers.image.base.digest")
-    recipe = labels[RECIPE]
-    if recipe not in recipe_names():
-        return f"base {digest}; no recipe {recipe!r} here to hold it against"
-    pinned = load_recipe(recipe).base.digests.get(labels.get(f"{LABEL}.platform", ""))
+def _matches_pin(image: Subject) -> str:
+    digest, platform = image.labels[BASE_DIGEST], image.labels[PLATFORM]
+    if image.recipe not in recipe_names():
+        raise Skipped(f"base {digest}; no recipe {image.recipe!r} here to hold it against")
+    base = load_recipe(image.recipe).base
+    stand_in = image.labels[STAND_IN] == "true"
+    if stand_in:
+        pinned = stand_in_pins(settings().stand_in_pins)["bases"].get(base.reference, {}).get(platform)
+    else:
+        pinned = base.digests.get(platform)
     if digest != pinned:
-        raise Refuted(f"its base is {digest}, the recipe pins {pinned}", f"build it again: inv build {recipe}")
-    return f"base {digest} as pinned"
+        raise Refuted(f"its base is {digest}, pinned is {pinned}", _AGAIN)
+    return f"base: {f'a stand-in for {base.reference}' if stand_in else base.reference}, {digest} as pinned"
 
 
-def _all_readable(path: Path) -> int:
+def _all_readable(image: Subject) -> int:
     """Count our files; raise Refuted for the first that another user could not read."""
-    offset = str(read_sif(path).system.offset)
-    listed = run(["unsquashfs", "-offset", offset, "-lls", path, render.SITE, render.CODE, render.APPS]).output
+    listing = ["unsquashfs", "-offset", str(image.sif.system.offset), "-lls", str(image.path)]
+    listed = run([*listing, render.SITE, render.CODE, render.APPS]).output
     rows = [line.split(maxsplit=5) for line in listed.splitlines() if line[:1] in "-dl" and "squashfs-root/" in line]
     for mode, *_, name in rows:
         needed = "r-x" if mode[0] == "d" else "r"
         if mode[0] != "l" and not mode[7:10].startswith(needed):
-            raise Refuted(f"{name} has mode {mode}: other users cannot read it", "build it again")
+            raise Refuted(f"{name} has mode {mode}: other users cannot read it", _AGAIN)
     if not rows:
-        raise Refuted("it holds none of our files", "build it again")
+        raise Refuted("it holds none of our files", _AGAIN)
     return len(rows)
 
 
-def _judge_answer(workload: str, labels: dict[str, str], answer: str) -> str:
+def _judge_answer(workload: str, image: Subject, answer: str) -> str:
+    by_hand = f"run it by hand to see: apptainer run {image.path} {workload} --smoke"
     try:
-        result: dict[str, Any] = json.loads(answer)
+        result: Any = json.loads(answer)
     except ValueError as error:
-        raise Refuted(f"{workload} did not answer with JSON alone: {error}", "run it by hand to see") from error
+        raise Refuted(f"{workload} did not answer with JSON alone: {error}", by_hand) from error
+    if not isinstance(result, dict):
+        raise Refuted(f"{workload} answered with JSON that is no object", by_hand)
     if problems := document_problems(result):
-        raise Refuted(f"{workload}: its result is not valid: {problems[0]}", "run it by hand to see")
-    image = result["provenance"]["image"]
-    if image is None or image["build_key"] != labels[BUILD_KEY]:
-        raise Refuted(f"{workload}: its result does not name the image's build key", "build it again")
-    framework = result["provenance"]["software"]
-    return f"{workload}: {result['status']['state']}, {framework['framework']} {framework['framework_version']}"
+        raise Refuted(f"{workload}: its result is not valid: {problems[0]}", by_hand)
+    named = result["provenance"]["image"]
+    if named is None or named["build_key"] != image.labels[BUILD_KEY]:
+        raise Refuted(f"{workload}: its result does not name the image's build key", _AGAIN)
+    software = result["provenance"]["software"]
+    return f"{workload}: {result['status']['state']}, {software['framework']} {software['framework_version']}"
 
 
 def _plain(verdict: Verdict) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from sifmark import house
 from sifmark.console import Step, show, step
-from sifmark.errors import SifmarkError
-from sifmark.files import beside, sha256_file
+from sifmark.errors import SifmarkError, UsageError
+from sifmark.files import beside, scratch, sha256_file
 from sifmark.recipe import Recipe, load_recipe
 from sifmark.run import CommandError, run
 from sifmark.settings import machine, settings
@@ -25,9 +26,11 @@ _MANYLINUX = (
     "manylinux2014",
     "manylinux1",
 )
+_PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input")
 _ENTRY = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+) --hash=sha256:(?P<hash>[0-9a-f]{64})$")
 
-_DOWNLOAD_REMEDY = "a hash that differs is not the locked file: do not use it; else check network and index"
+_DOWNLOAD_REMEDY = "a hash that differs is not the locked file: do not use it; else check network, index and disk space"
+_NOT_THERE = ("No matching distribution found", "Could not find a version")  # what pip says of an index that lacks it
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ def write_lock(name: str) -> Path:
 
     The tool is pip's own resolver, for the base's Python and this machine's platform; nothing is installed.
     """
+    if not house.IS_CHECKOUT:
+        raise UsageError("locks are written in a clone", "clone the project, and lock there")
     recipe, platform = load_recipe(name), machine()
     target = recipe.lock(platform)
     with step(f"resolve the wheels of {name} for Python {recipe.base.python}, {platform}") as progress:
@@ -81,16 +86,18 @@ def fetch(recipe: Recipe, platform: str, progress: Step, log: Path) -> tuple[Pat
 
 
 def unpack(recipe: Recipe, platform: str, wheels: Iterable[Path], target: Path, progress: Step, log: Path) -> None:
-    """Install wheels into a folder of their own, without a network and without running them."""
+    """Install wheels into a folder of their own, without a network and without running them.
+
+    pip is isolated: no variable and no configuration file adds to what the lock says.
+    """
+    command = [sys.executable, "-I", *_PIP, "--isolated", "install", "--no-index", "--no-deps", "--no-compile"]
+    command += ["--no-cache-dir", "--target", str(target), *_target_options(recipe, platform), *map(str, wheels)]
     run(
-        [*_pip(), "install", "--no-index", "--no-deps", "--no-compile", "--no-cache-dir", "--target", str(target)]
-        + [*_target_options(recipe, platform), *map(str, wheels)],
+        command,
         log=log,
         watch=progress.detail,
         time_limit=settings().time_limit,
         remedy="free some space in the cache folder, or remove it and build again: `inv clean --cache`",
-        # A file in the environment's configuration must not add to what the lock says.
-        PIP_CONFIG_FILE="/dev/null",
     )
     # Console scripts name the host's interpreter; nothing in an image calls them.
     shutil.rmtree(target / "bin", ignore_errors=True)
@@ -134,13 +141,12 @@ def _resolve(recipe: Recipe, platform: str, progress: Step) -> list[LockedWheel]
 
 def _download(recipe: Recipe, platform: str, missing: list[LockedWheel], progress: Step, log: Path) -> None:
     store = settings().cache / "wheels"
-    store.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".download-", dir=store) as folder:
-        wanted = Path(folder) / "wanted.txt"
+    with scratch(store, "download") as folder:
+        wanted = folder / "wanted.txt"
         wanted.write_text("".join(f"{wheel.requirement}\n" for wheel in missing))
-        command = [*_pip(), "download", "--require-hashes", "--no-deps", "--progress-bar", "off", "--dest", folder]
+        command = [*_pip(), "download", "--require-hashes", "--no-deps", "--progress-bar", "off", "--dest", str(folder)]
         _ask_indexes(recipe, [*command, *_target_options(recipe, platform), "-r", str(wanted)], progress, log)
-        for path in Path(folder).glob("*.whl"):
+        for path in folder.glob("*.whl"):
             _store(path)
 
 
@@ -150,7 +156,7 @@ def _ask_indexes(recipe: Recipe, command: list[str], progress: Step, log: Path |
     try:
         run(command, log=log, watch=progress.detail, time_limit=limit)
     except CommandError as error:
-        if recipe.index is None or "HASHES" in error.cause:
+        if recipe.index is None or not any(words in error.cause for words in _NOT_THERE):
             raise SifmarkError(error.cause, _DOWNLOAD_REMEDY) from error
         progress.detail(f"not all wheels are in the configured indexes; asking {recipe.index}")
         with_index = [*command, "--extra-index-url", recipe.index]
@@ -158,9 +164,9 @@ def _ask_indexes(recipe: Recipe, command: list[str], progress: Step, log: Path |
 
 
 def _store(path: Path) -> None:
-    target = settings().cache / "wheels" / sha256_file(path).removeprefix("sha256:") / path.name
-    with beside(target) as draft:
-        shutil.copyfile(path, draft)
+    with beside(settings().cache / "wheels" / sha256_file(path).removeprefix("sha256:")) as draft:
+        draft.mkdir()
+        path.rename(draft / path.name)
 
 
 def _cached(wheel: LockedWheel) -> Path | None:
@@ -182,7 +188,7 @@ def _checked(wheel: LockedWheel) -> Path:
 
 
 def _pip() -> list[str]:
-    return [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    return [sys.executable, *_PIP]
 
 
 def _target_options(recipe: Recipe, platform: str) -> list[str]:

@@ -8,7 +8,11 @@ setup_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck disable=SC2034 # both are for the scripts that source this file
 repo_root=$(cd "$setup_dir/../.." && pwd)
 # shellcheck disable=SC2034
-cache_dir=${SIFMARK_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sifmark}
+cache_dir=$(
+  # The settings know best, once they can be read; before that, their default.
+  cd "$repo_root" && .venv/bin/python -c 'from sifmark.settings import settings; print(settings().cache)' 2>/dev/null ||
+    printf '%s\n' "${SIFMARK_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/sifmark}"
+)
 
 say() { printf '[%s] %s\n' "${0##*/}" "$*" >&2; }
 

@@ -34,3 +34,10 @@ class Engine(Protocol):
 
     def inspect(self, image: Path) -> Inspection:
         """What the image says of itself. Raises SifmarkError when the engine cannot read it."""
+
+
+def engine() -> Engine:
+    """The engine in use."""
+    from sifmark.engines.apptainer import Apptainer  # late: engines know this module
+
+    return Apptainer()

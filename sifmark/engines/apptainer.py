@@ -14,7 +14,7 @@ from sifmark.plan import Plan
 from sifmark.run import CommandError, run
 
 NAME = "apptainer"
-MINIMUM = (1, 2)  # the first whose `sif` command and unprivileged mounts do all that we use
+MINIMUM = (1, 3)  # the first whose `sif` command and unprivileged mounts do all that we use
 _ALL_CAPABILITIES = Path("/proc/sys/kernel/cap_last_cap")
 
 

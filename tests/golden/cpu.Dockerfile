@@ -1,4 +1,4 @@
-# docker build -f FILE <context>
+# docker build -f FILE '<context>'
 FROM docker.io/library/python@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 COPY sifmark-site /sifmark-site
 COPY sifmark /sifmark
@@ -14,10 +14,13 @@ LABEL org.opencontainers.image.base.digest="sha256:a36c24f9cbdf4fd0f52d67f0823ee
     org.sifmark.base-licence="PSF-2.0, and the licences of Debian's packages" \
     org.sifmark.base-redistributable="true" \
     org.sifmark.build-key="<build key>" \
+    org.sifmark.bytecode="<true where the host has the base's Python>" \
+    org.sifmark.compression="<as chosen>" \
     org.sifmark.device="cpu" \
     org.sifmark.framework="pytorch" \
     org.sifmark.lock="sha256:f6d0d2fcb0ef481f195cfd64873372e7fde3d234e46fe32c6e2989591c02dd95" \
     org.sifmark.platform="x86_64" \
+    org.sifmark.python="3.11" \
     org.sifmark.recipe="cpu" \
     org.sifmark.stand-in="false" \
     org.sifmark.workloads="resnet50"

@@ -24,7 +24,7 @@ def site() -> Iterator[Site]:
 @pytest.fixture(scope="session")
 def built() -> Iterator[Site]:
     """A site whose images are built, shared by tests that only read them."""
-    folder = Path(tempfile.mkdtemp(prefix="sifmark-test-"))
+    folder = Path(tempfile.mkdtemp(prefix="sifmark test "))  # with blanks, as users' folders have them
     shared = make_site(folder)
     shared.build()
     yield shared

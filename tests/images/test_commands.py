@@ -72,16 +72,16 @@ def test_clean_takes_products_and_leaves_results(site: Site) -> None:
     assert (site.folder / "results" / "kept.json").exists()
 
 
-def test_an_installed_wheel_has_the_same_verbs_without_the_clone(built: Site, tmp_path: Path) -> None:
+def test_an_installed_wheel_has_the_same_verbs_without_the_clone(built: Site, site: Site, tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     call([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, house.ROOT], cwd=tmp_path)
     (wheel,) = tmp_path.glob("*.whl")
     installed = tmp_path / "installed"
     call([*pip, "install", "--no-deps", "--no-index", "--target", installed, wheel])
 
-    def sifmark(*words: str) -> subprocess.CompletedProcess:
-        environment = {**built.environment, "PYTHONPATH": str(installed)}
-        return call([installed / "bin" / "sifmark", *words], env=environment, cwd=built.folder)
+    def sifmark(*words: str, at: Site = built) -> subprocess.CompletedProcess:
+        environment = {**at.environment, "PYTHONPATH": str(installed)}
+        return call([installed / "bin" / "sifmark", *words], env=environment, cwd=at.folder)
 
     assert "verify" in sifmark("--list").stdout
     where = call([sys.executable, "-c", "from sifmark import house; print(house.ROOT)"],
@@ -90,3 +90,5 @@ def test_an_installed_wheel_has_the_same_verbs_without_the_clone(built: Site, tm
     states = json.loads(sifmark("list", "--json").stdout)["images"]
     assert [row["state"] for row in states] == ["built"], "the same inputs give the same build key"
     assert "up to date" in sifmark("build", "resnet50-cpu").stderr
+    sifmark("build", "resnet50-cpu", at=site)
+    sifmark("verify", "resnet50-cpu", at=site)

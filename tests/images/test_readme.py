@@ -35,8 +35,7 @@ def folder(built: Site) -> Iterator[Path]:
         (path / name).symlink_to(house.ROOT / name)
     shutil.copytree(built.dist, path / "dist", copy_function=os.link)
     photographs(path / "photographs")
-    for entry in [path, path / "photographs"]:
-        entry.chmod(0o777)
+    path.chmod(0o777)
     yield path
     shutil.rmtree(path, ignore_errors=True)
 
@@ -45,7 +44,7 @@ def photographs(folder: Path) -> None:
     """Two classes of photographs, those that scikit-image ships, found where ci/setup/inside installs it."""
     found = sorted((house.ROOT / ".venvs" / "torch_new").glob("lib/python*/site-packages/skimage/data"))
     if not found:
-        pytest.skip("no photographs: .venvs/torch_new is missing")
+        return  # the command that reads them is then skipped
     names = {"people": ["astronaut.png"], "things": ["coffee.png", "motorcycle_left.png", "rocket.jpg"]}
     for kind, files in names.items():
         (folder / kind).mkdir(parents=True)
@@ -78,12 +77,16 @@ def test_the_readme_has_commands() -> None:
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS if line not in BY_OTHERS])
 def test_every_command_works_in_the_order_of_the_page(line: str, folder: Path) -> None:
+    if "photographs" in line and not (folder / "photographs").is_dir():
+        pytest.skip("no photographs: .venvs/torch_new is missing")
     run = as_user if line.startswith("apptainer ") else as_developer
     run(line, folder)
 
 
 @pytest.mark.parametrize("name", EXPECTED_RESULTS)
 def test_what_the_commands_wrote_is_valid(name: str, folder: Path) -> None:
+    if "photographs" in name and not (folder / "photographs").is_dir():
+        pytest.skip("no photographs: .venvs/torch_new is missing")
     assert problems_of(folder / name) == []
 
 

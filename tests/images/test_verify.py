@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from images.sites import Site, call
 
+from sifmark.settings import settings
 from sifmark.sif import read_sif
 
 
@@ -49,15 +50,40 @@ def test_one_changed_byte_is_found(site: Site, copied: Path) -> None:
 def test_another_base_than_the_recipe_pins_is_found(site: Site, copied: Path) -> None:
     sif = read_sif(copied)
     raw = sif.read(sif.metadata)
-    spoiled = raw.replace(b'"org.sifmark.stand-in": "true"', b'"org.sifmark.stand-in": "no!!"')
-    assert len(spoiled) == len(raw)
+    digest = sif.labels()["org.opencontainers.image.base.digest"]
+    spoiled = raw.replace(digest.encode(), f"sha256:{'0' * 64}".encode())
+    assert spoiled != raw
     with copied.open("r+b") as stream:
         stream.seek(sif.metadata.offset)
         stream.write(spoiled)
-    Path(f"{copied}.json").unlink()
     code, found, said = verdicts(site, str(copied))
     assert (code, found["trust"]) == (1, "failed")
-    assert "the recipe pins" in said
+    assert "pinned is" in said
+
+
+def test_without_a_record_trust_is_no_pass(site: Site, copied: Path) -> None:
+    Path(f"{copied}.json").unlink()
+    _, found, said = verdicts(site, str(copied))
+    assert found["trust"] == "skipped"
+    assert "no build record" in said
+
+
+@pytest.mark.parametrize("record", ["", "[]", "{}", '{"identity": 7}'])
+def test_a_damaged_record_fails_and_does_not_crash(site: Site, copied: Path, record: str) -> None:
+    Path(f"{copied}.json").write_text(record)
+    _, found, said = verdicts(site, str(copied), PATH=str(site.folder))
+    assert found["trust"] == "failed"
+    assert "is damaged" in said
+
+
+def test_an_overlay_added_afterwards_is_found(site: Site, copied: Path) -> None:
+    overlay = site.folder / "overlay"
+    overlay.write_bytes(bytes(4096))
+    options = ["--datatype", "4", "--parttype", "4", "--partfs", "2", "--partarch", "2"]
+    call(["apptainer", "sif", "add", *options, copied, overlay])
+    _, found, said = verdicts(site, str(copied), PATH=str(site.folder))
+    assert found["trust"] == "failed"
+    assert "an overlay changes what runs" in said
 
 
 def test_a_cut_file_fails_and_does_not_crash(site: Site, copied: Path) -> None:
@@ -68,14 +94,13 @@ def test_a_cut_file_fails_and_does_not_crash(site: Site, copied: Path) -> None:
     assert set(found.values()) == {"failed"}
 
 
-def test_a_foreign_image_is_told_apart(site: Site) -> None:
-    root = site.folder / "root"
-    for name in ("bin", "dev", "proc", "sys", "tmp", "etc"):
-        (root / name).mkdir(parents=True)
-    shutil.copy("/bin/true", root / "bin" / "sh")
-    call(["apptainer", "--quiet", "build", site.folder / "foreign.sif", root])
-    code, found, said = verdicts(site, str(site.folder / "foreign.sif"))
-    assert (code, found["trust"]) == (1, "failed")
+def test_a_foreign_image_that_runs_is_told_apart(site: Site) -> None:
+    pins = json.loads(settings().stand_in_pins.read_text())
+    foreign = site.folder / "foreign.sif"
+    address = f"docker://{pins['registry']}/library/python:3.11-slim-bookworm"
+    call(["apptainer", "--quiet", "build", "--no-https", foreign, address])
+    code, found, said = verdicts(site, str(foreign))
+    assert (code, set(found.values())) == (1, {"failed"})
     assert "is it an image that sifmark built?" in said
 
 

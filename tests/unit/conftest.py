@@ -6,7 +6,10 @@ from sifmark import settings
 
 
 @pytest.fixture(autouse=True)
-def _fresh_settings():
+def _fresh_settings(monkeypatch, tmp_path_factory):
+    empty = tmp_path_factory.mktemp("settings") / "sifmark.toml"
+    empty.write_text("")
+    monkeypatch.setenv("SIFMARK_SETTINGS", str(empty))
     settings.settings.cache_clear()
     yield
     settings.settings.cache_clear()

@@ -41,6 +41,11 @@ def test_every_recipe_reads(name: str) -> None:
         ('PYTHONHOME = ""', 'PYTHONHOME = "a\\nb"', "environment.PYTHONHOME"),
         ('PYTHONHOME = ""', 'PYTHONHOME = "{{ x }}"', "environment.PYTHONHOME"),
         ('"numpy==2.4.6"', '"numpy>=2"', "wheels.requires"),
+        ('title = "CPU, PyTorch"', 'title = "a\\n%post\\n    id"', "title"),
+        ('title = "CPU, PyTorch"', 'title = "{{ x }}"', "title"),
+        ('licence = "PSF', 'licence = "x\\norg.sifmark.stand-in false PSF', "base.licence"),
+        ('tag = "3.11-slim-bookworm"', 'tag = "3.11-slim-bookworm\\n"', "base.tag"),
+        ('digest = "unresolved"', 'digest = "unresolved\\n"', "base.digests.aarch64.digest"),
     ],
 )
 def test_a_wrong_value_names_its_key(tmp_path: Path, old: str, new: str, field: str) -> None:

@@ -73,6 +73,18 @@ def ends(pid: int) -> bool:
 
 
 def test_an_interrupt_ends_the_command() -> None:
-    threading.Timer(1.0, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT]).start()
+    threading.Timer(3.0, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT]).start()
+    seen: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        run([PYTHON, "-c", "import time; time.sleep(600)"])
+        run([PYTHON, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(600)"], watch=seen.append)
+    assert ends(int(seen[0]))
+
+
+def test_what_a_command_leaves_running_is_ended_and_not_waited_for() -> None:
+    code = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']).pid)"
+    assert ends(int(run([PYTHON, "-c", code]).output))
+
+
+def test_a_log_on_a_full_disk_is_reported_once_the_command_is_done(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space left"):
+        run([PYTHON, "-c", "print('x' * 10000)"], log=Path("/dev/full"))

@@ -1,6 +1,6 @@
 """Settings, mirrors and what a plan makes of them."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +8,7 @@ import pytest
 from sifmark import settings as module
 from sifmark.errors import SifmarkError, UsageError
 from sifmark.plan import make_plan
+from sifmark.recipe import Recipe
 from sifmark.settings import Settings
 
 
@@ -23,8 +24,24 @@ def read() -> Settings:
     return module.settings.__wrapped__()
 
 
-def test_defaults(here: Path) -> None:
-    assert read() == Settings(cache=read().cache, dist=here / "dist")
+def test_defaults(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert read() == Settings(cache=Path("/somewhere/sifmark"), dist=here / "dist")
+
+
+def test_options_of_a_command_line_are_checked(here: Path) -> None:
+    assert module.overridden(bases="stand-in", compression=None).bases == "stand-in"
+    with pytest.raises(UsageError, match="the command line: bases"):
+        module.overridden(bases="standin")
+
+
+def test_a_shell_s_wishes_for_containers_do_not_reach_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("APPTAINER_BIND", "APPTAINERENV_PYTHONPATH", "SINGULARITY_OVERLAYIMAGE", "APPTAINER_CACHEDIR"):
+        monkeypatch.setenv(name, "x")
+    seen = module.tool_environment(EXTRA="y")
+    assert "APPTAINER_CACHEDIR" in seen
+    assert seen["EXTRA"] == "y"
+    assert not {"APPTAINER_BIND", "APPTAINERENV_PYTHONPATH", "SINGULARITY_OVERLAYIMAGE"} & set(seen)
 
 
 def test_the_file_and_then_the_environment(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +75,22 @@ def test_a_mirror_changes_the_address_and_nothing_else() -> None:
 
 def test_compression_does_not_make_another_image() -> None:
     site = replace(read(), bases="pinned")
-    assert make_plan("cpu", site, "gzip").build_key == make_plan("cpu", site, "zstd").build_key
+    assert make_plan("cpu", replace(site, compression="gzip")).build_key == make_plan("cpu", site).build_key
+
+
+# The name finds the lock; what is asked of the index is in the lock, and the index is where from.
+@pytest.mark.parametrize("field", sorted({f.name for f in fields(Recipe)} - {"name", "requires", "index"}))
+def test_every_field_of_a_recipe_is_in_the_build_key(field: str) -> None:
+    plan = make_plan("cpu", replace(read(), bases="pinned"))
+    other = {"environment": {"X": "1"}, "base": replace(plan.recipe.base, tag="3.11-slim-trixie")}.get(field, "other")
+    assert replace(plan, recipe=replace(plan.recipe, **{field: other})).build_key != plan.build_key
+
+
+@pytest.mark.parametrize("change", [{"licence": "other"}, {"redistributable": False}, {"image": "docker.io/x/y"}])
+def test_every_statement_about_the_base_is_in_the_build_key(change: dict) -> None:
+    plan = make_plan("cpu", replace(read(), bases="pinned"))
+    other = replace(plan.recipe, base=replace(plan.recipe.base, **change))
+    assert replace(plan, recipe=other).build_key != plan.build_key
 
 
 def test_missing_stand_ins_say_how_to_make_them(tmp_path: Path) -> None:
