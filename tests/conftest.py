@@ -1,0 +1,6 @@
+"""What all tests share."""
+
+import signal
+
+# A shell starts its background jobs with SIGINT ignored, and whatever they start inherits that; tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
