@@ -8,10 +8,12 @@ import re
 from dataclasses import dataclass
 from typing import Callable, NoReturn, Sequence
 
+from entrypoints import meters
 from entrypoints.session import PRECISIONS
 from entrypoints.statuses import STATUSES, UsageError
 
 TASKS = ("training", "inference")
+METERS = (meters.AUTO, meters.NONE, *meters.names())
 MOST = 10**9
 LONGEST = 30 * 86400.0  # a month, in seconds
 
@@ -31,6 +33,9 @@ class Options:
     samples_per_epoch: int | None
     data: str
     data_workers: int | None
+    meter: str
+    meter_period: float
+    idle_seconds: float | None
     output: str | None
     seed: int
     site: str | None
@@ -73,6 +78,7 @@ def parser() -> argparse.ArgumentParser:
         help="<class>/<image> below FOLDER; default: synthetic",
     )
     add("--data-workers", type=whole(0, 1024), metavar="N", help="processes that decode; 0: none but the main one")
+    _add_meter(grammar)
     add("--output", metavar="FILE", help="write the document there, not to standard output")
     add("--seed", type=whole(0, 2**32 - 1), default=0, metavar="N")
     add("--site", metavar="NAME", help="where this runs; stands in the result")
@@ -90,6 +96,29 @@ def _add_length(grammar: argparse.ArgumentParser) -> None:
     length.add_argument("--epochs", type=whole(1), metavar="N", help="passes over the data")
     grammar.add_argument("--warmup-steps", type=whole(1), metavar="N", help="steps that are not timed, at least 1")
     grammar.add_argument("--samples-per-epoch", type=whole(1), metavar="N", help="for --epochs of synthetic data")
+
+
+def _add_meter(grammar: argparse.ArgumentParser) -> None:
+    grammar.add_argument(
+        "--meter",
+        type=meter,
+        default=meters.AUTO,
+        metavar="NAME[:PLACE]",
+        help=f"of power: {', '.join(METERS)}; PLACE: where to look, if not where the kernel has it; for replay a file",
+    )
+    grammar.add_argument(
+        "--meter-period",
+        type=seconds_within(0.01, 10.0),  # beyond, a RAPL counter may wrap unseen: that takes about a minute
+        default=0.1,
+        metavar="SECONDS",
+        help="between two readings of the meter; default: 0.1",
+    )
+    grammar.add_argument(
+        "--idle-seconds",
+        type=seconds_within(0.0, 3600.0),
+        metavar="SECONDS",
+        help="rest before the run, where there is a meter, to measure idle power; default: 5, in a smoke run 0",
+    )
 
 
 def _add_verbs(grammar: argparse.ArgumentParser) -> None:
@@ -121,12 +150,36 @@ def folder(text: str) -> str:
     return text
 
 
+def meter(text: str) -> str:
+    """A meter's name, and where it is to be found."""
+    if text.partition(":")[0] not in METERS:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is none of {', '.join(METERS)}")
+    return text
+
+
+def seconds_within(least: float, most: float) -> Callable[[str], float]:
+    """A parser of numbers of seconds from `least` to `most`."""
+
+    def parse_seconds(text: str) -> float:
+        value = _float(text)
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of seconds from {least:g} to {most:g}")
+        return value
+
+    return parse_seconds
+
+
 def seconds(text: str) -> float:
     """A number of seconds above zero."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= LONGEST:  # a NaN fails too
+    value = _float(text)
+    if not 0 < value <= LONGEST:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of seconds above 0, up to {LONGEST:.0f}")
     return value
+
+
+def _float(text: str) -> float:
+    """The number, or NaN where it is none: comparisons with it fail."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -22,6 +22,7 @@ CHECK: dict[str, Any] = {
     "steps": 2,
     "warmup_steps": 1,
     "data": "synthetic",
+    "meter": "none",
 }
 
 

@@ -13,6 +13,7 @@ from entrypoints.data.folder import Listing, list_images
 from entrypoints.statuses import UsageError
 
 SMOKE = {"batch_size": 2, "steps": 4, "warmup_steps": 1}
+IDLE_SECONDS = 5.0  # fifty readings at the default period, of which an energy needs twenty
 MOST_WORKERS = 8  # more decode faster than one host process can collect
 
 
@@ -37,6 +38,9 @@ class Configuration:
     data_workers: int | None
     seed: int
     threads: int
+    meter: str  # auto, none, or NAME[:PLACE]
+    meter_period_seconds: float
+    idle_seconds: float  # of rest before the run, where there is a meter
     smoke: bool
     time_limit_seconds: float | None
 
@@ -77,6 +81,9 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         data_workers=_workers(options, listing),
         seed=options.seed,
         threads=options.threads or host.usable_cores(),
+        meter=options.meter,
+        meter_period_seconds=options.meter_period,
+        idle_seconds=_idle(options),
         smoke=options.smoke,
         time_limit_seconds=options.time_limit,
     )
@@ -127,6 +134,12 @@ def _warmup(options: Options, default: int, steps: int | None) -> int:
             f"Ask for at least {warmup + 1} steps, or for fewer --warmup-steps"
         )
     return warmup
+
+
+def _idle(options: Options) -> float:
+    if options.idle_seconds is not None:
+        return options.idle_seconds
+    return 0.0 if options.smoke else IDLE_SECONDS
 
 
 def _workers(options: Options, listing: Listing | None) -> int | None:

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Sequence, TypeVar
+from itertools import accumulate
+from typing import NamedTuple, Sequence, TypeVar
 
+from entrypoints.energy import Metered, Window
 from entrypoints.messages import PHASES, Data, Ended, Failed, Message, Phase, Skipped, Software, Step
+from entrypoints.meters import Absence
 from entrypoints.session import DeviceFacts
 
+NO_METER = Absence("nothing was metered")
 M = TypeVar("M")
+
+
+class Epoch(NamedTuple):
+    """One finished pass over the data."""
+
+    steps: tuple[Step, ...]
+    window: Window
 
 
 @dataclass(frozen=True)
@@ -18,6 +29,7 @@ class Measurement:
     unit: str
     task: str
     phases: dict[str, float]  # seconds of the phases that ended
+    began: dict[str, float]  # when each phase began, s of the monotonic clock
     last_phase: str | None
     compile_steps: tuple[Step, ...]
     warmup_steps: tuple[Step, ...]
@@ -29,6 +41,7 @@ class Measurement:
     skipped: tuple[str, ...]
     failure: Failed | None
     peak_process_mib: float | None
+    power: Metered
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -40,6 +53,22 @@ class Measurement:
         """The timed window: from the end of the last warm-up step to the end of the last step."""
         return sum(step.seconds for step in self.timed_steps)
 
+    @property
+    def timed_edges(self) -> Window:
+        """The timed window on the monotonic clock, which all processes of a host share; empty without timed steps."""
+        began = self.began.get("steady", 0.0)
+        return began, began + self.window
+
+    @property
+    def epochs(self) -> list[Epoch]:
+        """The finished epochs, where an epoch is defined; the first one begins with the first step."""
+        size = self.steps_per_epoch
+        if not size or not self.steps:
+            return []
+        moments = list(accumulate([self.began["compile"], *(step.seconds for step in self.steps)]))
+        starts = range(0, len(self.steps) - size + 1, size)
+        return [Epoch(self.steps[at : at + size], (moments[at], moments[at + size])) for at in starts]
+
 
 def fold(
     messages: Sequence[Message],
@@ -47,6 +76,7 @@ def fold(
     task: str,
     steps_per_epoch: int | None = None,
     peak_process_mib: float | None = None,
+    power: Metered = NO_METER,
 ) -> Measurement:
     """The measurement that these messages, in order of arrival, amount to."""
     steps = _steps_by_phase(messages)
@@ -55,6 +85,7 @@ def fold(
         unit=unit,
         task=task,
         phases=_phase_seconds(messages),
+        began={phase.name: phase.at for phase in begun},
         last_phase=begun[-1].name if begun else None,
         compile_steps=tuple(steps["compile"]),
         warmup_steps=tuple(steps["warmup"]),
@@ -66,6 +97,7 @@ def fold(
         skipped=tuple(message.path for message in _of(Skipped, messages)),
         failure=_last(Failed, messages),
         peak_process_mib=peak_process_mib,
+        power=power,
     )
 
 

@@ -6,8 +6,9 @@ Each is a pure function of a Measurement; a number that cannot be told is None, 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
+from entrypoints.energy import total
 from entrypoints.measurement import Measurement
 from entrypoints.quantiles import quantile
 
@@ -27,7 +28,7 @@ def throughput(measurement: Measurement) -> Metric:
     unit = f"{measurement.unit}/s"
     if not measurement.timed_steps:
         return Metric(None, unit, NO_STEP)
-    return Metric(sum(step.units for step in measurement.timed_steps) / measurement.window, unit)
+    return Metric(_units(measurement) / measurement.window, unit)
 
 
 def step_time_mean(measurement: Measurement) -> Metric:
@@ -84,6 +85,52 @@ def peak_process_memory(measurement: Measurement) -> Metric:
     if measurement.peak_process_mib is None:
         return Metric(None, "MiB", "the system did not count it")
     return Metric(measurement.peak_process_mib, "MiB")
+
+
+def energy(measurement: Measurement) -> Metric:
+    """What the meter's devices used together over the timed window."""
+    return _from_energy(measurement, "J", lambda joules: joules)
+
+
+def energy_per_unit(measurement: Measurement) -> Metric:
+    """Energy over the units of the timed window."""
+    return _from_energy(measurement, f"J/{measurement.unit}", lambda joules: joules / _units(measurement))
+
+
+def units_per_watt_hour(measurement: Measurement) -> Metric:
+    """Units of the timed window over its energy in Wh."""
+    return _from_energy(measurement, f"{measurement.unit}/Wh", lambda joules: _units(measurement) / (joules / 3600))
+
+
+def throughput_per_watt(measurement: Measurement) -> Metric:
+    """Throughput over mean power: both are of the timed window, so this is units over joules."""
+    return _from_energy(measurement, f"{measurement.unit}/s/W", lambda joules: _units(measurement) / joules)
+
+
+def power_mean(measurement: Measurement) -> Metric:
+    """Energy over the length of the timed window."""
+    return _from_energy(measurement, "W", lambda joules: joules / measurement.window)
+
+
+def energy_per_epoch(measurement: Measurement) -> Metric:
+    """Mean over the finished epochs but the first, which contains compilation and warm-up."""
+    later = measurement.epochs[1:]
+    if not later:
+        return Metric(None, "J", "no epoch after the first, which contains compilation, was finished")
+    told = [total(measurement.power, epoch.window) for epoch in later]
+    reason = next((reason for joules, reason in told if joules is None), None)
+    return Metric(None if reason else math.fsum(joules or 0.0 for joules, _ in told) / len(told), "J", reason)
+
+
+def _from_energy(measurement: Measurement, unit: str, told: Callable[[float], float]) -> Metric:
+    if not measurement.timed_steps:
+        return Metric(None, unit, NO_STEP)
+    joules, reason = total(measurement.power, measurement.timed_edges)
+    return Metric(None, unit, reason) if joules is None else Metric(told(joules), unit)
+
+
+def _units(measurement: Measurement) -> int:
+    return sum(step.units for step in measurement.timed_steps)
 
 
 def _step_time(measurement: Measurement, share: float) -> Metric:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import inspect
-import math
 import platform
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Callable, Dict, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from entrypoints import image as image_module
 from entrypoints import metrics
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
+from entrypoints.energy import total
 from entrypoints.host import Fact
-from entrypoints.measurement import Measurement
-from entrypoints.messages import PHASES, Step
+from entrypoints.measurement import Epoch, Measurement
+from entrypoints.messages import PHASES
+from entrypoints.meters import Absence
+from entrypoints.plain import Json, finite, number, printable
+from entrypoints.power import power
 from entrypoints.quantiles import quantile
 from entrypoints.verdict import Verdict
 
@@ -24,7 +27,6 @@ SCHEMA_VERSION = "1.0"
 MOST_STEPS = 1000  # beyond, step times are given as quantiles only
 MOST_EXAMPLES = 10  # of skipped files
 QUANTILES = (0, 1, 5, 25, 50, 75, 95, 99, 100)  # per cent
-Json = Dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -59,22 +61,14 @@ def document(measurement: Measurement, verdict: Verdict, context: Context) -> Js
         "site": context.site,
         "provenance": provenance(measurement, context),
         "phases": phases(measurement),
-        "epochs": epochs(measurement),
+        "epochs": [epoch(index, passed, measurement) for index, passed in enumerate(measurement.epochs, start=1)],
         "data": data(measurement, context.configuration),
         "metrics": {name: number(*metric(measurement)) for name, metric in every_metric().items()},
+        "power": power(measurement),
         "steps": steps(measurement),
     }
     document: Json = printable(written)
     return document
-
-
-def printable(value: Any) -> Any:
-    """The same JSON value with what is not Unicode, as in foreign file names, replaced by question marks."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {key: printable(item) for key, item in value.items()}
-    return [printable(item) for item in value] if isinstance(value, list) else value
 
 
 def timestamp(moment: datetime) -> str:
@@ -119,7 +113,7 @@ def provenance(measurement: Measurement, context: Context) -> Json:
     return {
         **described,
         "stand_in": bool(image and image["stand_in"]),
-        "simulated": bool(measurement.device and measurement.device.simulated),
+        "simulated": simulated(measurement),
         "software": {
             "python": platform.python_version(),
             "jsonschema": context.jsonschema_version,
@@ -131,6 +125,13 @@ def provenance(measurement: Measurement, context: Context) -> Json:
     }
 
 
+def simulated(measurement: Measurement) -> bool:
+    """Whether the device was a test double, or the meter played a recorded trace."""
+    metered = measurement.power
+    played = not isinstance(metered, Absence) and metered.facts.simulated
+    return played or bool(measurement.device and measurement.device.simulated)
+
+
 def phases(measurement: Measurement) -> Json:
     """Seconds of every phase; none where it was not reached or not finished."""
     unfinished = {"seconds": None, "reason": f"not finished; the last phase that began is {measurement.last_phase}"}
@@ -138,23 +139,15 @@ def phases(measurement: Measurement) -> Json:
     return {name: {"seconds": spans[name]} if name in spans else unfinished for name in PHASES}
 
 
-def epochs(measurement: Measurement) -> list[Json]:
-    """The finished epochs, where an epoch is defined."""
-    size = measurement.steps_per_epoch
-    if not size:
-        return []
-    taken = measurement.steps
-    starts = range(0, len(taken) - size + 1, size)
-    return [epoch(index, taken[start : start + size]) for index, start in enumerate(starts, start=1)]
-
-
-def epoch(index: int, taken: Sequence[Step]) -> Json:
+def epoch(index: int, passed: Epoch, measurement: Measurement) -> Json:
     """One epoch's totals."""
+    joules, reason = total(measurement.power, passed.window)
     return {
         "index": index,
-        "seconds": sum(step.seconds for step in taken),
-        "units": sum(step.units for step in taken),
-        "steps": len(taken),
+        "seconds": sum(step.seconds for step in passed.steps),
+        "units": sum(step.units for step in passed.steps),
+        "steps": len(passed.steps),
+        "energy": number(joules, "J", reason),
     }
 
 
@@ -193,15 +186,3 @@ def every_metric() -> dict[str, Callable[[Measurement], metrics.Metric]]:
         for name, function in inspect.getmembers(metrics, inspect.isfunction)
         if function.__module__ == metrics.__name__ and not name.startswith("_")
     }
-
-
-def number(value: float | None, unit: str, reason: str | None = None) -> Json:
-    """A number with its unit; null with the reason where there is none or it is not finite."""
-    if value is not None and math.isfinite(value):
-        return {"value": value, "unit": unit}
-    return {"value": None, "unit": unit, "reason": reason or f"not a finite number: {value}"}
-
-
-def finite(value: float | None) -> float | None:
-    """The value, or None where JSON has no number for it."""
-    return value if value is not None and math.isfinite(value) else None

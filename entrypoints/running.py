@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+import time
 from datetime import datetime, timezone
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
 from entrypoints import host, result
 from entrypoints.arguments import Options
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
+from entrypoints.energy import Metered
 from entrypoints.measurement import Measurement, fold
 from entrypoints.messages import Message
+from entrypoints.meters import Absence, open_meter
 from entrypoints.metrics import throughput
 from entrypoints.output import Contract, Writer
 from entrypoints.progress import Progress
+from entrypoints.sampling import Sampler
 from entrypoints.statuses import INVALID_RESULT_EXIT
-from entrypoints.supervise import Child
-from entrypoints.verdict import Ending, Verdict, judge
+from entrypoints.supervise import Child, Orders
+from entrypoints.verdict import Verdict, judge
 
 
 class Executed(NamedTuple):
@@ -58,17 +63,38 @@ def execute(card: Card, resolved: Configuration) -> Executed:
         f"{resolved.workload} {resolved.task} on {resolved.device}: {resolved.precision}, "
         f"batch {resolved.batch_size}, {length}"
     )
-    child = Child(resolved)
-    for message in child.messages():
-        messages.append(message)
-        progress.follow(message)
-    ending = Ending(child.process.returncode, child.stopped_by, next(iter(child.signals), None), child.oom_killed())
-    verdict = judge(messages, ending)
-    measurement = fold(messages, card.problem["unit"], resolved.task, resolved.steps_per_epoch, child.peak_memory_mib())
+    orders = Orders(resolved.time_limit_seconds)
+    with metering(resolved, orders, progress) as metered:
+        child = Child(resolved, orders)
+        for message in child.messages():
+            messages.append(message)
+            progress.follow(message)
+    verdict = judge(messages, child.ending())
+    measurement = fold(
+        messages, card.problem["unit"], resolved.task, resolved.steps_per_epoch, child.peak_memory_mib(), metered()
+    )
     rate = throughput(measurement)
     speed = "" if rate.value is None else f", {rate.value:.2f} {rate.unit}"
     progress.note(f"{resolved.workload} {resolved.task}: {verdict.state} ({verdict.message}){speed}")
     return Executed(measurement, verdict)
+
+
+@contextlib.contextmanager
+def metering(resolved: Configuration, orders: Orders, progress: Progress) -> Iterator[Callable[[], Metered]]:
+    """Meter power as long as the context is open, idle power first; what was metered is for asking afterwards."""
+    meter = open_meter(resolved.meter, resolved.device)
+    if isinstance(meter, Absence):
+        absence = meter
+        yield lambda: absence
+        return
+    sampler = Sampler(meter, resolved.meter_period_seconds)
+    with sampler.running():
+        if resolved.idle_seconds:
+            source, devices = meter.facts.source, ", ".join(meter.facts.devices)
+            progress.note(f"measuring idle power for {resolved.idle_seconds:g} s ({source}: {devices})")
+            orders.rest(resolved.idle_seconds)
+            sampler.idle_until = time.monotonic()
+        yield sampler.recording
 
 
 def deliver(document: Mapping[str, Any], contract: Contract, writer: Writer) -> int:

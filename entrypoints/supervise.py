@@ -17,6 +17,7 @@ from typing import Iterator
 from entrypoints import host
 from entrypoints.configuration import Configuration
 from entrypoints.messages import Ended, Failed, Message, decode
+from entrypoints.verdict import Ending
 
 MAIN = Path(__file__).resolve().parent / "main.py"
 # Seconds between asking the child to end and killing it: less than the ten that container engines give us.
@@ -24,23 +25,41 @@ GRACE = 5.0
 TICK = 0.2  # seconds between looks at signals and clocks while the child is silent
 
 
+class Orders:
+    """What signals and the time limit ask of this process, from now on."""
+
+    def __init__(self, time_limit: float | None) -> None:
+        self.signals: list[int] = []
+        self.deadline = None if time_limit is None else time.monotonic() + time_limit
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda received, _: self.signals.append(received))
+
+    def stop(self) -> str | None:
+        """The state of statuses.STATUSES that a run has to end with by now, if any."""
+        if self.signals:
+            return "interrupted"
+        return "time_limit" if self.deadline is not None and time.monotonic() > self.deadline else None
+
+    def rest(self, seconds: float) -> None:
+        """Do nothing for so long, or until there is an order to stop."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not self.stop():
+            time.sleep(max(0.0, min(TICK, until - time.monotonic())))
+
+
 class Child:
     """One child and its stream of messages.
 
-    The first SIGTERM or SIGINT to this process, or the time limit, asks the child to end. GRACE later, or at a
-    second signal, its whole process group is killed.
+    The first order to stop asks the child to end. GRACE later, or at a second signal, its whole process group is
+    killed.
     """
 
-    def __init__(self, configuration: Configuration) -> None:
-        self.signals: list[int] = []
+    def __init__(self, configuration: Configuration, orders: Orders) -> None:
+        self.orders = orders
         self.stopped_by: str | None = None  # a state of statuses.STATUSES
         self.kill_at: float | None = None
         self.told_end = False
-        limit = configuration.time_limit_seconds
-        self.deadline = None if limit is None else time.monotonic() + limit
         self.oom_kills_before = host.fact(host.oom_kills)["value"]
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda received, _: self.signals.append(received))
         self.stream, descriptor = os.pipe()
         self.process = _start(configuration, descriptor)
         os.close(descriptor)
@@ -75,14 +94,17 @@ class Child:
         after = host.fact(host.oom_kills)["value"]
         return None not in (self.oom_kills_before, after) and after > self.oom_kills_before
 
+    def ending(self) -> Ending:
+        """How it ended, once there are no more messages."""
+        first = next(iter(self.orders.signals), None)
+        return Ending(self.process.returncode, self.stopped_by, first, self.oom_killed())
+
     def _keep_order(self) -> None:
         """Act on what signals and clocks say by now."""
-        now = time.monotonic()
-        if self.signals:
-            self._stop("interrupted")
-        if self.deadline is not None and now > self.deadline:
-            self._stop("time_limit")
-        if len(self.signals) > 1 or (self.kill_at is not None and now > self.kill_at):
+        state = self.orders.stop()
+        if state:
+            self._stop(state)
+        if len(self.orders.signals) > 1 or (self.kill_at is not None and time.monotonic() > self.kill_at):
             self._kill()
 
     def _stop(self, state: str) -> None:

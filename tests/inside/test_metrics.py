@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
+from metered import recorded
 
 from entrypoints import metrics, result
 from entrypoints.measurement import fold
 from entrypoints.messages import Ended, Phase, Skipped, Step
+from entrypoints.meters import Absence
 from entrypoints.quantiles import quantile
 
 # Phases begin at 0, 2, 3, 5, 10 and 12 s; four timed steps of 1, 2, 3 and 4 s, of which 0, 1, 0 and 1 s waited.
@@ -27,7 +29,9 @@ MESSAGES = [
     Step(4.0, 1.0, 8, 1, 2.0),
     Ended(122.5),
 ]
-RUN = fold(MESSAGES, "images", "training", steps_per_epoch=2, peak_process_mib=12.5)
+# The meter shows 50 W and a counter that agrees, at 10 Hz from 99 s to 125 s; until 104 s nothing of ours ran.
+POWER = recorded(26.0, watts=lambda at: 50.0, joules=lambda at: 50.0 * at, began=99.0)._replace(idle_until=104.0)
+RUN = fold(MESSAGES, "images", "training", steps_per_epoch=2, peak_process_mib=12.5, power=POWER)
 NOTHING = fold([], "images", "training")
 
 
@@ -55,17 +59,24 @@ def test_a_phase_that_did_not_end_has_no_duration():
         ("time_to_first_step", 10.0, "s"),
         ("final_loss", 2.0, "1"),
         ("peak_process_memory", 12.5, "MiB"),
+        ("energy", 500.0, "J"),
+        ("energy_per_unit", 500 / 32, "J/images"),
+        ("units_per_watt_hour", 32 * 3600 / 500, "images/Wh"),
+        ("throughput_per_watt", 3.2 / 50, "images/s/W"),
+        ("power_mean", 50.0, "W"),
+        ("energy_per_epoch", (150 + 350) / 2, "J"),
     ],
 )
 def test_values(name, value, unit):
     metric = result.every_metric()[name](RUN)
-    assert metric.value == pytest.approx(value, rel=1e-12)
+    assert metric.value == pytest.approx(value, rel=1e-9)
     assert (metric.unit, metric.reason) == (unit, None)
 
 
 def test_every_public_function_is_a_metric_and_nothing_else():
     assert set(result.every_metric()) == {
         *("throughput", "data_wait_fraction", "time_to_first_step", "final_loss", "peak_process_memory"),
+        *("energy", "energy_per_unit", "units_per_watt_hour", "throughput_per_watt", "power_mean", "energy_per_epoch"),
         *("step_time_mean", "step_time_p50", "step_time_p90", "step_time_p95", "step_time_p99"),
     }
 
@@ -87,13 +98,60 @@ def test_the_final_loss_is_the_last_finite_one():
 
 
 def test_epochs_are_whole_and_the_first_has_compilation_in_it():
-    assert result.epochs(RUN) == [
-        {"index": 1, "seconds": 7.0, "units": 16, "steps": 2},
-        {"index": 2, "seconds": 3.0, "units": 16, "steps": 2},
-        {"index": 3, "seconds": 7.0, "units": 16, "steps": 2},
+    assert [result.epoch(index, passed, RUN) for index, passed in enumerate(RUN.epochs, start=1)] == [
+        {"index": 1, "seconds": 7.0, "units": 16, "steps": 2, "energy": approximately(350.0)},
+        {"index": 2, "seconds": 3.0, "units": 16, "steps": 2, "energy": approximately(150.0)},
+        {"index": 3, "seconds": 7.0, "units": 16, "steps": 2, "energy": approximately(350.0)},
     ]
-    assert len(result.epochs(fold(MESSAGES[:-2], "images", "training", steps_per_epoch=2))) == 2
-    assert result.epochs(fold(MESSAGES, "images", "training")) == []
+    assert len(fold(MESSAGES[:-2], "images", "training", steps_per_epoch=2).epochs) == 2
+    assert fold(MESSAGES, "images", "training").epochs == []
+
+
+def approximately(joules):
+    return {"value": pytest.approx(joules, rel=1e-9), "unit": "J"}
+
+
+def test_energy_per_epoch_needs_a_second_epoch_and_all_of_them_metered():
+    first_only = fold(MESSAGES[:7], "images", "training", steps_per_epoch=2, power=POWER)
+    assert len(first_only.epochs) == 1 and "after the first" in str(metrics.energy_per_epoch(first_only).reason)
+    gap = [at for at in POWER.times if not 116.0 < at < 117.0]  # in the third epoch
+    broken = POWER._replace(times=gap, watts=[[50.0] * len(gap)], joules=[[50.0 * at for at in gap]])
+    told = metrics.energy_per_epoch(fold(MESSAGES, "images", "training", steps_per_epoch=2, power=broken))
+    assert told.value is None and "gap" in str(told.reason)
+
+
+def test_without_a_meter_every_figure_of_energy_has_the_meter_s_reason():
+    run = fold(MESSAGES, "images", "training", power=Absence("no meter measures abacuses"))
+    for name in ("energy", "energy_per_unit", "units_per_watt_hour", "throughput_per_watt", "power_mean"):
+        assert result.every_metric()[name](run).reason == "no meter measures abacuses"
+    assert result.power(run) == {"reason": "no meter measures abacuses"}
+
+
+def test_the_part_on_power():
+    told = result.power(RUN)
+    assert (told["source"], told["scope"], told["method"], told["failed_readings"]) == (
+        "made up",
+        "board",
+        "counter",
+        0,
+    )
+    assert told["samples"] == 102  # 10 s at 10 Hz, and the two around the window's edges
+    assert told["idle"]["duration"]["value"] == pytest.approx(5.0)
+    assert told["idle"]["power"]["value"] == pytest.approx(50.0)
+    assert told["counter_integral_difference"]["value"] == pytest.approx(0.0, abs=1e-9)
+    assert told["devices"][0]["energy"]["value"] == pytest.approx(500.0)
+    assert told["devices"][0]["power_mean"]["value"] == pytest.approx(50.0)
+
+
+def test_idle_power_that_was_not_measured_says_why():
+    def idle(power):
+        return result.power(fold(MESSAGES, "images", "training", power=power))["idle"]
+
+    assert "--idle-seconds 0" in idle(POWER._replace(idle_until=None))["power"]["reason"]
+    short = idle(POWER._replace(idle_until=100.0))
+    assert short["duration"]["value"] == pytest.approx(1.0) and "shorter than 20 periods" in short["power"]["reason"]
+    nothing = POWER._replace(times=[], watts=[[]], joules=[[]], failures=9, last_failure="the driver is gone")
+    assert "the driver is gone" in idle(nothing)["duration"]["reason"]
 
 
 def test_steps_are_kept_up_to_a_thousand_and_summarised_beyond():

@@ -1,0 +1,122 @@
+"""Energy over a window of a recording: by hardware counter where there is one, else the integral of power.
+
+A window that the samples do not carry has no energy: EnergyError says why.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from itertools import accumulate
+from typing import Iterator, NamedTuple, Sequence, Tuple, TypeVar, Union
+
+from entrypoints.meters import Absence
+from entrypoints.sampling import Recording
+
+FEWEST_PERIODS = 20  # in a window: its edges, each uncertain by a period, then weigh 5 % each at the most
+LONGEST_GAP = 5  # periods between two samples
+Window = Tuple[float, float]  # from, until; s of the monotonic clock
+Metered = Union[Recording, Absence]
+V = TypeVar("V")
+
+
+class EnergyError(Exception):
+    """A number that cannot be told; the text is the reason."""
+
+
+class Spent(NamedTuple):
+    """What was used in a window."""
+
+    joules: Sequence[float]  # by device
+    method: str  # counter or integral
+    integral: Sequence[float] | None  # of the power, where both are there
+    samples: int  # those that it rests on, the two around the edges included
+
+    @property
+    def counter_integral_difference(self) -> float | None:
+        """The integral's deviation from the counter, as a share of the counter."""
+        return None if self.integral is None else math.fsum(self.integral) / math.fsum(self.joules) - 1
+
+
+class Total(NamedTuple):
+    """Energy in J; where there is none, why."""
+
+    joules: float | None
+    reason: str | None
+
+
+def spent(metered: Metered, window: Window) -> Spent:
+    """Energy of every device over the window. Raises EnergyError."""
+    if isinstance(metered, Absence):
+        raise EnergyError(metered.reason)
+    held = _samples_of(metered, window)
+    times = metered.times[held]
+    integral = [integrated(times, watts[held], window) for watts in metered.watts]
+    ranges = metered.facts.counter_ranges
+    counted = [counted_up(times, joules[held], top, window) for joules, top in zip(metered.joules, ranges)]
+    if any(joules <= 0 for joules in counted or integral):
+        raise EnergyError("the meter showed no energy at all for one of its devices: it does not measure that one")
+    if not counted:
+        return Spent(integral, "integral", None, len(times))
+    return Spent(counted, "counter", integral or None, len(times))
+
+
+def total(metered: Metered, window: Window) -> Total:
+    """Energy of all devices together over the window."""
+    try:
+        return Total(math.fsum(spent(metered, window).joules), None)
+    except EnergyError as error:
+        return Total(None, str(error))
+
+
+def _samples_of(recording: Recording, window: Window) -> slice:
+    """The samples within the window and the two around it. Raises EnergyError where they do not carry it."""
+    start, end = window
+    period = max(recording.period, recording.facts.update_period)
+    if end - start < FEWEST_PERIODS * period:
+        raise EnergyError(f"the window of {end - start:.3g} s is shorter than {FEWEST_PERIODS} periods of {period:g} s")
+    first, last = bisect_right(recording.times, start) - 1, bisect_left(recording.times, end)
+    if first < 0 or last == len(recording.times):
+        raise EnergyError(f"the samples do not reach from edge to edge of the window{_failures(recording)}")
+    held = slice(first, last + 1)
+    gap = max(after - before for before, after in _pairs(recording.times[held]))
+    if gap > LONGEST_GAP * period:
+        raise EnergyError(f"a gap of {gap:.3g} s, over {LONGEST_GAP} periods of {period:g} s{_failures(recording)}")
+    return held
+
+
+def _failures(recording: Recording) -> str:
+    return f"; {recording.failures} readings failed, the last: {recording.last_failure}" if recording.failures else ""
+
+
+def integrated(times: Sequence[float], watts: Sequence[float], window: Window) -> float:
+    """Trapezoids under the samples, cut off at the window's edges."""
+    inside = [(at, value) for at, value in zip(times, watts) if window[0] < at < window[1]]
+    start, end = ((edge, interpolated(times, watts, edge)) for edge in window)
+    return math.fsum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in _pairs([start, *inside, end]))
+
+
+def counted_up(times: Sequence[float], joules: Sequence[float], top: float | None, window: Window) -> float:
+    """What a counter gained, interpolated at the edges; at `top` (J) it starts again from zero."""
+    gains = [_gain(before, after, top) for before, after in _pairs(joules)]
+    risen = list(accumulate(gains, initial=0.0))
+    return interpolated(times, risen, window[1]) - interpolated(times, risen, window[0])
+
+
+def _gain(before: float, after: float, top: float | None) -> float:
+    if after >= before:
+        return after - before
+    if top is None:
+        raise EnergyError("the energy counter went backwards: it was reset")
+    return after - before + top
+
+
+def interpolated(times: Sequence[float], values: Sequence[float], moment: float) -> float:
+    """The value at a moment between the first time and the last, on the line between its neighbours."""
+    after = max(1, bisect_left(times, moment))
+    share = (moment - times[after - 1]) / (times[after] - times[after - 1])
+    return values[after - 1] + share * (values[after] - values[after - 1])
+
+
+def _pairs(values: Sequence[V]) -> Iterator[tuple[V, V]]:
+    return zip(values, values[1:])

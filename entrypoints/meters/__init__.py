@@ -1,0 +1,117 @@
+"""Meters of power and energy, one module per source, found by its file name.
+
+Each module has `MEASURES`, the kinds of device that its numbers are about (empty: whatever it is asked for, but then
+it must be asked for), and `find(place)`, which returns a Meter or raises MeterError with the reason. `place` says
+where to look when it is not the usual one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol, Sequence
+
+AUTO, NONE = "auto", "none"
+
+
+class MeterError(Exception):
+    """A meter that is not there, or does not let itself be read; the text says why."""
+
+
+class Absence(NamedTuple):
+    """Instead of a meter or of what it recorded: why there is none."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class MeterFacts:
+    """What a meter is. Its devices never contain each other, so that their energies may be added."""
+
+    source: str  # module and, where one module has several, the interface it reads
+    scope: str  # what each device is: die, package, board or node
+    devices: tuple[str, ...]
+    update_period: float  # s between new values in the hardware
+    averaging: float | None  # s that one power value is the average of
+    averaging_reason: str | None  # why that is not known
+    has_power: bool
+    has_counter: bool
+    counter_ranges: tuple[float | None, ...]  # J by device, at which the counter starts again; None: it never does
+    simulated: bool
+
+
+class Reading(NamedTuple):
+    """Power in W and energy counters in J, by device; empty what the meter does not have."""
+
+    watts: Sequence[float]
+    joules: Sequence[float]
+
+
+class Meter(Protocol):
+    """A source of readings. `read` is called from one thread; whatever it raises is a reading that failed."""
+
+    facts: MeterFacts
+
+    def read(self) -> Reading:
+        """What the hardware shows now."""
+
+
+def names() -> list[str]:
+    """The meters that there are."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def open_meter(choice: str, device: str) -> Meter | Absence:
+    """The meter that `choice` means for a kind of device: auto, none, or NAME[:PLACE]."""
+    if choice == NONE:
+        return Absence("no meter was asked for (--meter none)")
+    name, _, place = choice.partition(":")
+    if name != AUTO:
+        return _open(name, device, place or None)
+    reasons = []
+    for name in names():
+        if device in _measures(name):
+            found = _open(name, device, None)
+            if not isinstance(found, Absence):
+                return found
+            reasons.append(f"{name}: {found.reason}")
+    return Absence("; ".join(reasons) or f"no meter measures {device}")
+
+
+def _open(name: str, device: str, place: str | None) -> Meter | Absence:
+    kinds = _measures(name)
+    if kinds and device not in kinds:
+        return Absence(f"the meter {name} measures {', '.join(kinds)}, and this run is on {device}")
+    try:
+        meter: Meter = importlib.import_module(f"{__name__}.{name}").find(place)
+        meter.read()
+    except Exception as error:  # vendor libraries have their own; whatever it is, the run goes on without power
+        return Absence(str(error) or type(error).__name__)
+    return meter
+
+
+def kernel_number(path: Path) -> int:
+    """What a file of the kernel's holds. Raises MeterError."""
+    text = kernel_text(path)
+    if not text.isdigit():
+        raise MeterError(f"{path} holds no number: {text[:40]!r}")
+    return int(text)
+
+
+def kernel_text(path: Path) -> str:
+    """The text of a file of the kernel's. Raises MeterError."""
+    try:
+        return path.read_text().strip()
+    except PermissionError:
+        raise MeterError(
+            f"{path} may be read by root only; ask the host's administrator for leave to read it"
+        ) from None
+    except OSError as error:
+        raise MeterError(f"{path}: {error.strerror}") from None
+
+
+def _measures(name: str) -> Sequence[str]:
+    kinds: Sequence[str] = importlib.import_module(f"{__name__}.{name}").MEASURES
+    return kinds

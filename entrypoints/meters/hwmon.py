@@ -1,0 +1,60 @@
+"""Power of NVIDIA Grace processors: the ACPI power meters of the kernel's hwmon."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from pathlib import Path
+
+from entrypoints.meters import MeterError, MeterFacts, Reading, kernel_number, kernel_text
+
+MEASURES = ("cpu",)
+HWMON = Path("/sys/class/hwmon")
+# The processor with its memory controllers and I/O. `Module Power` contains it and the GPU, and it contains `CPU Power`
+# and `SysIO Power`: none of these are added to it.
+LABEL = re.compile(r"Grace Power Socket (\d+)")
+UPDATE_PERIOD = 1.0  # s; seen in what JSC's jpwr recorded on a GH200, sampled once a second
+MICRO, MILLI = 1e-6, 1e-3
+
+
+class Hwmon:
+    """The Grace processors of the host."""
+
+    def __init__(self, sockets: dict[str, Path]) -> None:
+        self.powers = [folder / "power1_average" for folder in sockets.values()]
+        averaging = _averaging(sockets)
+        self.facts = MeterFacts(
+            source="acpi_power_meter",
+            scope="package",
+            devices=tuple(sockets),
+            update_period=max(UPDATE_PERIOD, averaging or 0.0),
+            averaging=averaging,
+            averaging_reason=None if averaging else "the driver does not say, or not the same for every socket",
+            has_power=True,
+            has_counter=False,
+            counter_ranges=(),
+            simulated=False,
+        )
+
+    def read(self) -> Reading:
+        """Every processor's power."""
+        return Reading(watts=[kernel_number(power) * MICRO for power in self.powers], joules=())
+
+
+def find(place: str | None) -> Hwmon:
+    """The processors below `place`, a folder laid out as /sys/class/hwmon."""
+    root = HWMON if place is None else Path(place)
+    labels = {kernel_text(path): path.parent for path in sorted(root.glob("hwmon*/device/power1_oem_info"))}
+    sockets = {label: labels[label] for label in sorted(labels) if LABEL.fullmatch(label)}
+    if not sockets:
+        seen = f"its power meters are {', '.join(sorted(labels))}" if labels else "it has no power meter with a label"
+        raise MeterError(f"no Grace processor in {root}: {seen}")
+    return Hwmon(sockets)
+
+
+def _averaging(sockets: dict[str, Path]) -> float | None:
+    """The interval (s) that all sockets average over, where the driver says one."""
+    intervals = set()
+    with contextlib.suppress(MeterError):
+        intervals = {kernel_number(folder / "power1_average_interval") * MILLI for folder in sockets.values()}
+    return intervals.pop() if len(intervals) == 1 else None

@@ -1,0 +1,53 @@
+"""Energy counters of x86 processor packages: RAPL, through the kernel's powercap files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from entrypoints.meters import MeterError, MeterFacts, Reading, kernel_number, kernel_text
+
+MEASURES = ("cpu",)
+POWERCAP = Path("/sys/class/powercap")
+# Intel SDM volume 3B, MSR_PKG_ENERGY_STATUS: updated every ~1 msec.
+UPDATE_PERIOD = 0.001
+# Zones of the top level only: cores, graphics and, on desktops, memory are parts of their package. `psys`, the
+# platform, contains the packages. Where a package has several dies the kernel has a zone for each.
+ZONE = re.compile(r"intel-rapl:\d+")  # AMD's have the same name
+DEVICE = re.compile(r"package-\d+(-die-\d+)?")
+MICRO = 1e-6
+
+
+class Rapl:
+    """The packages of the host. Memory is not in their energy on servers."""
+
+    def __init__(self, zones: dict[str, Path]) -> None:
+        self.counters = [zone / "energy_uj" for zone in zones.values()]
+        self.facts = MeterFacts(
+            source="rapl",
+            scope="die" if any("die" in name for name in zones) else "package",
+            devices=tuple(zones),
+            update_period=UPDATE_PERIOD,
+            averaging=None,
+            averaging_reason="an energy counter averages nothing",
+            has_power=False,
+            has_counter=True,
+            counter_ranges=tuple(kernel_number(zone / "max_energy_range_uj") * MICRO for zone in zones.values()),
+            simulated=False,
+        )
+
+    def read(self) -> Reading:
+        """Every package's counter."""
+        return Reading(watts=(), joules=[kernel_number(counter) * MICRO for counter in self.counters])
+
+
+def find(place: str | None) -> Rapl:
+    """The packages below `place`, a folder laid out as /sys/class/powercap."""
+    root = POWERCAP if place is None else Path(place)
+    found = {kernel_text(zone / "name"): zone for zone in root.glob("intel-rapl:*") if ZONE.fullmatch(zone.name)}
+    zones = {name: found[name] for name in sorted(found) if DEVICE.fullmatch(name)}
+    if not zones:
+        raise MeterError(
+            f"no package of intel-rapl in {root}: a virtual machine, a container that hides it, or no driver"
+        )
+    return Rapl(zones)

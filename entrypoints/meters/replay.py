@@ -1,0 +1,62 @@
+"""A recorded trace, played back in real time: for tests and demonstrations. Results that use it say `simulated`.
+
+The trace is a JSON file: `scope`, `devices`, `update_period` (s), and `samples`, each with `at` (s, the first one 0)
+and `watts` (W by device), `joules` (counter in J by device) or both; also `counter_ranges` (J by device) where the
+counters start again, and `averaging` (s) where it is known.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from bisect import bisect_right
+from pathlib import Path
+from typing import Any, Callable, Mapping
+
+from entrypoints.meters import MeterError, MeterFacts, Reading
+
+MEASURES = ()  # whatever it is asked for
+
+
+class Replay:
+    """Shows the last sample that is due, as hardware with its update period would, until the trace is over."""
+
+    def __init__(self, trace: Mapping[str, Any], clock: Callable[[], float] = time.monotonic) -> None:
+        self.facts = _facts(trace)
+        self.readings = [Reading(sample.get("watts", ()), sample.get("joules", ())) for sample in trace["samples"]]
+        self.moments = [float(sample["at"]) for sample in trace["samples"]]
+        self.clock, self.began = clock, clock()
+
+    def read(self) -> Reading:
+        """The sample that is due. Raises MeterError once the next one would be missing."""
+        elapsed = self.clock() - self.began
+        if elapsed >= self.moments[-1] + self.facts.update_period:
+            raise MeterError(f"the trace is over after {self.moments[-1]:g} s")
+        return self.readings[bisect_right(self.moments, elapsed) - 1]
+
+
+def find(place: str | None) -> Replay:
+    """The trace in the file `place`."""
+    if place is None:
+        raise MeterError("no trace was named: --meter replay:FILE")
+    try:
+        return Replay(json.loads(Path(place).read_text("utf-8")))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise MeterError(f"{place} is no trace: {type(error).__name__}: {error}") from None
+
+
+def _facts(trace: Mapping[str, Any]) -> MeterFacts:
+    first, devices = trace["samples"][0], tuple(trace["devices"])
+    averaging = trace.get("averaging")
+    return MeterFacts(
+        source="replay",
+        scope=trace["scope"],
+        devices=devices,
+        update_period=float(trace["update_period"]),
+        averaging=averaging,
+        averaging_reason=None if averaging else "the trace does not say",
+        has_power="watts" in first,
+        has_counter="joules" in first,
+        counter_ranges=tuple(trace.get("counter_ranges", [None] * len(devices))),
+        simulated=True,
+    )

@@ -1,0 +1,29 @@
+"""Plain JSON values: numbers that are finite or say why there is none, and text that is Unicode."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Dict
+
+Json = Dict[str, Any]
+
+
+def number(value: float | None, unit: str, reason: str | None = None) -> Json:
+    """A number with its unit; null with the reason where there is none or it is not finite."""
+    if value is not None and math.isfinite(value):
+        return {"value": value, "unit": unit}
+    return {"value": None, "unit": unit, "reason": reason or f"not a finite number: {value}"}
+
+
+def finite(value: float | None) -> float | None:
+    """The value, or None where JSON has no number for it."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def printable(value: Any) -> Any:
+    """The same JSON value with what is not Unicode, as in foreign file names, replaced by question marks."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {key: printable(item) for key, item in value.items()}
+    return [printable(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,66 @@
+"""The document's part `power`: what was metered and how, device by device."""
+
+from __future__ import annotations
+
+from entrypoints.energy import EnergyError, Spent, spent, total
+from entrypoints.measurement import Measurement
+from entrypoints.meters import Absence
+from entrypoints.metrics import NO_STEP
+from entrypoints.plain import Json, number
+from entrypoints.sampling import Recording
+
+NO_REST = "nobody waited before the workload began (--idle-seconds 0)"
+
+
+def power(measurement: Measurement) -> Json:
+    """How power was metered and what each device used in the timed window; no more than the reason without a meter."""
+    recording = measurement.power
+    if isinstance(recording, Absence):
+        return {"reason": recording.reason}
+    facts = recording.facts
+    used, reason = _spent(measurement, recording)
+    return {
+        "source": facts.source,
+        "scope": facts.scope,
+        "method": used.method if used else None,
+        "sampling_period_seconds": recording.period,
+        "update_period_seconds": facts.update_period,
+        "averaging_time": number(facts.averaging, "s", facts.averaging_reason),
+        "samples": used.samples if used else None,
+        "failed_readings": recording.failures,
+        "idle": _idle(recording),
+        "counter_integral_difference": _difference(used, reason),
+        "devices": [_device(name, index, used, reason, measurement.window) for index, name in enumerate(facts.devices)],
+    }
+
+
+def _spent(measurement: Measurement, recording: Recording) -> tuple[Spent | None, str | None]:
+    if not measurement.timed_steps:
+        return None, NO_STEP
+    try:
+        return spent(recording, measurement.timed_edges), None
+    except EnergyError as error:
+        return None, str(error)
+
+
+def _idle(recording: Recording) -> Json:
+    """Power of all devices while nothing of ours ran, from the first sample to the start of the child."""
+    if recording.idle_until is None or not recording.times:
+        why = NO_REST if recording.idle_until is None else f"no reading succeeded: {recording.last_failure}"
+        return {"duration": number(None, "s", why), "power": number(None, "W", why)}
+    window = recording.times[0], recording.idle_until
+    seconds = window[1] - window[0]
+    joules, reason = total(recording, window)
+    watts = None if joules is None else joules / seconds
+    return {"duration": number(seconds, "s"), "power": number(watts, "W", reason)}
+
+
+def _difference(used: Spent | None, reason: str | None) -> Json:
+    share = used.counter_integral_difference if used else None
+    return number(share, "1", reason or "the meter has not both, an energy counter and power")
+
+
+def _device(name: str, index: int, used: Spent | None, reason: str | None, seconds: float) -> Json:
+    joules = used.joules[index] if used else None
+    watts = None if joules is None else joules / seconds
+    return {"name": name, "energy": number(joules, "J", reason), "power_mean": number(watts, "W", reason)}

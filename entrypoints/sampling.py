@@ -1,0 +1,103 @@
+"""The thread that reads a meter while the parent waits for its child."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from array import array
+from typing import Callable, Iterator, NamedTuple, Sequence
+
+from entrypoints.meters import Meter, MeterFacts
+
+PATIENCE = 2.0  # seconds that a driver may take to come back with the last reading
+
+
+class Recording(NamedTuple):
+    """What a meter gave over a run, raw: counters as they were read, wraps included."""
+
+    facts: MeterFacts
+    period: float  # s between two readings, as asked for
+    times: Sequence[float]  # s of the monotonic clock, rising
+    watts: Sequence[Sequence[float]]  # by device; empty where the meter has no power
+    joules: Sequence[Sequence[float]]  # by device; empty where it has no counter
+    idle_until: float | None  # the moment until which nothing of ours ran; None where nobody waited
+    failures: int
+    last_failure: str | None
+
+
+class Sampler:
+    """Reads `meter` at deadlines `period` apart, counted from the first: a late reading delays no other one.
+
+    `clock` and `wait` (seconds to wait; whether to stop) are the real ones but for tests.
+    """
+
+    def __init__(
+        self,
+        meter: Meter,
+        period: float,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], bool] | None = None,
+    ) -> None:
+        self.meter, self.period, self.clock = meter, period, clock
+        self.stopping = threading.Event()
+        self.wait = wait or self.stopping.wait
+        devices = range(len(meter.facts.devices))
+        self.times = array("d")
+        self.watts = [array("d") for _ in devices] if meter.facts.has_power else []
+        self.joules = [array("d") for _ in devices] if meter.facts.has_counter else []
+        self.idle_until: float | None = None
+        self.failures, self.last_failure = 0, ""
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Sample in the background as long as the context is open, and once more at its end."""
+        # A daemon: a driver that hangs in a reading must not keep the document from being written.
+        thread = threading.Thread(target=self.loop, name="meter", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self.stopping.set()
+            thread.join(PATIENCE)
+
+    def loop(self) -> None:
+        """Sample until told to stop; deadlines that have passed are left out."""
+        due = self.clock()
+        while True:
+            self.sample()
+            due += self.period * max(1, math.ceil((self.clock() - due) / self.period))
+            if self.wait(max(0.0, due - self.clock())):
+                self.sample()
+                return
+
+    def sample(self) -> None:
+        """One reading, dated to the middle of the call. A failure is counted and leaves a gap, it ends nothing."""
+        before = self.clock()
+        try:
+            reading = self.meter.read()
+        except Exception as error:  # vendor libraries have exceptions of their own
+            self.failures, self.last_failure = self.failures + 1, str(error)
+            return
+        at = (before + self.clock()) / 2
+        if self.times and at <= self.times[-1]:
+            return
+        for columns, values in ((self.watts, reading.watts), (self.joules, reading.joules)):
+            for column, value in zip(columns, values):
+                column.append(value)
+        self.times.append(at)  # last, so that whoever looks finds no time without its values
+
+    def recording(self) -> Recording:
+        """All that was read by now."""
+        count = len(self.times)
+        return Recording(
+            facts=self.meter.facts,
+            period=self.period,
+            times=self.times[:count],
+            watts=tuple(column[:count] for column in self.watts),
+            joules=tuple(column[:count] for column in self.joules),
+            idle_until=self.idle_until,
+            failures=self.failures,
+            last_failure=self.last_failure or None,
+        )

@@ -1,0 +1,201 @@
+"""The meters on made-up trees of kernel files, and how one is chosen."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from metered import Clock, sampled
+
+from entrypoints import meters
+from entrypoints.energy import spent
+from entrypoints.meters import Absence, MeterError, hwmon, open_meter, rapl, replay
+
+TOP = 262_143_328_850  # max_energy_range_uj of a real server
+
+
+def zone(root, folder, name, energy=1_000_000):
+    path = root / folder
+    path.mkdir(parents=True)
+    for file, content in (("name", name), ("energy_uj", energy), ("max_energy_range_uj", TOP)):
+        (path / file).write_text(f"{content}\n")
+    return path / "energy_uj"
+
+
+@pytest.fixture()
+def powercap(tmp_path):
+    """A server of two packages, as the kernel lays it out: flat, parts beside their packages."""
+    zone(tmp_path, "intel-rapl:1", "package-1", 7_500_000)
+    zone(tmp_path, "intel-rapl:0", "package-0", 2_000_000)
+    zone(tmp_path, "intel-rapl:0:0", "core", 400)
+    zone(tmp_path, "intel-rapl:0:1", "dram", 400)
+    zone(tmp_path, "intel-rapl:1:0", "dram", 400)
+    zone(tmp_path, "intel-rapl:2", "psys", 90_000_000)
+    zone(tmp_path, "intel-rapl-mmio:0", "package-0", 2_000_000)
+    (tmp_path / "intel-rapl").mkdir()
+    return tmp_path
+
+
+def test_rapl_adds_packages_and_nothing_that_they_contain_or_that_contains_them(powercap):
+    meter = rapl.find(str(powercap))
+    assert meter.facts.devices == ("package-0", "package-1")
+    assert (meter.facts.scope, meter.facts.source) == ("package", "rapl")
+    assert (meter.facts.has_counter, meter.facts.has_power) == (True, False)
+    assert meter.facts.counter_ranges == (pytest.approx(262143.32885), pytest.approx(262143.32885))
+    assert meter.read() == ((), [pytest.approx(2.0), pytest.approx(7.5)])
+
+
+def test_rapl_with_a_zone_for_each_die(tmp_path):
+    for die in (0, 1):
+        zone(tmp_path, f"intel-rapl:{die}", f"package-0-die-{die}")
+    facts = rapl.find(str(tmp_path)).facts
+    assert (facts.scope, facts.devices) == ("die", ("package-0-die-0", "package-0-die-1"))
+
+
+def test_rapl_over_a_wrap(powercap):
+    clock, power = Clock(), 125.0
+    counters = {package: powercap / f"intel-rapl:{package}" / "energy_uj" for package in (0, 1)}
+    meter = rapl.find(str(powercap))
+    read = meter.read
+
+    def at_this_moment():
+        for package, counter in counters.items():
+            counter.write_text(str(int(TOP - 1e9 + clock.now * power * (1 + package) * 1e6) % TOP))
+        return read()
+
+    meter.read = at_this_moment
+    used = spent(sampled(meter, clock, 40.0), (3.0, 36.0))
+    assert used.joules == [pytest.approx(125 * 33), pytest.approx(250 * 33)] and used.method == "counter"
+
+
+def test_rapl_says_who_may_read_it(powercap, monkeypatch):
+    path = type(powercap)
+    real = path.read_text
+
+    def guarded(self, *arguments, **named):
+        if self.name == "energy_uj":
+            raise PermissionError(13, "Permission denied", str(self))
+        return real(self, *arguments, **named)
+
+    monkeypatch.setattr(path, "read_text", guarded)
+    told = open_meter(f"rapl:{powercap}", "cpu")
+    assert isinstance(told, Absence) and "energy_uj may be read by root only; ask" in told.reason
+
+
+def test_a_machine_without_meters(tmp_path):
+    assert "no package of intel-rapl in" in open_meter(f"rapl:{tmp_path}", "cpu").reason
+    assert "no power meter with a label" in open_meter(f"hwmon:{tmp_path / 'nowhere'}", "cpu").reason
+
+
+def test_a_counter_that_holds_no_number_is_an_absence(powercap):
+    (powercap / "intel-rapl:0" / "energy_uj").write_text("\n")
+    assert "intel-rapl:0/energy_uj holds no number: ''" in open_meter(f"rapl:{powercap}", "cpu").reason
+
+
+def sensor(root, number, label, microwatts, interval="1000"):
+    path = root / f"hwmon{number}" / "device"
+    path.mkdir(parents=True)
+    (path / "power1_oem_info").write_text(f"{label}\n")
+    (path / "power1_average").write_text(f"{microwatts}\n")
+    if interval:
+        (path / "power1_average_interval").write_text(f"{interval}\n")
+
+
+@pytest.fixture()
+def grace(tmp_path):
+    """A GH200 node of two sockets; each sensor contains others."""
+    for socket in (0, 1):
+        for place, (label, watts) in enumerate([("Module", 700), ("Grace", 200), ("CPU", 120), ("SysIO", 40)]):
+            sensor(tmp_path, 4 * socket + place, f"{label} Power Socket {socket}", (watts + socket) * 1_000_000)
+    (tmp_path / "hwmon9").mkdir()  # a fan
+    return tmp_path
+
+
+def test_grace_counts_each_processor_once(grace):
+    meter = hwmon.find(str(grace))
+    assert meter.facts.devices == ("Grace Power Socket 0", "Grace Power Socket 1")
+    assert meter.read() == ([pytest.approx(200.0), pytest.approx(201.0)], ())
+    assert (meter.facts.scope, meter.facts.averaging, meter.facts.update_period) == ("package", 1.0, 1.0)
+
+
+def test_an_averaging_time_that_nobody_knows_has_a_reason(tmp_path):
+    sensor(tmp_path, 0, "Grace Power Socket 0", 1, interval="")
+    facts = hwmon.find(str(tmp_path)).facts
+    assert facts.averaging is None and "does not say" in facts.averaging_reason
+
+
+def test_other_power_meters_are_named(tmp_path):
+    sensor(tmp_path, 0, "Chassis", 1)
+    with pytest.raises(MeterError, match="its power meters are Chassis"):
+        hwmon.find(str(tmp_path))
+
+
+TRACE = {
+    "scope": "board",
+    "devices": ["board 0"],
+    "update_period": 0.1,
+    "counter_ranges": [100.0],
+    "samples": [{"at": at / 10, "watts": [20.0], "joules": [at * 2.0 % 100]} for at in range(401)],
+}
+
+
+def test_a_trace_is_played_in_real_time_and_ends():
+    clock = Clock(1000.0)
+    meter = replay.Replay(TRACE, clock)
+    assert meter.facts.simulated and meter.facts.has_power and meter.facts.has_counter
+    clock.now = 1001.25
+    assert meter.read() == ([20.0], [24.0])
+    clock.now = 1040.05
+    assert meter.read() == ([20.0], [0.0])
+    clock.now = 1040.11
+    with pytest.raises(MeterError, match="the trace is over after 40 s"):
+        meter.read()
+
+
+def test_energy_of_a_played_trace():
+    clock = Clock(1000.0)
+    recording = sampled(replay.Replay(TRACE, clock), clock, 45.0)
+    used = spent(recording, (1002.03, 1035.07))
+    assert used.joules == [pytest.approx(20 * 33.04, rel=0.005)] and used.integral == [pytest.approx(20 * 33.04)]
+    assert recording.failures > 40 and "over" in recording.last_failure
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", "null", '{"scope": "board"}', json.dumps({**TRACE, "samples": []}), "\x00", "[" * 100_000],
+    ids=["empty", "list", "object", "null", "scope", "no samples", "binary", "deep"],
+)
+def test_a_file_that_is_no_trace(tmp_path, text):
+    (tmp_path / "trace").write_text(text)
+    assert "is no trace" in open_meter(f"replay:{tmp_path / 'trace'}", "cpu").reason
+
+
+def test_a_replay_is_asked_for_with_a_file(tmp_path):
+    assert "replay:FILE" in open_meter("replay", "cpu").reason
+    assert "No such file" in open_meter(f"replay:{tmp_path / 'absent'}", "cpu").reason
+    assert "replay" not in open_meter("auto", "abacus").reason
+
+
+def test_every_meter_is_found_by_its_file_name():
+    assert {"hwmon", "rapl", "replay"} <= set(meters.names())
+
+
+def test_the_first_meter_that_reads_is_taken(powercap, grace, monkeypatch):
+    monkeypatch.setattr(rapl, "POWERCAP", powercap)
+    monkeypatch.setattr(hwmon, "HWMON", powercap / "nowhere")
+    assert open_meter("auto", "cpu").facts.source == "rapl"
+    monkeypatch.setattr(hwmon, "HWMON", grace)
+    assert open_meter("auto", "cpu").facts.source == "acpi_power_meter"
+
+
+def test_where_none_reads_each_one_says_why(tmp_path, monkeypatch):
+    monkeypatch.setattr(rapl, "POWERCAP", tmp_path)
+    monkeypatch.setattr(hwmon, "HWMON", tmp_path)
+    reason = open_meter("auto", "cpu").reason
+    assert reason.startswith("hwmon: no Grace processor") and "; rapl: no package" in reason
+
+
+def test_a_meter_is_not_taken_for_a_device_that_it_does_not_measure(powercap):
+    assert open_meter("auto", "abacus").reason == "no meter measures abacus"
+    assert "measures cpu, and this run is on abacus" in open_meter(f"rapl:{powercap}", "abacus").reason
+    assert "--meter none" in open_meter("none", "cpu").reason
