@@ -152,8 +152,11 @@ def folder(text: str) -> str:
 
 def meter(text: str) -> str:
     """A meter's name, and where it is to be found."""
-    if text.partition(":")[0] not in METERS:
+    name, colon, place = text.partition(":")
+    if name not in METERS:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is none of {', '.join(METERS)}")
+    if colon and (not place or name in (meters.AUTO, meters.NONE)):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r}: a place follows the colon, and only a meter has one")
     return text
 
 

@@ -8,6 +8,7 @@ where to look when it is not the usual one.
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,13 +102,15 @@ def kernel_number(path: Path) -> int:
 
 
 def kernel_text(path: Path) -> str:
-    """The text of a file of the kernel's. Raises MeterError."""
+    """The text of a file of the kernel's, unbuffered, which costs less ten times a second. Raises MeterError."""
     try:
-        return path.read_text().strip()
+        descriptor = os.open(str(path), os.O_RDONLY)
+        try:
+            return os.read(descriptor, 4096).decode("utf-8", "replace").strip()
+        finally:
+            os.close(descriptor)
     except PermissionError:
-        raise MeterError(
-            f"{path} may be read by root only; ask the host's administrator for leave to read it"
-        ) from None
+        raise MeterError(f"{path} may be read by root only; ask the host's administrator to let you read it") from None
     except OSError as error:
         raise MeterError(f"{path}: {error.strerror}") from None
 

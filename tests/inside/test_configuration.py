@@ -41,6 +41,12 @@ def test_a_smoke_run_is_small_and_explicit_options_win():
     assert configured("--smoke", "--batch-size", "5").batch_size == 5
 
 
+def test_rest_before_a_run_is_for_measurements():
+    assert configured().idle_seconds == 5.0 and configured("--smoke").idle_seconds == 0.0
+    assert configured("--smoke", "--idle-seconds", "3").idle_seconds == 3.0
+    assert (configured().meter, configured().meter_period_seconds) == ("auto", 0.1)
+
+
 def test_epochs_become_steps_and_a_partial_batch_is_dropped(images):
     resolved = configured("--data", str(images), "--epochs", "3", "--batch-size", "2")
     assert (resolved.samples_per_epoch, resolved.steps_per_epoch, resolved.steps) == (5, 2, 6)

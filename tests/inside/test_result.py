@@ -155,5 +155,28 @@ def test_numbers_are_finite_and_text_is_unicode():
     json.dumps(WHOLE, allow_nan=False).encode("utf-8")
 
 
+def test_a_played_trace_makes_a_result_simulated():
+    assert WHOLE["provenance"]["simulated"] and WHOLE["power"]["source"] == "made up"
+    assert not document(NOTHING, CRASHED)["provenance"]["simulated"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("power", "scope"), "rack"),
+        (("power", "method"), "guess"),
+        (("power", "devices"), []),
+        (("power", "samples"), 0),
+        (("power", "reason"), "there was one"),
+        (("epochs", 0, "energy"), None),
+        (("configuration", "meter_period_seconds"), 0),
+    ],
+)
+def test_wrong_values_on_power_are_refused(path, value):
+    changed = copy.deepcopy(WHOLE)
+    at(changed, path[:-1])[path[-1]] = value
+    assert complaints(changed)
+
+
 def test_time_stamps_are_utc_with_milliseconds():
     assert WHOLE["started"] == "2024-02-29T12:00:00.123Z"

@@ -1,0 +1,84 @@
+"""What a meter costs: the share of one core that sampling takes, by processor time. README.md says how to read it."""
+
+import argparse
+import json
+import sys
+import tempfile
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from pairs import Summary, Times, measure, parser, positive, require_folder, spend, summarise
+
+from sifmark import house
+from sifmark.console import say, show
+from sifmark.errors import SifmarkError
+from sifmark.files import write_json
+
+PROBE = Path(__file__).resolve().parent / "sampled.py"
+PACKAGES = 2  # a common server
+
+
+def made_up(folder: Path) -> str:
+    """A meter of packages laid out as the kernel does, for machines that have none of their own."""
+    for package in range(PACKAGES):
+        zone = folder / f"intel-rapl:{package}"
+        zone.mkdir()
+        for name, text in (
+            ("name", f"package-{package}"),
+            ("energy_uj", "81537"),
+            ("max_energy_range_uj", "262143328850"),
+        ):
+            (zone / name).write_text(f"{text}\n")
+    return f"rapl:{folder}"
+
+
+def side(meter: str, seconds: int, period: float) -> Times:
+    """Processor time of one process that watches, and how often it read the meter."""
+    argv = [sys.executable, "-s", "-B", PROBE, meter, str(seconds), str(period)]
+    told = json.loads(spend(argv, PYTHONPATH=str(house.CHECKOUT)).output)
+    if told["failures"]:
+        raise SifmarkError(f"{told['failures']} readings of {meter} failed", "name a meter that can be read")
+    return {"cpu": told["cpu_seconds"], "readings": told["readings"]}
+
+
+def tell(shares: Summary, micros: Summary) -> None:
+    """Both summaries as lines of a table."""
+    show(f"{'':<28}{'median':>10}   {'interval of the median':<32}{'min':>10}{'max':>10}")
+    for name, one in (("share of one core, %", shares), ("one reading, us", micros)):
+        interval = f"{one.low:.4f} .. {one.high:.4f} ({one.confidence:.0%})"
+        show(f"{name:<28}{one.median:>10.4f}   {interval:<32}{one.least:>10.4f}{one.most:>10.4f}")
+
+
+def _options() -> argparse.Namespace:
+    grammar = parser(__doc__, pairs=6)
+    grammar.add_argument("--meter", metavar="NAME[:PLACE]", help="default: rapl on a made-up folder of two packages")
+    grammar.add_argument("--seconds", type=positive, default=20, metavar="N", help="of each run; default 20")
+    grammar.add_argument("--period", type=float, default=0.1, metavar="SECONDS", help="between readings; default 0.1")
+    return grammar.parse_args()
+
+
+def main() -> None:
+    """Measure with the meter and without in turn; the difference is what the meter costs."""
+    options = _options()
+    require_folder(options.json)
+    with tempfile.TemporaryDirectory() as folder:
+        meter = options.meter or made_up(Path(folder))
+        sides = {"none": partial(side, "none", options.seconds, options.period)}
+        sides["metered"] = partial(side, meter, options.seconds, options.period)
+        rounds = measure(options.pairs, sides)
+    costs = [each["metered"]["cpu"] - each["none"]["cpu"] for each in rounds]
+    shares = summarise([100 * cost / options.seconds for cost in costs])
+    micros = summarise([1e6 * cost / each["metered"]["readings"] for cost, each in zip(costs, rounds, strict=True)])
+    say(f"{meter}, a reading every {options.period:g} s, {options.seconds} s a run, {len(rounds)} rounds")
+    tell(shares, micros)
+    if options.json:
+        summaries = {"share_of_a_core_percent": asdict(shares), "reading_us": asdict(micros)}
+        write_json(options.json, {"benchmark": "meter", "meter": meter, "rounds": rounds, **summaries})
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except SifmarkError as error:
+        sys.exit(f"{error}")
