@@ -114,6 +114,8 @@ def power_mean(measurement: Measurement) -> Metric:
 
 def energy_per_epoch(measurement: Measurement) -> Metric:
     """Mean over the finished epochs but the first, which contains compilation and warm-up."""
+    if not measurement.steps_per_epoch:
+        return Metric(None, "J", "an epoch is not defined: synthetic data have no end (--samples-per-epoch)")
     later = measurement.epochs[1:]
     if not later:
         return Metric(None, "J", "no epoch after the first, which contains compilation, was finished")

@@ -11,9 +11,9 @@ MEASURES = ("cpu",)
 POWERCAP = Path("/sys/class/powercap")
 # Intel SDM volume 3B, MSR_PKG_ENERGY_STATUS: updated every ~1 msec.
 UPDATE_PERIOD = 0.001
-# Zones of the top level only: cores, graphics and, on desktops, memory are parts of their package. `psys`, the
+ZONES = "intel-rapl:*"  # AMD's have the same name; intel-rapl-mmio has the same counters once more
+# Nothing else is added: `core` and `uncore` are parts of a package, `dram` is too or is another thing, and `psys`, the
 # platform, contains the packages. Where a package has several dies the kernel has a zone for each.
-ZONE = re.compile(r"intel-rapl:\d+")  # AMD's have the same name
 DEVICE = re.compile(r"package-\d+(-die-\d+)?")
 MICRO = 1e-6
 
@@ -44,7 +44,7 @@ class Rapl:
 def find(place: str | None) -> Rapl:
     """The packages below `place`, a folder laid out as /sys/class/powercap."""
     root = POWERCAP if place is None else Path(place)
-    found = {kernel_text(zone / "name"): zone for zone in root.glob("intel-rapl:*") if ZONE.fullmatch(zone.name)}
+    found = {kernel_text(zone / "name"): zone for zone in root.glob(ZONES)}
     zones = {name: found[name] for name in sorted(found) if DEVICE.fullmatch(name)}
     if not zones:
         raise MeterError(

@@ -32,7 +32,7 @@ def powercap(tmp_path):
     zone(tmp_path, "intel-rapl:0:1", "dram", 400)
     zone(tmp_path, "intel-rapl:1:0", "dram", 400)
     zone(tmp_path, "intel-rapl:2", "psys", 90_000_000)
-    zone(tmp_path, "intel-rapl-mmio:0", "package-0", 2_000_000)
+    zone(tmp_path, "intel-rapl-mmio:0", "package-9", 2_000_000)
     (tmp_path / "intel-rapl").mkdir()
     return tmp_path
 

@@ -118,6 +118,7 @@ def test_energy_per_epoch_needs_a_second_epoch_and_all_of_them_metered():
     broken = POWER._replace(times=gap, watts=[[50.0] * len(gap)], joules=[[50.0 * at for at in gap]])
     told = metrics.energy_per_epoch(fold(MESSAGES, "images", "training", steps_per_epoch=2, power=broken))
     assert told.value is None and "gap" in str(told.reason)
+    assert "not defined" in str(metrics.energy_per_epoch(fold(MESSAGES, "images", "training", power=POWER)).reason)
 
 
 def test_without_a_meter_every_figure_of_energy_has_the_meter_s_reason():
