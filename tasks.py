@@ -11,6 +11,7 @@ from invoke.tasks import task
 
 from sifmark.errors import SifmarkError
 
+_RESULTS = "a result file, a folder of them, or a quoted glob"
 _BASES = "'pinned' (default) or 'stand-in', for machines that reach no public registry"
 
 
@@ -84,15 +85,15 @@ def verify(c: Context, name: str, json: bool = False) -> None:
     verify_images(name, as_json=json)
 
 
-@verb(help={"path": "a result file, a folder of them, or a quoted glob"})
-def validate(c: Context, path: str) -> None:
+@verb(help={"path": _RESULTS, "quiet": "name only files that are not valid"})
+def validate(c: Context, path: str, quiet: bool = False) -> None:
     """Check results against the schema they name."""
     from sifmark.results import validate_results
 
-    validate_results(path)
+    validate_results(path, quiet=quiet)
 
 
-@verb(help={"path": "a result file, a folder of them, or a quoted glob"})
+@verb(help={"path": _RESULTS})
 def show(c: Context, path: str) -> None:
     """Print a readable summary of results."""
     from sifmark.results import show_results

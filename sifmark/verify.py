@@ -17,8 +17,8 @@ from sifmark.files import sha256_file
 from sifmark.golden import REFRESH, differences
 from sifmark.images import find_images
 from sifmark.plan import BUILD_KEY, LABEL, RECIPE, STAND_IN
+from sifmark.reading import document_problems
 from sifmark.recipe import load_recipe, recipe_names
-from sifmark.results import document_problems
 from sifmark.run import run
 from sifmark.settings import settings
 from sifmark.sif import Sif, read_sif
