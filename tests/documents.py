@@ -4,6 +4,7 @@ import copy
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -27,12 +28,12 @@ Path = tuple[Any, ...]
 
 def whole() -> dict[str, Any]:
     """A document with every property that may stand together, and no null where a value may be."""
-    return _mended(_sample(SCHEMA, whole=True))
+    return dict(json.loads(_text(True)))
 
 
 def bare() -> dict[str, Any]:
     """A document with what is required only, and null wherever that is allowed."""
-    return _mended(_sample(SCHEMA, whole=False))
+    return dict(json.loads(_text(False)))
 
 
 def result(**changes: Any) -> dict[str, Any]:
@@ -82,6 +83,11 @@ def put(document: Any, path: Path, value: Any) -> None:
     for key in path[:-1]:
         document = document[key]
     document[path[-1]] = value
+
+
+@cache
+def _text(whole: bool) -> str:
+    return json.dumps(_mended(_sample(SCHEMA, whole)))
 
 
 def _sample(schema: Any, whole: bool) -> Any:
