@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from invoke.context import Context
@@ -12,6 +12,7 @@ from invoke.tasks import task
 from sifmark.errors import SifmarkError
 from sifmark.run import unwind_on_signals
 
+_RESULTS = "a result file, a folder of them, or a quoted glob"
 _BASES = "'pinned' (default) or 'stand-in', for machines that reach no public registry"
 
 
@@ -88,20 +89,50 @@ def verify(c: Context, name: str, json: bool = False) -> None:
     verify_images(name, as_json=json)
 
 
-@verb(help={"path": "a result file, a folder of them, or a quoted glob"})
-def validate(c: Context, path: str) -> None:
+@verb(help={"path": _RESULTS, "quiet": "name only files that are not valid"})
+def validate(c: Context, path: str, quiet: bool = False) -> None:
     """Check results against the schema they name."""
     from sifmark.results import validate_results
 
-    validate_results(path)
+    validate_results(path, quiet=quiet)
 
 
-@verb(help={"path": "a result file, a folder of them, or a quoted glob"})
+@verb(help={"path": _RESULTS})
 def show(c: Context, path: str) -> None:
     """Print a readable summary of results."""
     from sifmark.results import show_results
 
     show_results(path)
+
+
+@verb(
+    iterable=["allow"],
+    help={
+        "path": _RESULTS,
+        "against": "results to compare with, likewise; they are the baselines",
+        "baseline": "or FIELD=VALUE: the lines that are one, for example accelerator.name=A100",
+        "metrics": "by name, with commas; phases.compile, epochs.2 and the like too; or 'all'",
+        "by": "fields that tell results apart beside the usual, for example host.hostname.value",
+        "allow": "a field in which results may differ although they do not compare then; repeatable",
+        "format": "table (default), json, csv or markdown",
+        "fail-below": "exit with 7 where the first metric is below this ratio to its baseline",
+    },
+)
+def compare(
+    c: Context,
+    path: str,
+    against: str = "",
+    baseline: str = "",
+    metrics: str = "throughput,step_time_p50,peak_process_memory",
+    by: str = "",
+    allow: Sequence[str] = (),
+    format: str = "table",  # noqa: A002
+    fail_below: str = "",
+) -> None:
+    """Compare results in groups of one question, or refuse and name the field that keeps them apart."""
+    from sifmark.compare import compare_results
+
+    compare_results(path, against, baseline, metrics, by, allow, format, fail_below)
 
 
 @verb(help={"json": "for programs"})

@@ -18,8 +18,8 @@ from sifmark.files import sha256_file
 from sifmark.golden import REFRESH, differences
 from sifmark.images import find_images
 from sifmark.plan import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, STAND_IN, WORKLOADS, stand_in_pins
+from sifmark.reading import document_problems
 from sifmark.recipe import load_recipe, recipe_names
-from sifmark.results import document_problems
 from sifmark.run import run
 from sifmark.settings import settings
 from sifmark.sif import PARTITION, SIGNATURE, Sif, read_sif

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sifmark import house
-from sifmark.results import document_problems
+from sifmark.reading import document_problems
 
 NOBODY = 65534  # the uid and gid of the ordinary user whom every system has
 

@@ -14,7 +14,7 @@ import pytest
 from images.sites import NOBODY, Site, call
 
 from sifmark import house
-from sifmark.results import problems_of
+from sifmark.reading import problems_of
 from sifmark.settings import settings
 
 README = (house.ROOT / "README.md").read_text()

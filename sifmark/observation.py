@@ -1,0 +1,116 @@
+"""What a comparison needs of a result: its group, its fields and its numbers."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+# Of the configuration, what is no choice of experiment: where it ran, when it had to end, which repeat it was.
+ASIDE = {"framework", "device", "data", "data_folder", "repeat", "seed", "smoke", "time_limit_seconds"}
+PLATFORM = (
+    "accelerator.kind",
+    "accelerator.vendor",
+    "accelerator.name",
+    "accelerator.count",
+    "accelerator.ranks",
+    "accelerator.replicas",
+    "accelerator.execution",
+    "configuration.framework",
+    "configuration.device",
+    "host.cpu_model.value",
+    "provenance.image.recipe",
+    "provenance.image.build_key",
+    "provenance.software.framework_version",
+    "site",
+)
+SETTING = "configuration."
+# A number outside is no measurement, and its square might be no number.
+LEAST, MOST = 1e-100, 1e100
+
+Document = dict[str, Any]
+
+
+class Group(NamedTuple):
+    """Results in one group answer one question."""
+
+    identity: str
+    task: str
+    phase: str
+    source: str
+
+
+class Number(NamedTuple):
+    """A metric of one result; null with the reason."""
+
+    value: float | None
+    unit: str
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One result. `fields` are all that tells it from a repeat of itself, by dotted path."""
+
+    side: str
+    file: str
+    id: str
+    title: str
+    group: Group
+    fields: dict[str, Any]
+    numbers: dict[str, Number]
+
+
+def observe(
+    document: Document, side: str, file: str, more_fields: Iterable[str], numbers: dict[str, Number]
+) -> Observation:
+    """The observation that a valid result is, with those of its numbers that are asked for."""
+    workload = document["workload"]
+    named = {name: at(document, name) for name in (*PLATFORM, *more_fields)}
+    chosen = {SETTING + key: _plain(value) for key, value in document["configuration"].items() if key not in ASIDE}
+    phase = document["status"]["phase"] or "none"
+    return Observation(
+        side=side,
+        file=file,
+        id=document["id"],
+        title=workload["title"],
+        group=Group(workload["identity"], workload["task"], phase, document["data"]["source"]),
+        fields=chosen | named,
+        numbers=numbers,
+    )
+
+
+def at(document: Document, path: str) -> Any:
+    """What stands at a dotted path; None where the document does not go there."""
+    value: Any = document
+    for key in _keys(path):
+        if not isinstance(value, dict):
+            return None
+        value = value.get(key)
+    return _plain(value)
+
+
+def metrics_of(document: Document) -> dict[str, Document]:
+    """Metrics by name, phases as `phases.compile` and epochs as `epochs.1`, both in seconds."""
+    spans = document["phases"].items()
+    phases = {f"phases.{name}": {**span, "value": span["seconds"], "unit": "s"} for name, span in spans}
+    epochs = {f"epochs.{epoch['index']}": {"value": epoch["seconds"], "unit": "s"} for epoch in document["epochs"]}
+    return {**document["metrics"], **phases, **epochs}
+
+
+def number(metric: Document) -> Number:
+    """A metric as a number that can be reckoned with."""
+    value, unit = metric["value"], metric["unit"]
+    if value and not LEAST <= abs(value) <= MOST:
+        return Number(None, unit, f"{value:.0e} is beyond any measurement")
+    return Number(value, unit, metric.get("reason"))
+
+
+@cache
+def _keys(path: str) -> tuple[str, ...]:
+    return tuple(path.split("."))
+
+
+def _plain(value: Any) -> Any:
+    """A value that may be a key."""
+    return json.dumps(value, sort_keys=True) if type(value) in (dict, list) else value

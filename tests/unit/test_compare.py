@@ -1,0 +1,383 @@
+"""Comparing: what goes into one line, what is refused and by which field, baselines, scaling, the gate, the formats."""
+
+import csv
+import io
+import itertools
+import json
+import random
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import documents
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sifmark import comparison
+from sifmark.comparability import FIELDS
+from sifmark.compare import BelowError, compare_results
+from sifmark.comparison import Answer, Question
+from sifmark.errors import SifmarkError, UsageError
+from sifmark.observation import metrics_of, number, observe
+from sifmark.schema import fast_validator
+
+SERIAL = itertools.count()
+OTHER = "sha256:" + "1" * 64
+
+
+def result(throughput: float | None = 100.0, **changes: Any) -> dict[str, Any]:
+    """A result that compares, with an id of its own."""
+    known = {"value": throughput, "unit": "images/s"}
+    missing = {"value": None, "unit": "images/s", "reason": "nothing was timed"}
+    metric = known if throughput is not None else missing
+    identifier = str(uuid.UUID(int=next(SERIAL), version=4))
+    return documents.result(id=identifier, metrics__throughput=metric, **changes)
+
+
+def repeats(centre: float, count: int = 3, **changes: Any) -> list[dict[str, Any]]:
+    return [result(centre * (1 + 0.001 * (index - 1)), **changes) for index in range(count)]
+
+
+def write(folder: Path, found: list[dict[str, Any]]) -> Path:
+    folder.mkdir(exist_ok=True)
+    for document in found:
+        (folder / f"{document['id']}.json").write_text(json.dumps(document))
+    return folder
+
+
+def ask(found: list[dict[str, Any]], against: list[dict[str, Any]] = (), **question: Any) -> Answer:
+    asked = Question(**{"metrics": ("throughput",), "against": bool(against), **question})
+    sides = [("results", document) for document in found] + [("against", document) for document in against]
+    return comparison.compare([observed(document, side) for side, document in sides], asked)
+
+
+def observed(document: dict[str, Any], side: str) -> Any:
+    assert fast_validator("result-1.0").is_valid(document) or "power" in document
+    numbers = {name: number(metric) for name, metric in metrics_of(document).items()}
+    return observe(document, side, f"{document['id']}.json", FIELDS, numbers)
+
+
+def lines(answer: Answer) -> list[comparison.Line]:
+    return [line for table in answer.tables for line in table.lines]
+
+
+def fields(answer: Answer) -> set[str]:
+    return {finding.field for finding in answer.refused}
+
+
+# Grouping
+
+CHANGES = {
+    "workload__identity": ["sha256:" + "0" * 64, OTHER],
+    "workload__task": ["training", "inference"],
+    "data__source": ["synthetic", "folder"],
+    "configuration__precision": ["fp32", "bf16"],
+    "configuration__batch_size": [1, 2, 3],
+    "configuration__seed": [0, 1],
+    "accelerator__count": [1, 2],
+    "site": [None, "here"],
+}
+CHOICES = st.lists(
+    st.fixed_dictionaries({name: st.sampled_from(values) for name, values in CHANGES.items()}), max_size=12
+)
+APART = ("workload__identity", "workload__task", "data__source")
+SAME_LINE = tuple(name for name in CHANGES if name != "configuration__seed")
+
+
+@settings(max_examples=60, deadline=None)
+@given(CHOICES, st.randoms(use_true_random=False))
+def test_a_line_is_what_differs_in_nothing_that_matters(choices: list[dict[str, Any]], chance: random.Random) -> None:
+    found = [result(**choice) for choice in choices]
+    answer = ask(found)
+    assert not answer.refused
+    assert len(answer.tables) == len({tuple(choice[name] for name in APART) for choice in choices})
+    wanted = Counter(tuple(choice[name] for name in SAME_LINE) for choice in choices)
+    assert sorted(len(line.found) for line in lines(answer)) == sorted(wanted.values())
+    assert Counter(one.id for line in lines(answer) for one in line.found) == Counter(d["id"] for d in found)
+    chance.shuffle(found)
+    again = ask(found)
+    assert [line.fields for line in lines(again)] == [line.fields for line in lines(answer)]
+    assert [line.means for line in lines(again)] == [line.means for line in lines(answer)]
+
+
+# Refusal
+
+UNLIKE = {
+    "status.state": ["completed", "time_limit"],
+    "configuration.smoke": [False, True],
+    "workload.unit": ["images", "tokens"],
+    "accelerator.granularity": ["die", "board"],
+    "provenance.stand_in": [False, True],
+    "provenance.simulated": [False, True],
+}
+UNFIT = {"status.state", "configuration.smoke"}
+DRAWN = st.lists(st.fixed_dictionaries({n: st.sampled_from(v) for n, v in UNLIKE.items()}), min_size=1, max_size=4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(DRAWN, st.sets(st.sampled_from(sorted(UNLIKE))))
+def test_a_group_is_refused_exactly_for_the_fields_that_keep_it_apart(
+    drawn: list[dict[str, Any]], allowed: set[str]
+) -> None:
+    found = [result(**{name.replace(".", "__"): value for name, value in choice.items()}) for choice in drawn]
+    apart = {name for name in UNLIKE if len({choice[name] for choice in drawn}) > 1 and name not in UNFIT}
+    apart |= {name for name in UNFIT if any(choice[name] == UNLIKE[name][1] for choice in drawn)}
+    answer = ask(found, allowed=frozenset(allowed))
+    assert fields(answer) == apart - allowed
+    assert bool(answer.tables) == (apart <= allowed)
+    for table in answer.tables:
+        assert {finding.field for finding in table.allowed} == apart
+        assert sum(len(line.found) for line in table.lines) == len(found)
+    for line in lines(answer):  # what was allowed stands side by side, and is never averaged
+        assert len({tuple(one.fields[name] for name in UNLIKE) for one in line.found}) == 1
+
+
+def test_a_finding_counts_the_values_and_names_a_file() -> None:
+    odd = result(provenance__stand_in=True)
+    (finding,) = ask([result(), result(), odd]).refused
+    assert finding.field == "provenance.stand_in"
+    assert finding.counts == {"false": 2, "true": 1}
+    assert finding.example == f"{odd['id']}.json"
+
+
+def test_both_sides_are_looked_at_together() -> None:
+    assert fields(ask([result()], [result(provenance__stand_in=True)])) == {"provenance.stand_in"}
+
+
+def test_one_group_that_is_refused_leaves_the_others() -> None:
+    answer = ask([result(), result(workload__identity=OTHER, configuration__smoke=True)])
+    assert len(answer.tables) == 1
+    assert fields(answer) == {"configuration.smoke"}
+
+
+def test_units_of_a_metric_must_be_equal() -> None:
+    other = result()
+    other["metrics"]["throughput"]["unit"] = "tokens/s"
+    assert fields(ask([result(), other])) == {"metrics.throughput.unit"}
+    answer = ask([result(), other], allowed=frozenset({"metrics.throughput.unit"}))
+    assert answer.tables[0].units == {"throughput": "images/s or tokens/s"}
+
+
+def powered(scope: str | None) -> dict[str, Any]:
+    document = result(metrics__energy_per_unit={"value": 2.0, "unit": "J/images"})
+    document["power"] = {"scope": scope}
+    return document
+
+
+def test_scopes_of_meters_matter_to_energy_and_to_nothing_else() -> None:
+    found = [powered("package"), powered("board")]
+    assert fields(ask(found, metrics=("throughput", "energy_per_unit"))) == {"power.scope"}
+    assert fields(ask(found)) == set()
+    assert fields(ask([powered("board"), powered("board")], metrics=("energy_per_unit",))) == set()
+
+
+def test_numerics_that_failed_are_refused() -> None:
+    found = [result(), result()]
+    found[1]["numerics"] = {"state": "failed"}
+    observations = [observe(document, "results", "a.json", FIELDS, {}) for document in found]
+    assert fields(comparison.compare(observations, Question(metrics=("throughput",)))) == {"numerics.state"}
+
+
+# Baselines
+
+
+def test_a_baseline_has_the_same_configuration() -> None:
+    found = [*repeats(200), *repeats(50, configuration__batch_size=7)]
+    against = [*repeats(100), *repeats(100, configuration__batch_size=7)]
+    new = [line for line in lines(ask(found, against)) if line.side == "results"]
+    assert [round(line.ratios["throughput"].value, 3) for line in new] == [2.0, 0.5]
+    assert [line.ratios["throughput"].verdict for line in new] == ["more", "less"]
+
+
+def test_a_line_without_a_baseline_says_why() -> None:
+    (line,) = [line for line in lines(ask([result()], [result(configuration__batch_size=9)])) if line.side == "results"]
+    assert line.no_baseline == "no baseline has the same configuration"
+    assert line.ratios == {}
+
+
+def test_allowing_a_field_of_the_configuration_lets_baselines_differ_in_it() -> None:
+    against = [result(configuration__batch_size=9)]
+    answer = ask([result()], against, allowed=frozenset({"configuration.batch_size"}))
+    (line,) = [line for line in lines(answer) if line.side == "results"]
+    assert line.ratios["throughput"].value == 1
+
+
+def test_of_several_baselines_the_one_on_the_same_platform_is_taken() -> None:
+    against = [result(100, accelerator__name="old"), result(50, accelerator__name="new")]
+    (line,) = [line for line in lines(ask([result(100, accelerator__name="new")], against)) if line.side == "results"]
+    assert line.ratios["throughput"].value == pytest.approx(2)
+    (line,) = [line for line in lines(ask([result(1, accelerator__name="else")], against)) if line.side == "results"]
+    assert line.no_baseline == "several baselines, which differ in accelerator.name"
+
+
+def test_a_baseline_by_field() -> None:
+    found = [
+        result(100 * count * speed, accelerator__name=name, accelerator__count=count)
+        for name, speed in (("old", 1), ("new", 3))
+        for count in (1, 2)
+    ]
+    answer = ask(found, baseline=("accelerator.name", "old"))
+    assert [len(line.ratios) for line in lines(answer) if line.fields["accelerator.name"] == "old"] == [0, 0]
+    new = [line for line in lines(answer) if line.fields["accelerator.name"] == "new"]
+    assert [line.ratios["throughput"].value for line in new] == pytest.approx([3, 3])
+
+
+def test_repeats_without_a_value_do_not_count() -> None:
+    answer = ask([*repeats(100), result(None)], repeats(100, count=4))
+    (line,) = [line for line in lines(answer) if line.side == "results"]
+    assert (line.means["throughput"].count, len(line.found)) == (3, 4)
+    assert line.absent("throughput") == "nothing was timed"
+
+
+# Scaling
+
+
+def scaled(throughput: float, devices: int, batch: int) -> dict[str, Any]:
+    return result(throughput, accelerator__count=devices, accelerator__ranks=devices, configuration__batch_size=batch)
+
+
+def test_efficiency_where_only_the_number_of_devices_differs() -> None:
+    found = [*[scaled(100, 1, 8)] * 1, scaled(150, 2, 8), scaled(190, 2, 16), scaled(360, 4, 32)]
+    by_setting = {(x.fields["accelerator.count"], x.fields["configuration.batch_size"]): x for x in lines(ask(found))}
+    assert by_setting[1, 8].scaling is None
+    assert by_setting[2, 8].scaling.kind == "strong"
+    assert by_setting[2, 8].scaling.efficiency.value == pytest.approx(0.75)
+    assert by_setting[2, 16].scaling.kind == "weak"
+    assert by_setting[2, 16].scaling.efficiency.value == pytest.approx(0.95)
+    assert by_setting[4, 32].scaling.efficiency.value == pytest.approx(0.90)
+
+
+def test_no_efficiency_where_more_than_the_number_of_devices_differs() -> None:
+    other = scaled(200, 2, 8)
+    other["configuration"]["precision"] = "bf16"
+    assert all(line.scaling is None for line in lines(ask([scaled(100, 1, 8), other])))
+
+
+# The verb
+
+
+def test_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = write(tmp_path / "old", repeats(100))
+    same, slow = write(tmp_path / "same", repeats(100)), write(tmp_path / "slow", repeats(80))
+    few = write(tmp_path / "few", repeats(100, count=2))
+    noisy = write(tmp_path / "noisy", [result(value) for value in (60, 100, 140)])
+    compare_results(str(same), str(old), fail_below="0.95")
+    with pytest.raises(BelowError, match="throughput of 1 of 1 lines is below 0.95") as caught:
+        compare_results(str(slow), str(old), fail_below="0.95")
+    assert caught.value.exit_code == 7
+    compare_results(str(slow), str(old), fail_below="0.75")
+    for unsure in (few, noisy):  # what cannot be told never passes
+        with pytest.raises(SifmarkError, match="cannot tell") as caught:
+            compare_results(str(unsure), str(old), fail_below="0.95")
+        assert caught.value.exit_code == 1
+    output = capsys.readouterr().out
+    assert "cannot tell: 2 and 3 repeats where 3 are needed" in output
+
+
+def test_a_gate_over_nothing_does_not_pass(tmp_path: Path) -> None:
+    old = write(tmp_path / "old", repeats(100, workload__identity=OTHER))
+    with pytest.raises(SifmarkError, match="cannot tell"):
+        compare_results(str(write(tmp_path / "new", repeats(100))), str(old), fail_below="0.5")
+
+
+def test_refusals_end_in_an_error_and_allowing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write(tmp_path, [result(), result(provenance__stand_in=True)])
+    with pytest.raises(SifmarkError, match=r"refused to compare what differs in provenance\.stand_in") as caught:
+        compare_results(str(folder))
+    assert caught.value.exit_code == 1
+    assert "a stand-in says nothing" in capsys.readouterr().err
+    compare_results(str(folder), allow=["provenance.stand_in"])
+    assert "ALLOWED although it does not compare: provenance.stand_in (false: 1, true: 1)" in capsys.readouterr().out
+
+
+def test_what_is_not_valid_is_told_and_the_others_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (write(tmp_path, repeats(100)) / "bad.json").write_text('{"schema_version": "9.0"}')
+    with pytest.raises(SifmarkError, match="1 documents are not valid"):
+        compare_results(str(tmp_path))
+    told = capsys.readouterr()
+    assert "100 ±0.25" in told.out
+    assert "bad.json: schema_version: '9.0' is not one that this sifmark reads" in " ".join(told.err.split())
+
+
+def test_a_copy_is_no_repeat(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = result()
+    write(tmp_path, [one])
+    (tmp_path / "copies.jsonl").write_text("\n".join([json.dumps(one)] * 5))
+    compare_results(str(tmp_path), form="json")
+    told = capsys.readouterr()
+    assert json.loads(told.out)["tables"][0]["lines"][0]["metrics"]["throughput"]["repeats"] == 1
+    assert "5 results stand there twice" in told.err
+
+
+def answers(tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]) -> str:
+    new = [*repeats(110, site="a|b\x1b[2J"), result(None, site="a|b\x1b[2J")]
+    compare_results(str(write(tmp_path / "new", new)), str(write(tmp_path / "old", repeats(100))), form=form)
+    return capsys.readouterr().out
+
+
+def test_tables_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = answers(tmp_path, "table", capsys)
+    assert "110 ±0.27 (3 of 4)" in text
+    assert "baseline" in text
+    assert "\x1b" not in text
+    assert "throughput: nothing was timed" in text
+    markdown = answers(tmp_path, "markdown", capsys)
+    rows = [line for line in markdown.splitlines() if line.startswith("|")]
+    assert len({row.replace("\\|", "").count("|") for row in rows}) == 1
+    assert len(rows) == 4
+
+
+def test_tables_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(answers(tmp_path, "json", capsys))
+    (table,) = document["tables"]
+    (new,) = [line for line in table["lines"] if line["side"] == "results"]
+    found = new["metrics"]["throughput"]
+    assert (found["repeats"], found["unit"], found["verdict"]) == (3, "images/s", "more")
+    assert found["ratio"] == pytest.approx(1.1)
+    assert found["ratio_low"] < 1.1 < found["ratio_high"]
+    rows = list(csv.DictReader(io.StringIO(answers(tmp_path, "csv", capsys))))
+    (row,) = [row for row in rows if row["side"] == "results" and row["metric"] == "throughput"]
+    assert float(row["ratio"]) == pytest.approx(found["ratio"])
+    (base,) = [row for row in rows if row["side"] == "against" and row["metric"] == "throughput"]
+    assert base["ratio"] == ""
+
+
+def test_every_number_of_a_result_can_be_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write(tmp_path, [result(phases__compile={"seconds": 12.5})])
+    compare_results(str(folder), metrics="phases.compile,epochs.1,final_loss")
+    assert "phases.compile [s]  epochs.1 [s]" in capsys.readouterr().out
+    compare_results(str(folder), metrics="all", form="json")
+    known = json.loads(capsys.readouterr().out)["tables"][0]["lines"][0]["metrics"]
+    assert {"throughput", "phases.steady", "epochs.1"} <= set(known)
+    with pytest.raises(UsageError, match="no metric 'throughputs'"):
+        compare_results(str(folder), metrics="throughputs")
+
+
+def test_numbers_beyond_measure_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write(tmp_path, [result(1e308), result(1e308), result(1e308), result(1e-300)])
+    compare_results(str(folder), metrics="throughput", form="json")
+    metric = json.loads(capsys.readouterr().out)["tables"][0]["lines"][0]["metrics"]["throughput"]
+    assert metric["value"] is None
+    assert "beyond any measurement" in metric["reason"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"form": "xml"}, "no format 'xml'"),
+        ({"allow": ["stand_in"]}, "no field 'stand_in'"),
+        ({"baseline": "accelerator.name"}, "is not FIELD=VALUE"),
+        ({"baseline": "site=x", "against": "."}, "both name the baseline"),
+        ({"fail_below": "0.9"}, "needs something to be below"),
+        ({"fail_below": "nan", "baseline": "site=x"}, "is not a number above 0"),
+        ({"metrics": ","}, "--metrics is empty"),
+    ],
+)
+def test_wrong_usage(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    write(tmp_path, [result()])
+    with pytest.raises(UsageError, match=message):
+        compare_results(str(tmp_path), **options)
