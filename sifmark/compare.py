@@ -145,11 +145,12 @@ def _known_metrics(wanted: Sequence[str] | None, loaded: Loaded, optional: bool)
 
 def _known_fields(names: Sequence[str], loaded: Loaded) -> frozenset[str]:
     """The fields that are allowed to differ. Raises UsageError for one that keeps nothing apart."""
-    settings = {name for one in loaded.observations for name in one.fields if name.startswith(SETTING)}
-    known = {*FIELDS, *settings, *PLATFORM}
-    for name in names:
-        if name not in known | set(map(unit_field, loaded.metrics)):
-            raise unknown_name("field", name, known)
+    if names:
+        settings = {name for one in loaded.observations for name in one.fields if name.startswith(SETTING)}
+        known = {*FIELDS, *settings, *PLATFORM}
+        for name in names:
+            if name not in known | set(map(unit_field, loaded.metrics)):
+                raise unknown_name("field", name, known)
     return frozenset(names)
 
 

@@ -114,7 +114,7 @@ def varying(lines: Sequence[Line]) -> list[str]:
 def _lines(found: Sequence[Observation], question: Question) -> list[Line]:
     cells: dict[Any, list[Observation]] = defaultdict(list)
     for one in found:
-        cells[one.side, tuple(sorted(one.fields.items()))].append(one)  # names differ, so no values are ordered
+        cells[one.side, frozenset(one.fields.items())].append(one)
     lines = [Line(same[0].side, same[0].fields, same) for same in cells.values()]
     for line in lines:
         line.means = {name: mean(line.values(name), line.absent(name)) for name in question.metrics}
@@ -165,7 +165,7 @@ def _same(line: Line, other: Line, names: Iterable[str]) -> bool:
 
 def _setting(line: Line, moving: set[str]) -> Any:
     free = moving.union(PLATFORM)
-    return tuple(sorted(item for item in line.fields.items() if item[0].startswith(SETTING) and item[0] not in free))
+    return frozenset(item for item in line.fields.items() if item[0].startswith(SETTING) and item[0] not in free)
 
 
 def _set_scaling(lines: Sequence[Line]) -> None:
@@ -174,7 +174,7 @@ def _set_scaling(lines: Sequence[Line]) -> None:
     for line in lines:
         devices, batch = line.fields.get(DEVICES), line.fields.get(BATCH)
         if isinstance(devices, int) and isinstance(batch, int):
-            rest = tuple(sorted(item for item in line.fields.items() if item[0] not in _WITH_DEVICES))
+            rest = frozenset(item for item in line.fields.items() if item[0] not in _WITH_DEVICES)
             series[line.side, rest, "strong", batch].append(line)
             series[line.side, rest, "weak", batch / devices].append(line)
     for (_, _, kind, _), members in series.items():

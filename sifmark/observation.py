@@ -28,6 +28,8 @@ SETTING = "configuration."
 # A number outside is no measurement, and its square might be no number.
 LEAST, MOST = 1e-100, 1e100
 
+_SCALARS = {str, int, float, bool, type(None)}
+
 Document = dict[str, Any]
 
 
@@ -84,9 +86,7 @@ def at(document: Document, path: str) -> Any:
     """What stands at a dotted path; None where the document does not go there."""
     value: Any = document
     for key in _keys(path):
-        if not isinstance(value, dict):
-            return None
-        value = value.get(key)
+        value = value.get(key) if type(value) is dict else None
     return _plain(value)
 
 
@@ -113,4 +113,4 @@ def _keys(path: str) -> tuple[str, ...]:
 
 def _plain(value: Any) -> Any:
     """A value that may be a key."""
-    return json.dumps(value, sort_keys=True) if type(value) in (dict, list) else value
+    return value if type(value) in _SCALARS else json.dumps(value, sort_keys=True)

@@ -1,0 +1,95 @@
+"""Reading results in bulk: ours against plain json and jsonschema, on the same made files. README.md tells more."""
+
+import copy
+import json
+import random
+import resource
+import sys
+import tempfile
+import uuid
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pairs import Times, measure, parser, positive, report, spend
+
+from sifmark import house
+from sifmark.console import show
+from sifmark.errors import SifmarkError
+
+PLAIN_SHARE = 20  # the plain way is given every twentieth file, and its time is multiplied: it takes minutes otherwise
+REPEATS = 5  # results a line
+PLAIN = """
+import json, sys
+from pathlib import Path
+from jsonschema import Draft202012Validator
+validator = Draft202012Validator(json.loads(Path(sys.argv[1]).read_text()))
+for file in sorted(Path(sys.argv[2]).rglob("*.json")):
+    if not validator.is_valid(json.loads(file.read_text())):
+        sys.exit(f"{file} is not valid")
+"""
+
+
+def make(folder: Path, document: dict[str, Any], count: int, seed: int) -> Path:
+    """Results as they lie in a store: each with an id and a throughput of its own, REPEATS of each batch size."""
+    chance = random.Random(seed)  # noqa: S311 - no secret
+    folder.mkdir()
+    for number in range(count):
+        one = copy.deepcopy(document)
+        one["id"] = str(uuid.UUID(int=chance.getrandbits(128), version=4))
+        one["configuration"]["batch_size"] = 1 + number // REPEATS
+        one["metrics"]["throughput"]["value"] *= chance.lognormvariate(0, 0.01)
+        (folder / f"{number:06d}.json").write_text(json.dumps(one))
+    return folder
+
+
+def plain(folder: Path, times: int) -> Times:
+    """`json` and `jsonschema` in a loop, as one writes it by hand."""
+    schema = house.SCHEMAS / "result-1.0.json"
+    spent = spend([sys.executable, "-c", PLAIN, schema, folder])
+    return {"wall": spent.seconds * times, "cpu": spent.cpu_seconds * times}
+
+
+def verb(*words: str | Path) -> Times:
+    """A verb from start to exit, imports included."""
+    spent = spend([sys.executable, "-m", "invoke", "--search-root", house.ROOT, *words])
+    return {"wall": spent.seconds, "cpu": spent.cpu_seconds}
+
+
+def main() -> None:
+    """Make the files, measure, print, keep. Raises SifmarkError."""
+    grammar = parser(__doc__, pairs=5)
+    grammar.add_argument("--result", type=Path, required=True, metavar="FILE", help="a completed result to vary")
+    grammar.add_argument("--count", type=positive, default=10_000, metavar="N", help="files a side; default 10000")
+    options = grammar.parse_args()
+    document = json.loads(options.result.read_text())
+    document["steps"] |= {"seconds": None, "data_wait_seconds": None, "losses": None}  # as beyond a thousand steps
+    with tempfile.TemporaryDirectory(prefix="sifmark-benchmark-") as name:
+        new, old, few = (
+            make(Path(name, side), document, count, seed)
+            for seed, (side, count) in enumerate(
+                {"new": options.count, "old": options.count, "few": -(-options.count // PLAIN_SHARE)}.items()
+            )
+        )
+        sides = {
+            "plain": partial(plain, few, PLAIN_SHARE),
+            "validate": partial(verb, "validate", new),
+            "compare": partial(verb, "compare", new, "--against", old),
+        }
+        rounds = measure(options.pairs, sides)
+        size = sum(file.stat().st_size for file in new.iterdir()) / options.count
+    report("results", rounds, "plain", {"files": options.count, "bytes_each": size}, options.json)
+    show(f"\nseconds for {options.count} files of {size:.0f} bytes (compare: twice as many)")
+    for side in sides:
+        for quantity in ("wall", "cpu"):
+            times = sorted(one[side][quantity] for one in rounds)
+            show(f"{side:<14}{quantity:<14}{times[0]:>8.2f} .. {times[-1]:.2f}")
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    show(f"largest resident set of any of them: {peak:.0f} MiB")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except SifmarkError as error:
+        sys.exit(f"error: {error}")
