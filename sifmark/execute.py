@@ -30,10 +30,15 @@ def run_image(name: str, command_line: Sequence[str]) -> NoReturn:
         raise CommandError(f"cannot start {argv[0]}: {error.strerror}", "install it: ci/setup/apptainer") from error
 
 
+def names_file(name: str) -> bool:
+    """Whether a user means a file, not an image of this project: by its ending or a slash."""
+    return name.endswith(".sif") or "/" in name
+
+
 def locate(name: str) -> Path:
     """The file of an image given by name or by path. Raises SifmarkError where it is not built."""
     path = Path(name)
-    if path.suffix == ".sif":
+    if names_file(name):
         if not path.is_file():
             raise SifmarkError(f"there is no file {path}", "see what is built: inv list")
         return path.absolute()

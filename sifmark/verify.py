@@ -13,7 +13,7 @@ from sifmark.build import record_of
 from sifmark.console import show, step
 from sifmark.engines import Engine, engine
 from sifmark.errors import SifmarkError
-from sifmark.execute import locate
+from sifmark.execute import locate, names_file
 from sifmark.files import sha256_file
 from sifmark.golden import REFRESH, differences
 from sifmark.images import find_images
@@ -83,7 +83,7 @@ class Skipped(Exception):  # noqa: N818 - it is no error
 
 def verify_images(name: str, as_json: bool) -> None:
     """Verify what a name, a glob or a path means, and print it. Raises SifmarkError when a stage fails."""
-    paths = [locate(name)] if name.endswith(".sif") else [locate(image.name) for image in find_images(name)]
+    paths = [locate(name)] if names_file(name) else [locate(image.name) for image in find_images(name)]
     verdicts = {path: verify(path) for path in paths}
     if as_json:
         show(json.dumps({str(path): [_plain(v) for v in found] for path, found in verdicts.items()}, indent=2))

@@ -116,6 +116,12 @@ def test_without_the_engine_stages_are_skipped_with_their_reason(built: Site) ->
     assert "Apptainer is not installed here" in said
 
 
+def test_what_is_no_image_at_all_fails_and_does_not_crash(site: Site) -> None:
+    code, found, said = verdicts(site, "/etc/passwd")
+    assert (code, set(found.values())) == (1, {"failed"})
+    assert "is not a SIF file" in said
+
+
 def test_a_missing_image_says_how_to_build_it(site: Site) -> None:
     done: subprocess.CompletedProcess = site.inv("verify", "resnet50-cpu", check=False)
     assert done.returncode == 1
