@@ -57,7 +57,7 @@ def test_validate_and_show(built: Site) -> None:
     assert done.returncode == 1
     assert f"valid  {good}" in done.stdout
     assert "colour" in done.stdout
-    assert "NaN is not a JSON number" in done.stdout
+    assert "worse.json\n  is not JSON: " in done.stdout
     assert "'7.0' is not one that this sifmark reads (1.0)" in done.stdout
     assert built.inv("validate", "no/such/*.json", check=False).returncode == 2
 
