@@ -125,14 +125,14 @@ def compare(
     baseline: str = "",
     metrics: str = "throughput,step_time_p50,peak_process_memory",
     by: str = "",
-    allow: Sequence[str] = (),
+    allow: Sequence[str] | None = None,
     format: str = "table",  # noqa: A002
     fail_below: str = "",
 ) -> None:
     """Compare results in groups of one question, or refuse and name the field that keeps them apart."""
     from sifmark.compare import compare_results
 
-    compare_results(path, against, baseline, metrics, by, allow, format, fail_below)
+    compare_results(path, against, baseline, metrics, by, allow or (), format, fail_below)
 
 
 @verb(help={"json": "for programs"})

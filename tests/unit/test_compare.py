@@ -5,6 +5,8 @@ import io
 import itertools
 import json
 import random
+import subprocess
+import sys
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -15,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sifmark import comparison
+from sifmark import comparison, house
 from sifmark.comparability import FIELDS
 from sifmark.compare import BelowError, compare_results
 from sifmark.comparison import Answer, Question
@@ -381,3 +383,20 @@ def test_wrong_usage(tmp_path: Path, options: dict[str, Any], message: str) -> N
     write(tmp_path, [result()])
     with pytest.raises(UsageError, match=message):
         compare_results(str(tmp_path), **options)
+
+
+def test_the_verb_as_it_is_typed(tmp_path: Path) -> None:
+    mixed = [*repeats(100), result(provenance__stand_in=True, provenance__simulated=True)]
+    folder, old = write(tmp_path / "new", mixed), write(tmp_path / "old", repeats(200))
+
+    def typed(*words: str) -> tuple[int, str]:
+        argv = [sys.executable, "-m", "invoke", "--search-root", str(house.ROOT), "compare", str(folder), *words]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout
+
+    assert typed() == (1, "")
+    allow = ("--allow", "provenance.stand_in", "--allow", "provenance.simulated")
+    code, output = typed(*allow, "--format", "csv", "--metrics", "throughput", "--by", "host.hostname.value")
+    assert (code, len(output.splitlines())) == (0, 3)
+    assert typed(*allow, "--against", str(old), "--fail-below", "0.9")[0] == 7
+    assert typed("--format", "xml")[0] == 2
