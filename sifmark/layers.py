@@ -45,7 +45,7 @@ def code_layer(plan: Plan, folder: Path) -> None:
         app = folder / render.APPS / "apps" / workload / "scif"
         app.mkdir(parents=True)
         script = app / "runscript"
-        script.write_text(f"#!/bin/sh\n{render.run_script()}\n")
+        script.write_text(f"{render.app_script()}\n")
         script.chmod(0o755)
     normalise_tree(folder)
 

@@ -68,6 +68,11 @@ def run_script() -> str:
     return f'exec /{CODE}/run "$@"'
 
 
+def app_script() -> str:
+    """An app's run script as a file holds it, but for its last line's end, which inspect metadata leave out."""
+    return f"#!/bin/sh\n{run_script()}"
+
+
 def environment_of(recipe: Recipe) -> dict[str, str]:
     """Every variable that a run of this recipe sets."""
     return {**FIXED_ENVIRONMENT, **recipe.environment}

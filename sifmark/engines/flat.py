@@ -118,6 +118,5 @@ def _attributes(plan: Plan, definition: str, log: Path) -> dict[str, Any]:
     attributes: dict[str, Any] = json.loads((_base(plan, log) / "attributes.json").read_text())
     attributes["labels"] = {**(attributes.get("labels") or {}), **plan.labels()}
     attributes["deffile"] = definition
-    script = f"#!/bin/sh\n{render.run_script()}"
-    attributes["apps"] = {name: {"runscript": script} for name in workloads_of(plan.recipe.name)}
+    attributes["apps"] = {name: {"runscript": render.app_script()} for name in workloads_of(plan.recipe.name)}
     return attributes

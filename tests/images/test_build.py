@@ -15,6 +15,7 @@ import pytest
 from images.sites import Site, answer, call
 
 from sifmark import house
+from sifmark.engines.apptainer import user_flags
 from sifmark.settings import settings
 from sifmark.sif import read_sif
 
@@ -222,7 +223,7 @@ def test_other_compressions(cold: Site, compression: str) -> None:
     path = cold.dist / "cpu.sif"
     said = call(["unsquashfs", "-offset", str(read_sif(path).system.offset), "-s", path]).stdout
     assert f"Compression {compression}" in said
-    answer(call(["apptainer", "--quiet", "run", *flags(), cold.dist / "resnet50-cpu.sif", "--smoke"]))
+    answer(call(["apptainer", "--quiet", "run", *user_flags(), cold.dist / "resnet50-cpu.sif", "--smoke"]))
 
 
 def test_the_plain_build_gives_the_same_file_tree(built: Site, tmp_path: Path, home: Path, as_user) -> None:
@@ -256,12 +257,6 @@ def start_build(site: Site) -> subprocess.Popen:
     return subprocess.Popen(
         [*inv, "build", "resnet50-cpu"], env=site.environment, cwd=site.folder, stderr=subprocess.PIPE, text=True
     )
-
-
-def flags() -> tuple[str, ...]:
-    from sifmark.engines.apptainer import user_flags
-
-    return user_flags()
 
 
 def tree(image: Path, folder: Path) -> dict[str, tuple]:
