@@ -56,6 +56,15 @@ class StepReport(NamedTuple):
     loss: Callable[[], float] | None
 
 
+class Answer(NamedTuple):
+    """What a request of inference was answered: the output on the host, and the seconds of each part of its way."""
+
+    output: Any  # as the framework has it in the host's memory
+    transfer: float  # inputs to the device
+    compute: float
+    retrieval: float  # output to the host
+
+
 class DeviceFacts(NamedTuple):
     """What a session runs on. `granularity` is what one of `devices` is: die, tile, package, board or node."""
 
@@ -85,6 +94,12 @@ class Session(Protocol):
 
     def infer(self, batch: Batch) -> StepReport:
         """Forward only, without gradients."""
+
+    def respond(self, batch: Batch) -> Answer:
+        """Answer one request of inference, from the host's memory back into it. Threads may call it side by side."""
+
+    def weights(self) -> Mapping[str, Any]:
+        """The weights as they are by now, as float arrays in the host's memory, by the names that the model gives."""
 
     def mark(self) -> object:
         """A point in the device's own stream of work, taken without waiting for it."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Callable
+from typing import Callable, Mapping
 
 import torch
 
 from entrypoints import host
-from entrypoints.session import Batch, DeviceFacts, OptimizerRule, StepReport
+from entrypoints.session import Answer, Batch, DeviceFacts, OptimizerRule, StepReport
 from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.build import Objective, parameter_groups
 
@@ -77,11 +77,28 @@ class CpuSession:
 
     def infer(self, batch: Batch) -> StepReport:
         """Forward in evaluation mode."""
-        self.model.eval()
-        batch = self.place(batch)
-        with torch.no_grad(), torch.autocast("cpu", dtype=self.dtype, enabled=self.dtype is not None):
-            self.model(batch.inputs)
+        self._forward(self.place(batch))
         return StepReport(units=len(batch.inputs), updates=0, loss=None)
+
+    def respond(self, batch: Batch) -> Answer:
+        """Forward in evaluation mode. Nothing is sent anywhere: transfer is the change of memory layout."""
+        asked = self.mark()
+        placed = self.place(batch)
+        begun = self.mark()
+        output = self._forward(placed)
+        done = self.mark()
+        host_output = output.float()
+        return Answer(host_output, begun - asked, done - begun, self.mark() - done)
+
+    def weights(self) -> Mapping[str, torch.Tensor]:
+        """Views of the parameters: they change with the next step."""
+        return {name: weight.detach() for name, weight in self.model.named_parameters()}
+
+    def _forward(self, placed: Batch) -> torch.Tensor:
+        self.model.eval()
+        with torch.no_grad(), torch.autocast("cpu", dtype=self.dtype, enabled=self.dtype is not None):
+            output, _ = self.model(placed.inputs)
+        return output
 
     def mark(self) -> float:
         """Now: a CPU has done what it was given when the call returns."""

@@ -71,6 +71,25 @@ def test_inference_changes_nothing_and_needs_no_gradient():
     assert all(torch.equal(value, before[name]) for name, value in session.model.state_dict().items())
 
 
+def test_an_answer_is_the_output_of_the_model_and_its_parts_take_time():
+    rule = OptimizerRule.from_problem(CARD.problem["optimizer"], 1)
+    session = cpu.open_session(build.model(CARD, seed=1), rule, "fp32")
+    inputs = torch.randn(2, 3, 224, 224)
+    answer = session.respond(Batch(inputs, None))
+    expected, _ = build.model(CARD, seed=1).eval()(inputs)
+    assert torch.allclose(answer.output, expected, rtol=1e-3, atol=1e-4)
+    assert answer.compute > 0 and min(answer.transfer, answer.retrieval) >= 0
+
+
+def test_the_weights_follow_the_updates():
+    rule = OptimizerRule.from_problem(CARD.problem["optimizer"], 4)
+    session = cpu.open_session(build.model(CARD, seed=1), rule, "fp32")
+    before = {name: weight.clone() for name, weight in session.weights().items()}
+    assert sum(weight.numel() for weight in before.values()) == CARD.problem["parameters"]
+    session.train(loader.synthetic_batch(CARD, 4, seed=1))
+    assert not any(torch.equal(weight, before[name]) for name, weight in session.weights().items())
+
+
 @pytest.mark.parametrize("precision", ["fp16", "tf32"])
 def test_a_precision_that_a_cpu_has_not(program, precision):
     document = program.result("resnet50", "--precision", precision)
