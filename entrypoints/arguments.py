@@ -42,6 +42,7 @@ class Options:
     time_limit: float | None
     threads: int | None
     smoke: bool
+    skip_numerics: bool
     verb: str
 
 
@@ -84,7 +85,8 @@ def parser() -> argparse.ArgumentParser:
     add("--site", metavar="NAME", help="where this runs; stands in the result")
     add("--time-limit", type=seconds, metavar="SECONDS", help="stop everything after so long, with a valid result")
     add("--threads", type=whole(1, 65536), metavar="N", help="compute threads; default: the usable cores")
-    add("--smoke", action="store_true", help="a run of seconds: few steps, small batch")
+    add("--smoke", action="store_true", help="a run of seconds: few steps, small batch, numerics not probed")
+    add("--skip-numerics", action="store_true", help="do not probe whether the code computes what the card says")
     _add_verbs(grammar)
     return grammar
 
@@ -124,7 +126,7 @@ def _add_meter(grammar: argparse.ArgumentParser) -> None:
 def _add_verbs(grammar: argparse.ArgumentParser) -> None:
     verbs = grammar.add_mutually_exclusive_group()
     for verb, text in {
-        "check": "test this image in seconds: build the model, run it once",
+        "check": "test this image in seconds: probe the numerics of each workload",
         "describe": "print what would run as JSON, run nothing",
         "list": "list the workloads of this image",
         "version": "print the version of this image",

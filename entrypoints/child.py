@@ -1,4 +1,4 @@
-"""The process that runs a workload: imports the framework, opens the session and tells the parent what happens."""
+"""The process that has the framework: it runs a workload, or probes its numerics, and tells the parent what happens."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Stopped(BaseException):
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the configuration that stands on standard input; `argv` is --child, the pipe and the parent's id."""
+    """Do the job that stands on standard input; `argv` is --child, the pipe and the parent's id."""
     descriptor, parent = (int(value) for value in argv[1:3])
     die_with_parent(parent)
     os.set_inheritable(descriptor, False)
@@ -45,7 +45,8 @@ def main(argv: Sequence[str]) -> int:
     send = Sender(descriptor)
     with contextlib.ExitStack() as cleanup:  # after the last word: a broken device may never let go
         try:
-            run(Configuration(**json.load(sys.stdin)), send, cleanup)
+            order = json.load(sys.stdin)
+            JOBS[order["job"]](Configuration(**order["configuration"]), send, cleanup)
             send(Ended(time.monotonic()))
         except Stopped:
             return 128 + signal.SIGTERM  # the parent knows why
@@ -77,9 +78,7 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
     """Every phase of one run, in order."""
     card = cards.load()[configuration.workload]
     send(Phase("import", time.monotonic()))
-    device = importlib.import_module(f"entrypoints.devices.{configuration.device}")
-    framework = f"entrypoints.workloads.{configuration.framework}"
-    build, loader = (importlib.import_module(f"{framework}.{name}") for name in ("build", "loader"))
+    device, build, loader = import_modules(configuration)
     send(build.software())
     device.prepare(configuration.precision, configuration.threads)
     send(Phase("data", time.monotonic()))
@@ -99,6 +98,21 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
         raise
 
 
+def probe_numerics(configuration: Configuration, send: Sender, _: contextlib.ExitStack) -> None:
+    """The numerics probe in place of a run."""
+    from entrypoints.workloads import probe  # late: it brings NumPy
+
+    probe.run(cards.load()[configuration.workload], configuration, *import_modules(configuration), send)
+
+
+def import_modules(configuration: Configuration) -> tuple[ModuleType, ModuleType, ModuleType]:
+    """The device, and the framework's `build` and `loader`."""
+    framework = f"entrypoints.workloads.{configuration.framework}"
+    names = (f"entrypoints.devices.{configuration.device}", f"{framework}.build", f"{framework}.loader")
+    device, build, loader = map(importlib.import_module, names)
+    return device, build, loader
+
+
 def open_batches(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Iterator[Batch]:
     """The source of batches that the configuration names: a single one where they are synthetic."""
     size, seed = configuration.batch_size, configuration.seed
@@ -111,3 +125,6 @@ def open_batches(loader: ModuleType, card: Card, configuration: Configuration, s
     workers = configuration.data_workers
     batches: Iterator[Batch] = loader.folder_batches(card, configuration.task, folder, listing, size, workers, seed)
     return batches
+
+
+JOBS = {"run": run, "probe": probe_numerics}

@@ -14,17 +14,6 @@ from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
 from entrypoints.statuses import USAGE_EXIT, UsageError
 
-# A check is the smallest run there is: forward on one sample, twice.
-CHECK: dict[str, Any] = {
-    "task": "inference",
-    "precision": None,
-    "batch_size": 1,
-    "steps": 2,
-    "warmup_steps": 1,
-    "data": "synthetic",
-    "meter": "none",
-}
-
 
 def main(argv: Sequence[str]) -> int:
     """Do what the command line asks; the return value is the exit code."""
@@ -57,12 +46,12 @@ def run(options: Options) -> int:
 
 
 def check(options: Options) -> int:
-    """Test the image on the named workload or on all; a device that is not there is a skip."""
+    """Probe the numerics of the named workload or of all; a device that is not there is a skip."""
     from entrypoints import running
 
     for name in [options.workload] if options.workload else list(cards.load()):
-        card, _, resolved = resolve(dataclasses.replace(options, workload=name, **CHECK))
-        verdict = running.execute(card, resolved).verdict
+        card, _, resolved = resolve(dataclasses.replace(options, workload=name))
+        verdict = running.check(card, resolved)
         skipped = verdict.state == "no_device"
         say(f"check of {name}: {'skipped' if skipped else verdict.state}, {verdict.message}")
         if verdict.exit_code and not skipped:

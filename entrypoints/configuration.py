@@ -42,6 +42,7 @@ class Configuration:
     meter_period_seconds: float
     idle_seconds: float  # of rest before the run, where there is a meter
     smoke: bool
+    probe_numerics: bool
     time_limit_seconds: float | None
 
     def as_json(self) -> dict[str, Any]:
@@ -85,6 +86,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         meter_period_seconds=options.meter_period,
         idle_seconds=_idle(options),
         smoke=options.smoke,
+        probe_numerics=not (options.smoke or options.skip_numerics),
         time_limit_seconds=options.time_limit,
     )
 

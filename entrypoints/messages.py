@@ -48,6 +48,14 @@ class Step(NamedTuple):
     loss: float | None
 
 
+class Probed(NamedTuple):
+    """What the numerics probe computed in one precision: a named quantity of one or more numbers."""
+
+    precision: str
+    quantity: str
+    values: list[float]
+
+
 class Failed(NamedTuple):
     """The child cannot go on; `state` is one of `statuses.STATUSES`."""
 
@@ -61,8 +69,8 @@ class Ended(NamedTuple):
     at: float
 
 
-Message = Union[Phase, Software, DeviceFacts, Data, Skipped, Step, Failed, Ended]
-TYPES = {kind.__name__: kind for kind in (Phase, Software, DeviceFacts, Data, Skipped, Step, Failed, Ended)}
+Message = Union[Phase, Software, DeviceFacts, Data, Skipped, Step, Probed, Failed, Ended]
+TYPES = {kind.__name__: kind for kind in (Phase, Software, DeviceFacts, Data, Skipped, Step, Probed, Failed, Ended)}
 
 
 def encode(message: Message) -> bytes:

@@ -18,6 +18,7 @@ from entrypoints.host import Fact
 from entrypoints.measurement import Epoch, Measurement
 from entrypoints.messages import PHASES
 from entrypoints.meters import Absence
+from entrypoints.numerics import Numerics
 from entrypoints.plain import Json, finite, number, printable
 from entrypoints.power import power
 from entrypoints.quantiles import quantile
@@ -43,6 +44,7 @@ class Context:
     started: datetime
     finished: datetime
     jsonschema_version: str
+    numerics: Numerics
 
 
 def document(measurement: Measurement, verdict: Verdict, context: Context) -> Json:
@@ -60,6 +62,7 @@ def document(measurement: Measurement, verdict: Verdict, context: Context) -> Js
         "conditions": dict(context.conditions),
         "site": context.site,
         "provenance": provenance(measurement, context),
+        "numerics": context.numerics.as_json(),
         "phases": phases(measurement),
         "epochs": [epoch(index, passed, measurement) for index, passed in enumerate(measurement.epochs, start=1)],
         "data": data(measurement, context.configuration),

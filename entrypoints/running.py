@@ -18,12 +18,15 @@ from entrypoints.measurement import Measurement, fold
 from entrypoints.messages import Message
 from entrypoints.meters import Absence, open_meter
 from entrypoints.metrics import throughput
+from entrypoints.numerics import Numerics, not_run
+from entrypoints.numerics import judge as judge_numerics
 from entrypoints.output import Contract, Writer
 from entrypoints.progress import Progress
+from entrypoints.reference import load as load_reference
 from entrypoints.sampling import Sampler
 from entrypoints.statuses import INVALID_RESULT_EXIT
 from entrypoints.supervise import Child, Orders
-from entrypoints.verdict import Verdict, judge
+from entrypoints.verdict import Verdict, judge, with_numerics
 
 
 class Executed(NamedTuple):
@@ -38,7 +41,9 @@ def run(card: Card, image: Mapping[str, Any] | None, resolved: Configuration, op
     writer, contract = Writer(options.output), Contract()
     started = datetime.now(timezone.utc)
     facts, conditions = host.facts(), host.conditions()
-    executed = execute(card, resolved)
+    orders = Orders(resolved.time_limit_seconds)
+    numerics = prove(card, resolved, orders)
+    executed = execute(card, resolved, orders, numerics)
     context = result.Context(
         card=card,
         configuration=resolved,
@@ -49,12 +54,43 @@ def run(card: Card, image: Mapping[str, Any] | None, resolved: Configuration, op
         command=sys.argv[1:],
         started=started,
         finished=datetime.now(timezone.utc),
+        numerics=numerics,
         jsonschema_version=contract.library_version,
     )
     return deliver(result.document(executed.measurement, executed.verdict, context), contract, writer)
 
 
-def execute(card: Card, resolved: Configuration) -> Executed:
+def check(card: Card, resolved: Configuration) -> Verdict:
+    """Probe the numerics and nothing else."""
+    verdict, numerics = probe(card, resolved, Orders(resolved.time_limit_seconds))
+    judged = with_numerics(verdict, numerics)
+    return judged if judged.exit_code else judged._replace(message=f"numerics {numerics}")
+
+
+def prove(card: Card, resolved: Configuration, orders: Orders) -> Numerics:
+    """Probe the numerics before a run that asks for it, with notes on standard error."""
+    if not resolved.probe_numerics:
+        return not_run(f"the probe was left out ({'--smoke' if resolved.smoke else '--skip-numerics'})")
+    if load_reference(card) is None:
+        return judge_numerics([], None)
+    progress = Progress(resolved, card.problem["unit"], sys.stderr)
+    progress.note(f"{resolved.workload} on {resolved.device}: probing numerics")
+    _, numerics = probe(card, resolved, orders)
+    progress.note(f"{resolved.workload} on {resolved.device}: numerics {numerics}")
+    return numerics
+
+
+def probe(card: Card, resolved: Configuration, orders: Orders) -> tuple[Verdict, Numerics]:
+    """Probe the numerics in a child of its own, so that nothing of it is left in the run."""
+    child = Child(resolved, orders, "probe")
+    messages = list(child.messages())
+    verdict = judge(messages, child.ending())
+    if verdict.state != "completed":
+        return verdict, not_run(f"the probe ended in {verdict.state}: {verdict.message}")
+    return verdict, judge_numerics(messages, load_reference(card))
+
+
+def execute(card: Card, resolved: Configuration, orders: Orders, numerics: Numerics) -> Executed:
     """Run the configuration in a child, with progress on standard error."""
     messages: list[Message] = []
     progress = Progress(resolved, card.problem["unit"], sys.stderr)
@@ -63,13 +99,12 @@ def execute(card: Card, resolved: Configuration) -> Executed:
         f"{resolved.workload} {resolved.task} on {resolved.device}: {resolved.precision}, "
         f"batch {resolved.batch_size}, {length}"
     )
-    orders = Orders(resolved.time_limit_seconds)
     with metering(resolved, orders, progress) as metered:
         child = Child(resolved, orders)
         for message in child.messages():
             messages.append(message)
             progress.follow(message)
-    verdict = judge(messages, child.ending())
+    verdict = with_numerics(judge(messages, child.ending()), numerics)
     measurement = fold(
         messages, card.problem["unit"], resolved.task, resolved.steps_per_epoch, child.peak_memory_mib(), metered()
     )

@@ -99,7 +99,7 @@ class Session(Protocol):
         """Answer one request of inference, from the host's memory back into it. Threads may call it side by side."""
 
     def weights(self) -> Mapping[str, Any]:
-        """The weights as they are by now, as float arrays in the host's memory, by the names that the model gives."""
+        """The network's weights by name, as float arrays in the host's memory; a later step may change them."""
 
     def mark(self) -> object:
         """A point in the device's own stream of work, taken without waiting for it."""

@@ -21,6 +21,7 @@ STATUSES = {
     "non_finite": Status(4, "the loss became infinite or not a number"),
     "data_error": Status(4, "the input data could not be read"),
     "crashed": Status(4, "the workload raised an error or its process died"),
+    "numerics_mismatch": Status(5, "what was measured does not compute what the workload's card says"),
     "time_limit": Status(124, "--time-limit was reached"),
     "interrupted": Status(143, "a signal stopped the run; the exit code is 128 plus its number"),
 }

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Iterator
+from typing import Any, Iterator
 
 from entrypoints import host
 from entrypoints.configuration import Configuration
@@ -48,20 +48,20 @@ class Orders:
 
 
 class Child:
-    """One child and its stream of messages.
+    """One child, doing one of `child.JOBS`, and its stream of messages.
 
     The first order to stop asks the child to end. GRACE later, or at a second signal, its whole process group is
     killed.
     """
 
-    def __init__(self, configuration: Configuration, orders: Orders) -> None:
+    def __init__(self, configuration: Configuration, orders: Orders, job: str = "run") -> None:
         self.orders = orders
         self.stopped_by: str | None = None  # a state of statuses.STATUSES
         self.kill_at: float | None = None
         self.told_end = False
         self.oom_kills_before = host.fact(host.oom_kills)["value"]
         self.stream, descriptor = os.pipe()
-        self.process = _start(configuration, descriptor)
+        self.process = _start({"job": job, "configuration": configuration.as_json()}, descriptor)
         os.close(descriptor)
 
     def messages(self) -> Iterator[Message]:
@@ -131,7 +131,7 @@ class Child:
         os.close(self.stream)
 
 
-def _start(configuration: Configuration, descriptor: int) -> subprocess.Popen[bytes]:
+def _start(order: dict[str, Any], descriptor: int) -> subprocess.Popen[bytes]:
     """A child of its own session, so that a terminal's Ctrl-C reaches the parent alone.
 
     What it prints goes to standard error: standard output belongs to the document.
@@ -144,5 +144,5 @@ def _start(configuration: Configuration, descriptor: int) -> subprocess.Popen[by
         start_new_session=True,
     )
     with contextlib.suppress(BrokenPipeError), process.stdin as stdin:  # type: ignore[union-attr]
-        stdin.write(json.dumps(configuration.as_json()).encode())
+        stdin.write(json.dumps(order).encode())
     return process

@@ -6,6 +6,7 @@ import signal
 from typing import NamedTuple, Sequence
 
 from entrypoints.messages import Ended, Failed, Message
+from entrypoints.numerics import FAILED, Numerics
 from entrypoints.statuses import STATUSES, exit_code
 
 
@@ -39,6 +40,13 @@ def judge(messages: Sequence[Message], ending: Ending) -> Verdict:
     if failures:
         return _verdict(failures[-1].state, failures[-1].message)
     return _silent_death(ending)
+
+
+def with_numerics(verdict: Verdict, numerics: Numerics) -> Verdict:
+    """The verdict on a run whose numerics are known: what completed but computes something else did not."""
+    if verdict.state == "completed" and numerics.state == FAILED:
+        return _verdict("numerics_mismatch", numerics.reason)
+    return verdict
 
 
 def _silent_death(ending: Ending) -> Verdict:

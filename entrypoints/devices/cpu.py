@@ -10,7 +10,7 @@ import torch
 from entrypoints import host
 from entrypoints.session import Answer, Batch, DeviceFacts, OptimizerRule, StepReport
 from entrypoints.statuses import RunError
-from entrypoints.workloads.pytorch.build import Objective, parameter_groups
+from entrypoints.workloads.pytorch.build import Objective, parameter_groups, weights
 
 AUTOCAST = {"fp32": None, "bf16": torch.bfloat16}
 
@@ -92,7 +92,7 @@ class CpuSession:
 
     def weights(self) -> Mapping[str, torch.Tensor]:
         """Views of the parameters: they change with the next step."""
-        return {name: weight.detach() for name, weight in self.model.named_parameters()}
+        return weights(self.model)
 
     def _forward(self, placed: Batch) -> torch.Tensor:
         self.model.eval()

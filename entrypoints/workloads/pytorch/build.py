@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from entrypoints.cards import Card
+from entrypoints.data import formula
 from entrypoints.messages import Software
 from entrypoints.session import OptimizerRule
 from entrypoints.statuses import RunError
@@ -57,6 +58,19 @@ def model(card: Card, seed: int) -> Objective:
         expected = card.problem["parameters"]
         raise RunError("crashed", f"{card.name} was built with {count} parameters, its card says {expected}")
     return built
+
+
+def weights(model: Objective) -> dict[str, torch.Tensor]:
+    """Views of the network's parameters by name."""
+    return {name: weight.detach() for name, weight in model.network.named_parameters()}
+
+
+def load_formula(model: Objective) -> None:
+    """Set weights and buffers to what `data.formula` makes of their names."""
+    with torch.no_grad():
+        for name, value in model.network.state_dict().items():
+            if value.is_floating_point():
+                value.copy_(torch.from_numpy(formula.weight(name, value.shape)))
 
 
 def parameter_groups(model: nn.Module, rule: OptimizerRule) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from entrypoints.cards import Card
-from entrypoints.data import images, synthetic
+from entrypoints.data import formula, images, synthetic
 from entrypoints.data.folder import Listing
 from entrypoints.lifeline import die_with_parent
 from entrypoints.session import Batch
@@ -88,6 +88,12 @@ def stack(samples: Sequence[Sample]) -> Batch | None:
 def synthetic_batch(card: Card, batch_size: int, seed: int) -> Batch:
     """One batch generated from `seed`."""
     inputs, labels = synthetic.images(card.problem, batch_size, seed)
+    return Batch(torch.from_numpy(inputs), torch.from_numpy(labels))
+
+
+def formula_batch(card: Card, batch_size: int) -> Batch:
+    """One batch made by `data.formula`."""
+    inputs, labels = formula.images(card.problem, batch_size)
     return Batch(torch.from_numpy(inputs), torch.from_numpy(labels))
 
 

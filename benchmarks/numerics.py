@@ -1,0 +1,102 @@
+"""How far do correct computations lie apart, and do mistakes lie further off? Measures and writes the references.
+
+See README.md beside this file.
+"""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+REFERENCES = ROOT / "entrypoints" / "references"
+PROBING = ROOT / "tests" / "inside" / "probing.py"
+OLD, NEW = (ROOT / ".venvs" / name / "bin" / "python" for name in ("torch_old", "torch_new"))
+PRECISIONS = ("fp32", "bf16")
+MARGIN = 4  # times the largest deviation that correct code showed: other hardware rounds in other places
+LEAST = 1e-6  # some rounding errors of float32: no tolerance is smaller
+
+Quantities = dict[str, list[float]]
+
+
+def main() -> None:
+    """Measure, print, and with --write keep the result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("workload", nargs="?", default="resnet50")
+    parser.add_argument("--write", action="store_true", help="write entrypoints/references/WORKLOAD.json")
+    options = parser.parse_args()
+    path = REFERENCES / f"{options.workload}.json"
+    document = json.loads(path.read_text())
+    document["identity"] = _identity(options.workload)
+    path.write_text(_text(document))  # the probe reads it, and takes none that is made for another problem
+    ((source, reference),) = _variants(OLD, options.workload, "reference", "fp32")
+    document |= {"values": reference, "source": source, "tolerances": {}, "not_provable": {}}
+    for precision in PRECISIONS:
+        tolerances = _tolerances(options.workload, precision, reference)
+        document["tolerances"][precision] = tolerances
+        if missed := _missed(options.workload, precision, reference, tolerances):
+            reason = f"correct code deviates in {precision} as much as with these mistakes: {', '.join(missed)}"
+            document["not_provable"][precision] = reason
+            print(f"{precision}: {reason}")
+    if options.write:
+        path.write_text(_text(document))
+
+
+def _identity(workload: str) -> str:
+    described = subprocess.run(
+        [NEW, ROOT / "entrypoints" / "main.py", workload, "--describe"], check=True, capture_output=True
+    )
+    return str(json.loads(described.stdout)["workload"]["identity"])
+
+
+def _variants(python: Path, workload: str, kind: str, precision: str) -> Iterator[tuple[str, Quantities]]:
+    command = [python, PROBING, workload, kind, precision]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            told = json.loads(line)
+            yield f"{told['variant']}, torch {told['torch']}", told["quantities"]
+    if process.returncode:
+        sys.exit(f"{PROBING.name} failed in {python}: run it by hand to see")
+
+
+def _tolerances(workload: str, precision: str, reference: Quantities) -> dict[str, float]:
+    """A tolerance for each quantity: MARGIN times the largest deviation of correct code, to two digits."""
+    largest = dict.fromkeys(reference, 0.0)
+    for python in (NEW, OLD):
+        for variant, found in _variants(python, workload, "honest", precision):
+            deviations = {name: _deviation(values, reference[name]) for name, values in found.items()}
+            largest |= {name: max(largest[name], value) for name, value in deviations.items()}
+            worst = max(deviations, key=lambda name: deviations[name])
+            print(f"{precision}  honest  {variant:<40} {worst:<34} {deviations[worst]:.2g}", flush=True)
+    return {name: float(f"{max(LEAST, MARGIN * value):.2g}") for name, value in largest.items()}
+
+
+def _missed(workload: str, precision: str, reference: Quantities, tolerances: dict[str, float]) -> list[str]:
+    """Mutants that lie within every tolerance."""
+    missed = []
+    for variant, found in _variants(NEW, workload, "mutants", precision):
+        shares = {name: _deviation(found[name], reference[name]) / tolerances[name] for name in tolerances}
+        telling = max(shares, key=lambda name: shares[name])
+        print(f"{precision}  mutant  {variant:<40} {telling:<34} {shares[telling]:.3g} of the tolerance", flush=True)
+        if shares[telling] <= 1:
+            missed.append(variant.partition(",")[0])
+    return missed
+
+
+def _deviation(found: list[float], stored: list[float]) -> float:
+    """As `entrypoints/numerics.py` has it; infinite where a number is none."""
+    distance = math.dist(found, stored) / (math.hypot(*stored) or 1.0)
+    return distance if math.isfinite(distance) else math.inf
+
+
+def _text(document: dict[str, Any]) -> str:
+    return json.dumps(document, indent=2) + "\n"
+
+
+if __name__ == "__main__":
+    main()

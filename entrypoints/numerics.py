@@ -1,0 +1,121 @@
+"""Whether the code that ran computes what the workload's card says: the probe's numbers against stored ones."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, Sequence
+
+from entrypoints.messages import Message, Probed
+from entrypoints.plain import Json, finite
+from entrypoints.reference import Reference
+
+PASSED, FAILED, NOT_PROVABLE, NOT_RUN = "passed", "failed", "not_provable", "not_run"
+NO_REFERENCE = "there are no stored values for this problem"
+
+
+class Deviation(NamedTuple):
+    """How far a quantity lies from its stored value, relative in the L2 norm, and how far it may."""
+
+    quantity: str
+    value: float  # NaN where the quantity is missing or has another size
+    tolerance: float
+
+    def __str__(self) -> str:
+        """The quantity and its two numbers."""
+        how_far = f"{self.value:.2g}" if math.isfinite(self.value) else "beyond all measure"
+        return f"{self.quantity} deviates by {how_far} where {self.tolerance:.2g} is allowed"
+
+    @property
+    def share(self) -> float:
+        """Of the tolerance; beyond 1 the quantity does not match."""
+        return self.value / self.tolerance if math.isfinite(self.value) else math.inf
+
+
+class Judged(NamedTuple):
+    """What came of the probe in one precision."""
+
+    precision: str
+    state: str
+    reason: str | None
+    worst: Deviation | None
+    mismatched: tuple[str, ...]  # quantities
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """What came of the probe as a whole."""
+
+    state: str
+    reason: str | None
+    precisions: tuple[Judged, ...] = ()
+
+    def __str__(self) -> str:
+        """The state, and what it rests on."""
+        worst = [f"{one.precision}: {one.worst}" for one in self.precisions if one.worst]
+        return "; ".join([self.state.replace("_", " "), *([self.reason] if self.reason else worst)])
+
+    def as_json(self) -> Json:
+        """The document's part."""
+        judged = [
+            {
+                "precision": one.precision,
+                "state": one.state,
+                **({"reason": one.reason} if one.reason else {}),
+                "worst": _worst(one.worst),
+                "mismatched": list(one.mismatched),
+            }
+            for one in self.precisions
+        ]
+        return {"state": self.state, **({"reason": self.reason} if self.reason else {}), "precisions": judged}
+
+
+def not_run(reason: str) -> Numerics:
+    """No probe, and why."""
+    return Numerics(NOT_RUN, reason)
+
+
+def judge(messages: Sequence[Message], reference: Reference | None) -> Numerics:
+    """What the probe's messages prove. One precision that fails refutes all."""
+    told = [message for message in messages if isinstance(message, Probed)]
+    if reference is None:
+        return Numerics(NOT_PROVABLE, NO_REFERENCE)
+    judged = tuple(
+        _judge(precision, {one.quantity: one.values for one in told if one.precision == precision}, reference)
+        for precision in dict.fromkeys(one.precision for one in told)
+    )
+    if not judged:
+        return not_run("the device has no precision to probe")
+    telling = min(judged, key=lambda one: (FAILED, PASSED, NOT_PROVABLE).index(one.state))
+    return Numerics(telling.state, telling.reason, judged)
+
+
+def _judge(precision: str, found: dict[str, list[float]], reference: Reference) -> Judged:
+    tolerances = reference.tolerances.get(precision)
+    if tolerances is None:
+        return Judged(precision, NOT_PROVABLE, f"there are no tolerances for {precision}", None, ())
+    deviations = [
+        Deviation(quantity, deviation(found.get(quantity, ()), reference.values[quantity]), tolerance)
+        for quantity, tolerance in tolerances.items()
+    ]
+    worst = max(deviations, key=lambda one: one.share)
+    mismatched = tuple(one.quantity for one in deviations if one.share > 1)
+    if mismatched:
+        reason = f"{len(mismatched)} of {len(deviations)} quantities do not match in {precision}; {worst}"
+        return Judged(precision, FAILED, reason, worst, mismatched)
+    unproven = reference.not_provable.get(precision)
+    return Judged(precision, NOT_PROVABLE if unproven else PASSED, unproven, worst, ())
+
+
+def deviation(found: Sequence[float], stored: Sequence[float]) -> float:
+    """|found - stored| / |stored| in the L2 norm, without the division where all stored values are 0."""
+    if len(found) != len(stored) or not all(map(math.isfinite, found)):
+        return math.nan
+    distance = math.hypot(*(a - b for a, b in zip(found, stored)))
+    return distance / (math.hypot(*stored) or 1.0)
+
+
+def _worst(worst: Deviation | None) -> Json | None:
+    if worst is None:
+        return None
+    return {"quantity": worst.quantity, "deviation": finite(worst.value), "tolerance": worst.tolerance}

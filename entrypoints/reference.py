@@ -1,0 +1,41 @@
+"""What the numerics probe of a workload is to compute, as `references/<workload>.json` holds it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Mapping, Sequence
+
+from entrypoints.cards import Card
+
+FOLDER = Path(__file__).resolve().parent / "references"
+PLAIN_BATCH = 2  # samples that probe what has no reference
+
+
+@dataclass(frozen=True)
+class Reference:
+    """How a workload is probed, what comes of it, and how far each quantity may lie from that by precision.
+
+    `optimizer` replaces hyper-parameters of the card, so that a single update shows all of them. A precision of
+    `not_provable` has the reason for it in place of a proof.
+    """
+
+    schema_version: str
+    workload: str
+    identity: str  # of the card that it was made for
+    batch_size: int
+    optimizer: Mapping[str, Any]
+    values: Mapping[str, Sequence[float]]
+    tolerances: Mapping[str, Mapping[str, float]]
+    not_provable: Mapping[str, str]
+    source: str
+
+
+def load(card: Card, folder: Path = FOLDER) -> Reference | None:
+    """The card's reference; None where there is none, or one for another problem."""
+    path = folder / f"{card.name}.json"
+    if not path.is_file():
+        return None
+    reference = Reference(**json.loads(path.read_text("utf-8")))
+    return reference if reference.identity == card.identity else None

@@ -1,0 +1,105 @@
+"""The numerics probe: two steps of training from weights and inputs that a formula makes, told number by number.
+
+Every framework and device starts from the same state, so that what they compute can be held against stored values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from types import ModuleType
+from typing import Callable, Dict, Iterable, Mapping
+
+import numpy as np
+
+from entrypoints import reference
+from entrypoints.cards import Card
+from entrypoints.configuration import Configuration
+from entrypoints.messages import Probed
+from entrypoints.session import Batch, OptimizerRule, Session
+from entrypoints.statuses import RunError
+
+OUTPUTS = 64  # numbers that stand for an output, evenly spaced in it
+UPDATES = ("first_update", "second_update")
+Quantities = Dict[str, np.ndarray]
+Weights = Mapping[str, np.ndarray]
+
+
+def precisions(configuration: Configuration) -> list[str]:
+    """Single precision, which proves the code, and the run's own."""
+    return list(dict.fromkeys(["fp32", configuration.precision]))
+
+
+def run(
+    card: Card,
+    configuration: Configuration,
+    device: ModuleType,
+    build: ModuleType,
+    loader: ModuleType,
+    send: Callable[[Probed], None],
+) -> None:
+    """Probe every precision that the device has. Raises RunError (`unsupported`) where it has not the run's own."""
+    known = reference.load(card)
+    batch_size = known.batch_size if known else reference.PLAIN_BATCH
+    rule = OptimizerRule.from_problem(card.problem["optimizer"], batch_size)
+    rule = dataclasses.replace(rule, **(known.optimizer if known else {}))
+    batch = loader.formula_batch(card, batch_size)
+    for precision in precisions(configuration):
+        try:
+            device.prepare(precision, configuration.threads)
+        except RunError as error:
+            if error.state != "unsupported" or precision == configuration.precision:
+                raise
+            continue
+        model = build.model(card, configuration.seed)
+        send_all(precision, initialisation(build.weights(model)), send)
+        build.load_formula(model)
+        session = device.open_session(model, rule, precision)
+        send_all(precision, quantities(session, batch), send)
+        session.close()
+
+
+def send_all(precision: str, found: Quantities, send: Callable[[Probed], None]) -> None:
+    """One message for each quantity."""
+    for name, values in found.items():
+        send(Probed(precision, name, [float(value) for value in values]))
+
+
+def initialisation(weights: Weights) -> Quantities:
+    """How large the weights of each group are before anything was learnt."""
+    return {f"initialisation.{group}": norm for group, norm in norms(weights.items()).items()}
+
+
+def quantities(session: Session, batch: Batch) -> Quantities:
+    """Output, two steps of training with their losses and updates, and the output again."""
+    found = {"output": sampled(session.respond(batch).output)}
+    before = copied(session.weights())
+    for step in UPDATES:
+        report = session.train(batch)
+        found[f"{step}.loss"] = np.array([report.loss() if report.loss else np.nan])
+        after = copied(session.weights())
+        changes = ((name, weight - before[name]) for name, weight in after.items())
+        found.update({f"{step}.{group}": norm for group, norm in norms(changes).items()})
+        before = after
+    found["output_after_updates"] = sampled(session.respond(batch).output)
+    return found
+
+
+def sampled(output: object) -> np.ndarray:
+    """`OUTPUTS` numbers of an output, evenly spaced; all of them where there are fewer."""
+    flat = np.asarray(output).ravel()
+    count = min(OUTPUTS, flat.size)
+    return flat[np.arange(count) * flat.size // count]
+
+
+def copied(weights: Weights) -> dict[str, np.ndarray]:
+    """The weights as they are now."""
+    return {name: np.array(weight) for name, weight in weights.items()}
+
+
+def norms(arrays: Iterable[tuple[str, np.ndarray]]) -> Quantities:
+    """L2 norm of all arrays of a group together. A group is a part of the network, matrices and vectors apart."""
+    squares: dict[str, float] = {}
+    for name, array in arrays:
+        group = f"{name.partition('.')[0]}.{'matrices' if array.ndim > 1 else 'vectors'}"
+        squares[group] = squares.get(group, 0.0) + float(np.square(array, dtype=np.float64).sum())
+    return {group: np.array([square**0.5]) for group, square in squares.items()}

@@ -1,0 +1,171 @@
+"""What the probe's numbers prove, told from numbers that are made up."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import shutil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from program import Program
+
+from entrypoints import cards, numerics, reference
+from entrypoints.messages import Probed
+from entrypoints.verdict import Verdict, with_numerics
+
+CARD = cards.load()["resnet50"]
+STORED = reference.Reference(
+    schema_version="1.0",
+    workload="made_up",
+    identity="",
+    batch_size=1,
+    optimizer={},
+    values={"output": [3.0, 4.0], "loss": [2.0], "zero": [0.0]},
+    tolerances={
+        "fp32": {"output": 0.1, "loss": 0.01, "zero": 0.1},
+        "bf16": {"output": 0.5, "loss": 0.5, "zero": 0.5},
+    },
+    not_provable={"bf16": "too coarse"},
+    source="made up",
+)
+RIGHT = {"output": [3.0, 4.0], "loss": [2.0], "zero": [0.0]}
+NUMBERS = st.integers(-(10**6), 10**6)
+
+
+def told(precision="fp32", **changes):
+    return [Probed(precision, name, values) for name, values in {**RIGHT, **changes}.items() if values is not None]
+
+
+def test_what_matches_passes():
+    judged = numerics.judge(told(), STORED)
+    assert (judged.state, judged.reason) == ("passed", None)
+    assert judged.as_json()["precisions"][0]["mismatched"] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "mismatched"),
+    [
+        ({"loss": [2.03]}, ["loss"]),
+        ({"output": [3.0, 4.6]}, ["output"]),
+        ({"zero": [0.2]}, ["zero"]),
+        ({"output": [3.0]}, ["output"]),  # another size
+        ({"output": None}, ["output"]),  # not told
+        ({"loss": [math.nan]}, ["loss"]),
+        ({"loss": [math.inf]}, ["loss"]),
+        ({"loss": [2.1], "output": [0.0, 0.0]}, ["output", "loss"]),
+    ],
+)
+def test_what_does_not_match_fails_by_name(changes, mismatched):
+    judged = numerics.judge(told(**changes), STORED)
+    document = json.dumps(judged.as_json(), allow_nan=False)
+    assert judged.state == "failed" and judged.precisions[0].mismatched == tuple(mismatched)
+    assert judged.precisions[0].worst.quantity in mismatched and judged.precisions[0].worst.quantity in document
+    assert f"{len(mismatched)} of 3 quantities do not match in fp32" in judged.reason
+
+
+def test_a_deviation_within_the_tolerance_is_no_mismatch():
+    judged = numerics.judge(told(output=[3.0, 4.4], loss=[2.019]), STORED)
+    assert judged.state == "passed" and judged.precisions[0].worst.quantity == "loss"
+
+
+def test_a_precision_that_proves_nothing_proves_nothing_however_well_it_matches():
+    judged = numerics.judge(told("bf16"), STORED)
+    assert (judged.state, judged.reason) == ("not_provable", "too coarse")
+    assert numerics.judge(told("fp16"), STORED).reason == "there are no tolerances for fp16"
+
+
+def test_single_precision_proves_the_code_and_any_failure_refutes_it():
+    assert numerics.judge(told() + told("bf16"), STORED).state == "passed"
+    assert numerics.judge(told() + told("bf16", loss=[9.0]), STORED).state == "failed"
+    assert numerics.judge(told(loss=[9.0]) + told("bf16"), STORED).state == "failed"
+
+
+def test_without_stored_values_nothing_is_provable():
+    assert numerics.judge(told(), None) == numerics.Numerics("not_provable", numerics.NO_REFERENCE)
+    assert numerics.judge([], STORED).state == "not_run"
+
+
+def test_a_reference_serves_its_own_problem_only(tmp_path):
+    assert reference.load(CARD, tmp_path) is None
+    for identity, found in ((CARD.identity, True), ("sha256:" + "0" * 64, False)):
+        written = {**dataclasses.asdict(STORED), "identity": identity}
+        (tmp_path / "resnet50.json").write_text(json.dumps(written))
+        assert (reference.load(CARD, tmp_path) is not None) == found
+
+
+@pytest.mark.parametrize("card", cards.load().values(), ids=lambda card: card.name)
+def test_every_workload_has_a_reference_for_its_card_as_it_is(card):
+    stored = reference.load(card)
+    assert stored is not None, "the card has changed: python benchmarks/numerics.py --write"
+    assert stored.workload == card.name
+    assert "fp32" in stored.tolerances and "fp32" not in stored.not_provable
+    for tolerances in stored.tolerances.values():
+        assert set(tolerances) == set(stored.values) and min(tolerances.values()) > 0
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=8), st.floats(0.5, 2))
+def test_a_deviation_is_a_relative_distance(pairs, factor):
+    found, stored = zip(*pairs)
+    value = numerics.deviation(found, stored)
+    assert value >= 0 and numerics.deviation(stored, stored) == 0
+    scaled = numerics.deviation([factor * x for x in stored], stored)
+    assert scaled == pytest.approx(abs(factor - 1) if any(stored) else 0.0, abs=1e-9)
+
+
+def test_a_run_that_completed_with_other_numerics_has_not_completed():
+    failed = numerics.judge(told(loss=[9.0]), STORED)
+    verdict = with_numerics(Verdict("completed", 0, "all"), failed)
+    assert (verdict.state, verdict.exit_code) == ("numerics_mismatch", 5) and "loss" in verdict.message
+    crashed = Verdict("crashed", 4, "gone")
+    assert with_numerics(crashed, failed) == crashed
+    assert with_numerics(Verdict("completed", 0, "all"), numerics.not_run("left out")).state == "completed"
+
+
+@pytest.fixture()
+def proving(double_tree, tmp_path):
+    """The program on the double, with stored values that its losses match."""
+    tree = tmp_path / "sifmark"
+    shutil.copytree(str(double_tree), str(tree))
+    values = {"first_update.loss": [1.0], "second_update.loss": [0.5]}
+    stored = dataclasses.replace(STORED, workload="resnet50", identity=CARD.identity, batch_size=3, values=values)
+    stored = dataclasses.replace(stored, tolerances={"fp32": dict.fromkeys(values, 1e-6)}, not_provable={})
+    (tree / "entrypoints" / "references").mkdir()
+    (tree / "entrypoints" / "references" / "resnet50.json").write_text(json.dumps(dataclasses.asdict(stored)))
+    return Program(tree, tmp_path)
+
+
+def test_a_run_says_what_its_numerics_rest_on(proving):
+    document = proving.result("resnet50", "--steps", 8)
+    assert document["status"]["state"] == "completed"
+    assert document["numerics"]["state"] == "passed" and "reason" not in document["numerics"]
+    assert [one["precision"] for one in document["numerics"]["precisions"]] == ["fp32"]
+
+
+def test_a_run_with_other_numerics_is_measured_and_refused(proving):
+    document = proving.result("resnet50", "--steps", 8, fault="numerics")
+    assert document["status"]["state"] == "numerics_mismatch" and document["status"]["exit_code"] == 5
+    assert "first_update.loss" in document["status"]["message"]
+    assert document["numerics"]["precisions"][0]["mismatched"] == ["first_update.loss", "second_update.loss"]
+    assert document["metrics"]["throughput"]["value"] > 0 and document["steps"]["count"] == 8
+
+
+@pytest.mark.parametrize("option", ["--smoke", "--skip-numerics"])
+def test_a_probe_can_be_left_out(proving, option):
+    document = proving.result("resnet50", option, "--steps", 8, fault="numerics")
+    assert document["status"]["state"] == "completed"
+    assert document["numerics"]["state"] == "not_run" and option in document["numerics"]["reason"]
+
+
+def test_a_probe_that_dies_leaves_the_run_to_say_why(proving):
+    document = proving.result("resnet50", "--steps", 8, fault="exit")
+    assert document["status"]["state"] == "crashed"
+    assert "the probe ended in crashed" in document["numerics"]["reason"]
+
+
+def test_a_check_fails_where_numbers_do_not_match(proving):
+    assert proving.run("--check")[:2] == (0, "")
+    code, output, errors = proving.run("--check", fault="numerics")
+    assert (code, output) == (5, "") and "first_update.loss" in errors

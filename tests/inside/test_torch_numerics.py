@@ -1,0 +1,83 @@
+"""The probe on the real device: right code passes, and every mistake is found."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from mutants import MUTANTS  # noqa: E402
+from probing import probed  # noqa: E402
+
+from entrypoints import cards, numerics, reference  # noqa: E402
+from entrypoints.messages import Probed  # noqa: E402
+from entrypoints.statuses import RunError  # noqa: E402
+from entrypoints.workloads.pytorch import build  # noqa: E402
+
+CARD = cards.load()["resnet50"]
+STORED = reference.load(CARD)
+
+
+def judged(precision="fp32"):
+    found = probed("resnet50", precision)
+    return numerics.judge([Probed(precision, *quantity) for quantity in found.items()], STORED)
+
+
+def test_the_code_as_it_is_passes_in_single_precision():
+    assert judged().state == "passed", judged()
+
+
+def test_in_bfloat16_it_lies_within_its_tolerances():
+    assert judged("bf16").state == ("not_provable" if "bf16" in STORED.not_provable else "passed")
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mistake_fails(name):
+    with MUTANTS[name]():
+        found = judged()
+    assert found.state == "failed", found
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("input", "shape"),
+        ("loss", "label_smoothing"),
+        ("model", "downsampling_stride_in"),
+        ("model", "initialisation", "convolution"),
+        ("model", "activation"),
+        ("model", "normalisation", "epsilon"),
+        ("optimizer", "name"),
+        ("optimizer", "momentum"),
+    ],
+)
+def test_another_problem_has_another_identity(path):
+    problem = copy.deepcopy(dict(CARD.problem))
+    place = problem
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = "other"
+    other = cards.Card(**{**vars(CARD), "problem": problem})
+    assert other.identity != CARD.identity and reference.load(other) is None
+
+
+def test_a_bias_more_or_less_is_refused_by_its_count(monkeypatch):
+    linear = torch.nn.Linear
+    monkeypatch.setattr(torch.nn, "Linear", lambda inputs, outputs: linear(inputs, outputs, bias=False))
+    with pytest.raises(RunError, match="25556032 parameters, its card says 25557032"):
+        build.model(CARD, seed=0)
+
+
+def test_a_check_says_what_it_rests_on(program):
+    code, output, errors = program.run("resnet50", "--check", "--precision", "bf16")
+    assert (code, output) == (0, "")
+    assert "numerics passed" in errors and "fp32: " in errors and "bf16: " in errors
+
+
+def test_a_run_says_that_its_numerics_passed(program):
+    document = program.result("resnet50", "--batch-size", 1, "--steps", 2, "--warmup-steps", 1, "--meter", "none")
+    assert document["numerics"]["state"] == "passed"
+    assert [one["precision"] for one in document["numerics"]["precisions"]] == ["fp32"]
+    assert document["configuration"]["probe_numerics"] is True
