@@ -7,7 +7,17 @@ from functools import cache
 from typing import Any, NamedTuple
 
 # Of the configuration, what is no choice of experiment: where it ran, when it had to end, which repeat it was.
-ASIDE = {"framework", "device", "data", "data_folder", "repeat", "seed", "smoke", "time_limit_seconds"}
+ASIDE = {
+    "framework",
+    "device",
+    "data",
+    "data_folder",
+    "probe_numerics",
+    "repeat",
+    "seed",
+    "smoke",
+    "time_limit_seconds",
+}
 PLATFORM = (
     "accelerator.kind",
     "accelerator.vendor",
