@@ -19,6 +19,7 @@ CHECK: dict[str, Any] = {
     "task": "inference",
     "precision": None,
     "batch_size": 1,
+    "concurrency": None,
     "steps": 2,
     "warmup_steps": 1,
     "data": "synthetic",
