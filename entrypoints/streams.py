@@ -56,7 +56,8 @@ class Streams(Phased):
         self.start(self.count - len(self.threads))
 
     def settle(self) -> None:
-        """Tell what was answered by now."""
+        """Let no stream make another request, and tell what was answered by now."""
+        self.over.set()
         while not self.answers.empty():
             self.tell(self.answers.get())
 

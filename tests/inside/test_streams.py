@@ -122,8 +122,9 @@ def test_streams_wait_for_a_device_that_serves_one_at_a_time():
     assert found[4][1] > 2  # most of three streams' time is waiting
 
 
-def test_parts_are_told_apart_and_explain_the_latency():
-    for step in by_phase(run(Serial(), 2, "--steps", "20", "--warmup-steps", "4"))[-1][2]:
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_parts_are_told_apart_and_explain_the_latency(concurrency):
+    for step in by_phase(run(Serial(), concurrency, "--steps", "20", "--warmup-steps", "4"))[-1][2]:
         request = step.request
         least = (PREPROCESSING, TRANSFER, COMPUTE, RETRIEVAL)
         assert all(part >= seconds for part, seconds in zip(request[1:], least))
@@ -174,6 +175,7 @@ def test_an_interruption_tells_what_was_answered_by_then():
         asking.answers.put(Answered(at, 2, (), Request(1.0, 0.1, 0.1, 0.1, 0.1)))
     asking.settle()
     assert [message.seconds for message in sent] == [1.0, 1.0]
+    assert asking.over.is_set()  # and no stream makes another
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1))
