@@ -26,6 +26,7 @@ class Options:
     task: str
     precision: str | None
     batch_size: int | None
+    concurrency: int | None
     steps: int | None
     duration: float | None
     epochs: int | None
@@ -69,7 +70,13 @@ def parser() -> argparse.ArgumentParser:
     add("workload", nargs="?", metavar="WORKLOAD", help="default: what the image's name says")
     add("--task", choices=TASKS, default="training")
     add("--precision", choices=PRECISIONS, help="default: the card's")
-    add("--batch-size", type=whole(1), metavar="N", help="samples per step, over all devices")
+    add("--batch-size", type=whole(1), metavar="N", help="samples per step, over all devices, or per request")
+    add(
+        "--concurrency",
+        type=whole(1, 1024),
+        metavar="N",
+        help="inference by requests, for its latency: N streams, each asks again once it is answered (a closed loop)",
+    )
     _add_length(grammar)
     add(
         "--data",
@@ -84,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
     add("--seed", type=whole(0, 2**32 - 1), default=0, metavar="N")
     add("--site", metavar="NAME", help="where this runs; stands in the result")
     add("--time-limit", type=seconds, metavar="SECONDS", help="stop everything after so long, with a valid result")
-    add("--threads", type=whole(1, 65536), metavar="N", help="compute threads; default: the usable cores")
+    add("--threads", type=whole(1, 65536), metavar="N", help="compute threads per stream; default: the usable cores")
     add("--smoke", action="store_true", help="a run of seconds: few steps, small batch, numerics not probed")
     add("--skip-numerics", action="store_true", help="do not probe whether the code computes what the card says")
     _add_verbs(grammar)

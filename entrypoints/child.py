@@ -13,7 +13,7 @@ import time
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import Iterator, NoReturn, Sequence
+from typing import Any, Iterator, NoReturn, Sequence
 
 from entrypoints import cards
 from entrypoints.cards import Card
@@ -22,8 +22,10 @@ from entrypoints.data.folder import list_images
 from entrypoints.lifeline import die_with_parent
 from entrypoints.loop import Loop
 from entrypoints.messages import Data, Ended, Failed, Phase, Sender
-from entrypoints.session import Batch, OptimizerRule
+from entrypoints.phases import Phased
+from entrypoints.session import OptimizerRule, Session
 from entrypoints.statuses import RunError, UsageError
+from entrypoints.streams import Streams
 
 # What frameworks say when memory is short; there is no exception class that all of them share.
 OUT_OF_MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "cannot allocate memory")
@@ -82,19 +84,17 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
     send(build.software())
     device.prepare(configuration.precision, configuration.threads)
     send(Phase("data", time.monotonic()))
-    batches = open_batches(loader, card, configuration, send)
+    inputs = open_inputs(loader, card, configuration, send)
     send(Phase("model", time.monotonic()))
     rule = OptimizerRule.from_problem(card.problem["optimizer"], configuration.batch_size)
     session = device.open_session(build.model(card, configuration.seed), rule, configuration.precision)
     cleanup.callback(session.close)
     send(session.facts)
-    if configuration.data == "synthetic":
-        batches = itertools.repeat(session.place(next(batches)))
-    loop = Loop(session, configuration.task, batches, send)
+    work = open_work(session, inputs, configuration, send, cleanup)
     try:
-        loop.run(configuration)
+        work.run(configuration)
     except Stopped:
-        loop.settle()
+        work.settle()
         raise
 
 
@@ -113,18 +113,33 @@ def import_modules(configuration: Configuration) -> tuple[ModuleType, ModuleType
     return device, build, loader
 
 
-def open_batches(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Iterator[Batch]:
-    """The source of batches that the configuration names: a single one where they are synthetic."""
+def open_work(
+    session: Session, inputs: Iterator[Any], configuration: Configuration, send: Sender, cleanup: contextlib.ExitStack
+) -> Phased:
+    """What keeps the session at work: streams of requests, or the loop over batches."""
+    if configuration.concurrency:
+        streams = Streams(session, configuration.concurrency, inputs, send)
+        cleanup.callback(streams.close)
+        return streams
+    if configuration.data == "synthetic":
+        inputs = itertools.repeat(session.place(next(inputs)))
+    return Loop(session, configuration.task, inputs, send)
+
+
+def open_inputs(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Iterator[Any]:
+    """Batches, a single one where they are synthetic; where streams make requests, what makes the batch of each."""
     size, seed = configuration.batch_size, configuration.seed
     if configuration.data_folder is None:
         send(Data(samples=size, classes=None))
+        if configuration.concurrency:
+            return loader.synthetic_requests(card, size, seed)
         return iter([loader.synthetic_batch(card, size, seed)])
     folder = Path(configuration.data_folder)
     listing = list_images(folder)
     send(Data(len(listing.images), len(listing.classes)))
-    workers = configuration.data_workers
-    batches: Iterator[Batch] = loader.folder_batches(card, configuration.task, folder, listing, size, workers, seed)
-    return batches
+    if configuration.concurrency:
+        return loader.folder_requests(card, folder, listing, size, seed)
+    return loader.folder_batches(card, configuration.task, folder, listing, size, configuration.data_workers, seed)
 
 
 JOBS = {"run": run, "probe": probe_numerics}

@@ -13,6 +13,7 @@ from entrypoints.data.folder import Listing, list_images
 from entrypoints.statuses import UsageError
 
 SMOKE = {"batch_size": 2, "steps": 4, "warmup_steps": 1}
+REQUESTS = 700  # timed by default: a 99th percentile needs 662
 IDLE_SECONDS = 5.0  # fifty readings at the default period, of which an energy needs twenty
 MOST_WORKERS = 8  # more decode faster than one host process can collect
 
@@ -27,6 +28,7 @@ class Configuration:
     device: str
     precision: str
     batch_size: int  # global
+    concurrency: int | None  # streams of requests; None where batches follow each other
     steps: int | None
     duration_seconds: float | None
     epochs: int | None
@@ -57,7 +59,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     """
     framework, device = (image["framework"], image["device"]) if image else ("pytorch", "cpu")
     _require_task(options, card)
-    defaults = {**card.defaults_for(device, options.task), **(SMOKE if options.smoke else {})}
+    defaults = _defaults(options, card, device)
     batch_size = options.batch_size or defaults["batch_size"]
     listing = None if options.data == "synthetic" else list_images(Path(options.data))
     samples = _samples_per_epoch(options, card, batch_size, listing)
@@ -71,6 +73,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         device=device,
         precision=options.precision or defaults["precision"],
         batch_size=batch_size,
+        concurrency=options.concurrency,
         steps=steps,
         duration_seconds=options.duration,
         epochs=options.epochs,
@@ -81,7 +84,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         data_folder=str(Path(options.data).resolve()) if listing else None,
         data_workers=_workers(options, listing),
         seed=options.seed,
-        threads=options.threads or host.usable_cores(),
+        threads=options.threads or max(1, host.usable_cores() // (options.concurrency or 1)),
         meter=options.meter,
         meter_period_seconds=options.meter_period,
         idle_seconds=_idle(options),
@@ -94,6 +97,20 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
 def _require_task(options: Options, card: Card) -> None:
     if options.task not in card.tasks:
         raise UsageError(f"--task {options.task}: {card.name} can do {', '.join(card.tasks)}")
+    if options.concurrency and options.task != "inference":
+        raise UsageError(
+            f"--concurrency {options.concurrency}: {options.task} answers no requests. "
+            "Add --task inference, or leave it out"
+        )
+
+
+def _defaults(options: Options, card: Card, device: str) -> dict[str, Any]:
+    """The card's, unless the run is of requests: those are of one sample, and the warm-up has one more per stream."""
+    defaults = dict(card.defaults_for(device, options.task))
+    if options.concurrency:
+        warmup = defaults["warmup_steps"] + options.concurrency
+        defaults.update(batch_size=1, steps=warmup + REQUESTS, warmup_steps=warmup)
+    return {**defaults, **(SMOKE if options.smoke else {})}
 
 
 def _samples_per_epoch(options: Options, card: Card, batch_size: int, listing: Listing | None) -> int | None:
@@ -148,6 +165,10 @@ def _workers(options: Options, listing: Listing | None) -> int | None:
     if listing is None:
         if options.data_workers is not None:
             raise UsageError("--data-workers is for --data FOLDER: nobody decodes synthetic data")
+        return None
+    if options.concurrency:
+        if options.data_workers is not None:
+            raise UsageError("--data-workers with --concurrency: each stream decodes its own requests. Leave one out")
         return None
     if options.data_workers is not None:
         return options.data_workers

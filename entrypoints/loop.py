@@ -7,8 +7,8 @@ import time
 from collections import deque
 from typing import Callable, Iterator, NamedTuple
 
-from entrypoints.configuration import Configuration
-from entrypoints.messages import Message, Phase, Skipped, Step
+from entrypoints.messages import Message, Step
+from entrypoints.phases import Phased
 from entrypoints.session import Batch, Session, StepReport
 from entrypoints.statuses import RunError
 
@@ -26,7 +26,7 @@ class Taken(NamedTuple):
     report: StepReport
 
 
-class Loop:
+class Loop(Phased):
     """Steps over one session.
 
     A step is timed from the end of the one before it to its own end: the times add up to the wall time, waits
@@ -34,34 +34,21 @@ class Loop:
     """
 
     def __init__(self, session: Session, task: str, batches: Iterator[Batch], send: Callable[[Message], None]) -> None:
-        self.session, self.batches, self.send = session, batches, send
+        super().__init__(send)
+        self.session, self.batches = session, batches
         self.call = session.train if task == "training" else session.infer
         self.last = session.mark()
         self.untold: deque[Taken] = deque()
-        self.skipped: set[str] = set()
-        self.steps = 0
-        self.seconds = 0.0  # of the steps told in this phase
-
-    def run(self, configuration: Configuration) -> None:
-        """All phases from the first step on. Raises RunError (`non_finite`) when a loss is no number."""
-        self.phase("compile", lambda: self.steps >= 1)
-        self.phase("warmup", lambda: self.steps >= configuration.warmup_steps)
-        self.phase("steady", lambda: self.enough(configuration))
-
-    def enough(self, configuration: Configuration) -> bool:
-        """Whether the timed window is as long as was asked for."""
-        if configuration.steps is not None:
-            return self.steps >= configuration.steps
-        return self.seconds >= (configuration.duration_seconds or 0.0)
 
     def phase(self, name: str, over: Callable[[], bool]) -> None:
         """Step until `over`. The device is idle at both edges."""
-        self.send(Phase(name, time.monotonic()))
-        self.seconds = 0.0
-        while not over():
-            self.step()
-            self.tell()
+        super().phase(name, over)
         self.settle()
+
+    def advance(self) -> None:
+        """One step. Raises RunError (`non_finite`) when a loss is no number."""
+        self.step()
+        self.tell()
 
     def settle(self) -> None:
         """Wait for the device and tell all that it has done."""
@@ -78,9 +65,7 @@ class Loop:
         self.steps += 1
         self.untold.append(Taken(self.steps, self.last, done, wait, report))
         self.last = done
-        for path in set(batch.skipped) - self.skipped:
-            self.skipped.add(path)
-            self.send(Skipped(path))
+        self.tell_skipped(batch.skipped)
 
     def tell(self) -> None:
         """Send the steps that the device has finished."""

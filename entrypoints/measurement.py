@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import NamedTuple, Sequence, TypeVar
 
 from entrypoints.energy import Metered, Window
-from entrypoints.messages import PHASES, Data, Ended, Failed, Message, Phase, Skipped, Software, Step
+from entrypoints.messages import PHASES, Data, Ended, Failed, Message, Phase, Request, Skipped, Software, Step
 from entrypoints.meters import Absence
 from entrypoints.session import DeviceFacts
 
@@ -47,6 +47,11 @@ class Measurement:
     def steps(self) -> tuple[Step, ...]:
         """All steps in order."""
         return self.compile_steps + self.warmup_steps + self.timed_steps
+
+    @property
+    def timed_requests(self) -> tuple[Request, ...]:
+        """What was answered in the timed window, where streams made requests."""
+        return tuple(step.request for step in self.timed_steps if step.request)
 
     @property
     def window(self) -> float:

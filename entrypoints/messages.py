@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from typing import Any, NamedTuple, Union
 
@@ -38,14 +39,34 @@ class Skipped(NamedTuple):
     path: str
 
 
+class Request(NamedTuple):
+    """Seconds that a request of inference took, from its raw input on the host to its output there, and its parts."""
+
+    latency: float
+    preprocessing: float
+    transfer: float
+    compute: float
+    retrieval: float
+
+    @property
+    def other(self) -> float:
+        """What none of the parts explains: waiting for other streams and for the interpreter."""
+        return max(0.0, self.latency - math.fsum(self[1:]))
+
+
 class Step(NamedTuple):
-    """One step, told when its time is known. Its seconds include `wait`, those spent waiting for data."""
+    """One step, told when its time is known. Its seconds include `wait`, those spent waiting for data.
+
+    An answered request is a step too: from the answer before it, of whatever stream, to its own. It waits for no
+    data, since making its input is part of it.
+    """
 
     seconds: float
     wait: float
     units: int
     updates: int
     loss: float | None
+    request: Request | None = None
 
 
 class Probed(NamedTuple):
@@ -81,6 +102,8 @@ def encode(message: Message) -> bytes:
 def decode(line: bytes) -> Message:
     """The message of one line. Raises ValueError, KeyError or TypeError for anything else."""
     ((name, fields),) = json.loads(line).items()
+    if fields.get("request"):
+        fields["request"] = Request(*fields["request"])
     message: Any = TYPES[name](**fields)
     return message
 

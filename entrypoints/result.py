@@ -27,7 +27,8 @@ from entrypoints.verdict import Verdict
 SCHEMA_VERSION = "1.0"
 MOST_STEPS = 1000  # beyond, step times are given as quantiles only
 MOST_EXAMPLES = 10  # of skipped files
-QUANTILES = (0, 1, 5, 25, 50, 75, 95, 99, 100)  # per cent
+QUANTILES = (0, 1, 5, 25, 50, 75, 90, 95, 99, 100)  # per cent
+PARTS = ("preprocessing", "transfer", "compute", "retrieval", "other")  # of a request's latency
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ def document(measurement: Measurement, verdict: Verdict, context: Context) -> Js
         "metrics": {name: number(*metric(measurement)) for name, metric in every_metric().items()},
         "power": power(measurement),
         "steps": steps(measurement),
+        "requests": requests(measurement),
     }
     document: Json = printable(written)
     return document
@@ -176,10 +178,30 @@ def steps(measurement: Measurement) -> Json:
         "units": sum(step.units for step in taken),
         "updates": sum(step.updates for step in taken),
         "seconds": [step.seconds for step in taken] if few else None,
-        "data_wait_seconds": [step.wait for step in taken] if few else None,
+        "data_wait_seconds": [step.wait for step in taken] if few and not measurement.timed_requests else None,
         "losses": [finite(step.loss) for step in taken] if few else None,
-        "quantiles": {f"p{share}": quantile(timed, share / 100) for share in QUANTILES} if timed else None,
+        "quantiles": quantiles(timed) if timed else None,
     }
+
+
+def requests(measurement: Measurement) -> Json:
+    """Latencies of the timed requests, in order up to `MOST_STEPS`, and quantiles of them and of each part."""
+    timed = measurement.timed_requests
+    if not timed:
+        return {"reason": str(metrics.latency_mean(measurement).reason)}
+    latencies = [request.latency for request in timed]
+    parts = {name: [getattr(request, name) for request in timed] for name in PARTS}
+    return {
+        "count": len(timed),
+        "latencies": latencies if len(timed) <= MOST_STEPS else None,
+        "quantiles": quantiles(latencies),
+        "parts": {name: quantiles(values) for name, values in parts.items()},
+    }
+
+
+def quantiles(values: Sequence[float]) -> Json:
+    """Quantiles by name, of at least one value."""
+    return {f"p{share}": quantile(values, share / 100) for share in QUANTILES}
 
 
 def every_metric() -> dict[str, Callable[[Measurement], metrics.Metric]]:

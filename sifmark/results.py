@@ -1,5 +1,6 @@
 """Result files on the host: checked against the schema they name, and summarised."""
 
+from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
@@ -40,25 +41,31 @@ def summary(document: dict[str, Any]) -> list[str]:
     """A result in a few lines for people."""
     workload, configuration, status = document["workload"], document["configuration"], document["status"]
     accelerator, image = document["accelerator"], document["provenance"]["image"]
+    streams = f", {configuration['concurrency']} streams" if configuration["concurrency"] else ""
+    asked = f"{workload['task']}, {configuration['precision']}, batch {configuration['batch_size']}{streams}"
     lines = [
-        f"{workload['title']}, {workload['task']}, {configuration['precision']}, batch {configuration['batch_size']}",
+        f"{workload['title']}, {asked}",
         f"  status      {status['state']}" + (f": {status['message']}" if status.get("message") else ""),
         f"  on          {accelerator.get('name', accelerator['kind'])}, host {document['host']['hostname']['value']}",
         f"  image       {image['recipe'] + ', build ' + image['build_key'][7:19] if image else 'none: run outside'}",
     ]
     if document["provenance"]["stand_in"]:
         lines.append("  base        a stand-in, not the vendor's: do not compare with results from real bases")
-    for name, metric in document["metrics"].items():
-        lines.append(f"  {name:<26} {_said(metric)}")
-    return lines
+    return [*lines, *_metrics(document["metrics"])]
+
+
+def _metrics(metrics: dict[str, Any]) -> Iterator[str]:
+    """Those that are known line by line, then the others, one line for each reason."""
+    unknown: dict[str, list[str]] = {}
+    for name, metric in metrics.items():
+        if metric["value"] is None:
+            unknown.setdefault(metric["reason"], []).append(name)
+        else:
+            yield f"  {name:<26} {metric['value']:,.4g} {metric['unit']}"
+    for reason, names in unknown.items():
+        yield f"  - {', '.join(names)}: {reason}"
 
 
 def legible(text: str) -> str:
     """One line that any terminal takes: what others wrote may hold escape sequences, newlines or half characters."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-def _said(metric: dict[str, Any]) -> str:
-    if metric["value"] is None:
-        return f"- ({metric['reason']})"
-    return f"{metric['value']:,.4g} {metric['unit']}"

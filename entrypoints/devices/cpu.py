@@ -82,6 +82,7 @@ class CpuSession:
 
     def respond(self, batch: Batch) -> Answer:
         """Forward in evaluation mode. Nothing is sent anywhere: transfer is the change of memory layout."""
+        torch.get_num_threads()  # a thread that never asked is not told of `set_num_threads`: it takes all cores
         asked = self.mark()
         placed = self.place(batch)
         begun = self.mark()

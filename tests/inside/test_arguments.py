@@ -18,6 +18,7 @@ HUGE = "9" * 100000
         (["--batch-size", ""], "argument --batch-size: '' is not"),
         (["--batch-size", HUGE], "argument --batch-size: '99999"),
         (["--batch-size", "\u0663"], "argument --batch-size"),
+        (["--concurrency", "0"], "from 1 to 1024"),
         (["--steps", "0"], "argument --steps"),
         (["--warmup-steps", "0"], "argument --warmup-steps"),
         (["--epochs", "-1"], "argument --epochs"),

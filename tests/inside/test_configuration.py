@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints import cards
+from entrypoints import cards, host
 from entrypoints.arguments import parse
 from entrypoints.configuration import resolve
 from entrypoints.statuses import UsageError
@@ -73,12 +73,36 @@ def test_a_default_warm_up_gives_way_to_a_short_run():
         (("--epochs", "2"), "needs --samples-per-epoch"),
         (("--samples-per-epoch", "3", "--batch-size", "4"), "--batch-size 3 or less"),
         (("--data-workers", "2"), "--data FOLDER"),
+        (("--concurrency", "2"), "training answers no requests. Add --task inference"),
         (("--data", "/no/such/folder"), "no such folder"),
     ],
 )
 def test_contradictions_are_refused_with_a_remedy(argv, said):
     with pytest.raises(UsageError, match=said):
         configured(*argv)
+
+
+def test_requests_are_of_one_sample_and_enough_for_a_99th_percentile():
+    resolved = configured("--task", "inference", "--concurrency", "40")
+    assert (resolved.concurrency, resolved.batch_size) == (40, 1)
+    assert resolved.steps - resolved.warmup_steps >= 662
+    assert resolved.warmup_steps > 40  # each stream has been answered once, the first alone
+    assert resolved.threads >= 1
+    assert configured("--task", "inference").concurrency is None
+
+
+def test_streams_share_the_cores_unless_told_otherwise(monkeypatch):
+    monkeypatch.setattr(host, "usable_cores", lambda: 8)
+    threads = [configured("--task", "inference", "--concurrency", count).threads for count in ("1", "3", "8", "9")]
+    assert threads == [8, 2, 1, 1]
+    assert configured("--task", "inference", "--concurrency", "3", "--threads", "5").threads == 5
+
+
+def test_streams_decode_for_themselves(images):
+    words = ("--task", "inference", "--concurrency", "2", "--data", str(images))
+    assert configured(*words).data_workers is None
+    with pytest.raises(UsageError, match="each stream decodes its own requests. Leave one out"):
+        configured(*words, "--data-workers", "2")
 
 
 def test_a_folder_that_does_not_suit_is_refused(images):

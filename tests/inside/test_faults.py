@@ -11,6 +11,7 @@ import pytest
 from program import checked
 
 LONG = ("resnet50", "--steps", "100000", "--warmup-steps", "2", "--batch-size", "3")
+STREAMS = (*LONG, "--task", "inference", "--concurrency", "3")
 
 
 def wait_for(process, text):
@@ -69,6 +70,42 @@ def test_failures_are_results(double, fault, state, code, steps):
     assert document["steps"]["count"] == steps
 
 
+@pytest.mark.parametrize(
+    ("fault", "state", "code"),
+    [
+        ("raise", "crashed", 4),
+        ("memory", "out_of_memory", 4),
+        ("compile_failure", "compile_failure", 4),
+        ("segmentation", "crashed", 4),
+        ("linger", "crashed", 4),
+    ],
+)
+def test_a_failure_of_one_stream_is_a_result(double, fault, state, code):
+    document = double.result(*STREAMS, fault=fault)
+    assert document["status"]["state"] == state and document["status"]["exit_code"] == code
+    assert document["steps"]["count"] <= 3  # the fourth request is the one that fails
+
+
+def test_a_stream_that_hangs_is_ended_by_the_time_limit(double):
+    document = double.result(*STREAMS, "--time-limit", "1", fault="hang")
+    assert document["status"]["state"] == "time_limit" and document["status"]["exit_code"] == 124
+    assert document["steps"]["count"] == 3
+
+
+def test_requests_are_told_with_their_latency(double):
+    document = double.result("resnet50", "--task", "inference", "--concurrency", "3", "--steps", "120")
+    assert document["status"]["state"] == "completed"
+    assert (document["configuration"]["concurrency"], document["configuration"]["batch_size"]) == (3, 1)
+    timed = 120 - document["configuration"]["warmup_steps"]
+    assert document["requests"]["count"] == len(document["requests"]["latencies"]) == timed
+    metrics = {name: metric["value"] for name, metric in document["metrics"].items()}
+    assert metrics["latency_p50"] <= metrics["latency_p90"] <= metrics["latency_max"]
+    assert metrics["latency_p99"] is None and "needs 662" in document["metrics"]["latency_p99"]["reason"]
+    assert metrics["latency_compute_mean"] >= 0.006  # the double sleeps
+    assert metrics["latency_other_mean"] > 0.01  # two others are served first, each in a hundredth of a second
+    assert 1 / metrics["throughput"] == pytest.approx(metrics["latency_mean"] / 3, rel=0.2)
+
+
 def test_a_failure_names_its_cause_and_its_phase(double):
     status = double.result(*LONG, fault="raise")["status"]
     assert status["message"] == "ValueError: the double was told to fail"
@@ -82,9 +119,10 @@ def test_a_loss_that_is_no_number_is_null_and_the_last_finite_one_is_told(double
     assert document["metrics"]["final_loss"]["value"] == 1 / 3
 
 
+@pytest.mark.parametrize("arguments", [LONG, STREAMS], ids=["loop", "streams"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_in_the_middle(double, number, code):
-    process = double.start(*LONG)
+def test_a_signal_in_the_middle(double, number, code, arguments):
+    process = double.start(*arguments)
     wait_for(process, "measuring")
     process.send_signal(number)
     output, _ = process.communicate()
@@ -95,8 +133,9 @@ def test_a_signal_in_the_middle(double, number, code):
     assert len(document["steps"]["seconds"]) == document["steps"]["count"]
 
 
-def test_a_second_signal_kills_a_child_that_does_not_listen(double):
-    process = double.start(*LONG, fault="hang")
+@pytest.mark.parametrize("arguments", [LONG, STREAMS], ids=["loop", "streams"])
+def test_a_second_signal_kills_a_child_that_does_not_listen(double, arguments):
+    process = double.start(*arguments, fault="hang")
     wait_for(process, "measuring")
     child = child_of(process)
     process.send_signal(signal.SIGTERM)
@@ -139,8 +178,9 @@ def test_a_killed_child(double):
     assert document["steps"]["count"] >= 2
 
 
-def test_the_child_of_a_killed_parent_dies_too(double):
-    process = double.start(*LONG)
+@pytest.mark.parametrize("arguments", [LONG, STREAMS], ids=["loop", "streams"])
+def test_the_child_of_a_killed_parent_dies_too(double, arguments):
+    process = double.start(*arguments)
     wait_for(process, "measuring")
     child = child_of(process)
     process.kill()

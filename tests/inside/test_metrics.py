@@ -78,6 +78,9 @@ def test_every_public_function_is_a_metric_and_nothing_else():
         *("throughput", "data_wait_fraction", "time_to_first_step", "final_loss", "peak_process_memory"),
         *("energy", "energy_per_unit", "units_per_watt_hour", "throughput_per_watt", "power_mean", "energy_per_epoch"),
         *("step_time_mean", "step_time_p50", "step_time_p90", "step_time_p95", "step_time_p99"),
+        *("latency_mean", "latency_p50", "latency_p90", "latency_p95", "latency_p99", "latency_max"),
+        *("latency_preprocessing_mean", "latency_transfer_mean", "latency_compute_mean"),
+        *("latency_retrieval_mean", "latency_other_mean"),
     }
 
 

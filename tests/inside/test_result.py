@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 import jsonschema
 import pytest
 from program import IMAGE, ROOT
+from test_latency import RUN as REQUESTS
 from test_metrics import NOTHING, RUN
 
 from entrypoints import cards, host, numerics, result
@@ -70,7 +71,7 @@ def test_the_schema_is_one():
 
 
 @pytest.mark.parametrize("image", [IMAGE, None])
-@pytest.mark.parametrize(("measurement", "verdict"), [(RUN, COMPLETED), (NOTHING, CRASHED)])
+@pytest.mark.parametrize(("measurement", "verdict"), [(RUN, COMPLETED), (REQUESTS, COMPLETED), (NOTHING, CRASHED)])
 def test_documents_are_valid_from_the_first_moment_of_a_run_on(measurement, verdict, image):
     assert complaints(document(measurement, verdict, image)) == []
 
@@ -169,6 +170,7 @@ def test_a_played_trace_makes_a_result_simulated():
         (("power", "devices"), []),
         (("power", "samples"), 0),
         (("power", "reason"), "there was one"),
+        (("requests", "count"), 2),
         (("epochs", 0, "energy"), None),
         (("configuration", "meter_period_seconds"), 0),
     ],

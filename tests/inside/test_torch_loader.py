@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from entrypoints import cards  # noqa: E402
+from entrypoints.data import images, synthetic  # noqa: E402
 from entrypoints.data.folder import list_images  # noqa: E402
 from entrypoints.statuses import RunError  # noqa: E402
 from entrypoints.workloads.pytorch import loader  # noqa: E402
@@ -85,6 +86,50 @@ def test_nothing_readable_is_a_data_error(photos):
     with pytest.raises(RunError, match="no image below") as raised:
         batches(photos, 1)
     assert raised.value.state == "data_error"
+
+
+def requested(folder, count, size=5):
+    stream = loader.folder_requests(CARD, folder, list_images(folder), size, seed=0)
+    return [make() for make in itertools.islice(stream, count)]
+
+
+def test_requests_hold_what_batches_hold(photos):
+    """Also with damaged files, and over the edge of an epoch: 15 images make three requests of five."""
+    damage(photos)
+    for one, other in zip(requested(photos, 5), batches(photos, 5, task="inference", size=5)):
+        assert torch.equal(one.inputs, other.inputs) and torch.equal(one.targets, other.targets)
+        assert one.inputs.shape == (5, 3, 224, 224)
+    named = {name for batch in requested(photos, 5) for name in batch.skipped}
+    assert named == {"colour/broken.jpg", "grey/empty.png", "grey/text.jpg"}
+
+
+def test_a_request_of_which_nothing_is_readable_is_a_data_error(photos):
+    for path in photos.glob("*/*"):
+        path.write_bytes(b"")
+    with pytest.raises(RunError, match="no image below") as raised:
+        requested(photos, 1)
+    assert raised.value.state == "data_error"
+
+
+def test_a_file_is_read_when_its_request_is_made(photos):
+    """Listing requests costs nothing: what reading costs stands in the latency."""
+    stream = loader.folder_requests(CARD, photos, list_images(photos), 1, seed=0)
+    first = next(stream)
+    for path in photos.glob("*/*"):
+        path.write_bytes(b"")
+    with pytest.raises(RunError):
+        first()
+
+
+def test_synthetic_requests_cut_raw_images_made_from_the_seed():
+    one, same, other = (next(loader.synthetic_requests(CARD, 2, seed))() for seed in (1, 1, 2))
+    assert one.inputs.shape == (2, 3, 224, 224) and one.inputs.dtype == torch.float32
+    assert torch.equal(one.inputs, same.inputs) and not torch.equal(one.inputs, other.inputs)
+    assert not torch.equal(one.inputs[0], one.inputs[1])
+    raw = synthetic.photographs(CARD.problem["input"], 2, seed=1)
+    assert [(image.mode, image.size) for image in raw] == [("RGB", (512, 384))] * 2
+    cut = images.pixels(raw[0], CARD.problem["input"], "inference", None)
+    assert torch.equal(one.inputs[0], torch.from_numpy(cut))
 
 
 def test_synthetic_batches_come_from_the_seed():

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import photographs
 import pytest
-from program import checked
+from program import ROOT, checked
 from test_faults import child_of, wait_for, wait_until_gone
 
 torch = pytest.importorskip("torch")
@@ -79,6 +82,86 @@ def test_an_answer_is_the_output_of_the_model_and_its_parts_take_time():
     expected, _ = build.model(CARD, seed=1).eval()(inputs)
     assert torch.allclose(answer.output, expected, rtol=1e-3, atol=1e-4)
     assert answer.compute > 0 and min(answer.transfer, answer.retrieval) >= 0
+
+
+def test_streams_side_by_side_get_the_answers_of_one():
+    rule = OptimizerRule.from_problem(CARD.problem["optimizer"], 1)
+    session = cpu.open_session(build.model(CARD, seed=1), rule, "fp32")
+    requests = [next(loader.synthetic_requests(CARD, 1, seed))() for seed in range(4)]
+    alone = [session.respond(request).output for request in requests]
+    with ThreadPoolExecutor(len(requests)) as streams:
+        together = list(streams.map(session.respond, requests))
+    for one, other in zip(alone, together):
+        assert torch.allclose(one, other.output, rtol=1e-3, atol=1e-4)
+    assert not torch.allclose(alone[0], alone[1], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_stream_computes_with_as_many_threads_as_were_asked_for(threads):
+    """PyTorch's threads belong to the one that asks; a new one takes all cores where nobody tells it."""
+    code = f"""
+import sys, threading
+from pathlib import Path
+import torch
+from entrypoints import cards
+from entrypoints.devices import cpu
+from entrypoints.session import Batch, OptimizerRule
+from entrypoints.workloads.pytorch import build
+card = cards.load()["resnet50"]
+cpu.prepare("fp32", {threads})
+session = cpu.open_session(build.model(card, 0), OptimizerRule.from_problem(card.problem["optimizer"], 1), "fp32")
+batch = session.place(Batch(torch.zeros(1, 3, 224, 224), None))  # in order already: the first work is a convolution
+tasks = lambda: len(list(Path("/proc/self/task").iterdir()))
+before, answered, counted = tasks(), threading.Event(), threading.Event()
+def stream():
+    session.respond(batch)
+    answered.set()
+    counted.wait()
+thread = threading.Thread(target=stream)
+thread.start()
+answered.wait()
+print(tasks() - before)
+counted.set()
+thread.join()
+"""
+    ran = subprocess.run([sys.executable, "-c", code], cwd=str(ROOT), stdout=subprocess.PIPE, check=True)
+    assert int(ran.stdout) == threads
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_requests_of_two_streams(program, precision):
+    document = program.result(
+        *("resnet50", "--task", "inference", "--concurrency", 2, "--steps", 16, "--threads", 1, "--meter", "none"),
+        *("--precision", precision),
+    )
+    assert document["status"]["state"] == "completed"
+    metrics = {name: metric["value"] for name, metric in document["metrics"].items()}
+    parts = [metrics[f"latency_{part}_mean"] for part in ("preprocessing", "transfer", "compute", "retrieval", "other")]
+    assert all(part > 0 for part in parts) and sum(parts) == pytest.approx(metrics["latency_mean"])
+    assert metrics["latency_compute_mean"] == max(parts)
+    assert document["data"]["samples"] == 1 and metrics["data_wait_fraction"] is None
+
+
+def test_requests_of_photographs_with_a_damaged_one_among_them(program, tmp_path):
+    photos = photographs.write(tmp_path)
+    (photos / "colour" / "broken.jpg").write_bytes((photos / "colour" / "coffee.jpg").read_bytes()[:3000])
+    document = program.result(
+        *("resnet50", "--task", "inference", "--concurrency", 2, "--data", photos, "--batch-size", 3),
+        *("--epochs", 2, "--warmup-steps", 2, "--threads", 1, "--meter", "none"),
+    )
+    assert document["status"]["state"] == "completed"
+    assert document["data"]["skipped"] == {"count": 1, "examples": ["colour/broken.jpg"]}
+    assert [(epoch["steps"], epoch["units"]) for epoch in document["epochs"]] == [(4, 12), (4, 12)]
+    assert document["requests"]["count"] == 6
+    assert document["requests"]["parts"]["preprocessing"]["p50"] > 0
+
+
+def test_requests_of_which_no_photograph_is_readable(program, tmp_path):
+    photos = photographs.write(tmp_path)
+    for path in photos.glob("*/*"):
+        path.write_bytes(b"")
+    document = program.result("resnet50", "--task", "inference", "--concurrency", 2, "--data", photos, "--steps", 4)
+    assert document["status"]["state"] == "data_error" and document["status"]["exit_code"] == 4
 
 
 def test_the_weights_follow_the_updates():

@@ -77,6 +77,7 @@ CHANGES = {
     "data__source": ["synthetic", "folder"],
     "configuration__precision": ["fp32", "bf16"],
     "configuration__batch_size": [1, 2, 3],
+    "configuration__concurrency": [None, 1, 2],
     "configuration__seed": [0, 1],
     "accelerator__count": [1, 2],
     "site": [None, "here"],
@@ -357,6 +358,18 @@ def test_every_number_of_a_result_can_be_asked_for(tmp_path: Path, capsys: pytes
     assert {"throughput", "phases.steady", "epochs.1"} <= set(known)
     with pytest.raises(UsageError, match="no metric 'throughputs'"):
         compare_results(str(folder), metrics="throughputs")
+
+
+def test_latency_by_concurrency(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    latencies = {1: 0.011, 4: 0.044}
+    found = [
+        result(configuration__concurrency=count, metrics__latency_p99={"value": seconds, "unit": "s"})
+        for count, seconds in latencies.items()
+    ]
+    compare_results(str(write(tmp_path, found)), metrics="latency_p99,throughput", form="csv")
+    rows = [row for row in csv.DictReader(io.StringIO(capsys.readouterr().out)) if row["metric"] == "latency_p99"]
+    assert {int(row["configuration.concurrency"]): float(row["value"]) for row in rows} == latencies
+    assert {row["unit"] for row in rows} == {"s"}
 
 
 def test_numbers_beyond_measure_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -258,6 +258,22 @@ def test_what_others_wrote_is_shown_without_its_escape_sequences(
     assert "\\x1b[2Jgone" in output
 
 
+def test_a_summary_says_each_reason_once() -> None:
+    document = documents.whole()
+    document["configuration"]["concurrency"] = 4
+    document["metrics"] = {
+        "throughput": {"value": 12.5, "unit": "images/s"},
+        **{f"latency_{name}": {"value": None, "unit": "s", "reason": "nobody asked"} for name in ("p50", "p99")},
+        "energy": {"value": None, "unit": "J", "reason": "no meter"},
+    }
+    lines = results.summary(document)
+    assert ", 4 streams" in lines[0]
+    assert [line.split() for line in lines if "throughput" in line] == [["throughput", "12.5", "images/s"]]
+    assert lines[-2:] == ["  - latency_p50, latency_p99: nobody asked", "  - energy: no meter"]
+    document["configuration"]["concurrency"] = None
+    assert "streams" not in results.summary(document)[0]
+
+
 def test_quiet_names_only_what_is_not_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, "a.json", WHOLE)
     write(tmp_path, "b.json", b"{}")

@@ -1,10 +1,12 @@
-"""Batches as tensors: one synthetic batch again and again, or image files decoded by worker processes."""
+"""Batches as tensors: one synthetic batch again and again, image files decoded by worker processes, or requests."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 from pathlib import Path
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -118,8 +120,40 @@ def folder_batches(
     return _checked(iter(loader), folder)
 
 
+def synthetic_requests(card: Card, batch_size: int, seed: int) -> Iterator[Callable[[], Batch]]:
+    """Endless requests of raw images generated from `seed`, cut anew by each that is called."""
+    rule, random = card.problem["input"], np.random.default_rng(seed)
+    raw = synthetic.photographs(rule, batch_size, seed)
+
+    def make() -> Batch:
+        cut = [images.pixels(image, rule, "inference", random) for image in raw]
+        return Batch(torch.from_numpy(np.stack(cut)), None)
+
+    return itertools.repeat(make)
+
+
+def folder_requests(
+    card: Card, folder: Path, listing: Listing, batch_size: int, seed: int
+) -> Iterator[Callable[[], Batch]]:
+    """Endless requests of the images listed below `folder`, read when one is called, by the thread that calls.
+
+    A call raises RunError (`data_error`) when no image can be read.
+    """
+    files = ImageFiles(folder, listing, card.problem["input"], "inference", seed)
+
+    def make(places: list[Place]) -> Batch:
+        return _readable(stack([files[place] for place in places]), folder)
+
+    order = Order(len(listing.images), batch_size, shuffle=False, seed=seed)
+    return (functools.partial(make, places) for places in order)
+
+
 def _checked(batches: Iterator[Batch | None], folder: Path) -> Iterator[Batch]:
     for batch in batches:
-        if batch is None:
-            raise RunError("data_error", f"no image below {folder} can be read")
-        yield batch
+        yield _readable(batch, folder)
+
+
+def _readable(batch: Batch | None, folder: Path) -> Batch:
+    if batch is None:
+        raise RunError("data_error", f"no image below {folder} can be read")
+    return batch

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 from entrypoints.session import Answer, DeviceFacts, StepReport
@@ -17,6 +18,7 @@ from entrypoints.statuses import RunError
 FAULT = os.environ.get("DOUBLE_FAULT", "")
 FAULTY_STEP = 4
 STEP_SECONDS = 0.01
+TRANSFER, COMPUTE, RETRIEVAL = 0.003, 0.006, 0.001  # s of a request; they add up to a step's
 
 
 def prepare(precision, threads):
@@ -41,6 +43,9 @@ class Double:
     facts = DeviceFacts("double", "nobody", None, 1, "board", None, 1, 1, "not at all", simulated=True)
     steps = 0
 
+    def __init__(self):
+        self.lock = threading.Lock()  # there is one device, however many streams ask
+
     def place(self, batch):
         return batch
 
@@ -58,9 +63,15 @@ class Double:
         return StepReport(units=len(batch.inputs), updates=0, loss=None)
 
     def respond(self, batch):
-        begun = self.mark()
-        time.sleep(STEP_SECONDS)
-        return Answer([0.0] * len(batch.inputs), 0.0, self.mark() - begun, 0.0)
+        with self.lock:
+            self.steps += 1
+            if self.steps == FAULTY_STEP:
+                fail()
+            marks = [self.mark()]
+            for seconds in (TRANSFER, COMPUTE, RETRIEVAL):
+                time.sleep(seconds)
+                marks.append(self.mark())
+        return Answer([0.0] * len(batch.inputs), *(later - earlier for earlier, later in zip(marks, marks[1:])))
 
     def weights(self):
         return {}
@@ -89,5 +100,6 @@ def fail():
     if FAULT == "segmentation":
         os.kill(os.getpid(), signal.SIGSEGV)
     if FAULT == "hang":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         time.sleep(600)

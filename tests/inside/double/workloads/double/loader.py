@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 from entrypoints.session import Batch
+
+PREPROCESSING = 0.002  # s of a request
 
 
 def synthetic_batch(card, batch_size, seed):
@@ -17,3 +20,15 @@ def formula_batch(card, batch_size):
 
 def folder_batches(card, task, folder, listing, batch_size, workers, seed):
     return itertools.repeat(Batch(inputs=range(batch_size), targets=None))
+
+
+def synthetic_requests(card, batch_size, seed):
+    def make():
+        time.sleep(PREPROCESSING)
+        return Batch(inputs=range(batch_size), targets=None)
+
+    return itertools.repeat(make)
+
+
+def folder_requests(card, folder, listing, batch_size, seed):
+    return synthetic_requests(card, batch_size, seed)
