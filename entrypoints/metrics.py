@@ -225,5 +225,4 @@ def _latency(measurement: Measurement, share: float, least: int) -> Metric:
 
 
 def _no_requests(measurement: Measurement) -> str:
-    made = any(step.request for step in measurement.steps)
-    return "no request of the timed window was answered" if made else NO_REQUESTS
+    return NO_REQUESTS if measurement.timed_steps else NO_STEP
