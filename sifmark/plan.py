@@ -182,6 +182,8 @@ def _is_loopback(address: str) -> bool:
 
 def shipped_files() -> dict[str, Path]:
     """The files of ours that go into every image, by their path below `/sifmark`."""
-    code = [path for path in house.ENTRYPOINTS.rglob("*") if path.suffix in SHIPPED or path == house.ENTRYPOINTS / "run"]
+    code = [
+        path for path in house.ENTRYPOINTS.rglob("*") if path.suffix in SHIPPED or path == house.ENTRYPOINTS / "run"
+    ]
     contracts = house.SCHEMAS.glob("*.json")  # not the examples below
     return {str(path.relative_to(house.ROOT)): path for path in sorted([*code, *contracts]) if path.is_file()}
