@@ -86,7 +86,7 @@ def _table(path: str, schema: Schema, within: str = "") -> list[str]:
 
 def _properties(schema: Schema) -> dict[str, Schema]:
     foreign = schema.get("additionalProperties")
-    return schema.get("properties", {}) | ({"*": foreign} if isinstance(foreign, dict) else {})
+    return {**schema.get("properties", {}), **({"*": foreign} if isinstance(foreign, dict) else {})}
 
 
 def _parts(path: str, schema: Schema) -> Iterator[tuple[str, Schema]]:

@@ -86,7 +86,7 @@ def test_training_time_is_of_training_and_counts_the_steps_until_a_failure():
 
 
 def test_energy_per_device_is_the_mean_over_the_meter_s_devices():
-    facts = dataclasses.replace(POWER.facts, devices=("a", "b"))
+    facts = dataclasses.replace(POWER.facts, devices=("a", "b"), counter_ranges=(None, None))
     halves = [[at / 2 for at in joules] for joules in POWER.joules]
     both = POWER._replace(facts=facts, watts=[POWER.watts[0]] * 2, joules=[POWER.joules[0], *halves])
     run = fold(MESSAGES, "images", "training", power=both)
