@@ -11,6 +11,7 @@ from typing import Callable, NamedTuple
 from entrypoints.energy import total
 from entrypoints.measurement import Measurement
 from entrypoints.messages import Request
+from entrypoints.meters import Absence
 from entrypoints.quantiles import quantile
 
 NO_STEP = "no step of the timed window was finished"
@@ -31,6 +32,14 @@ def throughput(measurement: Measurement) -> Metric:
     if not measurement.timed_steps:
         return Metric(None, unit, NO_STEP)
     return Metric(_units(measurement) / measurement.window, unit)
+
+
+def throughput_per_device(measurement: Measurement) -> Metric:
+    """Throughput over the number of devices in use, each of the accelerator's granularity."""
+    rate = throughput(measurement)
+    if rate.value is None or measurement.device is None:
+        return Metric(None, rate.unit, rate.reason or "the session did not say how many devices it has")
+    return Metric(rate.value / measurement.device.devices, rate.unit)
 
 
 def step_time_mean(measurement: Measurement) -> Metric:
@@ -131,6 +140,24 @@ def time_to_first_step(measurement: Measurement) -> Metric:
     return Metric(sum(span for span in spans if span is not None), "s")
 
 
+def training_time(measurement: Measurement) -> Metric:
+    """From the start of the first step to the end of the last one, compilation and warm-up included."""
+    if measurement.task != "training":
+        return Metric(None, "s", f"{measurement.task} trains nothing")
+    if not measurement.steps:
+        return Metric(None, "s", "no step was finished")
+    return Metric(math.fsum(step.seconds for step in measurement.steps), "s")
+
+
+def epoch_time(measurement: Measurement) -> Metric:
+    """Mean over the finished epochs but the first, which contains compilation and warm-up."""
+    reason = _no_later_epoch(measurement)
+    if reason:
+        return Metric(None, "s", reason)
+    later = measurement.epochs[1:]
+    return Metric(math.fsum(step.seconds for epoch in later for step in epoch.steps) / len(later), "s")
+
+
 def final_loss(measurement: Measurement) -> Metric:
     """The last loss that was read and is finite."""
     if measurement.task != "training":
@@ -156,6 +183,12 @@ def energy_per_unit(measurement: Measurement) -> Metric:
     return _from_energy(measurement, f"J/{measurement.unit}", lambda joules: joules / _units(measurement))
 
 
+def energy_per_device(measurement: Measurement) -> Metric:
+    """Mean over the meter's devices, each of its scope, of what they used over the timed window."""
+    devices = 0 if isinstance(measurement.power, Absence) else len(measurement.power.facts.devices)
+    return _from_energy(measurement, "J", lambda joules: joules / devices)
+
+
 def units_per_watt_hour(measurement: Measurement) -> Metric:
     """Units of the timed window over its energy in Wh."""
     return _from_energy(measurement, f"{measurement.unit}/Wh", lambda joules: _units(measurement) / (joules / 3600))
@@ -173,14 +206,21 @@ def power_mean(measurement: Measurement) -> Metric:
 
 def energy_per_epoch(measurement: Measurement) -> Metric:
     """Mean over the finished epochs but the first, which contains compilation and warm-up."""
-    if not measurement.steps_per_epoch:
-        return Metric(None, "J", "an epoch is not defined: synthetic data have no end (--samples-per-epoch)")
-    later = measurement.epochs[1:]
-    if not later:
-        return Metric(None, "J", "no epoch after the first, which contains compilation, was finished")
-    told = [total(measurement.power, epoch.window) for epoch in later]
+    reason = _no_later_epoch(measurement)
+    if reason:
+        return Metric(None, "J", reason)
+    told = [total(measurement.power, epoch.window) for epoch in measurement.epochs[1:]]
     reason = next((reason for joules, reason in told if joules is None), None)
     return Metric(None if reason else math.fsum(joules or 0.0 for joules, _ in told) / len(told), "J", reason)
+
+
+def _no_later_epoch(measurement: Measurement) -> str | None:
+    """Why there is no epoch but the first; None where there is one."""
+    if not measurement.steps_per_epoch:
+        return "an epoch is not defined: synthetic data have no end (--samples-per-epoch)"
+    if not measurement.epochs[1:]:
+        return "no epoch after the first, which contains compilation, was finished"
+    return None
 
 
 def _from_energy(measurement: Measurement, unit: str, told: Callable[[float], float]) -> Metric:

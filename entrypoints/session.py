@@ -59,7 +59,7 @@ class StepReport(NamedTuple):
 class Answer(NamedTuple):
     """What a request of inference was answered: the output on the host, and the seconds of each part of its way."""
 
-    output: Any  # as the framework has it in the host's memory
+    output: Any  # NumPy array
     transfer: float  # inputs to the device
     compute: float
     retrieval: float  # output to the host
@@ -99,7 +99,7 @@ class Session(Protocol):
         """Answer one request of inference, from the host's memory back into it. Threads may call it side by side."""
 
     def weights(self) -> Mapping[str, Any]:
-        """The network's weights by name, as float arrays in the host's memory; a later step may change them."""
+        """The network's weights by name, as NumPy arrays; a later step may change them."""
 
     def mark(self) -> object:
         """A point in the device's own stream of work, taken without waiting for it."""

@@ -6,24 +6,30 @@ from typing import NamedTuple
 
 
 class Status(NamedTuple):
-    """One way to end: the process's exit code and what it means."""
+    """One way to end: the process's exit code, what it means, and what its user can do."""
 
     exit_code: int
     meaning: str
+    remedy: str
 
 
+# The README's table of failures repeats this one; a test holds it to that.
 STATUSES = {
-    "completed": Status(0, "everything that was asked for was measured"),
-    "no_device": Status(3, "the device of this image is not on this machine"),
-    "unsupported": Status(3, "the device cannot do what was asked for"),
-    "out_of_memory": Status(4, "the device or the host had too little memory"),
-    "compile_failure": Status(4, "the vendor's compiler refused the model"),
-    "non_finite": Status(4, "the loss became infinite or not a number"),
-    "data_error": Status(4, "the input data could not be read"),
-    "crashed": Status(4, "the workload raised an error or its process died"),
-    "numerics_mismatch": Status(5, "what was measured does not compute what the workload's card says"),
-    "time_limit": Status(124, "--time-limit was reached"),
-    "interrupted": Status(143, "a signal stopped the run; the exit code is 128 plus its number"),
+    "completed": Status(0, "everything that was asked for was measured", "nothing"),
+    "no_device": Status(3, "the device of this image is not on this machine", "take the image for this machine"),
+    "unsupported": Status(3, "the device cannot do what was asked for", "ask for another `--precision`"),
+    "out_of_memory": Status(4, "the device or the host had too little memory", "a smaller `--batch-size`"),
+    "compile_failure": Status(4, "the vendor's compiler refused the model", "read its words on standard error"),
+    "non_finite": Status(
+        4, "the loss became infinite or not a number", "another `--precision` or a smaller `--batch-size`"
+    ),
+    "data_error": Status(4, "the input data could not be read", "mend the file or folder that the message names"),
+    "crashed": Status(4, "the workload raised an error or its process died", "read standard error"),
+    "numerics_mismatch": Status(
+        5, "what was measured does not compute what the workload's card says", "read which quantity; report it"
+    ),
+    "time_limit": Status(124, "--time-limit was reached", "a longer `--time-limit`, or fewer `--steps`"),
+    "interrupted": Status(143, "a signal stopped the run; the exit code is 128 plus its number", "run it again"),
 }
 USAGE_EXIT = 2
 INVALID_RESULT_EXIT = 6

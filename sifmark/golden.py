@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from sifmark import house
+from sifmark.page import pages
 from sifmark.plan import BUILD_KEY, BYTECODE, COMPRESSION, REVISION, make_plan
 from sifmark.render import definition, dockerfile
 from sifmark.settings import settings
@@ -34,14 +35,22 @@ def differences(recipe: str) -> list[str]:
     ]
 
 
+def stale_pages() -> list[str]:
+    """The pages in `schemas/` that differ from what the schemas say today, or are missing."""
+    present = {file.name: file.read_text() for file in house.SCHEMAS.glob("*.md")}
+    return [name for name, text in pages().items() if present.get(name) != text]
+
+
 def refresh() -> None:
-    """Write every golden file anew."""
+    """Write every golden file and every page anew."""
     from sifmark.recipe import recipe_names
 
     house.GOLDEN.mkdir(parents=True, exist_ok=True)
     for recipe in recipe_names():
         for name, text in golden_texts(recipe).items():
             (house.GOLDEN / name).write_text(text)
+    for name, text in pages().items():
+        (house.SCHEMAS / name).write_text(text)
 
 
 if __name__ == "__main__":

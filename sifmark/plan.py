@@ -182,10 +182,8 @@ def _is_loopback(address: str) -> bool:
 
 def shipped_files() -> dict[str, Path]:
     """The files of ours that go into every image, by their path below `/sifmark`."""
-    found = {}
-    for root in (house.ENTRYPOINTS, house.SCHEMAS):
-        for path in sorted(root.rglob("*")):
-            name = path.relative_to(root.parent)
-            if path.is_file() and (path.suffix in SHIPPED or path == house.ENTRYPOINTS / "run"):
-                found[str(name)] = path
-    return found
+    code = [
+        path for path in house.ENTRYPOINTS.rglob("*") if path.suffix in SHIPPED or path == house.ENTRYPOINTS / "run"
+    ]
+    contracts = house.SCHEMAS.glob("*.json")  # not the examples below
+    return {str(path.relative_to(house.ROOT)): path for path in sorted([*code, *contracts]) if path.is_file()}

@@ -95,7 +95,7 @@ def written_out(workload, _):
     for seed in range(SEEDS):
         torch.manual_seed(1000 + seed)
         fresh = getattr(torchvision.models, workload)()
-        sizes.append(probe.initialisation({name: value.detach() for name, value in fresh.named_parameters()}))
+        sizes.append(probe.initialisation({name: value.detach().numpy() for name, value in fresh.named_parameters()}))
     found = {name: np.mean([one[name] for one in sizes], axis=0) for name in sizes[0]}
     with torch.no_grad():
         for name, value in model.state_dict().items():
@@ -110,7 +110,7 @@ def written_out(workload, _):
         if isinstance(layer, torch.nn.BatchNorm2d)
         for parameter in layer.parameters()
     }
-    found["output"] = probe.sampled(model.eval()(inputs).detach())
+    found["output"] = probe.sampled(model.eval()(inputs).detach().numpy())
     momenta = {}
     for step in probe.UPDATES:
         logits = torch.log_softmax(model.train()(inputs), 1)
@@ -126,10 +126,11 @@ def written_out(workload, _):
                 decay = 0.0 if id(parameter) in exempt else hyper["weight_decay"]
                 gradient = parameter.grad + decay * parameter
                 momenta[name] = rule["momentum"] * momenta[name] + gradient if name in momenta else gradient
-                changes[name] = -hyper["learning_rate"] * momenta[name]
-                parameter += changes[name]
+                change = -hyper["learning_rate"] * momenta[name]
+                parameter += change
+                changes[name] = change.numpy()
         found.update({f"{step}.{group}": norm for group, norm in probe.norms(changes.items()).items()})
-    found["output_after_updates"] = probe.sampled(model.eval()(inputs).detach())
+    found["output_after_updates"] = probe.sampled(model.eval()(inputs).detach().numpy())
     yield (
         f"torchvision {torchvision.__version__}, torch {torch.__version__}, float64",
         {name: list(map(float, values)) for name, values in found.items()},

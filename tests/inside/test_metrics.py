@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -12,12 +13,14 @@ from entrypoints.measurement import fold
 from entrypoints.messages import Ended, Phase, Skipped, Step
 from entrypoints.meters import Absence
 from entrypoints.quantiles import quantile
+from entrypoints.session import DeviceFacts
 
 # Phases begin at 0, 2, 3, 5, 10 and 12 s; four timed steps of 1, 2, 3 and 4 s, of which 0, 1, 0 and 1 s waited.
 MESSAGES = [
     Phase("import", 100.0),
     Phase("data", 102.0),
     Phase("model", 103.0),
+    DeviceFacts("gpu", None, None, 4, "die", None, 4, 4, "eager", True),
     Phase("compile", 105.0),
     Step(5.0, 0.0, 8, 1, 7.0),
     Phase("warmup", 110.0),
@@ -41,7 +44,7 @@ def test_phases_last_until_the_next_one():
 
 
 def test_a_phase_that_did_not_end_has_no_duration():
-    cut = fold(MESSAGES[:6], "images", "training")
+    cut = fold(MESSAGES[:7], "images", "training")
     assert cut.phases == {"import": 2.0, "data": 1.0, "model": 2.0, "compile": 5.0}
     assert cut.last_phase == "warmup"
 
@@ -50,6 +53,7 @@ def test_a_phase_that_did_not_end_has_no_duration():
     ("name", "value", "unit"),
     [
         ("throughput", 32 / 10, "images/s"),
+        ("throughput_per_device", 32 / 10 / 4, "images/s"),
         ("step_time_mean", 2.5, "s"),
         ("step_time_p50", 2.5, "s"),
         ("step_time_p90", 3.7, "s"),
@@ -57,9 +61,12 @@ def test_a_phase_that_did_not_end_has_no_duration():
         ("step_time_p99", 3.97, "s"),
         ("data_wait_fraction", 0.2, "1"),
         ("time_to_first_step", 10.0, "s"),
+        ("training_time", 17.0, "s"),
+        ("epoch_time", (3 + 7) / 2, "s"),
         ("final_loss", 2.0, "1"),
         ("peak_process_memory", 12.5, "MiB"),
         ("energy", 500.0, "J"),
+        ("energy_per_device", 500.0, "J"),
         ("energy_per_unit", 500 / 32, "J/images"),
         ("units_per_watt_hour", 32 * 3600 / 500, "images/Wh"),
         ("throughput_per_watt", 3.2 / 50, "images/s/W"),
@@ -73,8 +80,28 @@ def test_values(name, value, unit):
     assert (metric.unit, metric.reason) == (unit, None)
 
 
+def test_training_time_is_of_training_and_counts_the_steps_until_a_failure():
+    assert "trains nothing" in str(metrics.training_time(fold(MESSAGES, "images", "inference")).reason)
+    assert metrics.training_time(fold(MESSAGES[:9], "images", "training")).value == 7.0
+
+
+def test_energy_per_device_is_the_mean_over_the_meter_s_devices():
+    facts = dataclasses.replace(POWER.facts, devices=("a", "b"), counter_ranges=(None, None))
+    halves = [[at / 2 for at in joules] for joules in POWER.joules]
+    both = POWER._replace(facts=facts, watts=[POWER.watts[0]] * 2, joules=[POWER.joules[0], *halves])
+    run = fold(MESSAGES, "images", "training", power=both)
+    assert metrics.energy(run).value == pytest.approx(750.0)
+    assert metrics.energy_per_device(run).value == pytest.approx(375.0)
+
+
+def test_throughput_per_device_needs_a_session_that_told_of_them():
+    untold = fold([message for message in MESSAGES if not isinstance(message, DeviceFacts)], "images", "training")
+    assert metrics.throughput(untold).value and "how many devices" in str(metrics.throughput_per_device(untold).reason)
+
+
 def test_every_public_function_is_a_metric_and_nothing_else():
     assert set(result.every_metric()) == {
+        *("throughput_per_device", "energy_per_device", "training_time", "epoch_time"),
         *("throughput", "data_wait_fraction", "time_to_first_step", "final_loss", "peak_process_memory"),
         *("energy", "energy_per_unit", "units_per_watt_hour", "throughput_per_watt", "power_mean", "energy_per_epoch"),
         *("step_time_mean", "step_time_p50", "step_time_p90", "step_time_p95", "step_time_p99"),
@@ -115,7 +142,7 @@ def approximately(joules):
 
 
 def test_energy_per_epoch_needs_a_second_epoch_and_all_of_them_metered():
-    first_only = fold(MESSAGES[:7], "images", "training", steps_per_epoch=2, power=POWER)
+    first_only = fold(MESSAGES[:8], "images", "training", steps_per_epoch=2, power=POWER)
     assert len(first_only.epochs) == 1 and "after the first" in str(metrics.energy_per_epoch(first_only).reason)
     gap = [at for at in POWER.times if not 116.0 < at < 117.0]  # in the third epoch
     broken = POWER._replace(times=gap, watts=[[50.0] * len(gap)], joules=[[50.0 * at for at in gap]])

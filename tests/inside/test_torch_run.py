@@ -15,6 +15,7 @@ from program import ROOT, checked
 from test_faults import child_of, wait_for, wait_until_gone
 
 torch = pytest.importorskip("torch")
+np = pytest.importorskip("numpy")
 
 from entrypoints import cards  # noqa: E402
 from entrypoints.devices import cpu  # noqa: E402
@@ -80,7 +81,7 @@ def test_an_answer_is_the_output_of_the_model_and_its_parts_take_time():
     inputs = torch.randn(2, 3, 224, 224)
     answer = session.respond(Batch(inputs, None))
     expected, _ = build.model(CARD, seed=1).eval()(inputs)
-    assert torch.allclose(answer.output, expected, rtol=1e-3, atol=1e-4)
+    assert torch.allclose(torch.from_numpy(answer.output), expected, rtol=1e-3, atol=1e-4)
     assert answer.compute > 0 and min(answer.transfer, answer.retrieval) >= 0
 
 
@@ -92,8 +93,8 @@ def test_streams_side_by_side_get_the_answers_of_one():
     with ThreadPoolExecutor(len(requests)) as streams:
         together = list(streams.map(session.respond, requests))
     for one, other in zip(alone, together):
-        assert torch.allclose(one, other.output, rtol=1e-3, atol=1e-4)
-    assert not torch.allclose(alone[0], alone[1], rtol=1e-3, atol=1e-4)
+        assert np.allclose(one, other.output, rtol=1e-3, atol=1e-4)
+    assert not np.allclose(alone[0], alone[1], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -167,10 +168,10 @@ def test_requests_of_which_no_photograph_is_readable(program, tmp_path):
 def test_the_weights_follow_the_updates():
     rule = OptimizerRule.from_problem(CARD.problem["optimizer"], 4)
     session = cpu.open_session(build.model(CARD, seed=1), rule, "fp32")
-    before = {name: weight.clone() for name, weight in session.weights().items()}
-    assert sum(weight.numel() for weight in before.values()) == CARD.problem["parameters"]
+    before = {name: weight.copy() for name, weight in session.weights().items()}
+    assert sum(weight.size for weight in before.values()) == CARD.problem["parameters"]
     session.train(loader.synthetic_batch(CARD, 4, seed=1))
-    assert not any(torch.equal(weight, before[name]) for name, weight in session.weights().items())
+    assert not any(np.array_equal(weight, before[name]) for name, weight in session.weights().items())
 
 
 @pytest.mark.parametrize("precision", ["fp16", "tf32"])

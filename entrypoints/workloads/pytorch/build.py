@@ -60,9 +60,9 @@ def model(card: Card, seed: int) -> Objective:
     return built
 
 
-def weights(model: Objective) -> dict[str, torch.Tensor]:
-    """Views of the network's parameters by name."""
-    return {name: weight.detach() for name, weight in model.network.named_parameters()}
+def weights(model: Objective) -> dict[str, np.ndarray]:
+    """Views of the network's parameters by name; they change with the next step."""
+    return {name: weight.detach().numpy() for name, weight in model.network.named_parameters()}
 
 
 def load_formula(model: Objective) -> None:

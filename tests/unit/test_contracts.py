@@ -1,0 +1,100 @@
+"""What the contracts say in several places is the same: schema, pages, examples, table of failures."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sifmark import house
+from sifmark.golden import REFRESH, stale_pages
+from sifmark.page import fields, page, pages, prose
+from sifmark.reading import problems_of
+from sifmark.schema import validator
+
+sys.path.insert(0, str(house.ROOT))  # what goes into images is no installed package
+
+from entrypoints.statuses import INVALID_RESULT_EXIT, STATUSES, USAGE_EXIT
+
+RESULT = validator("result-1.0").schema
+README = (house.ROOT / "README.md").read_text()
+STUDIES = (house.SCHEMAS / "README.md").read_text()
+EXAMPLES = sorted(house.SCHEMAS.glob("examples/result-1.0/*.json"))
+INTERRUPTIONS = (130, 143)  # 128 plus SIGINT, SIGTERM
+
+
+def rows(text: str, width: int) -> list[list[str]]:
+    """Rows of a page's tables of so many columns, without their heads."""
+    lines = [re.split(r" (?<!\\)\| ", line[2:-2]) for line in text.splitlines() if re.fullmatch(r"\| .* \|", line)]
+    return [cells for cells in lines if len(cells) == width]
+
+
+def test_the_pages_are_todays() -> None:
+    assert not stale_pages(), REFRESH
+
+
+@pytest.mark.parametrize("name", [name.removesuffix(".md") for name in pages()])
+def test_a_page_names_every_field_and_all_its_links_arrive(name: str) -> None:
+    text = page(name)
+    schema = validator(name).schema
+    headings = [re.sub(r"[^a-z0-9_-]", "", line.lstrip("# ").lower()) for line in re.findall(r"^#+ .*", text, re.M)[1:]]
+    assert len(headings) == len(set(headings))
+    assert set(re.findall(r"\]\(#([^)]*)\)", text)) <= set(headings)
+    assert all((house.SCHEMAS / link).is_file() for link in re.findall(r"\]\(([^#)]+)\)", text))
+    named = {cells[0].strip("`") for cells in rows(text, 3)}
+    own = fields({**schema, "$defs": {key: {} for key in schema["$defs"]}})
+    assert {path for path in own if not path.endswith("[]")} <= named
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_no_text_breaks_out_of_its_cell(text: str) -> None:
+    shown = prose(text)
+    assert "\n" not in shown
+    assert not re.search(r"(?<!\\)(\\\\)*\|", shown)
+    assert "<" not in re.sub(r"`[^`]+`", "", shown)
+
+
+def test_every_field_that_a_study_needs_is_in_the_schema() -> None:
+    known = fields(RESULT)
+    table = [cells for cells in rows(STUDIES, 4) if cells[0] != "study"]
+    named = [name for _, _, where, _ in table for name in re.findall(r"`([a-z_]+(?:\.[a-z0-9_\[\]]+)+)`", where)]
+    assert len(table) == len(re.findall(r"^\| [A-Z]\w+ \|", STUDIES, re.M)) > 15
+    assert named
+    assert set(named) <= known
+
+
+def test_the_studies_all_have_their_rows() -> None:
+    studies = {cells[0] for cells in rows(STUDIES, 4)} - {"study"}
+    assert studies == {"PEARC22", "Qwant", "Turing", "Graphcore", "CARAML"}
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_examples_are_valid_and_small(file: Path) -> None:
+    document = json.loads(file.read_text())
+    validator("result-1.0").validate(document)
+    assert problems_of(file) == [], "make them anew: ci/examples"
+    assert document["status"]["state"] == (file.stem if file.stem in STATUSES else "completed")
+    assert file.stat().st_size < 12_000
+
+
+def test_there_are_examples_of_success_and_of_failure() -> None:
+    assert {"training", "out_of_memory"} <= {file.stem for file in EXAMPLES}
+
+
+def test_the_readme_repeats_the_table_of_failures() -> None:
+    told = {cells[0].strip("`"): tuple(cells[1:]) for cells in rows(README, 4) if cells[0].startswith("`")}
+    wanted = {state: (str(status.exit_code), *status[1:]) for state, status in STATUSES.items()}
+    wanted["interrupted"] = (", ".join(map(str, INTERRUPTIONS)), *STATUSES["interrupted"][1:])
+    assert {state: told.get(state) for state in wanted} == wanted
+    assert {f"| {USAGE_EXIT} |", f"| {INVALID_RESULT_EXIT} |"} <= set(
+        re.findall(r"^\| no .*?(\| \d+ \|)", README, re.M)
+    )
+
+
+def test_the_schema_has_exactly_the_states_and_their_codes() -> None:
+    status = RESULT["properties"]["status"]["properties"]
+    assert status["state"]["enum"] == list(STATUSES)
+    assert set(status["exit_code"]["enum"]) == {status.exit_code for status in STATUSES.values()} | set(INTERRUPTIONS)
