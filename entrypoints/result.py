@@ -21,6 +21,7 @@ from entrypoints.meters import Absence
 from entrypoints.plain import Json, finite, number, printable
 from entrypoints.power import power
 from entrypoints.quantiles import quantile
+from entrypoints.steadiness import steadiness
 from entrypoints.verdict import Verdict
 
 SCHEMA_VERSION = "1.0"
@@ -65,6 +66,7 @@ def document(measurement: Measurement, verdict: Verdict, context: Context) -> Js
         "data": data(measurement, context.configuration),
         "metrics": {name: number(*metric(measurement)) for name, metric in every_metric().items()},
         "power": power(measurement),
+        "steadiness": steadiness(measurement),
         "steps": steps(measurement),
     }
     document: Json = printable(written)
