@@ -168,7 +168,7 @@ def steps(measurement: Measurement) -> Json:
     """Counts, and step by step in order what it took, up to `MOST_STEPS`; beyond, quantiles alone."""
     taken = measurement.steps
     few = len(taken) <= MOST_STEPS
-    timed = [step.seconds for step in measurement.timed_steps]
+    timed = sorted(step.seconds for step in measurement.timed_steps)
     return {
         "count": len(taken),
         "untimed": len(taken) - len(timed),

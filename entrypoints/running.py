@@ -22,6 +22,7 @@ from entrypoints.output import Contract, Writer
 from entrypoints.progress import Progress
 from entrypoints.sampling import Sampler
 from entrypoints.statuses import INVALID_RESULT_EXIT
+from entrypoints.steadiness import warning
 from entrypoints.supervise import Child, Orders
 from entrypoints.verdict import Verdict, judge
 
@@ -76,6 +77,8 @@ def execute(card: Card, resolved: Configuration) -> Executed:
     rate = throughput(measurement)
     speed = "" if rate.value is None else f", {rate.value:.2f} {rate.unit}"
     progress.note(f"{resolved.workload} {resolved.task}: {verdict.state} ({verdict.message}){speed}")
+    if unsteady := warning(measurement):
+        progress.note(unsteady)
     return Executed(measurement, verdict)
 
 
