@@ -66,11 +66,9 @@ def main() -> None:
     costs = [(each["long"]["cpu"] - each["short"]["cpu"]) / options.steps for each in rounds]
     shares = summarise([100 * cost / options.seconds for cost in costs])
     micros = summarise([1e6 * cost for cost in costs])
-    length = f"{1000 * options.seconds:g} ms"
-    say(
-        f"{meter}, a reading every {options.period:g} s, {options.steps} steps of {length} a round, {len(rounds)} rounds"
-    )
-    tell({f"share of a {length} step, %": shares, "one step, us": micros})
+    step = f"{1000 * options.seconds:g} ms step"
+    say(f"{meter} every {options.period:g} s, {options.steps} times a {step} a round, {len(rounds)} rounds")
+    tell({f"share of a {step}, %": shares, "one step, us": micros})
     if options.json:
         summaries = {"share_of_a_step_percent": asdict(shares), "step_us": asdict(micros)}
         about = {"meter": meter, "steps": options.steps, "step_seconds": options.seconds}
