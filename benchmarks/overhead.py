@@ -2,14 +2,18 @@
 
 import argparse
 import json
+import os
+import shlex
+import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 from meter import made_up
-from pairs import Times, measure, parser, positive, require_folder, spend, summarise, tell
+from pairs import Times, measure, parser, positive, require_folder, summarise, tell
 
 from sifmark import house
 from sifmark.console import say
@@ -19,7 +23,7 @@ from sifmark.files import write_json
 sys.path.append(str(house.CHECKOUT / "tests" / "inside"))
 from program import lay_double
 
-SHORT = 100  # steps
+SETTLING = 1.0  # seconds, for what is imported late
 
 
 def lay_out(folder: Path) -> Path:
@@ -32,47 +36,68 @@ def lay_out(folder: Path) -> Path:
     return tree
 
 
-def side(tree: Path, meter: str, period: float, steps: int, seconds: float) -> Times:
-    """Processor time of one whole run: of the parent with its meter, and of the child."""
-    argv = [sys.executable, "-s", "-B", tree / "entrypoints" / "main.py", "resnet50", "--steps", str(steps)]
-    argv += ["--warmup-steps", "1", "--batch-size", "1", "--meter", meter, "--meter-period", str(period)]
-    spent = spend([*argv, "--idle-seconds", "0"], DOUBLE_STEP_SECONDS=str(seconds))
-    if json.loads(spent.output)["power"].get("failed_readings") != 0:
+def side(tree: Path, meter: str, options: argparse.Namespace) -> Times:
+    """Processor time of each part of the harness in a stretch of the timed window, in seconds a step."""
+    argv = [sys.executable, "-s", "-B", str(tree / "entrypoints" / "main.py"), "resnet50", "--steps", "1000000"]
+    argv += ["--warmup-steps", "1", "--batch-size", "1", "--idle-seconds", "0"]
+    argv += ["--meter", meter, "--meter-period", str(options.period)]
+    environment = {**os.environ, "DOUBLE_STEP_SECONDS": str(options.step)}
+    with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as parent:
+        if not any("measuring" in line for line in parent.stderr or ()):
+            raise SifmarkError("the program did not come to measure", f"run it by hand: {shlex.join(argv)}")
+        time.sleep(SETTLING)
+        before, began = used(parent.pid), time.monotonic()
+        time.sleep(options.seconds)
+        after, seconds = used(parent.pid), time.monotonic() - began
+        parent.terminate()
+        result = json.loads(parent.communicate()[0])
+    if result["power"].get("failed_readings") != 0:
         raise SifmarkError(f"readings of {meter} failed", "name a meter that can be read")
-    return {"cpu": spent.cpu_seconds, "wall": spent.seconds}
+    steps = seconds / result["metrics"]["step_time_mean"]["value"]
+    return {part: (after[part] - before[part]) / steps for part in after}
+
+
+def used(parent: int) -> dict[str, float]:
+    """Processor time so far of the parent's two threads, of the child, and of all, in seconds."""
+    main, meter = sorted(_threads(parent), key=int)
+    (child,) = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    ours = _threads(parent)
+    parts = {"parent": ours[main], "meter": ours[meter], "child": sum(_threads(int(child)).values())}
+    return {**parts, "together": sum(parts.values())}
+
+
+def _threads(process: int) -> dict[str, float]:
+    """Processor time of each thread: the kernel counts it in nanoseconds, where rusage may count in ticks."""
+    tasks = Path(f"/proc/{process}/task").iterdir()
+    return {task.name: int((task / "schedstat").read_text().split()[0]) / 1e9 for task in tasks}
 
 
 def _options() -> argparse.Namespace:
     grammar = parser(__doc__, pairs=6)
     grammar.add_argument("--meter", metavar="NAME[:PLACE]", help="default: rapl on a made-up folder of two packages")
     grammar.add_argument("--period", type=float, default=0.1, metavar="SECONDS", help="between readings; default 0.1")
-    grammar.add_argument("--steps", type=positive, default=600, metavar="N", help=f"beyond {SHORT}; default 600")
-    grammar.add_argument("--seconds", type=float, default=0.05, metavar="SECONDS", help="of a step; default 0.05")
+    grammar.add_argument("--step", type=float, default=0.05, metavar="SECONDS", help="length of one; default 0.05")
+    grammar.add_argument("--seconds", type=positive, default=20, metavar="N", help="of each run; default 20")
     return grammar.parse_args()
 
 
 def main() -> None:
-    """Measure a long and a short run in turn; their difference is what the steps between cost. Raises SifmarkError."""
+    """Measure one run after the other. Raises SifmarkError."""
     options = _options()
     require_folder(options.json)
     with tempfile.TemporaryDirectory() as folder:
         meter = options.meter or made_up(Path(folder))
-        run = partial(side, lay_out(Path(folder, "image")), meter, options.period)
-        sides = {
-            "short": partial(run, SHORT, options.seconds),
-            "long": partial(run, SHORT + options.steps, options.seconds),
-        }
-        rounds = measure(options.pairs, sides)
-    costs = [(each["long"]["cpu"] - each["short"]["cpu"]) / options.steps for each in rounds]
-    shares = summarise([100 * cost / options.seconds for cost in costs])
-    micros = summarise([1e6 * cost for cost in costs])
-    step = f"{1000 * options.seconds:g} ms step"
-    say(f"{meter} every {options.period:g} s, {options.steps} times a {step} a round, {len(rounds)} rounds")
-    tell({f"share of a {step}, %": shares, "one step, us": micros})
+        rounds = measure(options.pairs, {"ours": partial(side, lay_out(Path(folder, "image")), meter, options)})
+    costs = {part: [each["ours"][part] for each in rounds] for part in rounds[0]["ours"]}
+    step = f"{1000 * options.step:g} ms step"
+    micros = {f"{part}, us a step": summarise([1e6 * cost for cost in each]) for part, each in costs.items()}
+    shares = {f"together, % of a {step}": summarise([100 * cost / options.step for cost in costs["together"]])}
+    say(f"{meter} every {options.period:g} s, {step}s for {options.seconds} s a run, {len(rounds)} rounds")
+    tell({**micros, **shares})
     if options.json:
-        summaries = {"share_of_a_step_percent": asdict(shares), "step_us": asdict(micros)}
-        about = {"meter": meter, "steps": options.steps, "step_seconds": options.seconds}
-        write_json(options.json, {"benchmark": "overhead", **about, "rounds": rounds, **summaries})
+        summaries = {name: asdict(one) for name, one in {**micros, **shares}.items()}
+        about = {"meter": meter, "period": options.period, "step": options.step, "seconds": options.seconds}
+        write_json(options.json, {"benchmark": "overhead", "about": about, "rounds": rounds, "summaries": summaries})
 
 
 if __name__ == "__main__":
