@@ -23,8 +23,9 @@ from entrypoints.verdict import Ending
 MAIN = Path(__file__).resolve().parent / "main.py"
 # Seconds between asking the child to end and killing it: less than the ten that container engines give us.
 GRACE = 5.0
-TICK = 0.2  # seconds between looks at signals and clocks while the child is silent
-REST = 0.1  # seconds between looks at what it says: to wake up for each step would cost more than the rest of our work
+# Seconds between looks at signals, clocks and what the child says: to wake up for each step would cost more than to
+# read what it tells.
+TICK = 0.2
 CHUNK = 1 << 16  # bytes of one look
 F_SETPIPE_SZ = 1031  # linux/fcntl.h; Python has it from 3.10 on
 WIDTH = 1 << 20  # bytes of a pipe that no child fills within a rest; Linux grants it to every user
@@ -66,7 +67,7 @@ class Child:
         self.told_end = False
         self.oom_kills_before = host.fact(host.oom_kills)["value"]
         self.stream, descriptor = os.pipe()
-        self.rest = REST if _widen(self.stream) else 0.0
+        self.rest = TICK if _widen(self.stream) else 0.0
         self.process = _start(configuration, descriptor)
         os.close(descriptor)
 
