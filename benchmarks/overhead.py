@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -45,25 +46,37 @@ def side(tree: Path, meter: str, options: argparse.Namespace) -> Times:
     with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as parent:
         if not any("measuring" in line for line in parent.stderr or ()):
             raise SifmarkError("the program did not come to measure", f"run it by hand: {shlex.join(argv)}")
-        time.sleep(SETTLING)
-        before, began = used(parent.pid), time.monotonic()
-        time.sleep(options.seconds)
-        after, seconds = used(parent.pid), time.monotonic() - began
+        rates = watch(partial(used, parent.pid), options.seconds)
         parent.terminate()
         result = json.loads(parent.communicate()[0])
     if result["power"].get("failed_readings") != 0:
         raise SifmarkError(f"readings of {meter} failed", "name a meter that can be read")
-    steps = seconds / result["metrics"]["step_time_mean"]["value"]
-    return {part: (after[part] - before[part]) / steps for part in after}
+    return {part: rate * result["metrics"]["step_time_mean"]["value"] for part, rate in rates.items()}
+
+
+def asleep(options: argparse.Namespace) -> Times:
+    """The same of a process that does no more than the device: sleep, step after step."""
+    with subprocess.Popen([sys.executable, "-s", "-c", f"import time\nwhile True: time.sleep({options.step})"]) as one:
+        rates = watch(lambda: {"workload": sum(_threads(one.pid).values())}, options.seconds)
+        one.terminate()
+    return {part: rate * options.step for part, rate in rates.items()}
+
+
+def watch(look: Callable[[], dict[str, float]], seconds: float) -> dict[str, float]:
+    """Processor time by part, over the time it was watched."""
+    time.sleep(SETTLING)
+    before, began = look(), time.monotonic()
+    time.sleep(seconds)
+    after, elapsed = look(), time.monotonic() - began
+    return {part: (after[part] - before[part]) / elapsed for part in after}
 
 
 def used(parent: int) -> dict[str, float]:
-    """Processor time so far of the parent's two threads, of the child, and of all, in seconds."""
+    """Processor time so far of the parent's two threads and of the child, in seconds."""
     main, meter = sorted(_threads(parent), key=int)
     (child,) = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     ours = _threads(parent)
-    parts = {"parent": ours[main], "meter": ours[meter], "child": sum(_threads(int(child)).values())}
-    return {**parts, "together": sum(parts.values())}
+    return {"parent": ours[main], "meter": ours[meter], "child": sum(_threads(int(child)).values())}
 
 
 def _threads(process: int) -> dict[str, float]:
@@ -87,11 +100,14 @@ def main() -> None:
     require_folder(options.json)
     with tempfile.TemporaryDirectory() as folder:
         meter = options.meter or made_up(Path(folder))
-        rounds = measure(options.pairs, {"ours": partial(side, lay_out(Path(folder, "image")), meter, options)})
+        ours = partial(side, lay_out(Path(folder, "image")), meter, options)
+        rounds = measure(options.pairs, {"workload": partial(asleep, options), "ours": ours})
     costs = {part: [each["ours"][part] for each in rounds] for part in rounds[0]["ours"]}
+    costs["workload"] = [each["workload"]["workload"] for each in rounds]
+    costs["harness"] = [sum(each["ours"].values()) - each["workload"]["workload"] for each in rounds]
     step = f"{1000 * options.step:g} ms step"
     micros = {f"{part}, us a step": summarise([1e6 * cost for cost in each]) for part, each in costs.items()}
-    shares = {f"together, % of a {step}": summarise([100 * cost / options.step for cost in costs["together"]])}
+    shares = {f"harness, % of a {step}": summarise([100 * cost / options.step for cost in costs["harness"]])}
     say(f"{meter} every {options.period:g} s, {step}s for {options.seconds} s a run, {len(rounds)} rounds")
     tell({**micros, **shares})
     if options.json:
