@@ -67,7 +67,7 @@ class Child:
         self.told_end = False
         self.oom_kills_before = host.fact(host.oom_kills)["value"]
         self.stream, descriptor = os.pipe()
-        self.rest = TICK if _widen(self.stream) else 0.0
+        self.rest = TICK if widen(self.stream) else 0.0
         self.process = _start(configuration, descriptor)
         os.close(descriptor)
 
@@ -140,7 +140,7 @@ class Child:
         os.close(self.stream)
 
 
-def _widen(stream: int) -> bool:
+def widen(stream: int) -> bool:
     """Whether the pipe is as wide as a rest asks for."""
     try:
         return fcntl.fcntl(stream, F_SETPIPE_SZ, WIDTH) >= WIDTH
