@@ -8,10 +8,10 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from pairs import Summary, Times, measure, parser, positive, require_folder, spend, summarise
+from pairs import Times, measure, parser, positive, require_folder, spend, summarise, tell
 
 from sifmark import house
-from sifmark.console import say, show
+from sifmark.console import say
 from sifmark.errors import SifmarkError
 from sifmark.files import write_json
 
@@ -42,14 +42,6 @@ def side(meter: str, seconds: int, period: float) -> Times:
     return {"cpu": told["cpu_seconds"], "readings": told["readings"]}
 
 
-def tell(shares: Summary, micros: Summary) -> None:
-    """Both summaries as lines of a table."""
-    show(f"{'':<28}{'median':>10}   {'interval of the median':<32}{'min':>10}{'max':>10}")
-    for name, one in (("share of one core, %", shares), ("one reading, us", micros)):
-        interval = f"{one.low:.4f} .. {one.high:.4f} ({one.confidence:.0%})"
-        show(f"{name:<28}{one.median:>10.4f}   {interval:<32}{one.least:>10.4f}{one.most:>10.4f}")
-
-
 def _options() -> argparse.Namespace:
     grammar = parser(__doc__, pairs=6)
     grammar.add_argument("--meter", metavar="NAME[:PLACE]", help="default: rapl on a made-up folder of two packages")
@@ -71,7 +63,7 @@ def main() -> None:
     shares = summarise([100 * cost / options.seconds for cost in costs])
     micros = summarise([1e6 * cost / each["metered"]["readings"] for cost, each in zip(costs, rounds, strict=True)])
     say(f"{meter}, a reading every {options.period:g} s, {options.seconds} s a run, {len(rounds)} rounds")
-    tell(shares, micros)
+    tell({"share of one core, %": shares, "one reading, us": micros})
     if options.json:
         summaries = {"share_of_a_core_percent": asdict(shares), "reading_us": asdict(micros)}
         write_json(options.json, {"benchmark": "meter", "meter": meter, "rounds": rounds, **summaries})

@@ -131,6 +131,14 @@ def report(name: str, rounds: Sequence[Round], reference: str, about: Mapping[st
         write_json(target, {**document, "seconds": rounds, "ratios": ratios})
 
 
+def tell(summaries: Mapping[str, Summary]) -> None:
+    """Summaries as lines of a table, by what they are of."""
+    show(f"{'':<28}{'median':>10}   {'interval of the median':<32}{'min':>10}{'max':>10}")
+    for name, one in summaries.items():
+        interval = f"{one.low:.4f} .. {one.high:.4f} ({one.confidence:.0%})"
+        show(f"{name:<28}{one.median:>10.4f}   {interval:<32}{one.least:>10.4f}{one.most:>10.4f}")
+
+
 def _coverage(count: int, rank: int) -> float:
     outside = sum(math.comb(count, below) for below in range(rank)) / 2**count
     return max(0.0, 1 - 2 * outside)

@@ -1,4 +1,4 @@
-"""The wire from the child to the parent: one JSON object per line, `{"<type>": {fields}}`."""
+"""The wire from the child to the parent: one JSON array per line, `["<type>", [fields]]`."""
 
 from __future__ import annotations
 
@@ -96,15 +96,15 @@ TYPES = {kind.__name__: kind for kind in (Phase, Software, DeviceFacts, Data, Sk
 
 def encode(message: Message) -> bytes:
     """One line."""
-    return json.dumps({type(message).__name__: message._asdict()}).encode() + b"\n"
+    return json.dumps([type(message).__name__, message]).encode() + b"\n"
 
 
 def decode(line: bytes) -> Message:
     """The message of one line. Raises ValueError, KeyError or TypeError for anything else."""
-    ((name, fields),) = json.loads(line).items()
-    if fields.get("request"):
-        fields["request"] = Request(*fields["request"])
-    message: Any = TYPES[name](**fields)
+    name, fields = json.loads(line)
+    if name == "Step" and fields[-1] is not None:
+        fields[-1] = Request(*fields[-1])
+    message: Any = TYPES[name](*fields)
     return message
 
 

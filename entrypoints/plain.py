@@ -15,6 +15,12 @@ def number(value: float | None, unit: str, reason: str | None = None) -> Json:
     return {"value": None, "unit": unit, "reason": reason or f"not a finite number: {value}"}
 
 
+def interval(bounds: tuple[float, float] | None, unit: str, reason: str | None = None) -> Json:
+    """An interval with its unit; null with the reason where there is none."""
+    low, high = bounds or (None, None)
+    return {"low": low, "high": high, "unit": unit, **({} if bounds else {"reason": reason})}
+
+
 def finite(value: float | None) -> float | None:
     """The value, or None where JSON has no number for it."""
     return value if value is not None and math.isfinite(value) else None

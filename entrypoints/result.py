@@ -22,6 +22,7 @@ from entrypoints.numerics import Numerics
 from entrypoints.plain import Json, finite, number, printable
 from entrypoints.power import power
 from entrypoints.quantiles import quantile
+from entrypoints.steadiness import steadiness
 from entrypoints.verdict import Verdict
 
 SCHEMA_VERSION = "1.0"
@@ -69,6 +70,7 @@ def document(measurement: Measurement, verdict: Verdict, context: Context) -> Js
         "data": data(measurement, context.configuration),
         "metrics": {name: number(*metric(measurement)) for name, metric in every_metric().items()},
         "power": power(measurement),
+        "steadiness": steadiness(measurement),
         "steps": steps(measurement),
         "requests": requests(measurement),
     }
@@ -171,7 +173,7 @@ def steps(measurement: Measurement) -> Json:
     """Counts, and step by step in order what it took, up to `MOST_STEPS`; beyond, quantiles alone."""
     taken = measurement.steps
     few = len(taken) <= MOST_STEPS
-    timed = [step.seconds for step in measurement.timed_steps]
+    timed = sorted(step.seconds for step in measurement.timed_steps)
     return {
         "count": len(taken),
         "untimed": len(taken) - len(timed),

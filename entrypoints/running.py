@@ -25,6 +25,7 @@ from entrypoints.progress import Progress
 from entrypoints.reference import load as load_reference
 from entrypoints.sampling import Sampler
 from entrypoints.statuses import INVALID_RESULT_EXIT
+from entrypoints.steadiness import warning
 from entrypoints.supervise import Child, Orders
 from entrypoints.verdict import Verdict, judge, with_numerics
 
@@ -111,6 +112,8 @@ def execute(card: Card, resolved: Configuration, orders: Orders, numerics: Numer
     rate = throughput(measurement)
     speed = "" if rate.value is None else f", {rate.value:.2f} {rate.unit}"
     progress.note(f"{resolved.workload} {resolved.task}: {verdict.state} ({verdict.message}){speed}")
+    if unsteady := warning(measurement):
+        progress.note(unsteady)
     return Executed(measurement, verdict)
 
 

@@ -71,6 +71,7 @@ class Observation:
     group: Group
     fields: dict[str, Any]
     numbers: dict[str, Number]
+    unsteady: bool = False  # shown to be; where it cannot be told it is not
 
 
 def observe(
@@ -89,6 +90,7 @@ def observe(
         group=Group(workload["identity"], workload["task"], phase, document["data"]["source"]),
         fields=chosen | named,
         numbers=numbers,
+        unsteady=document["steadiness"]["steady"] is False,
     )
 
 

@@ -49,7 +49,7 @@ def judge_file(file: str) -> Iterator[Judged]:
     number = 0
     try:
         with _open(file) as stream:
-            for number, text in enumerate(_lines(stream) if several else [stream.read(LARGEST + 1)], start=1):
+            for number, text in enumerate(_lines(stream) if several else [_whole(stream)], start=1):
                 document, problems = judge_text(text)
                 place = f"document {number}: " if several else ""
                 yield Judged(file, document, tuple(place + problem for problem in problems))
@@ -153,6 +153,12 @@ def _open(file: str) -> BinaryIO:
         os.close(descriptor)
         raise OSError("it is not an ordinary file")
     return open(descriptor, "rb")  # noqa: PTH123 - pathlib opens without these flags
+
+
+def _whole(stream: BinaryIO) -> bytes:
+    """All of a file, or as much as shows that it is too large. A buffer is made for what is asked for, not for more."""
+    size = os.fstat(stream.fileno()).st_size or LARGEST  # some file systems do not know it
+    return stream.read(min(size, LARGEST) + 1)
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:

@@ -51,6 +51,10 @@ def summary(document: dict[str, Any]) -> list[str]:
     ]
     if document["provenance"]["stand_in"]:
         lines.append("  base        a stand-in, not the vendor's: do not compare with results from real bases")
+    if document["steadiness"]["steady"] is False:
+        drift = document["steadiness"]["drift"]["value"]
+        change = "" if drift is None else f" by {drift:+.1%}"
+        lines.append(f"  not steady  step times changed{change} over the timed window: warm up or run for longer")
     return [*lines, *_metrics(document["metrics"])]
 
 

@@ -133,6 +133,8 @@ def _ratio_text(ratio: Ratio) -> str:
 def _notes(table: Table, question: Question) -> Iterator[str]:
     if any(mean.low is not None for line in table.lines for mean in line.means.values()):
         yield f"± and [ ]: {CONFIDENCE:.0%} intervals over fresh-process repeats, Student's and Welch's on logarithms"
+    if unsteady := [one.file for line in table.lines for one in line.found if one.unsteady]:
+        yield f"not steady within the timed window: {len(unsteady)} results, for example {unsteady[0]}"
     for line in table.lines:
         for metric in question.metrics:
             mean, ratio = line.means[metric], line.ratios.get(metric)

@@ -42,6 +42,7 @@ def result(**changes: Any) -> dict[str, Any]:
     document["status"] |= {"state": "completed", "exit_code": 0, "phase": "steady"}
     document["configuration"]["smoke"] = False
     document["provenance"] |= {"stand_in": False, "simulated": False}
+    document["steadiness"]["steady"] = True
     if "numerics" in document:
         document["numerics"]["state"] = "passed"
     for name, value in changes.items():

@@ -93,26 +93,39 @@ def _open(name: str, device: str, place: str | None) -> Meter | Absence:
     return meter
 
 
-def kernel_number(path: Path) -> int:
-    """What a file of the kernel's holds. Raises MeterError."""
-    text = kernel_text(path)
-    if not text.isdigit():
-        raise MeterError(f"{path} holds no number: {text[:40]!r}")
-    return int(text)
+class KernelFile:
+    """A file of the kernel's, open until the process ends: to open it takes longer than to read it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self.descriptor = os.open(str(path), os.O_RDONLY)
+        except OSError as error:
+            raise _explained(path, error) from None
+
+    def number(self) -> int:
+        """The whole number that it holds by now. Raises MeterError."""
+        try:
+            text = os.pread(self.descriptor, 64, 0).strip()
+        except OSError as error:
+            raise _explained(self.path, error) from None
+        if not text.isdigit():
+            raise MeterError(f"{self.path} holds no number: {text[:40].decode('utf-8', 'replace')!r}")
+        return int(text)
 
 
 def kernel_text(path: Path) -> str:
-    """The text of a file of the kernel's, unbuffered, which costs less ten times a second. Raises MeterError."""
+    """The text of a file of the kernel's. Raises MeterError."""
     try:
-        descriptor = os.open(str(path), os.O_RDONLY)
-        try:
-            return os.read(descriptor, 4096).decode("utf-8", "replace").strip()
-        finally:
-            os.close(descriptor)
-    except PermissionError:
-        raise MeterError(f"{path} may be read by root only; ask the host's administrator to let you read it") from None
+        return path.read_text("utf-8", "replace").strip()
     except OSError as error:
-        raise MeterError(f"{path}: {error.strerror}") from None
+        raise _explained(path, error) from None
+
+
+def _explained(path: Path, error: OSError) -> MeterError:
+    if isinstance(error, PermissionError):
+        return MeterError(f"{path} may be read by root only; ask the host's administrator to let you read it")
+    return MeterError(f"{path}: {error.strerror}")
 
 
 def _measures(name: str) -> Sequence[str]:

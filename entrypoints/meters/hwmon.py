@@ -6,7 +6,7 @@ import contextlib
 import re
 from pathlib import Path
 
-from entrypoints.meters import MeterError, MeterFacts, Reading, kernel_number, kernel_text
+from entrypoints.meters import KernelFile, MeterError, MeterFacts, Reading, kernel_text
 
 MEASURES = ("cpu",)
 HWMON = Path("/sys/class/hwmon")
@@ -21,7 +21,7 @@ class Hwmon:
     """The Grace processors of the host."""
 
     def __init__(self, sockets: dict[str, Path]) -> None:
-        self.powers = [folder / "power1_average" for folder in sockets.values()]
+        self.powers = [KernelFile(folder / "power1_average") for folder in sockets.values()]
         averaging = _averaging(sockets)
         self.facts = MeterFacts(
             source="acpi_power_meter",
@@ -38,7 +38,7 @@ class Hwmon:
 
     def read(self) -> Reading:
         """Every processor's power."""
-        return Reading(watts=[kernel_number(power) * MICRO for power in self.powers], joules=())
+        return Reading(watts=[power.number() * MICRO for power in self.powers], joules=())
 
 
 def find(place: str | None) -> Hwmon:
@@ -56,5 +56,5 @@ def _averaging(sockets: dict[str, Path]) -> float | None:
     """The interval (s) that all sockets average over, where the driver says one."""
     intervals = set()
     with contextlib.suppress(MeterError):
-        intervals = {kernel_number(folder / "power1_average_interval") * MILLI for folder in sockets.values()}
+        intervals = {KernelFile(folder / "power1_average_interval").number() * MILLI for folder in sockets.values()}
     return intervals.pop() if len(intervals) == 1 else None

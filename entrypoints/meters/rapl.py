@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from entrypoints.meters import MeterError, MeterFacts, Reading, kernel_number, kernel_text
+from entrypoints.meters import KernelFile, MeterError, MeterFacts, Reading, kernel_text
 
 MEASURES = ("cpu",)
 POWERCAP = Path("/sys/class/powercap")
@@ -22,7 +22,7 @@ class Rapl:
     """The packages of the host. Memory is not in their energy on servers."""
 
     def __init__(self, zones: dict[str, Path]) -> None:
-        self.counters = [zone / "energy_uj" for zone in zones.values()]
+        self.counters = [KernelFile(zone / "energy_uj") for zone in zones.values()]
         self.facts = MeterFacts(
             source="rapl",
             scope="die" if any("die" in name for name in zones) else "package",
@@ -32,13 +32,13 @@ class Rapl:
             averaging_reason="an energy counter averages nothing",
             has_power=False,
             has_counter=True,
-            counter_ranges=tuple(kernel_number(zone / "max_energy_range_uj") * MICRO for zone in zones.values()),
+            counter_ranges=tuple(KernelFile(zone / "max_energy_range_uj").number() * MICRO for zone in zones.values()),
             simulated=False,
         )
 
     def read(self) -> Reading:
         """Every package's counter."""
-        return Reading(watts=(), joules=[kernel_number(counter) * MICRO for counter in self.counters])
+        return Reading(watts=(), joules=[counter.number() * MICRO for counter in self.counters])
 
 
 def find(place: str | None) -> Rapl:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,21 @@ IMAGE = {
     "platform": "x86_64",
     "version": "0.1.0",
 }
+
+
+def lay_double(tree):
+    """Lay out `tree` as in an image whose device and framework are doubles: the parent is the real one."""
+    shutil.copytree(str(ROOT / "entrypoints"), str(tree / "entrypoints"))
+    shutil.copytree(str(ROOT / "schemas"), str(tree / "schemas"))
+    double = Path(__file__).resolve().parent / "double"
+    for source in double.rglob("*.py"):
+        target = tree / "entrypoints" / source.relative_to(double)
+        target.parent.mkdir(exist_ok=True)
+        shutil.copy(str(source), str(target))
+    shutil.copy(str(ROOT / "entrypoints" / "run"), str(tree / "run"))  # the door of an image
+    (tree / "image.json").write_text(json.dumps(IMAGE))
+    shutil.rmtree(str(tree / "entrypoints" / "references"))  # a double computes nothing that could match them
+    return tree
 
 
 class Program:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from program import checked
 
+from entrypoints import supervise
+
 LONG = ("resnet50", "--steps", "100000", "--warmup-steps", "2", "--batch-size", "3")
 STREAMS = (*LONG, "--task", "inference", "--concurrency", "3")
 
@@ -208,3 +210,13 @@ def test_a_check_passes_fails_and_skips(double):
     assert double.run("--check", fault="exit")[:2] == (4, "")
     code, output, errors = double.run("--check", fault="no_device")
     assert (code, output) == (0, "") and "skipped" in errors
+
+
+def test_the_pipe_takes_all_that_a_child_can_tell_while_the_parent_rests():
+    stream, descriptor = os.pipe()
+    assert supervise.widen(stream)
+    os.set_blocking(descriptor, False)
+    assert os.write(descriptor, b"." * supervise.WIDTH) == supervise.WIDTH
+    os.close(stream)
+    os.close(descriptor)
+    assert not supervise.widen(stream)  # a pipe that is refused, for whatever reason: the parent will not rest

@@ -279,6 +279,18 @@ def test_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "cannot tell: 2 and 3 repeats where 3 are needed" in output
 
 
+def test_results_that_were_not_steady_are_compared_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drifted = result(steadiness__steady=False)
+    unknown = result(steadiness__steady=None, steadiness__reason="4 timed steps where 40 are needed")
+    compare_results(str(write(tmp_path / "some", [drifted, unknown, result()])))
+    note = "not steady within the timed window: 1 results, for example"
+    assert f"{note} {tmp_path / 'some' / drifted['id']}.json" in capsys.readouterr().out
+    compare_results(str(write(tmp_path / "none", [unknown, result()])))
+    assert "not steady" not in capsys.readouterr().out
+
+
 def test_a_gate_over_nothing_does_not_pass(tmp_path: Path) -> None:
     old = write(tmp_path / "old", repeats(100, workload__identity=OTHER))
     with pytest.raises(SifmarkError, match="cannot tell"):

@@ -288,6 +288,15 @@ def test_a_summary_says_each_reason_once() -> None:
     assert "streams" not in results.summary(document)[0]
 
 
+def test_a_summary_warns_of_a_window_that_was_not_steady() -> None:
+    drifted = documents.result(steadiness__steady=False, steadiness__drift={"value": -0.0321, "unit": "1"})
+    warnings = [line for line in results.summary(drifted) if "not steady" in line]
+    assert warnings == ["  not steady  step times changed by -3.2% over the timed window: warm up or run for longer"]
+    assert not any("not steady" in line for line in results.summary(documents.result()))
+    bare = documents.bare() | {"steadiness": documents.bare()["steadiness"] | {"steady": False}}
+    assert any("step times changed over" in line for line in results.summary(bare))
+
+
 def test_quiet_names_only_what_is_not_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, "a.json", WHOLE)
     write(tmp_path, "b.json", b"{}")

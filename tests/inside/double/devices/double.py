@@ -1,6 +1,6 @@
 """A device that computes nothing and can be told, by DOUBLE_FAULT, to fail in one of the ways hardware does.
 
-Copied into a tree of the entrypoints by `tree.py`; never part of an image.
+Copied into a tree of the entrypoints by `program.py`; never part of an image.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 from entrypoints.session import Answer, DeviceFacts, StepReport
 from entrypoints.statuses import RunError
 
 FAULT = os.environ.get("DOUBLE_FAULT", "")
 FAULTY_STEP = 4
-STEP_SECONDS = 0.01
+STEP_SECONDS = float(os.environ.get("DOUBLE_STEP_SECONDS", "0.01"))
+STAMPS = os.environ.get("DOUBLE_STAMPS")  # a file for the moments of the monotonic clock at which steps ended
 TRANSFER, COMPUTE, RETRIEVAL = 0.003, 0.006, 0.001  # s of a request; they add up to a step's
 
 
@@ -56,6 +58,9 @@ class Double:
             fail()
         if FAULT == "numerics":
             return StepReport(units=len(batch.inputs), updates=1, loss=lambda: 7.0)
+        if STAMPS:
+            with Path(STAMPS).open("a") as file:
+                file.write(f"{time.monotonic()}\n")
         loss = float("nan") if FAULT == "non_finite" and self.steps == FAULTY_STEP else 1.0 / self.steps
         return StepReport(units=len(batch.inputs), updates=1, loss=lambda: loss)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
 
 from entrypoints.session import Batch
@@ -19,7 +20,9 @@ def formula_batch(card, batch_size):
 
 
 def folder_batches(card, task, folder, listing, batch_size, workers, seed):
-    return itertools.repeat(Batch(inputs=range(batch_size), targets=None))
+    while True:
+        time.sleep(float(os.environ.get("DOUBLE_WAIT_SECONDS", "0")))
+        yield Batch(inputs=range(batch_size), targets=None)
 
 
 def synthetic_requests(card, batch_size, seed):

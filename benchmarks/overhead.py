@@ -1,0 +1,123 @@
+"""What the harness costs: processor time a step of all that is not the workload. README.md says how to read it."""
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from meter import made_up
+from pairs import Times, measure, parser, positive, require_folder, summarise, tell
+
+from sifmark import house
+from sifmark.console import say
+from sifmark.errors import SifmarkError
+from sifmark.files import write_json
+
+sys.path.append(str(house.CHECKOUT / "tests" / "inside"))
+from program import lay_double
+
+SETTLING = 1.0  # seconds, for what is imported late
+
+
+def lay_out(folder: Path) -> Path:
+    """A tree as in an image, whose device sleeps through each step. It is called `cpu`, so that RAPL has it metered."""
+    tree = Path(lay_double(folder))
+    devices = tree / "entrypoints" / "devices"
+    (devices / "double.py").replace(devices / "cpu.py")
+    image = json.loads((tree / "image.json").read_text())
+    (tree / "image.json").write_text(json.dumps({**image, "device": "cpu"}))
+    return tree
+
+
+def side(tree: Path, meter: str, options: argparse.Namespace) -> Times:
+    """Processor time of each part of the harness in a stretch of the timed window, in seconds a step."""
+    argv = [sys.executable, "-s", "-B", str(tree / "entrypoints" / "main.py"), "resnet50", "--steps", "1000000"]
+    argv += ["--warmup-steps", "1", "--batch-size", "1", "--idle-seconds", "0"]
+    argv += ["--meter", meter, "--meter-period", str(options.period)]
+    environment = {**os.environ, "DOUBLE_STEP_SECONDS": str(options.step)}
+    with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as parent:
+        if not any("measuring" in line for line in parent.stderr or ()):
+            raise SifmarkError("the program did not come to measure", f"run it by hand: {shlex.join(argv)}")
+        rates = watch(partial(used, parent.pid), options.seconds)
+        parent.terminate()
+        result = json.loads(parent.communicate()[0])
+    if result["power"].get("failed_readings") != 0:
+        raise SifmarkError(f"readings of {meter} failed", "name a meter that can be read")
+    return {part: rate * result["metrics"]["step_time_mean"]["value"] for part, rate in rates.items()}
+
+
+def asleep(options: argparse.Namespace) -> Times:
+    """The same of a process that does no more than the device: sleep, step after step."""
+    with subprocess.Popen([sys.executable, "-s", "-c", f"import time\nwhile True: time.sleep({options.step})"]) as one:
+        rates = watch(lambda: {"workload": sum(_threads(one.pid).values())}, options.seconds)
+        one.terminate()
+    return {part: rate * options.step for part, rate in rates.items()}
+
+
+def watch(look: Callable[[], dict[str, float]], seconds: float) -> dict[str, float]:
+    """Processor time by part, over the time it was watched."""
+    time.sleep(SETTLING)
+    before, began = look(), time.monotonic()
+    time.sleep(seconds)
+    after, elapsed = look(), time.monotonic() - began
+    return {part: (after[part] - before[part]) / elapsed for part in after}
+
+
+def used(parent: int) -> dict[str, float]:
+    """Processor time so far of the parent's two threads and of the child, in seconds."""
+    main, meter = sorted(_threads(parent), key=int)
+    (child,) = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    ours = _threads(parent)
+    return {"parent": ours[main], "meter": ours[meter], "child": sum(_threads(int(child)).values())}
+
+
+def _threads(process: int) -> dict[str, float]:
+    """Processor time of each thread: the kernel counts it in nanoseconds, where rusage may count in ticks."""
+    tasks = Path(f"/proc/{process}/task").iterdir()
+    return {task.name: int((task / "schedstat").read_text().split()[0]) / 1e9 for task in tasks}
+
+
+def _options() -> argparse.Namespace:
+    grammar = parser(__doc__, pairs=6)
+    grammar.add_argument("--meter", metavar="NAME[:PLACE]", help="default: rapl on a made-up folder of two packages")
+    grammar.add_argument("--period", type=float, default=0.1, metavar="SECONDS", help="between readings; default 0.1")
+    grammar.add_argument("--step", type=float, default=0.05, metavar="SECONDS", help="length of one; default 0.05")
+    grammar.add_argument("--seconds", type=positive, default=20, metavar="N", help="of each run; default 20")
+    return grammar.parse_args()
+
+
+def main() -> None:
+    """Measure one run after the other. Raises SifmarkError."""
+    options = _options()
+    require_folder(options.json)
+    with tempfile.TemporaryDirectory() as folder:
+        meter = options.meter or made_up(Path(folder))
+        ours = partial(side, lay_out(Path(folder, "image")), meter, options)
+        rounds = measure(options.pairs, {"workload": partial(asleep, options), "ours": ours})
+    costs = {part: [each["ours"][part] for each in rounds] for part in rounds[0]["ours"]}
+    costs["workload"] = [each["workload"]["workload"] for each in rounds]
+    costs["harness"] = [sum(each["ours"].values()) - each["workload"]["workload"] for each in rounds]
+    step = f"{1000 * options.step:g} ms step"
+    micros = {f"{part}, us a step": summarise([1e6 * cost for cost in each]) for part, each in costs.items()}
+    shares = {f"harness, % of a {step}": summarise([100 * cost / options.step for cost in costs["harness"]])}
+    say(f"{meter} every {options.period:g} s, {step}s for {options.seconds} s a run, {len(rounds)} rounds")
+    tell({**micros, **shares})
+    if options.json:
+        summaries = {name: asdict(one) for name, one in {**micros, **shares}.items()}
+        about = {"meter": meter, "period": options.period, "step": options.step, "seconds": options.seconds}
+        write_json(options.json, {"benchmark": "overhead", "about": about, "rounds": rounds, "summaries": summaries})
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except SifmarkError as error:
+        sys.exit(f"error: {error}")

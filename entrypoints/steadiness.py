@@ -1,0 +1,175 @@
+"""The document's part `steadiness`: whether the timed window drifted, how sure its throughput is, and its outliers.
+
+Steps depend on the steps before them, so every interval rests on spans that are long against that dependence. Work is
+bounded: beyond `MOST_BATCHES` steps, means of as many consecutive batches stand for them.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean
+from typing import NamedTuple, Sequence, Tuple, TypeVar
+
+from entrypoints.measurement import Measurement
+from entrypoints.messages import Step
+from entrypoints.metrics import NO_STEP
+from entrypoints.plain import Json, interval, number
+from entrypoints.quantiles import quantile
+
+FEWEST_STEPS = 40  # below, a drift cannot be told from steps that depend on each other
+MOST_BATCHES = 256
+# A ramp of 2 % moves the mean, and so the throughput, by 1 %, which is what a throughput is to be right to.
+MATTERS = 0.02
+HIDDEN = 0.05  # a window is called steady only where so much drift would have shown
+
+SHAPES = (1, 2)  # cosines that a drift is made of: half a wave from start to end, a whole one for a jump off centre
+NOISE = (3, 4, 5, 6, 7, 8)  # cosines that tell how far noise alone moves the first
+STUDENT_NOISE = 2.447  # two-sided 95 % quantile of Student's distribution, one degree of freedom for each of NOISE
+STRONGEST = 0.8  # correlation of consecutive batches that is reckoned with
+BLOCKS = 8  # in a window
+STUDENT_BLOCKS = 2.365  # the same quantile for one degree of freedom less than BLOCKS
+FAR_OUT = 3.0  # quartile ranges beyond the quartiles: Tukey's outer fences
+
+Interval = Tuple[float, float]
+V = TypeVar("V")
+
+
+class Drift(NamedTuple):
+    """Change of the step time from start to end of the window, over its mean, with its 95 % interval."""
+
+    change: float
+    low: float
+    high: float
+
+    @property
+    def steady(self) -> bool | None:
+        """False where a drift is shown and matters, True where none that matters can hide, None between the two."""
+        if abs(self.change) >= MATTERS and not self.low <= 0 <= self.high:
+            return False
+        return True if self.low > -HIDDEN and self.high < HIDDEN else None
+
+
+def steadiness(measurement: Measurement) -> Json:
+    """How steady the timed window was; null with the reason where its steps do not tell."""
+    seconds = [step.seconds for step in measurement.timed_steps]
+    why = _untold(seconds)
+    drifted = None if why else drift(seconds)
+    steady = drifted.steady if drifted else None
+    scattered = f"the steps scatter too much: {_said(drifted)}" if drifted else None
+    return {
+        "steady": steady,
+        **({"reason": why or scattered} if steady is None else {}),
+        "drift": number(drifted.change if drifted else None, "1", why),
+        "drift_interval": interval((drifted.low, drifted.high) if drifted else None, "1", why),
+        "throughput_interval": interval(
+            None if why else throughput_interval(measurement.timed_steps), f"{measurement.unit}/s", why
+        ),
+        "outliers": outliers(seconds) if seconds else None,
+    }
+
+
+def warning(measurement: Measurement) -> str:
+    """A few words where the window was not steady, else none."""
+    seconds = [step.seconds for step in measurement.timed_steps]
+    drifted = None if _untold(seconds) else drift(seconds)
+    return f"not steady: {_said(drifted)}" if drifted and drifted.steady is False else ""
+
+
+def drift(seconds: Sequence[float]) -> Drift:
+    """Drift along the half cosine that fits best. A ramp of 5 % counts as 4 %, a jump of 5 % half way as 6 %.
+
+    Cosines over a window are uncorrelated for any stationary noise, and of one size where its spectrum is flat, so that
+    the first over the root mean square of higher ones is Student's: Mueller and Watson, "Testing models of
+    low-frequency variability", Econometrica 76 (2008). Where the spectrum is not flat, that of an autoregression evens
+    them out: Andrews and Monahan, Econometrica 60 (1992). Tukey's medians of three take out single outliers.
+    Of 4000 simulated windows without a drift, 2 to 5 % were called unsteady, and 6 % of 40 steps with correlation 0.8.
+    """
+    smooth = _medians_of_three([fmean(batch) for batch in _batches(seconds)])
+    level, count = fmean(smooth), len(smooth)
+    sizes = {wave: fmean(v * _cosine(wave, at, count) for at, v in enumerate(smooth)) for wave in (*SHAPES, *NOISE)}
+    left = [v - level - sum(sizes[wave] * _cosine(wave, at, count) for wave in SHAPES) for at, v in enumerate(smooth)]
+    correlation = _correlation(left)
+    power = {wave: _spectrum(correlation, wave, count) for wave in (1, *NOISE)}
+    noise = math.sqrt(fmean(sizes[wave] ** 2 * power[1] / power[wave] for wave in NOISE))
+    from_end_to_end = 2 * math.sqrt(2) / level  # of the half cosine, which falls
+    change, half = -from_end_to_end * sizes[1], from_end_to_end * STUDENT_NOISE * noise
+    return Drift(change, change - half, change + half)
+
+
+def throughput_interval(steps: Sequence[Step]) -> Interval:
+    """95 % interval of units per second, were the run to go on as it was, on the logarithm.
+
+    The moving-block bootstrap: its variance of a sum needs no drawing, it is that of the sums over all blocks of
+    consecutive steps (Kuensch, Annals of Statistics 17, 1989). Long blocks and Student's distribution keep the promise
+    better than short ones. Of 4000 simulated windows, autoregressions of correlation 0, 0.5 and 0.8, it held the true
+    rate in 96, 93 and 78 % with 40 steps, in 97, 95 and 90 % with 100, and in 96, 96 and 95 % with 256.
+    """
+    taken = [sum(step.seconds for step in batch) for batch in _batches(steps)]
+    units = [sum(step.units for step in batch) for batch in _batches(steps)]
+    pace = sum(taken) / sum(units)
+    excess = [time - pace * unit for time, unit in zip(taken, units)]
+    count, length = len(excess), len(excess) // BLOCKS
+    sums = [sum(excess[at : at + length]) for at in range(count - length + 1)]
+    # The last factor makes up for the mean, which is that of the same window: all of its excess is zero.
+    variance = fmean(value**2 for value in sums) * (count / length) * (count / (count - length))
+    half = STUDENT_BLOCKS * math.sqrt(variance) / sum(taken)
+    return math.exp(-half) / pace, math.exp(half) / pace
+
+
+def outliers(seconds: Sequence[float]) -> Json:
+    """Steps beyond three quartile ranges of the quartiles (Tukey, Exploratory Data Analysis, 1977).
+
+    They are counted, and left in everything that is measured.
+    """
+    ordered = sorted(seconds)
+    low, high = quantile(ordered, 0.25), quantile(ordered, 0.75)
+    reach = FAR_OUT * (high - low)
+    far = [value for value in ordered if not low - reach <= value <= high + reach]
+    return {
+        "count": len(far),
+        "share_of_steps": len(far) / len(ordered),
+        "share_of_time": sum(far) / sum(ordered),
+    }
+
+
+def _untold(seconds: Sequence[float]) -> str | None:
+    """Why these steps tell no drift, where they do not."""
+    if not seconds:
+        return NO_STEP
+    if len(seconds) < FEWEST_STEPS:
+        return f"{len(seconds)} timed steps where {FEWEST_STEPS} are needed"
+    return None if quantile(seconds, 0.5) > 0 else "most steps are shorter than the clock can tell"
+
+
+def _said(drifted: Drift) -> str:
+    change, low, high = drifted
+    return f"step times changed by {change:+.1%} over the window ({low:+.1%} to {high:+.1%})"
+
+
+def _batches(values: Sequence[V]) -> list[Sequence[V]]:
+    """Consecutive values, as few together as make at most `MOST_BATCHES`; the last may be shorter."""
+    size = -(-len(values) // MOST_BATCHES)
+    return [values[at : at + size] for at in range(0, len(values), size)]
+
+
+def _medians_of_three(values: Sequence[float]) -> list[float]:
+    """Each value's median with its two neighbours, the outermost ones' with the nearest two."""
+    inner = [sorted(values[at - 1 : at + 2])[1] for at in range(1, len(values) - 1)]
+    return [inner[0], *inner, inner[-1]]
+
+
+def _cosine(wave: int, at: int, count: int) -> float:
+    """Half waves over a window, of mean 0 and mean square 1."""
+    return math.sqrt(2) * math.cos(math.pi * wave * (at + 0.5) / count)
+
+
+def _correlation(values: Sequence[float]) -> float:
+    """Of neighbours, without the bias of short series (Kendall, Biometrika 41, 1954), from 0 to `STRONGEST`."""
+    square = math.fsum(value**2 for value in values)
+    found = math.fsum(one * other for one, other in zip(values, values[1:])) / square if square else 0.0
+    return min(max(found + (1 + 4 * found) / len(values), 0.0), STRONGEST)
+
+
+def _spectrum(correlation: float, wave: int, count: int) -> float:
+    """Of an autoregression of first order at the frequency of a wave, in units of its innovations."""
+    return 1 / (1 + correlation**2 - 2 * correlation * math.cos(math.pi * wave / count))
