@@ -13,7 +13,7 @@ import time
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import Iterator, NoReturn, Sequence
+from typing import Callable, Iterator, NoReturn, Sequence, TypeVar
 
 from entrypoints import cards
 from entrypoints.cards import Card
@@ -22,13 +22,14 @@ from entrypoints.data.folder import list_images
 from entrypoints.lifeline import die_with_parent
 from entrypoints.loop import Loop
 from entrypoints.messages import Data, Ended, Failed, Phase, Sender
-from entrypoints.session import Batch, OptimizerRule
+from entrypoints.session import Batch, DeviceConditions, OptimizerRule, Session, Usage
 from entrypoints.statuses import RunError, UsageError
 
 # What frameworks say when memory is short; there is no exception class that all of them share.
 OUT_OF_MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "cannot allocate memory")
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
+A = TypeVar("A")
 
 
 class Stopped(BaseException):
@@ -89,6 +90,8 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
     session = device.open_session(build.model(card, configuration.seed), rule, configuration.precision)
     cleanup.callback(session.close)
     send(session.facts)
+    send(answered(session.conditions, DeviceConditions.unknown))
+    cleanup.callback(account, session, send)
     if configuration.data == "synthetic":
         batches = itertools.repeat(session.place(next(batches)))
     loop = Loop(session, configuration.task, batches, send)
@@ -97,6 +100,20 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
     except Stopped:
         loop.settle()
         raise
+
+
+def account(session: Session, send: Sender) -> None:
+    """Tell what the run took of the device and how it left it. For after the run's last word, as closing is."""
+    send(answered(session.usage, Usage.unknown))
+    send(answered(session.conditions, DeviceConditions.unknown))
+
+
+def answered(ask: Callable[[], A], unknown: Callable[[str], A]) -> A:
+    """What the device answers; where its library raises, that nothing is known."""
+    try:
+        return ask()
+    except Exception as error:  # vendor libraries have exceptions of their own
+        return unknown(f"the device could not be asked: {type(error).__name__}: {error}"[:300])
 
 
 def open_batches(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Iterator[Batch]:

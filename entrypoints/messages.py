@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any, NamedTuple, Union
 
-from entrypoints.session import DeviceFacts
+from entrypoints.session import DeviceConditions, DeviceFacts, Usage
 
 PHASES = ("import", "data", "model", "compile", "warmup", "steady")
 
@@ -61,8 +61,11 @@ class Ended(NamedTuple):
     at: float
 
 
-Message = Union[Phase, Software, DeviceFacts, Data, Skipped, Step, Failed, Ended]
-TYPES = {kind.__name__: kind for kind in (Phase, Software, DeviceFacts, Data, Skipped, Step, Failed, Ended)}
+Message = Union[Phase, Software, DeviceFacts, DeviceConditions, Data, Skipped, Step, Usage, Failed, Ended]
+TYPES = {
+    kind.__name__: kind
+    for kind in (Phase, Software, DeviceFacts, DeviceConditions, Data, Skipped, Step, Usage, Failed, Ended)
+}
 
 
 def encode(message: Message) -> bytes:

@@ -37,7 +37,7 @@ def run(card: Card, image: Mapping[str, Any] | None, resolved: Configuration, op
     """Run, write the document, return the exit code. Raises UsageError before anything runs."""
     writer, contract = Writer(options.output), Contract()
     started = datetime.now(timezone.utc)
-    facts, conditions = host.facts(), host.conditions()
+    facts, conditions, counters = host.facts(), host.conditions(), host.counters()
     executed = execute(card, resolved)
     context = result.Context(
         card=card,
@@ -45,6 +45,7 @@ def run(card: Card, image: Mapping[str, Any] | None, resolved: Configuration, op
         image=image,
         host=facts,
         conditions=conditions,
+        conditions_after=host.conditions_after(counters),
         site=options.site,
         command=sys.argv[1:],
         started=started,
@@ -71,7 +72,14 @@ def execute(card: Card, resolved: Configuration) -> Executed:
             progress.follow(message)
     verdict = judge(messages, child.ending())
     measurement = fold(
-        messages, card.problem["unit"], resolved.task, resolved.steps_per_epoch, child.peak_memory_mib(), metered()
+        messages,
+        card.problem["unit"],
+        resolved.task,
+        resolved.steps_per_epoch,
+        child.peak_memory_mib(),
+        metered(),
+        card.flops_per_unit(resolved.task),
+        resolved.precision,
     )
     rate = throughput(measurement)
     speed = "" if rate.value is None else f", {rate.value:.2f} {rate.unit}"

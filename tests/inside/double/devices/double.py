@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from entrypoints.session import Answer, DeviceFacts, StepReport
+from entrypoints.session import Answer, DeviceConditions, DeviceFacts, StepReport, Usage
 from entrypoints.statuses import RunError
 
 FAULT = os.environ.get("DOUBLE_FAULT", "")
@@ -62,6 +62,18 @@ class Double:
 
     def weights(self):
         return {}
+
+    def usage(self):
+        if FAULT == "silent":
+            time.sleep(600)
+        if FAULT == "mute":
+            raise OSError("the double's library is gone")
+        return Usage(8.0, 16.0, self.steps * 0.5)
+
+    def conditions(self):
+        if FAULT == "mute":
+            raise OSError("the double's library is gone")
+        return DeviceConditions({"temperature": {"value": 30 + self.steps, "unit": "°C"}}, None)
 
     def mark(self):
         return time.perf_counter()
