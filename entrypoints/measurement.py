@@ -12,7 +12,7 @@ from entrypoints.meters import Absence
 from entrypoints.session import DeviceConditions, DeviceFacts, Usage
 
 NO_METER = Absence("nothing was metered")
-UNTOLD = "the run ended before the device could be asked"
+UNTOLD = "the device did not answer, or the run ended before it was asked"
 M = TypeVar("M")
 
 

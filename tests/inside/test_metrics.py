@@ -126,7 +126,7 @@ def test_the_conditions_of_devices_before_and_after():
     assert after["driver"] == {"value": None, "reason": "the device does not tell"}
     cut = fold([DEVICE, DeviceConditions({}, None)], "images", "training")
     assert set(result.device_conditions(cut.conditions)) == set(DEVICE_CONDITIONS)
-    assert "ended before" in result.device_conditions(cut.conditions_after)["reason"]
+    assert "did not answer" in result.device_conditions(cut.conditions_after)["reason"]
 
 
 def test_inference_has_no_loss():
