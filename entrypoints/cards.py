@@ -31,6 +31,11 @@ class Card:
         text = json.dumps(self.problem, sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
+    def flops_per_unit(self, task: str) -> int:
+        """Floating-point operations that one unit needs: forward, and in training backward too."""
+        count: int = self.flops[{"training": "training_per_unit", "inference": "forward_per_unit"}[task]]
+        return count
+
     def defaults_for(self, device: str, task: str) -> Mapping[str, Any]:
         """Default configuration on one kind of device; `any` serves those without their own."""
         defaults: Mapping[str, Any] = self.defaults.get(device, self.defaults["any"])[task]

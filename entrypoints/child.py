@@ -13,7 +13,7 @@ import time
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Iterator, NoReturn, Sequence
+from typing import Any, Callable, Iterator, NoReturn, Sequence, TypeVar
 
 from entrypoints import cards
 from entrypoints.cards import Card
@@ -23,7 +23,7 @@ from entrypoints.lifeline import die_with_parent
 from entrypoints.loop import Loop
 from entrypoints.messages import Data, Ended, Failed, Phase, Sender
 from entrypoints.phases import Phased
-from entrypoints.session import OptimizerRule, Session
+from entrypoints.session import DeviceConditions, OptimizerRule, Session, Usage
 from entrypoints.statuses import RunError, UsageError
 from entrypoints.streams import Streams
 
@@ -31,6 +31,7 @@ from entrypoints.streams import Streams
 OUT_OF_MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "cannot allocate memory")
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
+A = TypeVar("A")
 
 
 class Stopped(BaseException):
@@ -90,6 +91,8 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
     session = device.open_session(build.model(card, configuration.seed), rule, configuration.precision)
     cleanup.callback(session.close)
     send(session.facts)
+    send(answered(session.conditions, DeviceConditions.unknown))
+    cleanup.callback(account, session, send)
     work = open_work(session, inputs, configuration, send, cleanup)
     try:
         work.run(configuration)
@@ -124,6 +127,20 @@ def open_work(
     if configuration.data == "synthetic":
         inputs = itertools.repeat(session.place(next(inputs)))
     return Loop(session, configuration.task, inputs, send)
+
+
+def account(session: Session, send: Sender) -> None:
+    """Tell what the run took of the device and how it left it. For after the run's last word, as closing is."""
+    send(answered(session.usage, Usage.unknown))
+    send(answered(session.conditions, DeviceConditions.unknown))
+
+
+def answered(ask: Callable[[], A], unknown: Callable[[str], A]) -> A:
+    """What the device answers; where its library raises, that nothing is known."""
+    try:
+        return ask()
+    except Exception as error:  # vendor libraries have exceptions of their own
+        return unknown(f"the device could not be asked: {type(error).__name__}: {error}"[:300])
 
 
 def open_inputs(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Iterator[Any]:

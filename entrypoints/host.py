@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import socket
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Mapping, Union
 
+from entrypoints.meters import MeterError, kernel_text, rapl
+
 Value = Union[str, int, float]
 Fact = Dict[str, Any]  # value, unit, reason, as the result's schema has it
 
+PROC = Path("/proc")
 SYS_CPU = Path("/sys/devices/system/cpu")
 CGROUP = Path("/sys/fs/cgroup")
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+BOOST = {"intel_pstate/no_turbo": "0", "cpufreq/boost": "1"}  # files of the drivers, and what each holds when it is on
 MIB = 2**20
 
 
@@ -24,6 +30,8 @@ def facts() -> dict[str, Fact]:
         "kernel": fact(platform.release),
         "architecture": fact(platform.machine),
         "cpu_model": fact(cpu_model),
+        "microcode": fact(lambda: cpuinfo().get("microcode")),
+        "hypervisor": fact(hypervisor),
         "sockets": fact(lambda: len({package for package, _ in topology(online())}), "sockets"),
         "cores": fact(lambda: len(topology(online())), "cores"),
         "threads": fact(lambda: len(online()), "threads"),
@@ -37,12 +45,49 @@ def conditions() -> dict[str, Fact]:
     return {
         "cpu_affinity": fact(lambda: ranges(os.sched_getaffinity(0))),
         "cpu_quota": fact(cpu_quota, "processors"),
-        "cpu_governor": fact(governor),
+        "cpu_governor": fact(lambda: frequency_setting("scaling_governor")),
+        "cpu_clock_max": fact(lambda: clocks("scaling_max_freq"), "MHz"),
+        "cpu_boost": fact(boost),
+        "cpu_power_cap": fact(power_cap, "W"),
+        "smt": fact(smt),
+        "mitigations": fact(mitigations),
         "numa_nodes": fact(numa_nodes, "nodes"),
-        "load_average_1min": fact(lambda: os.getloadavg()[0], "runnable processes"),
-        "memory_available": fact(lambda: meminfo("MemAvailable"), "MiB"),
+        "numa_nodes_allowed": fact(lambda: process_status("Mems_allowed_list")),
+        "numa_policy": fact(numa_policy),
+        "transparent_huge_pages": fact(transparent_huge_pages),
         "memory_limit": fact(memory_limit, "MiB"),
+        **state(),
+    }
+
+
+def conditions_after(before: Mapping[str, Fact]) -> dict[str, Fact]:
+    """How the host stands after a run, and what the `counters` gained since they were read as `before`."""
+    gained = {}
+    for name, after in counters().items():
+        unknown = next((told for told in (before[name], after) if told["value"] is None), None)
+        gained[name] = unknown or {**after, "value": round(after["value"] - before[name]["value"], 6)}
+    return {**state(), **gained}
+
+
+def state() -> dict[str, Fact]:
+    """What changes from one moment to the next, with other tenants or with the run itself."""
+    return {
+        "cpu_clock": fact(clock, "MHz"),
+        "load_average_1min": fact(lambda: os.getloadavg()[0], "runnable processes"),
+        "runnable_others": fact(runnable_others, "threads"),
+        "cpu_pressure": fact(lambda: pressure("cpu"), "%"),
+        "memory_pressure": fact(lambda: pressure("memory"), "%"),
+        "memory_available": fact(lambda: meminfo("MemAvailable"), "MiB"),
         "swap_used": fact(lambda: meminfo("SwapTotal") - meminfo("SwapFree"), "MiB"),
+    }
+
+
+def counters() -> dict[str, Fact]:
+    """What the kernel counts all the time: a run's own is the difference."""
+    return {
+        "cpu_throttled": fact(throttle_events, "events"),
+        "cpu_quota_waited": fact(quota_waited, "s"),
+        "cpu_stolen": fact(stolen, "s"),
     }
 
 
@@ -51,7 +96,7 @@ def fact(read: Callable[[], Value | None], unit: str | None = None) -> Fact:
     extra = {"unit": unit} if unit else {}
     try:
         value = read()
-    except (OSError, LookupError, ValueError) as error:
+    except (OSError, LookupError, ValueError, MeterError) as error:
         return {"value": None, **extra, "reason": str(error)}
     if value is None or value == "":
         return {"value": None, **extra, "reason": "the system does not say"}
@@ -66,7 +111,7 @@ def operating_system() -> str:
 
 def cpuinfo() -> dict[str, str]:
     """The first processor's entry of /proc/cpuinfo."""
-    first = Path("/proc/cpuinfo").read_text("utf-8", "replace").split("\n\n")[0]
+    first = (PROC / "cpuinfo").read_text("utf-8", "replace").split("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
 
@@ -111,12 +156,119 @@ def usable_cores() -> int:
     return cores if quota is None else max(1, min(cores, int(quota)))
 
 
-def governor() -> str:
-    """Frequency governors in use, joined where processors differ."""
-    found = {path.read_text().strip() for path in SYS_CPU.glob("cpu[0-9]*/cpufreq/scaling_governor")}
+def hypervisor() -> str:
+    """Whether this is a virtual machine: x86 processors say so. Raises LookupError elsewhere."""
+    if "flags" not in cpuinfo():
+        raise LookupError("only x86 processors say whether a hypervisor runs")
+    return "yes" if "hypervisor" in cpuinfo()["flags"].split() else "no"
+
+
+def frequency_settings(name: str) -> list[str]:
+    """One file of cpufreq for each logical processor that this process may run on."""
+    folders = (SYS_CPU / f"cpu{number}" / "cpufreq" for number in sorted(os.sched_getaffinity(0)))
+    found = [(folder / name).read_text().strip() for folder in folders if (folder / name).exists()]
     if not found:
         raise LookupError("no cpufreq below /sys: a virtual machine, or no driver for it")
-    return ", ".join(sorted(found))
+    return found
+
+
+def frequency_setting(name: str) -> str:
+    """What cpufreq holds, joined where processors differ."""
+    return ", ".join(sorted(set(frequency_settings(name))))
+
+
+def clocks(name: str) -> float:
+    """Mean over the processors of a frequency in cpufreq, in MHz."""
+    found = frequency_settings(name)
+    return sum(int(kilohertz) for kilohertz in found) / len(found) / 1000
+
+
+def clock() -> float:
+    """Mean clock of the processors that this process may run on in MHz; without cpufreq, of all in /proc/cpuinfo."""
+    try:
+        return clocks("scaling_cur_freq")
+    except (OSError, LookupError):
+        text = (PROC / "cpuinfo").read_text("utf-8", "replace")
+    told = [float(value) for value in re.findall(r"^cpu MHz\s*: ([0-9.]+)$", text, re.MULTILINE)]
+    if not told:
+        raise LookupError("neither cpufreq nor /proc/cpuinfo has a clock")
+    return sum(told) / len(told)
+
+
+def boost() -> str:
+    """Whether processors may go beyond their nominal clock."""
+    for name, when_on in BOOST.items():
+        if (SYS_CPU / name).exists():
+            return "on" if (SYS_CPU / name).read_text().strip() == when_on else "off"
+    raise LookupError("the frequency driver has no switch for it, or there is no driver")
+
+
+def smt() -> str:
+    """Whether cores run several threads each."""
+    return {"1": "on", "0": "off"}[(SYS_CPU / "smt" / "active").read_text().strip()]
+
+
+def power_cap() -> float:
+    """Long-term power limit of all processor packages together in W (RAPL)."""
+    limits = [zone / "constraint_0_power_limit_uw" for zone in rapl.packages(rapl.POWERCAP).values()]
+    return sum(int(kernel_text(limit)) for limit in limits) * rapl.MICRO
+
+
+def mitigations() -> str:
+    """The flaws that this processor has, each with what the kernel says of it: vulnerable, or a mitigation."""
+    told = {path.name: path.read_text().strip() for path in sorted((SYS_CPU / "vulnerabilities").iterdir())}
+    words = {name: re.split("[:;]", text.replace("KVM: ", ""))[0].lower() for name, text in told.items()}
+    return ", ".join(f"{name}: {word}" for name, word in words.items() if word != "not affected") or "none needed"
+
+
+def throttle_events() -> int:
+    """Times that cores lowered their clocks because of heat since the host was started, over all cores (x86)."""
+    by_core = {}
+    for number in online():
+        counter = SYS_CPU / f"cpu{number}" / "thermal_throttle" / "core_throttle_count"
+        (core,) = topology({number})
+        by_core[core] = int(counter.read_text())  # the threads of a core show the same counter
+    return sum(by_core.values())
+
+
+def quota_waited() -> float | None:
+    """Seconds that threads of this control group had to wait for the next slice of its quota (cgroup v2)."""
+    lines = "".join(control_groups("cpu.stat")[:1]).splitlines()
+    waited = dict(line.split() for line in lines).get("throttled_usec")
+    return None if waited is None else int(waited) / 1e6
+
+
+def stolen() -> float:
+    """Seconds that a hypervisor gave to others while a processor of this machine wanted to run, over all of them."""
+    fields = (PROC / "stat").read_text().splitlines()[0].split()  # cpu user nice system idle iowait irq softirq steal
+    return int(fields[8]) / os.sysconf("SC_CLK_TCK")
+
+
+def runnable_others() -> int:
+    """Threads of the whole host that run or want to, but for the one that asks."""
+    return int((PROC / "loadavg").read_text().split()[3].split("/")[0]) - 1
+
+
+def pressure(resource: str) -> float:
+    """Share of the last ten seconds in which some thread of the host had to wait for a resource, in %."""
+    some = (PROC / "pressure" / resource).read_text().splitlines()[0].split()  # some avg10=0.00 avg60=...
+    return float(dict(pair.split("=") for pair in some[1:])["avg10"])
+
+
+def process_status(key: str) -> str:
+    """One line of /proc/self/status."""
+    lines = (PROC / "self" / "status").read_text().splitlines()
+    return dict(line.split(":", 1) for line in lines)[key].strip()
+
+
+def numa_policy() -> str:
+    """From which memory nodes this process is served, as numactl may have set it: default, bind:0, interleave:0-1."""
+    return (PROC / "self" / "numa_maps").read_text().split(None, 2)[1]
+
+
+def transparent_huge_pages() -> str:
+    """When memory comes in huge pages without being asked for: always, madvise or never."""
+    return re.findall(r"\[(\w+)\]", HUGE_PAGES.read_text())[0]
 
 
 def numa_nodes() -> int:
@@ -126,7 +278,7 @@ def numa_nodes() -> int:
 
 def meminfo(key: str) -> float:
     """One line of /proc/meminfo in MiB."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
+    lines = (PROC / "meminfo").read_text().splitlines()
     values: Mapping[str, str] = dict(line.split(":", 1) for line in lines)
     return int(values[key].split()[0]) / 1024
 
@@ -153,7 +305,7 @@ def oom_kills() -> int:
     try:
         counters = control_groups("memory.events")[0]
     except (OSError, LookupError):
-        counters = Path("/proc/vmstat").read_text()
+        counters = (PROC / "vmstat").read_text()
     return int(dict(line.split() for line in counters.splitlines()).get("oom_kill", 0))
 
 
@@ -168,7 +320,7 @@ def control_groups(name: str) -> list[str]:
 
 def own_group() -> str:
     """This process's control group, as a path below the root of all (cgroup v2)."""
-    lines = Path("/proc/self/cgroup").read_text().splitlines()
+    lines = (PROC / "self" / "cgroup").read_text().splitlines()
     return next((line[len("0::/") :] for line in lines if line.startswith("0::/")), "")
 
 

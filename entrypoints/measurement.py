@@ -9,9 +9,10 @@ from typing import NamedTuple, Sequence, TypeVar
 from entrypoints.energy import Metered, Window
 from entrypoints.messages import PHASES, Data, Ended, Failed, Message, Phase, Request, Skipped, Software, Step
 from entrypoints.meters import Absence
-from entrypoints.session import DeviceFacts
+from entrypoints.session import DeviceConditions, DeviceFacts, Usage
 
 NO_METER = Absence("nothing was metered")
+UNTOLD = "the device did not answer, or the run ended before it was asked"
 M = TypeVar("M")
 
 
@@ -40,8 +41,13 @@ class Measurement:
     data: Data | None
     skipped: tuple[str, ...]
     failure: Failed | None
+    usage: Usage
+    conditions: DeviceConditions  # of the devices, when the session was open
+    conditions_after: DeviceConditions  # and after the last step
     peak_process_mib: float | None
     power: Metered
+    flops_per_unit: int | None
+    precision: str | None
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -82,10 +88,14 @@ def fold(
     steps_per_epoch: int | None = None,
     peak_process_mib: float | None = None,
     power: Metered = NO_METER,
+    flops_per_unit: int | None = None,
+    precision: str | None = None,
 ) -> Measurement:
     """The measurement that these messages, in order of arrival, amount to."""
     steps = _steps_by_phase(messages)
     begun = _of(Phase, messages)
+    untold = DeviceConditions.unknown(UNTOLD)
+    before, after = [*_of(DeviceConditions, messages), untold, untold][:2]
     return Measurement(
         unit=unit,
         task=task,
@@ -101,8 +111,13 @@ def fold(
         data=_last(Data, messages),
         skipped=tuple(message.path for message in _of(Skipped, messages)),
         failure=_last(Failed, messages),
+        usage=_last(Usage, messages) or Usage.unknown(UNTOLD),
+        conditions=before,
+        conditions_after=after,
         peak_process_mib=peak_process_mib,
         power=power,
+        flops_per_unit=flops_per_unit,
+        precision=precision,
     )
 
 

@@ -7,7 +7,7 @@ import math
 import os
 from typing import Any, NamedTuple, Union
 
-from entrypoints.session import DeviceFacts
+from entrypoints.session import DeviceConditions, DeviceFacts, Usage
 
 PHASES = ("import", "data", "model", "compile", "warmup", "steady")
 
@@ -90,8 +90,11 @@ class Ended(NamedTuple):
     at: float
 
 
-Message = Union[Phase, Software, DeviceFacts, Data, Skipped, Step, Probed, Failed, Ended]
-TYPES = {kind.__name__: kind for kind in (Phase, Software, DeviceFacts, Data, Skipped, Step, Probed, Failed, Ended)}
+Message = Union[Phase, Software, DeviceFacts, DeviceConditions, Data, Skipped, Step, Probed, Usage, Failed, Ended]
+TYPES = {
+    kind.__name__: kind
+    for kind in (Phase, Software, DeviceFacts, DeviceConditions, Data, Skipped, Step, Probed, Usage, Failed, Ended)
+}
 
 
 def encode(message: Message) -> bytes:

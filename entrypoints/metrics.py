@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Callable, NamedTuple
 
+from entrypoints import peaks
 from entrypoints.energy import total
 from entrypoints.measurement import Measurement
 from entrypoints.messages import Request
@@ -173,6 +174,44 @@ def peak_process_memory(measurement: Measurement) -> Metric:
     return Metric(measurement.peak_process_mib, "MiB")
 
 
+def peak_allocated_memory(measurement: Measurement) -> Metric:
+    """Most memory of the devices that tensors took at one time, by the framework's count."""
+    return _used(measurement.usage.peak_allocated)
+
+
+def peak_reserved_memory(measurement: Measurement) -> Metric:
+    """Most memory of the devices that the framework held at one time, for tensors or in stock."""
+    return _used(measurement.usage.peak_reserved)
+
+
+def host_device_traffic(measurement: Measurement) -> Metric:
+    """What went between host and devices since the session was opened, both ways, weights included."""
+    return _used(measurement.usage.host_device_traffic)
+
+
+def achieved_flops(measurement: Measurement) -> Metric:
+    """Operations that the model needs for the units of the timed window, over its length.
+
+    What a device computes beyond that, such as activations once more, is not work done.
+    """
+    if not measurement.timed_steps:
+        return Metric(None, "FLOP/s", NO_STEP)
+    if measurement.flops_per_unit is None:
+        return Metric(None, "FLOP/s", "the operations of this workload were not counted")
+    return Metric(_units(measurement) * measurement.flops_per_unit / measurement.window, "FLOP/s")
+
+
+def utilisation(measurement: Measurement) -> Metric:
+    """Achieved operations over what all devices in use could do at the most in this precision."""
+    achieved = achieved_flops(measurement)
+    if achieved.value is None or measurement.device is None:
+        return Metric(None, "1", achieved.reason or "the device is not known")
+    peak = peaks.of_device(measurement.device, measurement.precision)
+    if peak.flops is None:
+        return Metric(None, "1", peak.reason)
+    return Metric(achieved.value / (peak.flops * measurement.device.devices), "1")
+
+
 def energy(measurement: Measurement) -> Metric:
     """What the meter's devices used together over the timed window."""
     return _from_energy(measurement, "J", lambda joules: joules)
@@ -228,6 +267,10 @@ def _from_energy(measurement: Measurement, unit: str, told: Callable[[float], fl
         return Metric(None, unit, NO_STEP)
     joules, reason = total(measurement.power, measurement.timed_edges)
     return Metric(None, unit, reason) if joules is None else Metric(told(joules), unit)
+
+
+def _used(told: float | str) -> Metric:
+    return Metric(None, "MiB", told) if isinstance(told, str) else Metric(told, "MiB")
 
 
 def _units(measurement: Measurement) -> int:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Callable, Mapping, Sequence
 
 from entrypoints import image as image_module
-from entrypoints import metrics
+from entrypoints import metrics, peaks
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
 from entrypoints.energy import total
@@ -22,6 +22,7 @@ from entrypoints.numerics import Numerics
 from entrypoints.plain import Json, finite, number, printable
 from entrypoints.power import power
 from entrypoints.quantiles import quantile
+from entrypoints.session import DEVICE_CONDITIONS, DeviceConditions
 from entrypoints.steadiness import steadiness
 from entrypoints.verdict import Verdict
 
@@ -41,6 +42,7 @@ class Context:
     image: Mapping[str, Any] | None
     host: Mapping[str, Fact]
     conditions: Mapping[str, Fact]
+    conditions_after: Mapping[str, Fact]
     site: str | None
     command: Sequence[str]
     started: datetime
@@ -62,6 +64,9 @@ def document(measurement: Measurement, verdict: Verdict, context: Context) -> Js
         "accelerator": accelerator(measurement, context.configuration),
         "host": dict(context.host),
         "conditions": dict(context.conditions),
+        "conditions_after": dict(context.conditions_after),
+        "device_conditions": device_conditions(measurement.conditions),
+        "device_conditions_after": device_conditions(measurement.conditions_after),
         "site": context.site,
         "provenance": provenance(measurement, context),
         "numerics": context.numerics.as_json(),
@@ -92,6 +97,7 @@ def workload(context: Context) -> Json:
         "task": context.configuration.task,
         "unit": card.problem["unit"],
         "parameters": card.problem["parameters"],
+        "flops": {"per_unit": card.flops_per_unit(context.configuration.task), "source": card.flops["source"]},
         "identity": card.identity,
     }
 
@@ -109,7 +115,17 @@ def accelerator(measurement: Measurement, resolved: Configuration) -> Json:
     facts = measurement.device._asdict()
     del facts["simulated"]  # stands in provenance
     facts["count"] = facts.pop("devices")
+    peak = peaks.of_device(measurement.device, resolved.precision)
+    facts["peak"] = number(peak.flops, "FLOP/s", peak.reason)
+    facts["peak_source"] = peak.source
     return {key: value for key, value in facts.items() if value is not None}
+
+
+def device_conditions(told: DeviceConditions) -> Json:
+    """Facts of the devices, null where they tell no more; or why there are none at all."""
+    if told.reason is not None:
+        return {"reason": told.reason}
+    return {**{name: {"value": None, "reason": "the device does not tell"} for name in DEVICE_CONDITIONS}, **told.facts}
 
 
 def provenance(measurement: Measurement, context: Context) -> Json:

@@ -41,7 +41,7 @@ def run(card: Card, image: Mapping[str, Any] | None, resolved: Configuration, op
     """Run, write the document, return the exit code. Raises UsageError before anything runs."""
     writer, contract = Writer(options.output), Contract()
     started = datetime.now(timezone.utc)
-    facts, conditions = host.facts(), host.conditions()
+    facts, conditions, counters = host.facts(), host.conditions(), host.counters()
     orders = Orders(resolved.time_limit_seconds)
     numerics = prove(card, resolved, orders)
     executed = execute(card, resolved, orders, numerics)
@@ -51,6 +51,7 @@ def run(card: Card, image: Mapping[str, Any] | None, resolved: Configuration, op
         image=image,
         host=facts,
         conditions=conditions,
+        conditions_after=host.conditions_after(counters),
         site=options.site,
         command=sys.argv[1:],
         started=started,
@@ -107,7 +108,14 @@ def execute(card: Card, resolved: Configuration, orders: Orders, numerics: Numer
             progress.follow(message)
     verdict = with_numerics(judge(messages, child.ending()), numerics)
     measurement = fold(
-        messages, card.problem["unit"], resolved.task, resolved.steps_per_epoch, child.peak_memory_mib(), metered()
+        messages,
+        card.problem["unit"],
+        resolved.task,
+        resolved.steps_per_epoch,
+        child.peak_memory_mib(),
+        metered(),
+        card.flops_per_unit(resolved.task),
+        resolved.precision,
     )
     rate = throughput(measurement)
     speed = "" if rate.value is None else f", {rate.value:.2f} {rate.unit}"

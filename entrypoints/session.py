@@ -10,6 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Callable, Mapping, NamedTuple, Protocol
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+# What the vendors' management libraries tell of a device; their units and meanings stand in the result's schema.
+DEVICE_CONDITIONS = (
+    *("driver", "power_cap", "clock", "clock_max", "memory_clock", "performance_state", "temperature", "ecc"),
+    *("throttling", "partitioning", "persistence", "memory_used", "other_processes"),
+)
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,34 @@ class DeviceFacts(NamedTuple):
     simulated: bool
 
 
+class Usage(NamedTuple):
+    """What a session took of its devices since it was opened, in MiB; a text is the reason why there is no number."""
+
+    peak_allocated: float | str  # tensors, by the framework's own count
+    peak_reserved: float | str  # what the framework held for them
+    host_device_traffic: float | str  # both ways, weights included
+
+    @classmethod
+    def unknown(cls, reason: str) -> Usage:
+        """Nothing is known, for one reason."""
+        return cls(reason, reason, reason)
+
+
+class DeviceConditions(NamedTuple):
+    """How the devices stand: facts (value, unit, reason) by a name of DEVICE_CONDITIONS, or why there are none.
+
+    Where devices differ, their values stand in one text, with commas.
+    """
+
+    facts: Mapping[str, Any]
+    reason: str | None
+
+    @classmethod
+    def unknown(cls, reason: str) -> DeviceConditions:
+        """Nothing is known, for one reason."""
+        return cls({}, reason)
+
+
 class Session(Protocol):
     """A model, its optimizer and its device, ready to be stepped."""
 
@@ -100,6 +133,12 @@ class Session(Protocol):
 
     def weights(self) -> Mapping[str, Any]:
         """The network's weights by name, as NumPy arrays; a later step may change them."""
+
+    def usage(self) -> Usage:
+        """What was taken of the devices until now."""
+
+    def conditions(self) -> DeviceConditions:
+        """How the devices stand now."""
 
     def mark(self) -> object:
         """A point in the device's own stream of work, taken without waiting for it."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from entrypoints import host
-from entrypoints.session import Answer, Batch, DeviceFacts, OptimizerRule, StepReport
+from entrypoints.session import Answer, Batch, DeviceConditions, DeviceFacts, OptimizerRule, StepReport, Usage
 from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.build import Objective, parameter_groups, weights
 
@@ -95,6 +95,15 @@ class CpuSession:
     def weights(self) -> Mapping[str, np.ndarray]:
         """Views of the parameters."""
         return weights(self.model)
+
+    def usage(self) -> Usage:
+        """Nothing that the framework counts."""
+        uncounted = "PyTorch counts no memory on the CPU; peak_process_memory has it"
+        return Usage(uncounted, uncounted, "nothing is sent: the host is the device")
+
+    def conditions(self) -> DeviceConditions:
+        """Those of the host."""
+        return DeviceConditions.unknown("the host is the device: conditions and conditions_after tell how it stood")
 
     def _forward(self, placed: Batch) -> torch.Tensor:
         self.model.eval()

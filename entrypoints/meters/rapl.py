@@ -44,10 +44,15 @@ class Rapl:
 def find(place: str | None) -> Rapl:
     """The packages below `place`, a folder laid out as /sys/class/powercap."""
     root = POWERCAP if place is None else Path(place)
+    return Rapl(packages(root))
+
+
+def packages(root: Path) -> dict[str, Path]:
+    """Folders of the packages below `root` by name. Raises MeterError where there is none."""
     found = {kernel_text(zone / "name"): zone for zone in root.glob(ZONES)}
     zones = {name: found[name] for name in sorted(found) if DEVICE.fullmatch(name)}
     if not zones:
         raise MeterError(
             f"no package of intel-rapl in {root}: a virtual machine, a container that hides it, or no driver"
         )
-    return Rapl(zones)
+    return zones

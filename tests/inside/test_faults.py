@@ -121,6 +121,30 @@ def test_a_loss_that_is_no_number_is_null_and_the_last_finite_one_is_told(double
     assert document["metrics"]["final_loss"]["value"] == 1 / 3
 
 
+@pytest.mark.parametrize("fault", ["", "raise", "memory"])
+def test_however_a_run_ends_the_device_is_asked_what_was_taken_of_it(double, fault):
+    document = double.result("resnet50", "--steps", "6", "--warmup-steps", "2", fault=fault)
+    handed = 4 if fault else 6
+    metrics = document["metrics"]
+    assert metrics["peak_allocated_memory"] == {"value": 8.0, "unit": "MiB"}
+    assert metrics["host_device_traffic"]["value"] == handed / 2
+    assert document["device_conditions"]["temperature"]["value"] == 30
+    assert document["device_conditions_after"]["temperature"]["value"] == 30 + handed
+
+
+def test_a_device_that_cannot_be_asked_spoils_nothing(double):
+    document = double.result("resnet50", "--steps", "6", "--warmup-steps", "2", fault="mute")
+    assert document["status"]["state"] == "completed"
+    told = [document["metrics"]["peak_reserved_memory"], document["device_conditions"]]
+    assert all("OSError: the double's library is gone" in part["reason"] for part in told)
+
+
+def test_a_device_that_never_answers_takes_nothing_away(double):
+    document = double.result("resnet50", "--steps", "6", "--warmup-steps", "2", fault="silent")
+    assert document["status"]["state"] == "completed" and document["steps"]["count"] == 6
+    assert "did not answer" in document["metrics"]["peak_reserved_memory"]["reason"]
+
+
 @pytest.mark.parametrize("arguments", [LONG, STREAMS], ids=["loop", "streams"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_in_the_middle(double, number, code, arguments):
@@ -133,6 +157,7 @@ def test_a_signal_in_the_middle(double, number, code, arguments):
     assert document["status"]["state"] == "interrupted"
     assert document["steps"]["count"] >= 2
     assert len(document["steps"]["seconds"]) == document["steps"]["count"]
+    assert document["metrics"]["host_device_traffic"]["value"] >= document["steps"]["count"] / 2
 
 
 @pytest.mark.parametrize("arguments", [LONG, STREAMS], ids=["loop", "streams"])

@@ -2,15 +2,29 @@ from __future__ import annotations
 
 import os
 import platform
+import tempfile
+from pathlib import Path
+from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from entrypoints import host
 
 
 def test_every_fact_has_a_value_or_a_reason():
-    for name, fact in {**host.facts(), **host.conditions()}.items():
+    counters = host.counters()
+    told = {**host.facts(), **host.conditions(), **counters, **host.conditions_after(counters)}
+    for name, fact in told.items():
         assert (fact["value"] is None) == ("reason" in fact), name
+
+
+def test_a_fact_that_this_kernel_shows_is_told():
+    told = host.conditions()
+    assert told["numa_nodes_allowed"]["value"] and told["runnable_others"]["value"] >= 0
+    assert host.counters()["cpu_stolen"]["value"] >= 0
+    assert host.facts()["hypervisor"].get("value") in ("yes", "no", None)
 
 
 def test_facts_agree_with_python():
@@ -62,3 +76,143 @@ def test_no_limit_is_told_as_such(tmp_path, monkeypatch):
 def test_kills_are_counted_in_the_own_group(tmp_path, monkeypatch):
     group(tmp_path, monkeypatch, step__memory_events="low 0\noom 4\noom_kill 3\n", job__memory_events="oom_kill 9\n")
     assert host.oom_kills() == 3
+
+
+# A machine as the kernel shows it: two cores of two threads each, in one package, all of them usable.
+TREE = {
+    "cpu/online": "0-3\n",
+    "cpu/smt/active": "1\n",
+    "cpu/intel_pstate/no_turbo": "1\n",
+    "cpu/vulnerabilities/itlb_multihit": "KVM: Mitigation: Split huge pages\n",
+    "cpu/vulnerabilities/mds": "Vulnerable: Clear CPU buffers attempted, no microcode\n",
+    "cpu/vulnerabilities/meltdown": "Not affected\n",
+    "cpu/vulnerabilities/spectre_v1": "Mitigation: usercopy/swapgs barriers\n",
+    "powercap/intel-rapl:0/name": "package-0\n",
+    "powercap/intel-rapl:0/constraint_0_power_limit_uw": "280000000\n",
+    "powercap/intel-rapl:1/name": "package-1\n",
+    "powercap/intel-rapl:1/constraint_0_power_limit_uw": "270000000\n",
+    "powercap/intel-rapl:0:0/name": "core\n",
+    "huge_pages": "always [madvise] never\n",
+    "proc/cpuinfo": "flags\t: fpu sse hypervisor\ncpu MHz\t\t: 2000.0\n\nflags\t: fpu sse\ncpu MHz\t\t: 3000.5\n",
+    "proc/loadavg": "1.39 1.30 1.00 7/112 22963\n",
+    "proc/pressure/cpu": "some avg10=3.73 avg60=3.46 avg300=5.93 total=1\nfull avg10=0.00 avg60=0.00 total=0\n",
+    "proc/self/status": "Name:\tpython3\nMems_allowed_list:\t0-1,3\n",
+    "proc/self/numa_maps": "557542f7a000 bind:0 file=/usr/bin/python3 mapped=2\n557542f7c000 default\n",
+    "proc/stat": "cpu  10 20 30 40 50 60 70 800 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\n",
+}
+for number in range(4):
+    TREE[f"cpu/cpu{number}/topology/physical_package_id"] = "0\n"
+    TREE[f"cpu/cpu{number}/topology/core_id"] = f"{number // 2}\n"
+    TREE[f"cpu/cpu{number}/thermal_throttle/core_throttle_count"] = f"{5 + number // 2}\n"
+    TREE[f"cpu/cpu{number}/cpufreq/scaling_governor"] = "performance\n" if number else "powersave\n"
+    TREE[f"cpu/cpu{number}/cpufreq/scaling_cur_freq"] = f"{2_000_000 + number * 1000}\n"
+    TREE[f"cpu/cpu{number}/cpufreq/scaling_max_freq"] = "3500000\n"
+
+
+@pytest.fixture()
+def machine(tmp_path, monkeypatch):
+    """The made-up machine; a test writes other files where it needs to."""
+    for name, text in TREE.items():
+        write(tmp_path, name, text)
+    (tmp_path / "group").mkdir()
+    group(tmp_path / "group", monkeypatch, step__cpu_stat="usage_usec 9\nthrottled_usec 1500000\n")
+    monkeypatch.setattr(host, "SYS_CPU", tmp_path / "cpu")
+    monkeypatch.setattr(host, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(host, "HUGE_PAGES", tmp_path / "huge_pages")
+    monkeypatch.setattr(host.rapl, "POWERCAP", tmp_path / "powercap")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    return tmp_path
+
+
+def write(folder, name, text):
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cpu_governor", "performance, powersave"),
+        ("cpu_clock_max", 3500.0),
+        ("cpu_clock", 2001.5),
+        ("cpu_boost", "off"),
+        ("cpu_power_cap", 550.0),
+        ("smt", "on"),
+        ("mitigations", "itlb_multihit: mitigation, mds: vulnerable, spectre_v1: mitigation"),
+        ("numa_nodes_allowed", "0-1,3"),
+        ("numa_policy", "bind:0"),
+        ("transparent_huge_pages", "madvise"),
+        ("runnable_others", 6),
+        ("cpu_pressure", 3.73),
+    ],
+)
+def test_conditions_of_a_made_up_machine(machine, name, value):
+    assert host.conditions()[name]["value"] == pytest.approx(value)
+
+
+def test_the_threads_of_a_core_share_its_throttle_counter(machine):
+    assert host.counters()["cpu_throttled"]["value"] == 5 + 6
+    assert host.counters()["cpu_quota_waited"]["value"] == 1.5
+    assert host.counters()["cpu_stolen"]["value"] == pytest.approx(800 / os.sysconf("SC_CLK_TCK"))
+
+
+def test_counters_are_told_as_what_they_gained(machine):
+    before = host.counters()
+    write(machine, "cpu/cpu2/thermal_throttle/core_throttle_count", "9\n")
+    write(machine, "cpu/cpu3/thermal_throttle/core_throttle_count", "9\n")
+    (machine / "group" / "job" / "step" / "cpu.stat").unlink()
+    after = host.conditions_after(before)
+    assert after["cpu_throttled"] == {"value": 3, "unit": "events"}
+    assert after["cpu_stolen"] == {"value": 0.0, "unit": "s"}
+    assert after["cpu_quota_waited"]["value"] is None and after["cpu_quota_waited"]["reason"]
+    assert host.conditions_after(host.counters())["cpu_throttled"]["value"] == 0
+
+
+def test_a_counter_that_could_not_be_read_before_gained_nothing_that_is_known(machine):
+    before = {**host.counters(), "cpu_stolen": {"value": None, "unit": "s", "reason": "no such file"}}
+    assert host.conditions_after(before)["cpu_stolen"] == before["cpu_stolen"]
+
+
+def test_without_cpufreq_the_clock_is_what_cpuinfo_has(machine):
+    for number in range(4):
+        (machine / f"cpu/cpu{number}/cpufreq/scaling_cur_freq").unlink()
+    assert host.clock() == 2500.25
+    write(machine, "proc/cpuinfo", "Features\t: fp asimd\n")
+    assert "neither" in host.fact(host.clock)["reason"]
+    assert "only x86" in host.fact(host.hypervisor)["reason"]
+
+
+def test_a_virtual_machine_is_known_by_the_processor_s_flag(machine):
+    assert host.hypervisor() == "yes"
+    write(machine, "proc/cpuinfo", "flags\t: fpu hypervisors\n")
+    assert host.hypervisor() == "no"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "value"),
+    [("intel_pstate/no_turbo", "0\n", "on"), ("cpufreq/boost", "1\n", "on"), ("cpufreq/boost", "0\n", "off")],
+)
+def test_boost_by_either_driver(machine, file, text, value):
+    (machine / "cpu/intel_pstate/no_turbo").unlink()
+    assert "no switch" in host.fact(host.boost)["reason"]
+    write(machine, f"cpu/{file}", text)
+    assert host.boost() == value
+
+
+def test_a_power_cap_that_is_not_there_or_not_for_us_has_the_reason(machine):
+    for zone in ("intel-rapl:0", "intel-rapl:1"):
+        (machine / "powercap" / zone / "constraint_0_power_limit_uw").unlink()
+    assert "constraint_0_power_limit_uw" in host.fact(host.power_cap)["reason"]
+    write(machine, "powercap/intel-rapl:0/name", "psys")
+    write(machine, "powercap/intel-rapl:1/name", "psys")
+    assert "no package" in host.fact(host.power_cap)["reason"]
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=6))
+def test_flaws_that_a_processor_does_not_have_are_left_out(affected):
+    with tempfile.TemporaryDirectory() as folder, mock.patch.object(host, "SYS_CPU", Path(folder)):
+        for number, has in enumerate(affected):
+            write(Path(folder), f"vulnerabilities/flaw{number}", "Mitigation: some\n" if has else "Not affected\n")
+        told = host.mitigations()
+    names = [f"flaw{number}: mitigation" for number, has in enumerate(affected) if has]
+    assert told == (", ".join(names) or "none needed")

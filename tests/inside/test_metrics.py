@@ -13,14 +13,16 @@ from entrypoints.measurement import fold
 from entrypoints.messages import Ended, Phase, Skipped, Step
 from entrypoints.meters import Absence
 from entrypoints.quantiles import quantile
-from entrypoints.session import DeviceFacts
+from entrypoints.session import DEVICE_CONDITIONS, DeviceConditions, DeviceFacts, Usage
 
+# Two packages, each of which can do 312e12 operations in a second.
+DEVICE = DeviceFacts("cuda", "NVIDIA", "NVIDIA A100-SXM4-40GB", 2, "package", 81920.0, 1, 1, "eager", simulated=True)
 # Phases begin at 0, 2, 3, 5, 10 and 12 s; four timed steps of 1, 2, 3 and 4 s, of which 0, 1, 0 and 1 s waited.
 MESSAGES = [
     Phase("import", 100.0),
     Phase("data", 102.0),
     Phase("model", 103.0),
-    DeviceFacts("gpu", None, None, 4, "die", None, 4, 4, "eager", True),
+    DEVICE,
     Phase("compile", 105.0),
     Step(5.0, 0.0, 8, 1, 7.0),
     Phase("warmup", 110.0),
@@ -34,7 +36,21 @@ MESSAGES = [
 ]
 # The meter shows 50 W and a counter that agrees, at 10 Hz from 99 s to 125 s; until 104 s nothing of ours ran.
 POWER = recorded(26.0, watts=lambda at: 50.0, joules=lambda at: 50.0 * at, began=99.0)._replace(idle_until=104.0)
-RUN = fold(MESSAGES, "images", "training", steps_per_epoch=2, peak_process_mib=12.5, power=POWER)
+RUN = fold(
+    [
+        DeviceConditions({"driver": {"value": "550.1"}, "clock": {"value": 1410, "unit": "MHz"}}, None),
+        *MESSAGES,
+        Usage(100.0, 200.0, 300.0),
+        DeviceConditions({"clock": {"value": 1095, "unit": "MHz"}}, None),
+    ],
+    "images",
+    "training",
+    steps_per_epoch=2,
+    peak_process_mib=12.5,
+    power=POWER,
+    flops_per_unit=10**12,
+    precision="bf16",
+)
 NOTHING = fold([], "images", "training")
 
 
@@ -53,7 +69,7 @@ def test_a_phase_that_did_not_end_has_no_duration():
     ("name", "value", "unit"),
     [
         ("throughput", 32 / 10, "images/s"),
-        ("throughput_per_device", 32 / 10 / 4, "images/s"),
+        ("throughput_per_device", 32 / 10 / 2, "images/s"),
         ("step_time_mean", 2.5, "s"),
         ("step_time_p50", 2.5, "s"),
         ("step_time_p90", 3.7, "s"),
@@ -65,6 +81,11 @@ def test_a_phase_that_did_not_end_has_no_duration():
         ("epoch_time", (3 + 7) / 2, "s"),
         ("final_loss", 2.0, "1"),
         ("peak_process_memory", 12.5, "MiB"),
+        ("peak_allocated_memory", 100.0, "MiB"),
+        ("peak_reserved_memory", 200.0, "MiB"),
+        ("host_device_traffic", 300.0, "MiB"),
+        ("achieved_flops", 3.2e12, "FLOP/s"),
+        ("utilisation", 3.2 / 624, "1"),
         ("energy", 500.0, "J"),
         ("energy_per_device", 500.0, "J"),
         ("energy_per_unit", 500 / 32, "J/images"),
@@ -103,6 +124,7 @@ def test_every_public_function_is_a_metric_and_nothing_else():
     assert set(result.every_metric()) == {
         *("throughput_per_device", "energy_per_device", "training_time", "epoch_time"),
         *("throughput", "data_wait_fraction", "time_to_first_step", "final_loss", "peak_process_memory"),
+        *("peak_allocated_memory", "peak_reserved_memory", "host_device_traffic", "achieved_flops", "utilisation"),
         *("energy", "energy_per_unit", "units_per_watt_hour", "throughput_per_watt", "power_mean", "energy_per_epoch"),
         *("step_time_mean", "step_time_p50", "step_time_p90", "step_time_p95", "step_time_p99"),
         *("latency_mean", "latency_p50", "latency_p90", "latency_p95", "latency_p99", "latency_max"),
@@ -115,6 +137,24 @@ def test_without_steps_every_metric_is_null_with_a_reason():
     for name, metric in result.every_metric().items():
         told = metric(NOTHING)
         assert told.value is None and told.reason, name
+
+
+def test_what_the_device_could_not_tell_has_its_reason():
+    run = fold([DEVICE, *MESSAGES, Usage("no count", 1.0, "no bus")], "images", "training", flops_per_unit=1)
+    assert metrics.peak_allocated_memory(run) == (None, "MiB", "no count")
+    assert metrics.peak_reserved_memory(run).value == 1.0
+    assert metrics.host_device_traffic(run).reason == "no bus"
+    assert metrics.utilisation(run).reason == "no cited peak for NVIDIA A100-SXM4-40GB (package) in None"
+
+
+def test_the_conditions_of_devices_before_and_after():
+    before, after = result.device_conditions(RUN.conditions), result.device_conditions(RUN.conditions_after)
+    assert (before["clock"]["value"], after["clock"]["value"]) == (1410, 1095)
+    assert before["driver"] == {"value": "550.1"} and set(before) == set(after) == set(DEVICE_CONDITIONS)
+    assert after["driver"] == {"value": None, "reason": "the device does not tell"}
+    cut = fold([DEVICE, DeviceConditions({}, None)], "images", "training")
+    assert set(result.device_conditions(cut.conditions)) == set(DEVICE_CONDITIONS)
+    assert "did not answer" in result.device_conditions(cut.conditions_after)["reason"]
 
 
 def test_inference_has_no_loss():

@@ -32,6 +32,7 @@ def document(measurement, verdict, image=None, site=None):
         image=image,
         host=host.facts(),
         conditions=host.conditions(),
+        conditions_after=host.conditions_after(host.counters()),
         site=site,
         command=["resnet50"],
         started=moment,

@@ -48,6 +48,22 @@ def test_the_number_of_parameters(model):
     assert sum(parameter.numel() for parameter in model.parameters()) == 25557032
 
 
+def test_the_operations_of_the_card_are_those_that_are_counted(model):
+    samples = 2
+    counter = pytest.importorskip("torch.utils.flop_counter", reason="torch counts operations from 2.1 on")
+    images, targets = torch.zeros(samples, 3, 224, 224), torch.zeros(samples, dtype=torch.long)
+    with torch.no_grad(), counter.FlopCounterMode(display=False) as forward:
+        copy.deepcopy(model).eval()(images)
+    with counter.FlopCounterMode(display=False) as training:
+        _, loss = copy.deepcopy(model).train()(images, targets)
+        loss.backward()
+    assert forward.get_total_flops() == samples * CARD.flops_per_unit("inference")
+    assert training.get_total_flops() == samples * CARD.flops_per_unit("training")
+    # Backward costs twice as much as forward, but for the gradient of the images, which nobody needs.
+    first = samples * 2 * 64 * 3 * 7 * 7 * 112 * 112
+    assert training.get_total_flops() == 3 * forward.get_total_flops() - first
+
+
 def test_another_number_is_refused():
     problem = copy.deepcopy(dict(CARD.problem))
     problem["model"]["layers"] = [3, 4, 5, 3]

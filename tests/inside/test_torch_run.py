@@ -37,6 +37,12 @@ def test_a_smoke_run(program, task, precision):
     assert document["steps"]["updates"] == (4 if task == "training" else 0)
     assert (document["metrics"]["final_loss"]["value"] is None) == (task == "inference")
     assert document["metrics"]["peak_process_memory"]["value"] > 200  # the weights alone are 97 MiB
+    throughput, flops = document["metrics"]["throughput"]["value"], document["workload"]["flops"]["per_unit"]
+    assert document["metrics"]["achieved_flops"]["value"] == pytest.approx(throughput * flops)
+    assert flops == CARD.flops_per_unit(task)
+    for name in ("peak_allocated_memory", "peak_reserved_memory", "host_device_traffic", "utilisation"):
+        assert document["metrics"][name]["value"] is None, "a CPU's is unknown, and not 0"
+    assert "host" in document["device_conditions"]["reason"]
 
 
 def test_a_seed_gives_the_same_losses(program):

@@ -13,7 +13,7 @@ import threading
 import time
 from pathlib import Path
 
-from entrypoints.session import Answer, DeviceFacts, StepReport
+from entrypoints.session import Answer, DeviceConditions, DeviceFacts, StepReport, Usage
 from entrypoints.statuses import RunError
 
 FAULT = os.environ.get("DOUBLE_FAULT", "")
@@ -80,6 +80,18 @@ class Double:
 
     def weights(self):
         return {}
+
+    def usage(self):
+        if FAULT == "silent":
+            time.sleep(600)
+        if FAULT == "mute":
+            raise OSError("the double's library is gone")
+        return Usage(8.0, 16.0, self.steps * 0.5)
+
+    def conditions(self):
+        if FAULT == "mute":
+            raise OSError("the double's library is gone")
+        return DeviceConditions({"temperature": {"value": 30 + self.steps, "unit": "°C"}}, None)
 
     def mark(self):
         return time.perf_counter()

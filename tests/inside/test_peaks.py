@@ -1,0 +1,60 @@
+"""What devices can do at the most: cited numbers only, and never another device's."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entrypoints import peaks
+from entrypoints.session import PRECISIONS, DeviceFacts
+
+GRANULARITIES = ("die", "tile", "package", "board", "node")
+NAMES = [name for entry in peaks.table() for name in entry["names"]]
+
+
+def device(name, granularity="package", count=1):
+    return DeviceFacts("cuda", "nobody", name, count, granularity, None, 1, 1, "eager", simulated=True)
+
+
+@pytest.mark.parametrize("entry", peaks.table(), ids=lambda entry: entry["names"][0])
+def test_an_entry_is_whole_and_cited(entry):
+    assert set(entry) == {"names", "granularity", "flops", "source"}
+    assert entry["names"] and all(name == name.strip() and name for name in entry["names"])
+    assert entry["granularity"] in GRANULARITIES
+    assert entry["flops"] and set(entry["flops"]) <= set(PRECISIONS)
+    assert "https://" in entry["source"]
+    rates = [entry["flops"][precision] for precision in PRECISIONS if precision in entry["flops"]]
+    assert rates == sorted(rates), "no device is slower in a narrower format"
+    assert all(1e12 < rate < 1e16 for rate in rates), "FLOP/s, not TFLOP/s"
+
+
+def test_no_device_has_two_peaks():
+    assert len(NAMES) == len(set(NAMES))
+
+
+def test_the_peak_of_a_device_with_its_source():
+    peak = peaks.of_device(device("NVIDIA A100-SXM4-40GB"), "bf16")
+    assert peak.flops == 312e12 and "A100" in peak.source and peak.reason is None
+
+
+@given(st.sampled_from(NAMES), st.text(min_size=1, max_size=12))
+def test_a_name_that_only_begins_alike_is_another_device(name, more):
+    if name + more not in NAMES:
+        assert peaks.of_device(device(name + more), "fp16").flops is None
+    assert peaks.of_device(device(name[:-1]), "fp16").flops is None
+
+
+@pytest.mark.parametrize(
+    ("name", "granularity", "precision"),
+    [
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "package", "bf16"),
+        ("NVIDIA A100-SXM4-40GB", "die", "bf16"),
+        ("NVIDIA H200 NVL", "package", "bf16"),
+        ("Tesla V100-SXM2-16GB", "package", "bf16"),
+        ("AMD EPYC 7742 64-Core Processor", "node", "fp32"),
+    ],
+)
+def test_what_nobody_cites_is_unknown_and_named(name, granularity, precision):
+    peak = peaks.of_device(device(name, granularity), precision)
+    assert peak == (None, None, f"no cited peak for {name} ({granularity}) in {precision}")
