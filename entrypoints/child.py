@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Iterator, NoReturn, Sequence
 
-from entrypoints import cards
+from entrypoints import cards, memory
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
 from entrypoints.data.folder import list_images
@@ -39,17 +39,21 @@ def main(argv: Sequence[str]) -> int:
     """Run the configuration that stands on standard input; `argv` is --child, the pipe and the parent's id."""
     descriptor, parent = (int(value) for value in argv[1:3])
     die_with_parent(parent)
+    memory.die_first()
     os.set_inheritable(descriptor, False)
     for number in STOPPING:
         signal.signal(number, _stop)
     send = Sender(descriptor)
     with contextlib.ExitStack() as cleanup:  # after the last word: a broken device may never let go
         try:
-            run(Configuration(**json.load(sys.stdin)), send, cleanup)
+            configuration = Configuration(**json.load(sys.stdin))
+            memory.limit_process(configuration.memory_limit_mib)
+            run(configuration, send, cleanup)
             send(Ended(time.monotonic()))
         except Stopped:
             return 128 + signal.SIGTERM  # the parent knows why
         except Exception as error:
+            memory.unlimit_process()  # what follows needs some
             traceback.print_exc()
             send(failed(error))
             return 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any, Mapping, TypedDict
 
 from entrypoints import host
 from entrypoints.arguments import Options
@@ -15,6 +15,13 @@ from entrypoints.statuses import UsageError
 SMOKE = {"batch_size": 2, "steps": 4, "warmup_steps": 1}
 IDLE_SECONDS = 5.0  # fifty readings at the default period, of which an energy needs twenty
 MOST_WORKERS = 8  # more decode faster than one host process can collect
+
+
+class Repeat(TypedDict):
+    """Which of the runs that were asked for alike this is, from 1."""
+
+    index: int
+    of: int
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,9 @@ class Configuration:
     meter_period_seconds: float
     idle_seconds: float  # of rest before the run, where there is a meter
     smoke: bool
-    time_limit_seconds: float | None
+    time_limit_seconds: float | None  # for all runs together
+    memory_limit_mib: int | None  # of the workload's process
+    repeat: Repeat
 
     def as_json(self) -> dict[str, Any]:
         """Plain values by field name."""
@@ -86,6 +95,8 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         idle_seconds=_idle(options),
         smoke=options.smoke,
         time_limit_seconds=options.time_limit,
+        memory_limit_mib=options.memory_limit,
+        repeat={"index": 1, "of": options.repeat},
     )
 
 

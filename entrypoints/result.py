@@ -42,6 +42,7 @@ class Context:
     command: Sequence[str]
     started: datetime
     finished: datetime
+    search: Json | None
     jsonschema_version: str
 
 
@@ -60,6 +61,7 @@ def document(measurement: Measurement, verdict: Verdict, context: Context) -> Js
         "conditions": dict(context.conditions),
         "site": context.site,
         "provenance": provenance(measurement, context),
+        "search": context.search,
         "phases": phases(measurement),
         "epochs": [epoch(index, passed, measurement) for index, passed in enumerate(measurement.epochs, start=1)],
         "data": data(measurement, context.configuration),

@@ -1,60 +1,40 @@
-"""One run in the parent: execute it in a child, make the document, check it and write it."""
+"""One run in the parent: executed in a child, metered, followed and judged."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 import time
 from datetime import datetime, timezone
-from typing import Any, Callable, Iterator, Mapping, NamedTuple
+from typing import Callable, Iterator, Mapping, NamedTuple
 
-from entrypoints import host, result
-from entrypoints.arguments import Options
+from entrypoints import host, memory
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
 from entrypoints.energy import Metered
+from entrypoints.host import Fact
 from entrypoints.measurement import Measurement, fold
 from entrypoints.messages import Message
 from entrypoints.meters import Absence, open_meter
 from entrypoints.metrics import throughput
-from entrypoints.output import Contract, Writer
 from entrypoints.progress import Progress
 from entrypoints.sampling import Sampler
-from entrypoints.statuses import INVALID_RESULT_EXIT
 from entrypoints.supervise import Child, Orders
 from entrypoints.verdict import Verdict, judge
 
 
 class Executed(NamedTuple):
-    """What came of a child."""
+    """A run: what was asked of a child, how the host stood before it, and what came of it."""
 
+    configuration: Configuration
+    conditions: Mapping[str, Fact]
+    started: datetime
+    finished: datetime
     measurement: Measurement
     verdict: Verdict
 
 
-def run(card: Card, image: Mapping[str, Any] | None, resolved: Configuration, options: Options) -> int:
-    """Run, write the document, return the exit code. Raises UsageError before anything runs."""
-    writer, contract = Writer(options.output), Contract()
-    started = datetime.now(timezone.utc)
-    facts, conditions = host.facts(), host.conditions()
-    executed = execute(card, resolved)
-    context = result.Context(
-        card=card,
-        configuration=resolved,
-        image=image,
-        host=facts,
-        conditions=conditions,
-        site=options.site,
-        command=sys.argv[1:],
-        started=started,
-        finished=datetime.now(timezone.utc),
-        jsonschema_version=contract.library_version,
-    )
-    return deliver(result.document(executed.measurement, executed.verdict, context), contract, writer)
-
-
-def execute(card: Card, resolved: Configuration) -> Executed:
+def execute(card: Card, resolved: Configuration, orders: Orders) -> Executed:
     """Run the configuration in a child, with progress on standard error."""
     messages: list[Message] = []
     progress = Progress(resolved, card.problem["unit"], sys.stderr)
@@ -63,20 +43,34 @@ def execute(card: Card, resolved: Configuration) -> Executed:
         f"{resolved.workload} {resolved.task} on {resolved.device}: {resolved.precision}, "
         f"batch {resolved.batch_size}, {length}"
     )
-    orders = Orders(resolved.time_limit_seconds)
+    started, conditions = datetime.now(timezone.utc), host.conditions()
     with metering(resolved, orders, progress) as metered:
         child = Child(resolved, orders)
         for message in child.messages():
             messages.append(message)
             progress.follow(message)
-    verdict = judge(messages, child.ending())
     measurement = fold(
-        messages, card.problem["unit"], resolved.task, resolved.steps_per_epoch, child.peak_memory_mib(), metered()
+        messages, card.problem["unit"], resolved.task, resolved.steps_per_epoch, child.peak_memory_mib, metered()
     )
+    verdict = judge(messages, child.ending())
+    if verdict.state == "out_of_memory":
+        verdict = verdict._replace(message=f"{verdict.message}; {bounds(measurement, resolved)}")
     rate = throughput(measurement)
     speed = "" if rate.value is None else f", {rate.value:.2f} {rate.unit}"
     progress.note(f"{resolved.workload} {resolved.task}: {verdict.state} ({verdict.message}){speed}")
-    return Executed(measurement, verdict)
+    return Executed(resolved, conditions, started, datetime.now(timezone.utc), measurement, verdict)
+
+
+def bounds(measurement: Measurement, resolved: Configuration) -> str:
+    """The batch that did not fit, and what bounded memory."""
+    known = {
+        "--memory-limit": resolved.memory_limit_mib,
+        "control group": memory.group_limit_mib(),
+        "host": host.fact(host.memory_mib)["value"],
+        "device": measurement.device and measurement.device.memory_mib,
+    }
+    told = [f"{name} {mib:.0f} MiB" for name, mib in known.items() if mib is not None]
+    return f"batch {resolved.batch_size}, limits of memory: {', '.join(told) or 'unknown'}"
 
 
 @contextlib.contextmanager
@@ -95,20 +89,3 @@ def metering(resolved: Configuration, orders: Orders, progress: Progress) -> Ite
             orders.rest(resolved.idle_seconds)
             sampler.idle_until = time.monotonic()
         yield sampler.recording
-
-
-def deliver(document: Mapping[str, Any], contract: Contract, writer: Writer) -> int:
-    """Validate and write. Where either fails the document still goes somewhere: measuring it took time."""
-    complaints = contract.problems(document)
-    if complaints:
-        sys.stderr.write("sifmark: the result does not validate, a defect of sifmark:\n")
-        sys.stderr.write("\n".join([*complaints, json.dumps(document), ""]))
-        return INVALID_RESULT_EXIT
-    try:
-        writer.write(document)
-    except OSError as error:
-        sys.stderr.write(f"sifmark: the result could not be written: {error}. Here it is:\n")
-        sys.stderr.write(json.dumps(document, allow_nan=False) + "\n")
-        return INVALID_RESULT_EXIT
-    exit_code: int = document["status"]["exit_code"]
-    return exit_code
