@@ -72,7 +72,7 @@ def failed(error: Exception) -> Failed:
         return Failed(error.state, error.message)
     if isinstance(error, UsageError):  # the parent saw the data, and they have changed since
         return Failed("data_error", str(error))
-    text = f"{type(error).__name__}: {error}"
+    text = ": ".join(filter(None, (type(error).__name__, str(error))))
     short = isinstance(error, MemoryError) or any(sign in text.lower() for sign in OUT_OF_MEMORY)
     return Failed("out_of_memory" if short else "crashed", text[:1000])
 

@@ -14,7 +14,8 @@ import time
 from entrypoints.session import Answer, DeviceFacts, StepReport
 from entrypoints.statuses import RunError
 
-FAULT = os.environ.get("DOUBLE_FAULT", "")
+# NAME, or NAME:SIZE for the faults that come with batches above a size
+FAULT, _, SIZE = os.environ.get("DOUBLE_FAULT", "").partition(":")
 FAULTY_STEP = 4
 STEP_SECONDS = 0.01
 
@@ -49,6 +50,8 @@ class Double:
         time.sleep(STEP_SECONDS)
         if self.steps == FAULTY_STEP:
             fail()
+        if SIZE and len(batch.inputs) > int(SIZE):
+            too_large()
         loss = float("nan") if FAULT == "non_finite" and self.steps == FAULTY_STEP else 1.0 / self.steps
         return StepReport(units=len(batch.inputs), updates=1, loss=lambda: loss)
 
@@ -88,4 +91,15 @@ def fail():
         os.kill(os.getpid(), signal.SIGSEGV)
     if FAULT == "hang":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(600)
+
+
+def too_large():
+    if FAULT == "capacity":
+        raise RuntimeError("out of memory, said the double")
+    if FAULT == "brittle":
+        raise ValueError("the double broke")
+    if FAULT == "feast":
+        bytearray(os.urandom(1) * (200 * 2**20))
+    if FAULT == "stuck":
         time.sleep(600)
