@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import sys
-from pathlib import Path
 
 import pytest
-from program import IMAGE, ROOT, Program
+from program import ROOT, Program, lay_out_double
 
 sys.path.insert(0, str(ROOT))
 
@@ -22,16 +19,7 @@ def program(tmp_path):
 @pytest.fixture(scope="session")
 def double_tree(tmp_path_factory):
     """A tree laid out as in an image whose device and framework are doubles: the parent is the real one."""
-    tree = tmp_path_factory.mktemp("image") / "sifmark"
-    shutil.copytree(str(ROOT / "entrypoints"), str(tree / "entrypoints"))
-    shutil.copytree(str(ROOT / "schemas"), str(tree / "schemas"))
-    for source in (Path(__file__).parent / "double").rglob("*.py"):
-        target = tree / "entrypoints" / source.relative_to(Path(__file__).parent / "double")
-        target.parent.mkdir(exist_ok=True)
-        shutil.copy(str(source), str(target))
-    shutil.copy(str(ROOT / "entrypoints" / "run"), str(tree / "run"))  # the door of an image
-    (tree / "image.json").write_text(json.dumps(IMAGE))
-    return tree
+    return lay_out_double(tmp_path_factory.mktemp("image") / "sifmark")
 
 
 @pytest.fixture()

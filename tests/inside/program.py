@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -56,6 +57,20 @@ class Program:
         document = checked(output)
         assert document["status"]["exit_code"] == code
         return document
+
+
+def lay_out_double(tree):
+    """Make `tree` what an image holds, with the double for its device and framework."""
+    double = Path(__file__).parent / "double"
+    shutil.copytree(str(ROOT / "entrypoints"), str(tree / "entrypoints"))
+    shutil.copytree(str(ROOT / "schemas"), str(tree / "schemas"))
+    for source in double.rglob("*.py"):
+        target = tree / "entrypoints" / source.relative_to(double)
+        target.parent.mkdir(exist_ok=True)
+        shutil.copy(str(source), str(target))
+    shutil.copy(str(ROOT / "entrypoints" / "run"), str(tree / "run"))  # the door of an image
+    (tree / "image.json").write_text(json.dumps(IMAGE))
+    return tree
 
 
 def checked(text):
