@@ -98,13 +98,10 @@ def test_a_signal_keeps_what_there_is_and_counts_what_there_is_not(double, numbe
 
 
 def test_the_time_limit_is_for_all_runs_together(double):
-    code, output, errors = double.run(
-        *("resnet50", "--duration", 1, "--warmup-steps", 1, "--repeat", 100, "--time-limit", 3.5)
-    )
-    documents = lines(output)
+    code, output, errors = double.run(*SMALL, "--batch-sizes", "1,9,2", "--time-limit", 8, fault="stuck:8")
     assert code == 124
-    assert documents[0]["status"]["state"] == "completed" and documents[-1]["status"]["state"] == "time_limit"
-    assert f"{100 - len(documents)} of 100 runs were not begun" in errors
+    assert [document["status"]["state"] for document in lines(output)] == ["completed", "time_limit"]
+    assert "1 of 3 runs were not begun" in errors
 
 
 def test_a_failure_and_then_a_stop_is_a_stop(double):
