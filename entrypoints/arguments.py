@@ -15,6 +15,7 @@ from entrypoints.statuses import STATUSES, UsageError
 TASKS = ("training", "inference")
 METERS = (meters.AUTO, meters.NONE, *meters.names())
 MOST = 10**9
+MOST_REPEATS = 1000
 LONGEST = 30 * 86400.0  # a month, in seconds
 
 
@@ -27,6 +28,9 @@ class Options:
     precision: str | None
     batch_size: int | None
     concurrency: int | None
+    batch_sizes: tuple[int, ...] | None
+    find_max_batch: bool
+    repeat: int
     steps: int | None
     duration: float | None
     epochs: int | None
@@ -41,6 +45,7 @@ class Options:
     seed: int
     site: str | None
     time_limit: float | None
+    memory_limit: int | None
     threads: int | None
     smoke: bool
     skip_numerics: bool
@@ -61,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line's grammar and help."""
     grammar = _Parser(
         prog="sifmark",
-        description="Run one benchmark workload and answer with one JSON document on standard output.",
+        description="Run one benchmark workload and answer with one JSON document; several runs, with one a line.",
         epilog="exit codes: 2 usage, 6 the result is not valid or could not be written, "
         + ", ".join(f"{status.exit_code} {state}" for state, status in STATUSES.items()),
         allow_abbrev=False,
@@ -70,14 +75,9 @@ def parser() -> argparse.ArgumentParser:
     add("workload", nargs="?", metavar="WORKLOAD", help="default: what the image's name says")
     add("--task", choices=TASKS, default="training")
     add("--precision", choices=PRECISIONS, help="default: the card's")
-    add("--batch-size", type=whole(1), metavar="N", help="samples per step, over all devices, or per request")
-    add(
-        "--concurrency",
-        type=whole(1, 1024),
-        metavar="N",
-        help="inference by requests, for its latency: N streams, each asks again once it is answered (a closed loop)",
-    )
+    _add_batch(grammar)
     _add_length(grammar)
+    add("--repeat", type=whole(1, MOST_REPEATS), default=1, metavar="N", help="runs, each in a process of its own")
     add(
         "--data",
         type=folder,
@@ -87,15 +87,39 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--data-workers", type=whole(0, 1024), metavar="N", help="processes that decode; 0: none but the main one")
     _add_meter(grammar)
-    add("--output", metavar="FILE", help="write the document there, not to standard output")
+    add(
+        "--output",
+        metavar="PLACE",
+        help="FILE.json for one result, FILE.jsonl to add lines to, FOLDER/ for a file each; default: standard output",
+    )
     add("--seed", type=whole(0, 2**32 - 1), default=0, metavar="N")
     add("--site", metavar="NAME", help="where this runs; stands in the result")
     add("--time-limit", type=seconds, metavar="SECONDS", help="stop everything after so long, with a valid result")
+    add("--memory-limit", type=whole(1), metavar="MIB", help="most memory of the workload's process, in MiB")
     add("--threads", type=whole(1, 65536), metavar="N", help="compute threads per stream; default: the usable cores")
     add("--smoke", action="store_true", help="a run of seconds: few steps, small batch, numerics not probed")
     add("--skip-numerics", action="store_true", help="do not probe whether the code computes what the card says")
     _add_verbs(grammar)
     return grammar
+
+
+def _add_batch(grammar: argparse.ArgumentParser) -> None:
+    size = grammar.add_mutually_exclusive_group()
+    size.add_argument(
+        "--batch-size", type=whole(1), metavar="N", help="samples per step, over all devices, or per request"
+    )
+    size.add_argument("--batch-sizes", type=wholes, metavar="N,N,...", help="a run at each, one result each")
+    grammar.add_argument(
+        "--find-max-batch",
+        action="store_true",
+        help="search for the largest batch that fits into memory, from --batch-size or 1, then run at it",
+    )
+    grammar.add_argument(
+        "--concurrency",
+        type=whole(1, 1024),
+        metavar="N",
+        help="inference by requests, for its latency: N streams, each asks again once it is answered (a closed loop)",
+    )
 
 
 def _add_length(grammar: argparse.ArgumentParser) -> None:
@@ -150,6 +174,14 @@ def whole(least: int, most: int = MOST) -> Callable[[str], int]:
         return int(text)
 
     return parse_whole
+
+
+def wholes(text: str) -> tuple[int, ...]:
+    """Different whole numbers from 1, with commas between them."""
+    numbers = tuple(map(whole(1), text.split(",")))
+    if len(set(numbers)) < len(numbers):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} names a number twice. To run twice, use --repeat 2")
+    return numbers
 
 
 def folder(text: str) -> str:

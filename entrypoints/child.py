@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Callable, Iterator, NoReturn, Sequence, TypeVar
 
-from entrypoints import cards
+from entrypoints import cards, memory
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
 from entrypoints.data.folder import list_images
@@ -42,6 +42,7 @@ def main(argv: Sequence[str]) -> int:
     """Do the job that stands on standard input; `argv` is --child, the pipe and the parent's id."""
     descriptor, parent = (int(value) for value in argv[1:3])
     die_with_parent(parent)
+    memory.die_first()
     os.set_inheritable(descriptor, False)
     for number in STOPPING:
         signal.signal(number, _stop)
@@ -49,11 +50,14 @@ def main(argv: Sequence[str]) -> int:
     with contextlib.ExitStack() as cleanup:  # after the last word: a broken device may never let go
         try:
             order = json.load(sys.stdin)
-            JOBS[order["job"]](Configuration(**order["configuration"]), send, cleanup)
+            configuration = Configuration(**order["configuration"])
+            memory.limit_process(configuration.memory_limit_mib)
+            JOBS[order["job"]](configuration, send, cleanup)
             send(Ended(time.monotonic()))
         except Stopped:
             return 128 + signal.SIGTERM  # the parent knows why
         except Exception as error:
+            memory.unlimit_process()  # what follows needs some
             traceback.print_exc()
             send(failed(error))
             return 1
@@ -72,7 +76,7 @@ def failed(error: Exception) -> Failed:
         return Failed(error.state, error.message)
     if isinstance(error, UsageError):  # the parent saw the data, and they have changed since
         return Failed("data_error", str(error))
-    text = f"{type(error).__name__}: {error}"
+    text = ": ".join(filter(None, (type(error).__name__, str(error))))
     short = isinstance(error, MemoryError) or any(sign in text.lower() for sign in OUT_OF_MEMORY)
     return Failed("out_of_memory" if short else "crashed", text[:1000])
 

@@ -8,10 +8,10 @@ import os
 import sys
 from typing import Any, Mapping, Sequence
 
-from entrypoints import arguments, cards, configuration, image, naming
+from entrypoints import arguments, cards, configuration, image, naming, plan
 from entrypoints.arguments import Options
 from entrypoints.cards import Card
-from entrypoints.configuration import Configuration
+from entrypoints.progress import say
 from entrypoints.statuses import USAGE_EXIT, UsageError
 
 
@@ -25,33 +25,29 @@ def main(argv: Sequence[str]) -> int:
         return USAGE_EXIT
 
 
-def say(text: str) -> None:
-    """One line for people."""
-    sys.stderr.write(f"sifmark: {text}\n")
-
-
-def resolve(options: Options) -> tuple[Card, Mapping[str, Any] | None, Configuration]:
-    """The card that is meant, this image, and the configuration. Raises UsageError."""
+def find(options: Options) -> tuple[Card, Mapping[str, Any] | None]:
+    """The card that is meant, and this image. Raises UsageError."""
     known = cards.load()
-    card = known[naming.choose(options.workload, os.environ, list(known))]
-    built = image.read()
-    return card, built, configuration.resolve(options, card, built)
+    return known[naming.choose(options.workload, os.environ, list(known))], image.read()
 
 
 def run(options: Options) -> int:
-    """Run a workload and put the document where it was asked for."""
-    from entrypoints import running  # late: it brings jsonschema, which the other verbs do without
+    """Run a workload, once or more, and put the documents where they were asked for."""
+    from entrypoints import series  # late: it brings jsonschema, which the other verbs do without
 
-    return running.run(*resolve(options), options)
+    return series.run(*find(options), options)
 
 
 def check(options: Options) -> int:
     """Probe the numerics of the named workload or of all; a device that is not there is a skip."""
-    from entrypoints import running
+    from entrypoints import proving
+    from entrypoints.supervise import Orders
 
+    orders = Orders(options.time_limit)
     for name in [options.workload] if options.workload else list(cards.load()):
-        card, _, resolved = resolve(dataclasses.replace(options, workload=name))
-        verdict = running.check(card, resolved)
+        named = dataclasses.replace(options, workload=name)
+        card, built = find(named)
+        verdict = proving.check(card, configuration.resolve(named, card, built), orders)
         skipped = verdict.state == "no_device"
         say(f"check of {name}: {'skipped' if skipped else verdict.state}, {verdict.message}")
         if verdict.exit_code and not skipped:
@@ -60,11 +56,13 @@ def check(options: Options) -> int:
 
 
 def describe(options: Options) -> int:
-    """What would run, as JSON on standard output."""
-    card, built, resolved = resolve(options)
+    """What would run, as JSON on standard output; where several runs would, one a line."""
+    card, built = find(options)
     workload = {**dataclasses.asdict(card), "identity": card.identity}
-    described = {"workload": workload, "configuration": resolved.as_json(), "image": built}
-    sys.stdout.write(json.dumps(described, indent=2) + "\n")
+    planned = plan.plan(options, card, built)
+    for resolved in planned:
+        described = {"workload": workload, "configuration": resolved.as_json(), "image": built}
+        sys.stdout.write(json.dumps(described, indent=None if len(planned) > 1 else 2) + "\n")
     return 0
 
 

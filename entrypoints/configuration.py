@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any, Mapping, TypedDict
 
 from entrypoints import host
 from entrypoints.arguments import Options
@@ -16,6 +16,13 @@ SMOKE = {"batch_size": 2, "steps": 4, "warmup_steps": 1}
 REQUESTS = 700  # timed by default: a 99th percentile needs 662
 IDLE_SECONDS = 5.0  # fifty readings at the default period, of which an energy needs twenty
 MOST_WORKERS = 8  # more decode faster than one host process can collect
+
+
+class Repeat(TypedDict):
+    """Which of the runs that were asked for alike this is, from 1."""
+
+    index: int
+    of: int
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,9 @@ class Configuration:
     idle_seconds: float  # of rest before the run, where there is a meter
     smoke: bool
     probe_numerics: bool
-    time_limit_seconds: float | None
+    time_limit_seconds: float | None  # for all runs together
+    memory_limit_mib: int | None  # of the workload's process
+    repeat: Repeat
 
     def as_json(self) -> dict[str, Any]:
         """Plain values by field name."""
@@ -91,6 +100,8 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         smoke=options.smoke,
         probe_numerics=not (options.smoke or options.skip_numerics),
         time_limit_seconds=options.time_limit,
+        memory_limit_mib=options.memory_limit,
+        repeat={"index": 1, "of": options.repeat},
     )
 
 

@@ -1,73 +1,204 @@
-"""Where the document goes: checked against its schema, then written whole or not at all."""
+"""Where documents go: checked against their schema, then written whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import hashlib
 import json
 import os
+import re
+import secrets
+import socket
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any, Iterator, Mapping, Protocol
 
 from entrypoints.statuses import UsageError
 
 SCHEMA = Path(__file__).resolve().parent.parent / "schemas" / "result-1.0.json"
 STDOUT = 1
+SHORT = 12  # hexadecimal digits of a hash in a file's name
 
 
-class Writer:
-    """A place for one document. Raises UsageError, before any run, where nothing can be written."""
-
-    def __init__(self, output: str | None) -> None:
-        self.target = None if output is None else Path(output).resolve()  # through links: they stay links
-        if self.target is not None:
-            _check(output, self.target)
+class Writer(Protocol):
+    """A place for documents. Each arrives whole or not at all, as soon as it is there."""
 
     def write(self, document: Mapping[str, Any]) -> None:
-        """Put the document there, whole. Raises OSError where the place has failed since."""
-        text = json.dumps(document, indent=2, allow_nan=False) + "\n"
-        if self.target is None:
-            _print(text.encode())
-        else:
-            _replace(self.target, text)
+        """Put one document there. Raises OSError where the place has failed since it was checked."""
 
 
-def _check(output: str | None, target: Path) -> None:
-    if target.exists() and not target.is_file():
-        raise UsageError(f"--output {output}: that is no regular file. Name a file, or leave --output out")
-    if not target.parent.is_dir():
-        raise UsageError(f"--output {output}: there is no folder {target.parent}. Make it first")
-    temporary = _beside(target)
+def open_writer(output: str | None, count: int) -> Writer:
+    """The place that `output` names, for `count` documents. Raises UsageError, before any run, where it will not do."""
+    if output is None:
+        return Stdout(indented=count == 1)
+    target = Path(output).resolve()  # through links: they stay links
+    if output and (output.endswith("/") or target.is_dir()):
+        return Store(output, target)
+    if target.suffix == ".jsonl":
+        return Lines(output, target)
+    if count > 1:
+        raise UsageError(
+            f"--output {output}: one file holds one result, and {count} are to come. "
+            "Name a folder, as in --output results/, or a file that ends in .jsonl"
+        )
+    return File(output, target)
+
+
+class Stdout:
+    """Standard output: one document for people to read, or several with one a line."""
+
+    def __init__(self, indented: bool) -> None:
+        self.text = indented_text if indented else line_text
+
+    def write(self, document: Mapping[str, Any]) -> None:
+        """Past `sys.stdout`, whose buffer would complain once more at exit when nobody reads."""
+        write_all(STDOUT, self.text(document))
+
+
+class File:
+    """One file with one document, in the place of an older one."""
+
+    def __init__(self, output: str, target: Path) -> None:
+        self.target = target
+        _require_file(output, target)
+        _require_writable(output, target.parent)
+
+    def write(self, document: Mapping[str, Any]) -> None:
+        """Replace the file."""
+        with beside(self.target.parent, indented_text(document)) as temporary:
+            temporary.replace(self.target)
+
+
+class Lines:
+    """A file of JSON Lines, to whose end documents are added. Several processes may add to one file."""
+
+    def __init__(self, output: str, target: Path) -> None:
+        self.target = target
+        _require_file(output, target)
+        _require_writable(output, target.parent)
+
+    def write(self, document: Mapping[str, Any]) -> None:
+        """Add a line; one that does not fit on the disk leaves nothing behind."""
+        descriptor = os.open(self.target, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            with contextlib.suppress(OSError):  # a file system without locks; released when the file is closed
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            size = os.fstat(descriptor).st_size
+            torn = size and os.pread(descriptor, 1, size - 1) != b"\n"  # by a machine that lost its power
+            try:
+                write_all(descriptor, b"\n" * bool(torn) + line_text(document))
+                os.fsync(descriptor)
+            except OSError:
+                os.ftruncate(descriptor, size)
+                raise
+        finally:
+            os.close(descriptor)
+
+
+class Store:
+    """A folder with a file for each result: `<workload>-<recipe>-<start in UTC>-<hash>.json`, never overwritten."""
+
+    def __init__(self, output: str, folder: Path) -> None:
+        self.folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"--output {output}: cannot make that folder: {error.strerror}. Name another") from None
+        _require_writable(output, folder)
+
+    def write(self, document: Mapping[str, Any]) -> None:
+        """Add a file. The same document twice is one file."""
+        data = indented_text(document)
+        with beside(self.folder, data) as temporary:
+            for target in (self.folder / name for name in file_names(document, data)):
+                if _place(temporary, target) or target.read_bytes() == data:
+                    return
+        raise FileExistsError(errno.EEXIST, "another file has that name", str(target))
+
+
+def file_names(document: Mapping[str, Any], data: bytes) -> tuple[str, str]:
+    """The file's name in a store, and the one to take where that one is taken: with more of the hash."""
+    configuration, image = document["configuration"], document["provenance"]["image"]
+    # No recipe, hence no image: what ran, in words that no recipe's name has.
+    recipe = image["recipe"] if image else f"{configuration['framework']}_{configuration['device']}"
+    start = re.sub("[-:.]", "", document["started"])
+    digest = hashlib.sha256(data).hexdigest()
+    stem = f"{document['workload']['name']}-{recipe}-{start}"
+    return f"{stem}-{digest[:SHORT]}.json", f"{stem}-{digest}.json"
+
+
+def _place(temporary: Path, target: Path) -> bool:
+    """Give the file its name, unless that is taken."""
     try:
-        temporary.touch(exist_ok=False)  # asking for permissions is no proof: the file system may be read-only
-        temporary.unlink()
-    except OSError as error:
-        reason = f"{error.strerror} in {target.parent}"
-        raise UsageError(f"--output {output}: {reason}. Name a folder that this user may write to") from None
+        os.link(str(temporary), str(target))
+    except FileExistsError:
+        return False
+    except OSError:  # no hard links here. A file that comes between the question and the answer has our hash, and bytes
+        if target.exists():
+            return False
+        temporary.rename(target)
+    return True
 
 
-def _print(data: bytes) -> None:
-    """Past `sys.stdout`, whose buffer would complain once more at exit when nobody reads."""
+def indented_text(document: Mapping[str, Any]) -> bytes:
+    """The document for people to read."""
+    return json.dumps(document, indent=2, allow_nan=False).encode() + b"\n"
+
+
+def line_text(document: Mapping[str, Any]) -> bytes:
+    """The document as one line."""
+    return json.dumps(document, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write every byte."""
     while data:
-        data = data[os.write(STDOUT, data) :]
+        data = data[os.write(descriptor, data) :]
 
 
-def _replace(target: Path, text: str) -> None:
-    temporary = _beside(target)
+@contextlib.contextmanager
+def beside(folder: Path, data: bytes = b"") -> Iterator[Path]:
+    """A file on its way: on the disk for certain, under a name that nobody reads, gone at the end if not renamed."""
+    # The process's number alone is not unique where hosts share a file system.
+    temporary = folder / f".sifmark.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}"
     try:
-        with temporary.open("x", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("xb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(target)
-    except OSError:
+        yield temporary
+        _sync_folder(folder)
+    finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise
 
 
-def _beside(target: Path) -> Path:
-    return target.with_name(f".{target.name}.{os.getpid()}")
+def _sync_folder(folder: Path) -> None:
+    """Have the disk know the new name too."""
+    with contextlib.suppress(OSError):  # some network file systems refuse
+        descriptor = os.open(str(folder), os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _require_file(output: str, target: Path) -> None:
+    if target.exists() and not target.is_file():
+        raise UsageError(f"--output {output}: that is no regular file. Name a file or a folder, or leave --output out")
+    if not target.parent.is_dir():
+        raise UsageError(f"--output {output}: there is no folder {target.parent}. Make it first")
+
+
+def _require_writable(output: str, folder: Path) -> None:
+    try:
+        with beside(folder):  # asking for permissions is no proof: the file system may be read-only
+            pass
+    except OSError as error:
+        reason = f"{error.strerror} in {folder}"
+        raise UsageError(f"--output {output}: {reason}. Name a folder that this user may write to") from None
 
 
 class Contract:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import time
 from typing import TextIO
 
@@ -95,8 +96,18 @@ class Progress:
         return "\r\x1b[2K" if self.terminal else ""
 
     def _put(self, text: str) -> None:
-        try:
-            self.stream.write(text)
-            self.stream.flush()
-        except OSError:  # whoever read it is gone; the run goes on, and Python flushes into nothing at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+        put(self.stream, text)
+
+
+def say(text: str) -> None:
+    """One line for people."""
+    put(sys.stderr, f"sifmark: {text}\n")
+
+
+def put(stream: TextIO, text: str) -> None:
+    """Write at once. When whoever read it is gone, the run goes on, and Python flushes into nothing at exit."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -47,6 +47,7 @@ class Context:
     command: Sequence[str]
     started: datetime
     finished: datetime
+    search: Json | None
     jsonschema_version: str
     numerics: Numerics
 
@@ -70,6 +71,7 @@ def document(measurement: Measurement, verdict: Verdict, context: Context) -> Js
         "site": context.site,
         "provenance": provenance(measurement, context),
         "numerics": context.numerics.as_json(),
+        "search": context.search,
         "phases": phases(measurement),
         "epochs": [epoch(index, passed, measurement) for index, passed in enumerate(measurement.epochs, start=1)],
         "data": data(measurement, context.configuration),

@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import json
 import os
-import resource
 import select
 import signal
 import subprocess
@@ -61,10 +60,11 @@ class Child:
     """
 
     def __init__(self, configuration: Configuration, orders: Orders, job: str = "run") -> None:
-        self.orders = orders
+        self.orders, self.limit_mib = orders, configuration.memory_limit_mib
         self.stopped_by: str | None = None  # a state of statuses.STATUSES
         self.kill_at: float | None = None
         self.told_end = False
+        self.peak_memory_mib: float | None = None  # of the child or of a process that it waited for, once it is gone
         self.oom_kills_before = host.fact(host.oom_kills)["value"]
         self.stream, descriptor = os.pipe()
         self.rest = TICK if widen(self.stream) else 0.0
@@ -77,7 +77,7 @@ class Child:
         while True:
             self._keep_order()
             if not select.select([self.stream], [], [], TICK)[0]:
-                if self.process.poll() is not None:
+                if self._gone():
                     break  # one of its own children may hold the pipe open, so the end is not waited for
                 continue
             chunk = os.read(self.stream, CHUNK)
@@ -93,11 +93,6 @@ class Child:
                 time.sleep(self.rest)
         self._reap()
 
-    def peak_memory_mib(self) -> float | None:
-        """Largest resident set of the child or of a process that it waited for."""
-        kib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-        return kib / 1024 or None
-
     def oom_killed(self) -> bool:
         """Whether the kernel's out-of-memory killer was at work while the child ran."""
         after = host.fact(host.oom_kills)["value"]
@@ -106,7 +101,24 @@ class Child:
     def ending(self) -> Ending:
         """How it ended, once there are no more messages."""
         first = next(iter(self.orders.signals), None)
-        return Ending(self.process.returncode, self.stopped_by, first, self.oom_killed())
+        return Ending(
+            returncode=self.process.returncode,
+            stopped_by=self.stopped_by,
+            signal=first,
+            oom_killed=self.oom_killed(),
+            peak_mib=self.peak_memory_mib,
+            limit_mib=self.limit_mib,
+        )
+
+    def _gone(self) -> bool:
+        """Whether the child has ended. wait4 tells what this child alone used; getrusage mixes it with others."""
+        if self.process.returncode is None:
+            pid, status, usage = os.wait4(self.process.pid, os.WNOHANG)
+            if pid:
+                killed = os.WIFSIGNALED(status)
+                self.process.returncode = -os.WTERMSIG(status) if killed else os.WEXITSTATUS(status)
+                self.peak_memory_mib = usage.ru_maxrss / 1024 or None  # KiB
+        return self.process.returncode is not None
 
     def _keep_order(self) -> None:
         """Act on what signals and clocks say by now."""
@@ -133,7 +145,7 @@ class Child:
     def _reap(self) -> None:
         """Wait for the child within the grace, then sweep up what it may have started."""
         self._kill_after_grace()
-        while self.process.poll() is None:
+        while not self._gone():
             self._keep_order()
             time.sleep(TICK / 10)
         self._kill()

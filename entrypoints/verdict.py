@@ -9,6 +9,10 @@ from entrypoints.messages import Ended, Failed, Message
 from entrypoints.numerics import FAILED, Numerics
 from entrypoints.statuses import STATUSES, exit_code
 
+# A process that dies with so much of its memory limit in use is taken to have died of it. Not every library says so:
+# some abort, some return no memory to code that does not look.
+NEAR = 0.9
+
 
 class Ending(NamedTuple):
     """What the supervisor saw of the child's end."""
@@ -17,6 +21,8 @@ class Ending(NamedTuple):
     stopped_by: str | None  # interrupted or time_limit, where this side stopped it
     signal: int | None  # the first one this side received
     oom_killed: bool
+    peak_mib: float | None = None  # largest resident set
+    limit_mib: int | None = None  # --memory-limit
 
 
 class Verdict(NamedTuple):
@@ -37,9 +43,9 @@ def judge(messages: Sequence[Message], ending: Ending) -> Verdict:
     if ending.stopped_by is not None:
         return _verdict(ending.stopped_by)
     failures = [message for message in messages if isinstance(message, Failed)]
-    if failures:
-        return _verdict(failures[-1].state, failures[-1].message)
-    return _silent_death(ending)
+    state, text = failures[-1] if failures else Failed("crashed", _silent_death(ending))
+    cause = _shortage(ending) if state == "crashed" else None
+    return _verdict("out_of_memory", f"{text}, {cause}") if cause else _verdict(state, text)
 
 
 def with_numerics(verdict: Verdict, numerics: Numerics) -> Verdict:
@@ -49,15 +55,20 @@ def with_numerics(verdict: Verdict, numerics: Numerics) -> Verdict:
     return verdict
 
 
-def _silent_death(ending: Ending) -> Verdict:
+def _silent_death(ending: Ending) -> str:
     if ending.returncode >= 0:
-        text = f"the workload's process ended with exit code {ending.returncode} and no word; see standard error"
-        return _verdict("crashed", text)
-    name = signal.Signals(-ending.returncode).name
+        return f"the workload's process ended with exit code {ending.returncode} and no word; see standard error"
+    return f"the workload's process died of {signal.Signals(-ending.returncode).name}; see standard error"
+
+
+def _shortage(ending: Ending) -> str | None:
+    """Why a crash is taken for a lack of memory, if it is."""
     if ending.returncode == -signal.SIGKILL and ending.oom_killed:
-        text = f"the workload's process died of {name} while the kernel's out-of-memory killer was at work"
-        return _verdict("out_of_memory", text)
-    return _verdict("crashed", f"the workload's process died of {name}; see standard error")
+        return "while the kernel's out-of-memory killer was at work"
+    peak, limit = ending.peak_mib, ending.limit_mib
+    if peak is not None and limit is not None and peak > NEAR * limit:
+        return f"with {peak:.0f} MiB in use, close to its limit"
+    return None
 
 
 def _verdict(state: str, message: str | None = None) -> Verdict:

@@ -41,6 +41,15 @@ def test_run_passes_arguments_and_exit_code(built: Site) -> None:
     assert built.inv("run", "resnet50-cpu", "--", "--batch-size", "0", check=False).returncode == 2
 
 
+def test_run_fills_a_folder_below_the_one_where_the_user_stands(built: Site) -> None:
+    done = built.inv("run", "resnet50-cpu", "--", "--smoke", "--repeat", "2", "--output", "two/of them/")
+    assert done.stdout == ""
+    paths = sorted((built.folder / "two" / "of them").iterdir())
+    assert len(paths) == 2
+    assert all(path.name.startswith("resnet50-cpu-") for path in paths)
+    assert "2 valid" in built.inv("validate", "two").stderr
+
+
 def test_validate_and_show(built: Site) -> None:
     folder = built.folder / "results"
     folder.mkdir(exist_ok=True)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
+import signal
 import stat
+import subprocess
+import sys
 
 import pytest
-from program import checked
+from program import ROOT, checked
+
+from entrypoints import output
 
 RUN = ("resnet50", "--smoke")
 
@@ -16,14 +23,12 @@ RUN = ("resnet50", "--smoke")
     ("name", "said"),
     [
         ("absent/result.json", "there is no folder"),
-        ("folder", "no regular file"),
         ("pipe", "no regular file"),
         ("", "no regular file"),
         ("file/result.json", "there is no folder"),
     ],
 )
 def test_a_bad_place_is_refused_before_the_run(double, tmp_path, name, said):
-    (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
     os.mkfifo(str(tmp_path / "pipe"))
     code, output, errors = double.run(*RUN, "--output", str(tmp_path / name) if name else "")
@@ -110,3 +115,125 @@ def test_without_jsonschema_nothing_runs(double, tmp_path):
     code, output, errors = double.run(*RUN, PYTHONPATH=str(blocked.parent))
     assert (code, output) == (2, "")
     assert "Install jsonschema" in errors and "importing" not in errors
+
+
+def test_a_folder_gets_a_file_for_each_result(double):
+    code, said, _ = double.run(*RUN, "--repeat", 2, "--output", "made/of late/")
+    paths = list((double.folder / "made" / "of late").iterdir())
+    assert (code, said) == (0, "") and len(paths) == 2
+    for path in paths:
+        document = checked(path.read_text("utf-8"))
+        start = re.sub("[-:.]", "", document["started"])
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+        assert path.name == f"resnet50-double-{start}-{digest}.json"
+
+
+def test_a_folder_that_is_there_needs_no_slash(double, tmp_path):
+    (tmp_path / "results").mkdir()
+    assert double.run(*RUN, "--output", "results")[0] == 0
+    assert len(list((tmp_path / "results").glob("*.json"))) == 1
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_the_run(double, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, said, errors = double.run(*RUN, "--output", "file/results/")
+    assert (code, said) == (2, "") and "cannot make that folder" in errors
+
+
+WRITER = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from entrypoints.output import open_writer
+writer = open_writer(sys.argv[2], int(sys.argv[4]))
+for line in open(sys.argv[3]):
+    sys.stdin.read(1)  # all begin at once
+    writer.write(json.loads(line))
+"""
+
+
+def document(number):
+    """As much of a document as the name of its file is made of, and a body of a real one's size."""
+    return {
+        "started": "2024-02-29T12:00:00.123Z",
+        "workload": {"name": "resnet50"},
+        "configuration": {"framework": "pytorch", "device": "cpu"},
+        "provenance": {"image": None},
+        "body": [number, "x" * 30000],
+    }
+
+
+def writers(folder, target, contents, rounds):
+    """Processes that write each round's document to `target` at the same time."""
+    started = []
+    for index, content in enumerate(contents):
+        source = folder / f".source{index}"
+        source.write_text("".join(json.dumps(document([content, turn])) + "\n" for turn in range(rounds)))
+        argv = [sys.executable, "-c", WRITER, str(ROOT), str(target), str(source), str(rounds)]
+        started.append(subprocess.Popen(argv, stdin=subprocess.PIPE))
+    for _ in range(rounds):
+        for process in started:
+            process.stdin.write(b".")
+            process.stdin.flush()
+    for process in started:
+        process.stdin.close()
+        assert process.wait() == 0
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_many_writers_into_one_folder_lose_nothing(tmp_path, monkeypatch, links):
+    if not links:  # a file system without hard links
+        monkeypatch.setitem(globals(), "WRITER", "import os\ndef link(*_): raise OSError\nos.link = link\n" + WRITER)
+    contents, rounds = [*range(31), 0], 5  # two of the 32 write the same
+    writers(tmp_path, f"{tmp_path}/results/", contents, rounds)
+    paths = list((tmp_path / "results").iterdir())
+    assert all(path.name.startswith("resnet50-pytorch_cpu-20240229T120000123Z-") for path in paths)
+    found = sorted(json.loads(path.read_text("utf-8"))["body"][0] for path in paths)
+    assert found == sorted([content, turn] for content in range(31) for turn in range(rounds))
+    for path in paths:
+        assert path.read_bytes() == output.indented_text(document(json.loads(path.read_text("utf-8"))["body"][0]))
+
+
+def test_many_writers_into_one_file_of_lines_lose_nothing(tmp_path):
+    writers(tmp_path, tmp_path / "results.jsonl", range(8), rounds=5)
+    found = [json.loads(line)["body"][0] for line in (tmp_path / "results.jsonl").read_text("utf-8").splitlines()]
+    assert sorted(found) == [[content, turn] for content in range(8) for turn in range(5)]
+
+
+def test_another_file_of_the_same_name_stays(tmp_path):
+    store = output.open_writer(f"{tmp_path}/", 1)
+    short, long = output.file_names(document(1), output.indented_text(document(1)))
+    (tmp_path / short).write_text("edited by hand")
+    store.write(document(1))
+    assert (tmp_path / short).read_text() == "edited by hand"
+    assert (tmp_path / long).read_bytes() == output.indented_text(document(1))
+    (tmp_path / long).write_text("this one too")
+    with pytest.raises(FileExistsError):
+        store.write(document(1))
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([short, long])
+
+
+@pytest.mark.parametrize("moment", ["fsync", "link"])
+def test_a_writer_killed_in_the_middle_leaves_nothing_that_looks_like_a_result(tmp_path, moment):
+    (tmp_path / "source").write_text(json.dumps(document(1)) + "\n")
+    dying = f"import os, signal\nos.{moment} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\nsys.stdin.read(1)\n"
+    script = WRITER.replace("    sys.stdin.read(1)", "    " + dying.replace("\n", "\n    "))
+    argv = [sys.executable, "-c", script, str(ROOT), f"{tmp_path}/results/", str(tmp_path / "source"), "1"]
+    assert subprocess.run(argv, input=b"..", check=False).returncode == -signal.SIGKILL
+    left = [path.name for path in (tmp_path / "results").iterdir()]
+    assert len(left) == 1 and left[0].startswith(".")
+
+
+def test_a_line_that_does_not_fit_leaves_no_part(tmp_path, monkeypatch):
+    target = tmp_path / "results.jsonl"
+    writer = output.open_writer(str(target), 1)
+    writer.write(document(1))
+    before = target.read_bytes()
+
+    def full(descriptor, data):
+        os.write(descriptor, data[:100])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(output, "write_all", full)
+    with pytest.raises(OSError, match="No space"):
+        writer.write(document(2))
+    assert target.read_bytes() == before

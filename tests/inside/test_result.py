@@ -37,6 +37,7 @@ def document(measurement, verdict, image=None, site=None):
         command=["resnet50"],
         started=moment,
         finished=moment,
+        search=None,
         jsonschema_version="4.17.0",
         numerics=numerics.not_run("left out"),
     )

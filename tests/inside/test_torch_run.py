@@ -193,6 +193,28 @@ def test_a_batch_beyond_all_memory(program):
     assert document["status"]["state"] == "out_of_memory" and document["status"]["exit_code"] == 4
 
 
+def test_the_largest_batch_within_a_limit(program):
+    """Here a batch of 1 takes 600 to 750 MiB for training, and one of 4 takes 950 to 1100 MiB."""
+    document = program.result(
+        *("resnet50", "--steps", 2, "--threads", 1, "--meter", "none", "--find-max-batch", "--batch-size", 64),
+        *("--memory-limit", 1024),
+    )
+    tried = {trial["batch_size"]: trial["state"] for trial in document["search"]["trials"]}
+    largest = document["search"]["largest"]
+    assert document["status"]["state"] == "completed", document["status"]
+    assert 1 <= largest == document["configuration"]["batch_size"] < 32
+    assert tried[largest] == "completed" and tried[largest + 1] == "out_of_memory" == tried[64]
+    assert document["search"]["memory_limit_mib"] == 921 and document["configuration"]["memory_limit_mib"] == 1024
+
+
+@pytest.mark.parametrize("limit", [60, 250])
+def test_a_limit_that_the_framework_alone_exceeds(program, limit):
+    """Some libraries then raise, some abort, some leave the process."""
+    document = program.result("resnet50", "--smoke", "--memory-limit", limit, "--time-limit", 120)
+    assert document["status"]["state"] == "out_of_memory", document["status"]
+    assert f"--memory-limit {limit} MiB" in document["status"]["message"]
+
+
 def test_a_check_of_everything(program):
     code, output, errors = program.run("--check")
     assert (code, output) == (0, "") and "check of resnet50: completed" in errors

@@ -28,6 +28,13 @@ LOST = Failed("crashed", "RuntimeError: a data worker was killed")
         ([], Ending(-signal.SIGKILL, None, None, True), "out_of_memory", 4),
         ([], Ending(-signal.SIGKILL, None, None, False), "crashed", 4),
         ([], Ending(-signal.SIGSEGV, None, None, True), "crashed", 4),
+        # A process that dies at its limit of memory, as some libraries do without a word.
+        ([], Ending(-signal.SIGABRT, None, None, False, 95.0, 100), "out_of_memory", 4),
+        ([], Ending(-signal.SIGABRT, None, None, False, 50.0, 100), "crashed", 4),
+        ([], Ending(-signal.SIGABRT, None, None, False, 95.0, None), "crashed", 4),
+        ([LOST], Ending(1, None, None, False, 95.0, 100), "out_of_memory", 4),
+        ([Failed("compile_failure", "no")], Ending(1, None, None, False, 95.0, 100), "compile_failure", 4),
+        ([LOST], Ending(1, "interrupted", signal.SIGTERM, False, 95.0, 100), "interrupted", 143),
     ],
 )
 def test_verdicts(messages, ending, state, code):

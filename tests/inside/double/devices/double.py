@@ -16,7 +16,8 @@ from pathlib import Path
 from entrypoints.session import Answer, DeviceConditions, DeviceFacts, StepReport, Usage
 from entrypoints.statuses import RunError
 
-FAULT = os.environ.get("DOUBLE_FAULT", "")
+# NAME, or NAME:SIZE for the faults that come with batches above a size
+FAULT, _, SIZE = os.environ.get("DOUBLE_FAULT", "").partition(":")
 FAULTY_STEP = 4
 STEP_SECONDS = float(os.environ.get("DOUBLE_STEP_SECONDS", "0.01"))
 STAMPS = os.environ.get("DOUBLE_STAMPS")  # a file for the moments of the monotonic clock at which steps ended
@@ -61,6 +62,8 @@ class Double:
         if STAMPS:
             with Path(STAMPS).open("a") as file:
                 file.write(f"{time.monotonic()}\n")
+        if SIZE and len(batch.inputs) > int(SIZE):
+            too_large()
         loss = float("nan") if FAULT == "non_finite" and self.steps == FAULTY_STEP else 1.0 / self.steps
         return StepReport(units=len(batch.inputs), updates=1, loss=lambda: loss)
 
@@ -119,4 +122,15 @@ def fail():
     if FAULT == "hang":
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(600)
+
+
+def too_large():
+    if FAULT == "capacity":
+        raise RuntimeError("out of memory, said the double")
+    if FAULT == "brittle":
+        raise ValueError("the double broke")
+    if FAULT == "feast":
+        bytearray(os.urandom(1) * (200 * 2**20))
+    if FAULT == "stuck":
         time.sleep(600)

@@ -1,0 +1,44 @@
+"""Which runs a command line asks for, in their order."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Mapping
+
+from entrypoints.arguments import Options
+from entrypoints.cards import Card
+from entrypoints.configuration import Configuration, resolve
+from entrypoints.statuses import UsageError
+
+# Of a search; hence at most 32 trials: from 1, 17 sizes and 15 halvings between the last two of them.
+MOST_BATCH = 2**16
+
+
+def plan(options: Options, card: Card, image: Mapping[str, Any] | None) -> list[Configuration]:
+    """Every run. Repeats are the outer loop, so that a machine that drifts hits all batch sizes alike.
+
+    Raises UsageError where any of them cannot be.
+    """
+    if options.find_max_batch:
+        _require_searchable(options)
+    sizes = options.batch_sizes or (options.batch_size or (1 if options.find_max_batch else None),)
+    runs = [resolve(dataclasses.replace(options, batch_size=size), card, image) for size in sizes]
+    return [
+        dataclasses.replace(run, repeat={"index": index, "of": options.repeat})
+        for index in range(1, options.repeat + 1)
+        for run in runs
+    ]
+
+
+def most_batch(configuration: Configuration) -> int:
+    """The largest size that a search may try: one that the data can fill."""
+    return min(MOST_BATCH, configuration.samples_per_epoch or MOST_BATCH)
+
+
+def _require_searchable(options: Options) -> None:
+    if options.batch_sizes:
+        raise UsageError("--find-max-batch looks for the size itself: leave --batch-sizes out")
+    if options.epochs:
+        raise UsageError("--find-max-batch with --epochs: their steps depend on the batch. Give --steps or --duration")
+    if options.batch_size and options.batch_size > MOST_BATCH:
+        raise UsageError(f"--find-max-batch looks no further than {MOST_BATCH}: give a smaller --batch-size, or none")

@@ -1,0 +1,43 @@
+"""The numerics probe in the parent: a child of its own computes, so that nothing of it is left in the run."""
+
+from __future__ import annotations
+
+import sys
+
+from entrypoints import numerics, reference
+from entrypoints.cards import Card
+from entrypoints.configuration import Configuration
+from entrypoints.numerics import Numerics
+from entrypoints.progress import Progress
+from entrypoints.supervise import Child, Orders
+from entrypoints.verdict import Verdict, judge, with_numerics
+
+
+def check(card: Card, resolved: Configuration, orders: Orders) -> Verdict:
+    """Probe the numerics and nothing else."""
+    verdict, probed = probe(card, resolved, orders)
+    judged = with_numerics(verdict, probed)
+    return judged if judged.exit_code else judged._replace(message=f"numerics {probed}")
+
+
+def prove(card: Card, resolved: Configuration, orders: Orders) -> Numerics:
+    """Probe the numerics before runs that ask for it, with notes on standard error."""
+    if not resolved.probe_numerics:
+        return numerics.not_run(f"the probe was left out ({'--smoke' if resolved.smoke else '--skip-numerics'})")
+    if reference.load(card) is None:
+        return numerics.judge([], None)
+    progress = Progress(resolved, card.problem["unit"], sys.stderr)
+    progress.note(f"{resolved.workload} on {resolved.device}: probing numerics")
+    _, probed = probe(card, resolved, orders)
+    progress.note(f"{resolved.workload} on {resolved.device}: numerics {probed}")
+    return probed
+
+
+def probe(card: Card, resolved: Configuration, orders: Orders) -> tuple[Verdict, Numerics]:
+    """How the probe ended, and what it proves."""
+    child = Child(resolved, orders, "probe")
+    messages = list(child.messages())
+    verdict = judge(messages, child.ending())
+    if verdict.state != "completed":
+        return verdict, numerics.not_run(f"the probe ended in {verdict.state}: {verdict.message}")
+    return verdict, numerics.judge(messages, reference.load(card))

@@ -1,0 +1,108 @@
+"""The largest batch that fits into memory: doubling until one does not, then halving what is left between the two."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any, NamedTuple
+
+from entrypoints import memory
+from entrypoints.cards import Card
+from entrypoints.configuration import Configuration
+from entrypoints.host import fact
+from entrypoints.plain import Json
+from entrypoints.plan import most_batch
+from entrypoints.progress import say
+from entrypoints.running import Executed, execute
+from entrypoints.supervise import Orders
+
+# Of the limit, a trial's part: in twelve steps of ResNet-50 a process took up to 4 % more than in three.
+TRIAL_SHARE = 0.9
+SHARE = 0.9  # of the memory available that a workload gets by default: swapping would be no measurement
+# What a trial does whatever the run: three steps, since frameworks take more in the second than in the first.
+TRIAL: dict[str, Any] = {
+    "steps": 3,
+    "duration_seconds": None,
+    "warmup_steps": 1,
+    "samples_per_epoch": None,
+    "steps_per_epoch": None,
+    "meter": "none",
+    "idle_seconds": 0.0,
+    "repeat": {"index": 1, "of": 1},
+}
+
+
+class Bracket(NamedTuple):
+    """What is known so far: the largest size that fits, 0 for none, and the smallest that does not."""
+
+    fits: int = 0
+    fails: int | None = None
+
+    def next(self, start: int, most: int) -> int | None:
+        """The size to try next, None where the answer is known."""
+        if self.fails is not None:
+            return (self.fits + self.fails) // 2 if self.fails - self.fits > 1 else None
+        return min(2 * self.fits or start, most) if self.fits < most else None
+
+    def after(self, size: int, fits: bool) -> Bracket:
+        """What is known once `size` was tried."""
+        return self._replace(fits=size) if fits else self._replace(fails=size)
+
+
+class Trial(NamedTuple):
+    """A child of a few steps at one size: how it ended and what it took."""
+
+    batch_size: int
+    state: str
+    message: str
+    peak_process_mib: float | None
+    seconds: float
+
+
+class Search(NamedTuple):
+    """A search that is over. Where it found nothing to run at, `last` is why."""
+
+    limit: int | None  # of memory, MiB, for the run; trials have less
+    trial_limit: int | None
+    largest: int | None
+    trials: tuple[Trial, ...]
+    last: Executed
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether there is a size to run at, and nothing but memory kept larger ones from it."""
+        return self.largest is not None and self.last.verdict.state in ("completed", "out_of_memory")
+
+    def as_json(self) -> Json:
+        """The part `search` of the document."""
+        trials = [trial._asdict() for trial in self.trials]
+        return {"memory_limit_mib": self.trial_limit, "largest": self.largest, "trials": trials}
+
+
+def search(card: Card, start: Configuration, orders: Orders) -> Search:
+    """Search from the batch of `start` on, until the answer is known or a trial ends otherwise than for memory."""
+    limit, most = start.memory_limit_mib or default_limit(start.device), most_batch(start)
+    trial_limit = max(1, int(TRIAL_SHARE * limit)) if limit else None
+    within = f"{trial_limit} MiB" if trial_limit else "the memory of the device"
+    say(f"searching for the largest batch up to {most} within {within}")
+    trials, bracket = [], Bracket()
+    size: int | None = start.batch_size
+    while size is not None:
+        begun = time.monotonic()
+        trial = dataclasses.replace(start, batch_size=size, memory_limit_mib=trial_limit, **TRIAL)
+        last = execute(card, trial, orders)
+        state, _, message = last.verdict
+        trials.append(Trial(size, state, message, last.measurement.peak_process_mib, time.monotonic() - begun))
+        if state not in ("completed", "out_of_memory"):
+            break
+        bracket = bracket.after(size, fits=state == "completed")
+        size = bracket.next(start.batch_size, most)
+    found = Search(limit, trial_limit, bracket.fits or None, tuple(trials), last)
+    say(f"after {len(trials)} trials, the largest batch known to fit is {found.largest or 'none'}")
+    return found
+
+
+def default_limit(device: str) -> int | None:
+    """Of the host's memory what is free for a workload, MiB, where the device has none of its own."""
+    available = fact(memory.available_mib)["value"]
+    return int(SHARE * available) or None if device == "cpu" and available else None

@@ -1,0 +1,127 @@
+"""Limits of memory: ours, the control groups' on made-up trees, and the kernel's killer for real where it can be."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+from program import ROOT, checked
+from test_faults import child_of, wait_for
+
+from entrypoints import host, memory
+
+SMALL = ("resnet50", "--steps", "3", "--warmup-steps", "1")
+LEGACY = Path("/sys/fs/cgroup/memory")
+
+
+def tree(tmp_path, monkeypatch, files, membership):
+    """A made-up tree of control groups, by path and text."""
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    (tmp_path / "membership").write_text(membership)
+    monkeypatch.setattr(memory, "MEMBERSHIP", tmp_path / "membership")
+    for name in ("UNIFIED", "LEGACY"):
+        files = getattr(memory, name)
+        monkeypatch.setattr(memory, name, files._replace(root=tmp_path / files.root.relative_to(host.CGROUP)))
+
+
+def group(folder, limit, usage, inactive, legacy=False):
+    names = memory.LEGACY if legacy else memory.UNIFIED
+    texts = {names.limit: limit, names.usage: usage, "memory.stat": f"anon 1\n{names.inactive} {inactive}"}
+    return {f"{folder}/{name}": f"{text}\n" for name, text in texts.items()}
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_the_tightest_group_bounds_what_is_available(tmp_path, monkeypatch, legacy):
+    root = "memory" if legacy else "."
+    files = {
+        **group(f"{root}/job", 64 * MIB, 60 * MIB, 20 * MIB, legacy),
+        **group(f"{root}/job/step", 50 * MIB, 10 * MIB, 5 * MIB, legacy),
+        **group(f"{root}/other", MIB, MIB, 0, legacy),
+    }
+    tree(tmp_path, monkeypatch, files, "4:memory:/job/step\n0::/\n" if legacy else "0::/job/step\n")
+    assert memory.group_limit_mib() == 50
+    assert memory.available_mib() == 24  # 64 - (60 - 20)
+
+
+@pytest.mark.parametrize(("limit", "legacy"), [("max", False), (str(2**63 - 4096), True)])
+def test_no_limit_is_none(tmp_path, monkeypatch, limit, legacy):
+    files = group("memory/job" if legacy else "job", limit, MIB, 0, legacy)
+    tree(tmp_path, monkeypatch, files, "4:memory:/job\n" if legacy else "0::/job\n")
+    assert memory.group_limit_mib() is None
+    assert memory.available_mib() == pytest.approx(host.meminfo("MemAvailable"), rel=0.1)
+
+
+def test_a_limit_holds_and_can_be_taken_back():
+    code = (
+        "from entrypoints import memory\n"
+        "memory.limit_process(100)\n"
+        "try: bytearray(200 * 2**20); print('no limit')\n"
+        "except MemoryError: print('refused')\n"
+        "memory.unlimit_process()\n"
+        "print(len(bytearray(200 * 2**20)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=str(ROOT), stdout=subprocess.PIPE, check=True)
+    assert done.stdout.decode().split() == ["refused", str(200 * MIB)]
+
+
+def test_beyond_the_limit_a_run_is_out_of_memory_and_names_it(double):
+    assert double.result(*SMALL, "--memory-limit", 1000, fault="feast:1")["status"]["state"] == "completed"
+    document = double.result(*SMALL, "--memory-limit", 150, fault="feast:1")
+    assert document["status"]["state"] == "out_of_memory" and document["status"]["exit_code"] == 4
+    assert "--memory-limit 150 MiB" in document["status"]["message"] and "batch 256" in document["status"]["message"]
+    assert document["configuration"]["memory_limit_mib"] == 150
+
+
+def test_the_killer_is_to_take_the_child_and_not_the_parent(double):
+    process = double.start("resnet50", "--duration", 600)
+    wait_for(process, "measuring")
+    scores = [int(Path(f"/proc/{pid}/oom_score_adj").read_text()) for pid in (child_of(process), process.pid)]
+    process.terminate()
+    process.communicate()
+    assert scores[0] >= memory.VICTIM > scores[1]
+
+
+@pytest.fixture()
+def small_group():
+    """A control group with 150 MiB for whoever joins, and the file by which one does."""
+    own = LEGACY / next(iter(_own_group("memory")), "absent").lstrip("/")
+    folder = own / f"sifmark-test-{uuid.uuid4().hex}"
+    try:
+        folder.mkdir()
+        (folder / "memory.limit_in_bytes").write_text(str(150 * MIB))
+        with contextlib.suppress(OSError):  # where swap is accounted for
+            (folder / "memory.memsw.limit_in_bytes").write_text(str(150 * MIB))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        pytest.skip(f"no control group of memory can be made here: {error}")
+    yield folder / "cgroup.procs"
+    folder.rmdir()
+
+
+def _own_group(controller):
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            yield path
+
+
+def test_the_kernels_killer_takes_the_child_and_the_parent_tells(double, small_group):
+    joining = f'echo $$ > {small_group}; exec "$@"'
+    argv = ["sh", "-c", joining, "sh", sys.executable, "-s", "-B", str(double.main), *SMALL]
+    environment = {**os.environ, "DOUBLE_FAULT": "feast:1"}
+    done = subprocess.run(argv, cwd=str(double.folder), env=environment, stdout=subprocess.PIPE, check=False)
+    document = checked(done.stdout.decode())
+    assert done.returncode == 4
+    assert document["status"]["state"] == "out_of_memory"
+    assert "SIGKILL" in document["status"]["message"] and "control group 150 MiB" in document["status"]["message"]
