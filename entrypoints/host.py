@@ -295,9 +295,10 @@ def cpu_quota() -> float:
 
 
 def memory_limit() -> float:
-    """Memory that the control groups allow in MiB (cgroup v2)."""
-    limits = [line.strip() for line in control_groups("memory.max")]
-    return min_limit(int(limit) / MIB for limit in limits if limit != "max")
+    """Memory that the control groups allow in MiB, of either version."""
+    from entrypoints import memory  # late: it builds on this module
+
+    return min_limit(group.limit for group in memory.groups())
 
 
 def oom_kills() -> int:

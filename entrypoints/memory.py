@@ -70,11 +70,6 @@ def available_mib() -> float:
     return min([host.meminfo("MemAvailable"), *(group.limit - group.used for group in groups())])
 
 
-def group_limit_mib() -> float | None:
-    """The tightest limit of the control groups; None where there is none."""
-    return min((group.limit for group in groups()), default=None)
-
-
 def groups() -> Iterator[Group]:
     """The control groups above this process that limit its memory, of either version, nearest first."""
     for files in (UNIFIED, LEGACY):

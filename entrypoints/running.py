@@ -8,7 +8,7 @@ import time
 from datetime import datetime, timezone
 from typing import Callable, Iterator, Mapping, NamedTuple
 
-from entrypoints import host, memory
+from entrypoints import host
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
 from entrypoints.energy import Metered
@@ -77,7 +77,7 @@ def bounds(measurement: Measurement, resolved: Configuration) -> str:
     """The batch that did not fit, and what bounded memory."""
     known = {
         "--memory-limit": resolved.memory_limit_mib,
-        "control group": memory.group_limit_mib(),
+        "control group": host.fact(host.memory_limit)["value"],
         "host": host.fact(host.memory_mib)["value"],
         "device": measurement.device and measurement.device.memory_mib,
     }

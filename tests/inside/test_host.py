@@ -60,11 +60,8 @@ def group(tmp_path, monkeypatch, **limits):
 
 
 def test_the_tightest_limit_of_all_control_groups_above_counts(tmp_path, monkeypatch):
-    group(
-        tmp_path, monkeypatch, job__cpu_max="150000 100000\n", step__cpu_max="max 100000\n", job__memory_max="1048576\n"
-    )
+    group(tmp_path, monkeypatch, job__cpu_max="150000 100000\n", step__cpu_max="max 100000\n")
     assert host.cpu_quota() == 1.5
-    assert host.memory_limit() == 1.0
     assert host.usable_cores() == 1
 
 

@@ -49,7 +49,7 @@ def test_the_tightest_group_bounds_what_is_available(tmp_path, monkeypatch, lega
         **group(f"{root}/other", MIB, MIB, 0, legacy),
     }
     tree(tmp_path, monkeypatch, files, "4:memory:/job/step\n0::/\n" if legacy else "0::/job/step\n")
-    assert memory.group_limit_mib() == 50
+    assert host.memory_limit() == 50
     assert memory.available_mib() == 24  # 64 - (60 - 20)
 
 
@@ -57,7 +57,7 @@ def test_the_tightest_group_bounds_what_is_available(tmp_path, monkeypatch, lega
 def test_no_limit_is_none(tmp_path, monkeypatch, limit, legacy):
     files = group("memory/job" if legacy else "job", limit, MIB, 0, legacy)
     tree(tmp_path, monkeypatch, files, "4:memory:/job\n" if legacy else "0::/job\n")
-    assert memory.group_limit_mib() is None
+    assert host.fact(host.memory_limit)["value"] is None
     assert memory.available_mib() == pytest.approx(host.meminfo("MemAvailable"), rel=0.1)
 
 
