@@ -41,6 +41,7 @@ def summary(document: dict[str, Any]) -> list[str]:
     """A result in a few lines for people."""
     workload, configuration, status = document["workload"], document["configuration"], document["status"]
     accelerator, image = document["accelerator"], document["provenance"]["image"]
+    proof = document["numerics"]
     streams = f", {configuration['concurrency']} streams" if configuration["concurrency"] else ""
     asked = f"{workload['task']}, {configuration['precision']}, batch {configuration['batch_size']}{streams}"
     lines = [
@@ -48,6 +49,7 @@ def summary(document: dict[str, Any]) -> list[str]:
         f"  status      {status['state']}" + (f": {status['message']}" if status.get("message") else ""),
         f"  on          {accelerator.get('name', accelerator['kind'])}, host {document['host']['hostname']['value']}",
         f"  image       {image['recipe'] + ', build ' + image['build_key'][7:19] if image else 'none: run outside'}",
+        f"  numerics    {proof['state'].replace('_', ' ')}" + (f": {proof['reason']}" if "reason" in proof else ""),
     ]
     if document["provenance"]["stand_in"]:
         lines.append("  base        a stand-in, not the vendor's: do not compare with results from real bases")

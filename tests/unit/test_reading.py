@@ -288,6 +288,13 @@ def test_a_summary_says_each_reason_once() -> None:
     assert "streams" not in results.summary(document)[0]
 
 
+def test_a_summary_says_whether_the_numbers_are_proved() -> None:
+    passed, failed = documents.result(), documents.result(numerics__state="failed", numerics__reason="loss is off")
+    del passed["numerics"]["reason"]
+    told = [line for document in (passed, failed) for line in results.summary(document) if "numerics" in line]
+    assert told == ["  numerics    passed", "  numerics    failed: loss is off"]
+
+
 def test_a_summary_warns_of_a_window_that_was_not_steady() -> None:
     drifted = documents.result(steadiness__steady=False, steadiness__drift={"value": -0.0321, "unit": "1"})
     warnings = [line for line in results.summary(drifted) if "not steady" in line]
