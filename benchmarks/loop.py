@@ -62,7 +62,9 @@ def _options() -> argparse.Namespace:
 def _words(options: argparse.Namespace) -> list[str]:
     chosen = {"task": options.task, "precision": options.precision}
     chosen |= {"batch-size": options.batch_size, "steps": options.steps, "threads": options.threads}
-    return [word for name, value in chosen.items() if value is not None for word in (f"--{name}", str(value))]
+    # What the bare loop has not: a probe in a process of its own before, and a rest to measure idle power.
+    fixed = ["--skip-numerics", "--meter", "none"]
+    return fixed + [word for name, value in chosen.items() if value is not None for word in (f"--{name}", str(value))]
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from pairs import Times, measure, parser, positive, require_folder, spend, summarise, tell
+from pairs import Times, host, measure, parser, positive, require_folder, spend, summarise, tell
 
 from sifmark import house
 from sifmark.console import say
@@ -66,7 +66,7 @@ def main() -> None:
     tell({"share of one core, %": shares, "one reading, us": micros})
     if options.json:
         summaries = {"share_of_a_core_percent": asdict(shares), "reading_us": asdict(micros)}
-        write_json(options.json, {"benchmark": "meter", "meter": meter, "rounds": rounds, **summaries})
+        write_json(options.json, {"benchmark": "meter", "host": host(), "meter": meter, "rounds": rounds, **summaries})
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from meter import made_up
-from pairs import Times, measure, parser, positive, require_folder, summarise, tell
+from pairs import Times, host, measure, parser, positive, require_folder, summarise, tell
 
 from sifmark import house
 from sifmark.console import say
@@ -113,7 +113,8 @@ def main() -> None:
     if options.json:
         summaries = {name: asdict(one) for name, one in {**micros, **shares}.items()}
         about = {"meter": meter, "period": options.period, "step": options.step, "seconds": options.seconds}
-        write_json(options.json, {"benchmark": "overhead", "about": about, "rounds": rounds, "summaries": summaries})
+        document = {"benchmark": "overhead", "host": host(), "about": about, "rounds": rounds, "summaries": summaries}
+        write_json(options.json, document)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What both benchmarks share: sides measured in turn, ratios within a round, and how they are told."""
+"""What benchmarks share: sides measured in turn, ratios within a round, and how they are told."""
 
 import argparse
 import math
@@ -127,7 +127,7 @@ def report(name: str, rounds: Sequence[Round], reference: str, about: Mapping[st
             show(f"{side:<14}{quantity:<14}{one.median:>8.4f}   {interval:<28}{one.least:>8.4f}{one.most:>8.4f}")
     if target is not None:
         ratios = {side: {key: asdict(one) for key, one in found.items()} for side, found in compared.items()}
-        document = {"benchmark": name, "reference": reference, "host": _host(), "about": about}
+        document = {"benchmark": name, "reference": reference, "host": host(), "about": about}
         write_json(target, {**document, "seconds": rounds, "ratios": ratios})
 
 
@@ -149,7 +149,8 @@ def _children_cpu() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _host() -> dict[str, Any]:
+def host() -> dict[str, Any]:
+    """The machine, and how busy it is by now."""
     return {
         "platform": platform.platform(),
         "usable_cpus": len(os.sched_getaffinity(0)),

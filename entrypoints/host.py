@@ -226,6 +226,8 @@ def throttle_events() -> int:
     by_core = {}
     for number in online():
         counter = SYS_CPU / f"cpu{number}" / "thermal_throttle" / "core_throttle_count"
+        if not counter.exists():
+            raise LookupError("the kernel does not count it: another vendor's processor, or a virtual machine")
         (core,) = topology({number})
         by_core[core] = int(counter.read_text())  # the threads of a core show the same counter
     return sum(by_core.values())

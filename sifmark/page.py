@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sifmark import house
@@ -80,7 +80,7 @@ def _table(path: str, schema: Schema, within: str = "") -> list[str]:
         optional = "" if name in schema.get("required", []) or name == "*" else ", optional"
         where = _joined(path, name)
         kind = _type(inner, within + where)
-        lines.append(f"| {code(where)} | {kind}{optional} | {prose(inner.get('description', ''))} |")
+        lines.append(f"| {code(where)} | {kind}{optional} | {prose(inner['description'])} |")
     return [*lines, ""]
 
 
@@ -162,16 +162,17 @@ def _conditions(schema: Schema) -> list[str]:
         return []
     asked = [f"{code(name)} is there" for name in schema["if"].get("required", [])]
     asked += [f"{code(name)} is {_wanted(inner)}" for name, inner in schema["if"].get("properties", {}).items()]
+    known = schema["if"].get("required", [])
     places = {"then": f"Where {' and '.join(asked)}", "else": "Elsewhere" if "then" in schema else "Unless " + asked[0]}
-    return [" ".join(f"{place}, {_demands(schema[key])}." for key, place in places.items() if key in schema)]
+    return [" ".join(f"{place}, {_demands(schema[key], known)}." for key, place in places.items() if key in schema)]
 
 
 def _wanted(schema: Schema) -> str:
     return code(str(schema["const"])) if "const" in schema else "null"
 
 
-def _demands(schema: Schema) -> str:
-    needed = [code(name) for name in schema.get("required", [])]
+def _demands(schema: Schema, known: Sequence[str]) -> str:
+    needed = [code(name) for name in schema.get("required", []) if name not in known]
     barred = [code(name) for name, inner in schema.get("properties", {}).items() if inner is False]
     demands = [f"there must be {', '.join(needed)}"] if needed else []
     return " and ".join([*demands, *([f"there must be no {', '.join(barred)}"] if barred else [])])

@@ -1,7 +1,7 @@
 """The numerics probe without a process of its own: as it is, in honest variants, with mistakes, and written out.
 
-Run as a program, it prints one JSON object per variant, for `benchmarks/numerics.py`:
-python tests/inside/probing.py WORKLOAD reference|honest|mutants PRECISION
+`python tests/inside/probing.py reference|honest|mutants PRECISION` is for `benchmarks/numerics.py`: it prints one JSON
+object per variant, and takes on standard input a reference that says how to probe, perhaps without values.
 """
 
 from __future__ import annotations
@@ -140,8 +140,10 @@ def written_out(workload, _):
 KINDS = {"reference": written_out, "honest": honest, "mutants": mutated}
 
 if __name__ == "__main__":
-    workload, kind, precision = sys.argv[1:4]
-    for variant, quantities in KINDS[kind](workload, precision):
+    kind, precision = sys.argv[1:]
+    given = {"values": {}, "tolerances": {}, "not_provable": {}, "source": "", **json.load(sys.stdin)}
+    reference.load = lambda card: reference.Reference(**given)
+    for variant, quantities in KINDS[kind](given["workload"], precision):
         told = {"variant": variant, "torch": torch.__version__, "quantities": quantities}
         sys.stdout.write(json.dumps(told) + "\n")
         sys.stdout.flush()
