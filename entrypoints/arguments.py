@@ -150,7 +150,8 @@ def _add_meter(grammar: argparse.ArgumentParser) -> None:
         "--idle-seconds",
         type=seconds_within(0.0, 3600.0),
         metavar="SECONDS",
-        help="rest before the run, where there is a meter, to measure idle power; default: 5, in a smoke run 0",
+        help="rest before the run, where there is a meter, to measure idle power; longer where the meter is slow. "
+        "Default: 5, in a smoke run 0",
     )
 
 

@@ -96,8 +96,9 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
     cleanup.callback(session.close)
     send(session.facts)
     send(answered(session.conditions, DeviceConditions.unknown))
-    cleanup.callback(account, session, send)
-    work = open_work(session, inputs, configuration, send, cleanup)
+    closing = cleanup.enter_context(contextlib.ExitStack())
+    cleanup.callback(account, session, send)  # before streams are waited for: their device may never answer
+    work = open_work(session, inputs, configuration, send, closing)
     try:
         work.run(configuration)
     except Stopped:

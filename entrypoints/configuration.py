@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Mapping, TypedDict
 
@@ -55,6 +55,11 @@ class Configuration:
     time_limit_seconds: float | None  # for all runs together
     memory_limit_mib: int | None  # of the workload's process
     repeat: Repeat
+
+    def of_size(self, batch_size: int, memory_limit_mib: int | None) -> Configuration:
+        """The same with another batch, within a limit of memory."""
+        per_epoch = self.samples_per_epoch // batch_size if self.samples_per_epoch else None
+        return replace(self, batch_size=batch_size, steps_per_epoch=per_epoch, memory_limit_mib=memory_limit_mib)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values by field name."""

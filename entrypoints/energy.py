@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from itertools import accumulate
 from typing import Iterator, NamedTuple, Sequence, Tuple, TypeVar, Union
 
-from entrypoints.meters import Absence
+from entrypoints.meters import Absence, MeterFacts
 from entrypoints.sampling import Recording
 
 FEWEST_PERIODS = 20  # in a window: its edges, each uncertain by a period, then weigh 5 % each at the most
@@ -67,6 +67,11 @@ def total(metered: Metered, window: Window) -> Total:
         return Total(math.fsum(spent(metered, window).joules), None)
     except EnergyError as error:
         return Total(None, str(error))
+
+
+def rest_needed(facts: MeterFacts, period: float) -> float:
+    """Seconds of rest that tell idle power: what a meter shows first is the average over a time before."""
+    return (FEWEST_PERIODS + 2) * max(period, facts.update_period) + (facts.averaging or 0.0)
 
 
 def _samples_of(recording: Recording, window: Window) -> slice:

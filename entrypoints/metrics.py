@@ -16,6 +16,7 @@ from entrypoints.meters import Absence
 from entrypoints.quantiles import quantile
 
 NO_STEP = "no step of the timed window was finished"
+NO_TIME = "the timed window is shorter than the clock can tell"
 NO_REQUESTS = "no requests were made (--task inference --concurrency N)"
 
 
@@ -29,10 +30,8 @@ class Metric(NamedTuple):
 
 def throughput(measurement: Measurement) -> Metric:
     """Units over the timed window, waits for data included."""
-    unit = f"{measurement.unit}/s"
-    if not measurement.timed_steps:
-        return Metric(None, unit, NO_STEP)
-    return Metric(_units(measurement) / measurement.window, unit)
+    unit, why = f"{measurement.unit}/s", _no_window(measurement)
+    return Metric(None, unit, why) if why else Metric(_units(measurement) / measurement.window, unit)
 
 
 def throughput_per_device(measurement: Measurement) -> Metric:
@@ -126,8 +125,8 @@ def latency_other_mean(measurement: Measurement) -> Metric:
 
 def data_wait_fraction(measurement: Measurement) -> Metric:
     """Share of the timed window that was spent waiting for data."""
-    if not measurement.timed_steps:
-        return Metric(None, "1", NO_STEP)
+    if why := _no_window(measurement):
+        return Metric(None, "1", why)
     if measurement.timed_requests:
         return Metric(None, "1", "making its input is part of a request: see latency_preprocessing_mean")
     return Metric(sum(step.wait for step in measurement.timed_steps) / measurement.window, "1")
@@ -194,8 +193,8 @@ def achieved_flops(measurement: Measurement) -> Metric:
 
     What a device computes beyond that, such as activations once more, is not work done.
     """
-    if not measurement.timed_steps:
-        return Metric(None, "FLOP/s", NO_STEP)
+    if why := _no_window(measurement):
+        return Metric(None, "FLOP/s", why)
     if measurement.flops_per_unit is None:
         return Metric(None, "FLOP/s", "the operations of this workload were not counted")
     return Metric(_units(measurement) * measurement.flops_per_unit / measurement.window, "FLOP/s")
@@ -260,6 +259,11 @@ def _no_later_epoch(measurement: Measurement) -> str | None:
     if not measurement.epochs[1:]:
         return "no epoch after the first, which contains compilation, was finished"
     return None
+
+
+def _no_window(measurement: Measurement) -> str | None:
+    """Why there is nothing to divide by, if so: answers that overtook each other may leave a window of no length."""
+    return (None if measurement.window else NO_TIME) if measurement.timed_steps else NO_STEP
 
 
 def _from_energy(measurement: Measurement, unit: str, told: Callable[[float], float]) -> Metric:

@@ -42,5 +42,5 @@ def _known(name: str, known: Sequence[str]) -> str:
     if name in known:
         return name
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    hint = f"; did you mean {' or '.join(near)}?" if near else "."
     raise UsageError(f"no workload {name[:60]!r}{hint} Known: {', '.join(known)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Sequence
+from typing import Mapping, NamedTuple, Sequence
 
 from entrypoints.messages import Message, Probed
 from entrypoints.plain import Json, finite
@@ -75,22 +75,35 @@ def not_run(reason: str) -> Numerics:
     return Numerics(NOT_RUN, reason)
 
 
-def judge(messages: Sequence[Message], reference: Reference | None) -> Numerics:
-    """What the probe's messages prove. One precision that fails refutes all."""
-    told = [message for message in messages if isinstance(message, Probed)]
+def judge(messages: Sequence[Message], reference: Reference | None, precision: str, cut: str | None = None) -> Numerics:
+    """What the probe's messages prove of a run in `precision`. Any precision that fails refutes all.
+
+    Where the probe was cut short, which `cut` says, only what was told of as a whole can refute, and nothing is proved.
+    """
     if reference is None:
-        return Numerics(NOT_PROVABLE, NO_REFERENCE)
-    judged = tuple(
-        _judge(precision, {one.quantity: one.values for one in told if one.precision == precision}, reference)
-        for precision in dict.fromkeys(one.precision for one in told)
-    )
-    if not judged:
-        return not_run("the device has no precision to probe")
-    telling = min(judged, key=lambda one: (FAILED, PASSED, NOT_PROVABLE).index(one.state))
-    return Numerics(telling.state, telling.reason, judged)
+        return not_run(cut) if cut else Numerics(NOT_PROVABLE, NO_REFERENCE)
+    found: dict[str, dict[str, Sequence[float]]] = {}
+    for message in messages:
+        if isinstance(message, Probed):
+            found.setdefault(message.precision, {})[message.quantity] = message.values
+    whole = {name: values for name, values in found.items() if not cut or set(reference.values) <= set(values)}
+    judged = tuple(_judge(name, values, reference) for name, values in whole.items())
+    return _together(judged, precision, cut)
 
 
-def _judge(precision: str, found: dict[str, list[float]], reference: Reference) -> Judged:
+def _together(judged: tuple[Judged, ...], precision: str, cut: str | None) -> Numerics:
+    own = next((one for one in judged if one.precision == precision), None)
+    failed = next((one for one in judged if one.state == FAILED), None)
+    if failed:
+        return Numerics(FAILED, failed.reason, judged)
+    if cut or own is None:
+        return Numerics(NOT_RUN, cut or f"{precision} was not probed", judged)
+    if own.worst is not None and any(one.state == PASSED for one in judged):
+        return Numerics(PASSED, None, judged)
+    return Numerics(NOT_PROVABLE, own.reason, judged)
+
+
+def _judge(precision: str, found: Mapping[str, Sequence[float]], reference: Reference) -> Judged:
     tolerances = reference.tolerances.get(precision)
     if tolerances is None:
         return Judged(precision, NOT_PROVABLE, f"there are no tolerances for {precision}", None, ())

@@ -9,6 +9,7 @@ from entrypoints.metrics import NO_STEP
 from entrypoints.plain import Json, number
 from entrypoints.sampling import Recording
 
+CUT_SHORT = "the rest was cut short"
 NO_REST = "nobody waited before the workload began (--idle-seconds 0)"
 
 
@@ -48,8 +49,11 @@ def _idle(recording: Recording) -> Json:
     if recording.idle_until is None or not recording.times:
         why = NO_REST if recording.idle_until is None else f"no reading succeeded: {recording.last_failure}"
         return {"duration": number(None, "s", why), "power": number(None, "W", why)}
-    window = recording.times[0], recording.idle_until
+    # What a meter shows first is the average over a time before the rest.
+    window = recording.times[0] + (recording.facts.averaging or 0.0), recording.idle_until
     seconds = window[1] - window[0]
+    if seconds <= 0:
+        return {"duration": number(None, "s", CUT_SHORT), "power": number(None, "W", CUT_SHORT)}
     joules, reason = total(recording, window)
     watts = None if joules is None else joules / seconds
     return {"duration": number(seconds, "s"), "power": number(watts, "W", reason)}

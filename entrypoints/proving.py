@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 from entrypoints import numerics, reference
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
 from entrypoints.numerics import Numerics
-from entrypoints.progress import Progress
+from entrypoints.progress import say
 from entrypoints.supervise import Child, Orders
 from entrypoints.verdict import Verdict, judge, with_numerics
 
@@ -25,11 +23,10 @@ def prove(card: Card, resolved: Configuration, orders: Orders) -> Numerics:
     if not resolved.probe_numerics:
         return numerics.not_run(f"the probe was left out ({'--smoke' if resolved.smoke else '--skip-numerics'})")
     if reference.load(card) is None:
-        return numerics.judge([], None)
-    progress = Progress(resolved, card.problem["unit"], sys.stderr)
-    progress.note(f"{resolved.workload} on {resolved.device}: probing numerics")
+        return numerics.judge([], None, resolved.precision)
+    say(f"{resolved.workload} on {resolved.device}: probing numerics")
     _, probed = probe(card, resolved, orders)
-    progress.note(f"{resolved.workload} on {resolved.device}: numerics {probed}")
+    say(f"{resolved.workload} on {resolved.device}: numerics {probed}")
     return probed
 
 
@@ -38,6 +35,5 @@ def probe(card: Card, resolved: Configuration, orders: Orders) -> tuple[Verdict,
     child = Child(resolved, orders, "probe")
     messages = list(child.messages())
     verdict = judge(messages, child.ending())
-    if verdict.state != "completed":
-        return verdict, numerics.not_run(f"the probe ended in {verdict.state}: {verdict.message}")
-    return verdict, numerics.judge(messages, reference.load(card))
+    cut = None if verdict.state == "completed" else f"the probe ended in {verdict.state}: {verdict.message}"
+    return verdict, numerics.judge(messages, reference.load(card), resolved.precision, cut)

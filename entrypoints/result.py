@@ -198,7 +198,7 @@ def steps(measurement: Measurement) -> Json:
         "units": sum(step.units for step in taken),
         "updates": sum(step.updates for step in taken),
         "seconds": [step.seconds for step in taken] if few else None,
-        "data_wait_seconds": [step.wait for step in taken] if few and not measurement.timed_requests else None,
+        "data_wait_seconds": [step.wait for step in taken] if few and not any(step.request for step in taken) else None,
         "losses": [finite(step.loss) for step in taken] if few else None,
         "quantiles": quantiles(timed) if timed else None,
     }

@@ -11,7 +11,7 @@ from typing import Callable, Iterator, Mapping, NamedTuple
 from entrypoints import host
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
-from entrypoints.energy import Metered
+from entrypoints.energy import Metered, rest_needed
 from entrypoints.host import Fact
 from entrypoints.measurement import Measurement, fold
 from entrypoints.messages import Message
@@ -25,10 +25,9 @@ from entrypoints.verdict import Verdict, judge
 
 
 class Executed(NamedTuple):
-    """A run: what was asked of a child, how the host stood before and after it, and what came of it."""
+    """A run: what was asked of a child, what came of it, and how the host stood afterwards."""
 
     configuration: Configuration
-    conditions: Mapping[str, Fact]
     conditions_after: Mapping[str, Fact]
     started: datetime
     finished: datetime
@@ -45,7 +44,7 @@ def execute(card: Card, resolved: Configuration, orders: Orders) -> Executed:
         f"{resolved.workload} {resolved.task} on {resolved.device}: {resolved.precision}, "
         f"batch {resolved.batch_size}, {length}"
     )
-    started, conditions, counters = datetime.now(timezone.utc), host.conditions(), host.counters()
+    started, counters = datetime.now(timezone.utc), host.counters()
     with metering(resolved, orders, progress) as metered:
         child = Child(resolved, orders)
         for message in child.messages():
@@ -70,7 +69,7 @@ def execute(card: Card, resolved: Configuration, orders: Orders) -> Executed:
     if unsteady := warning(measurement):
         progress.note(unsteady)
     after, finished = host.conditions_after(counters), datetime.now(timezone.utc)
-    return Executed(resolved, conditions, after, started, finished, measurement, verdict)
+    return Executed(resolved, after, started, finished, measurement, verdict)
 
 
 def bounds(measurement: Measurement, resolved: Configuration) -> str:
@@ -97,7 +96,8 @@ def metering(resolved: Configuration, orders: Orders, progress: Progress) -> Ite
     with sampler.running():
         if resolved.idle_seconds:
             source, devices = meter.facts.source, ", ".join(meter.facts.devices)
-            progress.note(f"measuring idle power for {resolved.idle_seconds:g} s ({source}: {devices})")
-            orders.rest(resolved.idle_seconds)
+            seconds = max(resolved.idle_seconds, rest_needed(meter.facts, resolved.meter_period_seconds))
+            progress.note(f"measuring idle power for {seconds:g} s ({source}: {devices})")
+            orders.rest(seconds)
             sampler.idle_until = time.monotonic()
         yield sampler.recording

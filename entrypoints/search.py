@@ -19,9 +19,9 @@ from entrypoints.supervise import Orders
 # Of the limit, a trial's part: in twelve steps of ResNet-50 a process took up to 4 % more than in three.
 TRIAL_SHARE = 0.9
 SHARE = 0.9  # of the memory available that a workload gets by default: swapping would be no measurement
-# What a trial does whatever the run: three steps, since frameworks take more in the second than in the first.
+STEPS = 3  # of a trial, since frameworks take more in the second than in the first
+# What a trial does whatever the run.
 TRIAL: dict[str, Any] = {
-    "steps": 3,
     "duration_seconds": None,
     "warmup_steps": 1,
     "samples_per_epoch": None,
@@ -85,11 +85,13 @@ def search(card: Card, start: Configuration, orders: Orders) -> Search:
     trial_limit = max(1, int(TRIAL_SHARE * limit)) if limit else None
     within = f"{trial_limit} MiB" if trial_limit else "the memory of the device"
     say(f"searching for the largest batch up to {most} within {within}")
+    # The first request is alone. Of N streams, two rounds more see all of them at work.
+    steps = 1 + 2 * start.concurrency if start.concurrency else STEPS
     trials, bracket = [], Bracket()
     size: int | None = start.batch_size
     while size is not None:
         begun = time.monotonic()
-        trial = dataclasses.replace(start, batch_size=size, memory_limit_mib=trial_limit, **TRIAL)
+        trial = dataclasses.replace(start, batch_size=size, steps=steps, memory_limit_mib=trial_limit, **TRIAL)
         last = execute(card, trial, orders)
         state, _, message = last.verdict
         trials.append(Trial(size, state, message, last.measurement.peak_process_mib, time.monotonic() - begun))

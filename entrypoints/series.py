@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from typing import Any, Mapping, Sequence
@@ -30,7 +29,7 @@ def run(card: Card, image: Mapping[str, Any] | None, options: Options) -> int:
     planned, contract = plan(options, card, image), Contract()
     writer = open_writer(options.output, len(planned))
     orders = Orders(options.time_limit)
-    facts = host.facts()
+    facts, conditions = host.facts(), host.conditions()  # before anything of ours keeps the host busy
     numerics = prove(card, planned[0], orders)
 
     def finish(executed: Executed, found: Search | None) -> int:
@@ -42,7 +41,7 @@ def run(card: Card, image: Mapping[str, Any] | None, options: Options) -> int:
             configuration=executed.configuration,
             image=image,
             host=facts,
-            conditions=executed.conditions,
+            conditions=conditions,
             conditions_after=executed.conditions_after,
             site=options.site,
             command=sys.argv[1:],
@@ -57,10 +56,9 @@ def run(card: Card, image: Mapping[str, Any] | None, options: Options) -> int:
     found = None
     if options.find_max_batch:
         found = search(card, planned[0], orders)
-        if not found.succeeded:
+        if found.largest is None or not found.succeeded:
             return close([finish(found.last, found)], len(planned), orders)
-        larger = dataclasses.replace(options, batch_size=found.largest, memory_limit=found.limit)
-        planned = plan(larger, card, image)
+        planned = [run.of_size(found.largest, found.limit) for run in planned]
     codes: list[int] = []
     for number, configuration in enumerate(planned, start=1):
         if codes and orders.stop():

@@ -128,7 +128,7 @@ def outliers(seconds: Sequence[float]) -> Json:
     return {
         "count": len(far),
         "share_of_steps": len(far) / len(ordered),
-        "share_of_time": sum(far) / sum(ordered),
+        "share_of_time": sum(far) / sum(ordered) if sum(ordered) else 0.0,
     }
 
 

@@ -76,15 +76,16 @@ class Child:
         rest = b""
         while True:
             self._keep_order()
-            if not select.select([self.stream], [], [], TICK)[0]:
-                if self._gone():
-                    break  # one of its own children may hold the pipe open, so the end is not waited for
+            if not self._readable(TICK):
+                # One of its own children may hold the pipe open, so that there is no end of it to wait for.
+                if self._lost() or (self._gone() and not self._readable(0)):
+                    break
                 continue
             chunk = os.read(self.stream, CHUNK)
             if not chunk:
                 break
             *lines, rest = (rest + chunk).split(b"\n")
-            for message in map(decode, lines):
+            for message in map(understood, lines):
                 if isinstance(message, (Ended, Failed)):
                     self.told_end = True
                     self._kill_after_grace()
@@ -103,12 +104,20 @@ class Child:
         first = next(iter(self.orders.signals), None)
         return Ending(
             returncode=self.process.returncode,
-            stopped_by=self.stopped_by,
+            # A stop that reached the child's own processes first may have made it fail before this side saw it.
+            stopped_by=self.stopped_by or self.orders.stop(),
             signal=first,
             oom_killed=self.oom_killed(),
             peak_mib=self.peak_memory_mib,
             limit_mib=self.limit_mib,
         )
+
+    def _readable(self, seconds: float) -> bool:
+        return bool(select.select([self.stream], [], [], seconds)[0])
+
+    def _lost(self) -> bool:
+        """Whether not even a kill has ended the child: in a driver that hangs, a process waits without end."""
+        return self.kill_at is not None and time.monotonic() > self.kill_at + GRACE
 
     def _gone(self) -> bool:
         """Whether the child has ended. wait4 tells what this child alone used; getrusage mixes it with others."""
@@ -133,7 +142,8 @@ class Child:
         if self.stopped_by is None and not self.told_end:
             self.stopped_by = state
             self._kill_after_grace()
-            self.process.terminate()
+            if self.process.returncode is None:  # not by Popen, which would wait for it and lose its peak memory
+                os.kill(self.process.pid, signal.SIGTERM)
 
     def _kill_after_grace(self) -> None:
         self.kill_at = self.kill_at or time.monotonic() + GRACE
@@ -145,11 +155,19 @@ class Child:
     def _reap(self) -> None:
         """Wait for the child within the grace, then sweep up what it may have started."""
         self._kill_after_grace()
-        while not self._gone():
+        while not self._gone() and not self._lost():
             self._keep_order()
             time.sleep(TICK / 10)
         self._kill()
         os.close(self.stream)
+
+
+def understood(line: bytes) -> Message:
+    """The message of a line. One that a signal cut in two is the last of a child that was about to fail."""
+    try:
+        return decode(line)
+    except (ValueError, LookupError, TypeError) as error:
+        return Failed("crashed", f"the workload's process sent what is no message: {error}")
 
 
 def widen(stream: int) -> bool:

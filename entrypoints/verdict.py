@@ -12,12 +12,13 @@ from entrypoints.statuses import STATUSES, exit_code
 # A process that dies with so much of its memory limit in use is taken to have died of it. Not every library says so:
 # some abort, some return no memory to code that does not look.
 NEAR = 0.9
+WORKER_KILLED = "killed by signal: Killed"  # PyTorch of a process that decodes
 
 
 class Ending(NamedTuple):
     """What the supervisor saw of the child's end."""
 
-    returncode: int  # negative: the signal that killed it
+    returncode: int | None  # negative: the signal that killed it; None: nothing could
     stopped_by: str | None  # interrupted or time_limit, where this side stopped it
     signal: int | None  # the first one this side received
     oom_killed: bool
@@ -44,7 +45,7 @@ def judge(messages: Sequence[Message], ending: Ending) -> Verdict:
         return _verdict(ending.stopped_by)
     failures = [message for message in messages if isinstance(message, Failed)]
     state, text = failures[-1] if failures else Failed("crashed", _silent_death(ending))
-    cause = _shortage(ending) if state == "crashed" else None
+    cause = _shortage(ending, text) if state == "crashed" else None
     return _verdict("out_of_memory", f"{text}, {cause}") if cause else _verdict(state, text)
 
 
@@ -56,14 +57,17 @@ def with_numerics(verdict: Verdict, numerics: Numerics) -> Verdict:
 
 
 def _silent_death(ending: Ending) -> str:
+    if ending.returncode is None:
+        return "the workload's process could not be killed: it hangs in the kernel or a driver, and is left behind"
     if ending.returncode >= 0:
         return f"the workload's process ended with exit code {ending.returncode} and no word; see standard error"
     return f"the workload's process died of {signal.Signals(-ending.returncode).name}; see standard error"
 
 
-def _shortage(ending: Ending) -> str | None:
+def _shortage(ending: Ending, text: str) -> str | None:
     """Why a crash is taken for a lack of memory, if it is."""
-    if ending.returncode == -signal.SIGKILL and ending.oom_killed:
+    killed = ending.returncode == -signal.SIGKILL or WORKER_KILLED in text
+    if killed and ending.oom_killed:
         return "while the kernel's out-of-memory killer was at work"
     peak, limit = ending.peak_mib, ending.limit_mib
     if peak is not None and limit is not None and peak > NEAR * limit:

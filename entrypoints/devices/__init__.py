@@ -1,5 +1,6 @@
 """One module per kind of hardware, found by its file name.
 
-Each has the same two functions in the same order: `prepare(precision, threads)` refuses what the hardware
-cannot do, `open_session(model, rule, precision)` returns an `entrypoints.session.Session`.
+Each has the same two functions in the same order: `prepare(precision, threads)` refuses what the hardware cannot do and
+undoes what an earlier call in the same process set, `open_session(model, rule, precision)` returns an
+`entrypoints.session.Session`, also after an earlier one was closed.
 """

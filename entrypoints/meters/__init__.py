@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol, Sequence
@@ -94,7 +95,7 @@ def _open(name: str, device: str, place: str | None) -> Meter | Absence:
 
 
 class KernelFile:
-    """A file of the kernel's, open until the process ends: to open it takes longer than to read it."""
+    """A file of the kernel's that stays open as long as it is of use: to open it takes longer than to read it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -102,6 +103,7 @@ class KernelFile:
             self.descriptor = os.open(str(path), os.O_RDONLY)
         except OSError as error:
             raise _explained(path, error) from None
+        weakref.finalize(self, os.close, self.descriptor)
 
     def number(self) -> int:
         """The whole number that it holds by now. Raises MeterError."""

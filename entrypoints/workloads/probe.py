@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from types import ModuleType
-from typing import Callable, Dict, Iterable, Mapping
+from typing import Any, Callable, Dict, Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from entrypoints.messages import Probed
 from entrypoints.session import Batch, OptimizerRule, Session
 from entrypoints.statuses import RunError
 
-OUTPUTS = 64  # numbers that stand for an output, evenly spaced in it
+OUTPUTS = 64  # numbers that stand for an output
 UPDATES = ("first_update", "second_update")
 Quantities = Dict[str, np.ndarray]
 Weights = Mapping[str, np.ndarray]
@@ -51,17 +51,22 @@ def run(
                 raise
             continue
         model = build.model(card, configuration.seed)
-        send_all(precision, initialisation(build.weights(model)), send)
-        build.load_formula(model)
-        session = device.open_session(model, rule, precision)
-        send_all(precision, quantities(session, batch), send)
-        session.close()
+        for name, values in probed(model, device, build, rule, precision, batch):
+            send(Probed(precision, name, values))
+        del model  # before the next: memory holds one
 
 
-def send_all(precision: str, found: Quantities, send: Callable[[Probed], None]) -> None:
-    """One message for each quantity."""
+def probed(
+    model: Any, device: ModuleType, build: ModuleType, rule: OptimizerRule, precision: str, batch: Batch
+) -> Iterator[tuple[str, list[float]]]:
+    """Quantities in one precision by name, of a model as it was initialised."""
+    found = initialisation(build.weights(model))
+    build.load_formula(model)
+    session = device.open_session(model, rule, precision)
+    found.update(quantities(session, batch))
+    session.close()
     for name, values in found.items():
-        send(Probed(precision, name, [float(value) for value in values]))
+        yield name, [float(value) for value in values]
 
 
 def initialisation(weights: Weights) -> Quantities:
@@ -85,10 +90,10 @@ def quantities(session: Session, batch: Batch) -> Quantities:
 
 
 def sampled(output: object) -> np.ndarray:
-    """`OUTPUTS` numbers of an output, evenly spaced; all of them where there are fewer."""
+    """`OUTPUTS` numbers of an output, spread by the golden ratio, which falls in step with none of its axes."""
     flat = np.asarray(output).ravel()
-    count = min(OUTPUTS, flat.size)
-    return flat[np.arange(count) * flat.size // count]
+    shares = np.arange(OUTPUTS) * ((5**0.5 - 1) / 2) % 1
+    return flat[(shares * flat.size).astype(np.int64)]
 
 
 def copied(weights: Weights) -> dict[str, np.ndarray]:

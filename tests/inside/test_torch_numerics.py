@@ -22,7 +22,7 @@ STORED = reference.load(CARD)
 
 def judged(precision="fp32"):
     found = probed("resnet50", precision)
-    return numerics.judge([Probed(precision, *quantity) for quantity in found.items()], STORED)
+    return numerics.judge([Probed(precision, *quantity) for quantity in found.items()], STORED, precision)
 
 
 def test_the_code_as_it_is_passes_in_single_precision():
