@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 from metered import Clock, sampled
@@ -35,6 +36,18 @@ def powercap(tmp_path):
     zone(tmp_path, "intel-rapl-mmio:0", "package-9", 2_000_000)
     (tmp_path / "intel-rapl").mkdir()
     return tmp_path
+
+
+def test_a_meter_that_is_no_longer_of_use_holds_no_file(powercap):
+    def held():
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = held()
+    for _ in range(5):
+        opened = open_meter(f"rapl:{powercap}", "cpu")
+        assert held() == before + 2  # a counter for each package
+        del opened
+    assert held() == before
 
 
 def test_rapl_adds_packages_and_nothing_that_they_contain_or_that_contains_them(powercap):

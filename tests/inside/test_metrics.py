@@ -256,3 +256,20 @@ def test_quantile_is_numpys():
     values = list(numpy.random.default_rng(3).exponential(size=97))
     for share in (0, 0.01, 0.37, 0.9, 0.95, 0.99, 1):
         assert quantile(values, share) == pytest.approx(numpy.quantile(values, share), rel=1e-12)
+
+
+def test_a_window_of_no_length_has_no_rate():
+    overtaken = [*MESSAGES[:9], Step(0.0, 0.0, 8, 0, None), Ended(112.0)]
+    run = fold(overtaken, "images", "inference", power=POWER, flops_per_unit=1)
+    for name in ("throughput", "data_wait_fraction", "achieved_flops"):
+        assert result.every_metric()[name](run)[::2] == (None, metrics.NO_TIME)
+    assert all(metric(run).value is None or metric(run).value >= 0 for metric in result.every_metric().values())
+    assert result.steadiness(run)["outliers"]["share_of_time"] == 0
+
+
+def test_idle_power_begins_when_the_meter_has_forgotten_what_was_before():
+    averaging = POWER._replace(facts=dataclasses.replace(POWER.facts, averaging=2.0))
+    idle = result.power(dataclasses.replace(RUN, power=averaging))["idle"]
+    assert idle["duration"]["value"] == pytest.approx(3.0)
+    cut = dataclasses.replace(RUN, power=POWER._replace(idle_until=98.9))
+    assert result.power(cut)["idle"]["duration"] == {"value": None, "unit": "s", "reason": "the rest was cut short"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -10,8 +11,12 @@ from hypothesis import strategies as st
 from program import checked
 from test_faults import wait_for
 
+from entrypoints import cards, search
+from entrypoints.arguments import parse
+from entrypoints.configuration import resolve
 from entrypoints.plan import MOST_BATCH
 from entrypoints.search import Bracket
+from entrypoints.verdict import Verdict
 
 MOST_TRIALS = 32  # as the schema has it
 SEARCH = ("resnet50", "--steps", "5", "--warmup-steps", "1", "--find-max-batch")
@@ -32,6 +37,24 @@ def test_any_capacity_is_found_from_any_start_within_the_bound(capacity, start, 
 
 def trials(document):
     return [(trial["batch_size"], trial["state"]) for trial in document["search"]["trials"]]
+
+
+@pytest.mark.parametrize(("concurrency", "steps"), [(None, 3), (4, 9)])
+def test_a_trial_sees_all_streams_at_work(monkeypatch, concurrency, steps):
+    seen = []
+
+    def execute(card, trial, orders):
+        seen.append(trial.steps)
+        return SimpleNamespace(
+            verdict=Verdict("completed", 0, ""), measurement=SimpleNamespace(peak_process_mib=1.0), configuration=trial
+        )
+
+    monkeypatch.setattr(search, "execute", execute)
+    words = ["--task", "inference", "--find-max-batch", "--batch-size", "65536"]
+    card = cards.load()["resnet50"]
+    options = parse([*words, *(["--concurrency", str(concurrency)] if concurrency else [])])
+    search.search(card, resolve(options, card, None), None)
+    assert seen == [steps]
 
 
 def test_the_run_is_at_the_size_found(double):

@@ -9,6 +9,7 @@ from entrypoints.statuses import STATUSES
 from entrypoints.verdict import Ending, judge
 
 BEGUN = [Phase("import", 0.0)]
+WORKER = Failed("crashed", "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. ")
 LOST = Failed("crashed", "RuntimeError: a data worker was killed")
 
 
@@ -35,6 +36,12 @@ LOST = Failed("crashed", "RuntimeError: a data worker was killed")
         ([LOST], Ending(1, None, None, False, 95.0, 100), "out_of_memory", 4),
         ([Failed("compile_failure", "no")], Ending(1, None, None, False, 95.0, 100), "compile_failure", 4),
         ([LOST], Ending(1, "interrupted", signal.SIGTERM, False, 95.0, 100), "interrupted", 143),
+        # The kernel took one of the processes that decode.
+        ([WORKER], Ending(1, None, None, True), "out_of_memory", 4),
+        ([WORKER], Ending(1, None, None, False), "crashed", 4),
+        # A driver that hangs keeps even a killed process.
+        ([], Ending(None, "time_limit", None, False), "time_limit", 124),
+        ([], Ending(None, None, None, False), "crashed", 4),
     ],
 )
 def test_verdicts(messages, ending, state, code):

@@ -13,7 +13,7 @@ from sifmark import house
 from sifmark.golden import REFRESH, stale_pages
 from sifmark.page import fields, page, pages, prose
 from sifmark.reading import problems_of
-from sifmark.schema import validator
+from sifmark.schema import check_document, validator
 
 sys.path.insert(0, str(house.ROOT))  # what goes into images is no installed package
 
@@ -98,3 +98,11 @@ def test_the_schema_has_exactly_the_states_and_their_codes() -> None:
     status = RESULT["properties"]["status"]["properties"]
     assert RESULT["$defs"]["state"]["enum"] == list(STATUSES)
     assert set(status["exit_code"]["enum"]) == {status.exit_code for status in STATUSES.values()} | set(INTERRUPTIONS)
+
+
+@pytest.mark.parametrize("path", sorted((house.ENTRYPOINTS / "references").glob("*.json")), ids=lambda path: path.stem)
+def test_a_reference_keeps_its_contract(path: Path) -> None:
+    reference = json.loads(path.read_text())
+    check_document("reference-1.0", reference, str(path))
+    assert path.stem == reference["workload"]
+    assert all(set(tolerances) <= set(reference["values"]) for tolerances in reference["tolerances"].values())
