@@ -5,11 +5,11 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 from images.sites import Site, answer
+from processes import wait_for
 
 from sifmark.engines.apptainer import user_flags
 
@@ -126,11 +126,7 @@ def start(image: Path, *options: str) -> subprocess.Popen:
         *options,
     ]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "measuring" in line:
-            break
-    time.sleep(3)
+    wait_for(process, "measuring step")  # a line of progress: there are timed steps by now
     return process
 
 
@@ -138,7 +134,7 @@ def start(image: Path, *options: str) -> subprocess.Popen:
 def test_a_signal_ends_in_a_valid_result_with_the_steps_so_far(image: Path, number: int, code: int) -> None:
     process = start(image)
     process.send_signal(number)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate()
     result = answer(subprocess.CompletedProcess([], 0, output))
     assert process.returncode == code
     assert result["status"]["state"] == "interrupted"
@@ -150,7 +146,7 @@ def test_a_killed_child_ends_in_a_valid_result(image: Path) -> None:
     children = [pid for pid in descendants(process.pid) if b"--child" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     assert children
     os.kill(children[0], signal.SIGKILL)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate()
     result = answer(subprocess.CompletedProcess([], 0, output))
     assert process.returncode == 4
     assert result["status"]["state"] == "crashed"

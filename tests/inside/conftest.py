@@ -6,7 +6,9 @@ import sys
 
 import pytest
 from program import ROOT, Program, lay_double
+from properties import load_profile
 
+load_profile()
 sys.path.insert(0, str(ROOT))
 
 
@@ -26,3 +28,9 @@ def double_tree(tmp_path_factory):
 def double(double_tree, tmp_path):
     """The program on a device that can be told to fail: runs take a fraction of a second."""
     return Program(double_tree, tmp_path)
+
+
+@pytest.fixture()
+def clocked(double_tree, tmp_path):
+    """The same with limits and graces that end when the test sends SIGUSR1, and not before."""
+    return Program(double_tree, tmp_path, "clocked.py")

@@ -75,11 +75,11 @@ def rounded(seed):
 
 def mutated(workload, precision):
     """(mutant, quantities)."""
-    from mutants import MUTANTS
+    from mutants import FURTHER, REPRESENTATIVE
 
-    for name, mutant in MUTANTS.items():
+    for mutant in (*REPRESENTATIVE, *FURTHER):
         with mutant():
-            yield name, probed(workload, precision)
+            yield mutant.__name__, probed(workload, precision)
 
 
 def written_out(workload, _):

@@ -43,10 +43,10 @@ def lay_double(tree):
 
 
 class Program:
-    """`main.py` of one tree, as a process of its own in an empty folder."""
+    """`main.py` of one tree, or another script beside it, as a process of its own in an empty folder."""
 
-    def __init__(self, tree, folder):
-        self.main, self.folder = tree / "entrypoints" / "main.py", folder
+    def __init__(self, tree, folder, script="main.py"):
+        self.main, self.folder = tree / "entrypoints" / script, folder
 
     def start(self, *arguments, fault="", **environment):
         """The running process, with pipes."""

@@ -5,17 +5,11 @@ from __future__ import annotations
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from metered import Square, recorded
 
-pytest.importorskip("hypothesis", reason="hypothesis is not installed here")
-
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from entrypoints.energy import spent
-
-settings.register_profile("steady", derandomize=True, deadline=None, max_examples=60)
-settings.load_profile("steady")
 
 WATTS = st.floats(1.0, 2000.0)
 SWINGS = st.floats(1 / 1.5, 1.5)  # of a square wave: its higher power over its lower, either first

@@ -10,13 +10,12 @@ import uuid
 from pathlib import Path
 
 import pytest
+from processes import child_of, wait_for
 from program import ROOT, checked
-from test_faults import child_of, wait_for
 
 from entrypoints import host, memory
 
 SMALL = ("resnet50", "--steps", "3", "--warmup-steps", "1")
-LEGACY = Path("/sys/fs/cgroup/memory")
 
 
 def tree(tmp_path, monkeypatch, files, membership):
@@ -93,27 +92,49 @@ def test_the_killer_is_to_take_the_child_and_not_the_parent(double):
 
 @pytest.fixture()
 def small_group():
-    """A control group with 150 MiB for whoever joins, and the file by which one does."""
-    own = LEGACY / next(iter(_own_group("memory")), "absent").lstrip("/")
-    folder = own / f"sifmark-test-{uuid.uuid4().hex}"
+    """A control group with 150 MiB for whoever joins, of either version, and the file by which one does."""
+    refused = []
+    with contextlib.ExitStack() as cleanup:
+        for parent, limits in places():
+            made = attempt(parent, limits, cleanup)
+            if isinstance(made, Path):
+                yield made / "cgroup.procs"
+                return
+            refused.append(str(made))
+    pytest.skip(f"no control group of memory can be made here: {'; '.join(refused) or 'there are none'}")
+
+
+def places():
+    """Groups below which one may be made, and the files that then limit memory and, with it or alone, swap."""
+    for own in memory._folders(memory.LEGACY)[:1]:
+        yield own, {memory.LEGACY.limit: 150 * MIB, "memory.memsw.limit_in_bytes": 150 * MIB}
+    for above in memory._folders(memory.UNIFIED):  # a group that holds processes hands no controller down: its parent
+        yield above, {memory.UNIFIED.limit: 150 * MIB, "memory.swap.max": 0}
+
+
+def attempt(parent, limits, cleanup):
+    """The group, or the error that says why there is none."""
     try:
-        folder.mkdir()
-        (folder / "memory.limit_in_bytes").write_text(str(150 * MIB))
-        with contextlib.suppress(OSError):  # where swap is accounted for
-            (folder / "memory.memsw.limit_in_bytes").write_text(str(150 * MIB))
+        return make_group(parent, limits, cleanup)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-        pytest.skip(f"no control group of memory can be made here: {error}")
-    yield folder / "cgroup.procs"
-    folder.rmdir()
+        return error
 
 
-def _own_group(controller):
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controller in controllers.split(","):
-            yield path
+def make_group(parent, limits, cleanup):
+    """A group below `parent`, gone at the end. Raises OSError."""
+    control = parent / "cgroup.subtree_control"
+    if control.exists() and "memory" not in control.read_text().split():
+        control.write_text("+memory")
+        cleanup.callback(control.write_text, "-memory")
+    folder = parent / f"sifmark-test-{uuid.uuid4().hex}"
+    folder.mkdir()
+    cleanup.callback(folder.rmdir)
+    (memory_file, most), *others = limits.items()
+    (folder / memory_file).write_text(str(most))
+    for name, value in others:
+        with contextlib.suppress(OSError):  # swap is not accounted for everywhere
+            (folder / name).write_text(str(value))
+    return folder
 
 
 def test_the_kernels_killer_takes_the_child_and_the_parent_tells(double, small_group):

@@ -8,7 +8,9 @@ import math
 import pytest
 from metered import recorded
 
-from entrypoints import metrics, result
+from entrypoints import cards, metrics, result
+from entrypoints.arguments import parse
+from entrypoints.configuration import resolve
 from entrypoints.measurement import fold
 from entrypoints.messages import Ended, Phase, Skipped, Step
 from entrypoints.meters import Absence
@@ -240,7 +242,8 @@ def test_quantiles_of_the_timed_steps_only():
 
 def test_skipped_files_are_counted_and_ten_named():
     run = fold([Skipped(f"cat/{number}.jpg") for number in range(12)], "images", "training")
-    assert len(run.skipped) == 12
+    told = result.data(run, resolve(parse([]), cards.load()["resnet50"], None))
+    assert told["skipped"] == {"count": 12, "examples": [f"cat/{number}.jpg" for number in range(10)]}
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from processes import wait_for
 from program import checked
-from test_faults import wait_for
 
 from entrypoints import cards, search
 from entrypoints.arguments import parse
@@ -98,12 +98,11 @@ def test_another_failure_ends_the_search(double):
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, None])
-def test_a_stop_keeps_the_trials_so_far(double, stop):
-    process = double.start(*SEARCH, *(() if stop else ("--time-limit", 4)), fault="stuck:2")
-    if stop:
-        wait_for(process, "batch 4")
-        wait_for(process, "first step")
-        process.send_signal(stop)
+def test_a_stop_keeps_the_trials_so_far(clocked, stop):
+    process = clocked.start(*SEARCH, "--time-limit", 60, fault="stuck:2")
+    wait_for(process, "batch 4")
+    wait_for(process, "first step")
+    process.send_signal(stop or signal.SIGUSR1)  # the latter: the time limit passes
     output, _ = process.communicate()
     document = checked(output)
     state = "interrupted" if stop else "time_limit"

@@ -6,8 +6,9 @@ import json
 import signal
 
 import pytest
+from processes import wait_for
 from program import checked
-from test_faults import LONG, wait_for
+from test_faults import LONG
 
 from entrypoints import series
 from entrypoints.supervise import Orders
@@ -97,9 +98,13 @@ def test_a_signal_keeps_what_there_is_and_counts_what_there_is_not(double, numbe
     assert "4 of 6 runs were not begun" in errors
 
 
-def test_the_time_limit_is_for_all_runs_together(double):
-    code, output, errors = double.run(*SMALL, "--batch-sizes", "1,9,2", "--time-limit", 8, fault="stuck:8")
-    assert code == 124
+def test_the_time_limit_is_for_all_runs_together(clocked):
+    process = clocked.start(*SMALL, "--batch-sizes", "1,9,2", "--time-limit", 60, fault="stuck:8")
+    wait_for(process, "batch 9")
+    wait_for(process, "first step")
+    process.send_signal(signal.SIGUSR1)
+    output, errors = process.communicate()
+    assert process.returncode == 124
     assert [document["status"]["state"] for document in lines(output)] == ["completed", "time_limit"]
     assert "1 of 3 runs were not begun" in errors
 

@@ -6,10 +6,7 @@ import math
 import random
 
 import pytest
-
-pytest.importorskip("hypothesis", reason="hypothesis is not installed here")
-
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from test_metrics import NOTHING, RUN
 from test_result import COMPLETED, VALIDATOR, document
@@ -27,8 +24,6 @@ from entrypoints.steadiness import (
     warning,
 )
 
-settings.register_profile("steady", derandomize=True, deadline=None, max_examples=60)
-settings.load_profile("steady")
 WINDOWS = 300  # simulated, for each claim
 
 

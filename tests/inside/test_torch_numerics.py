@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from mutants import MUTANTS  # noqa: E402
+from mutants import FURTHER, REPRESENTATIVE  # noqa: E402
 from probing import probed  # noqa: E402
 
 from entrypoints import cards, numerics, reference  # noqa: E402
@@ -33,9 +33,13 @@ def test_in_bfloat16_it_lies_within_its_tolerances():
     assert judged("bf16").state == ("not_provable" if "bf16" in STORED.not_provable else "passed")
 
 
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_mistake_fails(name):
-    with MUTANTS[name]():
+def named(mutants, *marks):
+    return [pytest.param(mutant, id=mutant.__name__, marks=marks) for mutant in mutants]
+
+
+@pytest.mark.parametrize("mutant", [*named(REPRESENTATIVE), *named(FURTHER, pytest.mark.full)])
+def test_a_mistake_fails(mutant):
+    with mutant():
         found = judged()
     assert found.state == "failed", found
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import photographs
 import pytest
+from processes import child_of, wait_for, wait_until_gone
 from program import ROOT, checked
-from test_faults import child_of, wait_for, wait_until_gone
 
 torch = pytest.importorskip("torch")
 np = pytest.importorskip("numpy")

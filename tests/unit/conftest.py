@@ -1,8 +1,11 @@
 """What every unit test needs: the settings of the test run, not of whoever sits here."""
 
 import pytest
+from properties import load_profile
 
 from sifmark import settings
+
+load_profile()
 
 
 @pytest.fixture(autouse=True)

@@ -113,7 +113,7 @@ def dump(value: Any, ascii_only: bool, blank: str) -> str:
     return json.dumps(value, ensure_ascii=ascii_only)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=1500)
 @given(PAIRS, st.booleans(), st.sampled_from(["", " ", "\n "]))
 def test_parsing_refuses_what_the_standard_library_refuses_when_it_is_strict(
     value: Any, ascii_only: bool, blank: str

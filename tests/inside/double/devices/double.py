@@ -5,10 +5,12 @@ Copied into a tree of the entrypoints by `program.py`; never part of an image.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 from pathlib import Path
@@ -107,7 +109,9 @@ class Double:
 
     def close(self):
         if FAULT == "linger":
-            time.sleep(600)
+            while unread():
+                time.sleep(0.01)
+            never_return("lingers")
 
 
 def fail():
@@ -122,7 +126,20 @@ def fail():
     if FAULT == "hang":
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        time.sleep(600)
+        never_return("hangs")
+
+
+def unread():
+    """Bytes of the child's messages that the parent has not read yet."""
+    return int.from_bytes(fcntl.ioctl(int(sys.argv[2]), termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def never_return(what):
+    """Say so, and outlast any test. Where nobody kills this process it tells that, too, so that the test fails."""
+    os.write(2, f"the double {what}\n".encode())
+    time.sleep(600)
+    os.write(2, b"the double was left alone\n")
+    os._exit(9)
 
 
 def too_large():

@@ -1,0 +1,38 @@
+"""The program, with limits and graces that a test ends: their clock stands still until SIGUSR1.
+
+At that signal an hour is over, and from then on the clock runs.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+
+from main import arrange_path
+
+arrange_path()
+
+from entrypoints import supervise  # noqa: E402
+from entrypoints.command import main  # noqa: E402
+
+
+class Clock:
+    """What `supervise` uses of the module `time`."""
+
+    sleep = staticmethod(time.sleep)
+
+    def __init__(self):
+        self.woken_at = None
+
+    def wake(self, *_):
+        self.woken_at = time.monotonic()
+
+    def monotonic(self):
+        return 0.0 if self.woken_at is None else 3600.0 + time.monotonic() - self.woken_at
+
+
+if __name__ == "__main__":
+    supervise.time = Clock()
+    signal.signal(signal.SIGUSR1, supervise.time.wake)
+    sys.exit(main(sys.argv[1:]))
