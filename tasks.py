@@ -123,7 +123,7 @@ def compare(
     path: str,
     against: str = "",
     baseline: str = "",
-    metrics: str = "throughput,step_time_p50,peak_process_memory",
+    metrics: str = "",
     by: str = "",
     allow: Sequence[str] | None = None,
     format: str = "table",  # noqa: A002

@@ -7,10 +7,11 @@ from typing import Any
 
 from sifmark.observation import Group, Observation
 
+NUMERICS = "numerics.state"
 # Whatever else it is compared with, a result with such a value is no measurement of its workload.
 UNFIT: dict[str, tuple[Callable[[Any], bool], str]] = {
     "status.state": (lambda value: value != "completed", "a run that did not complete has no result to compare"),
-    "numerics.state": (lambda value: value == "failed", "the code that ran does not compute what the card says"),
+    NUMERICS: (lambda value: value == "failed", "the code that ran does not compute what the card says"),
     "configuration.smoke": (lambda value: value is True, "a run of seconds to see that it works is no measurement"),
 }
 # Results with different values here do not answer the same question.
@@ -28,6 +29,14 @@ _POWER_UNITS = {"J", "W", "Wh"}
 
 
 @dataclass(frozen=True)
+class Unfit:
+    """A result that is left out, and the fields that say why."""
+
+    result: Observation
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Finding:
     """A field that keeps the results of a group apart; overridden where the user allows it."""
 
@@ -36,6 +45,11 @@ class Finding:
     why: str
     counts: dict[str, int]  # results by value
     example: str  # a file
+
+
+def unfit_fields(one: Observation) -> tuple[str, ...]:
+    """The fields that make a result no measurement of its workload."""
+    return tuple(field for field, (is_unfit, _) in UNFIT.items() if is_unfit(one.fields.get(field)))
 
 
 def findings(group: Group, found: Sequence[Observation], metrics: Collection[str]) -> Iterator[Finding]:
@@ -60,6 +74,11 @@ def unit_field(metric: str) -> str:
     return f"metrics.{metric}.unit"
 
 
+def said(value: Any) -> str:
+    """A field's value for people."""
+    return "unknown" if value is None else value if isinstance(value, str) else str(value).lower()
+
+
 def _mixture(
     group: Group, field: str, why: str, found: Sequence[Observation], values: Sequence[Any]
 ) -> Iterator[Finding]:
@@ -72,7 +91,7 @@ def _mixture(
 def _finding(
     group: Group, field: str, why: str, found: Sequence[Observation], values: Sequence[Any], culprit: Any
 ) -> Finding:
-    return Finding(group, field, why, dict(Counter(map(_said, values))), found[values.index(culprit)].file)
+    return Finding(group, field, why, dict(Counter(map(said, values))), found[values.index(culprit)].file)
 
 
 def _values(found: Sequence[Observation], field: str) -> list[Any]:
@@ -87,7 +106,3 @@ def _of_power(one: Observation, metric: str) -> bool:
 
 def _major(version: str) -> str:
     return version.partition(".")[0]
-
-
-def _said(value: Any) -> str:
-    return "unknown" if value is None else value if isinstance(value, str) else str(value).lower()

@@ -1,5 +1,6 @@
 """The compare verb: results in groups, against a baseline, and a gate for pipelines."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -10,11 +11,11 @@ from sifmark.errors import SifmarkError, UsageError, unknown_name
 from sifmark.observation import PLATFORM, SETTING, Observation, metrics_of, number, observe
 from sifmark.reading import judge_path
 from sifmark.results import legible
-from sifmark.tables import FORMATS, sentence
+from sifmark.tables import FORMATS, sentence, unfit_sentence
 
-DEFAULT_METRICS = "throughput,step_time_p50,peak_process_memory"
+DEFAULT_METRICS = ["throughput", "step_time_p50", "peak_process_memory"]
 ALL = "all"
-MOST_TOLD = 20  # unreadable files by name
+MOST_TOLD = 20  # by name, of what is left out for one reason
 
 
 class BelowError(SifmarkError):
@@ -37,7 +38,7 @@ def compare_results(
     path: str,
     against: str = "",
     baseline: str = "",
-    metrics: str = DEFAULT_METRICS,
+    metrics: str = "",
     by: str = "",
     allow: Sequence[str] = (),
     form: str = "table",
@@ -51,10 +52,10 @@ def compare_results(
     chosen = _baseline(baseline, against)
     if least is not None and not against and chosen is None:
         raise UsageError("--fail-below needs something to be below", "add --against PATH or --baseline FIELD=VALUE")
-    wanted = None if metrics == ALL else _words(metrics)
+    wanted = None if metrics == ALL else _words(metrics) if metrics else DEFAULT_METRICS
     loaded = load(path, against, _words(by) + ([chosen[0]] if chosen else []), wanted)
     question = Question(
-        metrics=_known_metrics(wanted, loaded, optional=metrics == DEFAULT_METRICS),
+        metrics=_known_metrics(wanted, loaded, optional=not metrics),
         allowed=_known_fields(allow, loaded),
         against=bool(against),
         baseline=chosen,
@@ -89,11 +90,17 @@ def _conclude(answer: Answer, loaded: Loaded, least: float | None) -> None:
     """Say what was left out, and end as the worst of it asks."""
     if loaded.doubled:
         say(f"{loaded.doubled} results stand there twice, by their id, and were counted once")
-    for line in loaded.unread[:MOST_TOLD]:
-        say(f"left out: {line}")
+    _say_left_out(loaded.unread)
+    _say_left_out([unfit_sentence(unfit) for unfit in answer.left_out])
+    if answer.left_out:
+        counts = Counter(field for unfit in answer.left_out for field in unfit.fields)
+        told = ", ".join(f"{field}: {count}" for field, count in counts.items())
+        say(f"{len(answer.left_out)} results are unfit ({told}); --allow FIELD brings them in, in lines of their own")
     for finding in answer.refused:
         say(f"refused: {sentence(finding)}")
     problems = [_judge_gate(answer, least)] if least is not None else []
+    if answer.left_out and not any(line.ratios or not answer.question.relative for line in answer.judged):
+        problems.append("nothing is left to compare")
     if loaded.unread:
         problems.append(f"{len(loaded.unread)} documents are not valid")
     if answer.refused:
@@ -104,20 +111,29 @@ def _conclude(answer: Answer, loaded: Loaded, least: float | None) -> None:
         raise SifmarkError("; ".join(problems), remedy)
 
 
+def _say_left_out(lines: Sequence[str]) -> None:
+    for line in lines[:MOST_TOLD]:
+        say(f"left out: {line}")
+    if len(lines) > MOST_TOLD:
+        say(f"left out: {len(lines) - MOST_TOLD} more")
+
+
 def _judge_gate(answer: Answer, least: float) -> str:
     """Empty where every line is shown to reach the ratio, else why nobody can tell. Raises BelowError."""
-    metric = answer.question.metrics[0]
-    judged = [line for table in answer.tables for line in table.lines if line.side != "against"]
-    judged = [line for line in judged if line.ratios or line.no_baseline]
+    metric, judged = answer.question.metrics[0], answer.judged
+    lines = [*judged, *(line.baseline for line in judged if line.baseline)]
+    if unsteady := list(dict.fromkeys(file for line in lines for file in line.unsteady)):
+        say(f"the gate rests on {len(unsteady)} results that were not steady, for example {legible(unsteady[0])}")
     below = [line for line in judged if _high(line, metric) < least]
     if below:
         text = f"{metric} of {len(below)} of {len(judged)} lines is below {least:g} times its baseline"
         raise BelowError(text, "the ratios above show which")
     unsure = [line for line in judged if not _low(line, metric) >= least]
-    if not judged or unsure:
-        return (
-            f"cannot tell of {len(unsure)} of {len(judged)} lines whether {metric} reaches {least:g} times its baseline"
-        )
+    unfit = [unfit for unfit in answer.left_out if not answer.question.is_baseline(unfit.result)]
+    if unsure or unfit or not judged:
+        parts = [f"{len(unfit)} unfit results"] if unfit else []
+        parts += [f"{len(unsure)} of {len(judged)} lines"] if unsure or not unfit else []
+        return f"cannot tell of {' and '.join(parts)} whether {metric} reaches {least:g} times its baseline"
     return ""
 
 

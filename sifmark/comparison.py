@@ -1,12 +1,13 @@
 """Groups of results, their lines of repeats, and each line against its baseline."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
-from sifmark.comparability import FIELDS, Finding, findings
+from sifmark.comparability import FIELDS, Finding, Unfit, findings, unfit_fields
 from sifmark.observation import PLATFORM, SETTING, Group, Observation
 from sifmark.spread import Mean, Ratio, mean, ratio
 
@@ -17,6 +18,7 @@ BATCH = "configuration.batch_size"
 _WITH_DEVICES = {DEVICES, BATCH, "accelerator.ranks", "accelerator.replicas", "configuration.steps_per_epoch"}
 
 Fields = dict[str, Any]
+Setting = tuple[Any, ...]  # the values of some fields
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,18 @@ class Question:
     allowed: frozenset[str] = frozenset()
     against: bool = False  # baselines are the lines of the other side
     baseline: tuple[str, str] | None = None  # or those with this field and value
+
+    @property
+    def relative(self) -> bool:
+        """Whether ratios are asked for."""
+        return self.against or self.baseline is not None
+
+    def is_baseline(self, one: "Line | Observation") -> bool:
+        """Whether it is what others are divided by."""
+        if self.baseline is None:
+            return one.side == "against"
+        name, wanted = self.baseline
+        return _matches(one.fields.get(name), wanted)
 
 
 @dataclass
@@ -46,6 +60,11 @@ class Line:
         """What its repeats measured."""
         numbers = (one.numbers.get(metric) for one in self.found)
         return [number.value for number in numbers if number is not None and number.value is not None]
+
+    @property
+    def unsteady(self) -> list[str]:
+        """The files of those that were shown not to be steady."""
+        return [one.file for one in self.found if one.unsteady]
 
     def absent(self, metric: str) -> str | None:
         """Why a repeat has no value."""
@@ -85,13 +104,24 @@ class Answer:
     question: Question
     tables: list[Table]
     refused: list[Finding]
+    left_out: list[Unfit]
+
+    @property
+    def judged(self) -> list[Line]:
+        """The lines that are asked about: all but the baselines."""
+        lines = [line for table in self.tables for line in table.lines]
+        return [line for line in lines if not (self.question.relative and self.question.is_baseline(line))]
 
 
 def compare(observations: Iterable[Observation], question: Question) -> Answer:
-    """Results by group: tables of those that compare, findings for the others."""
+    """Results by group, without the unfit: tables of groups that compare, findings for the others."""
     groups: dict[Group, list[Observation]] = defaultdict(list)
+    left_out = []
     for one in observations:
-        groups[one.group].append(one)
+        if barred := tuple(field for field in unfit_fields(one) if field not in question.allowed):
+            left_out.append(Unfit(one, barred))
+        else:
+            groups[one.group].append(one)
     tables, refused = [], []
     for group, found in sorted(groups.items()):
         problems = list(findings(group, found, question.metrics))
@@ -99,7 +129,7 @@ def compare(observations: Iterable[Observation], question: Question) -> Answer:
             refused += stopped
         else:
             tables.append(Table(group, found[0].title, _lines(found, question), _units(found, question), problems))
-    return Answer(question, tables, refused)
+    return Answer(question, tables, refused, left_out)
 
 
 def varying(lines: Sequence[Line]) -> list[str]:
@@ -118,39 +148,54 @@ def _lines(found: Sequence[Observation], question: Question) -> list[Line]:
     lines = [Line(same[0].side, same[0].fields, same) for same in cells.values()]
     for line in lines:
         line.means = {name: mean(line.values(name), line.absent(name)) for name in question.metrics}
-    _set_baselines(lines, question)
-    _set_scaling(lines)
     shown = varying(lines)
+    if question.relative:
+        _set_baselines(lines, shown, question)
+    _set_scaling(lines)
     return sorted(lines, key=lambda line: (line.side, [_order(line.fields.get(name)) for name in shown]))
 
 
-def _set_baselines(lines: Sequence[Line], question: Question) -> None:
-    if not question.against and question.baseline is None:
-        return
-    is_baseline = _baseline_test(question)
+def _set_baselines(lines: Sequence[Line], shown: Iterable[str], question: Question) -> None:
+    """Give each line its baseline and ratios, or the reason. `shown` are the fields in which lines differ."""
     moving = set(question.allowed) | set(FIELDS) | ({question.baseline[0]} if question.baseline else set())
-    settings: dict[Any, list[Line]] = defaultdict(list)
-    for line in filter(is_baseline, lines):
-        settings[_setting(line, moving)].append(line)
+    names = [name for name in shown if name.startswith(SETTING) and name not in moving.union(PLATFORM)]
+    bases = [line for line in lines if question.is_baseline(line)]
+    candidates: dict[Setting, list[Line]] = defaultdict(list)
+    for base in bases:
+        candidates[_setting(base, names)].append(base)
+    lost = []
     for line in lines:
-        if not is_baseline(line):
-            line.baseline, line.no_baseline = _choose(line, settings[_setting(line, moving)], moving)
-            if line.baseline is not None:
-                base = line.baseline
-                line.ratios = {name: ratio(line.values(name), base.values(name)) for name in question.metrics}
+        if question.is_baseline(line):
+            continue
+        if near := candidates.get(_setting(line, names)):
+            line.baseline, line.no_baseline = _choose(line, near, moving)
+        else:
+            lost.append(line)
+            line.no_baseline = "no baseline has the same workload, task, phase and data source"
+        if line.baseline is not None:
+            below = line.baseline
+            line.ratios = {name: ratio(line.values(name), below.values(name)) for name in question.metrics}
+    for line, apart in _nearest(lost, bases, names) if bases else ():
+        differs = f"the nearest differs in {', '.join(apart)} (--allow FIELD)"
+        line.no_baseline = f"no baseline has the same configuration; {differs}"
 
 
-def _baseline_test(question: Question) -> Callable[[Line], bool]:
-    if question.baseline is None:
-        return lambda line: line.side == "against"
-    name, wanted = question.baseline
-    return lambda line: _matches(line.fields.get(name), wanted)
+def _nearest(
+    lost: Sequence[Line], bases: Sequence[Line], names: Sequence[str]
+) -> Iterator[tuple[Line, tuple[str, ...]]]:
+    """Each line with the fewest names in which a baseline differs from it. Never all pairs: lines may be thousands."""
+    for count in range(1, len(names) + 1):
+        for apart in combinations(names, count):
+            if not lost:
+                return
+            rest = [name for name in names if name not in apart]
+            known = {_setting(base, rest) for base in bases}
+            yield from ((line, apart) for line in lost if _setting(line, rest) in known)
+            lost = [line for line in lost if _setting(line, rest) not in known]
 
 
 def _choose(line: Line, candidates: Sequence[Line], moving: set[str]) -> tuple[Line | None, str | None]:
     """Of several candidates the one that is as the line is in all that tells them apart, or in what must not move."""
-    if not candidates:
-        return None, "no baseline has the same configuration"
     apart = set(varying(candidates))
     for names in (apart, apart - moving):
         near = [one for one in candidates if _same(line, one, names)]
@@ -163,9 +208,8 @@ def _same(line: Line, other: Line, names: Iterable[str]) -> bool:
     return all(line.fields.get(name) == other.fields.get(name) for name in names)
 
 
-def _setting(line: Line, moving: set[str]) -> Any:
-    free = moving.union(PLATFORM)
-    return frozenset(item for item in line.fields.items() if item[0].startswith(SETTING) and item[0] not in free)
+def _setting(line: Line, names: Iterable[str]) -> Setting:
+    return tuple(map(line.fields.get, names))
 
 
 def _set_scaling(lines: Sequence[Line]) -> None:

@@ -6,18 +6,20 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-# Of the configuration, what is no choice of experiment: where it ran, when it had to end, which repeat it was.
+# Of the configuration, what is no choice of experiment: what the group tells, what had to happen around the run, when
+# it had to end, which repeat it was.
 ASIDE = {
-    "framework",
-    "device",
     "data",
     "data_folder",
+    "idle_seconds",
+    "memory_limit_mib",
+    "meter_period_seconds",
     "probe_numerics",
     "repeat",
     "seed",
-    "smoke",
     "time_limit_seconds",
 }
+# What tells where it ran, defaults that a machine sets included: a baseline may differ in it.
 PLATFORM = (
     "accelerator.kind",
     "accelerator.vendor",
@@ -28,6 +30,9 @@ PLATFORM = (
     "accelerator.execution",
     "configuration.framework",
     "configuration.device",
+    "configuration.threads",
+    "configuration.data_workers",
+    "configuration.meter",
     "host.cpu_model.value",
     "provenance.image.recipe",
     "provenance.image.build_key",
@@ -38,13 +43,14 @@ SETTING = "configuration."
 # A number outside is no measurement, and its square might be no number.
 LEAST, MOST = 1e-100, 1e100
 
+_BESIDE_SETTINGS = tuple(name for name in PLATFORM if not name.startswith(SETTING))
 _SCALARS = {str, int, float, bool, type(None)}
 
 Document = dict[str, Any]
 
 
 class Group(NamedTuple):
-    """Results in one group answer one question."""
+    """Results in one group answer one question. The phase, where a run ended, is `steady` for all that completed."""
 
     identity: str
     task: str
@@ -79,7 +85,7 @@ def observe(
 ) -> Observation:
     """The observation that a valid result is, with those of its numbers that are asked for."""
     workload = document["workload"]
-    named = {name: at(document, name) for name in (*PLATFORM, *more_fields)}
+    named = {name: at(document, name) for name in (*_BESIDE_SETTINGS, *more_fields)}
     chosen = {SETTING + key: _plain(value) for key, value in document["configuration"].items() if key not in ASIDE}
     phase = document["status"]["phase"] or "none"
     return Observation(

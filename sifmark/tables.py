@@ -3,15 +3,25 @@
 import csv
 import io
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from sifmark.comparability import Finding
+from sifmark.comparability import NUMERICS, UNFIT, Finding, Unfit, said
 from sifmark.comparison import Answer, Line, Question, Table, varying
 from sifmark.results import legible
 from sifmark.spread import CONFIDENCE, Mean, Ratio
 
 MOST_NOTES = 12  # below one table
+# Where all results say so, it is not worth a word.
+EXPECTED = {
+    "schema_version": "1.0",
+    "status.state": "completed",
+    NUMERICS: "passed",
+    "configuration.meter": "auto",
+    "accelerator.ranks": 1,
+    "accelerator.replicas": 1,
+}
 Row = list[str]
 
 
@@ -47,7 +57,12 @@ def as_json(answer: Answer) -> str:
         }
         for table in answer.tables
     ]
-    document = {"confidence": CONFIDENCE, "tables": tables, "refused": [told(finding) for finding in answer.refused]}
+    document = {
+        "confidence": CONFIDENCE,
+        "tables": tables,
+        "refused": [told(finding) for finding in answer.refused],
+        "left_out": [_unfit_json(unfit) for unfit in answer.left_out],
+    }
     return json.dumps(document, indent=2, allow_nan=False)
 
 
@@ -71,18 +86,24 @@ def sentence(finding: Finding) -> str:
     return legible(f"{finding.field} ({counts}): {finding.why}; for example {finding.example}")
 
 
+def unfit_sentence(unfit: Unfit) -> str:
+    """What is left out, by which field and why, in one line."""
+    reasons = (f"{name} {said(unfit.result.fields[name])}: {UNFIT[name][1]}" for name in unfit.fields)
+    return legible(f"{unfit.result.file}: {'; '.join(reasons)}")
+
+
 def _titled(table: Table, question: Question, layout: Callable[[list[Row]], Iterator[str]]) -> Iterator[str]:
     group = table.group
     yield legible(f"{table.title}: {group.task}, {group.source} data, phase {group.phase}, {group.identity[:19]}")
     shown = varying(table.lines)
     common = {name: value for name, value in table.lines[0].fields.items() if name not in shown}
-    told_of = [f"{_short(n)} {_said(v)}" for n, v in common.items() if v is not None and v is not False]
+    told_of = [f"{_short(n)} {_said(v)}" for n, v in common.items() if not _goes_without_saying(n, v)]
     yield legible(f"in all: {', '.join(told_of)}")
     for finding in table.allowed:
         yield f"ALLOWED although it does not compare: {sentence(finding)}"
     yield ""
     yield from layout([_header(table, question, shown), *(_row(line, table, question, shown) for line in table.lines)])
-    if notes := list(dict.fromkeys(_notes(table, question))):
+    if notes := list(dict.fromkeys(_notes(table))):
         yield ""
         yield from map(legible, notes[:MOST_NOTES])
         if len(notes) > MOST_NOTES:
@@ -93,7 +114,7 @@ def _header(table: Table, question: Question, shown: Sequence[str]) -> Row:
     names = [*(["side"] if question.against else []), *map(_short, shown), "n"]
     for metric in question.metrics:
         names.append(f"{metric} [{table.units[metric]}]")
-        names += ["ratio"] if _asks_for_ratios(question) else []
+        names += ["ratio"] if question.relative else []
     return [*names, *(["efficiency"] if table.scales else [])]
 
 
@@ -102,7 +123,7 @@ def _row(line: Line, table: Table, question: Question, shown: Sequence[str]) -> 
     cells.append(str(len(line.found)))
     for metric in question.metrics:
         cells.append(_mean_cell(line.means[metric], len(line.found)))
-        cells += [_ratio_cell(line, metric)] if _asks_for_ratios(question) else []
+        cells += [_ratio_cell(line, metric)] if question.relative else []
     if table.scales:
         scaling = line.scaling
         cells.append(f"{_ratio_text(scaling.efficiency)} {scaling.kind}" if scaling else "-")
@@ -130,26 +151,31 @@ def _ratio_text(ratio: Ratio) -> str:
     return f"{ratio.value:.4g} [{ratio.low:.4g}, {ratio.high:.4g}] {ratio.verdict}"
 
 
-def _notes(table: Table, question: Question) -> Iterator[str]:
+def _notes(table: Table) -> Iterator[str]:
     if any(mean.low is not None for line in table.lines for mean in line.means.values()):
         yield f"± and [ ]: {CONFIDENCE:.0%} intervals over fresh-process repeats, Student's and Welch's on logarithms"
-    if unsteady := [one.file for line in table.lines for one in line.found if one.unsteady]:
+    states = Counter(one.fields[NUMERICS] for line in table.lines for one in line.found)
+    for state in ("not_run", "not_provable"):
+        if states[state]:
+            yield f"not proved: {states[state]} results, {NUMERICS} {state}"
+    if unsteady := [file for line in table.lines for file in line.unsteady]:
         yield f"not steady within the timed window: {len(unsteady)} results, for example {unsteady[0]}"
     for line in table.lines:
-        for metric in question.metrics:
-            mean, ratio = line.means[metric], line.ratios.get(metric)
-            if mean.count < len(line.found):
-                yield f"{metric}: {line.absent(metric) or mean.reason}"
-            if ratio is not None and ratio.reason and mean.count:
-                yield f"cannot tell: {ratio.reason}"
-        if line.no_baseline:
-            yield f"no ratio: {line.no_baseline}"
-        if line.scaling and line.scaling.efficiency.reason:
-            yield f"cannot tell: {line.scaling.efficiency.reason}"
+        yield from _missing(line)
 
 
-def _asks_for_ratios(question: Question) -> bool:
-    return question.against or question.baseline is not None
+def _missing(line: Line) -> Iterator[str]:
+    """Why a line has no number, no interval or no ratio somewhere."""
+    for metric, mean in line.means.items():
+        ratio = line.ratios.get(metric)
+        if mean.count < len(line.found):
+            yield f"{metric}: {line.absent(metric) or mean.reason}"
+        if ratio is not None and ratio.reason and mean.count:
+            yield f"cannot tell: {ratio.reason}"
+    if line.no_baseline:
+        yield f"no ratio: {line.no_baseline}"
+    if line.scaling and line.scaling.efficiency.reason:
+        yield f"cannot tell: {line.scaling.efficiency.reason}"
 
 
 def _aligned(rows: list[Row]) -> Iterator[str]:
@@ -178,6 +204,8 @@ def _records(answer: Answer) -> Iterator[dict[str, Any]]:
                     "metric": metric,
                     "unit": table.units[metric],
                     **_number_json(line, metric),
+                    "unsteady": len(line.unsteady),
+                    **_scaling_json(line),
                     "allowed": " ".join(finding.field for finding in table.allowed),
                 }
 
@@ -199,26 +227,41 @@ def _number_json(line: Line, metric: str) -> dict[str, Any]:
 
 
 def _line_json(line: Line, table: Table) -> dict[str, Any]:
-    scaling = line.scaling
     return {
         "side": line.side,
         "fields": line.fields,
         "results": [one.file for one in line.found],
+        "unsteady": len(line.unsteady),
         "metrics": {name: {"unit": table.units[name], **_number_json(line, name)} for name in line.means},
-        "scaling": scaling
-        and {
-            "kind": scaling.kind,
-            "fewest_devices": scaling.devices,
-            "efficiency": scaling.efficiency.value,
-            "low": scaling.efficiency.low,
-            "high": scaling.efficiency.high,
-            "reason": scaling.efficiency.reason,
-        },
+        **_scaling_json(line),
     }
+
+
+def _scaling_json(line: Line) -> dict[str, Any]:
+    scaling = line.scaling
+    efficiency = scaling.efficiency if scaling else Ratio(None)
+    return {
+        "scaling": scaling.kind if scaling else None,
+        "fewest_devices": scaling.devices if scaling else None,
+        "efficiency": efficiency.value,
+        "efficiency_low": efficiency.low,
+        "efficiency_high": efficiency.high,
+        "efficiency_reason": efficiency.reason,
+    }
+
+
+def _unfit_json(unfit: Unfit) -> dict[str, Any]:
+    one = unfit.result
+    fields = {name: {"value": one.fields[name], "why": UNFIT[name][1]} for name in unfit.fields}
+    return {"side": one.side, "file": one.file, "id": one.id, "fields": fields}
 
 
 def _short(name: str) -> str:
     return name.removeprefix("configuration.").removeprefix("provenance.").removesuffix(".value")
+
+
+def _goes_without_saying(name: str, value: Any) -> bool:
+    return value is None or value is False or value == EXPECTED.get(name)
 
 
 def _said(value: Any) -> str:

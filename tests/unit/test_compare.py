@@ -56,7 +56,7 @@ def ask(found: list[dict[str, Any]], against: list[dict[str, Any]] = (), **quest
 
 
 def observed(document: dict[str, Any], side: str) -> Any:
-    assert fast_validator("result-1.0").is_valid(document) or "power" in document
+    assert fast_validator("result-1.0").is_valid(document)
     numbers = {name: number(metric) for name, metric in metrics_of(document).items()}
     return observe(document, side, f"{document['id']}.json", FIELDS, numbers)
 
@@ -85,6 +85,33 @@ CHANGES = {
 CHOICES = st.lists(
     st.fixed_dictionaries({name: st.sampled_from(values) for name, values in CHANGES.items()}), max_size=12
 )
+# What each setting of the schema does, and two values of it: see the test.
+ROLES = {
+    "framework": ("platform", "pytorch", "tensorflow"),
+    "device": ("platform", "cpu", "cuda"),
+    "precision": ("matches", "fp32", "bf16"),
+    "batch_size": ("matches", 1, 2),
+    "concurrency": ("matches", None, 2),
+    "steps": ("matches", 20, 40),
+    "duration_seconds": ("matches", None, 60),
+    "epochs": ("matches", None, 2),
+    "warmup_steps": ("matches", 1, 2),
+    "samples_per_epoch": ("matches", 100, 200),
+    "steps_per_epoch": ("matches", 10, 20),
+    "data": ("aside", "synthetic", "folder"),  # data.source tells it, and that is part of the group
+    "data_folder": ("aside", "/a", "/b"),
+    "data_workers": ("platform", 2, 4),
+    "seed": ("aside", 0, 1),
+    "threads": ("platform", 2, 64),
+    "meter": ("platform", "auto", "rapl:/powercap"),
+    "meter_period_seconds": ("aside", 0.1, 0.5),
+    "idle_seconds": ("aside", 0, 5),
+    "smoke": ("unfit", False, True),
+    "probe_numerics": ("aside", False, True),
+    "time_limit_seconds": ("aside", None, 60),
+    "memory_limit_mib": ("aside", None, 8000),
+    "repeat": ("aside", {"index": 1, "of": 2}, {"index": 2, "of": 2}),
+}
 APART = ("workload__identity", "workload__task", "data__source")
 SAME_LINE = tuple(name for name in CHANGES if name != "configuration__seed")
 
@@ -105,36 +132,75 @@ def test_a_line_is_what_differs_in_nothing_that_matters(choices: list[dict[str, 
     assert [line.means for line in lines(again)] == [line.means for line in lines(answer)]
 
 
-# Refusal
+def test_every_setting_of_the_schema_has_a_role() -> None:
+    assert set(ROLES) == set(documents.SCHEMA["properties"]["configuration"]["properties"])
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_a_setting_keeps_apart_or_tells_the_platform_or_does_not_matter(name: str) -> None:
+    role, first, second = ROLES[name]
+    one, other = ({f"configuration__{name}": value} for value in (first, second))
+    alone = ask([result(**one), result(**other)])
+    assert len(lines(alone)) == (2 if role in ("matches", "platform") else 1)
+    assert len(alone.left_out) == (role == "unfit")
+    against = ask([result(**one)], [result(**other)])
+    (line,) = [line for line in lines(against) if line.side == "results"]
+    assert bool(line.ratios) == (role in ("platform", "aside"))
+    assert ("the nearest differs in configuration." + name in (line.no_baseline or "")) == (role == "matches")
+
+
+# What is left out, and refusal
 
 UNLIKE = {
-    "status.state": ["completed", "time_limit"],
-    "configuration.smoke": [False, True],
     "workload.unit": ["images", "tokens"],
     "accelerator.granularity": ["die", "board"],
     "provenance.stand_in": [False, True],
     "provenance.simulated": [False, True],
 }
-UNFIT = {"status.state", "configuration.smoke"}
-DRAWN = st.lists(st.fixed_dictionaries({n: st.sampled_from(v) for n, v in UNLIKE.items()}), min_size=1, max_size=4)
+UNFIT = {
+    "status.state": ["completed", "time_limit"],
+    "numerics.state": ["passed", "failed"],
+    "configuration.smoke": [False, True],
+}
+DRAWN = st.lists(st.fixed_dictionaries({n: st.sampled_from(v) for n, v in (UNLIKE | UNFIT).items()}), max_size=4)
 
 
 @settings(max_examples=150, deadline=None)
-@given(DRAWN, st.sets(st.sampled_from(sorted(UNLIKE))))
+@given(DRAWN, st.sets(st.sampled_from(sorted(UNLIKE | UNFIT))))
 def test_a_group_is_refused_exactly_for_the_fields_that_keep_it_apart(
     drawn: list[dict[str, Any]], allowed: set[str]
 ) -> None:
-    found = [result(**{name.replace(".", "__"): value for name, value in choice.items()}) for choice in drawn]
-    apart = {name for name in UNLIKE if len({choice[name] for choice in drawn}) > 1 and name not in UNFIT}
-    apart |= {name for name in UNFIT if any(choice[name] == UNLIKE[name][1] for choice in drawn)}
+    found = [unlike(choice) for choice in drawn]
+    barred = [{name for name in UNFIT if choice[name] == UNFIT[name][1]} - allowed for choice in drawn]
+    rest = [choice for choice, why in zip(drawn, barred, strict=True) if not why]
+    apart = {name for name in UNLIKE if len({choice[name] for choice in rest}) > 1}
+    unfit = {name for name in UNFIT for choice in rest if choice[name] == UNFIT[name][1]}
     answer = ask(found, allowed=frozenset(allowed))
+    assert [(out.result.id, set(out.fields)) for out in answer.left_out] == [
+        (document["id"], why) for document, why in zip(found, barred, strict=True) if why
+    ]
     assert fields(answer) == apart - allowed
-    assert bool(answer.tables) == (apart <= allowed)
+    assert bool(answer.tables) == (apart <= allowed and bool(rest))
     for table in answer.tables:
-        assert {finding.field for finding in table.allowed} == apart
-        assert sum(len(line.found) for line in table.lines) == len(found)
+        assert {finding.field for finding in table.allowed} == apart | unfit
+        assert sum(len(line.found) for line in table.lines) == len(rest)
     for line in lines(answer):  # what was allowed stands side by side, and is never averaged
-        assert len({tuple(one.fields[name] for name in UNLIKE) for one in line.found}) == 1
+        assert len({tuple(one.fields[name] for name in UNLIKE | UNFIT) for one in line.found}) == 1
+
+
+def unlike(choice: dict[str, Any]) -> dict[str, Any]:
+    document = result(**{name.replace(".", "__"): value for name, value in choice.items()})
+    if choice["numerics.state"] != "passed":
+        document["numerics"]["reason"] = "the first loss deviates"
+    return document
+
+
+@pytest.mark.parametrize("phase", ["import", "compile", "steady", None])
+def test_a_failed_run_hides_nothing_in_whatever_phase_it_ended(phase: str | None) -> None:
+    answer = ask([*repeats(100), result(None, status__state="out_of_memory", status__phase=phase)])
+    assert [len(line.found) for line in lines(answer)] == [3]
+    assert [out.fields for out in answer.left_out] == [("status.state",)]
+    assert not answer.refused
 
 
 def test_a_finding_counts_the_values_and_names_a_file() -> None:
@@ -150,9 +216,10 @@ def test_both_sides_are_looked_at_together() -> None:
 
 
 def test_one_group_that_is_refused_leaves_the_others() -> None:
-    answer = ask([result(), result(workload__identity=OTHER, configuration__smoke=True)])
+    others = [result(workload__identity=OTHER, provenance__stand_in=value) for value in (False, True)]
+    answer = ask([result(), *others])
     assert len(answer.tables) == 1
-    assert fields(answer) == {"configuration.smoke"}
+    assert fields(answer) == {"provenance.stand_in"}
 
 
 def test_units_of_a_metric_must_be_equal() -> None:
@@ -163,10 +230,8 @@ def test_units_of_a_metric_must_be_equal() -> None:
     assert answer.tables[0].units == {"throughput": "images/s or tokens/s"}
 
 
-def powered(scope: str | None) -> dict[str, Any]:
-    document = result(metrics__energy_per_unit={"value": 2.0, "unit": "J/images"})
-    document["power"] = {"scope": scope}
-    return document
+def powered(scope: str) -> dict[str, Any]:
+    return result(metrics__energy_per_unit={"value": 2.0, "unit": "J/images"}, power__scope=scope)
 
 
 def test_scopes_of_meters_matter_to_energy_and_to_nothing_else() -> None:
@@ -176,11 +241,27 @@ def test_scopes_of_meters_matter_to_energy_and_to_nothing_else() -> None:
     assert fields(ask([powered("board"), powered("board")], metrics=("energy_per_unit",))) == set()
 
 
-def test_numerics_that_failed_are_refused() -> None:
-    found = [result(), result()]
-    found[1]["numerics"] = {"state": "failed"}
-    observations = [observe(document, "results", "a.json", FIELDS, {}) for document in found]
-    assert fields(comparison.compare(observations, Question(metrics=("throughput",)))) == {"numerics.state"}
+def proved(state: str, throughput: float = 100.0) -> dict[str, Any]:
+    return result(throughput, numerics={"state": state, "reason": "a reason", "precisions": []})
+
+
+@pytest.mark.parametrize("state", ["not_run", "not_provable"])
+def test_numbers_that_are_not_proved_are_compared_and_named(
+    state: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write(tmp_path / "new", [*repeats(100), proved(state), proved(state)])
+    compare_results(str(folder), against=str(write(tmp_path / "old", repeats(50))))
+    text = capsys.readouterr().out
+    assert f"not proved: 2 results, numerics.state {state}" in text
+    answer = ask([*repeats(100), proved(state), proved(state)], repeats(50))
+    new = [line for line in lines(answer) if line.side == "results"]
+    assert sorted(len(line.found) for line in new) == [2, 3]
+    assert [line.ratios["throughput"].value for line in new] == pytest.approx([2, 2])
+
+
+def test_nothing_is_said_of_numbers_that_are_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    compare_results(str(write(tmp_path, [result()])))
+    assert "not proved" not in capsys.readouterr().out
 
 
 # Baselines
@@ -195,9 +276,41 @@ def test_a_baseline_has_the_same_configuration() -> None:
 
 
 def test_a_line_without_a_baseline_says_why() -> None:
-    (line,) = [line for line in lines(ask([result()], [result(configuration__batch_size=9)])) if line.side == "results"]
-    assert line.no_baseline == "no baseline has the same configuration"
+    far = {"configuration__precision": "bf16", "configuration__steps": 9}
+    against = [result(**far), result(**far, configuration__batch_size=9)]
+    (line,) = [line for line in lines(ask([result()], against)) if line.side == "results"]
+    assert line.no_baseline == (
+        "no baseline has the same configuration; "
+        "the nearest differs in configuration.precision, configuration.steps (--allow FIELD)"
+    )
     assert line.ratios == {}
+    (line,) = lines(ask([result()], baseline=("site", "elsewhere")))
+    assert line.no_baseline == "no baseline has the same workload, task, phase and data source"
+
+
+SETTINGS = {
+    "configuration__precision": ["fp32", "bf16"],
+    "configuration__batch_size": [1, 2],
+    "configuration__steps": [9, 10],
+    "configuration__epochs": [None, 1],
+}
+DRAWN_SETTINGS = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in SETTINGS.items()})
+
+
+@settings(max_examples=60, deadline=None)
+@given(DRAWN_SETTINGS, st.lists(DRAWN_SETTINGS, min_size=1, max_size=4))
+def test_the_nearest_baseline_is_the_one_that_differs_in_the_fewest_settings(
+    asked: dict[str, Any], known: list[dict[str, Any]]
+) -> None:
+    answer = ask([result(**asked)], [result(**choice) for choice in known])
+    (line,) = [line for line in lines(answer) if line.side == "results"]
+    differing = [sorted(name for name in asked if asked[name] != choice[name]) for choice in known]
+    fewest = min(map(len, differing))
+    wanted = [", ".join(names).replace("__", ".") for names in differing if len(names) == fewest]
+    if fewest:
+        assert any(f"the nearest differs in {names} (" in line.no_baseline for names in wanted)
+    else:
+        assert line.ratios
 
 
 def test_allowing_a_field_of_the_configuration_lets_baselines_differ_in_it() -> None:
@@ -291,6 +404,59 @@ def test_results_that_were_not_steady_are_compared_and_named(
     assert "not steady" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("unfit", [{"status__state": "crashed"}, {"configuration__smoke": True}])
+def test_an_unfit_result_passes_no_gate(tmp_path: Path, unfit: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
+    old, good, bad = write(tmp_path / "old", repeats(100)), repeats(100), result(100, **unfit)
+    new = write(tmp_path / "new", [*good, bad])
+    compare_results(str(new), str(old))
+    (field,) = (name.replace("__", ".") for name in unfit)
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"left out: {new / bad['id']}.json: {field} {str(*unfit.values()).lower()}: " in told
+    with pytest.raises(SifmarkError, match="cannot tell of 1 unfit results") as caught:
+        compare_results(str(new), str(old), fail_below="0.9")
+    assert caught.value.exit_code == 1
+    (new / f"{bad['id']}.json").rename(old / "bad.json")  # among the baselines it is not judged
+    compare_results(str(new), str(old), fail_below="0.9")
+    by_site = write(tmp_path / "both", [*repeats(100, site="a"), *repeats(100, site="b"), result(site="b", **unfit)])
+    compare_results(str(by_site), baseline="site=b", fail_below="0.9")
+    with pytest.raises(SifmarkError, match="cannot tell of 1 unfit results"):
+        compare_results(str(by_site), baseline="site=a", fail_below="0.9")
+
+
+def test_where_only_unfit_results_are_left_nothing_is_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unfit = write(tmp_path / "unfit", [result(configuration__smoke=True) for _ in range(25)])
+    good = write(tmp_path / "good", repeats(100))
+    for question in ({"path": str(unfit)}, {"path": str(unfit), "against": str(good)},
+                     {"path": str(good), "against": str(unfit)}):  # fmt: skip
+        capsys.readouterr()
+        with pytest.raises(SifmarkError, match="nothing is left to compare") as caught:
+            compare_results(**question)
+        assert caught.value.exit_code == 1
+        told = " ".join(capsys.readouterr().err.split())
+        assert told.count("a run of seconds to see that it works is no measurement") == 20
+        assert "left out: 5 more" in told
+        assert "25 results are unfit (configuration.smoke: 25)" in told
+    compare_results(str(unfit), allow=["configuration.smoke"])
+    told = capsys.readouterr()
+    assert "ALLOWED although it does not compare: configuration.smoke (true: 25)" in told.out
+    assert told.err == ""
+
+
+def test_a_gate_over_results_that_were_not_steady_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, drifted = repeats(100), repeats(100, steadiness__steady=False)
+    new, steady = write(tmp_path / "new", drifted), write(tmp_path / "steady", repeats(100))
+    compare_results(str(new), str(write(tmp_path / "old", old)), fail_below="0.9")
+    assert "the gate rests on 3 results that were not steady" in capsys.readouterr().err
+    compare_results(str(steady), str(tmp_path / "old"), fail_below="0.9")
+    compare_results(str(steady), str(tmp_path / "old"))
+    assert "not steady" not in capsys.readouterr().err
+    with pytest.raises(BelowError):
+        compare_results(str(steady), str(new), fail_below="1.1")
+    assert "the gate rests on 3 results that were not steady" in capsys.readouterr().err
+
+
 def test_a_gate_over_nothing_does_not_pass(tmp_path: Path) -> None:
     old = write(tmp_path / "old", repeats(100, workload__identity=OTHER))
     with pytest.raises(SifmarkError, match="cannot tell"):
@@ -359,6 +525,44 @@ def test_tables_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert float(row["ratio"]) == pytest.approx(found["ratio"])
     (base,) = [row for row in rows if row["side"] == "against" and row["metric"] == "throughput"]
     assert base["ratio"] == ""
+
+
+def test_programs_are_told_of_scaling_and_of_drift(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    drifted = scaled(150, 2, 8)
+    drifted["steadiness"]["steady"] = False
+    folder = str(write(tmp_path, [scaled(100, 1, 8), drifted]))
+    compare_results(folder, metrics="throughput", form="json")
+    first, second = json.loads(capsys.readouterr().out)["tables"][0]["lines"]
+    assert (first["unsteady"], first["scaling"], first["efficiency"]) == (0, None, None)
+    assert second["unsteady"] == 1
+    told = [second[name] for name in ("scaling", "fewest_devices", "efficiency")]
+    assert told == ["strong", 1, pytest.approx(0.75)]
+    compare_results(folder, metrics="throughput", form="csv")
+    one, two = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (one["unsteady"], one["scaling"], one["efficiency"]) == ("0", "", "")
+    assert (two["unsteady"], two["scaling"], float(two["efficiency"])) == ("1", "strong", pytest.approx(0.75))
+    assert two["efficiency_reason"] == second["efficiency_reason"] == "1 and 1 repeats where 3 are needed"
+
+
+def test_programs_are_told_what_was_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = result(status__state="crashed", configuration__smoke=True)
+    compare_results(str(write(tmp_path, [result(), bad])), form="json", allow=["configuration.smoke"])
+    (out,) = json.loads(capsys.readouterr().out)["left_out"]
+    assert (out["id"], out["file"], out["side"]) == (bad["id"], str(tmp_path / f"{bad['id']}.json"), "results")
+    assert out["fields"]["status.state"]["value"] == "crashed"
+    assert list(out["fields"]) == ["status.state"]
+
+
+def test_what_everybody_expects_is_not_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    compare_results(str(write(tmp_path / "all", [result()])))
+    common = capsys.readouterr().out.splitlines()[1]
+    assert "precision fp32" in common
+    for word in ("status.state", "numerics.state", "schema_version", "smoke", "stand_in", "replicas"):
+        assert word not in common
+    folder = write(tmp_path / "odd", [result(provenance__stand_in=True, accelerator__replicas=2)])
+    compare_results(str(folder))
+    assert "stand_in true" in (common := capsys.readouterr().out.splitlines()[1])
+    assert "accelerator.replicas 2" in common
 
 
 def test_every_number_of_a_result_can_be_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
