@@ -87,6 +87,8 @@ class Child:
             *lines, rest = (rest + chunk).split(b"\n")
             for message in map(understood, lines):
                 if isinstance(message, (Ended, Failed)):
+                    # A stop that reached the child's own processes first may have made it fail.
+                    self.stopped_by = self.stopped_by or self.orders.stop()
                     self.told_end = True
                     self._kill_after_grace()
                 yield message
@@ -104,8 +106,7 @@ class Child:
         first = next(iter(self.orders.signals), None)
         return Ending(
             returncode=self.process.returncode,
-            # A stop that reached the child's own processes first may have made it fail before this side saw it.
-            stopped_by=self.stopped_by or self.orders.stop(),
+            stopped_by=self.stopped_by or (None if self.told_end else self.orders.stop()),
             signal=first,
             oom_killed=self.oom_killed(),
             peak_mib=self.peak_memory_mib,
