@@ -37,6 +37,7 @@ def named(mutants, *marks):
     return [pytest.param(mutant, id=mutant.__name__, marks=marks) for mutant in mutants]
 
 
+@pytest.mark.skipif(torch.__version__ < "2", reason="mistakes are the same in every version, and 1.13 takes minutes")
 @pytest.mark.parametrize("mutant", [*named(REPRESENTATIVE), *named(FURTHER, pytest.mark.full)])
 def test_a_mistake_fails(mutant):
     with mutant():
