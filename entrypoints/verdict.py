@@ -12,6 +12,7 @@ from entrypoints.statuses import STATUSES, exit_code
 # A process that dies with so much of its memory limit in use is taken to have died of it. Not every library says so:
 # some abort, some return no memory to code that does not look.
 NEAR = 0.9
+UNMAPPED = "failed to map segment"  # the C library of a shared library for which there is no memory, or no permission
 WORKER_KILLED = "killed by signal: Killed"  # PyTorch of a process that decodes
 
 
@@ -70,6 +71,8 @@ def _shortage(ending: Ending, text: str) -> str | None:
     if killed and ending.oom_killed:
         return "while the kernel's out-of-memory killer was at work"
     peak, limit = ending.peak_mib, ending.limit_mib
+    if limit is not None and UNMAPPED in text:
+        return f"within a limit of {limit} MiB"
     if peak is not None and limit is not None and peak > NEAR * limit:
         return f"with {peak:.0f} MiB in use, close to its limit"
     return None

@@ -9,6 +9,7 @@ from entrypoints.statuses import STATUSES
 from entrypoints.verdict import Ending, judge
 
 BEGUN = [Phase("import", 0.0)]
+UNMAPPED = Failed("crashed", "ImportError: libusb-1.0.so.0: failed to map segment from shared object")
 WORKER = Failed("crashed", "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. ")
 LOST = Failed("crashed", "RuntimeError: a data worker was killed")
 
@@ -39,6 +40,9 @@ LOST = Failed("crashed", "RuntimeError: a data worker was killed")
         # The kernel took one of the processes that decode.
         ([WORKER], Ending(1, None, None, True), "out_of_memory", 4),
         ([WORKER], Ending(1, None, None, False), "crashed", 4),
+        # A library that finds no room: without a limit it is not known to be memory that is short.
+        ([UNMAPPED], Ending(1, None, None, False, 50.0, 60), "out_of_memory", 4),
+        ([UNMAPPED], Ending(1, None, None, False, 50.0, None), "crashed", 4),
         # A driver that hangs keeps even a killed process.
         ([], Ending(None, "time_limit", None, False), "time_limit", 124),
         ([], Ending(None, None, None, False), "crashed", 4),
