@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import NamedTuple, Sequence
 
-from entrypoints.messages import Ended, Failed, Message
+from entrypoints.messages import Ended, Failed, Message, Phase
 from entrypoints.numerics import FAILED, Numerics
 from entrypoints.statuses import STATUSES, exit_code
 
@@ -46,7 +46,8 @@ def judge(messages: Sequence[Message], ending: Ending) -> Verdict:
         return _verdict(ending.stopped_by)
     failures = [message for message in messages if isinstance(message, Failed)]
     state, text = failures[-1] if failures else Failed("crashed", _silent_death(ending))
-    cause = _shortage(ending, text) if state == "crashed" else None
+    phase = next((message.name for message in reversed(messages) if isinstance(message, Phase)), None)
+    cause = _shortage(ending, text, None if failures else phase) if state == "crashed" else None
     return _verdict("out_of_memory", f"{text}, {cause}") if cause else _verdict(state, text)
 
 
@@ -65,13 +66,14 @@ def _silent_death(ending: Ending) -> str:
     return f"the workload's process died of {signal.Signals(-ending.returncode).name}; see standard error"
 
 
-def _shortage(ending: Ending, text: str) -> str | None:
-    """Why a crash is taken for a lack of memory, if it is."""
+def _shortage(ending: Ending, text: str, phase: str | None) -> str | None:
+    """Why a crash is taken for a lack of memory, if it is; `phase` is that of a death without a word."""
     killed = ending.returncode == -signal.SIGKILL or WORKER_KILLED in text
     if killed and ending.oom_killed:
         return "while the kernel's out-of-memory killer was at work"
     peak, limit = ending.peak_mib, ending.limit_mib
-    if limit is not None and UNMAPPED in text:
+    # What a framework imports may leave the process without a word where it finds no room.
+    if limit is not None and (UNMAPPED in text or (phase == "import" and ending.returncode == 1)):
         return f"within a limit of {limit} MiB"
     if peak is not None and limit is not None and peak > NEAR * limit:
         return f"with {peak:.0f} MiB in use, close to its limit"

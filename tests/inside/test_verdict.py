@@ -43,6 +43,9 @@ LOST = Failed("crashed", "RuntimeError: a data worker was killed")
         # A library that finds no room: without a limit it is not known to be memory that is short.
         ([UNMAPPED], Ending(1, None, None, False, 50.0, 60), "out_of_memory", 4),
         ([UNMAPPED], Ending(1, None, None, False, 50.0, None), "crashed", 4),
+        ([], Ending(1, None, None, False, 50.0, 60), "out_of_memory", 4),
+        ([], Ending(1, None, None, False, 50.0, None), "crashed", 4),
+        ([LOST], Ending(1, None, None, False, 50.0, 60), "crashed", 4),
         # A driver that hangs keeps even a killed process.
         ([], Ending(None, "time_limit", None, False), "time_limit", 124),
         ([], Ending(None, None, None, False), "crashed", 4),
