@@ -42,17 +42,18 @@ def side(meter: str, seconds: int, period: float) -> Times:
     return {"cpu": told["cpu_seconds"], "readings": told["readings"]}
 
 
-def _options() -> argparse.Namespace:
-    grammar = parser(__doc__, pairs=6)
+def metered_parser(description: str | None) -> argparse.ArgumentParser:
+    """A command line with the options of a benchmark whose runs are metered."""
+    grammar = parser(description, pairs=6)
     grammar.add_argument("--meter", metavar="NAME[:PLACE]", help="default: rapl on a made-up folder of two packages")
     grammar.add_argument("--seconds", type=positive, default=20, metavar="N", help="of each run; default 20")
     grammar.add_argument("--period", type=float, default=0.1, metavar="SECONDS", help="between readings; default 0.1")
-    return grammar.parse_args()
+    return grammar
 
 
 def main() -> None:
     """Measure with the meter and without in turn; the difference is what the meter costs."""
-    options = _options()
+    options = metered_parser(__doc__).parse_args()
     require_folder(options.json)
     with tempfile.TemporaryDirectory() as folder:
         meter = options.meter or made_up(Path(folder))

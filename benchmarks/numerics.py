@@ -5,7 +5,6 @@ See README.md beside this file.
 
 import argparse
 import json
-import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from sifmark.files import write_json
+from sifmark.house import CHECKOUT as ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT))  # what goes into images is no installed package
+from entrypoints.numerics import Deviation, deviation
+
 REFERENCES = ROOT / "entrypoints" / "references"
 PROBING = ROOT / "tests" / "inside" / "probing.py"
 OLD, NEW = (ROOT / ".venvs" / name / "bin" / "python" for name in ("torch_old", "torch_new"))
@@ -78,7 +80,7 @@ def _tolerances(document: Reference, precision: str) -> dict[str, float]:
     largest = dict.fromkeys(reference, 0.0)
     for python in (NEW, OLD):
         for variant, found in _variants(python, document, "honest", precision):
-            deviations = {name: _deviation(values, reference[name]) for name, values in found.items()}
+            deviations = {name: _share(values, reference[name]) for name, values in found.items()}
             largest |= {name: max(largest[name], value) for name, value in deviations.items()}
             worst = max(deviations, key=lambda name: deviations[name])
             print(f"{precision}  honest  {variant:<40} {worst:<34} {deviations[worst]:.2g}", flush=True)
@@ -90,7 +92,7 @@ def _missed(document: Reference, precision: str) -> list[str]:
     reference, tolerances = document["values"], document["tolerances"][precision]
     missed = []
     for variant, found in _variants(NEW, document, "mutants", precision):
-        shares = {name: _deviation(found[name], reference[name]) / tolerances[name] for name in tolerances}
+        shares = {name: _share(found[name], reference[name], tolerances[name]) for name in tolerances}
         telling = max(shares, key=lambda name: shares[name])
         print(f"{precision}  mutant  {variant:<40} {telling:<34} {shares[telling]:.3g} of the tolerance", flush=True)
         if shares[telling] <= 1:
@@ -98,10 +100,9 @@ def _missed(document: Reference, precision: str) -> list[str]:
     return missed
 
 
-def _deviation(found: list[float], stored: list[float]) -> float:
-    """As `entrypoints/numerics.py` has it; infinite where a number is none."""
-    distance = math.dist(found, stored) / (math.hypot(*stored) or 1.0)
-    return distance if math.isfinite(distance) else math.inf
+def _share(found: list[float], stored: list[float], tolerance: float = 1.0) -> float:
+    """The deviation as a share of the tolerance; infinite where a number is none."""
+    return Deviation("", deviation(found, stored), tolerance).share
 
 
 if __name__ == "__main__":

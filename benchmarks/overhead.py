@@ -13,8 +13,8 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from meter import made_up
-from pairs import Times, host, measure, parser, positive, require_folder, summarise, tell
+from meter import made_up, metered_parser
+from pairs import Times, host, measure, require_folder, summarise, tell
 
 from sifmark import house
 from sifmark.console import say
@@ -73,9 +73,9 @@ def watch(look: Callable[[], dict[str, float]], seconds: float) -> dict[str, flo
 
 def used(parent: int) -> dict[str, float]:
     """Processor time so far of the parent's two threads and of the child, in seconds."""
-    main, meter = sorted(_threads(parent), key=int)
-    (child,) = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     ours = _threads(parent)
+    main, meter = sorted(ours, key=int)
+    (child,) = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     return {"parent": ours[main], "meter": ours[meter], "child": sum(_threads(int(child)).values())}
 
 
@@ -86,11 +86,8 @@ def _threads(process: int) -> dict[str, float]:
 
 
 def _options() -> argparse.Namespace:
-    grammar = parser(__doc__, pairs=6)
-    grammar.add_argument("--meter", metavar="NAME[:PLACE]", help="default: rapl on a made-up folder of two packages")
-    grammar.add_argument("--period", type=float, default=0.1, metavar="SECONDS", help="between readings; default 0.1")
+    grammar = metered_parser(__doc__)
     grammar.add_argument("--step", type=float, default=0.05, metavar="SECONDS", help="length of one; default 0.05")
-    grammar.add_argument("--seconds", type=positive, default=20, metavar="N", help="of each run; default 20")
     return grammar.parse_args()
 
 

@@ -316,9 +316,13 @@ def control_groups(name: str) -> list[str]:
     """A file of this process's control group and of those above it, nearest first (cgroup v2)."""
     if not (CGROUP / "cgroup.controllers").exists():
         raise LookupError("no unified control groups (cgroup v2)")
-    own = CGROUP / own_group()
-    folders = (folder for folder in (own, *own.parents) if folder == CGROUP or CGROUP in folder.parents)
+    folders = upwards(CGROUP / own_group(), CGROUP)
     return [(folder / name).read_text() for folder in folders if (folder / name).exists()]
+
+
+def upwards(own: Path, root: Path) -> list[Path]:
+    """A folder and those above it, up to the root."""
+    return [folder for folder in (own, *own.parents) if folder == root or root in folder.parents]
 
 
 def own_group() -> str:

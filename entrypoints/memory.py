@@ -88,9 +88,5 @@ def _folders(files: Files) -> list[Path]:
         fields = (line.split(":", 2) for line in MEMBERSHIP.read_text().splitlines())
         for _, controllers, path in fields:
             if files.controllers in controllers.split(","):
-                own = files.root / path.lstrip("/")
-                return [
-                    own,
-                    *(folder for folder in own.parents if folder == files.root or files.root in folder.parents),
-                ]
+                return host.upwards(files.root / path.lstrip("/"), files.root)
     return []

@@ -7,13 +7,14 @@ from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
 from entrypoints.numerics import Numerics
 from entrypoints.progress import say
+from entrypoints.reference import Reference
 from entrypoints.supervise import Child, Orders
 from entrypoints.verdict import Verdict, judge, with_numerics
 
 
 def check(card: Card, resolved: Configuration, orders: Orders) -> Verdict:
     """Probe the numerics and nothing else."""
-    verdict, probed = probe(card, resolved, orders)
+    verdict, probed = probe(reference.load(card), resolved, orders)
     judged = with_numerics(verdict, probed)
     return judged if judged.exit_code else judged._replace(message=f"numerics {probed}")
 
@@ -22,18 +23,19 @@ def prove(card: Card, resolved: Configuration, orders: Orders) -> Numerics:
     """Probe the numerics before runs that ask for it, with notes on standard error."""
     if not resolved.probe_numerics:
         return numerics.not_run(f"the probe was left out ({'--smoke' if resolved.smoke else '--skip-numerics'})")
-    if reference.load(card) is None:
+    stored = reference.load(card)
+    if stored is None:
         return numerics.judge([], None, resolved.precision)
     say(f"{resolved.workload} on {resolved.device}: probing numerics")
-    _, probed = probe(card, resolved, orders)
+    _, probed = probe(stored, resolved, orders)
     say(f"{resolved.workload} on {resolved.device}: numerics {probed}")
     return probed
 
 
-def probe(card: Card, resolved: Configuration, orders: Orders) -> tuple[Verdict, Numerics]:
+def probe(stored: Reference | None, resolved: Configuration, orders: Orders) -> tuple[Verdict, Numerics]:
     """How the probe ended, and what it proves."""
     child = Child(resolved, orders, "probe")
     messages = list(child.messages())
     verdict = judge(messages, child.ending())
     cut = None if verdict.state == "completed" else f"the probe ended in {verdict.state}: {verdict.message}"
-    return verdict, numerics.judge(messages, reference.load(card), resolved.precision, cut)
+    return verdict, numerics.judge(messages, stored, resolved.precision, cut)

@@ -160,9 +160,9 @@ def _conditions(schema: Schema) -> list[str]:
     """What `if`, `then` and `else` ask for, as sentences."""
     if "if" not in schema:
         return []
-    asked = [f"{code(name)} is there" for name in schema["if"].get("required", [])]
-    asked += [f"{code(name)} is {_wanted(inner)}" for name, inner in schema["if"].get("properties", {}).items()]
     known = schema["if"].get("required", [])
+    asked = [f"{code(name)} is there" for name in known]
+    asked += [f"{code(name)} is {_wanted(inner)}" for name, inner in schema["if"].get("properties", {}).items()]
     places = {"then": f"Where {' and '.join(asked)}", "else": "Elsewhere" if "then" in schema else "Unless " + asked[0]}
     return [" ".join(f"{place}, {_demands(schema[key], known)}." for key, place in places.items() if key in schema)]
 
