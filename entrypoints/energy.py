@@ -15,6 +15,7 @@ from entrypoints.sampling import Recording
 
 FEWEST_PERIODS = 20  # in a window: its edges, each uncertain by a period, then weigh 5 % each at the most
 LONGEST_GAP = 5  # periods between two samples
+NOTHING_METERED = "nothing was metered: power says why"  # the whole reason stands once in a result, and it is long
 Window = Tuple[float, float]  # from, until; s of the monotonic clock
 Metered = Union[Recording, Absence]
 V = TypeVar("V")
@@ -48,7 +49,7 @@ class Total(NamedTuple):
 def spent(metered: Metered, window: Window) -> Spent:
     """Energy of every device over the window. Raises EnergyError."""
     if isinstance(metered, Absence):
-        raise EnergyError(metered.reason)
+        raise EnergyError(NOTHING_METERED)
     held = _samples_of(metered, window)
     times = metered.times[held]
     integral = [integrated(times, watts[held], window) for watts in metered.watts]

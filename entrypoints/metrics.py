@@ -17,7 +17,7 @@ from entrypoints.quantiles import quantile
 
 NO_STEP = "no step of the timed window was finished"
 NO_TIME = "the timed window is shorter than the clock can tell"
-NO_REQUESTS = "no requests were made (--task inference --concurrency N)"
+NO_REQUESTS = "no requests were made (--concurrency)"
 
 
 class Metric(NamedTuple):

@@ -113,4 +113,4 @@ def test_no_energy_at_all_is_no_measurement(signals):
 
 
 def test_an_absent_meter():
-    assert refused(Absence("no meter here")) == "no meter here"
+    assert refused(Absence("no meter here")) == "nothing was metered: power says why"
