@@ -24,7 +24,7 @@ MAIN = Path(__file__).resolve().parent / "main.py"
 GRACE = 5.0
 # Seconds between looks at signals, clocks and what the child says: to wake up for each step would cost more than to
 # read what it tells.
-TICK = 0.2
+TICK = 0.5
 CHUNK = 1 << 16  # bytes of one look
 F_SETPIPE_SZ = 1031  # linux/fcntl.h; Python has it from 3.10 on
 WIDTH = 1 << 20  # bytes of a pipe that no child fills within a rest; Linux grants it to every user
