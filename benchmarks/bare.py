@@ -23,7 +23,7 @@ import torch
 
 from entrypoints import cards
 from entrypoints.session import OptimizerRule
-from entrypoints.workloads.pytorch import build, loader
+from entrypoints.workloads.pytorch import build, loader, optimizers
 
 
 def training(
@@ -31,9 +31,7 @@ def training(
 ) -> Callable[[], None]:
     """A step of training: forward, backward, update."""
     model.train()
-    optimizer = torch.optim.SGD(
-        build.parameter_groups(model, rule), lr=rule.learning_rate, momentum=rule.momentum, nesterov=rule.nesterov
-    )
+    optimizer = optimizers.optimizer(model, rule)
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)

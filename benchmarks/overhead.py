@@ -30,7 +30,7 @@ SETTLING = 1.0  # seconds, for what is imported late
 def lay_out(folder: Path) -> Path:
     """A tree as in an image, whose device sleeps through each step. It is called `cpu`, so that RAPL has it metered."""
     tree = Path(lay_double(folder))
-    devices = tree / "entrypoints" / "devices"
+    devices = tree / "entrypoints" / "devices" / "double"
     (devices / "double.py").replace(devices / "cpu.py")
     image = json.loads((tree / "image.json").read_text())
     (tree / "image.json").write_text(json.dumps({**image, "device": "cpu"}))

@@ -46,3 +46,8 @@ def load(folder: Path = FOLDER) -> dict[str, Card]:
     """Every card of `folder` by name, sorted."""
     cards = (Card(**json.loads(path.read_text("utf-8"))) for path in sorted(folder.glob("*.json")))
     return {card.name: card for card in cards}
+
+
+def reconstructs(problem: Mapping[str, Any]) -> bool:
+    """Whether the input is its own target, so that there are no labels."""
+    return problem["loss"].get("target") == "input"

@@ -116,7 +116,11 @@ def probe_numerics(configuration: Configuration, send: Sender, _: contextlib.Exi
 def import_modules(configuration: Configuration) -> tuple[ModuleType, ModuleType, ModuleType]:
     """The device, and the framework's `build` and `loader`."""
     framework = f"entrypoints.workloads.{configuration.framework}"
-    names = (f"entrypoints.devices.{configuration.device}", f"{framework}.build", f"{framework}.loader")
+    names = (
+        f"entrypoints.devices.{configuration.framework}.{configuration.device}",
+        f"{framework}.build",
+        f"{framework}.loader",
+    )
     device, build, loader = map(importlib.import_module, names)
     return device, build, loader
 

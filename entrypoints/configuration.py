@@ -136,8 +136,8 @@ def _samples_per_epoch(options: Options, card: Card, batch_size: int, listing: L
         return _at_least_a_batch(options.samples_per_epoch, batch_size, "--samples-per-epoch")
     if options.samples_per_epoch:
         raise UsageError("--samples-per-epoch is for synthetic data: a folder's epoch is all its images")
-    most = card.problem["model"]["classes"]
-    if len(listing.classes) > most:
+    most = card.problem["model"].get("classes")
+    if most is not None and len(listing.classes) > most:
         raise UsageError(f"--data {options.data}: {len(listing.classes)} class folders, {card.name} knows {most}")
     return _at_least_a_batch(len(listing.images), batch_size, f"--data {options.data}")
 

@@ -23,22 +23,21 @@ class OptimizerRule:
 
     name: str
     learning_rate: float
-    momentum: float
-    nesterov: bool
-    weight_decay: float
+    weight_decay: float  # an L2 penalty, added to the gradient
     no_weight_decay_on: tuple[str, ...]
+    settings: Mapping[str, Any]  # what else the name asks for, as on the card
 
     @classmethod
     def from_problem(cls, optimizer: Mapping[str, Any], batch_size: int) -> OptimizerRule:
         """Rule of a card's `problem.optimizer` at a global batch of `batch_size` samples."""
-        rate = optimizer["learning_rate"]
+        settings = dict(optimizer)
+        rate = settings.pop("learning_rate")
         return cls(
-            name=optimizer["name"],
-            learning_rate=rate["value"] * batch_size / rate["per_samples"],
-            momentum=optimizer["momentum"],
-            nesterov=optimizer["nesterov"],
-            weight_decay=optimizer["weight_decay"],
-            no_weight_decay_on=tuple(optimizer["no_weight_decay_on"]),
+            name=settings.pop("name"),
+            learning_rate=rate["value"] * (batch_size / rate["per_samples"] if rate["scaling"] == "linear" else 1.0),
+            weight_decay=settings.pop("weight_decay"),
+            no_weight_decay_on=tuple(settings.pop("no_weight_decay_on")),
+            settings=settings,
         )
 
 

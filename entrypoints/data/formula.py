@@ -12,6 +12,8 @@ from typing import Any, Mapping, Sequence
 
 import numpy as np
 
+from entrypoints.cards import reconstructs
+
 SPREAD = 0.25  # of the values of a vector around their centre
 CENTRES = {"weight": 1.0, "running_var": 1.0}  # of vectors, by the last part of their name; else 0
 
@@ -40,7 +42,14 @@ def weight(name: str, shape: Sequence[int]) -> np.ndarray:
 
 
 def images(problem: Mapping[str, Any], batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """One batch: float32 (N, 3, H, W) of variance 1, as normalised photographs have, and int64 labels (N,)."""
-    inputs = uniform("inputs", (batch_size, *problem["input"]["shape"])) * np.float32(math.sqrt(3))
+    """One batch of float32 (N, C, H, W) and its targets.
+
+    With labels, int64 (N,), numbers of variance 1, as normalised photographs have. Where the input is its own target,
+    pixels of 0..1.
+    """
+    inputs = uniform("inputs", (batch_size, *problem["input"]["shape"]))
+    if reconstructs(problem):
+        pixels = (inputs + np.float32(1)) / np.float32(2)
+        return pixels, pixels
     share = (uniform("labels", (batch_size,)).astype(np.float64) + 1) / 2
-    return inputs, (share * problem["model"]["classes"]).astype(np.int64)
+    return inputs * np.float32(math.sqrt(3)), (share * problem["model"]["classes"]).astype(np.int64)

@@ -31,15 +31,19 @@ def decode(path: Path) -> Image.Image:
 
 
 def pixels(image: Image.Image, rule: Mapping[str, Any], task: str, random: np.random.Generator) -> np.ndarray:
-    """Float32 (3, height, width), cropped for `task` and normalised, by a card's `problem.input`."""
-    height, width = rule["shape"][1:]
-    if task == "training":
+    """Float32 (channels, height, width), cut for `task` and normalised, by a card's `problem.input`."""
+    channels, height, width = rule["shape"]
+    if channels == 1:
+        image = image.convert("L")
+    if "cut" in rule:
+        image = image.resize((width, height), BILINEAR)
+    elif task == "training":
         image = image.resize((width, height), BILINEAR, box=random_crop(image.size, rule["training"], random))
         if random.random() < rule["training"]["flip_probability"]:
             image = ImageOps.mirror(image)
     else:
         image = centre_crop(image, rule["inference"]["resize_shorter_side"], width, height)
-    scaled = np.asarray(image, dtype=np.float32) / np.float32(255)
+    scaled = np.asarray(image, dtype=np.float32).reshape(height, width, channels) / np.float32(255)
     mean, deviation = (np.asarray(rule[key], np.float32) for key in ("mean", "standard_deviation"))
     return np.ascontiguousarray(((scaled - mean) / deviation).transpose(2, 0, 1))
 

@@ -1,4 +1,4 @@
-"""One module per kind of hardware, found by its file name.
+"""One module per framework and kind of hardware, found by its file name.
 
 Each has the same two functions in the same order: `prepare(precision, threads)` refuses what the hardware cannot do and
 undoes what an earlier call in the same process set, `open_session(model, rule, precision)` returns an

@@ -1,10 +1,11 @@
-"""Mistakes that real ports of ResNet-50 were seen to make, each as a context in which our code makes it.
+"""Mistakes that real ports of these networks were seen to make, each as a context in which our code makes it.
 
 Parameter counts stay the same: what changes them is refused before any number is computed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from unittest import mock
@@ -12,8 +13,8 @@ from unittest import mock
 import torch
 from torch import nn
 
-from entrypoints.devices import cpu
-from entrypoints.workloads.pytorch import build, resnet
+from entrypoints.devices.pytorch import cpu
+from entrypoints.workloads.pytorch import autoencoder, build, layers, optimizers, resnet
 
 
 def patch_network(change):
@@ -39,12 +40,16 @@ def stride_in_the_first_convolution():
 
 
 def initialisation(deviation):
-    def convolution(channels_in, channels_out, size, stride=1):
-        layer = nn.Conv2d(channels_in, channels_out, size, stride, padding=size // 2, bias=False)
-        nn.init.normal_(layer.weight, std=deviation(size * size * channels_in, size * size * channels_out))
+    original = layers.convolution
+
+    def convolution(*arguments, **options):
+        layer = original(*arguments, **options)
+        outputs, inputs, *kernel = layer.weight.shape
+        area = math.prod(kernel)
+        nn.init.normal_(layer.weight, std=deviation(area * inputs, area * outputs))
         return layer
 
-    return mock.patch.object(resnet, "convolution", convolution)
+    return in_all(convolution, layers, resnet)
 
 
 def glorot():
@@ -165,12 +170,15 @@ def dropout():
 
 
 def rule(**changes):
-    original = cpu.OPTIMIZERS["sgd"]
+    """The optimizer of a rule that differs, in a hyper-parameter or in one of its settings."""
+    original = cpu.optimizer
 
-    def sgd(model, rule):
-        return original(model, dataclasses.replace(rule, **changes))
+    def optimizer(model, rule):
+        own = {name: value for name, value in changes.items() if hasattr(rule, name)}
+        others = {name: value for name, value in changes.items() if name not in own}
+        return original(model, dataclasses.replace(rule, **own, settings={**rule.settings, **others}))
 
-    return mock.patch.dict(cpu.OPTIMIZERS, sgd=sgd)
+    return mock.patch.object(cpu, "optimizer", optimizer)
 
 
 def optimizer_with_nesterov():
@@ -178,7 +186,11 @@ def optimizer_with_nesterov():
 
 
 def optimizer_with_other_momentum():
-    return rule(momentum=0.9)
+    return rule(momentum=0.95)
+
+
+def optimizer_without_momentum():
+    return rule(momentum=0.0)
 
 
 def optimizer_without_decay():
@@ -189,11 +201,135 @@ def optimizer_that_decays_all():
     return rule(no_weight_decay_on=())
 
 
+def optimizer_that_spares_the_normalisation():
+    return rule(no_weight_decay_on=("normalisation",))
+
+
 def optimizer_of_another_kind():
     def adam(model, rule):
-        return torch.optim.Adam(build.parameter_groups(model, rule), lr=rule.learning_rate)
+        return torch.optim.Adam(optimizers.parameter_groups(model, rule), lr=rule.learning_rate)
 
-    return mock.patch.dict(cpu.OPTIMIZERS, sgd=adam)
+    return mock.patch.object(cpu, "optimizer", adam)
+
+
+def smoothing_of_pytorch():
+    """The square smoothed as PyTorch does by default."""
+    return rule(smoothing=0.99)
+
+
+def epsilon_of_tensorflow():
+    """As large as it is where TensorFlow adds it, within the root."""
+
+    def rmsprop(groups, rule):
+        return torch.optim.RMSprop(
+            groups,
+            lr=rule.learning_rate,
+            alpha=rule.settings["smoothing"],
+            eps=rule.settings["epsilon"] ** 0.5,
+            momentum=rule.settings["momentum"],
+        )
+
+    return mock.patch.dict(optimizers.RULES, rmsprop=rmsprop)
+
+
+def adam_without_bias_correction():
+    def adam(groups, rule):
+        first, second = rule.settings["betas"]
+        return torch.optim.RMSprop(groups, lr=rule.learning_rate * (1 - first), alpha=second)
+
+    return mock.patch.dict(optimizers.RULES, adam=adam)
+
+
+def activations(**others):
+    return mock.patch.dict(layers.ACTIVATIONS, others)
+
+
+def swish_that_is_not_hard():
+    return activations(hard_swish=nn.SiLU)
+
+
+def swish_that_is_hard():
+    return activations(silu=nn.Hardswish)
+
+
+def relu_that_leaks():
+    return activations(relu=nn.LeakyReLU)
+
+
+def relu_that_saturates():
+    return activations(relu=nn.ReLU6)
+
+
+def gate_that_is_hard():
+    return mock.patch.dict(layers.GATES, sigmoid=nn.Hardsigmoid)
+
+
+def gate_that_is_not_hard():
+    return mock.patch.dict(layers.GATES, hard_sigmoid=nn.Sigmoid)
+
+
+def gate_left_out():
+    return mock.patch.object(layers.SqueezeExcitation, "forward", lambda _, x: x)
+
+
+def shortcut_left_out():
+    def forward(block, x):
+        return block.project(block.gate(block.depthwise(block.expand(x))))
+
+    return mock.patch.object(layers.InvertedResidual, "forward", forward)
+
+
+def padding_at_the_end_everywhere():
+    """`same` as TensorFlow means it, wherever the resolution is halved."""
+    original = layers.convolution
+
+    def convolution(*arguments, **options):
+        layer = original(*arguments, **options)
+        size, stride = layer.kernel_size[0], layer.stride[0]
+        if stride == 2:
+            layer.padding = (0, 0)
+            before(layer, lambda x: nn.functional.pad(x, [(size - 2) // 2, (size - 1) // 2] * 2))
+        return layer
+
+    return mock.patch.object(layers, "convolution", convolution)
+
+
+def every_normalisation(**changes):
+    original = layers.normalisation
+
+    def normalisation(channels, model):
+        return original(channels, {"normalisation": {**model["normalisation"], **changes}})
+
+    return in_all(normalisation, layers, autoencoder)
+
+
+@contextlib.contextmanager
+def in_all(function, *modules):
+    """The function in place of theirs of that name, in each module that has it."""
+    with contextlib.ExitStack() as stack:
+        for module in modules:
+            stack.enter_context(mock.patch.object(module, function.__name__, function))
+        yield
+
+
+def epsilon_for_another_network():
+    return every_normalisation(epsilon=1e-4)
+
+
+def momentum_for_another_network():
+    return every_normalisation(momentum=0.05)
+
+
+def pixels_clamped():
+    return mock.patch.object(nn.Sigmoid, "forward", lambda _, x: x.clamp(0, 1))
+
+
+def loss_of_absolute_differences():
+    return mock.patch.dict(build.LOSSES, mean_squared_error=lambda _: nn.L1Loss())
+
+
+def loss_smoothed():
+    return mock.patch.dict(build.LOSSES, cross_entropy=lambda _: nn.CrossEntropyLoss(label_smoothing=0.1))
 
 
 # One of each kind, for every gate.
@@ -209,18 +345,54 @@ REPRESENTATIVE = (
     bias_left_out,
     optimizer_without_decay,
 )
-FURTHER = (
-    glorot,
-    last_scale_of_a_block_starts_at_zero,
-    loss_summed_up,
-    activation_that_saturates,
-    smooth_activation,
-    epsilon_of_keras,
-    normalisation_frozen,
-    averages_for_maxima,
-    dropout,
-    optimizer_with_nesterov,
-    optimizer_with_other_momentum,
-    optimizer_that_decays_all,
+EVERYWHERE = (he_by_inputs, epsilon_for_another_network, momentum_for_another_network, padding_at_the_end_everywhere)
+INVERTED = (
+    *EVERYWHERE,
+    gate_left_out,
+    shortcut_left_out,
+    optimizer_without_decay,
+    optimizer_without_momentum,
     optimizer_of_another_kind,
+    smoothing_of_pytorch,
+    epsilon_of_tensorflow,
 )
+EFFICIENTNET = (*INVERTED, swish_that_is_hard, gate_that_is_hard, loss_without_smoothing, optimizer_that_decays_all)
+MOBILENET = (
+    *INVERTED,
+    swish_that_is_not_hard,
+    gate_that_is_not_hard,
+    relu_that_leaks,
+    loss_smoothed,
+    optimizer_that_spares_the_normalisation,
+)
+MUTANTS = {
+    "resnet50": (
+        *REPRESENTATIVE,
+        glorot,
+        last_scale_of_a_block_starts_at_zero,
+        loss_summed_up,
+        activation_that_saturates,
+        smooth_activation,
+        epsilon_of_keras,
+        normalisation_frozen,
+        averages_for_maxima,
+        dropout,
+        optimizer_with_nesterov,
+        optimizer_with_other_momentum,
+        optimizer_that_decays_all,
+        optimizer_of_another_kind,
+    ),
+    "resnext101_32x4d": (*REPRESENTATIVE, optimizer_with_other_momentum, optimizer_that_decays_all),
+    "efficientnet_b0": EFFICIENTNET,
+    "efficientnet_b4": EFFICIENTNET,
+    "mobilenet_v3_small": MOBILENET,
+    "mobilenet_v3_large": MOBILENET,
+    "image_compression": (
+        *EVERYWHERE,
+        relu_that_leaks,
+        relu_that_saturates,
+        pixels_clamped,
+        loss_of_absolute_differences,
+        adam_without_bias_correction,
+    ),
+}

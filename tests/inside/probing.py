@@ -21,7 +21,7 @@ import torch
 
 from entrypoints import cards, reference
 from entrypoints.data import formula
-from entrypoints.devices import cpu
+from entrypoints.devices.pytorch import cpu
 from entrypoints.session import Batch
 from entrypoints.workloads import probe
 from entrypoints.workloads.pytorch import build, loader
@@ -75,66 +75,58 @@ def rounded(seed):
 
 def mutated(workload, precision):
     """(mutant, quantities)."""
-    from mutants import FURTHER, REPRESENTATIVE
+    from mutants import MUTANTS
 
-    for mutant in (*REPRESENTATIVE, *FURTHER):
+    for mutant in MUTANTS[workload]:
         with mutant():
             yield mutant.__name__, probed(workload, precision)
 
 
 def written_out(workload, _):
-    """The quantities of torchvision's model in double precision, its updates written out: none of our model code."""
-    import torchvision
+    """The quantities of a reference network in double precision, its updates written out: none of our model code."""
+    from written import LOSSES, NETWORKS, UPDATES, plain
 
     card = cards.load()[workload]
     known = reference.load(card)
-    problem, rule = card.problem, card.problem["optimizer"]
-    hyper = {**rule, **known.optimizer}
-    model = getattr(torchvision.models, workload)()
+    rule = {**card.problem["optimizer"], **known.optimizer}
+    rule.setdefault("learning_rate", card.problem["optimizer"]["learning_rate"])
+    names = list(build.model(card, 0).network.state_dict())  # in the order of the reference's
     sizes = []
     for seed in range(SEEDS):
         torch.manual_seed(1000 + seed)
-        fresh = getattr(torchvision.models, workload)()
-        sizes.append(probe.initialisation({name: value.detach().numpy() for name, value in fresh.named_parameters()}))
+        sizes.append(probe.initialisation(named(NETWORKS[workload](), names)))
     found = {name: np.mean([one[name] for one in sizes], axis=0) for name in sizes[0]}
+    model = plain(NETWORKS[workload]())
     with torch.no_grad():
-        for name, value in model.state_dict().items():
+        for name, value in zip(names, model.state_dict().values()):
             if value.is_floating_point():
                 value.copy_(torch.from_numpy(formula.weight(name, value.shape)))
     model.double()
-    inputs, labels = formula.images(problem, known.batch_size)
-    inputs, labels = torch.from_numpy(inputs).double(), torch.from_numpy(labels)
-    exempt = {
-        id(parameter)
-        for layer in model.modules()
-        if isinstance(layer, torch.nn.BatchNorm2d)
-        for parameter in layer.parameters()
-    }
+    inputs, targets = map(torch.from_numpy, formula.images(card.problem, known.batch_size))
+    inputs = inputs.double()
     found["output"] = probe.sampled(model.eval()(inputs).detach().numpy())
-    momenta = {}
+    update = UPDATES[rule["name"]](model, rule)
     for step in probe.UPDATES:
-        logits = torch.log_softmax(model.train()(inputs), 1)
-        smoothing = problem["loss"]["label_smoothing"]
-        right, all_classes = logits.gather(1, labels[:, None]).mean(), logits.mean()
-        loss = -(1 - smoothing) * right - smoothing * all_classes
+        loss = LOSSES[card.problem["loss"]["name"]](model.train()(inputs), targets, card.problem["loss"])
         found[f"{step}.loss"] = np.array([loss.item()])
         model.zero_grad()
         loss.backward()
-        changes = {}
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                decay = 0.0 if id(parameter) in exempt else hyper["weight_decay"]
-                gradient = parameter.grad + decay * parameter
-                momenta[name] = rule["momentum"] * momenta[name] + gradient if name in momenta else gradient
-                change = -hyper["learning_rate"] * momenta[name]
-                parameter += change
-                changes[name] = change.numpy()
-        found.update({f"{step}.{group}": norm for group, norm in probe.norms(changes.items()).items()})
+        before = {name: value.copy() for name, value in named(model, names).items()}
+        update()
+        changes = ((name, value - before[name]) for name, value in named(model, names).items())
+        found.update({f"{step}.{group}": norm for group, norm in probe.norms(changes).items()})
     found["output_after_updates"] = probe.sampled(model.eval()(inputs).detach().numpy())
     yield (
-        f"torchvision {torchvision.__version__}, torch {torch.__version__}, float64",
+        f"{NETWORKS[workload].__doc__}, torch {torch.__version__}, float64",
         {name: list(map(float, values)) for name, values in found.items()},
     )
+
+
+def named(network, names):
+    """Its parameters as arrays by the names that ours have, which has them in the same order."""
+    parameters = {id(value) for value in network.parameters()}
+    state = zip(names, network.state_dict(keep_vars=True).values(), strict=True)
+    return {name: value.detach().numpy() for name, value in state if id(value) in parameters}
 
 
 KINDS = {"reference": written_out, "honest": honest, "mutants": mutated}

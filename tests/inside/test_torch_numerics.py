@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from mutants import FURTHER, REPRESENTATIVE  # noqa: E402
+from mutants import MUTANTS, REPRESENTATIVE  # noqa: E402
 from probing import probed  # noqa: E402
 
 from entrypoints import cards, numerics, reference  # noqa: E402
@@ -16,32 +16,42 @@ from entrypoints.messages import Probed  # noqa: E402
 from entrypoints.statuses import RunError  # noqa: E402
 from entrypoints.workloads.pytorch import build  # noqa: E402
 
-CARD = cards.load()["resnet50"]
-STORED = reference.load(CARD)
+CARDS = cards.load()
+CARD = CARDS["resnet50"]
 
 
-def judged(precision="fp32"):
-    found = probed("resnet50", precision)
-    return numerics.judge([Probed(precision, *quantity) for quantity in found.items()], STORED, precision)
+def judged(workload="resnet50", precision="fp32"):
+    found = probed(workload, precision)
+    told = [Probed(precision, *quantity) for quantity in found.items()]
+    return numerics.judge(told, reference.load(CARDS[workload]), precision)
 
 
-def test_the_code_as_it_is_passes_in_single_precision():
-    assert judged().state == "passed", judged()
+@pytest.mark.parametrize("workload", CARDS)
+def test_the_code_as_it_is_passes_in_single_precision(workload):
+    found = judged(workload)
+    assert found.state == "passed", found
 
 
-def test_in_bfloat16_it_lies_within_its_tolerances():
-    assert judged("bf16").state == ("not_provable" if "bf16" in STORED.not_provable else "passed")
+@pytest.mark.parametrize("workload", [pytest.param(name, marks=pytest.mark.full) for name in CARDS])
+def test_in_bfloat16_it_lies_within_its_tolerances(workload):
+    stored = reference.load(CARDS[workload])
+    assert judged(workload, "bf16").state == ("not_provable" if "bf16" in stored.not_provable else "passed")
 
 
-def named(mutants, *marks):
-    return [pytest.param(mutant, id=mutant.__name__, marks=marks) for mutant in mutants]
+def mistakes():
+    """Every mistake; those of the gate are made in one network."""
+    for workload, mutants in MUTANTS.items():
+        for mutant in mutants:
+            gate = workload == "resnet50" and mutant in REPRESENTATIVE
+            marks = () if gate else (pytest.mark.full,)
+            yield pytest.param(workload, mutant, id=f"{workload}-{mutant.__name__}", marks=marks)
 
 
 @pytest.mark.skipif(torch.__version__ < "2", reason="mistakes are the same in every version, and 1.13 takes minutes")
-@pytest.mark.parametrize("mutant", [*named(REPRESENTATIVE), *named(FURTHER, pytest.mark.full)])
-def test_a_mistake_fails(mutant):
+@pytest.mark.parametrize(("workload", "mutant"), mistakes())
+def test_a_mistake_fails(workload, mutant):
     with mutant():
-        found = judged()
+        found = judged(workload)
     assert found.state == "failed", found
 
 

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from entrypoints import cards  # noqa: E402
 from entrypoints.session import OptimizerRule  # noqa: E402
 from entrypoints.statuses import RunError  # noqa: E402
-from entrypoints.workloads.pytorch import build, resnet  # noqa: E402
+from entrypoints.workloads.pytorch import build, optimizers, resnet  # noqa: E402
 
 CARD = cards.load()["resnet50"]
 RULE = OptimizerRule.from_problem(CARD.problem["optimizer"], 64)
@@ -120,7 +120,7 @@ def test_a_seed_gives_the_same_weights():
 
 
 def test_weight_decay_spares_the_normalisation_alone(model):
-    decayed, exempt = build.parameter_groups(model, RULE)
+    decayed, exempt = optimizers.parameter_groups(model, RULE)
     assert decayed["weight_decay"] == 2**-15 and exempt["weight_decay"] == 0
     assert sum(parameter.numel() for parameter in exempt["params"]) == 53120  # 26,560 channels, scale and shift
     assert len(decayed["params"]) + len(exempt["params"]) == len(list(model.parameters()))

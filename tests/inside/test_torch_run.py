@@ -18,9 +18,9 @@ torch = pytest.importorskip("torch")
 np = pytest.importorskip("numpy")
 
 from entrypoints import cards  # noqa: E402
-from entrypoints.devices import cpu  # noqa: E402
+from entrypoints.devices.pytorch import cpu  # noqa: E402
 from entrypoints.session import Batch, OptimizerRule  # noqa: E402
-from entrypoints.workloads.pytorch import build, loader  # noqa: E402
+from entrypoints.workloads.pytorch import build, loader, optimizers  # noqa: E402
 
 CARD = cards.load()["resnet50"]
 
@@ -60,7 +60,7 @@ def test_training_lowers_the_loss_as_a_bare_loop_does():
     ours = [session.train(placed).loss() for _ in range(3)]
 
     model = build.model(CARD, seed=1).train().to(memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(build.parameter_groups(model, rule), lr=0.256 * 4 / 256, momentum=0.875)
+    optimizer = torch.optim.SGD(optimizers.parameter_groups(model, rule), lr=0.256 * 4 / 256, momentum=0.875)
     bare = []
     for _ in range(3):
         optimizer.zero_grad()
@@ -111,7 +111,7 @@ import sys, threading
 from pathlib import Path
 import torch
 from entrypoints import cards
-from entrypoints.devices import cpu
+from entrypoints.devices.pytorch import cpu
 from entrypoints.session import Batch, OptimizerRule
 from entrypoints.workloads.pytorch import build
 card = cards.load()["resnet50"]

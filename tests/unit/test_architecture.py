@@ -11,8 +11,13 @@ from sifmark import house
 
 FRAMEWORKS = {"torch", "torchvision", "tensorflow", "numpy", "PIL"}
 # Each vendor package belongs to the one module named for it.
-VENDORS = {"poptorch": "devices/ipu.py", "intel_extension_for_pytorch": "devices/xpu.py", "pynvml": "meters/nvml.py",
-           "amdsmi": "meters/amd.py", "gcipuinfo": "meters/gcipuinfo.py"}  # fmt: skip
+VENDORS = {
+    "poptorch": "devices/pytorch/ipu.py",
+    "intel_extension_for_pytorch": "devices/pytorch/xpu.py",
+    "pynvml": "meters/nvml.py",
+    "amdsmi": "meters/amd.py",
+    "gcipuinfo": "meters/gcipuinfo.py",
+}
 
 
 def imports(path: Path) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A card's model together with its loss, and the groups an optimizer treats differently."""
+"""A card's model together with its loss."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from torch import nn
 from entrypoints.cards import Card
 from entrypoints.data import formula
 from entrypoints.messages import Software
-from entrypoints.session import OptimizerRule
 from entrypoints.statuses import RunError
-
-LAYERS = {"normalisation": (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm, nn.GroupNorm)}
+from entrypoints.workloads.pytorch.layers import StochasticDepth
 
 
 class Objective(nn.Module):
@@ -40,7 +38,12 @@ def cross_entropy(loss: Mapping[str, Any]) -> nn.Module:
     return nn.CrossEntropyLoss(label_smoothing=loss["label_smoothing"])
 
 
-LOSSES = {"cross_entropy": cross_entropy}
+def mean_squared_error(_: Mapping[str, Any]) -> nn.Module:
+    """The mean over all numbers of squared differences between output and target of one shape."""
+    return nn.MSELoss()
+
+
+LOSSES = {"cross_entropy": cross_entropy, "mean_squared_error": mean_squared_error}
 
 
 def software() -> Software:
@@ -66,22 +69,11 @@ def weights(model: Objective) -> dict[str, np.ndarray]:
 
 
 def load_formula(model: Objective) -> None:
-    """Set weights and buffers to what `data.formula` makes of their names."""
+    """Set weights and buffers to what `data.formula` makes of their names, and leave nothing to chance."""
+    for layer in model.modules():
+        if isinstance(layer, (nn.Dropout, StochasticDepth)):
+            layer.p = 0.0
     with torch.no_grad():
         for name, value in model.network.state_dict().items():
             if value.is_floating_point():
                 value.copy_(torch.from_numpy(formula.weight(name, value.shape)))
-
-
-def parameter_groups(model: nn.Module, rule: OptimizerRule) -> list[dict[str, Any]]:
-    """Two parameter groups for a PyTorch optimizer: those with the rule's weight decay and those with none."""
-    exempt_layers = tuple(kind for name in rule.no_weight_decay_on for kind in LAYERS[name])
-    decayed: list[nn.Parameter] = []
-    exempt: list[nn.Parameter] = []
-    for layer in model.modules():
-        group = exempt if isinstance(layer, exempt_layers) else decayed
-        group.extend(layer.parameters(recurse=False))
-    return [
-        {"params": decayed, "weight_decay": rule.weight_decay},
-        {"params": exempt, "weight_decay": 0.0},
-    ]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from entrypoints.cards import Card
+from entrypoints.cards import Card, reconstructs
 from entrypoints.data import formula, images, synthetic
 from entrypoints.data.folder import Listing
 from entrypoints.lifeline import die_with_parent
@@ -77,26 +77,30 @@ class Order:
             epoch += 1
 
 
-def stack(samples: Sequence[Sample]) -> Batch | None:
-    """Samples as one batch of tensors, or None where nothing was readable."""
+def stack(samples: Sequence[Sample], own_targets: bool) -> Batch | None:
+    """Samples as one batch of tensors, their own targets or with labels; None where nothing was readable."""
     arrays = [sample.pixels for sample in samples if sample.pixels is not None]
     if len(arrays) < len(samples):
         return None
-    labels = torch.tensor([sample.label for sample in samples])
+    inputs = torch.from_numpy(np.stack(arrays))
+    targets = inputs if own_targets else torch.tensor([sample.label for sample in samples])
     skipped = sorted({name for sample in samples for name in sample.skipped})
-    return Batch(torch.from_numpy(np.stack(arrays)), labels, tuple(skipped))
+    return Batch(inputs, targets, tuple(skipped))
 
 
 def synthetic_batch(card: Card, batch_size: int, seed: int) -> Batch:
     """One batch generated from `seed`."""
-    inputs, labels = synthetic.images(card.problem, batch_size, seed)
-    return Batch(torch.from_numpy(inputs), torch.from_numpy(labels))
+    return as_batch(*synthetic.images(card.problem, batch_size, seed))
 
 
 def formula_batch(card: Card, batch_size: int) -> Batch:
     """One batch made by `data.formula`."""
-    inputs, labels = formula.images(card.problem, batch_size)
-    return Batch(torch.from_numpy(inputs), torch.from_numpy(labels))
+    return as_batch(*formula.images(card.problem, batch_size))
+
+
+def as_batch(inputs: np.ndarray, targets: np.ndarray) -> Batch:
+    """Arrays as a batch of tensors, without a copy."""
+    return Batch(torch.from_numpy(inputs), torch.from_numpy(targets))
 
 
 def folder_batches(
@@ -112,7 +116,7 @@ def folder_batches(
         files,
         batch_sampler=Order(len(listing.images), batch_size, task == "training", seed),  # type: ignore[arg-type]
         num_workers=workers,
-        collate_fn=stack,
+        collate_fn=functools.partial(stack, own_targets=reconstructs(card.problem)),
         worker_init_fn=lambda _: die_with_parent(parent),
         # Forked workers share what is imported; other ways import it all again in each of them.
         multiprocessing_context="fork" if workers else None,
@@ -142,7 +146,7 @@ def folder_requests(
     files = ImageFiles(folder, listing, card.problem["input"], "inference", seed)
 
     def make(places: list[Place]) -> Batch:
-        return _readable(stack([files[place] for place in places]), folder)
+        return _readable(stack([files[place] for place in places], own_targets=True), folder)
 
     order = Order(len(listing.images), batch_size, shuffle=False, seed=seed)
     return (functools.partial(make, places) for places in order)

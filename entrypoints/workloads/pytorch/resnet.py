@@ -1,34 +1,35 @@
-"""Residual networks (He et al., arXiv:1512.03385) built of bottleneck blocks, version 1.5.
+"""Residual networks (He et al., arXiv:1512.03385) built of bottleneck blocks, version 1.5, and ResNeXt.
 
 Version 1.5 halves the resolution in a block's 3x3 convolution; the paper's own did so in the first 1x1, which
-throws three quarters of its input away. Parameters are named as in torchvision, so that weights can be exchanged.
+throws three quarters of its input away. ResNeXt (Xie et al., arXiv:1611.05431) does the 3x3 convolution in groups.
+Parameters are named as in torchvision, so that weights can be exchanged.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any, Mapping
 
 import torch
 from torch import nn
 
-
-def convolution(channels_in: int, channels_out: int, size: int, stride: int = 1) -> nn.Conv2d:
-    """A `size` x `size` convolution without bias (the normalisation after it has one), He initialised."""
-    layer = nn.Conv2d(channels_in, channels_out, size, stride, padding=size // 2, bias=False)
-    nn.init.normal_(layer.weight, std=math.sqrt(2 / (size * size * channels_out)))
-    return layer
+from entrypoints.workloads.pytorch.layers import convolution, normalisation
 
 
 class Bottleneck(nn.Module):
-    """1x1 down to `width` channels, 3x3 at that width, 1x1 up to `expansion` times it, plus the shortcut."""
+    """1x1 down to some channels, 3x3 at that width, in groups or not, 1x1 up, plus the shortcut.
+
+    A block of nominal `width` ends in `expansion` times as many channels; each group of its 3x3 convolution has
+    `width_per_group` channels for every 64 of it.
+    """
 
     def __init__(self, channels_in: int, width: int, stride: int, model: Mapping[str, Any]) -> None:
         super().__init__()
         channels_out = width * model["expansion"]
+        groups = model["groups"]
+        width = width * model["width_per_group"] // 64 * groups
         self.conv1 = convolution(channels_in, width, 1)
         self.bn1 = normalisation(width, model)
-        self.conv2 = convolution(width, width, 3, stride)
+        self.conv2 = convolution(width, width, 3, stride, groups)
         self.bn2 = normalisation(width, model)
         self.conv3 = convolution(width, channels_out, 1)
         self.bn3 = normalisation(channels_out, model)
@@ -71,12 +72,6 @@ class ResNet(nn.Module):
         for index in range(self.stages):
             x = self.get_submodule(f"layer{index + 1}")(x)  # at last (N, 2048, 7, 7)
         return self.fc(x.mean(dim=(2, 3)))
-
-
-def normalisation(channels: int, model: Mapping[str, Any]) -> nn.BatchNorm2d:
-    """Batch normalisation with the card's epsilon and momentum; scale 1 and shift 0 at the start."""
-    rule = model["normalisation"]
-    return nn.BatchNorm2d(channels, eps=rule["epsilon"], momentum=rule["momentum"])
 
 
 def network(model: Mapping[str, Any]) -> nn.Module:

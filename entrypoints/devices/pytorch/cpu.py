@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, Mapping
+from typing import Mapping
 
 import numpy as np
 import torch
@@ -11,7 +11,8 @@ import torch
 from entrypoints import host
 from entrypoints.session import Answer, Batch, DeviceConditions, DeviceFacts, OptimizerRule, StepReport, Usage
 from entrypoints.statuses import RunError
-from entrypoints.workloads.pytorch.build import Objective, parameter_groups, weights
+from entrypoints.workloads.pytorch.build import Objective, weights
+from entrypoints.workloads.pytorch.optimizers import optimizer
 
 AUTOCAST = {"fp32": None, "bf16": torch.bfloat16}
 
@@ -28,16 +29,6 @@ def open_session(model: Objective, rule: OptimizerRule, precision: str) -> CpuSe
     return CpuSession(model, rule, precision)
 
 
-def sgd(model: Objective, rule: OptimizerRule) -> torch.optim.Optimizer:
-    """Stochastic gradient descent with momentum as PyTorch has it."""
-    return torch.optim.SGD(
-        parameter_groups(model, rule), lr=rule.learning_rate, momentum=rule.momentum, nesterov=rule.nesterov
-    )
-
-
-OPTIMIZERS: dict[str, Callable[[Objective, OptimizerRule], torch.optim.Optimizer]] = {"sgd": sgd}
-
-
 class CpuSession:
     """Eager PyTorch. Weights stay fp32; bf16 is autocast, as PyTorch recommends it for training."""
 
@@ -46,7 +37,7 @@ class CpuSession:
     def __init__(self, model: Objective, rule: OptimizerRule, precision: str) -> None:
         # channels_last saved a fifth (fp32) to two fifths (bf16) of a ResNet-50 step with torch 2.13.
         self.model = model.to(memory_format=torch.channels_last)
-        self.optimizer = OPTIMIZERS[rule.name](self.model, rule)
+        self.optimizer = optimizer(self.model, rule)
         self.dtype = AUTOCAST[precision]
         self.facts = DeviceFacts(
             kind="cpu",

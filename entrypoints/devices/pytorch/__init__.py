@@ -1,0 +1,1 @@
+"""Hardware that PyTorch reaches."""
