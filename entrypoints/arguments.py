@@ -24,6 +24,7 @@ class Options:
     """What the user asked for; None where nothing was said."""
 
     workload: str | None
+    all: bool
     task: str
     precision: str | None
     batch_size: int | None
@@ -73,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add = grammar.add_argument
     add("workload", nargs="?", metavar="WORKLOAD", help="default: what the image's name says")
+    add("--all", action="store_true", help="every workload of this image in turn, a failure ends none but its own")
     add("--task", choices=TASKS, default="training")
     add("--precision", choices=PRECISIONS, help="default: the card's")
     _add_batch(grammar)

@@ -25,17 +25,25 @@ def main(argv: Sequence[str]) -> int:
         return USAGE_EXIT
 
 
-def find(options: Options) -> tuple[Card, Mapping[str, Any] | None]:
-    """The card that is meant, and this image. Raises UsageError."""
-    known = cards.load()
-    return known[naming.choose(options.workload, os.environ, list(known))], image.read()
+def find(options: Options) -> tuple[list[Card], Mapping[str, Any] | None]:
+    """The cards that are meant, and this image. Raises UsageError."""
+    known, built = cards.load(), image.read()
+    if not options.all:
+        return [known[naming.choose(options.workload, os.environ, list(known))]], built
+    if options.workload:
+        raise UsageError(f"--all and {options.workload}: name a workload, or ask for all of them")
+    able = [card for card in known.values() if options.task in card.tasks]
+    if not able:
+        raise UsageError(f"--all: no workload can do {options.task}")
+    return able, built
 
 
 def run(options: Options) -> int:
-    """Run a workload, once or more, and put the documents where they were asked for."""
-    from entrypoints import series  # late: it brings jsonschema, which the other verbs do without
+    """Run a workload, once or more, or all of them, and put the documents where they were asked for."""
+    from entrypoints.series import Series  # late: it brings jsonschema, which the other verbs do without
 
-    return series.run(*find(options), options)
+    meant, built = find(options)
+    return Series([(card, plan.plan(options, card, built)) for card in meant], built, options).run()
 
 
 def check(options: Options) -> int:
@@ -44,12 +52,11 @@ def check(options: Options) -> int:
     from entrypoints.supervise import Orders
 
     orders = Orders(options.time_limit)
-    for name in [options.workload] if options.workload else list(cards.load()):
-        named = dataclasses.replace(options, workload=name)
-        card, built = find(named)
-        verdict = proving.check(card, configuration.resolve(named, card, built), orders)
+    meant, built = find(options if options.workload else dataclasses.replace(options, all=True))
+    for card in meant:
+        verdict = proving.check(card, configuration.resolve(options, card, built), orders)
         skipped = verdict.state == "no_device"
-        say(f"check of {name}: {'skipped' if skipped else verdict.state}, {verdict.message}")
+        say(f"check of {card.name}: {'skipped' if skipped else verdict.state}, {verdict.message}")
         if verdict.exit_code and not skipped:
             return verdict.exit_code
     return 0
@@ -57,21 +64,22 @@ def check(options: Options) -> int:
 
 def describe(options: Options) -> int:
     """What would run, as JSON on standard output; where several runs would, one a line."""
-    card, built = find(options)
-    workload = {**dataclasses.asdict(card), "identity": card.identity}
-    planned = plan.plan(options, card, built)
-    for resolved in planned:
+    meant, built = find(options)
+    planned = [(card, run) for card in meant for run in plan.plan(options, card, built)]
+    for card, resolved in planned:
+        workload = {**dataclasses.asdict(card), "identity": card.identity}
         described = {"workload": workload, "configuration": resolved.as_json(), "image": built}
         sys.stdout.write(json.dumps(described, indent=None if len(planned) > 1 else 2) + "\n")
     return 0
 
 
 def list_workloads(_: Options) -> int:
-    """Table of the workloads on standard output."""
-    rows = [("WORKLOAD", "TASKS", "UNIT", "PARAMETERS", "TITLE")]
+    """Table of the workloads on standard output; operations are those of a forward pass."""
+    rows = [("WORKLOAD", "TASKS", "UNIT", "PARAMETERS", "GFLOP/UNIT", "TITLE")]
     for card in cards.load().values():
         unit, parameters = card.problem["unit"], f"{card.problem['parameters']:,}"
-        rows.append((card.name, ",".join(card.tasks), unit, parameters, card.title))
+        flops = f"{card.flops_per_unit('inference') / 1e9:.3f}"
+        rows.append((card.name, ",".join(card.tasks), unit, parameters, flops, card.title))
     widths = [max(map(len, column)) for column in zip(*rows)]
     for row in rows:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths))

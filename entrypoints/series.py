@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence, Tuple
 
 from entrypoints import host, result
 from entrypoints.arguments import Options
 from entrypoints.cards import Card
+from entrypoints.configuration import Configuration
+from entrypoints.metrics import Metric, throughput
+from entrypoints.numerics import Numerics
 from entrypoints.output import Contract, Writer, line_text, open_writer
 from entrypoints.plain import Json
-from entrypoints.plan import plan
 from entrypoints.progress import say
 from entrypoints.proving import prove
 from entrypoints.running import Executed, execute
@@ -20,53 +22,92 @@ from entrypoints.statuses import INVALID_RESULT_EXIT, STATUSES, exit_code
 from entrypoints.supervise import Orders
 from entrypoints.verdict import with_numerics
 
+Planned = Tuple[Card, Sequence[Configuration]]
 
-def run(card: Card, image: Mapping[str, Any] | None, options: Options) -> int:
-    """Do every run and return the exit code of them all. Raises UsageError before anything runs.
 
-    An order to stop ends the run at hand; those behind it are not begun.
-    """
-    planned, contract = plan(options, card, image), Contract()
-    writer = open_writer(options.output, len(planned))
-    orders = Orders(options.time_limit)
-    facts, conditions = host.facts(), host.conditions()  # before anything of ours keeps the host busy
-    numerics = prove(card, planned[0], orders)
+class Done(NamedTuple):
+    """A run that is over."""
 
-    def finish(executed: Executed, found: Search | None) -> int:
+    workload: str
+    task: str
+    state: str
+    throughput: Metric
+    exit_code: int
+
+
+class Series:
+    """The runs of a command line. An order to stop ends the run at hand; those behind it are not begun."""
+
+    def __init__(self, planned: Sequence[Planned], image: Mapping[str, Any] | None, options: Options) -> None:
+        """Raises UsageError where the place for the results will not do."""
+        self.planned, self.image, self.options = planned, image, options
+        self.total = sum(len(runs) for _, runs in planned)
+        self.contract = Contract()
+        self.writer = open_writer(options.output, self.total)
+        self.orders = Orders(options.time_limit)
+        self.facts, self.conditions = host.facts(), host.conditions()  # before anything of ours keeps the host busy
+        self.begun = 0
+        self.done: list[Done] = []
+
+    def run(self) -> int:
+        """Do every run and return the exit code of them all."""
+        for card, runs in self.planned:
+            if self.done and self.orders.stop():
+                break
+            self.workload(card, runs)
+        if len(self.planned) > 1:
+            summarise(self.done)
+        return close([one.exit_code for one in self.done], self.total, self.orders)
+
+    def workload(self, card: Card, runs: Sequence[Configuration]) -> None:
+        """The runs of one workload, after a probe of its numerics and perhaps a search for its batch."""
+        numerics = prove(card, runs[0], self.orders)
+        found = None
+        if self.options.find_max_batch:
+            found = search(card, runs[0], self.orders)
+            if found.largest is None or not found.succeeded:
+                self.finish(card, found.last, found, numerics)
+                return
+            runs = [run.of_size(found.largest, found.limit) for run in runs]
+        for number, configuration in enumerate(runs):
+            if number and self.orders.stop():
+                return
+            self.begun += 1
+            if self.total > 1:
+                say(f"run {self.begun} of {self.total}")
+            self.finish(card, execute(card, configuration, self.orders), found, numerics)
+
+    def finish(self, card: Card, executed: Executed, found: Search | None, numerics: Numerics) -> None:
+        """Write the document of a run."""
         verdict = with_numerics(executed.verdict, numerics)
         if verdict != executed.verdict:
             say(f"{verdict.state}: {verdict.message}")
         context = result.Context(
             card=card,
             configuration=executed.configuration,
-            image=image,
-            host=facts,
-            conditions=conditions,
+            image=self.image,
+            host=self.facts,
+            conditions=self.conditions,
             conditions_after=executed.conditions_after,
-            site=options.site,
+            site=self.options.site,
             command=sys.argv[1:],
             started=executed.started,
             finished=executed.finished,
             search=found and found.as_json(),
             numerics=numerics,
-            jsonschema_version=contract.library_version,
+            jsonschema_version=self.contract.library_version,
         )
-        return deliver(result.document(executed.measurement, verdict, context), contract, writer)
+        code = deliver(result.document(executed.measurement, verdict, context), self.contract, self.writer)
+        task, rate = executed.configuration.task, throughput(executed.measurement)
+        self.done.append(Done(card.name, task, verdict.state, rate, code))
 
-    found = None
-    if options.find_max_batch:
-        found = search(card, planned[0], orders)
-        if found.largest is None or not found.succeeded:
-            return close([finish(found.last, found)], len(planned), orders)
-        planned = [run.of_size(found.largest, found.limit) for run in planned]
-    codes: list[int] = []
-    for number, configuration in enumerate(planned, start=1):
-        if codes and orders.stop():
-            break
-        if len(planned) > 1:
-            say(f"run {number} of {len(planned)}")
-        codes.append(finish(execute(card, configuration, orders), found))
-    return close(codes, len(planned), orders)
+
+def summarise(done: Sequence[Done]) -> None:
+    """Each run in a line for people."""
+    width = max((len(one.workload) for one in done), default=0)
+    for one in done:
+        rate = "" if one.throughput.value is None else f"  {one.throughput.value:.2f} {one.throughput.unit}"
+        say(f"{one.workload:<{width}}  {one.task}  {one.state}{rate}")
 
 
 def close(codes: Sequence[int], planned: int, orders: Orders) -> int:

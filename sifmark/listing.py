@@ -22,7 +22,8 @@ def show_list(as_json: bool) -> None:
         show(json.dumps({"recipes": _recipes(), "workloads": _workloads(), "images": rows}, indent=2))
         return
     out.print(_table("recipe", "title", "framework", "device", "base", rows=[list(r.values()) for r in _recipes()]))
-    out.print(_table("workload", "title", "tasks", "unit", "parameters", rows=[list(r.values()) for r in _workloads()]))
+    columns = ("workload", "title", "tasks", "unit", "parameters", "GFLOP/unit")
+    out.print(_table(*columns, rows=[[*list(r.values())[:-1], f"{r['flops'] / 1e9:.3f}"] for r in _workloads()]))
     out.print(_table("image", "state", "file", rows=[[r["name"], _said(r), r["file"]] for r in rows]))
 
 
@@ -67,6 +68,7 @@ def _workloads() -> list[dict[str, Any]]:
             "tasks": card["tasks"],
             "unit": card["problem"]["unit"],
             "parameters": card["problem"]["parameters"],
+            "flops": card["flops"]["forward_per_unit"],
         }
         for name, card in cards().items()
     ]
@@ -75,7 +77,7 @@ def _workloads() -> list[dict[str, Any]]:
 def _table(*columns: str, rows: Iterable[list[Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column, justify="right" if column == "parameters" else "left", overflow="fold")
+        table.add_column(column, justify="right" if column in ("parameters", "GFLOP/unit") else "left", overflow="fold")
     for row in rows:
         table.add_row(*(_cell(value) for value in row))
     return table

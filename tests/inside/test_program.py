@@ -46,7 +46,8 @@ def test_the_image_name_says_the_workload(double, name, code):
 def test_an_unknown_workload_is_refused(program):
     code, output, errors = program.run("resnet05")
     assert (code, output) == (2, "")
-    assert errors == "sifmark: no workload 'resnet05'; did you mean resnet50? Known: resnet50\n"
+    known = ", ".join(cards.load())
+    assert errors == f"sifmark: no workload 'resnet05'; did you mean resnet50 or resnext101_32x4d? Known: {known}\n"
 
 
 def test_the_verbs_import_no_framework_and_no_jsonschema(double, tmp_path):

@@ -10,7 +10,7 @@ from processes import wait_for
 from program import checked
 from test_faults import LONG
 
-from entrypoints import series
+from entrypoints import cards, series
 from entrypoints.supervise import Orders
 
 SMALL = ("resnet50", "--steps", "3", "--warmup-steps", "1")
@@ -53,6 +53,36 @@ def test_the_first_document_is_out_before_the_second_run_ends(double):
     assert checked(process.stdout.readline())["configuration"]["repeat"]["index"] == 1
     assert process.poll() is None
     process.communicate()
+
+
+def test_all_workloads_run_in_turn_and_a_summary_ends_them(double):
+    code, output, errors = double.run(
+        "--all", "--duration", "0.1", "--warmup-steps", "1", APPTAINER_NAME="nosuch-cpu.sif"
+    )
+    documents = lines(output)
+    assert code == 0
+    assert [document["workload"]["name"] for document in documents] == list(cards.load())
+    summary = errors.splitlines()[-len(documents) :]
+    for document, line in zip(documents, summary):
+        rate = document["metrics"]["throughput"]
+        assert line.split() == [
+            *("sifmark:", document["workload"]["name"], "training", "completed"),
+            *(f"{rate['value']:.2f}", "images/s"),
+        ]
+
+
+def test_the_failure_of_a_workload_ends_none_but_its_own(double):
+    sizes = {card.name: card.defaults_for("double", "training")["batch_size"] for card in cards.load().values()}
+    code, output, errors = double.run("--all", *SMALL[1:], fault=f"capacity:{max(sizes.values()) - 1}")
+    states = {document["workload"]["name"]: document["status"]["state"] for document in lines(output)}
+    fitting = {name: "completed" if size < max(sizes.values()) else "out_of_memory" for name, size in sizes.items()}
+    assert code == 4 and states == fitting and len(set(states.values())) == 2
+    assert f"sifmark: {'resnet50':<18}  training  {states['resnet50']}" in errors
+
+
+def test_all_of_them_or_one(double):
+    code, _, errors = double.run("--all", "resnet50")
+    assert code == 2 and "name a workload, or ask for all of them" in errors
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,8 @@ class Residual(nn.Module):
 def network(model: Mapping[str, Any]) -> nn.Module:
     """The network of a card's `problem.model`: (N, 1, 28, 28) pixels of 0..1 -> the same shape."""
     widths, activation, code = model["channels"], model["activation"], model["code"]
-    down, up = [], []
+    down: list[tuple[str, nn.Module]] = []
+    up: list[tuple[str, nn.Module]] = []
     for number, (wide, deep) in enumerate(zip(widths, widths[1:]), start=2):
         halve = unit(wide, deep, 3, model, activation, stride=2)
         down += [(f"down{number}", halve), (f"encoder{number}", Residual(deep, model))]
