@@ -43,6 +43,9 @@ class Options:
     meter_period: float
     idle_seconds: float | None
     output: str | None
+    target_accuracy: float | None
+    target_loss: float | None
+    evaluation_steps: int | None
     seed: int
     site: str | None
     time_limit: float | None
@@ -88,6 +91,7 @@ def parser() -> argparse.ArgumentParser:
         help="<class>/<image> below FOLDER; default: synthetic",
     )
     add("--data-workers", type=whole(0, 1024), metavar="N", help="processes that decode; 0: none but the main one")
+    _add_target(grammar)
     _add_meter(grammar)
     add(
         "--output",
@@ -131,6 +135,23 @@ def _add_length(grammar: argparse.ArgumentParser) -> None:
     length.add_argument("--epochs", type=whole(1), metavar="N", help="passes over the data")
     grammar.add_argument("--warmup-steps", type=whole(1), metavar="N", help="steps that are not timed, at least 1")
     grammar.add_argument("--samples-per-epoch", type=whole(1), metavar="N", help="for --epochs of synthetic data")
+
+
+def _add_target(grammar: argparse.ArgumentParser) -> None:
+    target = grammar.add_mutually_exclusive_group()
+    target.add_argument(
+        "--target-accuracy",
+        type=share,
+        metavar="SHARE",
+        help="train until so many of all samples are told right: 0.759",
+    )
+    target.add_argument("--target-loss", type=positive, metavar="LOSS", help="train until the loss is as small")
+    grammar.add_argument(
+        "--evaluation-steps",
+        type=whole(1),
+        metavar="N",
+        help="steps from one evaluation to the next; default: an epoch, or 100 where data have no end",
+    )
 
 
 def _add_meter(grammar: argparse.ArgumentParser) -> None:
@@ -221,6 +242,22 @@ def seconds(text: str) -> float:
     value = _float(text)
     if not 0 < value <= LONGEST:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of seconds above 0, up to {LONGEST:.0f}")
+    return value
+
+
+def share(text: str) -> float:
+    """A number above 0, up to 1."""
+    value = _float(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a share above 0, up to 1")
+    return value
+
+
+def positive(text: str) -> float:
+    """A finite number above 0."""
+    value = _float(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number above 0")
     return value
 
 

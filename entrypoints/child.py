@@ -19,6 +19,7 @@ from entrypoints import cards, memory
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
 from entrypoints.data.folder import list_images
+from entrypoints.goal import Pursuit
 from entrypoints.lifeline import die_with_parent
 from entrypoints.loop import Loop
 from entrypoints.messages import Data, Ended, Failed, Phase, Sender
@@ -134,8 +135,11 @@ def open_work(
         cleanup.callback(streams.close)
         return streams
     if configuration.data == "synthetic":
-        inputs = itertools.repeat(session.place(next(inputs)))
-    return Loop(session, configuration.task, inputs, send)
+        batch = session.place(next(inputs))
+        inputs = itertools.repeat(batch)
+    goal = configuration.goal
+    pursuit = Pursuit(goal, session, lambda: [batch], send) if goal else None
+    return Loop(session, configuration.task, inputs, send, pursuit)
 
 
 def account(session: Session, send: Sender) -> None:

@@ -8,12 +8,14 @@ from typing import Any, Mapping, TypedDict
 
 from entrypoints import host
 from entrypoints.arguments import Options
-from entrypoints.cards import Card
+from entrypoints.cards import Card, reconstructs
 from entrypoints.data.folder import Listing, list_images
+from entrypoints.goal import Goal
 from entrypoints.statuses import UsageError
 
 SMOKE = {"batch_size": 2, "steps": 4, "warmup_steps": 1}
 REQUESTS = 700  # timed by default: a 99th percentile needs 662
+EVALUATION_STEPS = 100  # from one evaluation to the next where data have no end
 IDLE_SECONDS = 5.0  # fifty readings at the default period, of which an energy needs twenty
 MOST_WORKERS = 8  # more decode faster than one host process can collect
 
@@ -45,6 +47,7 @@ class Configuration:
     data: str  # synthetic or folder
     data_folder: str | None
     data_workers: int | None
+    goal: Goal | None
     seed: int
     threads: int
     meter: str  # auto, none, or NAME[:PLACE]
@@ -97,6 +100,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         data="folder" if listing else "synthetic",
         data_folder=str(Path(options.data).resolve()) if listing else None,
         data_workers=_workers(options, listing),
+        goal=_goal(options, card, per_epoch),
         seed=options.seed,
         threads=options.threads or max(1, host.usable_cores() // (options.concurrency or 1)),
         meter=options.meter,
@@ -169,6 +173,25 @@ def _warmup(options: Options, default: int, steps: int | None) -> int:
             f"Ask for at least {warmup + 1} steps, or for fewer --warmup-steps"
         )
     return warmup
+
+
+def _goal(options: Options, card: Card, per_epoch: int | None) -> Goal | None:
+    """What is to be reached, evaluated after each epoch where nothing else was asked for."""
+    metric = "accuracy" if options.target_accuracy is not None else "loss"
+    value = options.target_accuracy if options.target_accuracy is not None else options.target_loss
+    if value is None:
+        if options.evaluation_steps:
+            raise UsageError("--evaluation-steps without --target-accuracy or --target-loss: nothing is evaluated")
+        return None
+    if options.task != "training":
+        raise UsageError(f"--target-{metric}: {options.task} trains nothing. Leave it out, or --task training")
+    if metric == "accuracy" and reconstructs(card.problem):
+        raise UsageError(f"--target-accuracy: {card.name} has no labels. Use --target-loss")
+    return {
+        "metric": metric,
+        "value": value,
+        "evaluation_steps": options.evaluation_steps or per_epoch or EVALUATION_STEPS,
+    }
 
 
 def _idle(options: Options) -> float:

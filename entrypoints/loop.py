@@ -7,6 +7,8 @@ import time
 from collections import deque
 from typing import Callable, Iterator, NamedTuple
 
+from entrypoints.configuration import Configuration
+from entrypoints.goal import Pursuit
 from entrypoints.messages import Message, Step
 from entrypoints.phases import Phased
 from entrypoints.session import Batch, Session, StepReport
@@ -33,12 +35,25 @@ class Loop(Phased):
     for data included.
     """
 
-    def __init__(self, session: Session, task: str, batches: Iterator[Batch], send: Callable[[Message], None]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        task: str,
+        batches: Iterator[Batch],
+        send: Callable[[Message], None],
+        pursuit: Pursuit | None = None,
+    ) -> None:
         super().__init__(send)
-        self.session, self.batches = session, batches
+        self.session, self.batches, self.pursuit = session, batches, pursuit
         self.call = session.train if task == "training" else session.infer
         self.last = session.mark()
         self.untold: deque[Taken] = deque()
+
+    def run(self, configuration: Configuration) -> None:
+        """All phases, and where a goal is pursued a last evaluation."""
+        super().run(configuration)
+        if self.pursuit and self.pursuit.evaluated_at != self.steps:
+            self.pursuit.evaluate(self.steps)
 
     def phase(self, name: str, over: Callable[[], bool]) -> None:
         """Step until `over`. The device is idle at both edges."""
@@ -46,9 +61,14 @@ class Loop(Phased):
         self.settle()
 
     def advance(self) -> None:
-        """One step. Raises RunError (`non_finite`) when a loss is no number."""
+        """One step, and an evaluation where it is due. Raises RunError (`non_finite`) when a loss is no number."""
         self.step()
         self.tell()
+        if self.pursuit and self.pursuit.due(self.steps):
+            self.settle()
+            self.pursuit.evaluate(self.steps)
+            self.reached = self.pursuit.reached
+            self.last = self.session.mark()  # what was evaluated is no part of the next step
 
     def settle(self) -> None:
         """Wait for the device and tell all that it has done."""

@@ -6,13 +6,27 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple, Sequence, TypeVar
 
-from entrypoints.energy import Metered, Window
-from entrypoints.messages import PHASES, Data, Ended, Failed, Message, Phase, Request, Skipped, Software, Step
+from entrypoints.energy import Metered, Total, Window, total
+from entrypoints.goal import Goal
+from entrypoints.messages import (
+    PHASES,
+    Data,
+    Ended,
+    Evaluated,
+    Failed,
+    Message,
+    Phase,
+    Request,
+    Skipped,
+    Software,
+    Step,
+)
 from entrypoints.meters import Absence
 from entrypoints.session import DeviceConditions, DeviceFacts, Usage
 
 NO_METER = Absence("nothing was metered")
 UNTOLD = "the device did not answer, or the run ended before it was asked"
+EVALUATED = "evaluations lie between the steps"
 M = TypeVar("M")
 
 
@@ -35,6 +49,7 @@ class Measurement:
     compile_steps: tuple[Step, ...]
     warmup_steps: tuple[Step, ...]
     timed_steps: tuple[Step, ...]
+    evaluations: tuple[Evaluated, ...]
     steps_per_epoch: int | None
     device: DeviceFacts | None
     software: Software | None
@@ -48,6 +63,7 @@ class Measurement:
     power: Metered
     flops_per_unit: int | None
     precision: str | None
+    goal: Goal | None
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -70,6 +86,10 @@ class Measurement:
         began = self.began.get("steady", 0.0)
         return began, began + self.window
 
+    def energy(self, window: Window) -> Total:
+        """Energy of all devices together over a window between steps."""
+        return Total(None, EVALUATED) if self.evaluations else total(self.power, window)
+
     @property
     def epochs(self) -> list[Epoch]:
         """The finished epochs, where an epoch is defined; the first one begins with the first step."""
@@ -90,6 +110,7 @@ def fold(
     power: Metered = NO_METER,
     flops_per_unit: int | None = None,
     precision: str | None = None,
+    goal: Goal | None = None,
 ) -> Measurement:
     """The measurement that these messages, in order of arrival, amount to."""
     steps = _steps_by_phase(messages)
@@ -105,6 +126,7 @@ def fold(
         compile_steps=tuple(steps["compile"]),
         warmup_steps=tuple(steps["warmup"]),
         timed_steps=tuple(steps["steady"]),
+        evaluations=tuple(_of(Evaluated, messages)),
         steps_per_epoch=steps_per_epoch,
         device=_last(DeviceFacts, messages),
         software=_last(Software, messages),
@@ -118,6 +140,7 @@ def fold(
         power=power,
         flops_per_unit=flops_per_unit,
         precision=precision,
+        goal=goal,
     )
 
 
@@ -141,7 +164,15 @@ def _steps_by_phase(messages: Sequence[Message]) -> dict[str, list[Step]]:
 
 
 def _phase_seconds(messages: Sequence[Message]) -> dict[str, float]:
-    """Each phase lasts until the next begins, the last until the end was told."""
-    edges = [message for message in messages if isinstance(message, (Phase, Ended))]
-    pairs = zip(edges, edges[1:])
-    return {begun.name: after.at - begun.at for begun, after in pairs if isinstance(begun, Phase)}
+    """Each phase lasts until the next begins, the last until the end was told; evaluations are left out."""
+    spans: dict[str, float] = {}
+    begun: Phase | None = None
+    evaluating = 0.0
+    for message in messages:
+        if isinstance(message, Evaluated):
+            evaluating += message.ended - message.began
+        elif isinstance(message, (Phase, Ended)):
+            if begun:
+                spans[begun.name] = message.at - begun.at - evaluating
+            begun, evaluating = message if isinstance(message, Phase) else None, 0.0
+    return spans

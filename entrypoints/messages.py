@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple, Union, get_args
 
 from entrypoints.session import DeviceConditions, DeviceFacts, Usage
 
@@ -69,6 +69,20 @@ class Step(NamedTuple):
     request: Request | None = None
 
 
+class Evaluated(NamedTuple):
+    """How well the model did after `steps` of training; from when till when that was found out, on the monotonic clock.
+
+    Loss and accuracy are means over `samples`; there is no accuracy where there are no labels.
+    """
+
+    steps: int
+    began: float
+    ended: float
+    samples: int
+    loss: float
+    accuracy: float | None
+
+
 class Probed(NamedTuple):
     """What the numerics probe computed in one precision: a named quantity of one or more numbers."""
 
@@ -90,11 +104,10 @@ class Ended(NamedTuple):
     at: float
 
 
-Message = Union[Phase, Software, DeviceFacts, DeviceConditions, Data, Skipped, Step, Probed, Usage, Failed, Ended]
-TYPES = {
-    kind.__name__: kind
-    for kind in (Phase, Software, DeviceFacts, DeviceConditions, Data, Skipped, Step, Probed, Usage, Failed, Ended)
-}
+Message = Union[
+    Phase, Software, DeviceFacts, DeviceConditions, Data, Skipped, Step, Evaluated, Probed, Usage, Failed, Ended
+]
+TYPES = {kind.__name__: kind for kind in get_args(Message)}
 
 
 def encode(message: Message) -> bytes:

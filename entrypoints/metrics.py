@@ -9,7 +9,7 @@ import math
 from typing import Callable, NamedTuple
 
 from entrypoints import peaks
-from entrypoints.energy import total
+from entrypoints.goal import reached
 from entrypoints.measurement import Measurement
 from entrypoints.messages import Request
 from entrypoints.meters import Absence
@@ -158,6 +158,23 @@ def epoch_time(measurement: Measurement) -> Metric:
     return Metric(math.fsum(step.seconds for epoch in later for step in epoch.steps) / len(later), "s")
 
 
+def time_to_target(measurement: Measurement) -> Metric:
+    """Training time until the evaluation that reached the target; evaluations are not in it."""
+    if measurement.goal is None:
+        return Metric(None, "s", "no target was set (--target-accuracy, --target-loss)")
+    found = next((one for one in measurement.evaluations if reached(measurement.goal, one)), None)
+    if found is None:
+        return Metric(None, "s", f"the target was not reached in {len(measurement.steps)} steps")
+    return Metric(math.fsum(step.seconds for step in measurement.steps[: found.steps]), "s")
+
+
+def evaluation_time(measurement: Measurement) -> Metric:
+    """All evaluations together; no other time has them in it."""
+    if not measurement.evaluations:
+        return Metric(None, "s", "nothing was evaluated")
+    return Metric(math.fsum(one.ended - one.began for one in measurement.evaluations), "s")
+
+
 def final_loss(measurement: Measurement) -> Metric:
     """The last loss that was read and is finite."""
     if measurement.task != "training":
@@ -247,7 +264,7 @@ def energy_per_epoch(measurement: Measurement) -> Metric:
     reason = _no_later_epoch(measurement)
     if reason:
         return Metric(None, "J", reason)
-    told = [total(measurement.power, epoch.window) for epoch in measurement.epochs[1:]]
+    told = [measurement.energy(epoch.window) for epoch in measurement.epochs[1:]]
     reason = next((reason for joules, reason in told if joules is None), None)
     return Metric(None if reason else math.fsum(joules or 0.0 for joules, _ in told) / len(told), "J", reason)
 
@@ -269,7 +286,7 @@ def _no_window(measurement: Measurement) -> str | None:
 def _from_energy(measurement: Measurement, unit: str, told: Callable[[float], float]) -> Metric:
     if not measurement.timed_steps:
         return Metric(None, unit, NO_STEP)
-    joules, reason = total(measurement.power, measurement.timed_edges)
+    joules, reason = measurement.energy(measurement.timed_edges)
     return Metric(None, unit, reason) if joules is None else Metric(told(joules), unit)
 
 

@@ -17,15 +17,18 @@ class Phased:
         self.steps = 0
         self.seconds = 0.0  # of the steps told in this phase
         self.skipped: set[str] = set()
+        self.reached = False  # a goal, before the end that was asked for
 
     def run(self, configuration: Configuration) -> None:
         """All phases from the first step on."""
         self.phase("compile", lambda: self.steps >= 1)
-        self.phase("warmup", lambda: self.steps >= configuration.warmup_steps)
+        self.phase("warmup", lambda: self.reached or self.steps >= configuration.warmup_steps)
         self.phase("steady", lambda: self.enough(configuration))
 
     def enough(self, configuration: Configuration) -> bool:
-        """Whether the timed window is as long as was asked for."""
+        """Whether the timed window is as long as was asked for, or needs to be."""
+        if self.reached:
+            return True
         if configuration.steps is not None:
             return self.steps >= configuration.steps
         return self.seconds >= (configuration.duration_seconds or 0.0)

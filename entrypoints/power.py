@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from entrypoints.energy import EnergyError, Spent, spent, total
-from entrypoints.measurement import Measurement
+from entrypoints.measurement import EVALUATED, Measurement
 from entrypoints.meters import Absence
 from entrypoints.metrics import NO_STEP
 from entrypoints.plain import Json, number
@@ -38,6 +38,8 @@ def power(measurement: Measurement) -> Json:
 def _spent(measurement: Measurement, recording: Recording) -> tuple[Spent | None, str | None]:
     if not measurement.timed_steps:
         return None, NO_STEP
+    if measurement.evaluations:
+        return None, EVALUATED
     try:
         return spent(recording, measurement.timed_edges), None
     except EnergyError as error:

@@ -7,13 +7,14 @@ import platform
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
 from typing import Any, Callable, Mapping, Sequence
 
 from entrypoints import image as image_module
 from entrypoints import metrics, peaks
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
-from entrypoints.energy import total
+from entrypoints.goal import reached
 from entrypoints.host import Fact
 from entrypoints.measurement import Epoch, Measurement
 from entrypoints.messages import PHASES
@@ -76,6 +77,7 @@ def document(measurement: Measurement, verdict: Verdict, context: Context) -> Js
         "epochs": [epoch(index, passed, measurement) for index, passed in enumerate(measurement.epochs, start=1)],
         "data": data(measurement, context.configuration),
         "metrics": {name: number(*metric(measurement)) for name, metric in every_metric().items()},
+        "target": target(measurement),
         "power": power(measurement),
         "steadiness": steadiness(measurement),
         "steps": steps(measurement),
@@ -166,7 +168,7 @@ def phases(measurement: Measurement) -> Json:
 
 def epoch(index: int, passed: Epoch, measurement: Measurement) -> Json:
     """One epoch's totals."""
-    joules, reason = total(measurement.power, passed.window)
+    joules, reason = measurement.energy(passed.window)
     return {
         "index": index,
         "seconds": sum(step.seconds for step in passed.steps),
@@ -202,6 +204,27 @@ def steps(measurement: Measurement) -> Json:
         "losses": [finite(step.loss) for step in taken] if few else None,
         "quantiles": quantiles(timed) if timed else None,
     }
+
+
+def target(measurement: Measurement) -> Json | None:
+    """What was to be reached and what was, evaluation by evaluation, the last `MOST_STEPS` of them."""
+    goal = measurement.goal
+    if goal is None:
+        return None
+    seconds = [0.0, *accumulate(step.seconds for step in measurement.steps)]
+    evaluations = [
+        {
+            "steps": one.steps,
+            "training_seconds": seconds[one.steps],
+            "seconds": one.ended - one.began,
+            "samples": one.samples,
+            "loss": finite(one.loss),
+            "accuracy": one.accuracy,
+        }
+        for one in measurement.evaluations
+    ]
+    met = any(reached(goal, one) for one in measurement.evaluations)
+    return {"metric": goal["metric"], "value": goal["value"], "reached": met, "evaluations": evaluations[-MOST_STEPS:]}
 
 
 def requests(measurement: Measurement) -> Json:

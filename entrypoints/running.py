@@ -12,6 +12,7 @@ from entrypoints import host
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
 from entrypoints.energy import Metered, rest_needed
+from entrypoints.goal import Goal, reached
 from entrypoints.host import Fact
 from entrypoints.measurement import Measurement, fold
 from entrypoints.messages import Message
@@ -59,10 +60,13 @@ def execute(card: Card, resolved: Configuration, orders: Orders) -> Executed:
         metered(),
         card.flops_per_unit(resolved.task),
         resolved.precision,
+        resolved.goal,
     )
     verdict = judge(messages, child.ending())
     if verdict.state == "out_of_memory":
         verdict = verdict._replace(message=f"{verdict.message}; {bounds(measurement, resolved)}")
+    elif verdict.state == "completed" and resolved.goal:
+        verdict = verdict._replace(message=pursued(measurement, resolved.goal))
     rate = throughput(measurement)
     speed = "" if rate.value is None else f", {rate.value:.2f} {rate.unit}"
     progress.note(f"{resolved.workload} {resolved.task}: {verdict.state} ({verdict.message}){speed}")
@@ -70,6 +74,16 @@ def execute(card: Card, resolved: Configuration, orders: Orders) -> Executed:
         progress.note(unsteady)
     after, finished = host.conditions_after(counters), datetime.now(timezone.utc)
     return Executed(resolved, after, started, finished, measurement, verdict)
+
+
+def pursued(measurement: Measurement, goal: Goal) -> str:
+    """How the pursuit of a goal ended."""
+    aim = f"{goal['metric']} {goal['value']:g}"
+    found = [getattr(one, goal["metric"]) for one in measurement.evaluations]
+    if any(reached(goal, one) for one in measurement.evaluations):
+        return f"the target, {aim}, was reached after {measurement.evaluations[-1].steps} steps"
+    best = (max if goal["metric"] == "accuracy" else min)(found)
+    return f"the target, {aim}, was not reached in {len(measurement.steps)} steps; the best was {best:.4g}"
 
 
 def bounds(measurement: Measurement, resolved: Configuration) -> str:

@@ -125,6 +125,7 @@ def test_throughput_per_device_needs_a_session_that_told_of_them():
 def test_every_public_function_is_a_metric_and_nothing_else():
     assert set(result.every_metric()) == {
         *("throughput_per_device", "energy_per_device", "training_time", "epoch_time"),
+        *("time_to_target", "evaluation_time"),
         *("throughput", "data_wait_fraction", "time_to_first_step", "final_loss", "peak_process_memory"),
         *("peak_allocated_memory", "peak_reserved_memory", "host_device_traffic", "achieved_flops", "utilisation"),
         *("energy", "energy_per_unit", "units_per_watt_hour", "throughput_per_watt", "power_mean", "energy_per_epoch"),

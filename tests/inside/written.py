@@ -6,11 +6,23 @@ The networks are torchvision's, or written out here from the card's words.
 from __future__ import annotations
 
 import math
+import sys
 
 import torch
-import torchvision
 from torch import nn
 from torch.nn import functional
+
+try:
+    import torchvision
+except RuntimeError:
+    # A wheel made for CUDA cannot load its operators beside a torch for CPU and then refuses to be imported; the models
+    # use none of them, so that declaring those it asks for is enough.
+    library = torch.library.Library("torchvision", "DEF")
+    for operator in ("nms", "qnms"):
+        library.define(f"{operator}(Tensor boxes, Tensor scores, float threshold) -> Tensor")
+    for module in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+        del sys.modules[module]
+    import torchvision
 from torchvision.models.resnet import Bottleneck, ResNet
 from torchvision.ops import StochasticDepth
 

@@ -101,6 +101,11 @@ ROLES = {
     "data": ("aside", "synthetic", "folder"),  # data.source tells it, and that is part of the group
     "data_folder": ("aside", "/a", "/b"),
     "data_workers": ("platform", 2, 4),
+    "goal": (
+        "matches",
+        None,
+        {"metric": "loss", "value": 0.1, "evaluation_steps": 10},
+    ),
     "seed": ("aside", 0, 1),
     "threads": ("platform", 2, 64),
     "meter": ("platform", "auto", "rapl:/powercap"),

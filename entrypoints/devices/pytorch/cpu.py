@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Mapping
+from typing import Any, Mapping
 
 import numpy as np
 import torch
 
 from entrypoints import host
-from entrypoints.session import Answer, Batch, DeviceConditions, DeviceFacts, OptimizerRule, StepReport, Usage
+from entrypoints.session import Answer, Batch, DeviceConditions, DeviceFacts, Judged, OptimizerRule, StepReport, Usage
 from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.build import Objective, weights
 from entrypoints.workloads.pytorch.optimizers import optimizer
@@ -69,16 +69,23 @@ class CpuSession:
 
     def infer(self, batch: Batch) -> StepReport:
         """Forward in evaluation mode."""
-        self._forward(self.place(batch))
+        self._forward(self.place(batch)._replace(targets=None))
         return StepReport(units=len(batch.inputs), updates=0, loss=None)
+
+    def evaluate(self, batch: Batch) -> Judged:
+        """Forward in evaluation mode; what is likeliest counts where targets are labels."""
+        output, loss = self._forward(self.place(batch))
+        labels = batch.targets
+        right = int((output.argmax(1) == labels).sum()) if labels.dim() == 1 else None
+        return Judged(len(labels), loss.item(), right)
 
     def respond(self, batch: Batch) -> Answer:
         """Forward in evaluation mode. Nothing is sent anywhere: transfer is the change of memory layout."""
         torch.get_num_threads()  # a thread that never asked is not told of `set_num_threads`: it takes all cores
         asked = self.mark()
-        placed = self.place(batch)
+        placed = self.place(batch)._replace(targets=None)
         begun = self.mark()
-        output = self._forward(placed)
+        output, _ = self._forward(placed)
         done = self.mark()
         host_output = output.float().numpy()
         return Answer(host_output, begun - asked, done - begun, self.mark() - done)
@@ -96,11 +103,11 @@ class CpuSession:
         """Those of the host."""
         return DeviceConditions.unknown("the host is the device: conditions and conditions_after tell how it stood")
 
-    def _forward(self, placed: Batch) -> torch.Tensor:
+    def _forward(self, placed: Batch) -> tuple[torch.Tensor, Any]:
         self.model.eval()
         with torch.no_grad(), torch.autocast("cpu", dtype=self.dtype, enabled=self.dtype is not None):
-            output, _ = self.model(placed.inputs)
-        return output
+            answer: tuple[torch.Tensor, Any] = self.model(placed.inputs, placed.targets)
+        return answer
 
     def mark(self) -> float:
         """Now: a CPU has done what it was given when the call returns."""

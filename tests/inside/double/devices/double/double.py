@@ -15,7 +15,7 @@ import threading
 import time
 from pathlib import Path
 
-from entrypoints.session import Answer, DeviceConditions, DeviceFacts, StepReport, Usage
+from entrypoints.session import Answer, DeviceConditions, DeviceFacts, Judged, StepReport, Usage
 from entrypoints.statuses import RunError
 
 # NAME, or NAME:SIZE for the faults that come with batches above a size
@@ -71,6 +71,11 @@ class Double:
 
     def infer(self, batch):
         return StepReport(units=len(batch.inputs), updates=0, loss=None)
+
+    def evaluate(self, batch):
+        time.sleep(STEP_SECONDS)
+        samples = len(batch.inputs)
+        return Judged(samples, 1.0 / self.steps, min(samples, self.steps))
 
     def respond(self, batch):
         with self.lock:

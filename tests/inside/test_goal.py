@@ -1,0 +1,158 @@
+"""Training until a target is reached: what is evaluated, when it ends, and what time counts."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from entrypoints import arguments, cards, metrics, result
+from entrypoints.configuration import resolve
+from entrypoints.goal import Pursuit, reached
+from entrypoints.measurement import EVALUATED, fold
+from entrypoints.messages import Ended, Evaluated, Phase, Step, decode, encode
+from entrypoints.session import Batch, Judged
+from entrypoints.statuses import UsageError
+
+LOSS = {"metric": "loss", "value": 0.5, "evaluation_steps": 2}
+ACCURACY = {"metric": "accuracy", "value": 0.75, "evaluation_steps": 2}
+
+
+def evaluated(loss=1.0, accuracy=None, steps=2, began=0.0, ended=1.0):
+    return Evaluated(steps, began, ended, 8, loss, accuracy)
+
+
+@pytest.mark.parametrize(
+    ("goal", "found", "expected"),
+    [
+        (LOSS, evaluated(0.5), True),
+        (LOSS, evaluated(0.51), False),
+        (LOSS, evaluated(math.nan), False),
+        (ACCURACY, evaluated(accuracy=0.75), True),
+        (ACCURACY, evaluated(accuracy=0.74), False),
+        (ACCURACY, evaluated(0.0), False),
+    ],
+)
+def test_when_a_goal_is_reached(goal, found, expected):
+    assert reached(goal, found) is expected
+
+
+class Answers:
+    """A session that was asked to evaluate."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def evaluate(self, batch):
+        return self.answers.pop(0)
+
+
+def test_loss_and_accuracy_are_means_over_samples_not_over_batches():
+    told = []
+    session = Answers(Judged(6, 1.0, 6), Judged(2, 5.0, 0))
+    pursuit = Pursuit(ACCURACY, session, lambda: [Batch(None, None)] * 2, told.append)
+    pursuit.evaluate(4)
+    (one,) = told
+    assert (one.steps, one.samples, one.loss, one.accuracy) == (4, 8, 2.0, 0.75)
+    assert pursuit.reached and pursuit.evaluated_at == 4
+    assert decode(encode(one)) == one
+
+
+def test_without_labels_there_is_no_accuracy():
+    told = []
+    Pursuit(LOSS, Answers(Judged(6, 1.0, None)), lambda: [Batch(None, None)], told.append).evaluate(1)
+    assert told[0].accuracy is None
+
+
+STEPS = [Step(1.0, 0.0, 4, 1, 1.0)] * 2
+RUN = fold(
+    [
+        *(Phase("compile", 0.0), Step(2.0, 0.0, 4, 1, 1.0), Phase("warmup", 2.0), Step(1.0, 0.0, 4, 1, 1.0)),
+        *(evaluated(0.9, 0.5, 2, 3.0, 8.0), Phase("steady", 8.0), *STEPS, evaluated(0.4, 0.7, 4, 10.0, 17.0)),
+        *(*STEPS, evaluated(0.3, 0.8, 6, 19.0, 20.0), Ended(20.0)),
+    ],
+    "images",
+    "training",
+    goal=ACCURACY,
+)
+
+
+def test_time_to_target_is_training_time():
+    assert metrics.time_to_target(RUN).value == 7.0
+    assert metrics.evaluation_time(RUN).value == 13.0
+    assert metrics.throughput(RUN).value == 4.0  # 16 images in the four seconds of the timed steps
+
+
+def test_no_phase_has_evaluations_in_it():
+    assert RUN.phases == {"compile": 2.0, "warmup": 1.0, "steady": 4.0}
+
+
+def test_evaluations_leave_no_energy():
+    assert metrics.energy(RUN).reason == EVALUATED
+
+
+def test_what_is_told_of_a_target():
+    told = result.target(RUN)
+    assert (told["metric"], told["value"], told["reached"]) == ("accuracy", 0.75, True)
+    assert [(one["steps"], one["training_seconds"], one["seconds"]) for one in told["evaluations"]] == [
+        (2, 3.0, 5.0),
+        (4, 5.0, 7.0),
+        (6, 7.0, 1.0),
+    ]
+    assert result.target(fold([], "images", "training")) is None
+
+
+def test_a_run_ends_when_its_target_is_reached(double):
+    document = double.result("resnet50", "--steps", "40", "--target-loss", "0.1", "--evaluation-steps", "4")
+    target = document["target"]
+    assert target["reached"] and [one["steps"] for one in target["evaluations"]] == [4, 8, 12]
+    assert document["steps"]["count"] == 12
+    assert document["status"]["message"] == "the target, loss 0.1, was reached after 12 steps"
+    told = document["metrics"]["time_to_target"]["value"]
+    assert told == pytest.approx(sum(document["steps"]["seconds"])) and told >= 12 * 0.01
+    assert document["metrics"]["evaluation_time"]["value"] >= 3 * 0.01
+
+
+def test_a_target_that_is_never_reached_is_told_so(double):
+    document = double.result("resnet50", "--steps", "9", "--target-accuracy", "0.9", "--evaluation-steps", "4")
+    assert document["status"]["state"] == "completed" and document["target"]["reached"] is False
+    assert [one["steps"] for one in document["target"]["evaluations"]] == [4, 8, 9]
+    assert "was not reached in 9 steps; the best was 0.0" in document["status"]["message"]
+    assert document["metrics"]["time_to_target"] == {
+        "value": None,
+        "unit": "s",
+        "reason": "the target was not reached in 9 steps",
+    }
+
+
+def test_a_target_within_the_warm_up_ends_the_run(double):
+    words = ("--steps", "40", "--warmup-steps", "20", "--target-loss", "0.6", "--evaluation-steps", "2")
+    document = double.result("resnet50", *words)
+    assert document["target"]["reached"] and document["steps"]["count"] == 2
+    assert document["metrics"]["throughput"]["value"] is None
+
+
+def resolved(workload, *words):
+    return resolve(arguments.parse([workload, *words]), cards.load()[workload], None)
+
+
+def test_an_epoch_lies_between_two_evaluations():
+    words = ("--target-loss", "1", "--batch-size", "5", "--samples-per-epoch", "52")
+    assert resolved("resnet50", *words).goal["evaluation_steps"] == 10
+    assert resolved("resnet50", *words[:2]).goal["evaluation_steps"] == 100
+
+
+@pytest.mark.parametrize(
+    ("workload", "words", "said"),
+    [
+        ("resnet50", ["--evaluation-steps", "3"], "nothing is evaluated"),
+        ("resnet50", ["--target-loss", "1", "--task", "inference"], "trains nothing"),
+        ("image_compression", ["--target-accuracy", "0.5"], "has no labels. Use --target-loss"),
+        ("resnet50", ["--target-accuracy", "75"], "not a share above 0, up to 1"),
+        ("resnet50", ["--target-loss", "nan"], "not a number above 0"),
+        ("resnet50", ["--target-loss", "1", "--target-accuracy", "0.5"], "not allowed with"),
+    ],
+)
+def test_what_cannot_be_a_target(workload, words, said):
+    with pytest.raises(UsageError, match=said):
+        resolved(workload, *words)

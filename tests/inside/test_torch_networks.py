@@ -1,0 +1,108 @@
+"""Every network against its card, and against networks that are not ours with the same weights."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+torch = pytest.importorskip("torch")
+written = pytest.importorskip("written", reason="torchvision is not here")
+
+from entrypoints import cards  # noqa: E402
+from entrypoints.devices.pytorch import cpu  # noqa: E402
+from entrypoints.session import OptimizerRule  # noqa: E402
+from entrypoints.workloads.pytorch import build, loader  # noqa: E402
+
+CARDS = cards.load()
+SMALL = 64  # pixels: the networks take any size, and this one takes little time
+
+
+@pytest.fixture(scope="module", params=CARDS)
+def card(request):
+    return CARDS[request.param]
+
+
+@pytest.fixture(scope="module")
+def model(card):
+    return build.model(card, seed=3)
+
+
+def batch(card, samples=2, size=SMALL):
+    """Inputs and targets of a card, smaller than it says where the network does not mind."""
+    channels, height, _ = card.problem["input"]["shape"]
+    pixels = torch.rand(samples, channels, *[min(size, height)] * 2, generator=torch.Generator().manual_seed(1))
+    return pixels, pixels if cards.reconstructs(card.problem) else torch.tensor([1, 999])
+
+
+def test_the_number_of_parameters_is_the_reference_s(card, model):
+    reference = written.NETWORKS[card.name]()
+    count = sum(parameter.numel() for parameter in reference.parameters())
+    assert sum(parameter.numel() for parameter in model.parameters()) == card.problem["parameters"] == count
+
+
+def test_the_operations_of_the_card_are_those_that_are_counted(card, model):
+    counter = pytest.importorskip("torch.utils.flop_counter", reason="torch counts operations from 2.1 on")
+    samples = 2
+    pixels, _ = batch(card, samples, size=1000)
+    layers = [layer for layer in model.modules() if isinstance(layer, (torch.nn.Conv2d, torch.nn.Linear))]
+    seen = []
+    watch = layers[0].register_forward_hook(lambda layer, inputs, output: seen.append(output.shape))
+    with torch.no_grad(), counter.FlopCounterMode(display=False) as forward:
+        copy.deepcopy(model).eval()(pixels)
+    watch.remove()
+    assert forward.get_total_flops() == samples * card.flops_per_unit("inference")
+    # Backward costs twice as much as forward, but for the gradient of the images, which nobody needs.
+    first = 2 * layers[0].weight.numel() * seen[0][2] * seen[0][3]
+    assert card.flops_per_unit("training") == 3 * card.flops_per_unit("inference") - first
+
+
+@pytest.mark.parametrize("workload", ["resnet50", "image_compression"])
+def test_training_costs_what_the_card_says(workload):
+    """Where no convolution has groups: of those that have, PyTorch counts the backward pass as if they had none."""
+    counter = pytest.importorskip("torch.utils.flop_counter", reason="torch counts operations from 2.1 on")
+    card = CARDS[workload]
+    with counter.FlopCounterMode(display=False) as training:
+        _, loss = build.model(card, seed=3).train()(*batch(card, 2, size=1000))
+        loss.backward()
+    assert training.get_total_flops() == 2 * card.flops_per_unit("training")
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_outputs_and_gradients_are_the_reference_s(card, model, training):
+    ours = written.plain(copy.deepcopy(model)).train(training)
+    for layer in ours.modules():
+        if hasattr(layer, "p"):
+            layer.p = 0.0
+    reference = written.plain(written.NETWORKS[card.name]()).train(training)
+    reference.load_state_dict(dict(zip(reference.state_dict(), ours.network.state_dict().values())))
+    pixels, targets = batch(card)
+    output, loss = ours(pixels, targets)
+    expected = reference(pixels)
+    torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-4)
+    loss.backward()
+    written.LOSSES[card.problem["loss"]["name"]](expected, targets, card.problem["loss"]).backward()
+    for (name, one), (_, other) in zip(ours.network.named_parameters(), reference.named_parameters()):
+        assert torch.linalg.norm(one.grad - other.grad) <= 2e-3 * torch.linalg.norm(other.grad) + 1e-6, name
+
+
+def test_a_session_trains_as_the_rule_written_out(card):
+    """Three steps of the device's own optimizer against the same in double precision, by their losses."""
+    rule = OptimizerRule.from_problem(card.problem["optimizer"], 2)
+    made = build.model(card, seed=3)
+    build.load_formula(made)
+    reference = written.plain(written.NETWORKS[card.name]()).double().train()
+    reference.load_state_dict(dict(zip(reference.state_dict(), made.network.state_dict().values())))
+    pixels, targets = batch(card)
+    session = cpu.open_session(made, rule, "fp32")
+    placed = session.place(loader.as_batch(pixels.numpy(), targets.numpy()))
+    hyper = {**card.problem["optimizer"], "learning_rate": rule.learning_rate}
+    update = written.UPDATES[rule.name](reference, hyper)
+    for _ in range(3):
+        ours = session.train(placed).loss()
+        doubles = targets.double() if targets.is_floating_point() else targets
+        theirs = written.LOSSES[card.problem["loss"]["name"]](reference(pixels.double()), doubles, card.problem["loss"])
+        assert ours == pytest.approx(theirs.item(), rel=2e-3)
+        reference.zero_grad()
+        theirs.backward()
+        update()
