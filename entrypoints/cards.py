@@ -22,6 +22,7 @@ class Card:
     tasks: Sequence[str]
     problem: Mapping[str, Any]
     flops: Mapping[str, Any]
+    memory: Mapping[str, Any]
     defaults: Mapping[str, Any]
     sources: Mapping[str, str]
 

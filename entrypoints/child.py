@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Callable, Iterator, NoReturn, Sequence, TypeVar
 
-from entrypoints import cards, memory
+from entrypoints import cards, fit, memory
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
 from entrypoints.data.folder import list_images
@@ -89,6 +89,7 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
     device, build, loader = import_modules(configuration)
     send(build.software())
     device.prepare(configuration.precision, configuration.threads)
+    fit.require(card, configuration, device.free_mib())
     send(Phase("data", time.monotonic()))
     inputs = open_inputs(loader, card, configuration, send)
     send(Phase("model", time.monotonic()))

@@ -61,7 +61,7 @@ def probed(
 ) -> Iterator[tuple[str, list[float]]]:
     """Quantities in one precision by name, of a model as it was initialised."""
     found = initialisation(build.weights(model))
-    build.load_formula(model)
+    build.load_formula(build.without_chance(model))
     session = device.open_session(model, rule, precision)
     found.update(quantities(session, batch))
     session.close()

@@ -10,9 +10,7 @@ torch = pytest.importorskip("torch")
 written = pytest.importorskip("written", reason="torchvision is not here")
 
 from entrypoints import cards  # noqa: E402
-from entrypoints.devices.pytorch import cpu  # noqa: E402
-from entrypoints.session import OptimizerRule  # noqa: E402
-from entrypoints.workloads.pytorch import build, loader  # noqa: E402
+from entrypoints.workloads.pytorch import build  # noqa: E402
 
 CARDS = cards.load()
 SMALL = 64  # pixels: the networks take any size, and this one takes little time
@@ -70,39 +68,15 @@ def test_training_costs_what_the_card_says(workload):
 
 @pytest.mark.parametrize("training", [False, True])
 def test_outputs_and_gradients_are_the_reference_s(card, model, training):
-    ours = written.plain(copy.deepcopy(model)).train(training)
-    for layer in ours.modules():
-        if hasattr(layer, "p"):
-            layer.p = 0.0
-    reference = written.plain(written.NETWORKS[card.name]()).train(training)
+    """In double precision: what eight numbers a channel are normalised to depends on each of their bits."""
+    ours = build.without_chance(copy.deepcopy(model)).double().train(training)
+    reference = written.plain(written.NETWORKS[card.name]()).double().train(training)
     reference.load_state_dict(dict(zip(reference.state_dict(), ours.network.state_dict().values())))
-    pixels, targets = batch(card)
+    pixels, targets = (x.double() if x.is_floating_point() else x for x in batch(card))
     output, loss = ours(pixels, targets)
     expected = reference(pixels)
-    torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(output, expected, rtol=1e-9, atol=1e-9)
     loss.backward()
     written.LOSSES[card.problem["loss"]["name"]](expected, targets, card.problem["loss"]).backward()
     for (name, one), (_, other) in zip(ours.network.named_parameters(), reference.named_parameters()):
-        assert torch.linalg.norm(one.grad - other.grad) <= 2e-3 * torch.linalg.norm(other.grad) + 1e-6, name
-
-
-def test_a_session_trains_as_the_rule_written_out(card):
-    """Three steps of the device's own optimizer against the same in double precision, by their losses."""
-    rule = OptimizerRule.from_problem(card.problem["optimizer"], 2)
-    made = build.model(card, seed=3)
-    build.load_formula(made)
-    reference = written.plain(written.NETWORKS[card.name]()).double().train()
-    reference.load_state_dict(dict(zip(reference.state_dict(), made.network.state_dict().values())))
-    pixels, targets = batch(card)
-    session = cpu.open_session(made, rule, "fp32")
-    placed = session.place(loader.as_batch(pixels.numpy(), targets.numpy()))
-    hyper = {**card.problem["optimizer"], "learning_rate": rule.learning_rate}
-    update = written.UPDATES[rule.name](reference, hyper)
-    for _ in range(3):
-        ours = session.train(placed).loss()
-        doubles = targets.double() if targets.is_floating_point() else targets
-        theirs = written.LOSSES[card.problem["loss"]["name"]](reference(pixels.double()), doubles, card.problem["loss"])
-        assert ours == pytest.approx(theirs.item(), rel=2e-3)
-        reference.zero_grad()
-        theirs.backward()
-        update()
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-6, atol=1e-9, msg=name)

@@ -8,7 +8,7 @@ from typing import Any, Mapping
 import numpy as np
 import torch
 
-from entrypoints import host
+from entrypoints import host, memory
 from entrypoints.session import Answer, Batch, DeviceConditions, DeviceFacts, Judged, OptimizerRule, StepReport, Usage
 from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.build import Objective, weights
@@ -22,6 +22,12 @@ def prepare(precision: str, threads: int) -> None:
     if precision not in AUTOCAST:
         raise RunError("unsupported", f"--precision {precision} on cpu: it can do {', '.join(AUTOCAST)}")
     torch.set_num_threads(threads)
+
+
+def free_mib() -> float | None:
+    """What the host can give without swapping, within the control groups."""
+    available: float | None = host.fact(memory.available_mib)["value"]
+    return available
 
 
 def open_session(model: Objective, rule: OptimizerRule, precision: str) -> CpuSession:

@@ -68,11 +68,16 @@ def weights(model: Objective) -> dict[str, np.ndarray]:
     return {name: weight.detach().numpy() for name, weight in model.network.named_parameters()}
 
 
-def load_formula(model: Objective) -> None:
-    """Set weights and buffers to what `data.formula` makes of their names, and leave nothing to chance."""
+def without_chance(model: Objective) -> Objective:
+    """The same model, in which nothing is dropped at random."""
     for layer in model.modules():
         if isinstance(layer, (nn.Dropout, StochasticDepth)):
             layer.p = 0.0
+    return model
+
+
+def load_formula(model: Objective) -> None:
+    """Set weights and buffers to what `data.formula` makes of their names."""
     with torch.no_grad():
         for name, value in model.network.state_dict().items():
             if value.is_floating_point():

@@ -39,6 +39,10 @@ def prepare(precision, threads):
         raise RunError("unsupported", f"--precision {precision} on double: it can do fp32")
 
 
+def free_mib():
+    return None
+
+
 def open_session(model, rule, precision):
     return Double()
 

@@ -17,5 +17,9 @@ def weights(model):
     return {}
 
 
+def without_chance(model):
+    return model
+
+
 def load_formula(model):
     pass

@@ -1,0 +1,50 @@
+"""Whether a batch can fit at all: what it needs at the least, against the memory that is left.
+
+What cannot fit is refused before it is tried, since a host that runs out of memory takes others down with it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from entrypoints.cards import Card
+from entrypoints.configuration import Configuration
+from entrypoints.host import MIB
+from entrypoints.statuses import RunError
+
+STATES = {"sgd": 1, "rmsprop": 2, "adam": 2}  # numbers that an optimizer keeps for each parameter
+SINGLE = 4  # bytes; weights, gradients and what the optimizer keeps
+BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}  # of an activation
+
+
+class Need(NamedTuple):
+    """Memory in MiB: for the model whatever the batch, and for the batch."""
+
+    model: float
+    batch: float
+
+    def __str__(self) -> str:
+        """Both parts, and the whole."""
+        return f"{self.model + self.batch:.0f} MiB ({self.model:.0f} for the model, {self.batch:.0f} for the batch)"
+
+
+def need(card: Card, configuration: Configuration) -> Need:
+    """What a run needs at the least: no framework, no workspace of a kernel, no second batch on its way.
+
+    In training weights, gradients, what the optimizer keeps, and the activations that backward wants; in inference the
+    weights, and what goes in and comes out of the layer that has most of both.
+    """
+    training = configuration.task == "training"
+    numbers = 2 + STATES[card.problem["optimizer"]["name"]] if training else 1
+    elements: int = card.memory[f"{configuration.task}_elements_per_unit"]
+    streams = configuration.concurrency or 1
+    batch = streams * configuration.batch_size * elements * BYTES[configuration.precision]
+    return Need(card.problem["parameters"] * numbers * SINGLE / MIB, batch / MIB)
+
+
+def require(card: Card, configuration: Configuration, free_mib: float | None) -> None:
+    """Raise RunError (`out_of_memory`) where the batch cannot fit into what is left; None: nobody knows how much."""
+    wanted = need(card, configuration)
+    known = [mib for mib in (free_mib, configuration.memory_limit_mib) if mib is not None]
+    if known and wanted.model + wanted.batch > min(known):
+        raise RunError("out_of_memory", f"not tried: at least {wanted} are needed, and {min(known):.0f} MiB are left")

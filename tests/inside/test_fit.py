@@ -1,0 +1,53 @@
+"""What a batch needs at the least, and that what cannot fit is not tried."""
+
+from __future__ import annotations
+
+import pytest
+
+from entrypoints import arguments, cards, fit
+from entrypoints.configuration import resolve
+from entrypoints.statuses import RunError
+
+CARD = cards.load()["resnet50"]
+
+
+def resolved(*words):
+    return resolve(arguments.parse(["resnet50", *words]), CARD, None)
+
+
+def test_the_model_needs_weights_gradients_and_what_the_optimizer_keeps():
+    weights = 25557032 * 4 / 2**20
+    assert fit.need(CARD, resolved()).model == pytest.approx(3 * weights)
+    assert fit.need(CARD, resolved("--task", "inference")).model == pytest.approx(weights)
+
+
+def test_the_batch_needs_as_much_per_sample_and_half_in_half_precision():
+    one, many = (fit.need(CARD, resolved("--batch-size", size)).batch for size in ("1", "64"))
+    assert many == pytest.approx(64 * one) and one > 50
+    assert fit.need(CARD, resolved("--batch-size", "1", "--precision", "bf16")).batch == pytest.approx(one / 2)
+    streams = fit.need(CARD, resolved("--task", "inference", "--concurrency", "8"))
+    assert streams.batch == pytest.approx(
+        8 * fit.need(CARD, resolved("--task", "inference", "--batch-size", "1")).batch
+    )
+
+
+def test_what_cannot_fit_is_refused_with_the_estimate():
+    enough = sum(fit.need(CARD, resolved("--batch-size", "64")))
+    fit.require(CARD, resolved("--batch-size", "64"), enough + 1)
+    fit.require(CARD, resolved("--batch-size", "64"), None)
+    with pytest.raises(RunError, match=f"at least {enough:.0f} MiB .* are needed, and 1000 MiB are left") as caught:
+        fit.require(CARD, resolved("--batch-size", "64"), 1000.0)
+    assert caught.value.state == "out_of_memory"
+    with pytest.raises(RunError, match="and 2000 MiB are left"):
+        fit.require(CARD, resolved("--batch-size", "64", "--memory-limit", "2000"), 4000.0)
+
+
+def test_every_card_knows_what_a_unit_needs():
+    for card in cards.load().values():
+        assert card.memory["training_elements_per_unit"] > card.memory["inference_elements_per_unit"] > 0
+
+
+def test_a_run_that_cannot_fit_is_not_tried(double):
+    document = double.result("resnet50", "--smoke", "--batch-size", "64", "--memory-limit", "1024")
+    assert document["status"]["state"] == "out_of_memory" and document["status"]["phase"] == "import"
+    assert "not tried: at least " in document["status"]["message"]
