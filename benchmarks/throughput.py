@@ -1,0 +1,91 @@
+"""Every workload against torchvision's model in a plain loop, training and inference. README.md tells more."""
+
+import argparse
+import json
+import statistics
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pairs import Summary, Times, compare, host, measure, parser, positive, require_folder, spend
+
+from sifmark.console import say, show
+from sifmark.errors import UsageError
+from sifmark.files import write_json
+from sifmark.house import CHECKOUT
+from sifmark.images import cards
+
+PLAIN = CHECKOUT / "benchmarks" / "plain.py"
+MAIN = CHECKOUT / "entrypoints" / "main.py"
+TASKS = ("training", "inference")
+
+
+def plain(python: Path, workload: str, task: str, options: argparse.Namespace, batch_size: int) -> Times:
+    """Seconds that an image takes in the plain loop."""
+    words = [workload, task, options.precision, str(batch_size), str(options.seconds), str(options.threads)]
+    told = json.loads(spend([python, "-s", "-B", PLAIN, *words]).output)
+    return {"image": told["seconds"] / told["steps"] / batch_size}
+
+
+def ours(python: Path, workload: str, task: str, options: argparse.Namespace, batch_size: int) -> Times:
+    """Seconds that an image takes in ours, by the result."""
+    words = ["--task", task, "--precision", options.precision, "--batch-size", str(batch_size), "--warmup-steps", "4"]
+    words += ["--duration", str(options.seconds), "--threads", str(options.threads), "--skip-numerics"]
+    told = json.loads(spend([python, "-s", "-B", MAIN, workload, *words, "--meter", "none"]).output)
+    return {"image": 1 / told["metrics"]["throughput"]["value"]}
+
+
+def _options() -> argparse.Namespace:
+    grammar = parser(__doc__, pairs=5)
+    add = grammar.add_argument
+    add("workload", nargs="*", metavar="WORKLOAD", help="default: all")
+    add("--task", choices=TASKS, help="default: both")
+    add("--precision", choices=("fp32", "bf16"), default="fp32")
+    add("--batch-size", type=positive, metavar="N", help="default: the workload's on a CPU")
+    add("--seconds", type=positive, default=10, metavar="N", help="of each timed window; default 10")
+    add("--threads", type=positive, default=1, metavar="N", help="default 1, which is steadier on a busy machine")
+    default = CHECKOUT / ".venvs" / "torch_new" / "bin" / "python"
+    add("--python", type=Path, default=default, metavar="FILE", help="with torch and torchvision; default torch_new's")
+    return grammar.parse_args()
+
+
+def main() -> None:
+    """Measure workload by workload; the ratio is plain time over ours, so that above 1 ours is quicker."""
+    options = _options()
+    require_folder(options.json)
+    known = cards()
+    for name in options.workload:
+        if name not in known:
+            raise UsageError(f"no workload {name!r}", f"known: {', '.join(known)}")
+    rows: dict[str, dict[str, Any]] = {}
+    show(f"{'workload':<20}{'task':<11}{'batch':>5}{'median':>9}   interval of the median")
+    for name in options.workload or known:
+        for task in (options.task,) if options.task else TASKS:
+            size = options.batch_size or known[name]["defaults"]["cpu"][task]["batch_size"]
+            say(f"{name}, {task}")
+            sides = {side.__name__: partial(side, options.python, name, task, options, size) for side in (ours, plain)}
+            rounds = measure(options.pairs, sides)
+            (one,) = compare(rounds, "ours")["plain"].values()
+            show(f"{name:<20}{task:<11}{size:>5}{one.median:>9.3f}   {_interval(one)}")
+            rows[f"{name} {task}"] = {"batch_size": size, "rounds": rounds, "ratio": asdict(one)}
+    mean = statistics.geometric_mean(row["ratio"]["median"] for row in rows.values())
+    show(f"geometric mean of {len(rows)}: {mean:.3f}")
+    if options.json:
+        about = {"precision": options.precision, "threads": options.threads, "seconds": options.seconds}
+        document = {
+            "benchmark": "throughput",
+            "host": host(),
+            "about": about,
+            "geometric_mean": mean,
+            "workloads": rows,
+        }
+        write_json(options.json, document)
+
+
+def _interval(one: Summary) -> str:
+    return f"{one.low:.3f} .. {one.high:.3f} ({one.confidence:.0%})"
+
+
+if __name__ == "__main__":
+    main()
