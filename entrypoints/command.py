@@ -47,12 +47,14 @@ def run(options: Options) -> int:
 
 
 def check(options: Options) -> int:
-    """Probe the numerics of the named workload or of all; a device that is not there is a skip."""
+    """Probe the numerics of the workload that is meant, or of all; a device that is not there is a skip."""
     from entrypoints import proving
     from entrypoints.supervise import Orders
 
     orders = Orders(options.time_limit)
-    meant, built = find(options if options.workload else dataclasses.replace(options, all=True))
+    known = cards.load()
+    one = None if options.all else naming.named(options.workload, os.environ, list(known))
+    meant, built = find(options if one else dataclasses.replace(options, all=True))
     for card in meant:
         verdict = proving.check(card, configuration.resolve(options, card, built), orders)
         skipped = verdict.state == "no_device"

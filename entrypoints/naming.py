@@ -12,17 +12,26 @@ IMAGE_VARIABLES = ("APPTAINER_NAME", "SINGULARITY_NAME")
 
 
 def choose(explicit: str | None, environ: Mapping[str, str], known: Sequence[str]) -> str:
-    """Name of the workload: the argument, else the SCIF app, else the name the image was called by.
+    """Name of the workload that is meant.
 
-    Raises UsageError, listing the known names, when none of them says or the one that says is unknown.
+    Raises UsageError, listing the known names, where none is or an unknown one.
     """
-    named = explicit or _first(environ, APP_VARIABLES)
-    if named:
-        return _known(named, known)
+    name = named(explicit, environ, known)
+    if name is None:
+        raise UsageError(f"which workload? Name one as the first argument: {', '.join(known)}")
+    return name
+
+
+def named(explicit: str | None, environ: Mapping[str, str], known: Sequence[str]) -> str | None:
+    """The argument, else the SCIF app, else the workload in the name that the image was called by; None without any.
+
+    Raises UsageError where argument or app is unknown.
+    """
+    asked = explicit or _first(environ, APP_VARIABLES)
+    if asked:
+        return _known(asked, known)
     name = workload_of_image(_first(environ, IMAGE_VARIABLES))
-    if name in known:
-        return str(name)
-    raise UsageError(f"which workload? Name one as the first argument: {', '.join(known)}")
+    return name if name in known else None
 
 
 def workload_of_image(file_name: str) -> str | None:
