@@ -12,6 +12,8 @@ from images.sites import Site, answer
 from processes import wait_for
 
 from sifmark.engines.apptainer import user_flags
+from sifmark.images import cards
+from sifmark.reading import document_problems
 
 SMALL = ("--steps", "3", "--warmup-steps", "1", "--batch-size", "2")
 
@@ -55,8 +57,17 @@ def test_questions_are_answered_without_a_run(apptainer, image: Path, built: Sit
     assert "--batch-size" in apptainer("run", image, "--help").stdout
     assert "apptainer run" in apptainer("run-help", image).stdout
     assert "org.sifmark.stand-in: true" in apptainer("inspect", image).stdout
-    assert apptainer("inspect", "--list-apps", image).stdout.split() == ["resnet50"]
+    assert apptainer("inspect", "--list-apps", image).stdout.split() == list(cards())
     assert "numerics passed" in apptainer("test", image).stderr
+
+
+@pytest.mark.parametrize("task", ["training", "inference"])
+def test_every_workload_answers(apptainer, built: Site, task: str) -> None:
+    done = apptainer("run", built.dist / "cpu.sif", "--all", "--task", task, "--smoke")
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [result["workload"]["name"] for result in results] == list(cards())
+    assert {result["status"]["state"] for result in results} == {"completed"}
+    assert all(not document_problems(result) for result in results)
 
 
 def test_an_app_is_a_workload(apptainer, built: Site) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sifmark import house
 from sifmark.golden import REFRESH, stale_pages
+from sifmark.images import cards
 from sifmark.page import fields, page, pages, prose
 from sifmark.reading import problems_of
 from sifmark.schema import check_document, validator
@@ -92,6 +93,13 @@ def test_the_readme_repeats_the_table_of_failures() -> None:
     assert {f"| {USAGE_EXIT} |", f"| {INVALID_RESULT_EXIT} |"} <= set(
         re.findall(r"^\| no .*?(\| \d+ \|)", README, re.M)
     )
+
+
+def test_the_readme_tells_of_every_workload_what_its_card_says() -> None:
+    told = {cells[0].strip("`"): tuple(cells[2:]) for cells in rows(README, 4) if cells[0].startswith("`")}
+    for name, card in cards().items():
+        flops = card["flops"]["forward_per_unit"] / 1e9
+        assert told[name] == (f"{card['problem']['parameters']:,}", f"{flops:.3f}")
 
 
 def test_the_schema_has_exactly_the_states_and_their_codes() -> None:
