@@ -48,7 +48,7 @@ def mistakes():
 
 
 @pytest.mark.skipif(torch.__version__ < "2", reason="mistakes are the same in every version, and 1.13 takes minutes")
-@pytest.mark.parametrize(("workload", "mutant"), mistakes())
+@pytest.mark.parametrize(("workload", "mutant"), list(mistakes()))
 def test_a_mistake_fails(workload, mutant):
     with mutant():
         found = judged(workload)
