@@ -18,10 +18,10 @@ from typing import Any, Callable, Iterator, NoReturn, Sequence, TypeVar
 from entrypoints import cards, memory
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
-from entrypoints.data.folder import list_images
+from entrypoints.data import formats
 from entrypoints.lifeline import die_with_parent
 from entrypoints.loop import Loop
-from entrypoints.messages import Data, Ended, Failed, Phase, Sender
+from entrypoints.messages import Data, Ended, Failed, Phase, Sender, Skipped
 from entrypoints.phases import Phased
 from entrypoints.session import DeviceConditions, OptimizerRule, Session, Usage
 from entrypoints.statuses import RunError, UsageError
@@ -155,17 +155,19 @@ def answered(ask: Callable[[], A], unknown: Callable[[str], A]) -> A:
 def open_inputs(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Iterator[Any]:
     """Batches, a single one where they are synthetic; where streams make requests, what makes the batch of each."""
     size, seed = configuration.batch_size, configuration.seed
-    if configuration.data_folder is None:
+    if configuration.data_path is None:
         send(Data(samples=size, classes=None))
         if configuration.concurrency:
             return loader.synthetic_requests(card, size, seed)
         return iter([loader.synthetic_batch(card, size, seed)])
-    folder = Path(configuration.data_folder)
-    listing = list_images(folder)
-    send(Data(len(listing.images), len(listing.classes)))
+    _, source = formats.open_source(Path(configuration.data_path), configuration.task, configuration.framework)
+    workers = configuration.data_workers
+    send(Data(source.samples, source.classes, source.part, workers))
+    for name in source.lost:
+        send(Skipped(name))
     if configuration.concurrency:
-        return loader.folder_requests(card, folder, listing, size, seed)
-    return loader.folder_batches(card, configuration.task, folder, listing, size, configuration.data_workers, seed)
+        return loader.source_requests(card, source, size, seed)
+    return loader.source_batches(card, configuration.task, source, size, workers, seed)
 
 
 JOBS = {"run": run, "probe": probe_numerics}

@@ -24,6 +24,7 @@ class Taken(NamedTuple):
     done: object
     wait: float
     report: StepReport
+    decode_seconds: float | None
 
 
 class Loop(Phased):
@@ -63,7 +64,7 @@ class Loop(Phased):
         report = self.call(batch)
         done = self.session.mark()
         self.steps += 1
-        self.untold.append(Taken(self.steps, self.last, done, wait, report))
+        self.untold.append(Taken(self.steps, self.last, done, wait, report, batch.decode_seconds))
         self.last = done
         self.tell_skipped(batch.skipped)
 
@@ -76,8 +77,8 @@ class Loop(Phased):
                 return
             self.untold.popleft()
             self.seconds += seconds
-            loss = self.loss(taken)
-            self.send(Step(seconds, taken.wait, taken.report.units, taken.report.updates, loss))
+            loss, report = self.loss(taken), taken.report
+            self.send(Step(seconds, taken.wait, report.units, report.updates, loss, None, taken.decode_seconds))
             if loss is not None and not math.isfinite(loss):
                 raise RunError("non_finite", f"the loss became {loss}; see metrics.final_loss for the last finite one")
 

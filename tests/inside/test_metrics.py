@@ -131,7 +131,7 @@ def test_every_public_function_is_a_metric_and_nothing_else():
         *("step_time_mean", "step_time_p50", "step_time_p90", "step_time_p95", "step_time_p99"),
         *("latency_mean", "latency_p50", "latency_p90", "latency_p95", "latency_p99", "latency_max"),
         *("latency_preprocessing_mean", "latency_transfer_mean", "latency_compute_mean"),
-        *("latency_retrieval_mean", "latency_other_mean"),
+        *("latency_retrieval_mean", "latency_other_mean", "decode_rate", "decode_rate_of_all_workers"),
     }
 
 
