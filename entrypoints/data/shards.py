@@ -128,16 +128,32 @@ def count(file: Path, labels: set[int], lost: list[str]) -> int:
 def members(stream: BinaryIO, lost: list[str]) -> Iterator[Member]:
     """The whole samples of a shard in order. Names of those that lack a part are added to `lost`.
 
-    Raises DamagedError where the shard breaks off.
+    Raises DamagedError where the shard breaks off, after the last sample that is whole.
     """
-    for _, group in itertools.groupby(headers(stream), key=lambda header: split(header.name)[0]):
-        parts = {split(header.name)[1].lower(): header for header in group}
-        image = next((parts[kind] for kind in IMAGES if kind in parts), None)
-        label = parts.get(LABEL)
-        if image and label:
-            yield Member(image, label)
-        elif image or label:
-            lost.append((image or label).name)  # type: ignore[union-attr]
+    key, damage = "", None
+    parts: dict[str, Header] = {}
+    try:
+        for header in headers(stream):
+            begun, kind = split(header.name)
+            if begun != key:
+                yield from _whole(parts, lost)
+                key, parts = begun, {}
+            parts[kind.lower()] = header
+    except DamagedError as error:
+        damage = error
+    yield from _whole(parts, [] if damage else lost)
+    if damage:
+        raise damage
+
+
+def _whole(parts: dict[str, Header], lost: list[str]) -> Iterator[Member]:
+    """The sample that these files are, if they are one; a single part of one is lost."""
+    image = next((parts[kind] for kind in IMAGES if kind in parts), None)
+    label = parts.get(LABEL)
+    if image and label:
+        yield Member(image, label)
+    else:
+        lost.extend(part.name for part in (image, label) if part)
 
 
 def headers(stream: BinaryIO) -> Iterator[Header]:
@@ -147,7 +163,7 @@ def headers(stream: BinaryIO) -> Iterator[Header]:
     reached, after = -1, 0
     try:
         archive = tarfile.TarFile(fileobj=stream)
-        for found in iter(archive.next, None):
+        for found in iter(archive.next, None) if archive.firstmember else ():  # type: ignore[attr-defined]
             if not reached < found.offset <= found.offset_data <= found.offset_data + found.size <= size:
                 break
             reached = found.offset

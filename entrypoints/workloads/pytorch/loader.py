@@ -72,8 +72,12 @@ class Batches(IterableDataset):  # type: ignore[type-arg]
         return order
 
     def samples(self, order: Sequence[int], epoch: int, start: int, count: int) -> Iterator[Sample]:
-        """So many samples of an epoch, each the next readable one from its place on, so that batches stay whole."""
-        entries, owed, skipped = self.mixed(order, epoch, start, count), 0, []
+        """So many samples of an epoch, each the next readable one from its place on, so that batches stay whole.
+
+        Where no other comes any more, the last one is taken again.
+        """
+        entries, owed, last = self.mixed(order, epoch, start, count), 0, Sample(None, 0)
+        skipped: list[str] = []
         for place, entry in zip(range(self.source.samples), entries):
             owed += place < count
             sample = self.decoded(entry, epoch)
@@ -81,11 +85,12 @@ class Batches(IterableDataset):  # type: ignore[type-arg]
                 skipped.append(f"{entry.name} (label {entry.label})" if self.outside(entry) else entry.name)
             else:
                 yield sample._replace(skipped=tuple(skipped))
-                yield from [sample._replace(seconds=0.0)] * (owed - 1)
+                last = sample._replace(seconds=0.0)
+                yield from [last] * (owed - 1)
                 owed, skipped = 0, []
             if place + 1 >= count and not owed:
                 return
-        yield from [Sample(None, 0)] * owed
+        yield from [last._replace(skipped=tuple(skipped))] * owed
 
     def mixed(self, order: Sequence[int], epoch: int, start: int, count: int) -> Iterator[Entry]:
         """The entries from a place on. Where they come from the front of files, the first `count` are mixed."""
