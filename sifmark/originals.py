@@ -111,7 +111,7 @@ def _of_idx(file: Path) -> Originals:
             "fetch both files anew",
         )
     images = [
-        Original(f"{label}/{at:06d}", label, size, partial(_png_of, pixels, at, width, height))
+        Original(f"{label}/{at:06d}.png", label, size, partial(_png_of, pixels, at, width, height))
         for at, label in enumerate(labels)
     ]
     return Originals([str(label) for label in range(max(labels) + 1)], images)

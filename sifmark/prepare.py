@@ -162,7 +162,7 @@ def keys(images: Sequence[Original]) -> Iterator[str]:
     taken: set[str] = set()
     for image in images:
         folder, _, file = image.name.rpartition("/")
-        stem = f"{folder}/{file.rpartition('.')[0].replace('.', '_') or file}"
+        stem = f"{folder}/{file.rpartition('.')[0].replace('.', '_')}"
         key, number = stem, 1
         while key in taken:
             number += 1

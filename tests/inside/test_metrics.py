@@ -12,7 +12,7 @@ from entrypoints import cards, metrics, result
 from entrypoints.arguments import parse
 from entrypoints.configuration import resolve
 from entrypoints.measurement import fold
-from entrypoints.messages import Ended, Phase, Skipped, Step
+from entrypoints.messages import Data, Ended, Phase, Skipped, Step
 from entrypoints.meters import Absence
 from entrypoints.quantiles import quantile
 from entrypoints.session import DEVICE_CONDITIONS, DeviceConditions, DeviceFacts, Usage
@@ -120,6 +120,19 @@ def test_energy_per_device_is_the_mean_over_the_meter_s_devices():
 def test_throughput_per_device_needs_a_session_that_told_of_them():
     untold = fold([message for message in MESSAGES if not isinstance(message, DeviceFacts)], "images", "training")
     assert metrics.throughput(untold).value and "how many devices" in str(metrics.throughput_per_device(untold).reason)
+
+
+def test_the_rate_of_decoding_is_that_of_the_timed_steps_and_of_one_worker_or_all():
+    told = [Data(99, 3, None, 4), Phase("warmup", 0.0), Step(1.0, 0.0, 8, 1, None, None, 9.0), Phase("steady", 1.0)]
+    run = fold([*told, *[Step(1.0, 0.0, 8, 1, None, None, 0.5)] * 2], "images", "training")
+    assert metrics.decode_rate(run) == (16.0, "images/s", None)
+    assert metrics.decode_rate_of_all_workers(run) == (64.0, "images/s", None)
+    alone = fold(
+        [Data(99, 3, None, 0), Phase("steady", 1.0), Step(1.0, 0.0, 8, 1, None, None, 0.5)], "images", "training"
+    )
+    assert metrics.decode_rate_of_all_workers(alone).value == 16.0, "the main process decodes"
+    undecoded = metrics.decode_rate(fold([Phase("steady", 1.0), Step(1.0, 0.0, 8, 1, None)], "images", "training"))
+    assert undecoded == (None, "images/s", "nothing was decoded")
 
 
 def test_every_public_function_is_a_metric_and_nothing_else():
