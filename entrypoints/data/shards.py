@@ -80,8 +80,10 @@ class Shards(Source):
                     image, label = _content(stream, member.image), as_label(_content(stream, member.label))
                     told = f"{name}/{(member.label if label is None else member.image).name}"
                     yield Entry(told, next(numbers), label, functools.partial(bytes, image))
-        except (DamagedError, OSError) as error:
+        except DamagedError as error:
             reason = str(error)
+        except OSError as error:
+            reason = str(error.strerror)
         for number in numbers:
             yield Entry(f"{name} ({reason})", number, None, bytes)
 

@@ -80,6 +80,14 @@ def test_a_wrong_length_or_its_wrong_checksum(tmp_path, place):
     assert source.lost == (f"a.tfrecord (a wrong length at byte {second}: the rest is lost)",)
 
 
+def test_wrong_contents_are_for_the_framework_to_find(tmp_path):
+    """Counting reads no contents: TensorFlow holds each against its checksum when it is read."""
+    content = bytearray(record(b"content") + record(b"x"))
+    content[14] ^= 1
+    (tmp_path / "a.tfrecord").write_bytes(content)
+    assert (opened(tmp_path).samples, opened(tmp_path).lost) == (2, ())
+
+
 def test_files_without_records(tmp_path):
     (tmp_path / "a.tfrecord").write_bytes(b"no record at all")
     with pytest.raises(UsageError, match=r"hold no record \(a.tfrecord \(a wrong length at byte 0"):

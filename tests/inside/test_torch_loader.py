@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 from PIL import Image  # noqa: E402
 
 from entrypoints import cards  # noqa: E402
-from entrypoints.data import formats, images, synthetic  # noqa: E402
+from entrypoints.data import formats, images, samples, synthetic  # noqa: E402
 from entrypoints.data.folder import Folder  # noqa: E402
 from entrypoints.statuses import RunError  # noqa: E402
 from entrypoints.workloads.pytorch import loader  # noqa: E402
@@ -162,7 +162,7 @@ def test_workers_share_every_epoch_by_turns(per_epoch, workers, sequential):
 
     def stream(worker):
         for epoch in itertools.count():
-            for first, count in loader.shares(epoch, per_epoch, worker, workers, sequential):
+            for first, count in samples.shares(epoch, per_epoch, worker, workers, sequential):
                 yield from ((epoch, number) for number in range(first, first + count))
 
     streams = [stream(worker) for worker in range(workers)]
@@ -202,7 +202,7 @@ def test_mixing_loses_nothing_and_holds_little(count, most):
     asked = []
     entries = (asked.append(number) or number for number in range(count))
     mixed = []
-    for entry in loader.mix(entries, most, np.random.default_rng(1)):
+    for entry in samples.mix(entries, most, np.random.default_rng(1)):
         assert len(asked) - len(mixed) <= most + 1
         mixed.append(entry)
     assert sorted(mixed) == list(range(count))
@@ -211,9 +211,8 @@ def test_mixing_loses_nothing_and_holds_little(count, most):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_cannot_be_read_in_shards_is_named_and_batches_stay_whole(tmp_path, workers):
     jpeg = photograph("JPEG")
-    samples = [(f"n0/{at}", png(100), 0) for at in range(8)]
-    samples += [("n0/zero", b"", 0), ("n0/short", jpeg[: len(jpeg) // 2], 1), ("n0/label", png(0), 1000)]
-    packed.shard(tmp_path / "a.tar", samples)
+    damaged = [("n0/zero", b"", 0), ("n0/short", jpeg[: len(jpeg) // 2], 1), ("n0/label", png(0), 1000)]
+    packed.shard(tmp_path / "a.tar", [*[(f"n0/{at}", png(100), 0) for at in range(8)], *damaged])
     content = packed.shard(tmp_path / "b.tar", [("x", png(100), 0), ("y", png(0) * 9, 1)]).read_bytes()
     (tmp_path / "b.tar").write_bytes(content[:2048])
     source = open_source(tmp_path)
@@ -242,8 +241,7 @@ def test_nothing_readable_in_shards_is_a_data_error(tmp_path):
 
 def test_deep_and_printed_colours_in_shards(tmp_path):
     """16-bit grey and CMYK are decoded as they are from files."""
-    samples = [("deep", png(100 * 256 + 7, 16), 0), ("printed", photograph("JPEG", "CMYK"), 0)]
-    packed.shard(tmp_path / "a.tar", samples)
+    packed.shard(tmp_path / "a.tar", [("deep", png(100 * 256 + 7, 16), 0), ("printed", photograph("JPEG", "CMYK"), 0)])
     (batch,) = drawn(open_source(tmp_path), 1, "inference", 2)
     assert batch.skipped == () and levels(batch)[0] == 100
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import io
 import itertools
 import os
-import time
-from typing import Callable, Iterable, Iterator, NamedTuple, Sequence
+from typing import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -15,136 +13,39 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from entrypoints.cards import Card, reconstructs
 from entrypoints.data import formula, images, synthetic
-from entrypoints.data.source import Entry, Source
+from entrypoints.data.samples import Reader, Sample, shares
+from entrypoints.data.source import Source
 from entrypoints.lifeline import die_with_parent
 from entrypoints.session import Batch
 from entrypoints.statuses import RunError
 
-# Encoded samples that a worker holds at once to mix them, where a source is read from the front: of photographs of
-# 110 kB, as ILSVRC has them, 28 MB.
-MIXED = 256
-
-
-class Sample(NamedTuple):
-    """One image's pixels (None where no image at all was readable), its label, what was passed over on the way to it,
-    and the seconds that it took to decode and augment."""
-
-    pixels: np.ndarray | None
-    label: int
-    skipped: tuple[str, ...] = ()
-    seconds: float = 0.0
-
 
 class Batches(IterableDataset):  # type: ignore[type-arg]
-    """Endless batches of a source, cut for a task; a worker process has those whose turn it is.
+    """Endless batches of a source; a worker process has those whose turn it is.
 
-    An epoch takes every sample once, but those of a partial last batch, in an order of its own for training. Which
-    samples it takes depends on the seed alone.
+    An epoch takes every sample once, but those of a partial last batch. Which samples it takes depends on the seed
+    alone, and not on the workers.
     """
 
     def __init__(self, source: Source, card: Card, task: str, batch_size: int, seed: int) -> None:
-        self.source, self.rule, self.task, self.seed = source, card.problem["input"], task, seed
-        self.own_targets, self.classes = reconstructs(card.problem), card.problem["model"].get("classes")
-        self.batch_size = batch_size
-        self.unreadable: set[str] = set()  # known to this process: not tried twice
-
-    @property
-    def per_epoch(self) -> int:
-        """Batches of an epoch."""
-        return self.source.samples // self.batch_size
+        self.reader, self.batch_size = Reader(source, card, task, seed), batch_size
+        self.per_epoch = source.samples // batch_size
+        self.own_targets = reconstructs(card.problem)
 
     def __iter__(self) -> Iterator[Batch | None]:
         """Yield this worker's share of every epoch; None where not one sample of the source is readable."""
         info = get_worker_info()
         worker, workers = (info.id, info.num_workers) if info else (0, 1)
         for epoch in itertools.count():
-            order = self.order(epoch)
-            for first, count in shares(epoch, self.per_epoch, worker, workers, self.source.sequential):
-                samples = self.samples(order, epoch, first * self.batch_size, count * self.batch_size)
-                for _ in range(count):
-                    yield stack(list(itertools.islice(samples, self.batch_size)), self.own_targets)
+            order = self.reader.order(epoch)
+            for first, count in shares(epoch, self.per_epoch, worker, workers, self.reader.source.sequential):
+                yield from self.stretch(order, epoch, first, count)
 
-    def order(self, epoch: int) -> Sequence[int]:
-        """The order of the source's units."""
-        if self.task != "training":
-            return range(self.source.units)
-        order: Sequence[int] = np.random.default_rng([self.seed, epoch]).permutation(self.source.units)  # type: ignore[assignment]
-        return order
-
-    def samples(self, order: Sequence[int], epoch: int, start: int, count: int) -> Iterator[Sample]:
-        """So many samples of an epoch, each the next readable one from its place on, so that batches stay whole.
-
-        Where no other comes any more, the last one is taken again.
-        """
-        entries, owed, last = self.mixed(order, epoch, start, count), 0, Sample(None, 0)
-        skipped: list[str] = []
-        for place, entry in zip(range(self.source.samples), entries):
-            owed += place < count
-            sample = self.decoded(entry, epoch)
-            if sample is None:
-                skipped.append(f"{entry.name} (label {entry.label})" if self.outside(entry) else entry.name)
-            else:
-                yield sample._replace(skipped=tuple(skipped))
-                last = sample._replace(seconds=0.0)
-                yield from [last] * (owed - 1)
-                owed, skipped = 0, []
-            if place + 1 >= count and not owed:
-                return
-        yield from [last._replace(skipped=tuple(skipped))] * owed
-
-    def mixed(self, order: Sequence[int], epoch: int, start: int, count: int) -> Iterator[Entry]:
-        """The entries from a place on. Where they come from the front of files, the first `count` are mixed."""
-        entries = self.source.entries(order, start)
-        if self.task != "training" or not self.source.sequential:
-            return entries
-        random = np.random.default_rng([self.seed, epoch, start])
-        return itertools.chain(mix(itertools.islice(entries, count), MIXED, random), entries)
-
-    def decoded(self, entry: Entry, epoch: int) -> Sample | None:
-        """The entry as pixels; None where its image cannot be read or its label is none of the workload's."""
-        if entry.label is None or self.outside(entry) or entry.name in self.unreadable:
-            return None
-        try:
-            content = io.BytesIO(entry.read())
-            began = time.perf_counter()
-            image = images.decode(content)
-        except MemoryError:
-            raise
-        except Exception:  # a damaged file makes Pillow raise nearly anything
-            self.unreadable.add(entry.name)
-            return None
-        random = np.random.default_rng([self.seed, epoch, entry.number])
-        pixels = images.pixels(image, self.rule, self.task, random)
-        return Sample(pixels, entry.label, seconds=time.perf_counter() - began)
-
-    def outside(self, entry: Entry) -> bool:
-        """Whether its label is beyond the classes of the workload."""
-        return self.classes is not None and entry.label is not None and entry.label >= self.classes
-
-
-def shares(epoch: int, per_epoch: int, worker: int, workers: int, sequential: bool) -> list[tuple[int, int]]:
-    """What a worker reads of an epoch: first batch and number of batches of each stretch.
-
-    Batches are taken from the workers in turn, from epoch to epoch without a break. A worker that reads from the
-    front has as many as it has turns, but side by side.
-    """
-    begins = epoch * per_epoch % workers  # whose turn the first one is
-    turns = [range((other - begins) % workers, per_epoch, workers) for other in range(workers)]
-    if not sequential:
-        return [(number, 1) for number in turns[worker]]
-    return [(sum(map(len, turns[:worker])), len(turns[worker]))]
-
-
-def mix(entries: Iterable[Entry], most: int, random: np.random.Generator) -> Iterator[Entry]:
-    """The same entries in another order, of which at most so many are held at once."""
-    held: list[Entry] = []
-    for entry in entries:
-        held.append(entry)
-        if len(held) > most:
-            place = int(random.integers(len(held)))
-            held[place], held[-1] = held[-1], held[place]
-            yield held.pop()
-    yield from (held[place] for place in random.permutation(len(held)))
+    def stretch(self, order: Sequence[int], epoch: int, first: int, count: int) -> Iterator[Batch | None]:
+        """So many batches of an epoch from the one of this number on."""
+        samples = self.reader.samples(order, epoch, first * self.batch_size, count * self.batch_size)
+        for _ in range(count):
+            yield stack(list(itertools.islice(samples, self.batch_size)), self.own_targets)
 
 
 def stack(samples: Sequence[Sample], own_targets: bool) -> Batch | None:
@@ -211,13 +112,12 @@ def source_requests(card: Card, source: Source, batch_size: int, seed: int) -> I
     """
     source.share()
     batches = Batches(source, card, "inference", batch_size, seed)
-    order = batches.order(0)
+    order = batches.reader.order(0)
 
-    def make(start: int) -> Batch:
-        return _readable(stack(list(batches.samples(order, 0, start, batch_size)), batches.own_targets), source)
+    def make(number: int) -> Batch:
+        return _readable(next(batches.stretch(order, 0, number, 1)), source)
 
-    starts = range(0, batches.per_epoch * batch_size, batch_size)
-    return (functools.partial(make, start) for start in itertools.cycle(starts))
+    return (functools.partial(make, number) for number in itertools.cycle(range(batches.per_epoch)))
 
 
 def _as_they_are(batch: Batch | None) -> Batch | None:
