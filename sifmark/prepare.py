@@ -201,9 +201,10 @@ def _damaged(name: str, why: str) -> SifmarkError:
 
 def _tell(document: dict[str, Any], kept: int, target: str) -> None:
     size, skipped = human_size(document["bytes"]), document["skipped"]
+    before = f"; {kept} of them were there already" if kept else ""
     say(
-        f"{target}: {document['samples']} samples of {len(document['classes'])} classes "
-        f"in {len(document['files'])} files, {size}; {kept} files were there already"
+        f"{target}: {size} with {document['samples']} samples of {len(document['classes'])} classes "
+        f"in {len(document['files'])} files{before}"
     )
     if skipped:
         more = ", ..." if len(skipped) > MOST_NAMED else ""
