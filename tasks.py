@@ -135,6 +135,31 @@ def compare(
     compare_results(path, against, baseline, metrics, by, allow or (), format, fail_below)
 
 
+@verb(
+    help={
+        "source": "a folder of class folders with JPEG and PNG files, or of idx files",
+        "target": "the folder to fill; where an earlier run was stopped, it goes on",
+        "format": "'shards' (default), tar files for PyTorch, or 'records', TFRecord files for TensorFlow",
+        "samples-per-file": "default: 1000",
+        "seed": "of the order of the samples; default: 0",
+        "strict": "refuse damaged images in place of skipping them",
+    },
+)
+def prepare_data(
+    c: Context,
+    source: str,
+    target: str,
+    format: str = "shards",  # noqa: A002
+    samples_per_file: str = "1000",
+    seed: str = "0",
+    strict: bool = False,
+) -> None:
+    """Pack images into large files for --data of an image, with a manifest that spares counting."""
+    from sifmark.prepare import prepare_data as pack
+
+    pack(source, target, format, samples_per_file, seed, strict)
+
+
 @verb(help={"json": "for programs"})
 def doctor(c: Context, json: bool = False) -> None:
     """Say what works on this host, and what to do about the rest."""

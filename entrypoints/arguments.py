@@ -46,6 +46,7 @@ class Options:
     target_accuracy: float | None
     target_loss: float | None
     evaluation_steps: int | None
+    evaluation_data: str | None
     seed: int
     site: str | None
     time_limit: float | None
@@ -85,10 +86,10 @@ def parser() -> argparse.ArgumentParser:
     add("--repeat", type=whole(1, MOST_REPEATS), default=1, metavar="N", help="runs, each in a process of its own")
     add(
         "--data",
-        type=folder,
+        type=path,
         default="synthetic",
-        metavar="FOLDER",
-        help="<class>/<image> below FOLDER; default: synthetic",
+        metavar="PATH",
+        help="class folders of images, tar shards, idx or TFRecord files, told by what lies there; default: synthetic",
     )
     add("--data-workers", type=whole(0, 1024), metavar="N", help="processes that decode; 0: none but the main one")
     _add_target(grammar)
@@ -152,6 +153,12 @@ def _add_target(grammar: argparse.ArgumentParser) -> None:
         metavar="N",
         help="steps from one evaluation to the next; default: an epoch, or 100 where data have no end",
     )
+    grammar.add_argument(
+        "--evaluation-data",
+        type=path,
+        metavar="PATH",
+        help="samples to evaluate, in any format that --data reads; default: those of --data, cut as for inference",
+    )
 
 
 def _add_meter(grammar: argparse.ArgumentParser) -> None:
@@ -208,10 +215,10 @@ def wholes(text: str) -> tuple[int, ...]:
     return numbers
 
 
-def folder(text: str) -> str:
-    """A folder's name; an empty one would mean the current folder, and comes of an unset variable."""
+def path(text: str) -> str:
+    """A path; an empty one would mean the current folder, and comes of an unset variable."""
     if not text:
-        raise argparse.ArgumentTypeError("the name is empty. Name a folder, or leave --data out")
+        raise argparse.ArgumentTypeError("the name is empty. Name a folder or file, or leave --data out")
     return text
 
 

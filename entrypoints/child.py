@@ -13,18 +13,18 @@ import time
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Callable, Iterator, NoReturn, Sequence, TypeVar
+from typing import Any, Callable, Iterable, Iterator, NoReturn, Sequence, TypeVar
 
 from entrypoints import cards, fit, memory
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
-from entrypoints.data.folder import list_images
+from entrypoints.data import formats
 from entrypoints.goal import Pursuit
 from entrypoints.lifeline import die_with_parent
 from entrypoints.loop import Loop
-from entrypoints.messages import Data, Ended, Failed, Phase, Sender
+from entrypoints.messages import Data, Ended, Failed, Phase, Sender, Skipped
 from entrypoints.phases import Phased
-from entrypoints.session import DeviceConditions, OptimizerRule, Session, Usage
+from entrypoints.session import Batch, DeviceConditions, OptimizerRule, Session, Usage
 from entrypoints.statuses import RunError, UsageError
 from entrypoints.streams import Streams
 
@@ -33,6 +33,7 @@ OUT_OF_MEMORY = ("not enough memory", "can't allocate memory", "out of memory", 
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 A = TypeVar("A")
+Judging = Callable[[], Iterable[Batch]]
 
 
 class Stopped(BaseException):
@@ -98,9 +99,10 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
     cleanup.callback(session.close)
     send(session.facts)
     send(answered(session.conditions, DeviceConditions.unknown))
+    judging = open_evaluation(loader, card, configuration)
     closing = cleanup.enter_context(contextlib.ExitStack())
     cleanup.callback(account, session, send)  # before streams are waited for: their device may never answer
-    work = open_work(session, inputs, configuration, send, closing)
+    work = open_work(session, inputs, judging, configuration, send, closing)
     try:
         work.run(configuration)
     except Stopped:
@@ -127,8 +129,26 @@ def import_modules(configuration: Configuration) -> tuple[ModuleType, ModuleType
     return device, build, loader
 
 
+def open_evaluation(loader: ModuleType, card: Card, configuration: Configuration) -> Judging | None:
+    """What gives the batches of an evaluation, all samples once but for a partial last batch; None without samples."""
+    path = configuration.evaluation_path or configuration.data_path
+    if configuration.goal is None or path is None:
+        return None
+    _, source = formats.open_source(Path(path), "inference", configuration.framework)
+    size = min(configuration.batch_size, source.samples)
+    workers, seed = configuration.data_workers or 0, configuration.seed
+    return lambda: itertools.islice(
+        loader.source_batches(card, "inference", source, size, workers, seed), source.samples // size
+    )
+
+
 def open_work(
-    session: Session, inputs: Iterator[Any], configuration: Configuration, send: Sender, cleanup: contextlib.ExitStack
+    session: Session,
+    inputs: Iterator[Any],
+    judging: Judging | None,
+    configuration: Configuration,
+    send: Sender,
+    cleanup: contextlib.ExitStack,
 ) -> Phased:
     """What keeps the session at work: streams of requests, or the loop over batches."""
     if configuration.concurrency:
@@ -138,8 +158,9 @@ def open_work(
     if configuration.data == "synthetic":
         batch = session.place(next(inputs))
         inputs = itertools.repeat(batch)
+        judging = judging or (lambda: [batch])
     goal = configuration.goal
-    pursuit = Pursuit(goal, session, lambda: [batch], send) if goal else None
+    pursuit = Pursuit(goal, session, judging, send) if goal and judging else None
     return Loop(session, configuration.task, inputs, send, pursuit)
 
 
@@ -160,17 +181,19 @@ def answered(ask: Callable[[], A], unknown: Callable[[str], A]) -> A:
 def open_inputs(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Iterator[Any]:
     """Batches, a single one where they are synthetic; where streams make requests, what makes the batch of each."""
     size, seed = configuration.batch_size, configuration.seed
-    if configuration.data_folder is None:
+    if configuration.data_path is None:
         send(Data(samples=size, classes=None))
         if configuration.concurrency:
             return loader.synthetic_requests(card, size, seed)
         return iter([loader.synthetic_batch(card, size, seed)])
-    folder = Path(configuration.data_folder)
-    listing = list_images(folder)
-    send(Data(len(listing.images), len(listing.classes)))
+    _, source = formats.open_source(Path(configuration.data_path), configuration.task, configuration.framework)
+    workers = configuration.data_workers
+    send(Data(source.samples, source.classes, source.part, workers))
+    for name in source.lost:
+        send(Skipped(name))
     if configuration.concurrency:
-        return loader.folder_requests(card, folder, listing, size, seed)
-    return loader.folder_batches(card, configuration.task, folder, listing, size, configuration.data_workers, seed)
+        return loader.source_requests(card, source, size, seed)
+    return loader.source_batches(card, configuration.task, source, size, workers, seed)
 
 
 JOBS = {"run": run, "probe": probe_numerics}

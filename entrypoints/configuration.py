@@ -9,7 +9,8 @@ from typing import Any, Mapping, TypedDict
 from entrypoints import host
 from entrypoints.arguments import Options
 from entrypoints.cards import Card, reconstructs
-from entrypoints.data.folder import Listing, list_images
+from entrypoints.data import formats
+from entrypoints.data.source import Source
 from entrypoints.goal import Goal
 from entrypoints.statuses import UsageError
 
@@ -17,6 +18,7 @@ SMOKE = {"batch_size": 2, "steps": 4, "warmup_steps": 1}
 REQUESTS = 700  # timed by default: a 99th percentile needs 662
 EVALUATION_STEPS = 100  # from one evaluation to the next where data have no end
 IDLE_SECONDS = 5.0  # fifty readings at the default period, of which an energy needs twenty
+SYNTHETIC = "synthetic"
 MOST_WORKERS = 8  # more decode faster than one host process can collect
 
 
@@ -44,10 +46,11 @@ class Configuration:
     warmup_steps: int
     samples_per_epoch: int | None
     steps_per_epoch: int | None
-    data: str  # synthetic or folder
-    data_folder: str | None
+    data: str  # synthetic, or the format of what lies at data_path
+    data_path: str | None
     data_workers: int | None
     goal: Goal | None
+    evaluation_path: str | None  # of the samples that are evaluated; None: those of the training data
     seed: int
     threads: int
     meter: str  # auto, none, or NAME[:PLACE]
@@ -78,8 +81,8 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     _require_task(options, card)
     defaults = _defaults(options, card, device)
     batch_size = options.batch_size or defaults["batch_size"]
-    listing = None if options.data == "synthetic" else list_images(Path(options.data))
-    samples = _samples_per_epoch(options, card, batch_size, listing)
+    data, source = _data(options, framework)
+    samples = _samples_per_epoch(options, card, batch_size, source)
     per_epoch = samples // batch_size if samples else None
     steps = _steps(options, defaults["steps"], per_epoch)
     warmup = _warmup(options, defaults["warmup_steps"], steps)
@@ -97,10 +100,11 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         warmup_steps=warmup,
         samples_per_epoch=samples,
         steps_per_epoch=per_epoch,
-        data="folder" if listing else "synthetic",
-        data_folder=str(Path(options.data).resolve()) if listing else None,
-        data_workers=_workers(options, listing),
+        data=data,
+        data_path=str(Path(options.data).resolve()) if source else None,
+        data_workers=_workers(options, source),
         goal=_goal(options, card, per_epoch),
+        evaluation_path=_evaluation_path(options, card, framework),
         seed=options.seed,
         threads=options.threads or max(1, host.usable_cores() // (options.concurrency or 1)),
         meter=options.meter,
@@ -133,17 +137,34 @@ def _defaults(options: Options, card: Card, device: str) -> dict[str, Any]:
     return {**defaults, **(SMOKE if options.smoke else {})}
 
 
-def _samples_per_epoch(options: Options, card: Card, batch_size: int, listing: Listing | None) -> int | None:
-    if listing is None:
+def _data(options: Options, framework: str) -> tuple[str, Source | None]:
+    """The name of what the inputs are, and their source where they are not synthetic."""
+    if options.data == SYNTHETIC:
+        return SYNTHETIC, None
+    name, source = formats.open_source(Path(options.data), options.task, framework)
+    if options.concurrency and source.sequential:
+        raise UsageError(
+            f"--concurrency with --data {options.data}: {name} are read from the front, and requests ask for single "
+            "samples. Give class folders or idx files, or leave --concurrency out"
+        )
+    return name, source
+
+
+def _samples_per_epoch(options: Options, card: Card, batch_size: int, source: Source | None) -> int | None:
+    if source is None:
         if options.epochs and not options.samples_per_epoch:
             raise UsageError("--epochs with synthetic data needs --samples-per-epoch: it has no end of its own")
         return _at_least_a_batch(options.samples_per_epoch, batch_size, "--samples-per-epoch")
     if options.samples_per_epoch:
-        raise UsageError("--samples-per-epoch is for synthetic data: a folder's epoch is all its images")
+        raise UsageError("--samples-per-epoch is for synthetic data: an epoch of --data is all its samples")
+    _require_classes(source, card, f"--data {options.data}")
+    return _at_least_a_batch(source.samples, batch_size, f"--data {options.data}")
+
+
+def _require_classes(source: Source, card: Card, where: str) -> None:
     most = card.problem["model"].get("classes")
-    if most is not None and len(listing.classes) > most:
-        raise UsageError(f"--data {options.data}: {len(listing.classes)} class folders, {card.name} knows {most}")
-    return _at_least_a_batch(len(listing.images), batch_size, f"--data {options.data}")
+    if most is not None and (source.classes or 0) > most:
+        raise UsageError(f"{where}: {source.classes} classes, {card.name} knows {most}. Give fewer")
 
 
 def _at_least_a_batch(samples: int | None, batch_size: int, where: str) -> int | None:
@@ -194,16 +215,28 @@ def _goal(options: Options, card: Card, per_epoch: int | None) -> Goal | None:
     }
 
 
+def _evaluation_path(options: Options, card: Card, framework: str) -> str | None:
+    """Where the samples to evaluate lie, which are looked at now so that nothing is trained in vain."""
+    if options.evaluation_data is None:
+        return None
+    if options.target_accuracy is None and options.target_loss is None:
+        raise UsageError("--evaluation-data without --target-accuracy or --target-loss: nothing is evaluated")
+    path = Path(options.evaluation_data)
+    _, source = formats.open_source(path, "inference", framework)
+    _require_classes(source, card, f"--evaluation-data {path}")
+    return str(path.resolve())
+
+
 def _idle(options: Options) -> float:
     if options.idle_seconds is not None:
         return options.idle_seconds
     return 0.0 if options.smoke else IDLE_SECONDS
 
 
-def _workers(options: Options, listing: Listing | None) -> int | None:
-    if listing is None:
+def _workers(options: Options, source: Source | None) -> int | None:
+    if source is None:
         if options.data_workers is not None:
-            raise UsageError("--data-workers is for --data FOLDER: nobody decodes synthetic data")
+            raise UsageError("--data-workers is for --data PATH: nobody decodes synthetic data")
         return None
     if options.concurrency:
         if options.data_workers is not None:

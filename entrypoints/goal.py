@@ -33,6 +33,7 @@ class Pursuit:
         self.goal, self.session, self.batches, self.send = goal, session, batches, send
         self.evaluated_at = 0  # steps of training before the last evaluation
         self.reached = False
+        self.skipped: set[str] = set()  # samples that could not be read
 
     def due(self, steps: int) -> bool:
         """Whether it is time for an evaluation, after so many steps."""
@@ -44,6 +45,7 @@ class Pursuit:
         labelled = True
         for batch in self.batches():
             found = self.session.evaluate(batch)
+            self.skipped.update(batch.skipped)
             samples += found.samples
             loss += found.loss * found.samples
             labelled = labelled and found.right is not None

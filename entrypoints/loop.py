@@ -26,6 +26,7 @@ class Taken(NamedTuple):
     done: object
     wait: float
     report: StepReport
+    decode_seconds: float | None
 
 
 class Loop(Phased):
@@ -68,6 +69,7 @@ class Loop(Phased):
             self.settle()
             self.pursuit.evaluate(self.steps)
             self.reached = self.pursuit.reached
+            self.tell_skipped(self.pursuit.skipped)
             self.last = self.session.mark()  # what was evaluated is no part of the next step
 
     def settle(self) -> None:
@@ -83,7 +85,7 @@ class Loop(Phased):
         report = self.call(batch)
         done = self.session.mark()
         self.steps += 1
-        self.untold.append(Taken(self.steps, self.last, done, wait, report))
+        self.untold.append(Taken(self.steps, self.last, done, wait, report, batch.decode_seconds))
         self.last = done
         self.tell_skipped(batch.skipped)
 
@@ -96,8 +98,8 @@ class Loop(Phased):
                 return
             self.untold.popleft()
             self.seconds += seconds
-            loss = self.loss(taken)
-            self.send(Step(seconds, taken.wait, taken.report.units, taken.report.updates, loss))
+            loss, report = self.loss(taken), taken.report
+            self.send(Step(seconds, taken.wait, report.units, report.updates, loss, None, taken.decode_seconds))
             if loss is not None and not math.isfinite(loss):
                 raise RunError("non_finite", f"the loss became {loss}; see metrics.final_loss for the last finite one")
 

@@ -27,14 +27,17 @@ class Software(NamedTuple):
 
 
 class Data(NamedTuple):
-    """Where batches come from: distinct samples and classes at hand."""
+    """Where batches come from: distinct samples and classes at hand, which of several sets that lie there, and how
+    many processes decode them, 0 for none but the main one."""
 
     samples: int
     classes: int | None
+    part: str | None = None
+    workers: int | None = None
 
 
 class Skipped(NamedTuple):
-    """An input file that could not be read, by its path below the data folder."""
+    """A sample that could not be read, by its path below the data, or the rest of a file that is lost."""
 
     path: str
 
@@ -58,7 +61,8 @@ class Step(NamedTuple):
     """One step, told when its time is known. Its seconds include `wait`, those spent waiting for data.
 
     An answered request is a step too: from the answer before it, of whatever stream, to its own. It waits for no
-    data, since making its input is part of it.
+    data, since making its input is part of it. `decode_seconds` are those of the workers, summed, in which the
+    step's images were decoded and augmented.
     """
 
     seconds: float
@@ -67,6 +71,7 @@ class Step(NamedTuple):
     updates: int
     loss: float | None
     request: Request | None = None
+    decode_seconds: float | None = None
 
 
 class Evaluated(NamedTuple):
@@ -118,9 +123,9 @@ def encode(message: Message) -> bytes:
 def decode(line: bytes) -> Message:
     """The message of one line. Raises ValueError, KeyError or TypeError for anything else."""
     name, fields = json.loads(line)
-    if name == "Step" and fields[-1] is not None:
-        fields[-1] = Request(*fields[-1])
     message: Any = TYPES[name](*fields)
+    if isinstance(message, Step) and message.request is not None:
+        message = message._replace(request=Request(*message.request))
     return message
 
 

@@ -17,6 +17,7 @@ from entrypoints.quantiles import quantile
 
 NO_STEP = "no step of the timed window was finished"
 NO_TIME = "the timed window is shorter than the clock can tell"
+IN_REQUESTS = "making its input is part of a request: see latency_preprocessing_mean"
 NO_REQUESTS = "no requests were made (--concurrency)"
 
 
@@ -128,8 +129,19 @@ def data_wait_fraction(measurement: Measurement) -> Metric:
     if why := _no_window(measurement):
         return Metric(None, "1", why)
     if measurement.timed_requests:
-        return Metric(None, "1", "making its input is part of a request: see latency_preprocessing_mean")
+        return Metric(None, "1", IN_REQUESTS)
     return Metric(sum(step.wait for step in measurement.timed_steps) / measurement.window, "1")
+
+
+def decode_rate(measurement: Measurement) -> Metric:
+    """Units over the seconds in which they were decoded and augmented, those of all workers summed: what one worker
+    does."""
+    return _decoded(measurement, workers=1)
+
+
+def decode_rate_of_all_workers(measurement: Measurement) -> Metric:
+    """The rate of one worker times their number: what they do together as long as nobody has to wait."""
+    return _decoded(measurement, workers=(measurement.data and measurement.data.workers) or 1)
 
 
 def time_to_first_step(measurement: Measurement) -> Metric:
@@ -267,6 +279,18 @@ def energy_per_epoch(measurement: Measurement) -> Metric:
     told = [measurement.energy(epoch.window) for epoch in measurement.epochs[1:]]
     reason = next((reason for joules, reason in told if joules is None), None)
     return Metric(None if reason else math.fsum(joules or 0.0 for joules, _ in told) / len(told), "J", reason)
+
+
+def _decoded(measurement: Measurement, workers: int) -> Metric:
+    unit, steps = f"{measurement.unit}/s", measurement.timed_steps
+    if not steps:
+        return Metric(None, unit, NO_STEP)
+    if measurement.timed_requests:
+        return Metric(None, unit, IN_REQUESTS)
+    seconds = math.fsum(step.decode_seconds or 0.0 for step in steps)
+    if not seconds:
+        return Metric(None, unit, "nothing was decoded")
+    return Metric(workers * _units(measurement) / seconds, unit)
 
 
 def _no_later_epoch(measurement: Measurement) -> str | None:

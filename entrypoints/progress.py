@@ -9,7 +9,7 @@ import time
 from typing import TextIO
 
 from entrypoints.configuration import Configuration
-from entrypoints.messages import Message, Phase, Skipped, Step
+from entrypoints.messages import Data, Message, Phase, Skipped, Step
 
 INTERVALS = {True: 0.2, False: 5.0}  # seconds between updates, on a terminal and elsewhere
 INPUT_BOUND = 0.1  # share of time spent waiting for data from which a run is called so
@@ -44,10 +44,12 @@ class Progress:
             self._count(message)
             if time.monotonic() - self.written_at >= INTERVALS[self.terminal]:
                 self._show(self.line())
+        elif isinstance(message, Data):
+            self._tell_data(message)
         elif isinstance(message, Skipped):
             self.skipped += 1
             if self.skipped == 1:
-                self.note(f"skipping {message.path}, it cannot be read; the result counts all such files")
+                self.note(f"skipping {message.path}, it cannot be read; the result counts all that is skipped")
 
     def note(self, text: str) -> None:
         """A line that stays."""
@@ -68,6 +70,16 @@ class Progress:
         if self.configuration.steps is None:
             return max(0.0, (self.configuration.duration_seconds or 0.0) - self.seconds)
         return self.seconds / self.timed * (self.configuration.steps - self.steps)
+
+    def _tell_data(self, data: Data) -> None:
+        """What lies at a path, in words; of synthetic data there is nothing to tell."""
+        if self.configuration.data_path is None:
+            return
+        classes = "" if data.classes is None else f", {data.classes} classes" if data.classes > 1 else ", one class"
+        part = f", of {data.part}" if data.part else ""
+        self.note(f"data are {self.configuration.data}: {data.samples} samples{classes}{part}")
+        if data.classes == 1:
+            self.note("with one class, loss and accuracy mean nothing")
 
     def _count(self, step: Step) -> None:
         self.steps += 1

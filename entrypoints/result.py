@@ -29,7 +29,7 @@ from entrypoints.verdict import Verdict
 
 SCHEMA_VERSION = "1.0"
 MOST_STEPS = 1000  # beyond, step times are given as quantiles only
-MOST_EXAMPLES = 10  # of skipped files
+MOST_EXAMPLES = 10  # of what was skipped
 QUANTILES = (0, 1, 5, 25, 50, 75, 90, 95, 99, 100)  # per cent
 PARTS = ("preprocessing", "transfer", "compute", "retrieval", "other")  # of a request's latency
 
@@ -185,6 +185,7 @@ def data(measurement: Measurement, resolved: Configuration) -> Json:
         "source": resolved.data,
         "samples": told.samples if told else None,
         "classes": told.classes if told else None,
+        "part": told.part if told else None,
         "skipped": {"count": len(measurement.skipped), "examples": list(measurement.skipped[:MOST_EXAMPLES])},
     }
 

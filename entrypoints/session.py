@@ -42,11 +42,13 @@ class OptimizerRule:
 
 
 class Batch(NamedTuple):
-    """One batch as the framework's tensors, and the files that could not be read while it was made."""
+    """One batch as the framework's tensors, the samples that could not be read while it was made, and the seconds in
+    which images were decoded and augmented for it, one after the other; None where nothing was."""
 
     inputs: Any
     targets: Any
     skipped: tuple[str, ...] = ()
+    decode_seconds: float | None = None
 
 
 class StepReport(NamedTuple):

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 # it had to end, which repeat it was.
 ASIDE = {
     "data",
-    "data_folder",
+    "data_path",
+    "evaluation_path",
     "idle_seconds",
     "memory_limit_mib",
     "meter_period_seconds",

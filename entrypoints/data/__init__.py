@@ -1,1 +1,1 @@
-"""Input data without a framework: what lies in a folder, and pixels as NumPy arrays."""
+"""Input data without a framework: what lies at a path, in which format, and pixels as NumPy arrays."""

@@ -1,11 +1,11 @@
-"""A folder of images, one folder per class. Standard library only: the parent checks it before a run."""
+"""A folder of images, one folder per class."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import NamedTuple
 
+from entrypoints.data.source import Entry, Source, listed
 from entrypoints.statuses import UsageError
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
@@ -18,6 +18,19 @@ class Listing(NamedTuple):
     images: tuple[tuple[str, int], ...]
 
 
+class Folder(Source):
+    """Image files, each read when it is its turn."""
+
+    def __init__(self, path: Path) -> None:
+        self.listing = list_images(path)
+        super().__init__(path, len(self.listing.images), len(self.listing.classes))
+
+    def entry(self, number: int) -> Entry:
+        """The file of this number."""
+        name, label = self.listing.images[number]
+        return Entry(name, number, label, (self.path / name).read_bytes)
+
+
 def list_images(folder: Path) -> Listing:
     """What `folder` holds as `<class>/<image>`; hidden files, broken links and other files are passed over.
 
@@ -25,7 +38,7 @@ def list_images(folder: Path) -> Listing:
     """
     if not folder.is_dir():
         raise UsageError(f"--data {folder}: no such folder. Give a folder with one folder of images per class")
-    names = _entries(folder, directories=True)
+    names = listed(folder, directories=True)
     found = [(name, _images(folder / name)) for name in names]
     classes = tuple(name for name, files in found if files)
     if not classes:
@@ -38,18 +51,4 @@ def list_images(folder: Path) -> Listing:
 
 
 def _images(folder: Path) -> list[str]:
-    return [name for name in _entries(folder, directories=False) if name.lower().endswith(SUFFIXES)]
-
-
-def _entries(folder: Path, directories: bool) -> list[str]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(
-                entry.name
-                for entry in entries
-                if not entry.name.startswith(".")
-                # Through links: subsets of large data sets are often made of them.
-                and (entry.is_dir if directories else entry.is_file)()
-            )
-    except OSError as error:
-        raise UsageError(f"--data {folder}: {error.strerror}. Make it readable for this user") from None
+    return [name for name in listed(folder) if name.lower().endswith(SUFFIXES)]

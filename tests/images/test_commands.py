@@ -13,7 +13,8 @@ from sifmark import house
 
 def test_the_list_of_verbs_reads_as_a_table_of_contents(site: Site) -> None:
     said = site.inv("--list").stdout
-    for verb in ("build", "check", "clean", "doctor", "list", "lock", "render", "run", "show", "validate", "verify"):
+    verbs = ("build", "check", "clean", "doctor", "list", "lock", "prepare-data", "render", "run", "show", "validate")
+    for verb in (*verbs, "verify"):
         assert f"  {verb} " in said
 
 

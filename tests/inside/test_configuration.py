@@ -50,7 +50,7 @@ def test_rest_before_a_run_is_for_measurements():
 def test_epochs_become_steps_and_a_partial_batch_is_dropped(images):
     resolved = configured("--data", str(images), "--epochs", "3", "--batch-size", "2")
     assert (resolved.samples_per_epoch, resolved.steps_per_epoch, resolved.steps) == (5, 2, 6)
-    assert resolved.data == "folder" and resolved.data_folder == str(images.resolve())
+    assert resolved.data == "folder" and resolved.data_path == str(images.resolve())
     synthetic = configured("--epochs", "2", "--samples-per-epoch", "9", "--batch-size", "4")
     assert (synthetic.steps_per_epoch, synthetic.steps) == (2, 4)
 
@@ -72,9 +72,9 @@ def test_a_default_warm_up_gives_way_to_a_short_run():
         (("--steps", "1"), "at least 2 steps"),
         (("--epochs", "2"), "needs --samples-per-epoch"),
         (("--samples-per-epoch", "3", "--batch-size", "4"), "--batch-size 3 or less"),
-        (("--data-workers", "2"), "--data FOLDER"),
+        (("--data-workers", "2"), "--data PATH"),
         (("--concurrency", "2"), "training answers no requests. Add --task inference"),
-        (("--data", "/no/such/folder"), "no such folder"),
+        (("--data", "/no/such/folder"), "no such file or folder"),
     ],
 )
 def test_contradictions_are_refused_with_a_remedy(argv, said):
@@ -111,5 +111,5 @@ def test_a_folder_that_does_not_suit_is_refused(images):
     with pytest.raises(UsageError, match="for synthetic data"):
         configured("--data", str(images), "--batch-size", "2", "--samples-per-epoch", "5")
     few = cards.Card(**{**vars(CARD), "problem": {**CARD.problem, "model": {"classes": 1}}})
-    with pytest.raises(UsageError, match="2 class folders, resnet50 knows 1"):
+    with pytest.raises(UsageError, match="2 classes, resnet50 knows 1"):
         resolve(parse(["--data", str(images), "--batch-size", "2"]), few, None)

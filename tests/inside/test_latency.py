@@ -104,7 +104,7 @@ def test_a_run_that_ended_before_the_window_says_so():
 
 
 def test_what_streams_make_meaningless_is_null():
-    for name in ("data_wait_fraction", "step_time_p50", "step_time_p99"):
+    for name in ("data_wait_fraction", "decode_rate", "step_time_p50", "step_time_p99"):
         told = result.every_metric()[name](RUN)
         assert told.value is None and "latency" in str(told.reason)
     assert result.steps(RUN)["data_wait_seconds"] is None

@@ -88,6 +88,11 @@ def test_a_file_that_is_skipped_again_and_again_is_told_once():
     assert sorted(message.path for message in sent if isinstance(message, Skipped)) == ["cat/a.jpg", "cat/b.jpg"]
 
 
+def test_the_seconds_of_decoding_go_with_their_step():
+    sent = run(Lagging(), "--steps", "9", batch=Batch(range(4), None, (), 0.25))
+    assert {message.decode_seconds for message in sent if isinstance(message, Step)} == {0.25}
+
+
 def test_messages_survive_the_wire():
     for message in run(Lagging(), "--steps", "3"):
         assert decode(encode(message)) == message

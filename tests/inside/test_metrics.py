@@ -12,7 +12,7 @@ from entrypoints import cards, metrics, result
 from entrypoints.arguments import parse
 from entrypoints.configuration import resolve
 from entrypoints.measurement import fold
-from entrypoints.messages import Ended, Phase, Skipped, Step
+from entrypoints.messages import Data, Ended, Phase, Skipped, Step
 from entrypoints.meters import Absence
 from entrypoints.quantiles import quantile
 from entrypoints.session import DEVICE_CONDITIONS, DeviceConditions, DeviceFacts, Usage
@@ -122,6 +122,19 @@ def test_throughput_per_device_needs_a_session_that_told_of_them():
     assert metrics.throughput(untold).value and "how many devices" in str(metrics.throughput_per_device(untold).reason)
 
 
+def test_the_rate_of_decoding_is_that_of_the_timed_steps_and_of_one_worker_or_all():
+    told = [Data(99, 3, None, 4), Phase("warmup", 0.0), Step(1.0, 0.0, 8, 1, None, None, 9.0), Phase("steady", 1.0)]
+    run = fold([*told, *[Step(1.0, 0.0, 8, 1, None, None, 0.5)] * 2], "images", "training")
+    assert metrics.decode_rate(run) == (16.0, "images/s", None)
+    assert metrics.decode_rate_of_all_workers(run) == (64.0, "images/s", None)
+    alone = fold(
+        [Data(99, 3, None, 0), Phase("steady", 1.0), Step(1.0, 0.0, 8, 1, None, None, 0.5)], "images", "training"
+    )
+    assert metrics.decode_rate_of_all_workers(alone).value == 16.0, "the main process decodes"
+    undecoded = metrics.decode_rate(fold([Phase("steady", 1.0), Step(1.0, 0.0, 8, 1, None)], "images", "training"))
+    assert undecoded == (None, "images/s", "nothing was decoded")
+
+
 def test_every_public_function_is_a_metric_and_nothing_else():
     assert set(result.every_metric()) == {
         *("throughput_per_device", "energy_per_device", "training_time", "epoch_time"),
@@ -132,7 +145,7 @@ def test_every_public_function_is_a_metric_and_nothing_else():
         *("step_time_mean", "step_time_p50", "step_time_p90", "step_time_p95", "step_time_p99"),
         *("latency_mean", "latency_p50", "latency_p90", "latency_p95", "latency_p99", "latency_max"),
         *("latency_preprocessing_mean", "latency_transfer_mean", "latency_compute_mean"),
-        *("latency_retrieval_mean", "latency_other_mean"),
+        *("latency_retrieval_mean", "latency_other_mean", "decode_rate", "decode_rate_of_all_workers"),
     }
 
 

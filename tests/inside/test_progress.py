@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import io
 
+import packed
 import pytest
 
 from entrypoints import cards, progress
 from entrypoints.arguments import parse
 from entrypoints.configuration import resolve
-from entrypoints.messages import Phase, Skipped, Step
+from entrypoints.messages import Data, Phase, Skipped, Step
 
 
 class Terminal(io.StringIO):
@@ -62,6 +63,26 @@ def test_the_first_skipped_file_is_named_once():
     for name in ("cat/a.jpg", "cat/b.jpg"):
         shown.follow(Skipped(name))
     assert stream.getvalue().count("skipping") == 1
+
+
+def test_what_lies_at_a_path_is_told_and_that_one_class_means_nothing(tmp_path):
+    packed.shards(tmp_path, [8])
+    stream = io.StringIO()
+    shown = progress.Progress(
+        resolve(parse(["--data", str(tmp_path)]), cards.load()["resnet50"], None), "images", stream
+    )
+    shown.follow(Data(8, 3, "a set", 2))
+    assert stream.getvalue() == "sifmark: data are shards: 8 samples, 3 classes, of a set\n"
+    shown.follow(Data(8, 1))
+    assert "8 samples, one class\nsifmark: with one class, loss and accuracy mean nothing" in stream.getvalue()
+    shown.follow(Data(8, None))
+    assert stream.getvalue().endswith("data are shards: 8 samples\n")
+
+
+def test_synthetic_data_are_nothing_to_tell():
+    stream = io.StringIO()
+    follow(stream, "--steps", "10", steps=0).follow(Data(8, None))
+    assert stream.getvalue() == ""
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])

@@ -9,6 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import packed
 import photographs
 import pytest
 from processes import child_of, wait_for, wait_until_gone
@@ -239,6 +240,58 @@ def test_photographs_of_which_none_is_readable(program, tmp_path):
         path.write_bytes(b"")
     document = program.result("resnet50", "--data", photos, "--batch-size", 2, "--steps", 4)
     assert document["status"]["state"] == "data_error" and document["status"]["exit_code"] == 4
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_shards_with_a_damaged_one_among_them(program, tmp_path, workers):
+    """Two shards; the second breaks off within its last sample, and one image of the first is no image."""
+    picture = packed.grey_png(28, 28, 8, 100)
+    packed.shards(tmp_path, [8, 6], image=lambda number: b"" if number == 3 else picture)
+    content = (tmp_path / "train-000001.tar").read_bytes()
+    (tmp_path / "train-000001.tar").write_bytes(content[: 5 * 2048 + 512])
+    document = program.result(
+        *("image_compression", "--data", tmp_path, "--batch-size", 3, "--epochs", 2, "--warmup-steps", 1),
+        *("--data-workers", workers, "--threads", 1, "--meter", "none"),
+    )
+    assert document["status"]["state"] == "completed"
+    assert document["configuration"]["data"] == document["data"]["source"] == "shards"
+    assert (document["data"]["samples"], document["data"]["classes"], document["data"]["part"]) == (13, 3, None)
+    lost, image = document["data"]["skipped"]["examples"]
+    assert image == "train-000000.tar/n0/0003.jpg" and lost.startswith("train-000001.tar (cut short or damaged")
+    assert [(epoch["steps"], epoch["units"]) for epoch in document["epochs"]] == [(4, 12), (4, 12)]
+    rate, of_all = (document["metrics"][name] for name in ("decode_rate", "decode_rate_of_all_workers"))
+    assert rate["unit"] == "images/s" and rate["value"] > 0
+    assert of_all["value"] == pytest.approx(max(workers, 1) * rate["value"])
+
+
+@pytest.mark.parametrize("task", ["training", "inference"])
+def test_idx_files_of_the_task(program, tmp_path, task):
+    noise = np.random.default_rng(1).integers(256, size=(12, 28, 28)).tolist()
+    packed.idx(tmp_path, noise, [0] * 12)
+    packed.idx(tmp_path, noise[:8], [0] * 8, prefix="t10k-", packed=True)
+    words = ("image_compression", "--smoke", "--task", task, "--data", tmp_path, "--threads", 1, "--meter", "none")
+    code, output, errors = program.run(*words)
+    document = checked(output)
+    wanted = {"training": ("train-images-idx3-ubyte", 12), "inference": ("t10k-images-idx3-ubyte.gz", 8)}[task]
+    assert (code, document["data"]["part"], document["data"]["samples"]) == (0, *wanted)
+    assert document["data"]["source"] == "idx" and document["metrics"]["decode_rate"]["value"] > 0
+    assert "with one class, loss and accuracy mean nothing" in errors
+
+
+def test_requests_of_idx_images(program, tmp_path):
+    noise = np.random.default_rng(1).integers(256, size=(4, 28, 28)).tolist()
+    packed.idx(tmp_path, noise, [0, 1, 2, 3])
+    document = program.result(
+        *("image_compression", "--task", "inference", "--concurrency", 2, "--data", tmp_path, "--steps", 12),
+        *("--threads", 1, "--meter", "none"),
+    )
+    assert document["status"]["state"] == "completed"
+    assert "latency_preprocessing" in document["metrics"]["decode_rate"]["reason"]
+
+
+def test_synthetic_data_are_not_decoded(program):
+    document = program.result("image_compression", "--smoke", "--threads", 1, "--meter", "none")
+    assert document["metrics"]["decode_rate"] == {"value": None, "unit": "images/s", "reason": "nothing was decoded"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

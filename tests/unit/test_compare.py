@@ -99,13 +99,14 @@ ROLES = {
     "samples_per_epoch": ("matches", 100, 200),
     "steps_per_epoch": ("matches", 10, 20),
     "data": ("aside", "synthetic", "folder"),  # data.source tells it, and that is part of the group
-    "data_folder": ("aside", "/a", "/b"),
+    "data_path": ("aside", "/a", "/b"),
     "data_workers": ("platform", 2, 4),
     "goal": (
         "matches",
         None,
         {"metric": "loss", "value": 0.1, "evaluation_steps": 10},
     ),
+    "evaluation_path": ("aside", None, "/a"),
     "seed": ("aside", 0, 1),
     "threads": ("platform", 2, 64),
     "meter": ("platform", "auto", "rapl:/powercap"),

@@ -1,80 +1,51 @@
-"""Batches as tensors: one synthetic batch again and again, image files decoded by worker processes, or requests."""
+"""Batches as tensors: one synthetic batch again and again, samples decoded by worker processes, or requests."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import os
-from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence, Tuple
+from typing import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from entrypoints.cards import Card, reconstructs
 from entrypoints.data import formula, images, synthetic
-from entrypoints.data.folder import Listing
+from entrypoints.data.samples import Reader, Sample, shares
+from entrypoints.data.source import Source
 from entrypoints.lifeline import die_with_parent
 from entrypoints.session import Batch
 from entrypoints.statuses import RunError
 
-Place = Tuple[int, int]  # epoch, index of the image
 
+class Batches(IterableDataset):  # type: ignore[type-arg]
+    """Endless batches of a source; a worker process has those whose turn it is.
 
-class Sample(NamedTuple):
-    """One image's pixels (None where no image at all was readable), its label, and the files passed over."""
+    An epoch takes every sample once, but those of a partial last batch. Which samples it takes depends on the seed
+    alone, and not on the workers.
+    """
 
-    pixels: np.ndarray | None
-    label: int
-    skipped: tuple[str, ...]
+    def __init__(self, source: Source, card: Card, task: str, batch_size: int, seed: int) -> None:
+        self.reader, self.batch_size = Reader(source, card, task, seed), batch_size
+        self.per_epoch = source.samples // batch_size
+        self.own_targets = reconstructs(card.problem)
 
+    def __iter__(self) -> Iterator[Batch | None]:
+        """Yield this worker's share of every epoch; None where not one sample of the source is readable."""
+        info = get_worker_info()
+        worker, workers = (info.id, info.num_workers) if info else (0, 1)
+        for epoch in itertools.count():
+            order = self.reader.order(epoch)
+            for first, count in shares(epoch, self.per_epoch, worker, workers, self.reader.source.sequential):
+                yield from self.stretch(order, epoch, first, count)
 
-class ImageFiles(Dataset):  # type: ignore[type-arg]
-    """The images of a folder, cut for a task. A sample depends on seed, epoch and index alone."""
-
-    def __init__(self, folder: Path, listing: Listing, rule: Mapping[str, Any], task: str, seed: int) -> None:
-        self.folder, self.listing, self.rule, self.task, self.seed = folder, listing, rule, task, seed
-        self.unreadable: set[int] = set()  # known to this worker: not tried twice
-
-    def __getitem__(self, place: Place) -> Sample:
-        """The image at `place`, or the next readable one after it, so that batches stay whole."""
-        epoch, index = place
-        count = len(self.listing.images)
-        skipped: list[str] = []
-        for candidate in ((index + offset) % count for offset in range(count)):
-            name, label = self.listing.images[candidate]
-            if candidate not in self.unreadable:
-                try:
-                    image = images.decode(self.folder / name)
-                except MemoryError:
-                    raise
-                except Exception:  # a damaged file makes Pillow raise nearly anything
-                    self.unreadable.add(candidate)
-                else:
-                    random = np.random.default_rng([self.seed, epoch, candidate])
-                    pixels = images.pixels(image, self.rule, self.task, random)
-                    return Sample(pixels, label, tuple(skipped))
-            skipped.append(name)
-        return Sample(None, 0, tuple(skipped))
-
-
-class Order:
-    """Endless batches of places: every epoch shuffled anew for training; a partial last batch is dropped."""
-
-    def __init__(self, count: int, batch_size: int, shuffle: bool, seed: int) -> None:
-        self.count, self.batch_size, self.shuffle, self.seed = count, batch_size, shuffle, seed
-
-    def __iter__(self) -> Iterator[list[Place]]:
-        """Yield lists of `batch_size` places, for ever."""
-        epoch = 0
-        while True:
-            indices = np.arange(self.count)
-            if self.shuffle:
-                indices = np.random.default_rng([self.seed, epoch]).permutation(self.count)
-            for start in range(0, self.count - self.batch_size + 1, self.batch_size):
-                yield [(epoch, int(index)) for index in indices[start : start + self.batch_size]]
-            epoch += 1
+    def stretch(self, order: Sequence[int], epoch: int, first: int, count: int) -> Iterator[Batch | None]:
+        """So many batches of an epoch from the one of this number on."""
+        samples = self.reader.samples(order, epoch, first * self.batch_size, count * self.batch_size)
+        for _ in range(count):
+            yield stack(list(itertools.islice(samples, self.batch_size)), self.own_targets)
 
 
 def stack(samples: Sequence[Sample], own_targets: bool) -> Batch | None:
@@ -85,7 +56,7 @@ def stack(samples: Sequence[Sample], own_targets: bool) -> Batch | None:
     inputs = torch.from_numpy(np.stack(arrays))
     targets = inputs if own_targets else torch.tensor([sample.label for sample in samples])
     skipped = sorted({name for sample in samples for name in sample.skipped})
-    return Batch(inputs, targets, tuple(skipped))
+    return Batch(inputs, targets, tuple(skipped), sum(sample.seconds for sample in samples))
 
 
 def synthetic_batch(card: Card, batch_size: int, seed: int) -> Batch:
@@ -103,25 +74,23 @@ def as_batch(inputs: np.ndarray, targets: np.ndarray) -> Batch:
     return Batch(torch.from_numpy(inputs), torch.from_numpy(targets))
 
 
-def folder_batches(
-    card: Card, task: str, folder: Path, listing: Listing, batch_size: int, workers: int, seed: int
-) -> Iterator[Batch]:
-    """Endless batches of the images listed below `folder`; the workers start at once.
+def source_batches(card: Card, task: str, source: Source, batch_size: int, workers: int, seed: int) -> Iterator[Batch]:
+    """Endless batches of a source; the workers start at once.
 
-    Raises RunError (`data_error`) when no image can be read.
+    Raises RunError (`data_error`) when no sample can be read.
     """
-    files = ImageFiles(folder, listing, card.problem["input"], task, seed)
+    source.share()
     parent = os.getpid()
-    loader = DataLoader(
-        files,
-        batch_sampler=Order(len(listing.images), batch_size, task == "training", seed),  # type: ignore[arg-type]
+    loader: DataLoader[Batch | None] = DataLoader(
+        Batches(source, card, task, batch_size, seed),
+        batch_size=None,  # they are batches already
         num_workers=workers,
-        collate_fn=functools.partial(stack, own_targets=reconstructs(card.problem)),
+        collate_fn=_as_they_are,
         worker_init_fn=lambda _: die_with_parent(parent),
         # Forked workers share what is imported; other ways import it all again in each of them.
         multiprocessing_context="fork" if workers else None,
     )
-    return _checked(iter(loader), folder)
+    return (_readable(batch, source) for batch in iter(loader))
 
 
 def synthetic_requests(card: Card, batch_size: int, seed: int) -> Iterator[Callable[[], Batch]]:
@@ -136,28 +105,26 @@ def synthetic_requests(card: Card, batch_size: int, seed: int) -> Iterator[Calla
     return itertools.repeat(make)
 
 
-def folder_requests(
-    card: Card, folder: Path, listing: Listing, batch_size: int, seed: int
-) -> Iterator[Callable[[], Batch]]:
-    """Endless requests of the images listed below `folder`, read when one is called, by the thread that calls.
+def source_requests(card: Card, source: Source, batch_size: int, seed: int) -> Iterator[Callable[[], Batch]]:
+    """Endless requests of a source that is not sequential, read when one is called, by the thread that calls.
 
-    A call raises RunError (`data_error`) when no image can be read.
+    A call raises RunError (`data_error`) when no sample can be read.
     """
-    files = ImageFiles(folder, listing, card.problem["input"], "inference", seed)
+    source.share()
+    batches = Batches(source, card, "inference", batch_size, seed)
+    order = batches.reader.order(0)
 
-    def make(places: list[Place]) -> Batch:
-        return _readable(stack([files[place] for place in places], own_targets=True), folder)
+    def make(number: int) -> Batch:
+        return _readable(next(batches.stretch(order, 0, number, 1)), source)
 
-    order = Order(len(listing.images), batch_size, shuffle=False, seed=seed)
-    return (functools.partial(make, places) for places in order)
-
-
-def _checked(batches: Iterator[Batch | None], folder: Path) -> Iterator[Batch]:
-    for batch in batches:
-        yield _readable(batch, folder)
+    return (functools.partial(make, number) for number in itertools.cycle(range(batches.per_epoch)))
 
 
-def _readable(batch: Batch | None, folder: Path) -> Batch:
+def _as_they_are(batch: Batch | None) -> Batch | None:
+    return batch
+
+
+def _readable(batch: Batch | None, source: Source) -> Batch:
     if batch is None:
-        raise RunError("data_error", f"no image below {folder} can be read")
+        raise RunError("data_error", f"no image of {source.path} can be read")
     return batch

@@ -19,7 +19,7 @@ def formula_batch(card, batch_size):
     return Batch(inputs=range(batch_size), targets=None)
 
 
-def folder_batches(card, task, folder, listing, batch_size, workers, seed):
+def source_batches(card, task, source, batch_size, workers, seed):
     while True:
         time.sleep(float(os.environ.get("DOUBLE_WAIT_SECONDS", "0")))
         yield Batch(inputs=range(batch_size), targets=None)
@@ -33,5 +33,5 @@ def synthetic_requests(card, batch_size, seed):
     return itertools.repeat(make)
 
 
-def folder_requests(card, folder, listing, batch_size, seed):
+def source_requests(card, source, batch_size, seed):
     return synthetic_requests(card, batch_size, seed)

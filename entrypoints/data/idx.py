@@ -1,0 +1,145 @@
+"""Images and labels in idx files, as MNIST has them (https://yann.lecun.com/exdb/mnist), plain or compressed."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import itertools
+import re
+import struct
+import zlib
+from pathlib import Path
+from typing import Iterator, Sequence
+
+from entrypoints.data.manifest import Manifest
+from entrypoints.data.source import Entry, Source, listed
+from entrypoints.statuses import UsageError
+
+IMAGES = re.compile(r"(?P<set>.*)images(?P<mark>[-.])idx3-ubyte(?P<packed>\.gz)?")
+PACKED = ".gz"
+MAGIC = {"images": 0x00000803, "labels": 0x00000801}  # unsigned bytes in three dimensions and in one
+HEADERS = {"images": struct.Struct(">4I"), "labels": struct.Struct(">2I")}  # magic number and extents
+# Which of several sets a task takes, by the last word before `images`.
+SETS = {"training": ("train",), "inference": ("t10k", "test")}
+CHUNK = 1 << 20  # bytes
+
+
+class Idx(Source):
+    """Grey images of one extent, each given as a PGM file: its pixels and a header."""
+
+    def __init__(self, path: Path, images: Path, labels: Path) -> None:
+        said, self.height, self.width = _extents(images, "images")
+        (labelled,) = _extents(labels, "labels")
+        if labelled != said:
+            raise UsageError(
+                f"--data {path}: {images.name} says that it has {said} images, and {labels.name} {labelled} labels. "
+                "Give files that belong together"
+            )
+        self.images, self.content = images, b""  # the latter is for `share`
+        self.labels = _read(labels)[HEADERS["labels"].size :][:said]
+        there = {
+            images.name: min(said, (_size(images) - HEADERS["images"].size) // self.pixels),
+            labels.name: len(self.labels),
+        }
+        samples = min(there.values())
+        if not samples:
+            raise UsageError(f"--data {path}: {images.name} and {labels.name} hold no whole sample. Fetch them anew")
+        lost = [f"{name} (cut short: {has} of {said} are there)" for name, has in there.items() if has < said]
+        super().__init__(path, samples, len(set(self.labels[:samples])), lost)
+        self.part = images.name
+
+    @property
+    def pixels(self) -> int:
+        """Of an image, a byte each."""
+        return self.height * self.width
+
+    def share(self) -> None:
+        """All images."""
+        self.content = _read(self.images)
+
+    def entry(self, number: int) -> Entry:
+        """The image of this number."""
+        name = f"{self.images.name}/{number}"
+        return Entry(name, number, self.labels[number], functools.partial(self.portable, number))
+
+    def portable(self, number: int) -> bytes:
+        """An image as a PGM file."""
+        begins = HEADERS["images"].size + number * self.pixels
+        return b"P5 %d %d 255\n" % (self.width, self.height) + self.content[begins : begins + self.pixels]
+
+
+def find(path: Path) -> list[Path]:
+    """The files of images at a path."""
+    files = [path / name for name in listed(path)] if path.is_dir() else [path]
+    return [file for file in files if IMAGES.fullmatch(file.name)]
+
+
+def open_source(path: Path, files: Sequence[Path], task: str, _: Manifest | None) -> Idx:
+    """The images and labels at a path that are for the task.
+
+    Raises UsageError where it is not clear which, where the labels are missing, and where a header is wrong.
+    """
+    images = _for_task(path, files, task)
+    return Idx(path, images, _labels(images))
+
+
+def _for_task(path: Path, files: Sequence[Path], task: str) -> Path:
+    """The file of images that a task takes; of a set that is there plain and compressed, the plain one."""
+    sets = {_set(file): file for file in sorted(files, reverse=True)}
+    fit = {name: file for name, file in sets.items() if re.split(r"[^a-z0-9]+", name)[-1] in SETS[task]}
+    chosen = list((fit or sets).values())
+    if len(chosen) > 1:
+        names = ", ".join(sorted(file.name for file in chosen))
+        raise UsageError(f"--data {path}: which of its sets for {task}? Name one of the files: {names}")
+    return chosen[0]
+
+
+def _set(file: Path) -> str:
+    matched = IMAGES.fullmatch(file.name)
+    return matched["set"].strip("-._").lower() if matched else ""
+
+
+def _labels(images: Path) -> Path:
+    """The file of labels beside one of images, compressed or not."""
+    plain = IMAGES.sub(r"\g<set>labels\g<mark>idx1-ubyte", images.name)
+    for name in (plain, f"{plain}.gz"):
+        if (images.parent / name).is_file():
+            return images.parent / name
+    raise UsageError(f"--data {images}: its labels are missing. Put {plain} beside it, or {plain}.gz")
+
+
+def _extents(file: Path, kind: str) -> list[int]:
+    """Extents by the header of an idx file of images or labels. Raises UsageError where it is not one."""
+    header = HEADERS[kind]
+    begun = b"".join(itertools.islice(_chunks(file, header.size), header.size))[: header.size]
+    if len(begun) < header.size:
+        raise UsageError(f"--data {file}: it ends within its header, after {len(begun)} bytes. Fetch it anew")
+    magic, *extents = header.unpack(begun)
+    if magic != MAGIC[kind]:
+        raise UsageError(
+            f"--data {file}: its magic number is {magic}, and that of idx {kind} is {MAGIC[kind]}. Give another file"
+        )
+    if not all(extents):
+        raise UsageError(f"--data {file}: its header says {' x '.join(map(str, extents))}. Give a file with samples")
+    return extents
+
+
+def _size(file: Path) -> int:
+    """Bytes of a file, once it is unpacked."""
+    return sum(map(len, _chunks(file))) if file.suffix == PACKED else file.stat().st_size
+
+
+def _read(file: Path) -> bytes:
+    """A file, unpacked, as far as it can be had."""
+    return b"".join(_chunks(file))
+
+
+def _chunks(file: Path, size: int = CHUNK) -> Iterator[bytes]:
+    """Pieces of a file, unpacked, of at most so many bytes, as far as they can be had."""
+    try:
+        with gzip.open(file) if file.suffix == PACKED else file.open("rb") as stream:
+            yield from iter(lambda: stream.read1(size), b"")
+    except (EOFError, zlib.error, gzip.BadGzipFile):  # cut short or damaged
+        return
+    except OSError as error:
+        raise UsageError(f"--data {file}: {error.strerror}. Make it readable for this user") from None

@@ -1,0 +1,71 @@
+"""The manifest of a prepared folder: what lies there, so that nobody has to count it (schemas/manifest-1.0.json)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from entrypoints.data.source import File
+from entrypoints.statuses import UsageError
+
+NAME = "manifest.json"
+VERSION = "1.0"
+SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / f"manifest-{VERSION}.json"
+REMEDY = f"Prepare the data again (inv prepare-data), or remove {NAME}: then the files are counted"
+
+
+class Manifest(NamedTuple):
+    """A format, its files and the names of the classes, by index."""
+
+    format: str
+    files: tuple[File, ...]
+    classes: tuple[str, ...]
+
+
+def read(folder: Path) -> Manifest | None:
+    """The manifest of a folder; None where it has none.
+
+    Raises UsageError where it is of a version or form unknown here, or does not match the files beside it.
+    """
+    place = folder / NAME
+    if not place.is_file():
+        return None
+    document = _document(place)
+    for file in document["files"]:
+        _require(folder / file["name"], file["bytes"])
+    files = tuple(File(file["name"], file["samples"]) for file in document["files"])
+    return Manifest(document["format"], files, tuple(document["classes"]))
+
+
+def _document(place: Path) -> dict[str, Any]:
+    import jsonschema  # late: what has no manifest does without
+
+    try:
+        document = json.loads(place.read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f"--data {place}: {error.strerror}. Make it readable for this user") from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--data {place}: it is no JSON: {error}. {REMEDY}") from None
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    if isinstance(version, str) and version != VERSION:
+        raise UsageError(
+            f"--data {place}: schema_version {version[:20]!r}, this image reads {VERSION}. "
+            "Take a newer image, or remove the manifest: then the files are counted anew"
+        )
+    checker = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text("utf-8")))
+    wrong = jsonschema.exceptions.best_match(checker.iter_errors(document))
+    if wrong is not None:
+        raise UsageError(f"--data {place}: {wrong.json_path}: {wrong.message[:200]}. {REMEDY}")
+    checked: dict[str, Any] = document
+    return checked
+
+
+def _require(file: Path, size: int) -> None:
+    """Raises UsageError where the file is not there or not of its size."""
+    try:
+        found = file.stat().st_size
+    except OSError as error:
+        raise UsageError(f"--data {file}: {error.strerror}, and {NAME} names it. {REMEDY}") from None
+    if found != size:
+        raise UsageError(f"--data {file}: {found} bytes, and {NAME} says {size}. {REMEDY}")

@@ -1,0 +1,120 @@
+"""Samples of a source as the pixels that a network is given, epoch by epoch. NumPy and Pillow, no framework."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import time
+from typing import Iterable, Iterator, NamedTuple, Sequence
+
+import numpy as np
+
+from entrypoints.cards import Card
+from entrypoints.data import images
+from entrypoints.data.source import Entry, Source
+
+# Encoded samples that a worker holds at once to mix them, where a source is read from the front: of photographs of
+# 110 kB, as ILSVRC has them, 28 MB.
+MIXED = 256
+
+
+class Sample(NamedTuple):
+    """One image's pixels (None where no image at all was readable), its label, what was passed over on the way to it,
+    and the seconds that it took to decode and augment."""
+
+    pixels: np.ndarray | None
+    label: int
+    skipped: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+
+class Reader:
+    """Reads a source for a task, in an order of its own in every epoch of training. A sample depends on the source,
+    the seed and the epoch alone."""
+
+    def __init__(self, source: Source, card: Card, task: str, seed: int) -> None:
+        self.source, self.rule, self.task, self.seed = source, card.problem["input"], task, seed
+        self.classes = card.problem["model"].get("classes")
+        self.unreadable: set[str] = set()  # known to this process: not tried twice
+
+    def order(self, epoch: int) -> Sequence[int]:
+        """The order of the source's units."""
+        if self.task != "training":
+            return range(self.source.units)
+        order: Sequence[int] = np.random.default_rng([self.seed, epoch]).permutation(self.source.units)  # type: ignore[assignment]
+        return order
+
+    def samples(self, order: Sequence[int], epoch: int, start: int, count: int) -> Iterator[Sample]:
+        """So many samples of an epoch, each the next readable one from its place on, so that batches stay whole.
+
+        Where no other comes any more, the last one is taken again.
+        """
+        entries, owed, last = self.mixed(order, epoch, start, count), 0, Sample(None, 0)
+        skipped: list[str] = []
+        for place, entry in zip(range(self.source.samples), entries):
+            owed += place < count
+            sample = self.decoded(entry, epoch)
+            if sample is None:
+                skipped.append(f"{entry.name} (label {entry.label})" if self.outside(entry) else entry.name)
+            else:
+                yield sample._replace(skipped=tuple(skipped))
+                last = sample._replace(seconds=0.0)
+                yield from [last] * (owed - 1)
+                owed, skipped = 0, []
+            if place + 1 >= count and not owed:
+                return
+        yield from [last._replace(skipped=tuple(skipped))] * owed
+
+    def mixed(self, order: Sequence[int], epoch: int, start: int, count: int) -> Iterator[Entry]:
+        """The entries from a place on. Where they come from the front of files, the first `count` are mixed."""
+        entries = self.source.entries(order, start)
+        if self.task != "training" or not self.source.sequential:
+            return entries
+        random = np.random.default_rng([self.seed, epoch, start])
+        return itertools.chain(mix(itertools.islice(entries, count), MIXED, random), entries)
+
+    def decoded(self, entry: Entry, epoch: int) -> Sample | None:
+        """The entry as pixels; None where its image cannot be read or its label is none of the workload's."""
+        if entry.label is None or self.outside(entry) or entry.name in self.unreadable:
+            return None
+        try:
+            content = io.BytesIO(entry.read())
+            began = time.perf_counter()
+            image = images.decode(content)
+        except MemoryError:
+            raise
+        except Exception:  # a damaged file makes Pillow raise nearly anything
+            self.unreadable.add(entry.name)
+            return None
+        random = np.random.default_rng([self.seed, epoch, entry.number])
+        pixels = images.pixels(image, self.rule, self.task, random)
+        return Sample(pixels, entry.label, seconds=time.perf_counter() - began)
+
+    def outside(self, entry: Entry) -> bool:
+        """Whether its label is beyond the classes of the workload."""
+        return self.classes is not None and entry.label is not None and entry.label >= self.classes
+
+
+def shares(epoch: int, per_epoch: int, worker: int, workers: int, sequential: bool) -> list[tuple[int, int]]:
+    """What a worker reads of an epoch: first batch and number of batches of each stretch.
+
+    Batches are taken from the workers in turn, from epoch to epoch without a break. A worker that reads from the
+    front has as many as it has turns, but side by side.
+    """
+    begins = epoch * per_epoch % workers  # whose turn the first one is
+    turns = [range((other - begins) % workers, per_epoch, workers) for other in range(workers)]
+    if not sequential:
+        return [(number, 1) for number in turns[worker]]
+    return [(sum(map(len, turns[:worker])), len(turns[worker]))]
+
+
+def mix(entries: Iterable[Entry], most: int, random: np.random.Generator) -> Iterator[Entry]:
+    """The same entries in another order, of which at most so many are held at once."""
+    held: list[Entry] = []
+    for entry in entries:
+        held.append(entry)
+        if len(held) > most:
+            place = int(random.integers(len(held)))
+            held[place], held[-1] = held[-1], held[place]
+            yield held.pop()
+    yield from (held[place] for place in random.permutation(len(held)))

@@ -1,0 +1,205 @@
+"""Tar shards as WebDataset has them: the files of a sample follow each other and share a name up to its first dot.
+
+https://github.com/webdataset/webdataset: `KEY.jpg` (or jpeg, png) is the image, `KEY.cls` the class's index in digits.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import re
+import tarfile
+from pathlib import Path
+from typing import BinaryIO, Iterator, NamedTuple, Sequence
+
+from entrypoints.data.manifest import Manifest
+from entrypoints.data.source import Entry, File, Source, with_suffix
+from entrypoints.statuses import UsageError
+
+IMAGES = ("jpg", "jpeg", "png")
+LABEL = "cls"
+LONGEST_LABEL = 16  # bytes
+BUFFER = 1 << 18  # bytes read at once
+PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
+
+
+class DamagedError(Exception):
+    """A shard goes no further: the text says where."""
+
+
+class Header(NamedTuple):
+    """A file in a shard: its name, and where its bytes are."""
+
+    name: str
+    offset: int
+    size: int
+
+
+class Member(NamedTuple):
+    """A whole sample in a shard."""
+
+    image: Header
+    label: Header
+
+
+class Shards(Source):
+    """Shards, each read from its front; an epoch is an order of them."""
+
+    sequential = True
+
+    def __init__(self, path: Path, files: Sequence[File], classes: int, lost: Sequence[str] = ()) -> None:
+        super().__init__(path, sum(file.samples for file in files), classes, lost)
+        self.files = files
+        self.firsts = [0, *itertools.accumulate(file.samples for file in files)]
+
+    @property
+    def units(self) -> int:
+        """Shards."""
+        return len(self.files)
+
+    def entries(self, order: Sequence[int], start: int) -> Iterator[Entry]:
+        """As `Source.entries`. The bytes of each are read before the next is."""
+        units, at = [int(unit) for unit in order], 0
+        while start >= self.files[units[at]].samples:
+            start -= self.files[units[at]].samples
+            at += 1
+        first, *others = units[at:] + units[:at]
+        yield from self.stretch(first, start, self.files[first].samples)
+        for unit in others:
+            yield from self.stretch(unit, 0, self.files[unit].samples)
+        yield from self.stretch(first, 0, start)
+
+    def stretch(self, unit: int, start: int, stop: int) -> Iterator[Entry]:
+        """Samples `start` to `stop` of a shard. What cannot be had any more is an entry without a label."""
+        name, numbers = self.files[unit].name, iter(range(self.firsts[unit] + start, self.firsts[unit] + stop))
+        reason = "it holds less than was counted"
+        try:
+            with _opened(self.path, name) as stream:
+                for member in itertools.islice(members(stream, []), start, stop):
+                    image, label = _content(stream, member.image), as_label(_content(stream, member.label))
+                    told = f"{name}/{(member.label if label is None else member.image).name}"
+                    yield Entry(told, next(numbers), label, functools.partial(bytes, image))
+        except DamagedError as error:
+            reason = str(error)
+        except OSError as error:
+            reason = str(error.strerror)
+        for number in numbers:
+            yield Entry(f"{name} ({reason})", number, None, bytes)
+
+
+def find(path: Path) -> list[Path]:
+    """The shards at a path."""
+    return with_suffix(path, ".tar")
+
+
+def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | None) -> Shards:
+    """The shards at a path: as the manifest counts them, else counted by their headers, which takes a while."""
+    if manifest:
+        return Shards(path, manifest.files, len(manifest.classes))
+    labels: set[int] = set()
+    lost: list[str] = []
+    counted = [File(file.name, count(file, labels, lost)) for file in files]
+    whole = [file for file in counted if file.samples]
+    if not whole:
+        raise UsageError(
+            f"--data {path}: its shards hold no sample{f' ({lost[0]})' if lost else ''}. "
+            f"Each is an image KEY.{IMAGES[0]} or the like and its class, KEY.{LABEL}"
+        )
+    return Shards(path, whole, len(labels), lost)
+
+
+def count(file: Path, labels: set[int], lost: list[str]) -> int:
+    """Samples in a shard; their labels and what is not whole are added to those known."""
+    damaged: list[str] = []
+    samples = 0
+    try:
+        with file.open("rb", buffering=BUFFER) as stream:
+            for member in members(stream, damaged):
+                samples += 1
+                label = as_label(_content(stream, member.label))
+                labels.update([] if label is None else [label])
+    except DamagedError as error:
+        lost.append(f"{file.name} ({error})")
+    except OSError as error:
+        raise UsageError(f"--data {file}: {error.strerror}. Make it readable for this user") from None
+    lost.extend(f"{file.name}/{name}" for name in damaged)
+    return samples
+
+
+def members(stream: BinaryIO, lost: list[str]) -> Iterator[Member]:
+    """The whole samples of a shard in order. Names of those that lack a part are added to `lost`.
+
+    Raises DamagedError where the shard breaks off, after the last sample that is whole.
+    """
+    key, damage = "", None
+    parts: dict[str, Header] = {}
+    try:
+        for header in headers(stream):
+            begun, kind = split(header.name)
+            if begun != key:
+                yield from _whole(parts, lost)
+                key, parts = begun, {}
+            parts[kind.lower()] = header
+    except DamagedError as error:
+        damage = error
+    yield from _whole(parts, [] if damage else lost)
+    if damage:
+        raise damage
+
+
+def _whole(parts: dict[str, Header], lost: list[str]) -> Iterator[Member]:
+    """The sample that these files are, if they are one; a single part of one is lost."""
+    image = next((parts[kind] for kind in IMAGES if kind in parts), None)
+    label = parts.get(LABEL)
+    if image and label:
+        yield Member(image, label)
+    else:
+        lost.extend(part.name for part in (image, label) if part)
+
+
+def headers(stream: BinaryIO) -> Iterator[Header]:
+    """The plain files of a shard in order. Raises DamagedError where it breaks off, with those before it told."""
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
+    reached, after = -1, 0
+    try:
+        archive = tarfile.TarFile(fileobj=stream)
+        for found in iter(archive.next, None) if archive.firstmember else ():  # type: ignore[attr-defined]
+            if not reached < found.offset <= found.offset_data <= found.offset_data + found.size <= size:
+                break
+            reached = found.offset
+            archive.members = []  # type: ignore[attr-defined]  # it would keep all
+            if found.type in PLAIN:
+                yield Header(found.name, found.offset_data, found.size)
+        after = archive.offset
+        stream.seek(after)
+        whole = stream.read(tarfile.BLOCKSIZE) == tarfile.NUL * tarfile.BLOCKSIZE
+    except MemoryError:
+        raise
+    except Exception:  # a damaged header makes tarfile raise nearly anything
+        whole = False
+    if not whole:
+        raise DamagedError(f"cut short or damaged after byte {max(reached, 0)}: the rest is lost")
+
+
+def split(name: str) -> tuple[str, str]:
+    """Key and extension: the last part of the path is cut at its first dot."""
+    folder, slash, last = name.rpartition("/")
+    key, _, extension = last.partition(".")
+    return f"{folder}{slash}{key}", extension
+
+
+def as_label(content: bytes) -> int | None:
+    """A class's index, or None where the content is none."""
+    text = content[:LONGEST_LABEL].strip()
+    return int(text) if re.fullmatch(rb"[0-9]{1,9}", text) else None
+
+
+def _opened(path: Path, name: str) -> BinaryIO:
+    return (path / name if path.is_dir() else path).open("rb", buffering=BUFFER)
+
+
+def _content(stream: BinaryIO, header: Header) -> bytes:
+    stream.seek(header.offset)
+    return stream.read(header.size)
