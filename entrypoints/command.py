@@ -27,8 +27,9 @@ def main(argv: Sequence[str]) -> int:
 
 def find(options: Options) -> tuple[Card, Mapping[str, Any] | None]:
     """The card that is meant, and this image. Raises UsageError."""
-    known = cards.load()
-    return known[naming.choose(options.workload, os.environ, list(known))], image.read()
+    built = image.read()
+    known = cards.load_for(image.target(built)[0])
+    return known[naming.choose(options.workload, os.environ, list(known))], built
 
 
 def run(options: Options) -> int:
@@ -44,7 +45,7 @@ def check(options: Options) -> int:
     from entrypoints.supervise import Orders
 
     orders = Orders(options.time_limit)
-    for name in [options.workload] if options.workload else list(cards.load()):
+    for name in [options.workload] if options.workload else list(cards.load_for(image.target(image.read())[0])):
         named = dataclasses.replace(options, workload=name)
         card, built = find(named)
         verdict = proving.check(card, configuration.resolve(named, card, built), orders)
@@ -69,7 +70,7 @@ def describe(options: Options) -> int:
 def list_workloads(_: Options) -> int:
     """Table of the workloads on standard output."""
     rows = [("WORKLOAD", "TASKS", "UNIT", "PARAMETERS", "TITLE")]
-    for card in cards.load().values():
+    for card in cards.load_for(image.target(image.read())[0]).values():
         unit, parameters = card.problem["unit"], f"{card.problem['parameters']:,}"
         rows.append((card.name, ",".join(card.tasks), unit, parameters, card.title))
     widths = [max(map(len, column)) for column in zip(*rows)]

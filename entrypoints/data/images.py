@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, Mapping, Tuple
+from typing import Any, BinaryIO, Mapping, Tuple
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -14,12 +14,12 @@ CROP_ATTEMPTS = 10
 BILINEAR = getattr(Image, "Resampling", Image).BILINEAR  # the name before Pillow 9.1
 
 
-def decode(path: Path) -> Image.Image:
-    """The image upright and in 8-bit RGB, whatever its orientation tag, colour model and depth.
+def decode(source: Path | BinaryIO) -> Image.Image:
+    """The image of a file upright and in 8-bit RGB, whatever its orientation tag, colour model and depth.
 
     Raises whatever Pillow raises for a file that is truncated or no image.
     """
-    with Image.open(path) as file:
+    with Image.open(source) as file:
         image = ImageOps.exif_transpose(file)
         image.load()
     if image.mode.startswith("I"):

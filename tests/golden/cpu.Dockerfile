@@ -23,6 +23,6 @@ LABEL org.opencontainers.image.base.digest="sha256:a36c24f9cbdf4fd0f52d67f0823ee
     org.sifmark.python="3.11" \
     org.sifmark.recipe="cpu" \
     org.sifmark.stand-in="false" \
-    org.sifmark.workloads="resnet50"
+    org.sifmark.workloads="efficientnet_b0,efficientnet_b4,image_compression,mobilenet_v3_large,mobilenet_v3_small,resnet50,resnext101_32x4d"
 ENTRYPOINT ["/sifmark/run"]
 CMD []

@@ -6,76 +6,19 @@ import functools
 import itertools
 import os
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence, Tuple
+from typing import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from entrypoints.cards import Card, reconstructs
 from entrypoints.data import formula, images, synthetic
 from entrypoints.data.folder import Listing
+from entrypoints.data.samples import ImageFiles, Order, Place, Sample
 from entrypoints.lifeline import die_with_parent
 from entrypoints.session import Batch
 from entrypoints.statuses import RunError
-
-Place = Tuple[int, int]  # epoch, index of the image
-
-
-class Sample(NamedTuple):
-    """One image's pixels (None where no image at all was readable), its label, and the files passed over."""
-
-    pixels: np.ndarray | None
-    label: int
-    skipped: tuple[str, ...]
-
-
-class ImageFiles(Dataset):  # type: ignore[type-arg]
-    """The images of a folder, cut for a task. A sample depends on seed, epoch and index alone."""
-
-    def __init__(self, folder: Path, listing: Listing, rule: Mapping[str, Any], task: str, seed: int) -> None:
-        self.folder, self.listing, self.rule, self.task, self.seed = folder, listing, rule, task, seed
-        self.unreadable: set[int] = set()  # known to this worker: not tried twice
-
-    def __getitem__(self, place: Place) -> Sample:
-        """The image at `place`, or the next readable one after it, so that batches stay whole."""
-        epoch, index = place
-        count = len(self.listing.images)
-        skipped: list[str] = []
-        for candidate in ((index + offset) % count for offset in range(count)):
-            name, label = self.listing.images[candidate]
-            if candidate not in self.unreadable:
-                try:
-                    image = images.decode(self.folder / name)
-                except MemoryError:
-                    raise
-                except Exception:  # a damaged file makes Pillow raise nearly anything
-                    self.unreadable.add(candidate)
-                else:
-                    random = np.random.default_rng([self.seed, epoch, candidate])
-                    pixels = images.pixels(image, self.rule, self.task, random)
-                    return Sample(pixels, label, tuple(skipped))
-            skipped.append(name)
-        return Sample(None, 0, tuple(skipped))
-
-
-class Order:
-    """Endless batches of places: every epoch shuffled anew for training; a partial last batch is dropped."""
-
-    def __init__(self, count: int, batch_size: int, shuffle: bool, seed: int) -> None:
-        self.count, self.batch_size, self.shuffle, self.seed = count, batch_size, shuffle, seed
-
-    def __iter__(self) -> Iterator[list[Place]]:
-        """Yield lists of `batch_size` places, for ever."""
-        epoch = 0
-        while True:
-            indices = np.arange(self.count)
-            if self.shuffle:
-                indices = np.random.default_rng([self.seed, epoch]).permutation(self.count)
-            for start in range(0, self.count - self.batch_size + 1, self.batch_size):
-                yield [(epoch, int(index)) for index in indices[start : start + self.batch_size]]
-            epoch += 1
-
 
 def stack(samples: Sequence[Sample], own_targets: bool) -> Batch | None:
     """Samples as one batch of tensors, their own targets or with labels; None where nothing was readable."""
@@ -113,7 +56,7 @@ def folder_batches(
     files = ImageFiles(folder, listing, card.problem["input"], task, seed)
     parent = os.getpid()
     loader = DataLoader(
-        files,
+        files,  # type: ignore[arg-type]
         batch_sampler=Order(len(listing.images), batch_size, task == "training", seed),  # type: ignore[arg-type]
         num_workers=workers,
         collate_fn=functools.partial(stack, own_targets=reconstructs(card.problem)),
