@@ -17,17 +17,22 @@ from entrypoints.workloads.tensorflow.optimizers import optimizer
 PRECISIONS = ("fp32",)  # TensorFlow 2.6 has no bf16 kernel of batch normalisation for a CPU
 
 
-def prepare(precision: str, threads: int) -> None:
-    """Set the number of compute threads, which holds for the process. Raises RunError beyond `PRECISIONS`."""
+def prepare(precision: str, threads: int, streams: int = 1) -> None:
+    """Set the number of compute threads, which all streams of requests share: as many as they have together.
+
+    It holds for the process: another number raises RuntimeError once there is a tensor. Raises RunError beyond
+    `PRECISIONS`.
+    """
     if precision not in PRECISIONS:
         raise RunError("unsupported", f"--precision {precision} on cpu: TensorFlow can do {', '.join(PRECISIONS)}")
     tf.config.set_visible_devices([], "GPU")
-    # One operation at a time, each with all threads: two at once would take more than were asked for.
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    # One operation of a stream at a time: two at once would take more threads than were asked for.
+    tf.config.threading.set_inter_op_parallelism_threads(streams)
+    # A single thread means that none but those above compute.
+    tf.config.threading.set_intra_op_parallelism_threads(threads * streams if threads > 1 else 1)
 
 
-def open_session(model: Objective, rule: OptimizerRule, precision: str) -> CpuSession:
+def open_session(model: Objective, rule: OptimizerRule, _: str) -> CpuSession:
     """A session over `model`, which it takes over."""
     return CpuSession(model, rule)
 

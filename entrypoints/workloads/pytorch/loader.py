@@ -20,6 +20,7 @@ from entrypoints.lifeline import die_with_parent
 from entrypoints.session import Batch
 from entrypoints.statuses import RunError
 
+
 def stack(samples: Sequence[Sample], own_targets: bool) -> Batch | None:
     """Samples as one batch of tensors, their own targets or with labels; None where nothing was readable."""
     arrays = [sample.pixels for sample in samples if sample.pixels is not None]

@@ -27,7 +27,7 @@ class Convolution(tf.Module):
         self.stride, self.groups = stride, groups
         self.padding = [[0, 0], [padding, padding], [padding, padding], [0, 0]]
 
-    def __call__(self, x: tf.Tensor, training: bool) -> tf.Tensor:
+    def __call__(self, x: tf.Tensor, _: bool) -> tf.Tensor:
         """(N, H, W, channels in) -> (N, H / stride, W / stride, channels out)."""
         # One by one: TensorFlow has no gradient of grouped convolutions on the CPU.
         parts = zip(tf.split(x, self.groups, axis=-1), tf.split(self.weight, self.groups, axis=-1))
@@ -44,7 +44,7 @@ class TransposedConvolution(tf.Module):
         self.weight = tf.Variable(weight)  # (size, size, channels out, channels in)
         self.stride = stride
 
-    def __call__(self, x: tf.Tensor, training: bool) -> tf.Tensor:
+    def __call__(self, x: tf.Tensor, _: bool) -> tf.Tensor:
         """(N, H, W, channels in) -> (N, (H - 1) * stride + size, (W - 1) * stride + size, channels out)."""
         size, _, channels_out, _ = self.weight.shape
         samples, *extent, _ = x.shape
@@ -89,7 +89,7 @@ class Linear(tf.Module):
         super().__init__()
         self.weight, self.bias = tf.Variable(weight), tf.Variable(bias)  # (inputs, outputs), (outputs,)
 
-    def __call__(self, x: tf.Tensor, training: bool) -> tf.Tensor:
+    def __call__(self, x: tf.Tensor, _: bool) -> tf.Tensor:
         """(N, inputs) -> (N, outputs)."""
         return tf.matmul(x, self.weight) + self.bias
 
@@ -101,7 +101,7 @@ class Activation(tf.Module):
         super().__init__()
         self.function = function
 
-    def __call__(self, x: tf.Tensor, training: bool) -> tf.Tensor:
+    def __call__(self, x: tf.Tensor, _: bool) -> tf.Tensor:
         """Any shape -> the same."""
         return self.function(x)
 

@@ -11,7 +11,7 @@ import itertools
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Callable, Deque, Iterator, NamedTuple, Sequence
+from typing import Callable, Iterator, NamedTuple, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -126,7 +126,7 @@ def _ahead(batches: Iterator[Make], workers: int) -> Iterator[Batch]:
     if not workers:
         return (make() for make in batches)
     pool = ThreadPoolExecutor(workers)
-    waiting: Deque[Future[Batch]] = deque(pool.submit(make) for make in itertools.islice(batches, AHEAD * workers))
+    waiting: deque[Future[Batch]] = deque(pool.submit(make) for make in itertools.islice(batches, AHEAD * workers))
 
     def taken() -> Iterator[Batch]:
         try:
