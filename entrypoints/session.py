@@ -60,6 +60,14 @@ class StepReport(NamedTuple):
     loss: Callable[[], float] | None
 
 
+class Judged(NamedTuple):
+    """How the model does on one batch, in evaluation mode."""
+
+    samples: int
+    loss: float  # mean over the batch
+    right: int | None  # samples whose likeliest class is their label; None where there are no labels
+
+
 class Answer(NamedTuple):
     """What a request of inference was answered: the output on the host, and the seconds of each part of its way."""
 
@@ -126,6 +134,9 @@ class Session(Protocol):
 
     def infer(self, batch: Batch) -> StepReport:
         """Forward only, without gradients."""
+
+    def evaluate(self, batch: Batch) -> Judged:
+        """Forward only, held against the targets. Waits for the device."""
 
     def respond(self, batch: Batch) -> Answer:
         """Answer one request of inference, from the host's memory back into it. Threads may call it side by side."""

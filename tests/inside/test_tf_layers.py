@@ -74,14 +74,14 @@ def test_running_means_take_up_the_unbiased_variance():
     """N - 1 and not N, which four numbers a channel tell apart."""
     x = np.random.default_rng(0).standard_normal((2, 2, 1, 3)).astype(np.float32)
     layer = layers.Normalisation(3, epsilon=1e-5, momentum=0.1)
-    y = layer(tf.constant(x), training=True).numpy()
+    y = layer(tf.constant(x), True).numpy()
     flat = x.reshape(-1, 3)
     assert np.allclose(y, (x - flat.mean(0)) / np.sqrt(flat.var(0) + 1e-5), atol=1e-5)
     assert np.allclose(layer.running_mean.numpy(), 0.1 * flat.mean(0), atol=1e-6)
     assert np.allclose(layer.running_var.numpy(), 0.9 + 0.1 * flat.var(0, ddof=1), atol=1e-6)
     assert not np.allclose(layer.running_var.numpy(), 0.9 + 0.1 * flat.var(0), atol=1e-3)
     before = layer.running_var.numpy()
-    y = layer(tf.constant(x), training=False).numpy()
+    y = layer(tf.constant(x), False).numpy()
     expected = (x - layer.running_mean.numpy()) / np.sqrt(layer.running_var.numpy() + 1e-5)
     assert np.allclose(y, expected, atol=1e-5)
     assert np.array_equal(layer.running_var.numpy(), before)
@@ -93,7 +93,7 @@ def test_a_strided_convolution_pads_alike_on_both_sides(groups):
     layer = layers.convolution(4, 8, 3, stride=2, groups=groups)
     weight = layer.weight.numpy()
     padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
-    y = layer(tf.constant(x), training=False).numpy()
+    y = layer(tf.constant(x), False).numpy()
     assert y.shape == (1, 3, 3, 8)
     for row, column, channel in ((0, 0, 0), (0, 2, 3), (2, 1, 7)):
         own = channel // (8 // groups)  # the group, and the channels that it reads

@@ -18,6 +18,7 @@ from entrypoints.messages import Probed  # noqa: E402
 from entrypoints.workloads import probe  # noqa: E402
 from entrypoints.workloads.tensorflow import build, loader, optimizers, resnet  # noqa: E402
 
+cpu.prepare("fp32", threads=1)  # as the probe does, and before other tests make their first tensor
 CARDS = cards.load_for("tensorflow")
 PYTORCH = ROOT / ".venvs" / "torch_new" / "bin" / "python"
 # A small rate keeps the second step close to the first, a large decay shows in the update.

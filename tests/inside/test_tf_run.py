@@ -86,6 +86,23 @@ def test_the_loss_falls_and_the_weights_follow():
     assert not any((weight == before[name]).all() for name, weight in after.items())
 
 
+def test_an_evaluation_counts_what_is_right():
+    card = cards.load()["resnet50"]
+    model = build.model(card, seed=1)
+    opened = cpu.open_session(model, OptimizerRule.from_problem(card.problem["optimizer"], 4), "fp32")
+    batch = loader.synthetic_batch(card, 4, seed=1)
+    likeliest = opened.respond(batch).output.argmax(1)
+    labels = [int(likeliest[0]), int(likeliest[1]), *((likeliest[2:] + 1) % 1000)]
+    judged = opened.evaluate(batch._replace(targets=tf.constant(labels, tf.int64)))
+    _, loss = model(batch.inputs, tf.constant(labels, tf.int64))
+    assert (judged.samples, judged.right) == (4, 2) and judged.loss == pytest.approx(float(loss), rel=1e-4)
+
+
+def test_an_evaluation_without_labels_has_a_loss_alone():
+    judged = session().evaluate(loader.synthetic_batch(CARD, 3, seed=1))
+    assert (judged.samples, judged.right) == (3, None) and judged.loss > 0
+
+
 def test_inference_changes_nothing():
     opened = session()
     batch = loader.synthetic_batch(CARD, 3, seed=1)

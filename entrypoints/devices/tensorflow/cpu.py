@@ -8,8 +8,8 @@ from typing import Mapping
 import numpy as np
 import tensorflow as tf
 
-from entrypoints import host
-from entrypoints.session import Answer, Batch, DeviceConditions, DeviceFacts, OptimizerRule, StepReport, Usage
+from entrypoints import host, memory
+from entrypoints.session import Answer, Batch, DeviceConditions, DeviceFacts, Judged, OptimizerRule, StepReport, Usage
 from entrypoints.statuses import RunError
 from entrypoints.workloads.tensorflow.build import Objective, weights
 from entrypoints.workloads.tensorflow.optimizers import optimizer
@@ -32,6 +32,12 @@ def prepare(precision: str, threads: int, streams: int = 1) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(threads * streams if threads > 1 else 1)
 
 
+def free_mib() -> float | None:
+    """What the host can give without swapping, within the control groups."""
+    available: float | None = host.fact(memory.available_mib)["value"]
+    return available
+
+
 def open_session(model: Objective, rule: OptimizerRule, _: str) -> CpuSession:
     """A session over `model`, which it takes over."""
     return CpuSession(model, rule)
@@ -47,6 +53,7 @@ class CpuSession:
         self.optimizer = optimizer(model, rule)
         self.step = tf.function(self._step, autograph=False)
         self.forward = tf.function(self._forward, autograph=False)
+        self.judge = tf.function(self._judge, autograph=False)
         self.facts = DeviceFacts(
             kind="cpu",
             vendor=host.cpu_vendor(),
@@ -73,6 +80,11 @@ class CpuSession:
         """Forward with the running means."""
         self.forward(batch.inputs)
         return StepReport(units=len(batch.inputs), updates=0, loss=None)
+
+    def evaluate(self, batch: Batch) -> Judged:
+        """Forward with the running means; what is likeliest counts where targets are labels."""
+        loss, right = self.judge(batch.inputs, batch.targets)
+        return Judged(len(batch.inputs), float(loss), None if right is None else int(right))
 
     def respond(self, batch: Batch) -> Answer:
         """Forward with the running means. Nothing is sent anywhere."""
@@ -107,6 +119,12 @@ class CpuSession:
         output, _ = self.model(inputs)
         return output
 
+    def _judge(self, inputs: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+        output, loss = self.model(inputs, targets)
+        if targets.shape.rank != 1:
+            return loss, None
+        return loss, tf.math.count_nonzero(tf.argmax(output, axis=1) == targets)
+
     def mark(self) -> float:
         """Now: a CPU has done what it was given when the call returns."""
         return time.perf_counter()
@@ -120,4 +138,4 @@ class CpuSession:
 
     def close(self) -> None:
         """Nothing to release but memory."""
-        del self.model, self.optimizer, self.step, self.forward
+        del self.model, self.optimizer, self.step, self.forward, self.judge
