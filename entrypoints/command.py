@@ -25,11 +25,15 @@ def main(argv: Sequence[str]) -> int:
         return USAGE_EXIT
 
 
+def runnable() -> dict[str, Card]:
+    """The cards that the framework of this image has."""
+    return cards.load_for(image.target(image.read())[0])
+
+
 def find(options: Options) -> tuple[Card, Mapping[str, Any] | None]:
     """The card that is meant, and this image. Raises UsageError."""
-    built = image.read()
-    known = cards.load_for(image.target(built)[0])
-    return known[naming.choose(options.workload, os.environ, list(known))], built
+    known = runnable()
+    return known[naming.choose(options.workload, os.environ, list(known))], image.read()
 
 
 def run(options: Options) -> int:
@@ -45,7 +49,7 @@ def check(options: Options) -> int:
     from entrypoints.supervise import Orders
 
     orders = Orders(options.time_limit)
-    for name in [options.workload] if options.workload else list(cards.load_for(image.target(image.read())[0])):
+    for name in [options.workload] if options.workload else list(runnable()):
         named = dataclasses.replace(options, workload=name)
         card, built = find(named)
         verdict = proving.check(card, configuration.resolve(named, card, built), orders)
@@ -70,7 +74,7 @@ def describe(options: Options) -> int:
 def list_workloads(_: Options) -> int:
     """Table of the workloads on standard output."""
     rows = [("WORKLOAD", "TASKS", "UNIT", "PARAMETERS", "TITLE")]
-    for card in cards.load_for(image.target(image.read())[0]).values():
+    for card in runnable().values():
         unit, parameters = card.problem["unit"], f"{card.problem['parameters']:,}"
         rows.append((card.name, ",".join(card.tasks), unit, parameters, card.title))
     widths = [max(map(len, column)) for column in zip(*rows)]
