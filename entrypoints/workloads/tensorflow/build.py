@@ -77,6 +77,11 @@ def weights(model: Objective) -> dict[str, np.ndarray]:
     return {name: to_pytorch(variable.numpy()) for name, variable in found if variable.trainable}
 
 
+def without_chance(model: Objective) -> Objective:
+    """The same model: no family here drops anything at random."""
+    return model
+
+
 def load_formula(model: Objective) -> None:
     """Set weights and running means to what `data.formula` makes of their names, in PyTorch's layout."""
     for name, variable in variables(model.network):
