@@ -29,7 +29,7 @@ IMAGE = {
 
 def lay(tree, **image):
     """Lay out `tree` as in an image of which `image` says what is not as in IMAGE."""
-    shutil.copytree(str(ROOT / "entrypoints"), str(tree / "entrypoints"))
+    shutil.copytree(str(ROOT / "entrypoints"), str(tree / "entrypoints"), ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(str(ROOT / "schemas"), str(tree / "schemas"))
     shutil.copy(str(ROOT / "entrypoints" / "run"), str(tree / "run"))  # the door of an image
     (tree / "image.json").write_text(json.dumps({**IMAGE, **image}))

@@ -127,5 +127,5 @@ threading = tf.config.threading
 print(threading.get_inter_op_parallelism_threads(), threading.get_intra_op_parallelism_threads())
 print(len(tf.config.get_visible_devices("GPU")))
 """
-    ran = subprocess.run([sys.executable, "-c", code], cwd=str(ROOT), stdout=subprocess.PIPE, check=True)
+    ran = subprocess.run([sys.executable, "-B", "-c", code], cwd=str(ROOT), stdout=subprocess.PIPE, check=True)
     assert ran.stdout.split() == [b"%d" % number for number in (*pool, 0)]
