@@ -49,6 +49,11 @@ def load(folder: Path = FOLDER) -> dict[str, Card]:
     return {card.name: card for card in cards}
 
 
+def load_for(framework: str, folder: Path = FOLDER) -> dict[str, Card]:
+    """The cards that a framework can run: those whose family has a module in it."""
+    return {name: card for name, card in load(folder).items() if (folder / framework / f"{card.family}.py").is_file()}
+
+
 def reconstructs(problem: Mapping[str, Any]) -> bool:
     """Whether the input is its own target, so that there are no labels."""
     return problem["loss"].get("target") == "input"

@@ -29,7 +29,10 @@ from entrypoints.statuses import RunError, UsageError
 from entrypoints.streams import Streams
 
 # What frameworks say when memory is short; there is no exception class that all of them share.
-OUT_OF_MEMORY = ("not enough memory", "can't allocate memory", "out of memory", "cannot allocate memory")
+OUT_OF_MEMORY = (
+    *("not enough memory", "can't allocate memory", "out of memory", "cannot allocate memory"),
+    "oom when allocating",  # TensorFlow
+)
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 A = TypeVar("A")
@@ -89,7 +92,7 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
     send(Phase("import", time.monotonic()))
     device, build, loader = import_modules(configuration)
     send(build.software())
-    device.prepare(configuration.precision, configuration.threads)
+    device.prepare(configuration.precision, configuration.threads, configuration.concurrency or 1)
     fit.require(card, configuration, device.free_mib())
     send(Phase("data", time.monotonic()))
     inputs = open_inputs(loader, card, configuration, send)

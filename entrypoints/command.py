@@ -25,9 +25,14 @@ def main(argv: Sequence[str]) -> int:
         return USAGE_EXIT
 
 
+def runnable() -> dict[str, Card]:
+    """The cards that the framework of this image has."""
+    return cards.load_for(image.target(image.read())[0])
+
+
 def find(options: Options) -> tuple[list[Card], Mapping[str, Any] | None]:
     """The cards that are meant, and this image. Raises UsageError."""
-    known, built = cards.load(), image.read()
+    known, built = runnable(), image.read()
     if not options.all:
         return [known[naming.choose(options.workload, os.environ, list(known))]], built
     if options.workload:
@@ -52,7 +57,7 @@ def check(options: Options) -> int:
     from entrypoints.supervise import Orders
 
     orders = Orders(options.time_limit)
-    known = cards.load()
+    known = runnable()
     one = None if options.all else naming.named(options.workload, os.environ, list(known))
     meant, built = find(options if one else dataclasses.replace(options, all=True))
     for card in meant:
@@ -78,7 +83,7 @@ def describe(options: Options) -> int:
 def list_workloads(_: Options) -> int:
     """Table of the workloads on standard output; operations are those of a forward pass."""
     rows = [("WORKLOAD", "TASKS", "UNIT", "PARAMETERS", "GFLOP/UNIT", "TITLE")]
-    for card in cards.load().values():
+    for card in runnable().values():
         unit, parameters = card.problem["unit"], f"{card.problem['parameters']:,}"
         flops = f"{card.flops_per_unit('inference') / 1e9:.3f}"
         rows.append((card.name, ",".join(card.tasks), unit, parameters, flops, card.title))

@@ -12,6 +12,7 @@ from entrypoints.cards import Card, reconstructs
 from entrypoints.data import formats
 from entrypoints.data.source import Source
 from entrypoints.goal import Goal
+from entrypoints.image import target
 from entrypoints.statuses import UsageError
 
 SMOKE = {"batch_size": 2, "steps": 4, "warmup_steps": 1}
@@ -77,7 +78,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
 
     Raises UsageError where options contradict each other, the card or the data.
     """
-    framework, device = (image["framework"], image["device"]) if image else ("pytorch", "cpu")
+    framework, device = target(image)
     _require_task(options, card)
     defaults = _defaults(options, card, device)
     batch_size = options.batch_size or defaults["batch_size"]

@@ -42,7 +42,6 @@ def run(
     batch_size = known.batch_size if known else reference.PLAIN_BATCH
     rule = OptimizerRule.from_problem(card.problem["optimizer"], batch_size)
     rule = dataclasses.replace(rule, **(known.optimizer if known else {}))
-    batch = loader.formula_batch(card, batch_size)
     for precision in precisions(configuration):
         try:
             device.prepare(precision, configuration.threads)
@@ -50,6 +49,7 @@ def run(
             if error.state != "unsupported" or precision == configuration.precision:
                 raise
             continue
+        batch = loader.formula_batch(card, batch_size)  # not before: some frameworks start with their first tensor
         model = build.model(card, configuration.seed)
         for name, values in probed(model, device, build, rule, precision, batch):
             send(Probed(precision, name, values))

@@ -54,6 +54,12 @@ def written(site: Site) -> list[tuple[int, int]]:
     return [((site.dist / name).stat().st_ino, (site.dist / name).stat().st_mtime_ns) for name in NAMES]
 
 
+def states(site: Site) -> dict[str, set[str]]:
+    """The states of the images of each recipe."""
+    rows = json.loads(site.inv("list", "--json").stdout)["images"]
+    return {row["recipe"]: {other["state"] for other in rows if other["recipe"] == row["recipe"]} for row in rows}
+
+
 def leftovers(site: Site) -> list[Path]:
     """What a build should have taken away."""
     folders = [site.dist, site.folder / "cache"]
@@ -84,12 +90,10 @@ def test_all_names_are_one_file(site: Site) -> None:
 
 def test_changed_code_makes_an_image_stale(clone: Site) -> None:
     clone.build()
-    states = json.loads(clone.inv("list", "--json").stdout)["images"]
-    assert [row["state"] for row in states] == ["built"]
+    assert states(clone) == {"cpu": {"built"}, "cpu_tf": {"missing"}}
     card = clone.folder / "clone" / "entrypoints" / "workloads" / "resnet50.json"
     card.write_text(card.read_text().replace("ResNet-50", "ResNet-fifty"))
-    states = json.loads(clone.inv("list", "--json").stdout)["images"]
-    assert [row["state"] for row in states] == ["stale"]
+    assert states(clone)["cpu"] == {"stale"}
     assert "built in" in clone.build().stderr
     done = call(["apptainer", "--quiet", "inspect", clone.dist / "cpu.sif"])
     assert read_sif(clone.dist / "cpu.sif").labels()["org.sifmark.build-key"] in done.stdout
@@ -119,7 +123,7 @@ def test_a_broken_recipe_names_file_key_and_remedy(clone: Site) -> None:
 def test_an_unknown_name_lists_the_nearest(site: Site) -> None:
     done = site.inv("build", "resnet5-cpu", check=False)
     assert done.returncode == 2
-    assert "did you mean resnet50-cpu?" in done.stderr
+    assert "did you mean resnet50-cpu" in done.stderr
 
 
 @pytest.mark.parametrize("moment", ["convert the base", "append the wheels", "wrap as a SIF"])

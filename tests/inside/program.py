@@ -27,17 +27,26 @@ IMAGE = {
 }
 
 
+def lay(tree, **image):
+    """Lay out `tree` as in an image of which `image` says what is not as in IMAGE."""
+    shutil.copytree(str(ROOT / "entrypoints"), str(tree / "entrypoints"), ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(str(ROOT / "schemas"), str(tree / "schemas"))
+    shutil.copy(str(ROOT / "entrypoints" / "run"), str(tree / "run"))  # the door of an image
+    (tree / "image.json").write_text(json.dumps({**IMAGE, **image}))
+    return tree
+
+
 def lay_double(tree):
     """Lay out `tree` as in an image whose device and framework are doubles: the parent is the real one."""
-    shutil.copytree(str(ROOT / "entrypoints"), str(tree / "entrypoints"))
-    shutil.copytree(str(ROOT / "schemas"), str(tree / "schemas"))
+    lay(tree)
     double = Path(__file__).resolve().parent / "double"
     for source in double.rglob("*.py"):
         target = tree / "entrypoints" / source.relative_to(double)
         target.parent.mkdir(exist_ok=True)
         shutil.copy(str(source), str(target))
-    shutil.copy(str(ROOT / "entrypoints" / "run"), str(tree / "run"))  # the door of an image
-    (tree / "image.json").write_text(json.dumps(IMAGE))
+    for card in (tree / "entrypoints" / "workloads").glob("*.json"):  # it has every family, and computes none
+        family = json.loads(card.read_text("utf-8"))["family"]
+        (tree / "entrypoints" / "workloads" / "double" / f"{family}.py").touch()
     shutil.rmtree(str(tree / "entrypoints" / "references"))  # a double computes nothing that could match them
     return tree
 

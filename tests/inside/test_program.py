@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from program import IMAGE, ROOT, checked
+from program import IMAGE, ROOT, Program, checked, lay
 
 from entrypoints import cards
 
@@ -18,6 +18,18 @@ def test_list_names_every_workload(program):
     assert (code, errors) == (0, "")
     assert [line.split()[0] for line in output.splitlines()[1:]] == list(cards.load())
     assert "25,557,032" in output
+
+
+def test_an_image_knows_the_workloads_of_its_framework_alone(tmp_path):
+    program = Program(lay(tmp_path / "image", framework="tensorflow", device="cpu"), tmp_path)
+    _, output, _ = program.run("--list")
+    listed = [line.split()[0] for line in output.splitlines()[1:]]
+    assert {"resnet50", "image_compression"} <= set(listed) < set(cards.load())
+    described = json.loads(program.run("resnet50", "--describe")[1])["configuration"]
+    assert (described["framework"], described["device"]) == ("tensorflow", "cpu")
+    code, output, errors = program.run("mobilenet_v3_small", "--describe")
+    assert (code, output) == (2, "")
+    assert errors.endswith(f"Known: {', '.join(listed)}\n")
 
 
 def test_describe_says_what_would_run(double):

@@ -66,7 +66,7 @@ def test_what_is_not_toml(tmp_path: Path) -> None:
 def test_unknown_recipe_lists_the_nearest() -> None:
     with pytest.raises(UsageError, match="no recipe 'cpux'") as caught:
         load_recipe("cpux")
-    assert "did you mean cpu?" in caught.value.remedy
+    assert "did you mean cpu or cpu_tf?" in caught.value.remedy
 
 
 def test_unresolved_digest_is_refused_with_a_way_on() -> None:

@@ -17,8 +17,8 @@ from entrypoints.workloads.pytorch.optimizers import optimizer
 AUTOCAST = {"fp32": None, "bf16": torch.bfloat16}
 
 
-def prepare(precision: str, threads: int) -> None:
-    """Set the number of compute threads. Raises RunError where `precision` is beyond a CPU."""
+def prepare(precision: str, threads: int, _: int = 1) -> None:
+    """Set the number of compute threads; each stream has as many. Raises RunError where `precision` is beyond a CPU."""
     if precision not in AUTOCAST:
         raise RunError("unsupported", f"--precision {precision} on cpu: it can do {', '.join(AUTOCAST)}")
     torch.set_num_threads(threads)

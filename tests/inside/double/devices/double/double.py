@@ -26,7 +26,7 @@ STAMPS = os.environ.get("DOUBLE_STAMPS")  # a file for the moments of the monoto
 TRANSFER, COMPUTE, RETRIEVAL = 0.003, 0.006, 0.001  # s of a request; they add up to a step's
 
 
-def prepare(precision, threads):
+def prepare(precision, threads, streams=1):
     if FAULT == "print":
         sys.stdout.write("a vendor's banner, printed by Python\n")
         os.write(1, b"and one by a C library\n")

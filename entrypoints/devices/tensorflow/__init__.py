@@ -1,0 +1,3 @@
+"""Hardware that TensorFlow reaches."""
+
+import entrypoints.workloads.tensorflow  # noqa: F401 - before TensorFlow itself: it says how much that one prints

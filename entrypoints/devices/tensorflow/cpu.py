@@ -1,0 +1,141 @@
+"""The processors of the host, through TensorFlow."""
+
+from __future__ import annotations
+
+import time
+from typing import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from entrypoints import host, memory
+from entrypoints.session import Answer, Batch, DeviceConditions, DeviceFacts, Judged, OptimizerRule, StepReport, Usage
+from entrypoints.statuses import RunError
+from entrypoints.workloads.tensorflow.build import Objective, weights
+from entrypoints.workloads.tensorflow.optimizers import optimizer
+
+PRECISIONS = ("fp32",)  # TensorFlow 2.6 has no bf16 kernel of batch normalisation for a CPU
+
+
+def prepare(precision: str, threads: int, streams: int = 1) -> None:
+    """Set the number of compute threads, which all streams of requests share: as many as they have together.
+
+    It holds for the process: another number raises RuntimeError once there is a tensor. Raises RunError beyond
+    `PRECISIONS`.
+    """
+    if precision not in PRECISIONS:
+        raise RunError("unsupported", f"--precision {precision} on cpu: TensorFlow can do {', '.join(PRECISIONS)}")
+    tf.config.set_visible_devices([], "GPU")
+    # One operation of a stream at a time: two at once would take more threads than were asked for.
+    tf.config.threading.set_inter_op_parallelism_threads(streams)
+    # A single thread means that none but those above compute.
+    tf.config.threading.set_intra_op_parallelism_threads(threads * streams if threads > 1 else 1)
+
+
+def free_mib() -> float | None:
+    """What the host can give without swapping, within the control groups."""
+    available: float | None = host.fact(memory.available_mib)["value"]
+    return available
+
+
+def open_session(model: Objective, rule: OptimizerRule, _: str) -> CpuSession:
+    """A session over `model`, which it takes over."""
+    return CpuSession(model, rule)
+
+
+class CpuSession:
+    """Each kind of step is one graph, traced at its first call for the shape of its batch."""
+
+    asynchronous = False
+
+    def __init__(self, model: Objective, rule: OptimizerRule) -> None:
+        self.model = model
+        self.optimizer = optimizer(model, rule)
+        self.step = tf.function(self._step, autograph=False)
+        self.forward = tf.function(self._forward, autograph=False)
+        self.judge = tf.function(self._judge, autograph=False)
+        self.facts = DeviceFacts(
+            kind="cpu",
+            vendor=host.cpu_vendor(),
+            name=host.cpu_model(),
+            devices=1,
+            granularity="node",
+            memory_mib=host.memory_mib(),
+            ranks=1,
+            replicas=1,
+            execution="graph (tf.function), NHWC",
+            simulated=False,
+        )
+
+    def place(self, batch: Batch) -> Batch:
+        """The batch as it is: its tensors lie in the host's memory."""
+        return batch
+
+    def train(self, batch: Batch) -> StepReport:
+        """Forward, backward, update."""
+        loss = self.step(batch.inputs, batch.targets)
+        return StepReport(units=len(batch.inputs), updates=1, loss=lambda: float(loss))
+
+    def infer(self, batch: Batch) -> StepReport:
+        """Forward with the running means."""
+        self.forward(batch.inputs)
+        return StepReport(units=len(batch.inputs), updates=0, loss=None)
+
+    def evaluate(self, batch: Batch) -> Judged:
+        """Forward with the running means; what is likeliest counts where targets are labels."""
+        loss, right = self.judge(batch.inputs, batch.targets)
+        return Judged(len(batch.inputs), float(loss), None if right is None else int(right))
+
+    def respond(self, batch: Batch) -> Answer:
+        """Forward with the running means. Nothing is sent anywhere."""
+        asked = self.mark()
+        placed = self.place(batch)
+        begun = self.mark()
+        output = self.forward(placed.inputs)
+        done = self.mark()
+        host_output = output.numpy()
+        return Answer(host_output, begun - asked, done - begun, self.mark() - done)
+
+    def weights(self) -> Mapping[str, np.ndarray]:
+        """The parameters, named and laid out as in PyTorch."""
+        return weights(self.model)
+
+    def usage(self) -> Usage:
+        """Nothing that the framework counts."""
+        uncounted = "TensorFlow counts no memory on the CPU; peak_process_memory has it"
+        return Usage(uncounted, uncounted, "nothing is sent: the host is the device")
+
+    def conditions(self) -> DeviceConditions:
+        """Those of the host."""
+        return DeviceConditions.unknown("the host is the device: conditions and conditions_after tell how it stood")
+
+    def _step(self, inputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            _, loss = self.model(inputs, targets, training=True)
+        self.optimizer.update(tape.gradient(loss, self.optimizer.parameters))
+        return loss
+
+    def _forward(self, inputs: tf.Tensor) -> tf.Tensor:
+        output, _ = self.model(inputs)
+        return output
+
+    def _judge(self, inputs: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor | None]:
+        output, loss = self.model(inputs, targets)
+        if targets.shape.rank != 1:
+            return loss, None
+        return loss, tf.math.count_nonzero(tf.argmax(output, axis=1) == targets)
+
+    def mark(self) -> float:
+        """Now: a CPU has done what it was given when the call returns."""
+        return time.perf_counter()
+
+    def seconds_between(self, earlier: float, later: float) -> float:
+        """Seconds of the monotonic clock."""
+        return later - earlier
+
+    def synchronise(self) -> None:
+        """Nothing to wait for."""
+
+    def close(self) -> None:
+        """Nothing to release but memory."""
+        del self.model, self.optimizer, self.step, self.forward, self.judge

@@ -1,0 +1,89 @@
+"""A card's model together with its loss."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Callable, Mapping
+
+import numpy as np
+import PIL
+import tensorflow as tf
+
+from entrypoints.cards import Card
+from entrypoints.data import formula
+from entrypoints.messages import Software
+from entrypoints.statuses import RunError
+from entrypoints.workloads.tensorflow.layers import from_pytorch, to_pytorch, variables
+
+Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+
+
+class Objective(tf.Module):
+    """A network and its loss as one module, since some compilers want the whole step in one graph."""
+
+    def __init__(self, network: tf.Module, loss: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.network = network
+        self.loss = LOSSES[loss["name"]](loss)
+
+    def __call__(
+        self, inputs: tf.Tensor, targets: tf.Tensor | None = None, training: bool = False
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """Output, and the mean loss over the batch where targets are given."""
+        output = self.network(inputs, training)
+        return output, None if targets is None else self.loss(output, targets)
+
+
+def cross_entropy(loss: Mapping[str, Any]) -> Loss:
+    """Cross entropy over (N, classes) logits and (N,) labels, smoothed as the card says."""
+    smoothing = loss["label_smoothing"]
+
+    def smoothed(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        classes = logits.shape[-1]
+        shares = tf.one_hot(labels, classes, 1 - smoothing + smoothing / classes, smoothing / classes)
+        return tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(shares, logits))
+
+    return smoothed
+
+
+def mean_squared_error(_: Mapping[str, Any]) -> Loss:
+    """The mean over all numbers of squared differences between output and target of one shape."""
+    return lambda output, targets: tf.reduce_mean(tf.math.squared_difference(output, targets))
+
+
+LOSSES = {"cross_entropy": cross_entropy, "mean_squared_error": mean_squared_error}
+
+
+def software() -> Software:
+    """Versions of TensorFlow and of what input data pass through."""
+    return Software(tf.__version__, {"numpy": np.__version__, "pillow": PIL.__version__})
+
+
+def model(card: Card, seed: int) -> Objective:
+    """The card's model, initialised from `seed`. Raises RunError where its size is not the card's."""
+    tf.random.set_seed(seed)
+    family = importlib.import_module(f"entrypoints.workloads.tensorflow.{card.family}")
+    built = Objective(family.network(card.problem["model"]), card.problem["loss"])
+    count = sum(int(np.prod(parameter.shape)) for parameter in built.trainable_variables)
+    if count != card.problem["parameters"]:
+        expected = card.problem["parameters"]
+        raise RunError("crashed", f"{card.name} was built with {count} parameters, its card says {expected}")
+    return built
+
+
+def weights(model: Objective) -> dict[str, np.ndarray]:
+    """The network's parameters by name, named and laid out as in PyTorch."""
+    found = variables(model.network)
+    return {name: to_pytorch(variable.numpy()) for name, variable in found if variable.trainable}
+
+
+def without_chance(model: Objective) -> Objective:
+    """The same model: no family here drops anything at random."""
+    return model
+
+
+def load_formula(model: Objective) -> None:
+    """Set weights and running means to what `data.formula` makes of their names, in PyTorch's layout."""
+    for name, variable in variables(model.network):
+        shape = to_pytorch(variable.numpy()).shape
+        variable.assign(from_pytorch(formula.weight(name, shape)))

@@ -1,0 +1,196 @@
+"""What the families of convolutional networks are built of.
+
+Images are (N, H, W, C). A layer is called with them and with whether the network trains.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {"relu": tf.nn.relu}
+# PyTorch has outputs before inputs and the places of a kernel last, TensorFlow the other way round: by rank.
+TO_PYTORCH = {1: (0,), 2: (1, 0), 4: (3, 2, 0, 1)}
+FROM_PYTORCH = {1: (0,), 2: (1, 0), 4: (2, 3, 1, 0)}
+
+
+class Convolution(tf.Module):
+    """A convolution with as many zeros on either side as PyTorch pads, in groups or not."""
+
+    def __init__(self, weight: tf.Tensor, bias: tf.Tensor | None, stride: int, padding: int, groups: int = 1) -> None:
+        super().__init__()
+        self.weight = tf.Variable(weight)  # (size, size, channels in / groups, channels out)
+        self.bias = None if bias is None else tf.Variable(bias)
+        self.stride, self.groups = stride, groups
+        self.padding = [[0, 0], [padding, padding], [padding, padding], [0, 0]]
+
+    def __call__(self, x: tf.Tensor, _: bool) -> tf.Tensor:
+        """(N, H, W, channels in) -> (N, H / stride, W / stride, channels out)."""
+        # One by one: TensorFlow has no gradient of grouped convolutions on the CPU.
+        parts = zip(tf.split(x, self.groups, axis=-1), tf.split(self.weight, self.groups, axis=-1))
+        done = [tf.nn.conv2d(part, weight, self.stride, self.padding) for part, weight in parts]
+        y = tf.concat(done, axis=-1) if len(done) > 1 else done[0]
+        return y if self.bias is None else tf.nn.bias_add(y, self.bias)
+
+
+class TransposedConvolution(tf.Module):
+    """A transposed convolution without padding or bias in which no two inputs reach one output place."""
+
+    def __init__(self, weight: tf.Tensor, stride: int) -> None:
+        super().__init__()
+        self.weight = tf.Variable(weight)  # (size, size, channels out, channels in)
+        self.stride = stride
+
+    def __call__(self, x: tf.Tensor, _: bool) -> tf.Tensor:
+        """(N, H, W, channels in) -> (N, (H - 1) * stride + size, (W - 1) * stride + size, channels out)."""
+        size, _, channels_out, _ = self.weight.shape
+        samples, *extent, _ = x.shape
+        shape = [samples, *((length - 1) * self.stride + size for length in extent), channels_out]
+        return tf.nn.conv2d_transpose(x, self.weight, shape, self.stride, padding="VALID")
+
+
+class Normalisation(tf.Module):
+    """Batch normalisation: by the batch while training, else by running means.
+
+    `momentum` is the weight of the newest batch, whose variance is counted with N - 1, as in PyTorch.
+    """
+
+    def __init__(self, channels: int, epsilon: float, momentum: float) -> None:
+        super().__init__()
+        self.weight, self.bias = tf.Variable(tf.ones(channels)), tf.Variable(tf.zeros(channels))
+        self.running_mean = tf.Variable(tf.zeros(channels), trainable=False)
+        self.running_var = tf.Variable(tf.ones(channels), trainable=False)
+        self.epsilon, self.momentum = epsilon, momentum
+
+    def __call__(self, x: tf.Tensor, training: bool) -> tf.Tensor:
+        """(N, H, W, C) -> the same shape."""
+        done = tf.raw_ops.FusedBatchNormV3(
+            x=x,
+            scale=self.weight,
+            offset=self.bias,
+            mean=[] if training else self.running_mean,
+            variance=[] if training else self.running_var,
+            epsilon=self.epsilon,
+            is_training=training,
+        )
+        if training:
+            for running, batch in ((self.running_mean, done.batch_mean), (self.running_var, done.batch_variance)):
+                running.assign_add(self.momentum * (batch - running))
+        return done.y
+
+
+class Linear(tf.Module):
+    """A matrix and a bias."""
+
+    def __init__(self, weight: tf.Tensor, bias: tf.Tensor) -> None:
+        super().__init__()
+        self.weight, self.bias = tf.Variable(weight), tf.Variable(bias)  # (inputs, outputs), (outputs,)
+
+    def __call__(self, x: tf.Tensor, _: bool) -> tf.Tensor:
+        """(N, inputs) -> (N, outputs)."""
+        return tf.matmul(x, self.weight) + self.bias
+
+
+class Activation(tf.Module):
+    """A function without weights, as a layer."""
+
+    def __init__(self, function: Callable[[tf.Tensor], tf.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def __call__(self, x: tf.Tensor, _: bool) -> tf.Tensor:
+        """Any shape -> the same."""
+        return self.function(x)
+
+
+class Chain(tf.Module):
+    """Layers one after the other, by name or by place."""
+
+    def __init__(self, layers: Mapping[str, tf.Module]) -> None:
+        super().__init__()
+        self.order = tuple(layers)
+        for name, layer in layers.items():
+            setattr(self, name, layer)
+
+    @classmethod
+    def of(cls, layers: Sequence[tf.Module]) -> Chain:
+        """Layers named by their places, from 0."""
+        return cls({str(place): layer for place, layer in enumerate(layers)})
+
+    def __call__(self, x: tf.Tensor, training: bool) -> tf.Tensor:
+        """What the last layer gives."""
+        for name in self.order:
+            x = getattr(self, name)(x, training)
+        return x
+
+
+def variables(module: tf.Module, prefix: str = "") -> Iterator[tuple[str, tf.Variable]]:
+    """Every variable of a module with the name that it has in PyTorch: attributes joined by dots."""
+    for name, value in vars(module).items():
+        if isinstance(value, tf.Variable):
+            yield f"{prefix}{name}", value
+        elif isinstance(value, tf.Module):
+            yield from variables(value, f"{prefix}{name}.")
+
+
+def he_normal(shape: Sequence[int], fan: int) -> tf.Tensor:
+    """Normal numbers of variance 2 / `fan`."""
+    return tf.random.normal(shape, stddev=math.sqrt(2 / fan))
+
+
+def by_inputs(shape: Sequence[int], fan: int) -> tf.Tensor:
+    """Even numbers within 1 / sqrt(`fan`), as PyTorch begins where nobody says otherwise."""
+    bound = 1 / math.sqrt(fan)
+    return tf.random.uniform(shape, -bound, bound)
+
+
+def convolution(
+    channels_in: int, channels_out: int, size: int, stride: int = 1, groups: int = 1, bias: bool = False
+) -> Convolution:
+    """A `size` x `size` convolution that keeps the resolution but for its stride, He initialised by its outputs."""
+    weight = he_normal((size, size, channels_in // groups, channels_out), size * size * channels_out)
+    return Convolution(weight, tf.zeros(channels_out) if bias else None, stride, size // 2, groups)
+
+
+def plain_convolution(channels_in: int, channels_out: int, size: int, padding: int = 0) -> Convolution:
+    """A `size` x `size` convolution with a bias, initialised by its inputs."""
+    fan = size * size * channels_in
+    weight = by_inputs((size, size, channels_in, channels_out), fan)
+    return Convolution(weight, by_inputs((channels_out,), fan), 1, padding)
+
+
+def transposed_convolution(channels_in: int, channels_out: int, size: int, stride: int) -> TransposedConvolution:
+    """A `size` x `size` transposed convolution, He initialised by its input channels."""
+    return TransposedConvolution(he_normal((size, size, channels_out, channels_in), channels_in), stride)
+
+
+def linear(inputs: int, outputs: int) -> Linear:
+    """A matrix with a bias, initialised by its inputs."""
+    return Linear(by_inputs((inputs, outputs), inputs), by_inputs((outputs,), inputs))
+
+
+def normalisation(channels: int, model: Mapping[str, Any]) -> Normalisation:
+    """Batch normalisation with the card's epsilon and momentum; scale 1 and shift 0 at the start."""
+    rule = model["normalisation"]
+    return Normalisation(channels, rule["epsilon"], rule["momentum"])
+
+
+def unit(
+    channels_in: int, channels_out: int, size: int, model: Mapping[str, Any], activation: str | None, stride: int = 1
+) -> Chain:
+    """Convolution, normalisation and, where there is one, activation."""
+    layers = [convolution(channels_in, channels_out, size, stride), normalisation(channels_out, model)]
+    return Chain.of([*layers, *([Activation(ACTIVATIONS[activation])] if activation else [])])
+
+
+def to_pytorch(array: np.ndarray) -> np.ndarray:
+    """A weight in PyTorch's layout, as a view."""
+    return array.transpose(TO_PYTORCH[array.ndim])
+
+
+def from_pytorch(array: np.ndarray) -> np.ndarray:
+    """A weight of PyTorch's layout in TensorFlow's, as a view."""
+    return array.transpose(FROM_PYTORCH[array.ndim])

@@ -1,0 +1,222 @@
+"""Batches as tensors: one synthetic batch again and again, images decoded by worker threads, or requests.
+
+Threads serve as workers, since Pillow and NumPy let others run while they work, and TensorFlow does not survive a fork.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import itertools
+import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Callable, Iterator, NamedTuple, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from entrypoints.cards import Card, reconstructs
+from entrypoints.data import formula, images, synthetic
+from entrypoints.data.records import Records
+from entrypoints.data.samples import Reader, Sample
+from entrypoints.data.source import Source
+from entrypoints.session import Batch
+from entrypoints.statuses import RunError
+
+Make = Callable[[], Batch]
+AHEAD = 2  # batches for each worker, as PyTorch's loader has them
+SHUFFLED = 1024  # records that wait to be drawn from: some 100 MiB of photographs
+
+
+class Record(NamedTuple):
+    """One record of a file, or None where the file goes no further; and what its cut depends on."""
+
+    name: str
+    content: bytes | None
+    place: tuple[int, int, int]  # epoch, index of the file, index of the record there
+
+
+def synthetic_batch(card: Card, batch_size: int, seed: int) -> Batch:
+    """One batch generated from `seed`."""
+    return as_batch(*synthetic.images(card.problem, batch_size, seed))
+
+
+def formula_batch(card: Card, batch_size: int) -> Batch:
+    """One batch made by `data.formula`."""
+    return as_batch(*formula.images(card.problem, batch_size))
+
+
+def as_batch(inputs: np.ndarray, targets: np.ndarray | None, skipped: Sequence[str] = ()) -> Batch:
+    """Images (N, C, H, W) and their labels, or themselves, as tensors, the images (N, H, W, C)."""
+    tensor = tf.convert_to_tensor(np.ascontiguousarray(inputs.transpose(0, 2, 3, 1)))
+    if targets is not None:
+        targets = tensor if targets is inputs else tf.convert_to_tensor(targets)
+    return Batch(tensor, targets, tuple(skipped))
+
+
+def source_batches(card: Card, task: str, source: Source, batch_size: int, workers: int, seed: int) -> Iterator[Batch]:
+    """Endless batches of a source; the workers start at once.
+
+    Raises RunError (`data_error`) when no sample can be read.
+    """
+    if isinstance(source, Records):
+        files = [source.path / file.name if source.path.is_dir() else source.path for file in source.files]
+        return record_batches(card, task, files, batch_size, workers, seed)
+    return _ahead(_batches(card, task, source, batch_size, seed), workers)
+
+
+def record_batches(
+    card: Card, task: str, files: Sequence[Path], batch_size: int, workers: int, seed: int
+) -> Iterator[Batch]:
+    """Endless batches of the records in TFRecord files; the workers start at once.
+
+    A record is a `tf.train.Example` with an image file in `image/encoded` and its class, from 0, in
+    `image/class/label`. For training an epoch shuffles the files, and records within `SHUFFLED`. Damaged records are
+    passed over, and a file from its first wrong checksum on. Raises RunError (`data_error`) when no record of a batch
+    can be read.
+    """
+    make = functools.partial(_of_records, card, task, seed)
+    chunks = _record_batches(files, batch_size, task == "training", seed)
+    return _ahead((functools.partial(make, chunk) for chunk in chunks), workers)
+
+
+def synthetic_requests(card: Card, batch_size: int, seed: int) -> Iterator[Make]:
+    """Endless requests of raw images generated from `seed`, cut anew by each that is called."""
+    rule, random = card.problem["input"], np.random.default_rng(seed)
+    raw = synthetic.photographs(rule, batch_size, seed)
+
+    def make() -> Batch:
+        return as_batch(np.stack([images.pixels(image, rule, "inference", random) for image in raw]), None)
+
+    return itertools.repeat(make)
+
+
+def source_requests(card: Card, source: Source, batch_size: int, seed: int) -> Iterator[Make]:
+    """Endless requests of a source that is not sequential, read when one is called, by the thread that calls.
+
+    A call raises RunError (`data_error`) when no sample can be read.
+    """
+    return _batches(card, "inference", source, batch_size, seed)
+
+
+def _batches(card: Card, task: str, source: Source, batch_size: int, seed: int) -> Iterator[Make]:
+    source.share()
+    reader, own_targets = Reader(source, card, task, seed), reconstructs(card.problem)
+
+    def make(order: Sequence[int], epoch: int, start: int) -> Batch:
+        samples = list(reader.samples(order, epoch, start, batch_size))
+        return _stack(samples, own_targets, f"no image of {source.path} can be read")
+
+    for epoch in itertools.count():
+        order = reader.order(epoch)
+        for start in range(0, source.samples - batch_size + 1, batch_size):
+            yield functools.partial(make, order, epoch, start)
+
+
+def _stack(samples: Sequence[Sample], own_targets: bool, otherwise: str) -> Batch:
+    """Samples as one batch, their own targets or with labels. Raises RunError where one has no pixels."""
+    arrays = [sample.pixels for sample in samples if sample.pixels is not None]
+    if len(arrays) < len(samples):
+        raise RunError("data_error", otherwise)
+    inputs = np.stack(arrays)
+    targets = inputs if own_targets else np.array([sample.label for sample in samples], np.int64)
+    batch = as_batch(inputs, targets, sorted({name for sample in samples for name in sample.skipped}))
+    return batch._replace(decode_seconds=sum(sample.seconds for sample in samples))
+
+
+def _ahead(batches: Iterator[Make], workers: int) -> Iterator[Batch]:
+    """What the calls give, in order; `workers` threads make them, some ahead of who takes them. None: the caller."""
+    if not workers:
+        return (make() for make in batches)
+    pool = ThreadPoolExecutor(workers)
+    waiting: deque[Future[Batch]] = deque(pool.submit(make) for make in itertools.islice(batches, AHEAD * workers))
+
+    def taken() -> Iterator[Batch]:
+        try:
+            for make in batches:
+                yield waiting.popleft().result()
+                waiting.append(pool.submit(make))
+        finally:  # whoever takes no more must not wait for what is not begun
+            for future in waiting:
+                future.cancel()
+
+    return taken()
+
+
+def _record_batches(files: Sequence[Path], batch_size: int, shuffle: bool, seed: int) -> Iterator[list[Record]]:
+    """Records in batches, for ever; the last of an epoch is dropped where it is partial.
+
+    Raises RunError (`data_error`) where an epoch fills none.
+    """
+    filled = -1  # the last epoch that did
+    for epoch in itertools.count():
+        random = np.random.default_rng([seed, epoch])
+        order = random.permutation(len(files)) if shuffle else np.arange(len(files))
+        records = (record for index in order for record in _records(files[index], (epoch, int(index))))
+        drawn = _shuffled(records, random) if shuffle else records
+        chunk: list[Record] = []
+        for record in drawn:
+            chunk.append(record)
+            if len(chunk) == batch_size:
+                yield chunk
+                chunk, filled = [], epoch
+        if filled < epoch:
+            raise RunError("data_error", f"{', '.join(map(str, files[:3]))}: they do not fill a batch of {batch_size}")
+
+
+def _records(file: Path, place: tuple[int, int]) -> Iterator[Record]:
+    """The records of a file, read ahead by TensorFlow; where a checksum is wrong the last has no content."""
+    records = iter(tf.data.TFRecordDataset(str(file)).prefetch(tf.data.AUTOTUNE))
+    for number in itertools.count():
+        try:
+            content = next(records).numpy()
+        except StopIteration:
+            return
+        except tf.errors.DataLossError:
+            yield Record(f"{file.name}:{number}-", None, (*place, number))
+            return
+        yield Record(f"{file.name}:{number}", content, (*place, number))
+
+
+def _shuffled(records: Iterator[Record], random: np.random.Generator) -> Iterator[Record]:
+    """All of them, each drawn from the `SHUFFLED` that come next."""
+    waiting: list[Record] = []
+    for record in records:
+        waiting.append(record)
+        if len(waiting) > SHUFFLED:
+            yield waiting.pop(int(random.integers(len(waiting))))
+    while waiting:
+        yield waiting.pop(int(random.integers(len(waiting))))
+
+
+def _of_records(card: Card, task: str, seed: int, records: Sequence[Record]) -> Batch:
+    """The batch of these records. The next that is readable takes the place of one that is not, so that it is whole."""
+    read = [_sample(card, task, seed, record) for record in records]
+    skipped = tuple(record.name for record, sample in zip(records, read) if sample is None)
+    readable: Sample | None = next((sample for sample in read if sample), None)
+    whole = []
+    for sample in reversed(read):
+        readable = sample or readable
+        whole.append(readable or Sample(None, 0))
+    whole[-1] = whole[-1]._replace(skipped=skipped)
+    return _stack(whole[::-1], reconstructs(card.problem), f"no record can be read: {', '.join(skipped[:3])}")
+
+
+def _sample(card: Card, task: str, seed: int, record: Record) -> Sample | None:
+    """The image of a record, cut for a task; None where the record is damaged or its class not one of the card's."""
+    began = time.perf_counter()
+    try:
+        features = tf.train.Example.FromString(record.content).features.feature
+        image = images.decode(io.BytesIO(features["image/encoded"].bytes_list.value[0]))
+        label = features["image/class/label"].int64_list.value[0]
+    except MemoryError:
+        raise
+    except Exception:  # a damaged file makes Pillow raise nearly anything
+        return None
+    if not 0 <= label < card.problem["model"].get("classes", label + 1):
+        return None
+    random = np.random.default_rng([seed, *record.place])
+    pixels = images.pixels(image, card.problem["input"], task, random)
+    return Sample(pixels, label, seconds=time.perf_counter() - began)

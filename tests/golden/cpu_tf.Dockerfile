@@ -1,0 +1,28 @@
+# docker build -f FILE '<context>'
+FROM docker.io/library/python@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
+COPY sifmark-site /sifmark-site
+COPY sifmark /sifmark
+ENV PYTHONNOUSERSITE="1" \
+    PYTHONPATH="" \
+    PYTHONHOME=""
+LABEL org.opencontainers.image.base.digest="sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b" \
+    org.opencontainers.image.base.name="docker.io/library/python:3.11-slim-bookworm" \
+    org.opencontainers.image.description="CPU, TensorFlow" \
+    org.opencontainers.image.revision="<revision>" \
+    org.opencontainers.image.title="sifmark cpu_tf" \
+    org.opencontainers.image.version="0.1.0" \
+    org.sifmark.base-licence="PSF-2.0, and the licences of Debian's packages" \
+    org.sifmark.base-redistributable="true" \
+    org.sifmark.build-key="<build key>" \
+    org.sifmark.bytecode="<true where the host has the base's Python>" \
+    org.sifmark.compression="<as chosen>" \
+    org.sifmark.device="cpu" \
+    org.sifmark.framework="tensorflow" \
+    org.sifmark.lock="sha256:c092e06713e0b0ada376517946b37e866fee87f5bd5da8797361b68c269bd9da" \
+    org.sifmark.platform="x86_64" \
+    org.sifmark.python="3.11" \
+    org.sifmark.recipe="cpu_tf" \
+    org.sifmark.stand-in="false" \
+    org.sifmark.workloads="image_compression,resnet50,resnext101_32x4d"
+ENTRYPOINT ["/sifmark/run"]
+CMD []

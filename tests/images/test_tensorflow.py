@@ -1,0 +1,39 @@
+"""The image with TensorFlow, built and used as its users do."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from images.sites import Site, answer, make_site
+
+from sifmark.images import workloads_of
+
+
+@pytest.fixture(scope="module")
+def tensorflow() -> Iterator[Site]:
+    """A site with the images of cpu_tf."""
+    folder = Path(tempfile.mkdtemp(prefix="sifmark-test-"))
+    site = make_site(folder)
+    site.inv("build", "cpu_tf")
+    yield site
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_it_lists_what_its_framework_has(apptainer, tensorflow: Site) -> None:
+    listed = apptainer("run", tensorflow.dist / "cpu_tf.sif", "--list").stdout.splitlines()[1:]
+    assert [line.split()[0] for line in listed] == list(workloads_of("cpu_tf"))
+    refused = apptainer("run", tensorflow.dist / "cpu_tf.sif", "mobilenet_v3_small", "--smoke", check=False)
+    assert (refused.returncode, refused.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("workload", ["resnet50", "image_compression"])
+def test_a_smoke_run_answers(apptainer, tensorflow: Site, workload: str) -> None:
+    result = answer(apptainer("run", tensorflow.dist / f"{workload}-cpu_tf.sif", "--smoke"))
+    assert result["status"]["state"] == "completed"
+    assert result["workload"]["name"] == workload
+    assert result["configuration"]["framework"] == "tensorflow"
+    assert result["provenance"]["image"]["recipe"] == "cpu_tf"
+    assert result["provenance"]["stand_in"] is True
+    assert result["provenance"]["software"]["framework_version"] == "2.21.0"

@@ -1,0 +1,131 @@
+"""Whole runs in TensorFlow on the real CPU device, in a tree laid out as in an image."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from program import ROOT, Program, lay
+
+tf = pytest.importorskip("tensorflow")
+
+from entrypoints import cards  # noqa: E402
+from entrypoints.devices.tensorflow import cpu  # noqa: E402
+from entrypoints.session import OptimizerRule  # noqa: E402
+from entrypoints.workloads.tensorflow import build, loader  # noqa: E402
+
+CARD = cards.load()["image_compression"]
+QUICK = ("--threads", 1, "--meter", "none")
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    return lay(tmp_path_factory.mktemp("image") / "sifmark", recipe="cpu_tf", framework="tensorflow", device="cpu")
+
+
+@pytest.fixture()
+def program(tree, tmp_path):
+    return Program(tree, tmp_path)
+
+
+def session(batch_size=4):
+    rule = OptimizerRule.from_problem(CARD.problem["optimizer"], batch_size)
+    return cpu.open_session(build.model(CARD, seed=1), rule, "fp32")
+
+
+@pytest.mark.parametrize("task", ["training", "inference"])
+def test_a_smoke_run(program, task):
+    document = program.result("resnet50", "--smoke", "--task", task, *QUICK)
+    assert document["status"]["state"] == "completed"
+    assert document["accelerator"]["kind"] == "cpu" and document["accelerator"]["granularity"] == "node"
+    assert document["configuration"]["framework"] == "tensorflow"
+    assert document["provenance"]["software"]["framework_version"] == tf.__version__
+    assert document["metrics"]["throughput"]["value"] > 0
+    assert document["steps"]["updates"] == (4 if task == "training" else 0)
+    assert (document["metrics"]["final_loss"]["value"] is None) == (task == "inference")
+    for name in ("peak_allocated_memory", "peak_reserved_memory", "host_device_traffic", "utilisation"):
+        assert document["metrics"][name]["value"] is None, "a CPU's is unknown, and not 0"
+
+
+def test_a_check_says_what_it_rests_on(program):
+    code, output, errors = program.run("image_compression", "--check")
+    assert (code, output) == (0, "")
+    assert "numerics passed" in errors or "there are no stored values" in errors
+
+
+def test_requests_of_two_streams(program):
+    document = program.result(
+        *("image_compression", "--task", "inference", "--concurrency", 2, "--steps", 16, "--skip-numerics", *QUICK)
+    )
+    assert document["status"]["state"] == "completed"
+    metrics = {name: metric["value"] for name, metric in document["metrics"].items()}
+    parts = [metrics[f"latency_{part}_mean"] for part in ("preprocessing", "transfer", "compute", "retrieval", "other")]
+    assert all(part > 0 for part in parts) and sum(parts) == pytest.approx(metrics["latency_mean"])
+
+
+def test_a_precision_that_is_not_there(program):
+    document = program.result("image_compression", "--precision", "bf16", *QUICK)
+    assert document["status"]["state"] == "unsupported" and document["status"]["exit_code"] == 3
+    assert "fp32" in document["status"]["message"]
+
+
+@pytest.mark.full
+def test_a_limit_below_what_a_batch_needs(program):
+    document = program.result("resnet50", "--batch-size", 64, "--memory-limit", 2000, "--skip-numerics", *QUICK)
+    assert document["status"]["state"] == "out_of_memory", document["status"]
+
+
+def test_the_loss_falls_and_the_weights_follow():
+    opened = session()
+    batch = opened.place(loader.synthetic_batch(CARD, 4, seed=1))
+    before = opened.weights()
+    losses = [opened.train(batch).loss() for _ in range(8)]
+    assert losses[-1] < 0.9 * losses[0]
+    after = opened.weights()
+    assert not any((weight == before[name]).all() for name, weight in after.items())
+
+
+def test_an_evaluation_counts_what_is_right():
+    card = cards.load()["resnet50"]
+    model = build.model(card, seed=1)
+    opened = cpu.open_session(model, OptimizerRule.from_problem(card.problem["optimizer"], 4), "fp32")
+    batch = loader.synthetic_batch(card, 4, seed=1)
+    likeliest = opened.respond(batch).output.argmax(1)
+    labels = [int(likeliest[0]), int(likeliest[1]), *((likeliest[2:] + 1) % 1000)]
+    judged = opened.evaluate(batch._replace(targets=tf.constant(labels, tf.int64)))
+    _, loss = model(batch.inputs, tf.constant(labels, tf.int64))
+    assert (judged.samples, judged.right) == (4, 2) and judged.loss == pytest.approx(float(loss), rel=1e-4)
+
+
+def test_an_evaluation_without_labels_has_a_loss_alone():
+    judged = session().evaluate(loader.synthetic_batch(CARD, 3, seed=1))
+    assert (judged.samples, judged.right) == (3, None) and judged.loss > 0
+
+
+def test_inference_changes_nothing():
+    opened = session()
+    batch = loader.synthetic_batch(CARD, 3, seed=1)
+    state = [variable.numpy() for variable in opened.model.variables]
+    report = opened.infer(batch)
+    assert (report.units, report.updates, report.loss) == (3, 0, None)
+    answer = opened.respond(batch)
+    assert answer.output.shape == (3, 28, 28, 1) and answer.compute > 0
+    assert all((variable.numpy() == value).all() for variable, value in zip(opened.model.variables, state))
+
+
+@pytest.mark.parametrize(("threads", "streams", "pool"), [(1, 1, (1, 1)), (1, 3, (3, 1)), (2, 3, (3, 6))])
+def test_threads_are_those_that_were_asked_for(threads, streams, pool):
+    """Of a process, before its first tensor; the same again is nothing new."""
+    code = f"""
+import tensorflow as tf
+from entrypoints.devices.tensorflow import cpu
+cpu.prepare("fp32", {threads}, {streams})
+tf.constant(1) + 1
+cpu.prepare("fp32", {threads}, {streams})
+threading = tf.config.threading
+print(threading.get_inter_op_parallelism_threads(), threading.get_intra_op_parallelism_threads())
+print(len(tf.config.get_visible_devices("GPU")))
+"""
+    ran = subprocess.run([sys.executable, "-B", "-c", code], cwd=str(ROOT), stdout=subprocess.PIPE, check=True)
+    assert ran.stdout.split() == [b"%d" % number for number in (*pool, 0)]
