@@ -26,7 +26,11 @@ def judged(workload="resnet50", precision="fp32"):
     return numerics.judge(told, reference.load(CARDS[workload]), precision)
 
 
-@pytest.mark.parametrize("workload", CARDS)
+# Those that take a minute, the more so with the old PyTorch.
+LARGE = ("efficientnet_b4", "resnext101_32x4d")
+
+
+@pytest.mark.parametrize("workload", [pytest.param(name, marks=[pytest.mark.full] * (name in LARGE)) for name in CARDS])
 def test_the_code_as_it_is_passes_in_single_precision(workload):
     found = judged(workload)
     assert found.state == "passed", found
