@@ -90,13 +90,15 @@ def test_a_bias_more_or_less_is_refused_by_its_count(monkeypatch):
 
 
 def test_a_check_says_what_it_rests_on(program):
-    code, output, errors = program.run("resnet50", "--check", "--precision", "bf16")
+    code, output, errors = program.run("image_compression", "--check", "--precision", "bf16")
     assert (code, output) == (0, "")
     assert "numerics passed" in errors and "fp32: " in errors and "bf16: " in errors
 
 
 def test_a_run_says_that_its_numerics_passed(program):
-    document = program.result("resnet50", "--batch-size", 1, "--steps", 2, "--warmup-steps", 1, "--meter", "none")
+    document = program.result(
+        "image_compression", "--batch-size", 1, "--steps", 2, "--warmup-steps", 1, "--meter", "none"
+    )
     assert document["numerics"]["state"] == "passed"
     assert [one["precision"] for one in document["numerics"]["precisions"]] == ["fp32"]
     assert document["configuration"]["probe_numerics"] is True
