@@ -61,7 +61,7 @@ def test_another_base_than_the_recipe_pins_is_found(site: Site, copied: Path) ->
 
 
 def test_without_a_record_trust_is_no_pass(site: Site, copied: Path) -> None:
-    Path(f"{copied}.json").unlink()
+    copied.with_name("cpu.sif.json").unlink()
     _, found, said = verdicts(site, str(copied))
     assert found["trust"] == "skipped"
     assert "no build record" in said
@@ -69,7 +69,7 @@ def test_without_a_record_trust_is_no_pass(site: Site, copied: Path) -> None:
 
 @pytest.mark.parametrize("record", ["", "[]", "{}", '{"identity": 7}'])
 def test_a_damaged_record_fails_and_does_not_crash(site: Site, copied: Path, record: str) -> None:
-    Path(f"{copied}.json").write_text(record)
+    copied.with_name("cpu.sif.json").write_text(record)
     _, found, said = verdicts(site, str(copied), PATH=str(site.folder))
     assert found["trust"] == "failed"
     assert "is damaged" in said
