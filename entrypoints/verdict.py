@@ -12,7 +12,8 @@ from entrypoints.statuses import STATUSES, exit_code
 # A process that dies with so much of its memory limit in use is taken to have died of it. Not every library says so:
 # some abort, some return no memory to code that does not look.
 NEAR = 0.9
-UNMAPPED = "failed to map segment"  # the C library of a shared library for which there is no memory, or no permission
+# The C library of a shared library for which there is no memory, or no permission.
+UNMAPPED = ("failed to map segment", "cannot map zero-fill pages")
 WORKER_KILLED = "killed by signal: Killed"  # PyTorch of a process that decodes
 
 
@@ -73,7 +74,7 @@ def _shortage(ending: Ending, text: str, phase: str | None) -> str | None:
         return "while the kernel's out-of-memory killer was at work"
     peak, limit = ending.peak_mib, ending.limit_mib
     # What a framework imports may leave the process without a word where it finds no room.
-    if limit is not None and (UNMAPPED in text or (phase == "import" and ending.returncode == 1)):
+    if limit is not None and (any(sign in text for sign in UNMAPPED) or (phase == "import" and ending.returncode == 1)):
         return f"within a limit of {limit} MiB"
     if peak is not None and limit is not None and peak > NEAR * limit:
         return f"with {peak:.0f} MiB in use, close to its limit"

@@ -10,6 +10,7 @@ from entrypoints.verdict import Ending, judge
 
 BEGUN = [Phase("import", 0.0)]
 UNMAPPED = Failed("crashed", "ImportError: libusb-1.0.so.0: failed to map segment from shared object")
+UNFILLED = Failed("crashed", "ImportError: libgdal.so.32: cannot map zero-fill pages")
 WORKER = Failed("crashed", "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. ")
 LOST = Failed("crashed", "RuntimeError: a data worker was killed")
 
@@ -42,6 +43,7 @@ LOST = Failed("crashed", "RuntimeError: a data worker was killed")
         ([WORKER], Ending(1, None, None, False), "crashed", 4),
         # A library that finds no room: without a limit it is not known to be memory that is short.
         ([UNMAPPED], Ending(1, None, None, False, 50.0, 60), "out_of_memory", 4),
+        ([UNFILLED], Ending(1, None, None, False, 50.0, 60), "out_of_memory", 4),
         ([UNMAPPED], Ending(1, None, None, False, 50.0, None), "crashed", 4),
         ([], Ending(1, None, None, False, 50.0, 60), "out_of_memory", 4),
         ([], Ending(1, None, None, False, 50.0, None), "crashed", 4),
