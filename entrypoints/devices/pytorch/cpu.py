@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Mapping
 
 import numpy as np
 import torch
 
-from entrypoints import host, memory
-from entrypoints.session import Answer, Batch, DeviceConditions, DeviceFacts, Judged, OptimizerRule, StepReport, Usage
+from entrypoints.devices.processors import HostSession, free_mib
+from entrypoints.session import Answer, Batch, Judged, OptimizerRule, StepReport
 from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.build import Objective, folded, weights
 from entrypoints.workloads.pytorch.optimizers import optimizer
+
+__all__ = ["free_mib", "open_session", "prepare"]
 
 AUTOCAST = {"fp32": None, "bf16": torch.bfloat16}
 
@@ -24,40 +25,21 @@ def prepare(precision: str, threads: int, _: int = 1) -> None:
     torch.set_num_threads(threads)
 
 
-def free_mib() -> float | None:
-    """What the host can give without swapping, within the control groups."""
-    available: float | None = host.fact(memory.available_mib)["value"]
-    return available
-
-
 def open_session(model: Objective, rule: OptimizerRule, precision: str) -> CpuSession:
     """A session over `model`, which it takes over."""
     return CpuSession(model, rule, precision)
 
 
-class CpuSession:
+class CpuSession(HostSession):
     """Eager PyTorch. Weights stay fp32; bf16 is autocast, as PyTorch recommends it for training."""
 
-    asynchronous = False
-
     def __init__(self, model: Objective, rule: OptimizerRule, precision: str) -> None:
+        super().__init__("PyTorch", "eager, channels_last; inference with normalisations folded into convolutions")
         # channels_last saved a fifth (fp32) to two fifths (bf16) of a ResNet-50 step with torch 2.13.
         self.model = model.to(memory_format=torch.channels_last)
         self.optimizer = optimizer(self.model, rule)
         self.applied: Objective | None = None  # what inference applies, as long as the weights stay
         self.dtype = AUTOCAST[precision]
-        self.facts = DeviceFacts(
-            kind="cpu",
-            vendor=host.cpu_vendor(),
-            name=host.cpu_model(),
-            devices=1,
-            granularity="node",
-            memory_mib=host.memory_mib(),
-            ranks=1,
-            replicas=1,
-            execution="eager, channels_last; inference with normalisations folded into convolutions",
-            simulated=False,
-        )
 
     def place(self, batch: Batch) -> Batch:
         """The batch with its images in channels_last."""
@@ -102,15 +84,6 @@ class CpuSession:
         """Views of the parameters."""
         return weights(self.model)
 
-    def usage(self) -> Usage:
-        """Nothing that the framework counts."""
-        uncounted = "PyTorch counts no memory on the CPU; peak_process_memory has it"
-        return Usage(uncounted, uncounted, "nothing is sent: the host is the device")
-
-    def conditions(self) -> DeviceConditions:
-        """Those of the host."""
-        return DeviceConditions.unknown("the host is the device: conditions and conditions_after tell how it stood")
-
     def _forward(self, placed: Batch) -> tuple[torch.Tensor, Any]:
         with torch.inference_mode(), torch.autocast("cpu", dtype=self.dtype, enabled=self.dtype is not None):
             answer: tuple[torch.Tensor, Any] = self.prepared()(placed.inputs, placed.targets)
@@ -122,17 +95,6 @@ class CpuSession:
         if prepared is None:
             prepared = self.applied = folded(self.model).to(memory_format=torch.channels_last)
         return prepared
-
-    def mark(self) -> float:
-        """Now: a CPU has done what it was given when the call returns."""
-        return time.perf_counter()
-
-    def seconds_between(self, earlier: float, later: float) -> float:
-        """Seconds of the monotonic clock."""
-        return later - earlier
-
-    def synchronise(self) -> None:
-        """Nothing to wait for."""
 
     def close(self) -> None:
         """Nothing to release but memory."""

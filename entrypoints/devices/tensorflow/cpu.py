@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from typing import Mapping
 
 import numpy as np
 import tensorflow as tf
 
-from entrypoints import host, memory
-from entrypoints.session import Answer, Batch, DeviceConditions, DeviceFacts, Judged, OptimizerRule, StepReport, Usage
+from entrypoints.devices.processors import HostSession, free_mib
+from entrypoints.session import Answer, Batch, Judged, OptimizerRule, StepReport
 from entrypoints.statuses import RunError
 from entrypoints.workloads.tensorflow.build import Objective, weights
 from entrypoints.workloads.tensorflow.optimizers import optimizer
+
+__all__ = ["free_mib", "open_session", "prepare"]
 
 PRECISIONS = ("fp32",)  # TensorFlow 2.6 has no bf16 kernel of batch normalisation for a CPU
 
@@ -32,40 +33,21 @@ def prepare(precision: str, threads: int, streams: int = 1) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(threads * streams if threads > 1 else 1)
 
 
-def free_mib() -> float | None:
-    """What the host can give without swapping, within the control groups."""
-    available: float | None = host.fact(memory.available_mib)["value"]
-    return available
-
-
 def open_session(model: Objective, rule: OptimizerRule, _: str) -> CpuSession:
     """A session over `model`, which it takes over."""
     return CpuSession(model, rule)
 
 
-class CpuSession:
+class CpuSession(HostSession):
     """Each kind of step is one graph, traced at its first call for the shape of its batch."""
 
-    asynchronous = False
-
     def __init__(self, model: Objective, rule: OptimizerRule) -> None:
+        super().__init__("TensorFlow", "graph (tf.function), NHWC")
         self.model = model
         self.optimizer = optimizer(model, rule)
         self.step = tf.function(self._step, autograph=False)
         self.forward = tf.function(self._forward, autograph=False)
         self.judge = tf.function(self._judge, autograph=False)
-        self.facts = DeviceFacts(
-            kind="cpu",
-            vendor=host.cpu_vendor(),
-            name=host.cpu_model(),
-            devices=1,
-            granularity="node",
-            memory_mib=host.memory_mib(),
-            ranks=1,
-            replicas=1,
-            execution="graph (tf.function), NHWC",
-            simulated=False,
-        )
 
     def place(self, batch: Batch) -> Batch:
         """The batch as it is: its tensors lie in the host's memory."""
@@ -100,15 +82,6 @@ class CpuSession:
         """The parameters, named and laid out as in PyTorch."""
         return weights(self.model)
 
-    def usage(self) -> Usage:
-        """Nothing that the framework counts."""
-        uncounted = "TensorFlow counts no memory on the CPU; peak_process_memory has it"
-        return Usage(uncounted, uncounted, "nothing is sent: the host is the device")
-
-    def conditions(self) -> DeviceConditions:
-        """Those of the host."""
-        return DeviceConditions.unknown("the host is the device: conditions and conditions_after tell how it stood")
-
     def _step(self, inputs: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             _, loss = self.model(inputs, targets, training=True)
@@ -124,17 +97,6 @@ class CpuSession:
         if targets.shape.rank != 1:
             return loss, None
         return loss, tf.math.count_nonzero(tf.argmax(output, axis=1) == targets)
-
-    def mark(self) -> float:
-        """Now: a CPU has done what it was given when the call returns."""
-        return time.perf_counter()
-
-    def seconds_between(self, earlier: float, later: float) -> float:
-        """Seconds of the monotonic clock."""
-        return later - earlier
-
-    def synchronise(self) -> None:
-        """Nothing to wait for."""
 
     def close(self) -> None:
         """Nothing to release but memory."""

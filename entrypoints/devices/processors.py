@@ -1,0 +1,55 @@
+"""What sessions on the processors of the host have in common, whatever the framework."""
+
+from __future__ import annotations
+
+import time
+
+from entrypoints import host, memory
+from entrypoints.session import DeviceConditions, DeviceFacts, Usage
+
+
+def free_mib() -> float | None:
+    """What the host can give without swapping, within the control groups."""
+    available: float | None = host.fact(memory.available_mib)["value"]
+    return available
+
+
+class HostSession:
+    """The part of a session that needs no framework: the device is the host, and done when a call returns."""
+
+    asynchronous = False
+
+    def __init__(self, framework: str, execution: str) -> None:
+        self.framework = framework
+        self.facts = DeviceFacts(
+            kind="cpu",
+            vendor=host.cpu_vendor(),
+            name=host.cpu_model(),
+            devices=1,
+            granularity="node",
+            memory_mib=host.memory_mib(),
+            ranks=1,
+            replicas=1,
+            execution=execution,
+            simulated=False,
+        )
+
+    def usage(self) -> Usage:
+        """Nothing that the framework counts."""
+        uncounted = f"{self.framework} counts no memory on the CPU; peak_process_memory has it"
+        return Usage(uncounted, uncounted, "nothing is sent: the host is the device")
+
+    def conditions(self) -> DeviceConditions:
+        """Those of the host."""
+        return DeviceConditions.unknown("the host is the device: conditions and conditions_after tell how it stood")
+
+    def mark(self) -> float:
+        """Now: a CPU has done what it was given when the call returns."""
+        return time.perf_counter()
+
+    def seconds_between(self, earlier: float, later: float) -> float:
+        """Seconds of the monotonic clock."""
+        return later - earlier
+
+    def synchronise(self) -> None:
+        """Nothing to wait for."""
