@@ -23,9 +23,14 @@ class Need(NamedTuple):
     model: float
     batch: float
 
+    @property
+    def whole(self) -> float:
+        """Both."""
+        return self.model + self.batch
+
     def __str__(self) -> str:
-        """Both parts, and the whole."""
-        return f"{self.model + self.batch:.0f} MiB ({self.model:.0f} for the model, {self.batch:.0f} for the batch)"
+        """The whole, and both parts."""
+        return f"{self.whole:.0f} MiB ({self.model:.0f} for the model, {self.batch:.0f} for the batch)"
 
 
 def need(card: Card, configuration: Configuration) -> Need:
@@ -46,5 +51,5 @@ def require(card: Card, configuration: Configuration, free_mib: float | None) ->
     """Raise RunError (`out_of_memory`) where the batch cannot fit into what is left; None: nobody knows how much."""
     wanted = need(card, configuration)
     known = [mib for mib in (free_mib, configuration.memory_limit_mib) if mib is not None]
-    if known and wanted.model + wanted.batch > min(known):
+    if known and wanted.whole > min(known):
         raise RunError("out_of_memory", f"not tried: at least {wanted} are needed, and {min(known):.0f} MiB are left")

@@ -54,7 +54,7 @@ class Loop(Phased):
         """All phases, and where a goal is pursued a last evaluation."""
         super().run(configuration)
         if self.pursuit and self.pursuit.evaluated_at != self.steps:
-            self.pursuit.evaluate(self.steps)
+            self.evaluate(self.pursuit)
 
     def phase(self, name: str, over: Callable[[], bool]) -> None:
         """Step until `over`. The device is idle at both edges."""
@@ -66,11 +66,15 @@ class Loop(Phased):
         self.step()
         self.tell()
         if self.pursuit and self.pursuit.due(self.steps):
-            self.settle()
-            self.pursuit.evaluate(self.steps)
-            self.reached = self.pursuit.reached
-            self.tell_skipped(self.pursuit.skipped)
-            self.last = self.session.mark()  # what was evaluated is no part of the next step
+            self.evaluate(self.pursuit)
+
+    def evaluate(self, pursuit: Pursuit) -> None:
+        """Evaluate between two steps."""
+        self.settle()
+        pursuit.evaluate(self.steps)
+        self.reached = pursuit.reached
+        self.tell_skipped(pursuit.skipped)
+        self.last = self.session.mark()  # what was evaluated is no part of the next step
 
     def settle(self) -> None:
         """Wait for the device and tell all that it has done."""

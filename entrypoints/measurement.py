@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import NamedTuple, Sequence, TypeVar
 
 from entrypoints.energy import Metered, Total, Window, total
-from entrypoints.goal import Goal
+from entrypoints.goal import Goal, reached
 from entrypoints.messages import (
     PHASES,
     Data,
@@ -85,6 +85,11 @@ class Measurement:
         """The timed window on the monotonic clock, which all processes of a host share; empty without timed steps."""
         began = self.began.get("steady", 0.0)
         return began, began + self.window
+
+    @property
+    def reaching(self) -> Evaluated | None:
+        """The first evaluation that reached the goal."""
+        return next((one for one in self.evaluations if self.goal and reached(self.goal, one)), None)
 
     def energy(self, window: Window) -> Total:
         """Energy of all devices together over a window between steps."""

@@ -9,7 +9,6 @@ import math
 from typing import Callable, NamedTuple
 
 from entrypoints import peaks
-from entrypoints.goal import reached
 from entrypoints.measurement import Measurement
 from entrypoints.messages import Request
 from entrypoints.meters import Absence
@@ -174,7 +173,7 @@ def time_to_target(measurement: Measurement) -> Metric:
     """Training time until the evaluation that reached the target; evaluations are not in it."""
     if measurement.goal is None:
         return Metric(None, "s", "no target was set (--target-accuracy, --target-loss)")
-    found = next((one for one in measurement.evaluations if reached(measurement.goal, one)), None)
+    found = measurement.reaching
     if found is None:
         return Metric(None, "s", f"the target was not reached in {len(measurement.steps)} steps")
     return Metric(math.fsum(step.seconds for step in measurement.steps[: found.steps]), "s")

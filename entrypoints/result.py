@@ -14,7 +14,6 @@ from entrypoints import image as image_module
 from entrypoints import metrics, peaks
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
-from entrypoints.goal import reached
 from entrypoints.host import Fact
 from entrypoints.measurement import Epoch, Measurement
 from entrypoints.messages import PHASES
@@ -224,8 +223,12 @@ def target(measurement: Measurement) -> Json | None:
         }
         for one in measurement.evaluations
     ]
-    met = any(reached(goal, one) for one in measurement.evaluations)
-    return {"metric": goal["metric"], "value": goal["value"], "reached": met, "evaluations": evaluations[-MOST_STEPS:]}
+    return {
+        "metric": goal["metric"],
+        "value": goal["value"],
+        "reached": measurement.reaching is not None,
+        "evaluations": evaluations[-MOST_STEPS:],
+    }
 
 
 def requests(measurement: Measurement) -> Json:

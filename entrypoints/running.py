@@ -12,7 +12,7 @@ from entrypoints import host
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
 from entrypoints.energy import Metered, rest_needed
-from entrypoints.goal import Goal, reached
+from entrypoints.goal import Goal
 from entrypoints.host import Fact
 from entrypoints.measurement import Measurement, fold
 from entrypoints.messages import Message
@@ -79,9 +79,9 @@ def execute(card: Card, resolved: Configuration, orders: Orders) -> Executed:
 def pursued(measurement: Measurement, goal: Goal) -> str:
     """How the pursuit of a goal ended."""
     aim = f"{goal['metric']} {goal['value']:g}"
+    if measurement.reaching:
+        return f"the target, {aim}, was reached after {measurement.reaching.steps} steps"
     found = [getattr(one, goal["metric"]) for one in measurement.evaluations]
-    if any(reached(goal, one) for one in measurement.evaluations):
-        return f"the target, {aim}, was reached after {measurement.evaluations[-1].steps} steps"
     best = (max if goal["metric"] == "accuracy" else min)(found)
     return f"the target, {aim}, was not reached in {len(measurement.steps)} steps; the best was {best:.4g}"
 
