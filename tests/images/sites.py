@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sifmark import house
+from sifmark.images import cards
 from sifmark.reading import document_problems
 
 NOBODY = 65534  # the uid and gid of the ordinary user whom every system has
@@ -52,3 +53,10 @@ def answer(done: subprocess.CompletedProcess) -> dict:
     document = json.loads(done.stdout)
     assert document_problems(document) == []
     return document
+
+
+def assert_all_answered(results: list[dict]) -> None:
+    """Each workload of the PyTorch image completed, in order, with a valid result."""
+    assert [result["workload"]["name"] for result in results] == list(cards())
+    assert {result["status"]["state"] for result in results} == {"completed"}
+    assert all(not document_problems(result) for result in results)

@@ -8,12 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from images.sites import Site, answer
+from images.sites import Site, answer, assert_all_answered
 from processes import wait_for
 
 from sifmark.engines.apptainer import user_flags
 from sifmark.images import cards
-from sifmark.reading import document_problems
 
 SMALL = ("--steps", "3", "--warmup-steps", "1", "--batch-size", "2")
 
@@ -61,13 +60,10 @@ def test_questions_are_answered_without_a_run(apptainer, image: Path, built: Sit
     assert "numerics passed" in apptainer("test", image).stderr
 
 
-@pytest.mark.parametrize("task", ["training", "inference"])
-def test_every_workload_answers(apptainer, built: Site, task: str) -> None:
-    done = apptainer("run", built.dist / "cpu.sif", "--all", "--task", task, "--smoke")
-    results = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [result["workload"]["name"] for result in results] == list(cards())
-    assert {result["status"]["state"] for result in results} == {"completed"}
-    assert all(not document_problems(result) for result in results)
+def test_every_workload_answers(apptainer, built: Site) -> None:
+    """In inference; the README's own command trains them."""
+    done = apptainer("run", built.dist / "cpu.sif", "--all", "--task", "inference", "--smoke")
+    assert_all_answered([json.loads(line) for line in done.stdout.splitlines()])
 
 
 def test_an_app_is_a_workload(apptainer, built: Site) -> None:

@@ -1,5 +1,6 @@
 """Every command in the README, executed: ours as they are typed in a clone, Apptainer's as an ordinary user."""
 
+import json
 import os
 import re
 import shutil
@@ -11,11 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from images.sites import NOBODY, Site, call
+from images.sites import NOBODY, Site, answer, assert_all_answered, call
 
 from sifmark import house
 from sifmark.reading import problems_of
 from sifmark.settings import settings
+from sifmark.sif import read_sif
 
 README = (house.ROOT / "README.md").read_text()
 COMMANDS = [
@@ -90,6 +92,42 @@ def test_what_the_commands_wrote_is_valid(name: str, folder: Path) -> None:
     if name in ("result-photographs.json", "result-shards.json") and not (folder / "photographs").is_dir():
         pytest.skip("no photographs: .venvs/torch_new is missing")
     assert problems_of(folder / name) == []
+
+
+def test_all_workloads_trained(folder: Path) -> None:
+    """By the command with --all, the first of the page that writes into this folder."""
+    found = [json.loads(path.read_text()) for path in (folder / "results").glob("*.json")]
+    first: dict[str, dict] = {}
+    for result in sorted(found, key=lambda result: result["started"]):
+        first.setdefault(result["workload"]["name"], result)
+    assert_all_answered(list(first.values()))
+    assert {result["configuration"]["task"] for result in first.values()} == {"training"}
+
+
+def test_the_plain_build_gives_the_same_file_tree(folder: Path, apptainer, tmp_path: Path) -> None:
+    fast, plain = folder / "dist" / "cpu.sif", folder / "plain.sif"
+    fast_tree, plain_tree = tree(fast, tmp_path / "fast"), tree(plain, tmp_path / "plain")
+    # These two describe the build itself: the plain one writes its whole definition and labels into the tree.
+    own = {".singularity.d/Singularity", ".singularity.d/labels.json"}
+    assert len(fast_tree) > 10_000
+    assert {name: fast_tree.get(name) for name in {*fast_tree} ^ {*plain_tree}} == {}
+    assert {name for name in fast_tree if fast_tree[name] != plain_tree[name]} == own
+    labels = json.loads((tmp_path / "plain" / ".singularity.d" / "labels.json").read_text())
+    ours = {key: value for key, value in read_sif(fast).labels().items() if "sifmark" in key}
+    assert {key: labels[key] for key in ours} == ours
+    plain.rename(folder / "resnet50-cpu.sif")
+    assert answer(apptainer("run", folder / "resnet50-cpu.sif", "--smoke"))
+
+
+def tree(image: Path, folder: Path) -> dict[str, tuple]:
+    """Type, mode, and content of everything in an image's file system."""
+    call(["unsquashfs", "-quiet", "-no-progress", "-offset", str(read_sif(image).system.offset), "-d", folder, image])
+    found = {}
+    for path in folder.rglob("*"):
+        status = path.lstat()
+        content = str(path.readlink()).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
+        found[str(path.relative_to(folder))] = (oct(status.st_mode), hash(content))
+    return found
 
 
 def test_every_setting_in_the_readme_is_one(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
