@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sifmark import house
-from sifmark.images import cards
+from sifmark.images import workloads_of
 from sifmark.reading import document_problems
 
 NOBODY = 65534  # the uid and gid of the ordinary user whom every system has
@@ -55,8 +55,8 @@ def answer(done: subprocess.CompletedProcess) -> dict:
     return document
 
 
-def assert_all_answered(results: list[dict]) -> None:
-    """Each workload of the PyTorch image completed, in order, with a valid result."""
-    assert [result["workload"]["name"] for result in results] == list(cards())
+def assert_all_answered(results: list[dict], recipe: str) -> None:
+    """Each workload of a recipe completed, in order, with a valid result."""
+    assert [result["workload"]["name"] for result in results] == list(workloads_of(recipe))
     assert {result["status"]["state"] for result in results} == {"completed"}
     assert all(not document_problems(result) for result in results)

@@ -63,7 +63,7 @@ def test_questions_are_answered_without_a_run(apptainer, image: Path, built: Sit
 def test_every_workload_answers(apptainer, built: Site) -> None:
     """In inference; the README's own command trains them."""
     done = apptainer("run", built.dist / "cpu.sif", "--all", "--task", "inference", "--smoke")
-    assert_all_answered([json.loads(line) for line in done.stdout.splitlines()])
+    assert_all_answered([json.loads(line) for line in done.stdout.splitlines()], "cpu")
 
 
 def test_an_app_is_a_workload(apptainer, built: Site) -> None:

@@ -1,12 +1,13 @@
 """The image with TensorFlow, built and used as its users do."""
 
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from images.sites import Site, answer, make_site
+from images.sites import Site, answer, assert_all_answered, make_site
 
 from sifmark.images import workloads_of
 
@@ -28,11 +29,15 @@ def test_it_lists_what_its_framework_has(apptainer, tensorflow: Site) -> None:
     assert (refused.returncode, refused.stdout) == (2, "")
 
 
-@pytest.mark.parametrize("workload", ["resnet50", "image_compression"])
-def test_a_smoke_run_answers(apptainer, tensorflow: Site, workload: str) -> None:
-    result = answer(apptainer("run", tensorflow.dist / f"{workload}-cpu_tf.sif", "--smoke"))
-    assert result["status"]["state"] == "completed"
-    assert result["workload"]["name"] == workload
+@pytest.mark.parametrize("task", ["training", "inference"])
+def test_every_workload_answers(apptainer, tensorflow: Site, task: str) -> None:
+    done = apptainer("run", tensorflow.dist / "cpu_tf.sif", "--all", "--task", task, "--smoke")
+    assert_all_answered([json.loads(line) for line in done.stdout.splitlines()], "cpu_tf")
+
+
+def test_a_smoke_run_answers(apptainer, tensorflow: Site) -> None:
+    result = answer(apptainer("run", tensorflow.dist / "image_compression-cpu_tf.sif", "--smoke"))
+    assert result["workload"]["name"] == "image_compression"
     assert result["configuration"]["framework"] == "tensorflow"
     assert result["provenance"]["image"]["recipe"] == "cpu_tf"
     assert result["provenance"]["stand_in"] is True

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from program import ROOT, Program, lay
+from program import ROOT, Program, checked, lay
 
 tf = pytest.importorskip("tensorflow")
 
@@ -46,6 +46,17 @@ def test_a_smoke_run(program, task):
     assert (document["metrics"]["final_loss"]["value"] is None) == (task == "inference")
     for name in ("peak_allocated_memory", "peak_reserved_memory", "host_device_traffic", "utilisation"):
         assert document["metrics"][name]["value"] is None, "a CPU's is unknown, and not 0"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("task", ["training", "inference"])
+def test_every_workload_answers(program, task):
+    """As from a built image, but with each TensorFlow that images may hold."""
+    code, output, errors = program.run("--all", "--smoke", "--task", task, *QUICK)
+    told = [checked(line) for line in output.splitlines()]
+    assert code == 0, errors
+    assert [one["workload"]["name"] for one in told] == list(cards.load_for("tensorflow"))
+    assert {one["status"]["state"] for one in told} == {"completed"}
 
 
 def test_a_check_says_what_it_rests_on(program):

@@ -1,0 +1,105 @@
+"""Training on real photographs: the loss falls, evaluations count what is right, and targets are reached or not."""
+
+from __future__ import annotations
+
+import photographs
+import pytest
+from program import checked
+
+torch = pytest.importorskip("torch")
+
+from entrypoints import cards  # noqa: E402
+from entrypoints.devices.pytorch import cpu  # noqa: E402
+from entrypoints.session import OptimizerRule  # noqa: E402
+from entrypoints.workloads.pytorch import build, loader  # noqa: E402
+
+CARDS = cards.load()
+QUICK = ("mobilenet_v3_small", "image_compression")
+
+
+@pytest.fixture()
+def photos(tmp_path):
+    return photographs.write(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "workload", [pytest.param(name, marks=[pytest.mark.full] * (name not in QUICK)) for name in CARDS]
+)
+def test_the_loss_falls_on_photographs(program, photos, workload):
+    document = program.result(
+        *(workload, "--data", photos, "--batch-size", 4, "--epochs", 4, "--warmup-steps", 1, "--meter", "none"),
+        "--skip-numerics",
+    )
+    assert document["status"]["state"] == "completed", document["status"]
+    losses = document["steps"]["losses"]
+    assert len(losses) == 12 and max(losses[-3:]) < min(losses[:3])
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("task", ["training", "inference"])
+def test_every_workload_answers(program, task):
+    """As from a built image, but with each PyTorch that images may hold."""
+    code, output, errors = program.run("--all", "--smoke", "--task", task)
+    told = [checked(line) for line in output.splitlines()]
+    assert code == 0, errors
+    assert [one["workload"]["name"] for one in told] == list(CARDS)
+    assert {one["status"]["state"] for one in told} == {"completed"}
+
+
+def opened(workload):
+    card = CARDS[workload]
+    model = build.model(card, seed=1)
+    rule = OptimizerRule.from_problem(card.problem["optimizer"], 4)
+    return model, cpu.open_session(model, rule, "fp32"), loader.synthetic_batch(card, 4, seed=1)
+
+
+def test_an_evaluation_counts_what_is_right():
+    model, session, batch = opened("mobilenet_v3_small")
+    with torch.no_grad():
+        likeliest = model.eval()(batch.inputs)[0].argmax(1)
+        labels = torch.cat([likeliest[:2], (likeliest[2:] + 1) % 1000])
+        _, loss = model(batch.inputs, labels)
+    judged = session.evaluate(session.place(batch._replace(targets=labels)))
+    assert (judged.samples, judged.right) == (4, 2) and judged.loss == pytest.approx(loss.item(), rel=1e-4)
+
+
+def test_an_evaluation_without_labels_has_a_loss_alone():
+    model, session, batch = opened("image_compression")
+    judged = session.evaluate(session.place(batch))
+    assert (judged.samples, judged.right) == (4, None)
+    with torch.no_grad():
+        rebuilt, _ = model.eval()(batch.inputs)
+    assert judged.loss == pytest.approx(torch.nn.functional.mse_loss(rebuilt, batch.targets).item(), rel=1e-4)
+
+
+def test_an_evaluation_leaves_training_as_it_was():
+    """Weights, statistics of the normalisation and the mode: the next steps are those without an evaluation."""
+    losses = []
+    for evaluations in (0, 1):
+        _, session, batch = opened("mobilenet_v3_small")
+        placed = session.place(batch)
+        session.train(placed)
+        for _ in range(evaluations):
+            session.evaluate(placed)
+        losses.append([session.train(placed).loss() for _ in range(2)])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+@pytest.mark.parametrize(("target", "reached"), [(6.9, True), (0.0001, False)])
+def test_a_target_on_other_photographs_than_those_of_training(program, photos, target, reached):
+    """Evaluated every third step, on images of which one is damaged. The first loss is that of guessing, 6.908."""
+    others = photos / "others"
+    others.mkdir()
+    (photos / "grey").rename(others / "grey")
+    (others / "grey" / "camera.png").write_bytes(b"")
+    document = program.result(
+        *("mobilenet_v3_small", "--data", photos, "--evaluation-data", others, "--target-loss", target),
+        *("--batch-size", 2, "--evaluation-steps", 3, "--steps", 12, "--warmup-steps", 1, "--skip-numerics"),
+    )
+    assert document["status"]["state"] == "completed", document["status"]
+    assert document["configuration"]["evaluation_path"] == str(others)
+    assert document["target"]["reached"] is reached, [one["loss"] for one in document["target"]["evaluations"]]
+    assert {one["samples"] for one in document["target"]["evaluations"]} == {6}
+    assert document["data"]["skipped"]["examples"] == ["grey/camera.png"]
+    assert (document["metrics"]["time_to_target"]["value"] is None) != reached
+    assert document["metrics"]["evaluation_time"]["value"] > 0
