@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import statistics
 import sys
 from collections.abc import Sequence
@@ -13,8 +14,12 @@ from pairs import Spent, Times, measure, parser, positive, report, require_folde
 from sifmark.engines.apptainer import Apptainer
 from sifmark.errors import SifmarkError
 from sifmark.execute import locate
+from sifmark.house import CHECKOUT
 from sifmark.plan import BUILD_KEY
 from sifmark.sif import read_sif
+
+sys.path.append(str(CHECKOUT))  # what goes into images is no installed package
+from entrypoints import allocator
 
 HERE = Path(__file__).resolve().parent
 PLACE = "/mnt"  # exists in every Linux base, so that the engine need not make it
@@ -32,7 +37,8 @@ def ours(image: Path, words: Sequence[str]) -> Times:
 def bare(image: Path, configuration: dict[str, Any]) -> Times:
     """One run of bare.py in the image, with the interpreter's options that the image uses."""
     program = ["python3", "-s", "-B", f"{PLACE}/bare.py", json.dumps(configuration)]
-    spent = spend(Apptainer().command(image, "exec", program, ["--bind", f"{HERE}:{PLACE}:ro"]))
+    command = Apptainer().command(image, "exec", program, ["--bind", f"{HERE}:{PLACE}:ro"])
+    spent = spend(command, **{allocator.VARIABLE: allocator.told(os.environ)[allocator.VARIABLE]})
     seconds = json.loads(spent.output)
     return _times(statistics.median(seconds), sum(seconds), spent)
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import statistics
 from dataclasses import asdict
 from functools import partial
@@ -44,7 +45,7 @@ def _options() -> argparse.Namespace:
     add("--precision", choices=("fp32", "bf16"), default="fp32")
     add("--batch-size", type=positive, metavar="N", help="default: the workload's on a CPU")
     add("--seconds", type=positive, default=10, metavar="N", help="of each timed window; default 10")
-    add("--threads", type=positive, default=1, metavar="N", help="default 1, which is steadier on a busy machine")
+    add("--threads", type=positive, default=len(os.sched_getaffinity(0)), metavar="N", help="default: all processors")
     default = CHECKOUT / ".venvs" / "torch_new" / "bin" / "python"
     add("--python", type=Path, default=default, metavar="FILE", help="with torch and torchvision; default torch_new's")
     return grammar.parse_args()

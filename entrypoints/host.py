@@ -9,6 +9,7 @@ import socket
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Mapping, Union
 
+from entrypoints import allocator
 from entrypoints.meters import MeterError, kernel_text, rapl
 
 Value = Union[str, int, float]
@@ -56,6 +57,7 @@ def conditions() -> dict[str, Fact]:
         "numa_policy": fact(numa_policy),
         "transparent_huge_pages": fact(transparent_huge_pages),
         "memory_limit": fact(memory_limit, "MiB"),
+        "memory_allocator": fact(lambda: allocator.described(os.environ)),
         **state(),
     }
 

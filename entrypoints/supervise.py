@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, Iterator
 
-from entrypoints import host
+from entrypoints import allocator, host
 from entrypoints.configuration import Configuration
 from entrypoints.messages import Ended, Failed, Message, decode
 from entrypoints.verdict import Ending
@@ -188,6 +188,7 @@ def _start(order: dict[str, Any], descriptor: int) -> subprocess.Popen[bytes]:
         [sys.executable, "-s", "-B", str(MAIN), "--child", str(descriptor), str(os.getpid())],
         stdin=subprocess.PIPE,
         stdout=sys.stderr.fileno(),
+        env=allocator.told(os.environ),
         pass_fds=[descriptor],
         start_new_session=True,
     )
