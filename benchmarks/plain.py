@@ -66,7 +66,7 @@ def prepare(workload: str, task: str, precision: str, batch_size: int) -> Callab
     torch.manual_seed(0)
     model = NETWORKS[workload]()
     inputs, targets = map(torch.from_numpy, synthetic.images(problem, batch_size, seed=0))
-    autocast = contextlib.nullcontext
+    autocast: Callable[[], Any] = contextlib.nullcontext
     if precision == "bf16":
         autocast = functools.partial(torch.autocast, "cpu", dtype=torch.bfloat16)
     if task == "inference":
@@ -77,9 +77,19 @@ def prepare(workload: str, task: str, precision: str, batch_size: int) -> Callab
                 model(inputs)
 
         return infer
-    loss_function = loss_of(problem)
     optimizer = optimizer_of(model, OptimizerRule.from_problem(problem["optimizer"], batch_size))
-    model.train()
+    return training(model.train(), loss_of(problem), optimizer, inputs, targets, autocast)
+
+
+def training(
+    model: nn.Module,
+    loss_function: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    inputs: torch.Tensor,
+    targets: torch.Tensor,
+    autocast: Callable[[], Any] = contextlib.nullcontext,
+) -> Callable[[], float]:
+    """A step of training, which returns the loss."""
 
     def train() -> float:
         optimizer.zero_grad()

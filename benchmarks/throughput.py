@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 from pairs import Summary, Times, compare, host, measure, parser, positive, require_folder, spend
 
 from sifmark.console import say, show
-from sifmark.errors import UsageError
+from sifmark.errors import SifmarkError, UsageError
 from sifmark.files import write_json
 from sifmark.house import CHECKOUT
 from sifmark.images import cards
@@ -70,18 +71,18 @@ def main() -> None:
             (one,) = compare(rounds, "ours")["plain"].values()
             show(f"{name:<20}{task:<11}{size:>5}{one.median:>9.3f}   {_interval(one)}")
             rows[f"{name} {task}"] = {"batch_size": size, "rounds": rounds, "ratio": asdict(one)}
-    mean = statistics.geometric_mean(row["ratio"]["median"] for row in rows.values())
-    show(f"geometric mean of {len(rows)}: {mean:.3f}")
-    if options.json:
-        about = {"precision": options.precision, "threads": options.threads, "seconds": options.seconds}
-        document = {
-            "benchmark": "throughput",
-            "host": host(),
-            "about": about,
-            "geometric_mean": mean,
-            "workloads": rows,
-        }
-        write_json(options.json, document)
+            if options.json:
+                write_json(options.json, _document(options, rows))
+    show(f"geometric mean of {len(rows)}: {_mean(rows):.3f}")
+
+
+def _document(options: argparse.Namespace, rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    about = {"precision": options.precision, "threads": options.threads, "seconds": options.seconds}
+    return {"benchmark": "throughput", "host": host(), "about": about, "geometric_mean": _mean(rows), "workloads": rows}
+
+
+def _mean(rows: dict[str, dict[str, Any]]) -> float:
+    return statistics.geometric_mean(row["ratio"]["median"] for row in rows.values())
 
 
 def _interval(one: Summary) -> str:
@@ -89,4 +90,7 @@ def _interval(one: Summary) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SifmarkError as error:
+        sys.exit(f"error: {error}")

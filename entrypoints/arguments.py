@@ -91,7 +91,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="class folders of images, tar shards, idx or TFRecord files, told by what lies there; default: synthetic",
     )
-    add("--data-workers", type=whole(0, 1024), metavar="N", help="processes that decode; 0: none but the main one")
+    add(
+        "--data-workers",
+        type=whole(0, 1024),
+        metavar="N",
+        help="processes (TensorFlow: threads) that decode; 0: none but the main one",
+    )
     _add_target(grammar)
     _add_meter(grammar)
     add(

@@ -102,7 +102,7 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
     cleanup.callback(session.close)
     send(session.facts)
     send(answered(session.conditions, DeviceConditions.unknown))
-    judging = open_evaluation(loader, card, configuration)
+    judging = open_evaluation(loader, card, configuration, send)
     closing = cleanup.enter_context(contextlib.ExitStack())
     cleanup.callback(account, session, send)  # before streams are waited for: their device may never answer
     work = open_work(session, inputs, judging, configuration, send, closing)
@@ -132,17 +132,16 @@ def import_modules(configuration: Configuration) -> tuple[ModuleType, ModuleType
     return device, build, loader
 
 
-def open_evaluation(loader: ModuleType, card: Card, configuration: Configuration) -> Judging | None:
-    """What gives the batches of an evaluation, all samples once but for a partial last batch; None without samples."""
+def open_evaluation(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Judging | None:
+    """What gives the batches of an evaluation, all samples once; None where there are no files."""
     path = configuration.evaluation_path or configuration.data_path
     if configuration.goal is None or path is None:
         return None
     _, source = formats.open_source(Path(path), "inference", configuration.framework)
-    size = min(configuration.batch_size, source.samples)
-    workers, seed = configuration.data_workers or 0, configuration.seed
-    return lambda: itertools.islice(
-        loader.source_batches(card, "inference", source, size, workers, seed), source.samples // size
-    )
+    for name in source.lost if configuration.evaluation_path else ():  # else told with the training data
+        send(Skipped(name))
+    size, workers = min(configuration.batch_size, source.samples), configuration.data_workers or 0
+    return lambda: loader.evaluation_batches(card, source, size, workers)
 
 
 def open_work(

@@ -209,6 +209,8 @@ def _goal(options: Options, card: Card, per_epoch: int | None) -> Goal | None:
         raise UsageError(f"--target-{metric}: {options.task} trains nothing. Leave it out, or --task training")
     if metric == "accuracy" and reconstructs(card.problem):
         raise UsageError(f"--target-accuracy: {card.name} has no labels. Use --target-loss")
+    if not (options.steps or options.epochs or options.duration or options.smoke):
+        raise UsageError(f"--target-{metric} may never be reached: give --steps, --epochs or --duration as a bound")
     return {
         "metric": metric,
         "value": value,

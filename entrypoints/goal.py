@@ -7,6 +7,7 @@ from typing import Callable, Iterable, TypedDict
 
 from entrypoints.messages import Evaluated, Message
 from entrypoints.session import Batch, Session
+from entrypoints.statuses import RunError
 
 
 class Goal(TypedDict):
@@ -44,12 +45,16 @@ class Pursuit:
         began, samples, loss, right = time.monotonic(), 0, 0.0, 0
         labelled = True
         for batch in self.batches():
-            found = self.session.evaluate(batch)
             self.skipped.update(batch.skipped)
+            if batch.inputs is None:
+                continue  # nothing of it can be read
+            found = self.session.evaluate(batch)
             samples += found.samples
             loss += found.loss * found.samples
             labelled = labelled and found.right is not None
             right += found.right or 0
+        if not samples:
+            raise RunError("data_error", "no sample to evaluate can be read")
         accuracy = right / samples if labelled else None
         told = Evaluated(steps, began, time.monotonic(), samples, loss / samples, accuracy)
         self.send(told)

@@ -36,7 +36,15 @@ UNIFIED = Files(host.CGROUP, "", "memory.max", "memory.current", "inactive_file"
 LEGACY = Files(
     host.CGROUP / "memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
 )
+SHARE = 0.9  # of the memory that is free: a host that swaps measures its disk
 BOUNDLESS = 2**60  # bytes; version 1 says "none" by the largest number of whole pages
+
+
+def default_limit(device: str) -> int | None:
+    """What a workload gets where nobody asked, MiB: of the host's memory the most of what is free, so that nothing
+    swaps; None where the device has memory of its own, or nobody knows."""
+    available = host.fact(available_mib)["value"] if device == "cpu" else None
+    return int(SHARE * available) if available else None
 
 
 def limit_process(mib: int | None) -> None:

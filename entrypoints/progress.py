@@ -9,7 +9,7 @@ import time
 from typing import TextIO
 
 from entrypoints.configuration import Configuration
-from entrypoints.messages import Data, Message, Phase, Skipped, Step
+from entrypoints.messages import Data, Evaluated, Message, Phase, Skipped, Step
 
 INTERVALS = {True: 0.2, False: 5.0}  # seconds between updates, on a terminal and elsewhere
 INPUT_BOUND = 0.1  # share of time spent waiting for data from which a run is called so
@@ -46,6 +46,10 @@ class Progress:
                 self._show(self.line())
         elif isinstance(message, Data):
             self._tell_data(message)
+        elif isinstance(message, Evaluated):
+            accuracy = "" if message.accuracy is None else f", accuracy {message.accuracy:.4f}"
+            seconds = message.ended - message.began
+            self.note(f"evaluated after {message.steps} steps: loss {message.loss:.4f}{accuracy} ({seconds:.1f} s)")
         elif isinstance(message, Skipped):
             self.skipped += 1
             if self.skipped == 1:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import sys
 import time
 from datetime import datetime, timezone
 from typing import Callable, Iterator, Mapping, NamedTuple
 
-from entrypoints import host
+from entrypoints import host, memory
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
 from entrypoints.energy import Metered, rest_needed
@@ -46,8 +47,9 @@ def execute(card: Card, resolved: Configuration, orders: Orders) -> Executed:
         f"batch {resolved.batch_size}, {length}"
     )
     started, counters = datetime.now(timezone.utc), host.counters()
+    limit = resolved.memory_limit_mib or memory.default_limit(resolved.device)
     with metering(resolved, orders, progress) as metered:
-        child = Child(resolved, orders)
+        child = Child(dataclasses.replace(resolved, memory_limit_mib=limit), orders)
         for message in child.messages():
             messages.append(message)
             progress.follow(message)
@@ -64,7 +66,7 @@ def execute(card: Card, resolved: Configuration, orders: Orders) -> Executed:
     )
     verdict = judge(messages, child.ending())
     if verdict.state == "out_of_memory":
-        verdict = verdict._replace(message=f"{verdict.message}; {bounds(measurement, resolved)}")
+        verdict = verdict._replace(message=f"{verdict.message}; {bounds(measurement, resolved, limit)}")
     elif verdict.state == "completed" and resolved.goal:
         verdict = verdict._replace(message=pursued(measurement, resolved.goal))
     rate = throughput(measurement)
@@ -86,10 +88,10 @@ def pursued(measurement: Measurement, goal: Goal) -> str:
     return f"the target, {aim}, was not reached in {len(measurement.steps)} steps; the best was {best:.4g}"
 
 
-def bounds(measurement: Measurement, resolved: Configuration) -> str:
+def bounds(measurement: Measurement, resolved: Configuration, limit: int | None) -> str:
     """The batch that did not fit, and what bounded memory."""
     known = {
-        "--memory-limit": resolved.memory_limit_mib,
+        "--memory-limit" if resolved.memory_limit_mib else "nine tenths of what was free": limit,
         "control group": host.fact(host.memory_limit)["value"],
         "host": host.fact(host.memory_mib)["value"],
         "device": measurement.device and measurement.device.memory_mib,

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from entrypoints import memory
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
-from entrypoints.host import fact
 from entrypoints.plain import Json
 from entrypoints.plan import most_batch
 from entrypoints.progress import say
@@ -18,7 +17,6 @@ from entrypoints.supervise import Orders
 
 # Of the limit, a trial's part: in twelve steps of ResNet-50 a process took up to 4 % more than in three.
 TRIAL_SHARE = 0.9
-SHARE = 0.9  # of the memory available that a workload gets by default: swapping would be no measurement
 STEPS = 3  # of a trial, since frameworks take more in the second than in the first
 # What a trial does whatever the run.
 TRIAL: dict[str, Any] = {
@@ -81,7 +79,7 @@ class Search(NamedTuple):
 
 def search(card: Card, start: Configuration, orders: Orders) -> Search:
     """Search from the batch of `start` on, until the answer is known or a trial ends otherwise than for memory."""
-    limit, most = start.memory_limit_mib or default_limit(start.device), most_batch(start)
+    limit, most = start.memory_limit_mib or memory.default_limit(start.device), most_batch(start)
     trial_limit = max(1, int(TRIAL_SHARE * limit)) if limit else None
     within = f"{trial_limit} MiB" if trial_limit else "the memory of the device"
     say(f"searching for the largest batch up to {most} within {within}")
@@ -102,9 +100,3 @@ def search(card: Card, start: Configuration, orders: Orders) -> Search:
     found = Search(limit, trial_limit, bracket.fits or None, tuple(trials), last)
     say(f"after {len(trials)} trials, the largest batch known to fit is {found.largest or 'none'}")
     return found
-
-
-def default_limit(device: str) -> int | None:
-    """Of the host's memory what is free for a workload, MiB, where the device has none of its own."""
-    available = fact(memory.available_mib)["value"]
-    return int(SHARE * available) or None if device == "cpu" and available else None

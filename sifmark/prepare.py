@@ -80,7 +80,7 @@ class Packing:
 
     def __init__(self, order: Order, folder: Path, strict: bool) -> None:
         self.order, self.folder, self.strict = order, folder, strict
-        self.kept = self.done = 0
+        self.kept = self.done = self.reused = 0  # files that an earlier run left; images; those of such files
         known = _known(folder, order.plan)
         self.known = {file["name"]: file for file in known.get("files", [])}
         self.skipped = set(known.get("skipped", []))
@@ -95,6 +95,8 @@ class Packing:
                 self.files.append(self.known[name])
                 self.kept += 1
                 self.done += len(images)
+                self.reused += len(images)
+                current.detail(f"{self.done} images are there already, in {self.kept} files")
             else:
                 self.write(name, images, current)
         if not self.files:
@@ -136,7 +138,7 @@ class Packing:
     def progress(self, current: Step) -> str:
         """How far it is, and how long it may take."""
         total = len(self.order.source.images)
-        left = current.seconds / self.done * (total - self.done)
+        left = current.seconds / (self.done - self.reused) * (total - self.done)
         return f"{self.done} of {total} images, {len(self.files)} files, {left:.0f} s left"
 
     def document(self) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class Manifest(NamedTuple):
 
 
 def read(folder: Path) -> Manifest | None:
-    """The manifest of a folder; None where it has none.
+    """The manifest of a folder; None where it has none, or one of somebody else's.
 
     Raises UsageError where it is of a version or form unknown here, or does not match the files beside it.
     """
@@ -32,13 +32,15 @@ def read(folder: Path) -> Manifest | None:
     if not place.is_file():
         return None
     document = _document(place)
+    if document is None:
+        return None
     for file in document["files"]:
         _require(folder / file["name"], file["bytes"])
     files = tuple(File(file["name"], file["samples"]) for file in document["files"])
     return Manifest(document["format"], files, tuple(document["classes"]))
 
 
-def _document(place: Path) -> dict[str, Any]:
+def _document(place: Path) -> dict[str, Any] | None:
     import jsonschema  # late: what has no manifest does without
 
     try:
@@ -47,7 +49,9 @@ def _document(place: Path) -> dict[str, Any]:
         raise UsageError(f"--data {place}: {error.strerror}. Make it readable for this user") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"--data {place}: it is no JSON: {error}. {REMEDY}") from None
-    version = document.get("schema_version") if isinstance(document, dict) else None
+    if not isinstance(document, dict) or "schema_version" not in document:
+        return None
+    version = document["schema_version"]
     if isinstance(version, str) and version != VERSION:
         raise UsageError(
             f"--data {place}: schema_version {version[:20]!r}, this image reads {VERSION}. "

@@ -55,7 +55,7 @@ class Reader:
             owed += place < count
             sample = self.decoded(entry, epoch)
             if sample is None:
-                skipped.append(f"{entry.name} (label {entry.label})" if self.outside(entry) else entry.name)
+                skipped.append(self.told(entry))
             else:
                 yield sample._replace(skipped=tuple(skipped))
                 last = sample._replace(seconds=0.0)
@@ -64,6 +64,15 @@ class Reader:
             if place + 1 >= count and not owed:
                 return
         yield from [last._replace(skipped=tuple(skipped))] * owed
+
+    def each(self, order: Sequence[int], epoch: int, start: int, count: int) -> Iterator[Sample]:
+        """So many samples of an epoch, each once: one that cannot be read has no pixels, and none takes its place."""
+        for entry in itertools.islice(self.source.entries(order, start), count):
+            yield self.decoded(entry, epoch) or Sample(None, 0, (self.told(entry),))
+
+    def told(self, entry: Entry) -> str:
+        """A sample that cannot be read, for people."""
+        return f"{entry.name} (label {entry.label})" if self.outside(entry) else entry.name
 
     def mixed(self, order: Sequence[int], epoch: int, start: int, count: int) -> Iterator[Entry]:
         """The entries from a place on. Where they come from the front of files, the first `count` are mixed."""

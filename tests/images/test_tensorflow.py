@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from images.sites import Site, answer, assert_all_answered, make_site
+from inside.packed import grey_png
 
 from sifmark.images import workloads_of
 
@@ -33,6 +34,19 @@ def test_it_lists_what_its_framework_has(apptainer, tensorflow: Site) -> None:
 def test_every_workload_answers(apptainer, tensorflow: Site, task: str) -> None:
     done = apptainer("run", tensorflow.dist / "cpu_tf.sif", "--all", "--task", task, "--smoke")
     assert_all_answered([json.loads(line) for line in done.stdout.splitlines()], "cpu_tf")
+
+
+def test_records_of_prepare_data_are_read(apptainer, tensorflow: Site) -> None:
+    for number in range(8):
+        place = tensorflow.folder / "images" / f"class{number % 2}" / f"{number}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(grey_png(28, 28, 8, 30 * number))
+    tensorflow.inv("prepare-data", "images", "prepared", "--format", "records", "--samples-per-file", "4")
+    image, data = tensorflow.dist / "image_compression-cpu_tf.sif", tensorflow.folder / "prepared"
+    result = answer(apptainer("run", "--bind", data, image, "--smoke", "--data", data))
+    assert result["status"]["state"] == "completed"
+    assert (result["data"]["source"], result["data"]["samples"], result["data"]["classes"]) == ("records", 8, 2)
+    assert result["data"]["skipped"]["count"] == 0
 
 
 def test_a_smoke_run_answers(apptainer, tensorflow: Site) -> None:

@@ -62,7 +62,6 @@ def test_a_manifest_spares_the_counting(tmp_path):
         (lambda folder: described(folder, classes=[]), r"\$.classes"),
         (lambda folder: described(folder, extra=1), "extra"),
         (lambda folder: (folder / "manifest.json").write_text("{"), "it is no JSON"),
-        (lambda folder: (folder / "manifest.json").write_text("[1]"), "not of type 'object'"),
         (lambda folder: (folder / "manifest.json").write_bytes(b"\xff"), "it is no JSON"),
         (lambda folder: (folder / "manifest.json").write_text("[" * 100000), "it is no JSON"),
     ],
@@ -72,6 +71,13 @@ def test_a_manifest_that_cannot_be_kept_to(tmp_path, change, said):
     change(described(tmp_path))
     with pytest.raises(UsageError, match=said):
         opened(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[1]", "{}", '{"name": "an application"}'])
+def test_a_manifest_of_something_else_is_passed_over(tmp_path, text):
+    packed.shards(tmp_path, [3, 3])
+    (tmp_path / "manifest.json").write_text(text)
+    assert opened(tmp_path)[1].samples == 6
 
 
 def test_a_manifest_names_nothing_outside_of_its_folder(tmp_path):

@@ -50,7 +50,7 @@ class Answers:
 def test_loss_and_accuracy_are_means_over_samples_not_over_batches():
     told = []
     session = Answers(Judged(6, 1.0, 6), Judged(2, 5.0, 0))
-    pursuit = Pursuit(ACCURACY, session, lambda: [Batch(None, None)] * 2, told.append)
+    pursuit = Pursuit(ACCURACY, session, lambda: [Batch(range(2), None)] * 2, told.append)
     pursuit.evaluate(4)
     (one,) = told
     assert (one.steps, one.samples, one.loss, one.accuracy) == (4, 8, 2.0, 0.75)
@@ -60,7 +60,7 @@ def test_loss_and_accuracy_are_means_over_samples_not_over_batches():
 
 def test_without_labels_there_is_no_accuracy():
     told = []
-    Pursuit(LOSS, Answers(Judged(6, 1.0, None)), lambda: [Batch(None, None)], told.append).evaluate(1)
+    Pursuit(LOSS, Answers(Judged(6, 1.0, None)), lambda: [Batch(range(2), None)], told.append).evaluate(1)
     assert told[0].accuracy is None
 
 
@@ -137,9 +137,9 @@ def resolved(workload, *words):
 
 
 def test_an_epoch_lies_between_two_evaluations():
-    words = ("--target-loss", "1", "--batch-size", "5", "--samples-per-epoch", "52")
+    words = ("--target-loss", "1", "--steps", "40", "--batch-size", "5", "--samples-per-epoch", "52")
     assert resolved("resnet50", *words).goal["evaluation_steps"] == 10
-    assert resolved("resnet50", *words[:2]).goal["evaluation_steps"] == 100
+    assert resolved("resnet50", *words[:4]).goal["evaluation_steps"] == 100
 
 
 @pytest.mark.parametrize(
@@ -150,6 +150,7 @@ def test_an_epoch_lies_between_two_evaluations():
         ("image_compression", ["--target-accuracy", "0.5"], "has no labels. Use --target-loss"),
         ("resnet50", ["--target-accuracy", "75"], "not a share above 0, up to 1"),
         ("resnet50", ["--target-loss", "nan"], "not a number above 0"),
+        ("resnet50", ["--target-loss", "1"], "may never be reached: give --steps"),
         ("resnet50", ["--target-loss", "1", "--target-accuracy", "0.5"], "not allowed with"),
     ],
 )

@@ -12,9 +12,9 @@ np = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
 
 from entrypoints import cards  # noqa: E402
-from entrypoints.data import images  # noqa: E402
+from entrypoints.data import images, records  # noqa: E402
 from entrypoints.data.folder import Folder  # noqa: E402
-from entrypoints.statuses import RunError  # noqa: E402
+from entrypoints.statuses import RunError, UsageError  # noqa: E402
 from entrypoints.workloads.tensorflow import loader  # noqa: E402
 
 CARDS = cards.load_for("tensorflow")
@@ -71,7 +71,11 @@ def folder_batches(folder, count, task="training", size=4, workers=2, seed=0, ca
 
 
 def record_batches(files, count, task="training", size=4, workers=2, seed=0, card=CARD):
-    return list(itertools.islice(loader.record_batches(card, task, files, size, workers, seed), count))
+    return list(itertools.islice(loader.record_batches(card, task, source_of(files), size, workers, seed), count))
+
+
+def source_of(files):
+    return records.open_source(files[0].parent, files, "training", None)
 
 
 def cut(content, card=CARD):
@@ -141,17 +145,40 @@ def test_a_file_goes_no_further_than_its_first_wrong_checksum(files, damage):
     third = content.index(photograph(2))
     content = content[:third] if damage == "cut" else content[:third] + b"x" + content[third + 1 :]
     files[0].write_bytes(bytes(content))
-    one, two = record_batches(files, 2, task="inference", size=4)
-    assert one.skipped == ("0.tfrecord:2-",)
-    assert one.targets.numpy().tolist() == [0, 1, 5, 5] and two.targets.numpy().tolist() == [6, 7, 8, 9]
+    one, two = record_batches(files, 2, task="inference", size=3)
+    if damage == "cut":  # found when records were counted
+        assert source_of(files).lost[0].startswith("0.tfrecord (cut short") and source_of(files).samples == 7
+        assert one.skipped == two.skipped == ()
+        assert (one.targets.numpy().tolist(), two.targets.numpy().tolist()) == ([0, 1, 5], [6, 7, 8])
+    else:  # as many as were counted, so that an epoch stays as long as it was said to be
+        assert one.skipped == two.skipped == ("0.tfrecord:2-",)
+        assert (one.targets.numpy().tolist(), two.targets.numpy().tolist()) == ([0, 1, 0], [5, 5, 5])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_evaluation_takes_all_once_and_puts_nothing_in_the_place_of_what_is_damaged(photos, files, workers):
+    (photos / "class0" / "2.jpg").write_bytes(b"")
+    content = bytearray(files[1].read_bytes())
+    place = content.index(photograph(7))
+    content[place] ^= 1
+    files[1].write_bytes(bytes(content))
+    for source, labels, skipped in (
+        (Folder(photos), [[0, 0, 0], [0, 1, 1, 1], [1, 1]], {"class0/2.jpg"}),
+        (source_of(files), [[0, 1, 2, 3], [4, 5, 6]], {"5.tfrecord:2-"}),
+    ):
+        batches = list(loader.evaluation_batches(CARD, source, 4, workers))
+        read = [batch.targets.numpy().tolist() for batch in batches if batch.inputs is not None]
+        assert read == labels, read
+        assert {name for batch in batches for name in batch.skipped} == skipped
 
 
 def test_nothing_readable_is_a_data_error(photos, tmp_path):
     for path in photos.glob("*/*"):
         path.write_bytes(b"")
-    empty = write(tmp_path / "empty.tfrecord", [])
+    with pytest.raises(UsageError, match="hold no record"):
+        source_of([write(tmp_path / "empty.tfrecord", [])])
     nothing = write(tmp_path / "nothing.tfrecord", [b"no example"] * 4)
-    for read, source in ((folder_batches, photos), (record_batches, [empty]), (record_batches, [nothing])):
+    for read, source in ((folder_batches, photos), (record_batches, [nothing])):
         with pytest.raises(RunError) as raised:
             read(source, 1)
         assert raised.value.state == "data_error"

@@ -79,6 +79,18 @@ def test_the_next_readable_image_takes_the_place(photos):
     assert batch.targets.tolist() == [1] * 4
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_evaluation_takes_all_once_and_puts_nothing_in_the_place_of_what_is_damaged(photos, workers):
+    for name in ("astronaut.jpg", "astronaut.png"):  # the first two
+        (photos / "colour" / name).write_bytes(b"")
+    for size, sizes in ((2, [0, 2, 2, 2, 2, 2]), (5, [3, 5, 2]), (12, [10])):
+        found = list(loader.evaluation_batches(CARD, Folder(photos), size, workers))
+        assert [0 if batch.inputs is None else len(batch.inputs) for batch in found] == sizes
+        assert {name for batch in found for name in batch.skipped} == {"colour/astronaut.jpg", "colour/astronaut.png"}
+        labels = [int(label) for batch in found if batch.inputs is not None for label in batch.targets]
+        assert labels == [0] * 4 + [1] * 6
+
+
 def test_nothing_readable_is_a_data_error(photos):
     for path in photos.glob("*/*"):
         path.write_bytes(b"")

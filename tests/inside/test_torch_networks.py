@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import copy
+import sys
 
 import pytest
+from program import ROOT
 
 torch = pytest.importorskip("torch")
 written = pytest.importorskip("written", reason="torchvision is not here")
 
 from entrypoints import cards  # noqa: E402
-from entrypoints.workloads.pytorch import build  # noqa: E402
+from entrypoints.devices.pytorch import cpu  # noqa: E402
+from entrypoints.session import Batch, OptimizerRule  # noqa: E402
+from entrypoints.workloads.pytorch import build, layers  # noqa: E402
+
+sys.path.append(str(ROOT / "benchmarks"))
+import plain  # noqa: E402
 
 CARDS = cards.load()
 SMALL = 64  # pixels: the networks take any size, and this one takes little time
@@ -30,7 +37,7 @@ def batch(card, samples=2, size=SMALL):
     """Inputs and targets of a card, smaller than it says where the network does not mind."""
     channels, height, _ = card.problem["input"]["shape"]
     pixels = torch.rand(samples, channels, *[min(size, height)] * 2, generator=torch.Generator().manual_seed(1))
-    return pixels, pixels if cards.reconstructs(card.problem) else torch.tensor([1, 999])
+    return pixels, pixels if cards.reconstructs(card.problem) else torch.tensor([1, 999] * samples)[:samples]
 
 
 def test_the_number_of_parameters_is_the_reference_s(card, model):
@@ -80,3 +87,81 @@ def test_outputs_and_gradients_are_the_reference_s(card, model, training):
     written.LOSSES[card.problem["loss"]["name"]](expected, targets, card.problem["loss"]).backward()
     for (name, one), (_, other) in zip(ours.network.named_parameters(), reference.named_parameters()):
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-6, atol=1e-9, msg=name)
+
+
+def test_what_is_dropped_is_what_the_reference_drops(card, model):
+    """The probe drops nothing, so the shares have to be looked at."""
+    kinds = (torch.nn.Dropout, layers.StochasticDepth, written.StochasticDepth)
+    ours, reference = (
+        [layer.p for layer in network.modules() if isinstance(layer, kinds) and layer.p > 0]
+        for network in (model, written.NETWORKS[card.name]())
+    )
+    assert ours == pytest.approx(reference) and (len(ours) > 0) == ("dropout" in card.problem["model"])
+
+
+QUICK = ("image_compression", "mobilenet_v3_small")
+
+
+@pytest.mark.parametrize(
+    "workload", [pytest.param(name, marks=[pytest.mark.full] * (name not in QUICK)) for name in CARDS]
+)
+def test_twenty_steps_lose_what_a_plain_loop_loses(workload):
+    """The benchmark's loop over the reference from the same weights; in double precision, since rounding errors of
+    single precision grow beyond all measure within so many steps."""
+    card = CARDS[workload]
+    rule = OptimizerRule.from_problem(card.problem["optimizer"], 4)
+    ours = build.without_chance(build.model(card, seed=3)).double()
+    reference = written.plain(written.NETWORKS[workload]()).double().train()
+    reference.load_state_dict(dict(zip(reference.state_dict(), ours.network.state_dict().values())))
+    pixels, targets = (x.double() if x.is_floating_point() else x for x in batch(card, 2))
+    session = cpu.open_session(ours, rule, "fp32")
+    losses = [session.train(Batch(pixels, targets)).loss() for _ in range(20)]
+    step = plain.training(reference, plain.loss_of(card.problem), plain.optimizer_of(reference, rule), pixels, targets)
+    assert losses == pytest.approx([step() for _ in range(20)], rel=1e-5)
+
+
+def counted_memory(card, model):
+    """Numbers that autograd keeps for a sample, and numbers that go in and out of the layer that has most of both."""
+    trained = copy.deepcopy(model).to(memory_format=torch.channels_last).train()
+    parameters = {parameter.data_ptr() for parameter in trained.parameters()}
+
+    def kept(samples):
+        pixels, targets = batch(card, samples, size=1000)
+        storages = {}
+
+        def keep(tensor):
+            storage = tensor.untyped_storage()
+            if tensor.data_ptr() not in parameters:
+                storages[storage.data_ptr()] = (storage.nbytes(), tensor)
+            return tensor
+
+        placed = pixels.contiguous(memory_format=torch.channels_last)
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            trained(placed, targets)
+        return sum(size for size, _ in storages.values()) // 4
+
+    most = 0
+
+    def look(layer, inputs, output):
+        nonlocal most
+        shared = inputs[0].data_ptr() == output.data_ptr()
+        most = max(most, output.numel() + (0 if shared else inputs[0].numel()))
+
+    folded = build.folded(model)
+    for layer in folded.network.modules():
+        if not list(layer.children()):
+            layer.register_forward_hook(look)
+    with torch.no_grad():
+        folded(batch(card, 1, size=1000)[0])
+    return (kept(4) - kept(2)) // 2, most
+
+
+@pytest.mark.parametrize(
+    "workload", [pytest.param(name, marks=[pytest.mark.full] * (name not in QUICK)) for name in CARDS]
+)
+@pytest.mark.skipif(torch.__version__ < "2", reason="1.13 keeps other tensors")
+def test_the_memory_of_the_card_is_what_is_counted(workload):
+    card = CARDS[workload]
+    training, inference = counted_memory(card, build.model(card, seed=3))
+    assert card.memory["training_elements_per_unit"] == pytest.approx(training, rel=0.01)
+    assert card.memory["inference_elements_per_unit"] == inference

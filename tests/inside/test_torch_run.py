@@ -194,6 +194,7 @@ def test_a_batch_beyond_all_memory(program):
     document = program.result(SMALL, "--batch-size", 10**8)
     assert document["status"]["state"] == "out_of_memory" and document["status"]["exit_code"] == 4
     assert "not tried: at least " in document["status"]["message"]
+    assert "nine tenths of what was free " in document["status"]["message"]
 
 
 @pytest.mark.skipif(torch.__version__ < "2", reason="the search knows nothing of PyTorch, and with 1.13 takes minutes")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import sys
 from typing import Callable, Iterator, Sequence
 
 import numpy as np
@@ -27,36 +28,57 @@ class Batches(IterableDataset):  # type: ignore[type-arg]
     alone, and not on the workers.
     """
 
+    epochs = sys.maxsize
+
     def __init__(self, source: Source, card: Card, task: str, batch_size: int, seed: int) -> None:
         self.reader, self.batch_size = Reader(source, card, task, seed), batch_size
         self.per_epoch = source.samples // batch_size
         self.own_targets = reconstructs(card.problem)
 
-    def __iter__(self) -> Iterator[Batch | None]:
-        """Yield this worker's share of every epoch; None where not one sample of the source is readable."""
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield this worker's share of every epoch; a batch of which nothing is readable has no inputs."""
         info = get_worker_info()
         worker, workers = (info.id, info.num_workers) if info else (0, 1)
-        for epoch in itertools.count():
+        for epoch in range(self.epochs):
             order = self.reader.order(epoch)
             for first, count in shares(epoch, self.per_epoch, worker, workers, self.reader.source.sequential):
                 yield from self.stretch(order, epoch, first, count)
 
-    def stretch(self, order: Sequence[int], epoch: int, first: int, count: int) -> Iterator[Batch | None]:
+    def stretch(self, order: Sequence[int], epoch: int, first: int, count: int) -> Iterator[Batch]:
         """So many batches of an epoch from the one of this number on."""
         samples = self.reader.samples(order, epoch, first * self.batch_size, count * self.batch_size)
         for _ in range(count):
             yield stack(list(itertools.islice(samples, self.batch_size)), self.own_targets)
 
 
-def stack(samples: Sequence[Sample], own_targets: bool) -> Batch | None:
-    """Samples as one batch of tensors, their own targets or with labels; None where nothing was readable."""
-    arrays = [sample.pixels for sample in samples if sample.pixels is not None]
-    if len(arrays) < len(samples):
-        return None
+class AllOnce(Batches):
+    """Every sample once, in order, the last batch perhaps smaller; what cannot be read is left out."""
+
+    epochs = 1
+
+    def __init__(self, source: Source, card: Card, batch_size: int) -> None:
+        super().__init__(source, card, "inference", batch_size, seed=0)
+        self.per_epoch = -(-source.samples // batch_size)
+
+    def stretch(self, order: Sequence[int], epoch: int, first: int, count: int) -> Iterator[Batch]:
+        """So many batches from the one of this number on."""
+        start = first * self.batch_size
+        left = min(count * self.batch_size, self.reader.source.samples - start)
+        samples = self.reader.each(order, epoch, start, left)
+        for _ in range(count):
+            yield stack(list(itertools.islice(samples, self.batch_size)), self.own_targets)
+
+
+def stack(samples: Sequence[Sample], own_targets: bool) -> Batch:
+    """The readable ones of samples as one batch of tensors, their own targets or with labels; no inputs without any."""
+    skipped = tuple(sorted({name for sample in samples for name in sample.skipped}))
+    readable = [(sample.pixels, sample.label) for sample in samples if sample.pixels is not None]
+    if not readable:
+        return Batch(None, None, skipped)
+    arrays, labels = zip(*readable)
     inputs = torch.from_numpy(np.stack(arrays))
-    targets = inputs if own_targets else torch.tensor([sample.label for sample in samples])
-    skipped = sorted({name for sample in samples for name in sample.skipped})
-    return Batch(inputs, targets, tuple(skipped), sum(sample.seconds for sample in samples))
+    targets = inputs if own_targets else torch.tensor(labels)
+    return Batch(inputs, targets, skipped, sum(sample.seconds for sample in samples))
 
 
 def synthetic_batch(card: Card, batch_size: int, seed: int) -> Batch:
@@ -79,10 +101,19 @@ def source_batches(card: Card, task: str, source: Source, batch_size: int, worke
 
     Raises RunError (`data_error`) when no sample can be read.
     """
-    source.share()
+    return (_readable(batch, source) for batch in _loaded(Batches(source, card, task, batch_size, seed), workers))
+
+
+def evaluation_batches(card: Card, source: Source, batch_size: int, workers: int) -> Iterator[Batch]:
+    """All samples once, in order, cut as for inference. A batch of which nothing is readable has no inputs."""
+    return _loaded(AllOnce(source, card, batch_size), workers)
+
+
+def _loaded(batches: Batches, workers: int) -> Iterator[Batch]:
+    batches.reader.source.share()
     parent = os.getpid()
-    loader: DataLoader[Batch | None] = DataLoader(
-        Batches(source, card, task, batch_size, seed),
+    loader: DataLoader[Batch] = DataLoader(
+        batches,
         batch_size=None,  # they are batches already
         num_workers=workers,
         collate_fn=_as_they_are,
@@ -90,7 +121,7 @@ def source_batches(card: Card, task: str, source: Source, batch_size: int, worke
         # Forked workers share what is imported; other ways import it all again in each of them.
         multiprocessing_context="fork" if workers else None,
     )
-    return (_readable(batch, source) for batch in iter(loader))
+    return iter(loader)
 
 
 def synthetic_requests(card: Card, batch_size: int, seed: int) -> Iterator[Callable[[], Batch]]:
@@ -120,11 +151,11 @@ def source_requests(card: Card, source: Source, batch_size: int, seed: int) -> I
     return (functools.partial(make, number) for number in itertools.cycle(range(batches.per_epoch)))
 
 
-def _as_they_are(batch: Batch | None) -> Batch | None:
+def _as_they_are(batch: Batch) -> Batch:
     return batch
 
 
-def _readable(batch: Batch | None, source: Source) -> Batch:
-    if batch is None:
+def _readable(batch: Batch, source: Source) -> Batch:
+    if batch.inputs is None:
         raise RunError("data_error", f"no image of {source.path} can be read")
     return batch

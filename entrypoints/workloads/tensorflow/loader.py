@@ -11,8 +11,7 @@ import itertools
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
-from typing import Callable, Iterator, NamedTuple, Sequence
+from typing import Callable, Iterable, Iterator, NamedTuple, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -31,7 +30,7 @@ SHUFFLED = 1024  # records that wait to be drawn from: some 100 MiB of photograp
 
 
 class Record(NamedTuple):
-    """One record of a file, or None where the file goes no further; and what its cut depends on."""
+    """One record of a file, None where it cannot be had, and what its cut depends on."""
 
     name: str
     content: bytes | None
@@ -62,14 +61,11 @@ def source_batches(card: Card, task: str, source: Source, batch_size: int, worke
     Raises RunError (`data_error`) when no sample can be read.
     """
     if isinstance(source, Records):
-        files = [source.path / file.name if source.path.is_dir() else source.path for file in source.files]
-        return record_batches(card, task, files, batch_size, workers, seed)
+        return record_batches(card, task, source, batch_size, workers, seed)
     return _ahead(_batches(card, task, source, batch_size, seed), workers)
 
 
-def record_batches(
-    card: Card, task: str, files: Sequence[Path], batch_size: int, workers: int, seed: int
-) -> Iterator[Batch]:
+def record_batches(card: Card, task: str, source: Records, batch_size: int, workers: int, seed: int) -> Iterator[Batch]:
     """Endless batches of the records in TFRecord files; the workers start at once.
 
     A record is a `tf.train.Example` with an image file in `image/encoded` and its class, from 0, in
@@ -78,8 +74,30 @@ def record_batches(
     can be read.
     """
     make = functools.partial(_of_records, card, task, seed)
-    chunks = _record_batches(files, batch_size, task == "training", seed)
-    return _ahead((functools.partial(make, chunk) for chunk in chunks), workers)
+    return _ahead((functools.partial(make, chunk) for chunk in _chunks(source, batch_size, task, seed)), workers)
+
+
+def evaluation_batches(card: Card, source: Source, batch_size: int, workers: int) -> Iterator[Batch]:
+    """All samples once, in order, cut as for inference. A batch of which nothing is readable has no inputs."""
+    source.share()
+    own_targets, reader = reconstructs(card.problem), Reader(source, card, "inference", seed=0)
+
+    def of_records(records: Sequence[Record]) -> Batch:
+        read = ((record, _sample(card, "inference", 0, record)) for record in records)
+        return _stack([sample or Sample(None, 0, (record.name,)) for record, sample in read], own_targets)
+
+    def of_samples(start: int) -> Batch:
+        count = min(batch_size, source.samples - start)
+        return _stack(list(reader.each(reader.order(0), 0, start, count)), own_targets)
+
+    makes: Iterator[Make]
+    if isinstance(source, Records):
+        records = _epoch(source, 0, range(source.units))
+        chunks = iter(lambda: list(itertools.islice(records, batch_size)), [])
+        makes = (functools.partial(of_records, chunk) for chunk in chunks)
+    else:
+        makes = (functools.partial(of_samples, start) for start in range(0, source.samples, batch_size))
+    return _ahead(makes, workers)
 
 
 def synthetic_requests(card: Card, batch_size: int, seed: int) -> Iterator[Make]:
@@ -107,7 +125,7 @@ def _batches(card: Card, task: str, source: Source, batch_size: int, seed: int) 
 
     def make(order: Sequence[int], epoch: int, start: int) -> Batch:
         samples = list(reader.samples(order, epoch, start, batch_size))
-        return _stack(samples, own_targets, f"no image of {source.path} can be read")
+        return _readable(_stack(samples, own_targets), f"no image of {source.path} can be read")
 
     for epoch in itertools.count():
         order = reader.order(epoch)
@@ -115,15 +133,23 @@ def _batches(card: Card, task: str, source: Source, batch_size: int, seed: int) 
             yield functools.partial(make, order, epoch, start)
 
 
-def _stack(samples: Sequence[Sample], own_targets: bool, otherwise: str) -> Batch:
-    """Samples as one batch, their own targets or with labels. Raises RunError where one has no pixels."""
-    arrays = [sample.pixels for sample in samples if sample.pixels is not None]
-    if len(arrays) < len(samples):
-        raise RunError("data_error", otherwise)
+def _stack(samples: Sequence[Sample], own_targets: bool) -> Batch:
+    """The readable ones of samples as one batch, their own targets or with labels; no inputs without any."""
+    skipped = tuple(sorted({name for sample in samples for name in sample.skipped}))
+    readable = [(sample.pixels, sample.label) for sample in samples if sample.pixels is not None]
+    if not readable:
+        return Batch(None, None, skipped)
+    arrays, labels = zip(*readable)
     inputs = np.stack(arrays)
-    targets = inputs if own_targets else np.array([sample.label for sample in samples], np.int64)
-    batch = as_batch(inputs, targets, sorted({name for sample in samples for name in sample.skipped}))
+    batch = as_batch(inputs, inputs if own_targets else np.array(labels, np.int64), skipped)
     return batch._replace(decode_seconds=sum(sample.seconds for sample in samples))
+
+
+def _readable(batch: Batch, otherwise: str) -> Batch:
+    """The batch. Raises RunError where it has no inputs."""
+    if batch.inputs is None:
+        raise RunError("data_error", otherwise)
+    return batch
 
 
 def _ahead(batches: Iterator[Make], workers: int) -> Iterator[Batch]:
@@ -138,6 +164,8 @@ def _ahead(batches: Iterator[Make], workers: int) -> Iterator[Batch]:
             for make in batches:
                 yield waiting.popleft().result()
                 waiting.append(pool.submit(make))
+            while waiting:
+                yield waiting.popleft().result()
         finally:  # whoever takes no more must not wait for what is not begun
             for future in waiting:
                 future.cancel()
@@ -145,39 +173,36 @@ def _ahead(batches: Iterator[Make], workers: int) -> Iterator[Batch]:
     return taken()
 
 
-def _record_batches(files: Sequence[Path], batch_size: int, shuffle: bool, seed: int) -> Iterator[list[Record]]:
-    """Records in batches, for ever; the last of an epoch is dropped where it is partial.
-
-    Raises RunError (`data_error`) where an epoch fills none.
-    """
-    filled = -1  # the last epoch that did
+def _chunks(source: Records, batch_size: int, task: str, seed: int) -> Iterator[list[Record]]:
+    """Records in batches, for ever; the last of an epoch is dropped where it is partial."""
     for epoch in itertools.count():
         random = np.random.default_rng([seed, epoch])
-        order = random.permutation(len(files)) if shuffle else np.arange(len(files))
-        records = (record for index in order for record in _records(files[index], (epoch, int(index))))
-        drawn = _shuffled(records, random) if shuffle else records
-        chunk: list[Record] = []
-        for record in drawn:
-            chunk.append(record)
-            if len(chunk) == batch_size:
-                yield chunk
-                chunk, filled = [], epoch
-        if filled < epoch:
-            raise RunError("data_error", f"{', '.join(map(str, files[:3]))}: they do not fill a batch of {batch_size}")
+        if task == "training":
+            records = _shuffled(_epoch(source, epoch, random.permutation(source.units).tolist()), random)
+        else:
+            records = _epoch(source, epoch, range(source.units))
+        for _ in range(source.samples // batch_size):
+            yield list(itertools.islice(records, batch_size))
 
 
-def _records(file: Path, place: tuple[int, int]) -> Iterator[Record]:
-    """The records of a file, read ahead by TensorFlow; where a checksum is wrong the last has no content."""
-    records = iter(tf.data.TFRecordDataset(str(file)).prefetch(tf.data.AUTOTUNE))
-    for number in itertools.count():
+def _epoch(source: Records, epoch: int, order: Iterable[int]) -> Iterator[Record]:
+    """Every record once, the files in this order."""
+    return itertools.chain.from_iterable(_records(source, index, epoch) for index in order)
+
+
+def _records(source: Records, index: int, epoch: int) -> Iterator[Record]:
+    """As many records of a file as were counted, read ahead by TensorFlow; those that cannot be had have no content."""
+    name, count = source.files[index]
+    path = source.path / name if source.path.is_dir() else source.path
+    records = iter(tf.data.TFRecordDataset(str(path)).prefetch(tf.data.AUTOTUNE))
+    for number in range(count):
         try:
             content = next(records).numpy()
-        except StopIteration:
+        except (StopIteration, tf.errors.OpError):
+            for lost in range(number, count):
+                yield Record(f"{name}:{number}-", None, (epoch, index, lost))
             return
-        except tf.errors.DataLossError:
-            yield Record(f"{file.name}:{number}-", None, (*place, number))
-            return
-        yield Record(f"{file.name}:{number}", content, (*place, number))
+        yield Record(f"{name}:{number}", content, (epoch, index, number))
 
 
 def _shuffled(records: Iterator[Record], random: np.random.Generator) -> Iterator[Record]:
@@ -201,7 +226,8 @@ def _of_records(card: Card, task: str, seed: int, records: Sequence[Record]) -> 
         readable = sample or readable
         whole.append(readable or Sample(None, 0))
     whole[-1] = whole[-1]._replace(skipped=skipped)
-    return _stack(whole[::-1], reconstructs(card.problem), f"no record can be read: {', '.join(skipped[:3])}")
+    batch = _stack(whole[::-1], reconstructs(card.problem))
+    return _readable(batch, f"no record can be read: {', '.join(skipped[:3])}")
 
 
 def _sample(card: Card, task: str, seed: int, record: Record) -> Sample | None:

@@ -25,6 +25,10 @@ def source_batches(card, task, source, batch_size, workers, seed):
         yield Batch(inputs=range(batch_size), targets=None)
 
 
+def evaluation_batches(card, source, batch_size, workers):
+    return iter([Batch(inputs=range(batch_size), targets=None)])
+
+
 def synthetic_requests(card, batch_size, seed):
     def make():
         time.sleep(PREPROCESSING)
