@@ -107,18 +107,31 @@ QUICK = ("image_compression", "mobilenet_v3_small")
 )
 @pytest.mark.skipif(torch.__version__ < "2", reason="1.13 takes minutes in double precision")
 def test_twenty_steps_lose_what_a_plain_loop_loses(workload):
-    """The benchmark's loop over the reference from the same weights; in double precision, since rounding errors of
-    single precision grow beyond all measure within so many steps."""
+    """In double precision ours lies no further from the benchmark's loop over the reference than that loop from itself
+    after rounding errors in its weights. Few samples make them grow, in residual networks beyond all measure."""
     card = CARDS[workload]
     rule = OptimizerRule.from_problem(card.problem["optimizer"], 4)
     ours = build.without_chance(build.model(card, seed=3)).double()
-    reference = written.plain(written.NETWORKS[workload]()).double().train()
-    reference.load_state_dict(dict(zip(reference.state_dict(), ours.network.state_dict().values())))
+    weights = copy.deepcopy(list(ours.network.state_dict().values()))
     pixels, targets = (x.double() if x.is_floating_point() else x for x in batch(card, 2))
     session = cpu.open_session(ours, rule, "fp32")
-    losses = [session.train(Batch(pixels, targets)).loss() for _ in range(20)]
-    step = plain.training(reference, plain.loss_of(card.problem), plain.optimizer_of(reference, rule), pixels, targets)
-    assert losses == pytest.approx([step() for _ in range(20)], rel=1e-5)
+    losses = torch.tensor([session.train(Batch(pixels, targets)).loss() for _ in range(20)])
+
+    def plain_losses(rounding):
+        reference = written.plain(written.NETWORKS[workload]()).double().train()
+        reference.load_state_dict(dict(zip(reference.state_dict(), weights)))
+        torch.manual_seed(rounding)
+        with torch.no_grad():
+            for parameter in reference.parameters() if rounding else ():
+                parameter *= 1 + torch.randn_like(parameter) * 2**-53
+        optimizer = plain.optimizer_of(reference, rule)
+        step = plain.training(reference, plain.loss_of(card.problem), optimizer, pixels, targets)
+        return torch.tensor([step() for _ in range(20)])
+
+    expected = plain_losses(rounding=0)
+    spread = torch.stack([(plain_losses(seed) - expected).abs() for seed in (1, 2, 3)]).amax(0).cummax(0).values
+    assert ((losses - expected).abs() <= 30 * spread + 1e-9).all(), (losses, expected, spread)
+    assert losses[:3].tolist() == pytest.approx(expected[:3].tolist(), rel=1e-6)
 
 
 def counted_memory(card, model):
