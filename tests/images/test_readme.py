@@ -101,7 +101,7 @@ def test_all_workloads_trained(folder: Path) -> None:
     for result in sorted(found, key=lambda result: result["started"]):
         first.setdefault(result["workload"]["name"], result)
     assert_all_answered(list(first.values()), "cpu")
-    assert {result["configuration"]["task"] for result in first.values()} == {"training"}
+    assert {result["workload"]["task"] for result in first.values()} == {"training"}
 
 
 def test_the_plain_build_gives_the_same_file_tree(folder: Path, apptainer, tmp_path: Path) -> None:
