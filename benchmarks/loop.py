@@ -38,7 +38,7 @@ def bare(image: Path, configuration: dict[str, Any]) -> Times:
     """One run of bare.py in the image, with the interpreter's options that the image uses."""
     program = ["python3", "-s", "-B", f"{PLACE}/bare.py", json.dumps(configuration)]
     command = Apptainer().command(image, "exec", program, ["--bind", f"{HERE}:{PLACE}:ro"])
-    spent = spend(command, **{allocator.VARIABLE: allocator.told(os.environ)[allocator.VARIABLE]})
+    spent = spend(command, **{allocator.VARIABLE: allocator.tunables(os.environ)})
     seconds = json.loads(spent.output)
     return _times(statistics.median(seconds), sum(seconds), spent)
 

@@ -11,14 +11,19 @@ TUNABLES = {"mmap_max": 0, "trim_threshold": 2**40, "hugetlb": 1}
 VARIABLE = "GLIBC_TUNABLES"
 
 
-def told(environment: Mapping[str, str]) -> dict[str, str]:
-    """`environment` for a process that keeps its memory. What its user set comes last, and so counts."""
+def tunables(environment: Mapping[str, str]) -> str:
+    """The value of `VARIABLE` for a process that keeps its memory. What its user set comes last, and so counts."""
     ours = [f"glibc.malloc.{name}={value}" for name, value in TUNABLES.items()]
     theirs = environment.get(VARIABLE)
-    return {**environment, VARIABLE: ":".join([*ours, theirs] if theirs else ours)}
+    return ":".join([*ours, theirs] if theirs else ours)
+
+
+def told(environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment` for such a process."""
+    return {**environment, VARIABLE: tunables(environment)}
 
 
 def described(environment: Mapping[str, str]) -> str:
     """What the workload's process is told, and what its user loads in glibc's place or beside it."""
     preloaded = environment.get("LD_PRELOAD")
-    return told(environment)[VARIABLE] + (f"; LD_PRELOAD={preloaded}" if preloaded else "")
+    return tunables(environment) + (f"; LD_PRELOAD={preloaded}" if preloaded else "")

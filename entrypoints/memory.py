@@ -43,8 +43,8 @@ BOUNDLESS = 2**60  # bytes; version 1 says "none" by the largest number of whole
 def default_limit(device: str) -> int | None:
     """What a workload gets where nobody asked, MiB: of the host's memory the most of what is free, so that nothing
     swaps; None where the device has memory of its own, or nobody knows."""
-    available = host.fact(available_mib)["value"] if device == "cpu" else None
-    return int(SHARE * available) if available else None
+    free = free_mib() if device == "cpu" else None
+    return int(SHARE * free) if free else None
 
 
 def limit_process(mib: int | None) -> None:
@@ -76,6 +76,12 @@ def die_first() -> None:
 def available_mib() -> float:
     """What can still be taken without swapping, within the control groups. Raises OSError or LookupError."""
     return min([host.meminfo("MemAvailable"), *(group.limit - group.used for group in groups())])
+
+
+def free_mib() -> float | None:
+    """The same; None where nobody knows."""
+    available: float | None = host.fact(available_mib)["value"]
+    return available
 
 
 def groups() -> Iterator[Group]:

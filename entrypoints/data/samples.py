@@ -12,6 +12,8 @@ import numpy as np
 from entrypoints.cards import Card
 from entrypoints.data import images
 from entrypoints.data.source import Entry, Source
+from entrypoints.session import Batch
+from entrypoints.statuses import RunError
 
 # Encoded samples that a worker holds at once to mix them, where a source is read from the front: of photographs of
 # 110 kB, as ILSVRC has them, 28 MB.
@@ -26,6 +28,35 @@ class Sample(NamedTuple):
     label: int
     skipped: tuple[str, ...] = ()
     seconds: float = 0.0
+
+
+class Stack(NamedTuple):
+    """The arrays of a batch, the pixels themselves where they are their own targets, None where no sample was
+    readable; what was passed over, and the seconds that it took."""
+
+    inputs: np.ndarray | None
+    targets: np.ndarray | None
+    skipped: tuple[str, ...]
+    seconds: float | None
+
+
+def stack(samples: Sequence[Sample], own_targets: bool) -> Stack:
+    """The readable ones of samples as one batch, their own targets or with labels, int64."""
+    skipped = tuple(sorted({name for sample in samples for name in sample.skipped}))
+    readable = [(sample.pixels, sample.label) for sample in samples if sample.pixels is not None]
+    if not readable:
+        return Stack(None, None, skipped, None)
+    arrays, labels = zip(*readable)
+    inputs = np.stack(arrays)
+    targets = inputs if own_targets else np.array(labels, np.int64)
+    return Stack(inputs, targets, skipped, sum(sample.seconds for sample in samples))
+
+
+def require_readable(batch: Batch, otherwise: str) -> Batch:
+    """The batch. Raises RunError (`data_error`) where nothing of it was readable."""
+    if batch.inputs is None:
+        raise RunError("data_error", otherwise)
+    return batch
 
 
 class Reader:
@@ -66,7 +97,9 @@ class Reader:
         yield from [last._replace(skipped=tuple(skipped))] * owed
 
     def each(self, order: Sequence[int], epoch: int, start: int, count: int) -> Iterator[Sample]:
-        """So many samples of an epoch, each once: one that cannot be read has no pixels, and none takes its place."""
+        """So many samples of an epoch, or those up to its end, each once: one that cannot be read has no pixels, and
+        none takes its place."""
+        count = min(count, self.source.samples - start)
         for entry in itertools.islice(self.source.entries(order, start), count):
             yield self.decoded(entry, epoch) or Sample(None, 0, (self.told(entry),))
 

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import time
 
-from entrypoints import host, memory
+from entrypoints import host
 from entrypoints.session import DeviceConditions, DeviceFacts, Usage
-
-
-def free_mib() -> float | None:
-    """What the host can give without swapping, within the control groups."""
-    available: float | None = host.fact(memory.available_mib)["value"]
-    return available
 
 
 class HostSession:

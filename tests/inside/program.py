@@ -88,3 +88,8 @@ def checked(text):
     schema = json.loads((ROOT / "schemas" / "result-1.0.json").read_text("utf-8"))
     jsonschema.Draft202012Validator(schema).validate(document)
     return document
+
+
+def lines(output):
+    assert output.endswith("\n")
+    return [checked(line) for line in output.splitlines()]

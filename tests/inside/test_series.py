@@ -7,18 +7,13 @@ import signal
 
 import pytest
 from processes import wait_for
-from program import checked
+from program import checked, lines
 from test_faults import LONG
 
 from entrypoints import cards, series
 from entrypoints.supervise import Orders
 
 SMALL = ("resnet50", "--steps", "3", "--warmup-steps", "1")
-
-
-def lines(output):
-    assert output.endswith("\n")
-    return [checked(line) for line in output.splitlines()]
 
 
 def runs(documents):

@@ -6,6 +6,7 @@ import io
 import itertools
 
 import pytest
+from packed import example
 
 tf = pytest.importorskip("tensorflow")
 np = pytest.importorskip("numpy")
@@ -37,15 +38,6 @@ def photos(tmp_path):
         folder.mkdir(exist_ok=True)
         (folder / f"{number}.jpg").write_bytes(photograph(number))
     return tmp_path
-
-
-def example(encoded, label):
-    """A record as TensorFlow's own tools write them."""
-    feature = {
-        "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[encoded])),
-        "image/class/label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
-    }
-    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
 
 
 def write(file, records):

@@ -8,7 +8,7 @@ import sys
 
 import packed
 import pytest
-from program import ROOT, Program, checked, lay
+from program import ROOT, Program, lay, lines
 
 tf = pytest.importorskip("tensorflow")
 
@@ -55,7 +55,7 @@ def test_a_smoke_run(program, task):
 def test_every_workload_answers(program, task):
     """As from a built image, but with each TensorFlow that images may hold."""
     code, output, errors = program.run("--all", "--smoke", "--task", task, *QUICK)
-    told = [checked(line) for line in output.splitlines()]
+    told = lines(output)
     assert code == 0, errors
     assert [one["workload"]["name"] for one in told] == list(cards.load_for("tensorflow"))
     assert {one["status"]["state"] for one in told} == {"completed"}
@@ -79,7 +79,7 @@ def test_the_loss_falls_on_files(program, tmp_path, kind):
     if kind == "records":
         with tf.io.TFRecordWriter(str(data / "all.tfrecord")) as writer:
             for number, picture in enumerate([*pictures, b"no image"]):
-                writer.write(record(picture, number % 2))
+                writer.write(packed.example(picture, number % 2))
         for folder in ("0", "1"):
             shutil.rmtree(str(data / folder))
     words = ("--data", data, "--batch-size", 12, "--epochs", 15, "--warmup-steps", 1, "--skip-numerics", *QUICK)
@@ -89,15 +89,6 @@ def test_the_loss_falls_on_files(program, tmp_path, kind):
     assert document["data"]["skipped"]["count"] == 1 and document["metrics"]["decode_rate"]["value"] > 0
     losses = document["steps"]["losses"]
     assert len(losses) == 15 and max(losses[-3:]) < min(losses[:3])
-
-
-def record(picture, label):
-    """As `inv prepare-data` and TensorFlow's own tools write them."""
-    feature = {
-        "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[picture])),
-        "image/class/label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
-    }
-    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
 
 
 def test_requests_of_two_streams(program):

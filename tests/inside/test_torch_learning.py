@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import photographs
 import pytest
-from program import checked
+from program import lines
 
 torch = pytest.importorskip("torch")
 
@@ -40,7 +40,7 @@ def test_the_loss_falls_on_photographs(program, photos, workload):
 def test_every_workload_answers(program, task):
     """As from a built image, but with each PyTorch that images may hold."""
     code, output, errors = program.run("--all", "--smoke", "--task", task)
-    told = [checked(line) for line in output.splitlines()]
+    told = lines(output)
     assert code == 0, errors
     assert [one["workload"]["name"] for one in told] == list(CARDS)
     assert {one["status"]["state"] for one in told} == {"completed"}

@@ -100,11 +100,10 @@ def test_what_is_dropped_is_what_the_reference_drops(card, model):
 
 
 QUICK = ("image_compression", "mobilenet_v3_small")
+BY_COST = [pytest.param(name, marks=[pytest.mark.full] * (name not in QUICK)) for name in CARDS]
 
 
-@pytest.mark.parametrize(
-    "workload", [pytest.param(name, marks=[pytest.mark.full] * (name not in QUICK)) for name in CARDS]
-)
+@pytest.mark.parametrize("workload", BY_COST)
 @pytest.mark.skipif(torch.__version__ < "2", reason="1.13 takes minutes in double precision")
 def test_twenty_steps_lose_what_a_plain_loop_loses(workload):
     """In double precision ours lies no further from the benchmark's loop over the reference than that loop from itself
@@ -170,9 +169,7 @@ def counted_memory(card, model):
     return (kept(4) - kept(2)) // 2, most
 
 
-@pytest.mark.parametrize(
-    "workload", [pytest.param(name, marks=[pytest.mark.full] * (name not in QUICK)) for name in CARDS]
-)
+@pytest.mark.parametrize("workload", BY_COST)
 @pytest.mark.skipif(torch.__version__ < "2", reason="1.13 keeps other tensors")
 def test_the_memory_of_the_card_is_what_is_counted(workload):
     card = CARDS[workload]

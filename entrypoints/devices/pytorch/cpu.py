@@ -7,7 +7,8 @@ from typing import Any, Mapping
 import numpy as np
 import torch
 
-from entrypoints.devices.processors import HostSession, free_mib
+from entrypoints.devices.processors import HostSession
+from entrypoints.memory import free_mib
 from entrypoints.session import Answer, Batch, Judged, OptimizerRule, StepReport
 from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.build import Objective, folded, weights

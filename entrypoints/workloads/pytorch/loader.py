@@ -14,11 +14,10 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from entrypoints.cards import Card, reconstructs
 from entrypoints.data import formula, images, synthetic
-from entrypoints.data.samples import Reader, Sample, shares
+from entrypoints.data.samples import Reader, Sample, require_readable, shares, stack
 from entrypoints.data.source import Source
 from entrypoints.lifeline import die_with_parent
 from entrypoints.session import Batch
-from entrypoints.statuses import RunError
 
 
 class Batches(IterableDataset):  # type: ignore[type-arg]
@@ -32,6 +31,7 @@ class Batches(IterableDataset):  # type: ignore[type-arg]
 
     def __init__(self, source: Source, card: Card, task: str, batch_size: int, seed: int) -> None:
         self.reader, self.batch_size = Reader(source, card, task, seed), batch_size
+        self.read = self.reader.samples
         self.per_epoch = source.samples // batch_size
         self.own_targets = reconstructs(card.problem)
 
@@ -46,9 +46,9 @@ class Batches(IterableDataset):  # type: ignore[type-arg]
 
     def stretch(self, order: Sequence[int], epoch: int, first: int, count: int) -> Iterator[Batch]:
         """So many batches of an epoch from the one of this number on."""
-        samples = self.reader.samples(order, epoch, first * self.batch_size, count * self.batch_size)
+        samples = self.read(order, epoch, first * self.batch_size, count * self.batch_size)
         for _ in range(count):
-            yield stack(list(itertools.islice(samples, self.batch_size)), self.own_targets)
+            yield batch_of(list(itertools.islice(samples, self.batch_size)), self.own_targets)
 
 
 class AllOnce(Batches):
@@ -58,27 +58,17 @@ class AllOnce(Batches):
 
     def __init__(self, source: Source, card: Card, batch_size: int) -> None:
         super().__init__(source, card, "inference", batch_size, seed=0)
+        self.read = self.reader.each
         self.per_epoch = -(-source.samples // batch_size)
 
-    def stretch(self, order: Sequence[int], epoch: int, first: int, count: int) -> Iterator[Batch]:
-        """So many batches from the one of this number on."""
-        start = first * self.batch_size
-        left = min(count * self.batch_size, self.reader.source.samples - start)
-        samples = self.reader.each(order, epoch, start, left)
-        for _ in range(count):
-            yield stack(list(itertools.islice(samples, self.batch_size)), self.own_targets)
 
-
-def stack(samples: Sequence[Sample], own_targets: bool) -> Batch:
-    """The readable ones of samples as one batch of tensors, their own targets or with labels; no inputs without any."""
-    skipped = tuple(sorted({name for sample in samples for name in sample.skipped}))
-    readable = [(sample.pixels, sample.label) for sample in samples if sample.pixels is not None]
-    if not readable:
+def batch_of(samples: Sequence[Sample], own_targets: bool) -> Batch:
+    """The readable ones of samples as one batch of tensors; no inputs without any."""
+    inputs, targets, skipped, seconds = stack(samples, own_targets)
+    if inputs is None or targets is None:
         return Batch(None, None, skipped)
-    arrays, labels = zip(*readable)
-    inputs = torch.from_numpy(np.stack(arrays))
-    targets = inputs if own_targets else torch.tensor(labels)
-    return Batch(inputs, targets, skipped, sum(sample.seconds for sample in samples))
+    tensor = torch.from_numpy(inputs)
+    return Batch(tensor, tensor if own_targets else torch.from_numpy(targets), skipped, seconds)
 
 
 def synthetic_batch(card: Card, batch_size: int, seed: int) -> Batch:
@@ -101,7 +91,8 @@ def source_batches(card: Card, task: str, source: Source, batch_size: int, worke
 
     Raises RunError (`data_error`) when no sample can be read.
     """
-    return (_readable(batch, source) for batch in _loaded(Batches(source, card, task, batch_size, seed), workers))
+    batches = _loaded(Batches(source, card, task, batch_size, seed), workers)
+    return (require_readable(batch, _unreadable(source)) for batch in batches)
 
 
 def evaluation_batches(card: Card, source: Source, batch_size: int, workers: int) -> Iterator[Batch]:
@@ -146,7 +137,7 @@ def source_requests(card: Card, source: Source, batch_size: int, seed: int) -> I
     order = batches.reader.order(0)
 
     def make(number: int) -> Batch:
-        return _readable(next(batches.stretch(order, 0, number, 1)), source)
+        return require_readable(next(batches.stretch(order, 0, number, 1)), _unreadable(source))
 
     return (functools.partial(make, number) for number in itertools.cycle(range(batches.per_epoch)))
 
@@ -155,7 +146,5 @@ def _as_they_are(batch: Batch) -> Batch:
     return batch
 
 
-def _readable(batch: Batch, source: Source) -> Batch:
-    if batch.inputs is None:
-        raise RunError("data_error", f"no image of {source.path} can be read")
-    return batch
+def _unreadable(source: Source) -> str:
+    return f"no image of {source.path} can be read"

@@ -19,10 +19,9 @@ import tensorflow as tf
 from entrypoints.cards import Card, reconstructs
 from entrypoints.data import formula, images, synthetic
 from entrypoints.data.records import Records
-from entrypoints.data.samples import Reader, Sample
+from entrypoints.data.samples import Reader, Sample, require_readable, stack
 from entrypoints.data.source import Source
 from entrypoints.session import Batch
-from entrypoints.statuses import RunError
 
 Make = Callable[[], Batch]
 AHEAD = 2  # batches for each worker, as PyTorch's loader has them
@@ -84,11 +83,10 @@ def evaluation_batches(card: Card, source: Source, batch_size: int, workers: int
 
     def of_records(records: Sequence[Record]) -> Batch:
         read = ((record, _sample(card, "inference", 0, record)) for record in records)
-        return _stack([sample or Sample(None, 0, (record.name,)) for record, sample in read], own_targets)
+        return _batch_of([sample or Sample(None, 0, (record.name,)) for record, sample in read], own_targets)
 
     def of_samples(start: int) -> Batch:
-        count = min(batch_size, source.samples - start)
-        return _stack(list(reader.each(reader.order(0), 0, start, count)), own_targets)
+        return _batch_of(list(reader.each(reader.order(0), 0, start, batch_size)), own_targets)
 
     makes: Iterator[Make]
     if isinstance(source, Records):
@@ -125,7 +123,7 @@ def _batches(card: Card, task: str, source: Source, batch_size: int, seed: int) 
 
     def make(order: Sequence[int], epoch: int, start: int) -> Batch:
         samples = list(reader.samples(order, epoch, start, batch_size))
-        return _readable(_stack(samples, own_targets), f"no image of {source.path} can be read")
+        return require_readable(_batch_of(samples, own_targets), f"no image of {source.path} can be read")
 
     for epoch in itertools.count():
         order = reader.order(epoch)
@@ -133,23 +131,12 @@ def _batches(card: Card, task: str, source: Source, batch_size: int, seed: int) 
             yield functools.partial(make, order, epoch, start)
 
 
-def _stack(samples: Sequence[Sample], own_targets: bool) -> Batch:
-    """The readable ones of samples as one batch, their own targets or with labels; no inputs without any."""
-    skipped = tuple(sorted({name for sample in samples for name in sample.skipped}))
-    readable = [(sample.pixels, sample.label) for sample in samples if sample.pixels is not None]
-    if not readable:
+def _batch_of(samples: Sequence[Sample], own_targets: bool) -> Batch:
+    """The readable ones of samples as one batch of tensors; no inputs without any."""
+    inputs, targets, skipped, seconds = stack(samples, own_targets)
+    if inputs is None:
         return Batch(None, None, skipped)
-    arrays, labels = zip(*readable)
-    inputs = np.stack(arrays)
-    batch = as_batch(inputs, inputs if own_targets else np.array(labels, np.int64), skipped)
-    return batch._replace(decode_seconds=sum(sample.seconds for sample in samples))
-
-
-def _readable(batch: Batch, otherwise: str) -> Batch:
-    """The batch. Raises RunError where it has no inputs."""
-    if batch.inputs is None:
-        raise RunError("data_error", otherwise)
-    return batch
+    return as_batch(inputs, targets, skipped)._replace(decode_seconds=seconds)
 
 
 def _ahead(batches: Iterator[Make], workers: int) -> Iterator[Batch]:
@@ -226,8 +213,8 @@ def _of_records(card: Card, task: str, seed: int, records: Sequence[Record]) -> 
         readable = sample or readable
         whole.append(readable or Sample(None, 0))
     whole[-1] = whole[-1]._replace(skipped=skipped)
-    batch = _stack(whole[::-1], reconstructs(card.problem))
-    return _readable(batch, f"no record can be read: {', '.join(skipped[:3])}")
+    batch = _batch_of(whole[::-1], reconstructs(card.problem))
+    return require_readable(batch, f"no record can be read: {', '.join(skipped[:3])}")
 
 
 def _sample(card: Card, task: str, seed: int, record: Record) -> Sample | None:
