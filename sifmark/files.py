@@ -5,8 +5,8 @@ import fcntl
 import hashlib
 import json
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,12 +24,13 @@ def scratch(folder: Path, name: str) -> Iterator[Path]:
     A killed process leaves it behind, without the lock that a living one holds; the next `sweep` removes it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    holder, lock = _hold(folder, f".{name}{_DRAFT}")
+    # Named before it is made: a signal that unwinds us meanwhile leaves nothing that nobody knows of.
+    holder = folder / f".{name}{_DRAFT}{secrets.token_hex(8)}"
     try:
-        yield holder
+        with _held(holder):
+            yield holder
     finally:
         shutil.rmtree(holder, ignore_errors=True)
-        os.close(lock)
 
 
 @contextmanager
@@ -62,16 +63,29 @@ def sweep(folder: Path) -> None:
                 os.close(lock)
 
 
-def _hold(folder: Path, prefix: str) -> tuple[Path, int]:
-    """A locked folder. A sweep may take it between its making and its locking; then once more."""
-    while True:
-        holder = Path(tempfile.mkdtemp(prefix=prefix, dir=folder))
-        lock = os.open(holder, os.O_RDONLY)
-        with suppress(OSError):  # a file system without locks: its drafts are not swept either
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if holder.exists():
-            return holder, lock
+@contextmanager
+def _held(holder: Path) -> Iterator[None]:
+    """Make and lock a folder. A sweep may take it between its making and its locking; then once more."""
+    while (lock := _make_locked(holder)) is None:
+        pass
+    try:
+        yield
+    finally:
         os.close(lock)
+
+
+def _make_locked(holder: Path) -> int | None:
+    holder.mkdir(mode=0o700, exist_ok=True)
+    try:
+        lock = os.open(holder, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    with suppress(OSError):  # a file system without locks: its drafts are not swept either
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    if holder.exists():
+        return lock
+    os.close(lock)
+    return None
 
 
 def write_json(target: Path, document: Any) -> None:

@@ -21,6 +21,8 @@ TAIL = 20  # lines of a failed command that its error quotes
 
 Watcher = Callable[[str], None]
 
+_postponed: list[int] | None = None  # signals that came while a command was being started; None: unwind at once
+
 
 @dataclass(frozen=True)
 class Finished:
@@ -56,20 +58,18 @@ def run(
     with _open_log(log) as sink:
         sink(f"+ {shlex.join(words)}")
         started = time.monotonic()
-        process = _start(words, environment)
-        output, errors = _Drain(process.stdout, sink, watch), _Drain(process.stderr, sink, watch)
-        try:
-            process.wait(time_limit)
-        except subprocess.TimeoutExpired:
-            stop(process)
-            raise CommandError(
-                f"{words[0]} did not finish within {time_limit:g} s: {shlex.join(words)}",
-                "look at the log for where it stood; raise time_limit in the settings if the machine is slow",
-            ) from None
-        finally:
-            stop(process)
-            output.join()
-            errors.join()
+        with contextlib.ExitStack() as cleanup:
+            with _signals_postponed():
+                process = _start(words, environment)
+                output, errors = _Drain(process.stdout, sink, watch), _Drain(process.stderr, sink, watch)
+                cleanup.callback(_end, process, output, errors)
+            try:
+                process.wait(time_limit)
+            except subprocess.TimeoutExpired:
+                raise CommandError(
+                    f"{words[0]} did not finish within {time_limit:g} s: {shlex.join(words)}",
+                    "look at the log for where it stood; raise time_limit in the settings if the machine is slow",
+                ) from None
         for fault in (output.fault, errors.fault):
             if fault is not None:
                 raise fault
@@ -89,7 +89,26 @@ def unwind_on_signals() -> None:
 
 
 def _unwind(number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)
+    if _postponed is None:
+        raise SystemExit(128 + number)
+    _postponed.append(number)
+
+
+@contextlib.contextmanager
+def _signals_postponed() -> Iterator[None]:
+    """Unwind only at the end of the block: a command that is being started is not yet known to anyone who stops it."""
+    global _postponed
+    if threading.current_thread() is not threading.main_thread():  # signals reach the main thread alone
+        yield
+        return
+    came: list[int] = []
+    _postponed = came
+    try:
+        yield
+    finally:
+        _postponed = None
+        if came:
+            raise SystemExit(128 + came[0])
 
 
 def stop(process: subprocess.Popen[str]) -> None:
@@ -102,6 +121,12 @@ def stop(process: subprocess.Popen[str]) -> None:
         # What it left running holds its pipes open, and would be waited for.
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def _end(process: subprocess.Popen[str], *drains: "_Drain") -> None:
+    stop(process)
+    for drain in drains:
+        drain.join()
 
 
 def describe_failure(finished: Finished, log: Path | None) -> str:

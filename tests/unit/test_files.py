@@ -4,6 +4,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,20 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
         raise RuntimeError
     assert target.read_bytes() == before
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_signal_while_a_draft_is_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = Path.mkdir
+
+    def interrupted(folder: Path, *arguments: Any, **options: Any) -> None:
+        make(folder, *arguments, **options)
+        if ".partial-" in folder.name:
+            raise SystemExit
+
+    monkeypatch.setattr(Path, "mkdir", interrupted)
+    with pytest.raises(SystemExit), beside(tmp_path / "a.json"):
+        raise AssertionError
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_killed_writer_left_is_swept_and_a_living_one_is_not(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,6 +79,29 @@ def test_an_interrupt_ends_the_command() -> None:
     with pytest.raises(KeyboardInterrupt):
         run([PYTHON, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(600)"], watch=seen.append)
     assert ends(int(seen[0]))
+
+
+def test_a_signal_while_a_command_starts_ends_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+    start = door._start
+
+    def signalled(*arguments: Any) -> Any:
+        process = start(*arguments)
+        started.append(process.pid)
+        signal.raise_signal(signal.SIGTERM)
+        return process
+
+    monkeypatch.setattr(door, "_start", signalled)
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)
+    door.unwind_on_signals()
+    try:
+        with pytest.raises(SystemExit) as ended:
+            run([PYTHON, "-c", "import time; time.sleep(600)"])
+    finally:
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGHUP, before[1])
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert ends(started[0])
 
 
 def test_what_a_command_leaves_running_is_ended_and_not_waited_for() -> None:
