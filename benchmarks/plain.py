@@ -1,6 +1,6 @@
 """The plain loop: a workload as one writes it down with torchvision, and nothing done for speed.
 
-    python plain.py WORKLOAD TASK PRECISION BATCH SECONDS THREADS
+    python plain.py WORKLOAD TASK PRECISION BATCH SECONDS THREADS [compiled]
 
 torchvision's network (image_compression: the network written out from its card), the card's loss and optimizer by
 PyTorch's own classes with their defaults, one synthetic batch. It prints steps and seconds of the timed window as JSON.
@@ -60,11 +60,14 @@ def optimizer_of(model: nn.Module, rule: OptimizerRule) -> torch.optim.Optimizer
     return torch.optim.Adam(groups, lr=rule.learning_rate, betas=tuple(settings["betas"]), eps=settings["epsilon"])
 
 
-def prepare(workload: str, task: str, precision: str, batch_size: int) -> Callable[[], Any]:
+def prepare(
+    workload: str, task: str, precision: str, batch_size: int, made: Callable[[nn.Module], Any]
+) -> Callable[[], Any]:
     """A step of the task; of training it returns the loss."""
     problem = dict(cards.load()[workload].problem)
     torch.manual_seed(0)
-    model = NETWORKS[workload]()
+    network = NETWORKS[workload]()
+    model = made(network)
     inputs, targets = map(torch.from_numpy, synthetic.images(problem, batch_size, seed=0))
     autocast: Callable[[], Any] = contextlib.nullcontext
     if precision == "bf16":
@@ -77,7 +80,7 @@ def prepare(workload: str, task: str, precision: str, batch_size: int) -> Callab
                 model(inputs)
 
         return infer
-    optimizer = optimizer_of(model, OptimizerRule.from_problem(problem["optimizer"], batch_size))
+    optimizer = optimizer_of(network, OptimizerRule.from_problem(problem["optimizer"], batch_size))
     return training(model.train(), loss_of(problem), optimizer, inputs, targets, autocast)
 
 
@@ -104,9 +107,9 @@ def training(
 
 def main() -> None:
     """Time steps for so many seconds after the warm-up."""
-    workload, task, precision, batch_size, seconds, threads = sys.argv[1:]
+    workload, task, precision, batch_size, seconds, threads, *compiled = sys.argv[1:]
     torch.set_num_threads(int(threads))
-    step = prepare(workload, task, precision, int(batch_size))
+    step = prepare(workload, task, precision, int(batch_size), torch.compile if compiled else lambda model: model)
     for _ in range(WARMUP):
         step()
     began, steps = time.perf_counter(), 0

@@ -26,6 +26,7 @@ TASKS = ("training", "inference")
 def plain(python: Path, workload: str, task: str, options: argparse.Namespace, batch_size: int) -> Times:
     """Seconds that an image takes in the plain loop."""
     words = [workload, task, options.precision, str(batch_size), str(options.seconds), str(options.threads)]
+    words += ["compiled"] if options.compile else []
     told = json.loads(spend([python, "-s", "-B", PLAIN, *words]).output)
     return {"image": told["seconds"] / told["steps"] / batch_size}
 
@@ -34,6 +35,7 @@ def ours(python: Path, workload: str, task: str, options: argparse.Namespace, ba
     """Seconds that an image takes in ours, by the result."""
     words = ["--task", task, "--precision", options.precision, "--batch-size", str(batch_size), "--warmup-steps", "4"]
     words += ["--duration", str(options.seconds), "--threads", str(options.threads), "--skip-numerics"]
+    words += ["--compile"] if options.compile else []
     told = json.loads(spend([python, "-s", "-B", MAIN, workload, *words, "--meter", "none"]).output)
     return {"image": 1 / told["metrics"]["throughput"]["value"]}
 
@@ -44,6 +46,7 @@ def _options() -> argparse.Namespace:
     add("workload", nargs="*", metavar="WORKLOAD", help="default: all")
     add("--task", choices=TASKS, help="default: both")
     add("--precision", choices=("fp32", "bf16"), default="fp32")
+    add("--compile", action="store_true", help="both sides by torch.compile")
     add("--batch-size", type=positive, metavar="N", help="default: the workload's on a CPU")
     add("--seconds", type=positive, default=10, metavar="N", help="of each timed window; default 10")
     add("--threads", type=positive, default=len(os.sched_getaffinity(0)), metavar="N", help="default: all processors")
@@ -77,7 +80,12 @@ def main() -> None:
 
 
 def _document(options: argparse.Namespace, rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    about = {"precision": options.precision, "threads": options.threads, "seconds": options.seconds}
+    about = {
+        "precision": options.precision,
+        "compile": options.compile,
+        "threads": options.threads,
+        "seconds": options.seconds,
+    }
     return {"benchmark": "throughput", "host": host(), "about": about, "geometric_mean": _mean(rows), "workloads": rows}
 
 

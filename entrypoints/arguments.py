@@ -27,6 +27,7 @@ class Options:
     all: bool
     task: str
     precision: str | None
+    compile: bool
     batch_size: int | None
     concurrency: int | None
     batch_sizes: tuple[int, ...] | None
@@ -81,6 +82,11 @@ def parser() -> argparse.ArgumentParser:
     add("--all", action="store_true", help="every workload of this image in turn, a failure ends none but its own")
     add("--task", choices=TASKS, default="training")
     add("--precision", choices=PRECISIONS, help="default: the card's")
+    add(
+        "--compile",
+        action="store_true",
+        help="have the framework compile the model: torch.compile or XLA; takes a while",
+    )
     _add_batch(grammar)
     _add_length(grammar)
     add("--repeat", type=whole(1, MOST_REPEATS), default=1, metavar="N", help="runs, each in a process of its own")

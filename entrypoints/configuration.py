@@ -39,6 +39,7 @@ class Configuration:
     framework: str
     device: str
     precision: str
+    compile: bool  # whether the framework compiles the model, where it would not by itself
     batch_size: int  # global
     concurrency: int | None  # streams of requests; None where batches follow each other
     steps: int | None
@@ -93,6 +94,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         framework=framework,
         device=device,
         precision=options.precision or defaults["precision"],
+        compile=options.compile,
         batch_size=batch_size,
         concurrency=options.concurrency,
         steps=steps,

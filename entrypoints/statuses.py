@@ -17,7 +17,9 @@ class Status(NamedTuple):
 STATUSES = {
     "completed": Status(0, "everything that was asked for was measured", "nothing"),
     "no_device": Status(3, "the device of this image is not on this machine", "take the image for this machine"),
-    "unsupported": Status(3, "the device cannot do what was asked for", "ask for another `--precision`"),
+    "unsupported": Status(
+        3, "the device cannot do what was asked for", "ask for another `--precision`, or leave `--compile` out"
+    ),
     "out_of_memory": Status(4, "the device or the host had too little memory", "a smaller `--batch-size`"),
     "compile_failure": Status(4, "the vendor's compiler refused the model", "read its words on standard error"),
     "non_finite": Status(

@@ -6,6 +6,7 @@ Every framework and device starts from the same state, so that what they compute
 from __future__ import annotations
 
 import dataclasses
+import functools
 from types import ModuleType
 from typing import Any, Callable, Dict, Iterable, Iterator, Mapping
 
@@ -51,18 +52,19 @@ def run(
             continue
         batch = loader.formula_batch(card, batch_size)  # not before: some frameworks start with their first tensor
         model = build.model(card, configuration.seed)
-        for name, values in probed(model, device, build, rule, precision, batch):
+        opened = functools.partial(device.open_session, model, rule, precision, configuration.compile)
+        for name, values in probed(model, build, opened, batch):
             send(Probed(precision, name, values))
         del model  # before the next: memory holds one
 
 
 def probed(
-    model: Any, device: ModuleType, build: ModuleType, rule: OptimizerRule, precision: str, batch: Batch
+    model: Any, build: ModuleType, opened: Callable[[], Session], batch: Batch
 ) -> Iterator[tuple[str, list[float]]]:
     """Quantities in one precision by name, of a model as it was initialised."""
     found = initialisation(build.weights(model))
     build.load_formula(build.without_chance(model))
-    session = device.open_session(model, rule, precision)
+    session = opened()
     found.update(quantities(session, batch))
     session.close()
     for name, values in found.items():

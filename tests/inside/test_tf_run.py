@@ -50,6 +50,13 @@ def test_a_smoke_run(program, task):
         assert document["metrics"][name]["value"] is None, "a CPU's is unknown, and not 0"
 
 
+@pytest.mark.parametrize("task", ["training", "inference"])
+def test_a_compiled_model(program, task):
+    document = program.result("image_compression", "--smoke", "--compile", "--task", task, *QUICK)
+    assert document["status"]["state"] == "completed", document["status"]
+    assert "compiled by XLA" in document["accelerator"]["execution"] and document["configuration"]["compile"] is True
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("task", ["training", "inference"])
 def test_every_workload_answers(program, task):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -149,6 +150,40 @@ def test_requests_of_two_streams(program, precision):
     assert all(part > 0 for part in parts) and sum(parts) == pytest.approx(metrics["latency_mean"])
     assert metrics["latency_compute_mean"] == max(parts)
     assert document["data"]["samples"] == 1 and metrics["data_wait_fraction"] is None
+
+
+@pytest.mark.skipif(torch.__version__ < "2" or not shutil.which("g++"), reason="nothing to compile with")
+@pytest.mark.parametrize("task", ["training", "inference"])
+def test_a_compiled_model(program, task):
+    words = ("image_compression", "--smoke", "--threads", 1, "--meter", "none", "--task", task)
+    eager, compiled = program.result(*words), program.result(*words, "--compile")
+    assert compiled["status"]["state"] == "completed", compiled["status"]
+    assert compiled["configuration"]["compile"] is True and eager["configuration"]["compile"] is False
+    assert "compiled by TorchInductor" in compiled["accelerator"]["execution"]
+    assert compiled["steps"]["losses"][0] == pytest.approx(eager["steps"]["losses"][0], rel=1e-3)
+
+
+def test_nothing_to_compile_with(program, tmp_path):
+    document = program.result(SMALL, "--smoke", "--compile", PATH=str(tmp_path), CXX="absent")
+    assert (document["status"]["state"], document["status"]["exit_code"]) == ("unsupported", 3)
+    assert "--compile: PyTorch " in document["status"]["message"]
+
+
+@pytest.mark.skipif(torch.__version__ < "2", reason="1.13 compiles nothing")
+@pytest.mark.parametrize("task", ["training", "inference"])
+def test_a_compiler_that_fails(program, tmp_path, task):
+    broken = tmp_path / "g++"
+    broken.write_text("#!/bin/sh\necho broken >&2\nexit 1\n")
+    broken.chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "CXX": str(broken),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path),
+    }
+    document = program.result(
+        "image_compression", "--smoke", "--task", task, "--threads", 1, "--compile", **environment
+    )
+    assert (document["status"]["state"], document["status"]["exit_code"]) == ("compile_failure", 4)
 
 
 def test_requests_of_photographs_with_a_damaged_one_among_them(program, tmp_path):

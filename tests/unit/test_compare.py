@@ -92,6 +92,7 @@ ROLES = {
     "precision": ("matches", "fp32", "bf16"),
     "batch_size": ("matches", 1, 2),
     "concurrency": ("matches", None, 2),
+    "compile": ("matches", False, True),
     "steps": ("matches", 20, 40),
     "duration_seconds": ("matches", None, 60),
     "epochs": ("matches", None, 2),

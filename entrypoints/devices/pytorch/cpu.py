@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+import contextlib
+import os
+import shutil
+from typing import Any, Callable, Iterator, Mapping, Tuple
 
 import numpy as np
 import torch
@@ -26,20 +29,53 @@ def prepare(precision: str, threads: int, _: int = 1) -> None:
     torch.set_num_threads(threads)
 
 
-def open_session(model: Objective, rule: OptimizerRule, precision: str) -> CpuSession:
-    """A session over `model`, which it takes over."""
-    return CpuSession(model, rule, precision)
+def open_session(model: Objective, rule: OptimizerRule, precision: str, compiled: bool = False) -> CpuSession:
+    """A session over `model`, which it takes over.
+
+    Raises RunError (`unsupported`) where it cannot be compiled here and is to be.
+    """
+    if compiled:
+        require_compiler()
+    return CpuSession(model, rule, precision, compiled)
+
+
+def require_compiler() -> None:
+    """Raise RunError (`unsupported`) where PyTorch cannot compile for a CPU: it writes C++ and has it compiled."""
+    if not hasattr(torch, "compile"):
+        raise RunError("unsupported", f"--compile: PyTorch {torch.__version__} compiles nothing; from 2.0 on it does")
+    if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
+        raise RunError(
+            "unsupported", "--compile: PyTorch writes C++ for a CPU, and no compiler is here (g++ or clang++)"
+        )
+
+
+Applied = Callable[..., Tuple[torch.Tensor, Any]]  # a model, or what stands for it
+COMPILERS = ("torch._dynamo", "torch._inductor")  # where their exceptions are from
+
+
+@contextlib.contextmanager
+def compilation() -> Iterator[None]:
+    """For calls that may compile. Raises RunError (`compile_failure`) where that fails."""
+    try:
+        yield
+    except Exception as error:
+        if any(kind.__module__.startswith(COMPILERS) for kind in type(error).__mro__):
+            raise RunError("compile_failure", f"--compile: {str(error)[:1000]}") from error
+        raise
 
 
 class CpuSession(HostSession):
-    """Eager PyTorch. Weights stay fp32; bf16 is autocast, as PyTorch recommends it for training."""
+    """PyTorch, eager or compiled. Weights stay fp32; bf16 is autocast, as PyTorch recommends it for training."""
 
-    def __init__(self, model: Objective, rule: OptimizerRule, precision: str) -> None:
-        super().__init__("PyTorch", "eager, channels_last; inference with normalisations folded into convolutions")
+    def __init__(self, model: Objective, rule: OptimizerRule, precision: str, compiled: bool) -> None:
+        how = "compiled by TorchInductor" if compiled else "eager"
+        super().__init__("PyTorch", f"{how}, channels_last; inference with normalisations folded into convolutions")
         # channels_last saved a fifth (fp32) to two fifths (bf16) of a ResNet-50 step with torch 2.13.
         self.model = model.to(memory_format=torch.channels_last)
+        self.compiled = compiled
+        self.trained = self.made(self.model)
         self.optimizer = optimizer(self.model, rule)
-        self.applied: Objective | None = None  # what inference applies, as long as the weights stay
+        self.applied: Applied | None = None  # what inference applies, as long as the weights stay
         self.dtype = AUTOCAST[precision]
 
     def place(self, batch: Batch) -> Batch:
@@ -52,9 +88,10 @@ class CpuSession(HostSession):
         self.applied = None
         batch = self.place(batch)
         self.optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", dtype=self.dtype, enabled=self.dtype is not None):
-            _, loss = self.model(batch.inputs, batch.targets)
-        loss.backward()
+        with compilation():
+            with torch.autocast("cpu", dtype=self.dtype, enabled=self.dtype is not None):
+                _, loss = self.trained(batch.inputs, batch.targets)
+            loss.backward()
         self.optimizer.step()
         return StepReport(units=len(batch.inputs), updates=1, loss=loss.item)
 
@@ -86,17 +123,22 @@ class CpuSession(HostSession):
         return weights(self.model)
 
     def _forward(self, placed: Batch) -> tuple[torch.Tensor, Any]:
-        with torch.inference_mode(), torch.autocast("cpu", dtype=self.dtype, enabled=self.dtype is not None):
+        autocast = torch.autocast("cpu", dtype=self.dtype, enabled=self.dtype is not None)
+        with compilation(), torch.inference_mode(), autocast:
             answer: tuple[torch.Tensor, Any] = self.prepared()(placed.inputs, placed.targets)
         return answer
 
-    def prepared(self) -> Objective:
+    def made(self, model: Objective) -> Applied:
+        """What is called in its place."""
+        return torch.compile(model) if self.compiled else model
+
+    def prepared(self) -> Applied:
         """The model as inference applies it. Streams that ask side by side may each prepare one: all are equal."""
         prepared = self.applied
         if prepared is None:
-            prepared = self.applied = folded(self.model).to(memory_format=torch.channels_last)
+            prepared = self.applied = self.made(folded(self.model).to(memory_format=torch.channels_last))
         return prepared
 
     def close(self) -> None:
         """Nothing to release but memory."""
-        del self.model, self.applied, self.optimizer
+        del self.model, self.trained, self.applied, self.optimizer

@@ -34,21 +34,22 @@ def prepare(precision: str, threads: int, streams: int = 1) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(threads * streams if threads > 1 else 1)
 
 
-def open_session(model: Objective, rule: OptimizerRule, _: str) -> CpuSession:
+def open_session(model: Objective, rule: OptimizerRule, _: str, compiled: bool = False) -> CpuSession:
     """A session over `model`, which it takes over."""
-    return CpuSession(model, rule)
+    return CpuSession(model, rule, compiled)
 
 
 class CpuSession(HostSession):
     """Each kind of step is one graph, traced at its first call for the shape of its batch."""
 
-    def __init__(self, model: Objective, rule: OptimizerRule) -> None:
-        super().__init__("TensorFlow", "graph (tf.function), NHWC")
+    def __init__(self, model: Objective, rule: OptimizerRule, compiled: bool) -> None:
+        super().__init__("TensorFlow", f"graph (tf.function){' compiled by XLA' if compiled else ''}, NHWC")
         self.model = model
         self.optimizer = optimizer(model, rule)
-        self.step = tf.function(self._step, autograph=False)
-        self.forward = tf.function(self._forward, autograph=False)
-        self.judge = tf.function(self._judge, autograph=False)
+        self.step, self.forward, self.judge = (
+            tf.function(part, autograph=False, jit_compile=compiled or None)
+            for part in (self._step, self._forward, self._judge)
+        )
 
     def place(self, batch: Batch) -> Batch:
         """The batch as it is: its tensors lie in the host's memory."""
