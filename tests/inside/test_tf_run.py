@@ -50,7 +50,7 @@ def test_a_smoke_run(program, task):
         assert document["metrics"][name]["value"] is None, "a CPU's is unknown, and not 0"
 
 
-@pytest.mark.parametrize("task", ["training", "inference"])
+@pytest.mark.parametrize("task", ["training", pytest.param("inference", marks=pytest.mark.full)])
 def test_a_compiled_model(program, task):
     document = program.result("image_compression", "--smoke", "--compile", "--task", task, *QUICK)
     assert document["status"]["state"] == "completed", document["status"]

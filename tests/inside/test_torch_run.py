@@ -153,14 +153,16 @@ def test_requests_of_two_streams(program, precision):
 
 
 @pytest.mark.skipif(torch.__version__ < "2" or not shutil.which("g++"), reason="nothing to compile with")
-@pytest.mark.parametrize("task", ["training", "inference"])
+@pytest.mark.parametrize("task", ["training", pytest.param("inference", marks=pytest.mark.full)])
 def test_a_compiled_model(program, task):
     words = ("image_compression", "--smoke", "--threads", 1, "--meter", "none", "--task", task)
     eager, compiled = program.result(*words), program.result(*words, "--compile")
     assert compiled["status"]["state"] == "completed", compiled["status"]
     assert compiled["configuration"]["compile"] is True and eager["configuration"]["compile"] is False
     assert "compiled by TorchInductor" in compiled["accelerator"]["execution"]
-    assert compiled["steps"]["losses"][0] == pytest.approx(eager["steps"]["losses"][0], rel=1e-3)
+    assert compiled["numerics"]["state"] == "passed"  # compiled too
+    if task == "training":
+        assert compiled["steps"]["losses"][0] == pytest.approx(eager["steps"]["losses"][0], rel=1e-3)
 
 
 def test_nothing_to_compile_with(program, tmp_path):
@@ -170,7 +172,7 @@ def test_nothing_to_compile_with(program, tmp_path):
 
 
 @pytest.mark.skipif(torch.__version__ < "2", reason="1.13 compiles nothing")
-@pytest.mark.parametrize("task", ["training", "inference"])
+@pytest.mark.parametrize("task", ["training", pytest.param("inference", marks=pytest.mark.full)])
 def test_a_compiler_that_fails(program, tmp_path, task):
     broken = tmp_path / "g++"
     broken.write_text("#!/bin/sh\necho broken >&2\nexit 1\n")
