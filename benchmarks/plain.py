@@ -2,8 +2,9 @@
 
     python plain.py WORKLOAD TASK PRECISION BATCH SECONDS THREADS [compiled]
 
-torchvision's network (image_compression: the network written out from its card), the card's loss and optimizer by
-PyTorch's own classes with their defaults, one synthetic batch. It prints steps and seconds of the timed window as JSON.
+torchvision's network (image_compression: the network written out from its card), that of Hugging Face's library for
+text, PyTorch's own LSTM; the card's loss and optimizer by PyTorch's own classes with their defaults, one synthetic
+batch. It prints steps and seconds of the timed window as JSON.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import functools
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,29 +23,80 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "insid
 
 import torch
 from torch import nn
+from torch.nn import functional
 from written import NETWORKS
 
 from entrypoints import cards
-from entrypoints.data import synthetic
+from entrypoints.cards import Card
+from entrypoints.data import drawn
 from entrypoints.session import OptimizerRule
+from entrypoints.workloads.pytorch import loader, optimizers
 
 WARMUP = 4  # steps
 
 
-def loss_of(problem: dict[str, Any]) -> nn.Module:
+class Series(nn.Module):
+    """PyTorch's own LSTM, and a linear layer over the last state."""
+
+    def __init__(self, model: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(model["features"], model["hidden"], model["layers"], batch_first=True)
+        self.linear = nn.Linear(model["hidden"], model["outputs"])
+
+    def forward(self, series: torch.Tensor) -> torch.Tensor:
+        """(N, T, features) -> (N, outputs)."""
+        return self.linear(self.lstm(series)[0][:, -1])
+
+
+def network_of(card: Card) -> nn.Module:
+    """The network that one would take."""
+    if card.name in NETWORKS:
+        return NETWORKS[card.name]()
+    if card.family == "lstm":
+        return Series(card.problem["model"])
+    import of_transformers  # late: nothing else needs the library
+
+    return of_transformers.Network(card)
+
+
+def loss_of(problem: Mapping[str, Any]) -> Callable[[Any, Any], torch.Tensor]:
     """The card's loss."""
-    if problem["loss"]["name"] == "mean_squared_error":
+    name = problem["loss"]["name"]
+    if name == "mean_squared_error":
         return nn.MSELoss()
-    return nn.CrossEntropyLoss(label_smoothing=problem["loss"]["label_smoothing"])
+    if name == "span_cross_entropy":
+        return lambda output, ends: (
+            (
+                functional.cross_entropy(output[..., 0], ends[:, 0])
+                + functional.cross_entropy(output[..., 1], ends[:, 1])
+            )
+            / 2
+        )
+    if name == "sum_of_cross_entropies":
+        return lambda outputs, targets: (
+            functional.cross_entropy(outputs[0].flatten(0, 1), targets[0].flatten())
+            + functional.cross_entropy(outputs[1], targets[1])
+        )
+    smoothing = problem["loss"]["label_smoothing"]
+    return lambda output, labels: functional.cross_entropy(
+        output.flatten(0, -2), labels.flatten(), label_smoothing=smoothing
+    )
 
 
 def optimizer_of(model: nn.Module, rule: OptimizerRule) -> torch.optim.Optimizer:
     """The card's optimizer; parameters of normalisation apart where they have no decay."""
-    exempt = [p for layer in model.modules() if isinstance(layer, nn.BatchNorm2d) for p in layer.parameters()]
+    kinds = {"normalisation": (nn.BatchNorm2d, nn.LayerNorm), "embedding": (nn.Embedding,)}
+    spared = tuple(kind for name in rule.no_weight_decay_on for kind in kinds.get(name, ()))
+    exempt = [p for layer in model.modules() if isinstance(layer, spared) for p in layer.parameters()]
+    if "bias" in rule.no_weight_decay_on:
+        exempt += [p for name, p in model.named_parameters() if "bias" in name and not any(p is one for one in exempt)]
     others = [p for p in model.parameters() if not any(p is one for one in exempt)]
-    decay = 0.0 if "normalisation" in rule.no_weight_decay_on else rule.weight_decay
-    groups = [{"params": others, "weight_decay": rule.weight_decay}, {"params": exempt, "weight_decay": decay}]
+    groups = [{"params": others, "weight_decay": rule.weight_decay}, {"params": exempt, "weight_decay": 0.0}]
     settings = rule.settings
+    if rule.name == "adamw":
+        return torch.optim.AdamW(groups, lr=rule.learning_rate, betas=settings["betas"], eps=settings["epsilon"])
+    if rule.name == "lamb":
+        return optimizers.Lamb(groups, rule)  # PyTorch has none
     if rule.name == "sgd":
         return torch.optim.SGD(
             groups, lr=rule.learning_rate, momentum=settings["momentum"], nesterov=settings["nesterov"]
@@ -64,11 +116,12 @@ def prepare(
     workload: str, task: str, precision: str, batch_size: int, made: Callable[[nn.Module], Any]
 ) -> Callable[[], Any]:
     """A step of the task; of training it returns the loss."""
-    problem = dict(cards.load()[workload].problem)
+    card = cards.load()[workload]
     torch.manual_seed(0)
-    network = NETWORKS[workload]()
+    network = network_of(card)
     model = made(network)
-    inputs, targets = map(torch.from_numpy, synthetic.images(problem, batch_size, seed=0))
+    batch = loader.as_batch(drawn.batch(card.problem, batch_size, drawn.Random(0)))
+    inputs = batch.inputs if isinstance(batch.inputs, tuple) else (batch.inputs,)
     autocast: Callable[[], Any] = contextlib.nullcontext
     if precision == "bf16":
         autocast = functools.partial(torch.autocast, "cpu", dtype=torch.bfloat16)
@@ -77,19 +130,21 @@ def prepare(
 
         def infer() -> None:
             with torch.no_grad(), autocast():
-                model(inputs)
+                model(*inputs)
 
         return infer
-    optimizer = optimizer_of(network, OptimizerRule.from_problem(problem["optimizer"], batch_size))
-    return training(model.train(), loss_of(problem), optimizer, inputs, targets, autocast)
+    rule = OptimizerRule.from_problem(card.problem["optimizer"], batch_size)
+    loss, optimizer = loss_of(card.problem), optimizer_of(network, rule)
+    return training(model.train(), loss, optimizer, inputs, batch.targets, rule.gradient_norm, autocast)
 
 
 def training(
     model: nn.Module,
-    loss_function: nn.Module,
+    loss_function: Callable[[Any, Any], torch.Tensor],
     optimizer: torch.optim.Optimizer,
-    inputs: torch.Tensor,
-    targets: torch.Tensor,
+    inputs: tuple[torch.Tensor, ...],
+    targets: Any,
+    gradient_norm: float | None = None,
     autocast: Callable[[], Any] = contextlib.nullcontext,
 ) -> Callable[[], float]:
     """A step of training, which returns the loss."""
@@ -97,8 +152,10 @@ def training(
     def train() -> float:
         optimizer.zero_grad()
         with autocast():
-            loss = loss_function(model(inputs), targets)
+            loss = loss_function(model(*inputs), targets)
         loss.backward()
+        if gradient_norm is not None:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), gradient_norm)
         optimizer.step()
         return float(loss.item())
 

@@ -33,8 +33,10 @@ class Card:
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
     def flops_per_unit(self, task: str) -> int:
-        """Floating-point operations that one unit needs: forward, and in training backward too."""
-        count: int = self.flops[{"training": "training_per_unit", "inference": "forward_per_unit"}[task]]
+        """Floating-point operations that one unit needs: forward, in training backward too; of a text that is
+        generated, its prompt and every new token."""
+        forward = "generation_per_unit" if "generation_per_unit" in self.flops else "forward_per_unit"
+        count: int = self.flops[{"training": "training_per_unit", "inference": forward}[task]]
         return count
 
     def defaults_for(self, device: str, task: str) -> Mapping[str, Any]:
@@ -52,6 +54,16 @@ def load(folder: Path = FOLDER) -> dict[str, Card]:
 def load_for(framework: str, folder: Path = FOLDER) -> dict[str, Card]:
     """The cards that a framework can run: those whose family has a module in it."""
     return {name: card for name, card in load(folder).items() if (folder / framework / f"{card.family}.py").is_file()}
+
+
+def pictures(problem: Mapping[str, Any]) -> bool:
+    """Whether samples are images, which files hold encoded."""
+    return problem["input"]["kind"] in ("photographs", "drawings")
+
+
+def labelled(problem: Mapping[str, Any]) -> bool:
+    """Whether each sample has a label, so that an accuracy can be told."""
+    return "classes" in problem["model"]
 
 
 def reconstructs(problem: Mapping[str, Any]) -> bool:

@@ -19,6 +19,7 @@ from entrypoints import cards, fit, memory
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
 from entrypoints.data import formats
+from entrypoints.generation import Generation
 from entrypoints.goal import Pursuit
 from entrypoints.lifeline import die_with_parent
 from entrypoints.loop import Loop
@@ -106,7 +107,7 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
     judging = open_evaluation(loader, card, configuration, send)
     closing = cleanup.enter_context(contextlib.ExitStack())
     cleanup.callback(account, session, send)  # before streams are waited for: their device may never answer
-    work = open_work(session, inputs, judging, configuration, send, closing)
+    work = open_work(card, session, inputs, judging, configuration, send, closing)
     try:
         work.run(configuration)
     except Stopped:
@@ -146,6 +147,7 @@ def open_evaluation(loader: ModuleType, card: Card, configuration: Configuration
 
 
 def open_work(
+    card: Card,
     session: Session,
     inputs: Iterator[Any],
     judging: Judging | None,
@@ -162,6 +164,8 @@ def open_work(
         batch = session.place(next(inputs))
         inputs = itertools.repeat(batch)
         judging = judging or (lambda: [batch])
+    if configuration.task == "inference" and "generation" in card.problem:
+        return Generation(session, inputs, card.problem["generation"], send)
     goal = configuration.goal
     pursuit = Pursuit(goal, session, judging, send) if goal and judging else None
     return Loop(session, configuration.task, inputs, send, pursuit)

@@ -8,7 +8,7 @@ from typing import Any, Mapping, TypedDict
 
 from entrypoints import host
 from entrypoints.arguments import Options
-from entrypoints.cards import Card, reconstructs
+from entrypoints.cards import Card, labelled, pictures
 from entrypoints.data import formats
 from entrypoints.data.source import Source
 from entrypoints.goal import Goal
@@ -83,7 +83,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     _require_task(options, card)
     defaults = _defaults(options, card, device)
     batch_size = options.batch_size or defaults["batch_size"]
-    data, source = _data(options, framework)
+    data, source = _data(options, card, framework)
     samples = _samples_per_epoch(options, card, batch_size, source)
     per_epoch = samples // batch_size if samples else None
     steps = _steps(options, defaults["steps"], per_epoch)
@@ -124,6 +124,10 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
 def _require_task(options: Options, card: Card) -> None:
     if options.task not in card.tasks:
         raise UsageError(f"--task {options.task}: {card.name} can do {', '.join(card.tasks)}")
+    if options.concurrency and "generation" in card.problem:
+        raise UsageError(
+            f"--concurrency {options.concurrency}: {card.name} generates texts batch by batch. Leave it out"
+        )
     if options.concurrency and options.task != "inference":
         raise UsageError(
             f"--concurrency {options.concurrency}: {options.task} answers no requests. "
@@ -137,13 +141,19 @@ def _defaults(options: Options, card: Card, device: str) -> dict[str, Any]:
     if options.concurrency:
         warmup = defaults["warmup_steps"] + options.concurrency
         defaults.update(batch_size=1, steps=warmup + REQUESTS, warmup_steps=warmup)
-    return {**defaults, **(SMOKE if options.smoke else {})}
+    if options.smoke:
+        defaults.update(SMOKE, batch_size=min(SMOKE["batch_size"], defaults["batch_size"]))
+    return defaults
 
 
-def _data(options: Options, framework: str) -> tuple[str, Source | None]:
+def _data(options: Options, card: Card, framework: str) -> tuple[str, Source | None]:
     """The name of what the inputs are, and their source where they are not synthetic."""
     if options.data == SYNTHETIC:
         return SYNTHETIC, None
+    if not pictures(card.problem):
+        raise UsageError(
+            f"--data {options.data}: files are read of images alone, and {card.name} takes none. Leave it out"
+        )
     name, source = formats.open_source(Path(options.data), options.task, framework)
     if options.concurrency and source.sequential:
         raise UsageError(
@@ -209,7 +219,7 @@ def _goal(options: Options, card: Card, per_epoch: int | None) -> Goal | None:
         return None
     if options.task != "training":
         raise UsageError(f"--target-{metric}: {options.task} trains nothing. Leave it out, or --task training")
-    if metric == "accuracy" and reconstructs(card.problem):
+    if metric == "accuracy" and not labelled(card.problem):
         raise UsageError(f"--target-accuracy: {card.name} has no labels. Use --target-loss")
     if not (options.steps or options.epochs or options.duration or options.smoke):
         raise UsageError(f"--target-{metric} may never be reached: give --steps, --epochs or --duration as a bound")

@@ -12,7 +12,13 @@ from entrypoints.configuration import Configuration
 from entrypoints.host import MIB
 from entrypoints.statuses import RunError
 
-STATES = {"sgd": 1, "rmsprop": 2, "adam": 2}  # numbers that an optimizer keeps for each parameter
+STATES = {
+    "sgd": 1,
+    "rmsprop": 2,
+    "adam": 2,
+    "adamw": 2,
+    "lamb": 2,
+}  # numbers that an optimizer keeps for each parameter
 SINGLE = 4  # bytes; weights, gradients and what the optimizer keeps
 BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}  # of an activation
 

@@ -26,7 +26,7 @@ class Taken(NamedTuple):
     done: object
     wait: float
     report: StepReport
-    decode_seconds: float | None
+    batch: Batch
 
 
 class Loop(Phased):
@@ -89,7 +89,9 @@ class Loop(Phased):
         report = self.call(batch)
         done = self.session.mark()
         self.steps += 1
-        self.untold.append(Taken(self.steps, self.last, done, wait, report, batch.decode_seconds))
+        # The batch without its tensors: the device may be far behind, and memory is not to hold what it has read.
+        counts = batch._replace(inputs=(), targets=())
+        self.untold.append(Taken(self.steps, self.last, done, wait, report, counts))
         self.last = done
         self.tell_skipped(batch.skipped)
 
@@ -102,8 +104,9 @@ class Loop(Phased):
                 return
             self.untold.popleft()
             self.seconds += seconds
-            loss, report = self.loss(taken), taken.report
-            self.send(Step(seconds, taken.wait, report.units, report.updates, loss, None, taken.decode_seconds))
+            loss, report, batch = self.loss(taken), taken.report, taken.batch
+            told = (batch.decode_seconds, batch.tokens, batch.padding)
+            self.send(Step(seconds, taken.wait, report.samples, report.updates, loss, None, *told))
             if loss is not None and not math.isfinite(loss):
                 raise RunError("non_finite", f"the loss became {loss}; see metrics.final_loss for the last finite one")
 

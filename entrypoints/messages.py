@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from typing import Any, NamedTuple, Union, get_args
+from typing import Any, NamedTuple, Sequence, Union, get_args
 
 from entrypoints.session import DeviceConditions, DeviceFacts, Usage
 
@@ -57,8 +57,19 @@ class Request(NamedTuple):
         return max(0.0, self.latency - math.fsum(self[1:]))
 
 
+class Generated(NamedTuple):
+    """Of texts that were continued side by side: tokens of all prompts, seconds until the first new token of each was
+    there, and seconds from each new token to the next."""
+
+    prompt_tokens: int
+    first: float
+    others: Sequence[float]
+
+
 class Step(NamedTuple):
     """One step, told when its time is known. Its seconds include `wait`, those spent waiting for data.
+
+    Units are samples, whatever the card calls them; tokens, where they consist of some, are counted beside them.
 
     An answered request is a step too: from the answer before it, of whatever stream, to its own. It waits for no
     data, since making its input is part of it. `decode_seconds` are those of the workers, summed, in which the
@@ -72,6 +83,9 @@ class Step(NamedTuple):
     loss: float | None
     request: Request | None = None
     decode_seconds: float | None = None
+    tokens: int | None = None
+    padding: int | None = None
+    generated: Generated | None = None
 
 
 class Evaluated(NamedTuple):
@@ -126,6 +140,8 @@ def decode(line: bytes) -> Message:
     message: Any = TYPES[name](*fields)
     if isinstance(message, Step) and message.request is not None:
         message = message._replace(request=Request(*message.request))
+    if isinstance(message, Step) and message.generated is not None:
+        message = message._replace(generated=Generated(*message.generated))
     return message
 
 

@@ -10,13 +10,14 @@ from typing import Callable, NamedTuple
 
 from entrypoints import peaks
 from entrypoints.measurement import Measurement
-from entrypoints.messages import Request
+from entrypoints.messages import Generated, Request
 from entrypoints.meters import Absence
 from entrypoints.quantiles import quantile
 
 NO_STEP = "no step of the timed window was finished"
 NO_TIME = "the timed window is shorter than the clock can tell"
 IN_REQUESTS = "making its input is part of a request: see latency_preprocessing_mean"
+NOT_GENERATED = "no text was generated"
 NO_REQUESTS = "no requests were made (--concurrency)"
 
 
@@ -32,6 +33,65 @@ def throughput(measurement: Measurement) -> Metric:
     """Units over the timed window, waits for data included."""
     unit, why = f"{measurement.unit}/s", _no_window(measurement)
     return Metric(None, unit, why) if why else Metric(_units(measurement) / measurement.window, unit)
+
+
+def token_throughput(measurement: Measurement) -> Metric:
+    """Tokens over the timed window; padding is none."""
+    if why := _no_window(measurement) or _no_tokens(measurement):
+        return Metric(None, "tokens/s", why)
+    return Metric(_tokens(measurement) / measurement.window, "tokens/s")
+
+
+def prefill_throughput(measurement: Measurement) -> Metric:
+    """Tokens of prompts over the seconds in which they were taken in, up to the first new token."""
+    generated = _generated(measurement)
+    seconds = math.fsum(one.first for one in generated)
+    if not seconds:
+        return Metric(None, "tokens/s", NOT_GENERATED)
+    return Metric(sum(one.prompt_tokens for one in generated) / seconds, "tokens/s")
+
+
+def decode_throughput(measurement: Measurement) -> Metric:
+    """New tokens but the first of each text, over the seconds in which they came."""
+    steps = [step for step in measurement.timed_steps if step.generated]
+    seconds = math.fsum(second for step in steps for second in step.generated.others)  # type: ignore[union-attr]
+    if not seconds:
+        return Metric(None, "tokens/s", NOT_GENERATED)
+    tokens = sum(step.units * len(step.generated.others) for step in steps)  # type: ignore[union-attr]
+    return Metric(tokens / seconds, "tokens/s")
+
+
+def time_to_first_token_p50(measurement: Measurement) -> Metric:
+    """Median over batches of texts, from the prompts on the host."""
+    return _first_token(measurement, 0.50)
+
+
+def time_to_first_token_p99(measurement: Measurement) -> Metric:
+    """Time that 99 % of the batches of texts keep within."""
+    return _first_token(measurement, 0.99)
+
+
+def time_between_tokens_p50(measurement: Measurement) -> Metric:
+    """Median from one new token to the next."""
+    return _between_tokens(measurement, 0.50)
+
+
+def time_between_tokens_p90(measurement: Measurement) -> Metric:
+    """Time that nine of ten new tokens come within."""
+    return _between_tokens(measurement, 0.90)
+
+
+def time_between_tokens_p99(measurement: Measurement) -> Metric:
+    """Time that 99 % of the new tokens come within."""
+    return _between_tokens(measurement, 0.99)
+
+
+def padding_fraction(measurement: Measurement) -> Metric:
+    """Share of the places of all samples that held no token: computed for nothing."""
+    if why := _no_tokens(measurement):
+        return Metric(None, "1", why)
+    padding = sum(step.padding or 0 for step in measurement.timed_steps)
+    return Metric(padding / (padding + _tokens(measurement)), "1")
 
 
 def throughput_per_device(measurement: Measurement) -> Metric:
@@ -260,6 +320,13 @@ def units_per_watt_hour(measurement: Measurement) -> Metric:
     return _from_energy(measurement, f"{measurement.unit}/Wh", lambda joules: _units(measurement) / (joules / 3600))
 
 
+def tokens_per_watt_hour(measurement: Measurement) -> Metric:
+    """Tokens over the energy of the timed window; padding is none."""
+    if why := _no_tokens(measurement):
+        return Metric(None, "tokens/Wh", why)
+    return _from_energy(measurement, "tokens/Wh", lambda joules: _tokens(measurement) / (joules / 3600))
+
+
 def throughput_per_watt(measurement: Measurement) -> Metric:
     """Throughput over mean power: both are of the timed window, so this is units over joules."""
     return _from_energy(measurement, f"{measurement.unit}/s/W", lambda joules: _units(measurement) / joules)
@@ -315,6 +382,32 @@ def _from_energy(measurement: Measurement, unit: str, told: Callable[[float], fl
 
 def _used(told: float | str) -> Metric:
     return Metric(None, "MiB", told) if isinstance(told, str) else Metric(told, "MiB")
+
+
+def _generated(measurement: Measurement) -> list[Generated]:
+    return [step.generated for step in measurement.timed_steps if step.generated]
+
+
+def _first_token(measurement: Measurement, share: float) -> Metric:
+    times = sorted(one.first for one in _generated(measurement))
+    return Metric(quantile(times, share), "s") if times else Metric(None, "s", NOT_GENERATED)
+
+
+def _between_tokens(measurement: Measurement, share: float) -> Metric:
+    times = sorted(second for one in _generated(measurement) for second in one.others)
+    return Metric(quantile(times, share), "s") if times else Metric(None, "s", NOT_GENERATED)
+
+
+def _tokens(measurement: Measurement) -> int:
+    return sum(step.tokens or 0 for step in measurement.timed_steps)
+
+
+def _no_tokens(measurement: Measurement) -> str | None:
+    """Why tokens cannot be told; None where they can."""
+    steps = measurement.timed_steps
+    if not steps:
+        return NO_STEP
+    return None if all(step.tokens is not None for step in steps) else f"{measurement.unit} have no tokens"
 
 
 def _units(measurement: Measurement) -> int:

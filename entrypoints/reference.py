@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,8 @@ PLAIN_BATCH = 2  # samples that probe what has no reference
 class Reference:
     """How a workload is probed, what comes of it, and how far each quantity may lie from that by precision.
 
-    `optimizer` replaces hyper-parameters of the card, so that a single update shows all of them. A precision of
+    `optimizer` replaces hyper-parameters of the card, so that a single update shows all of them, and `model` sizes of
+    networks that are too large to be probed whole; `parameters` are those of the network then. A precision of
     `not_provable` has the reason for it in place of a proof.
     """
 
@@ -26,10 +28,20 @@ class Reference:
     identity: str  # of the card that it was made for
     batch_size: int
     optimizer: Mapping[str, Any]
+    model: Mapping[str, Any]
+    parameters: int
     values: Mapping[str, Sequence[float]]
     tolerances: Mapping[str, Mapping[str, float]]
     not_provable: Mapping[str, str]
     source: str
+
+
+def probed_card(card: Card, known: Reference | None) -> Card:
+    """The card of the network that is probed."""
+    if known is None:
+        return card
+    model = {**card.problem["model"], **known.model}
+    return dataclasses.replace(card, problem={**card.problem, "model": model, "parameters": known.parameters})
 
 
 def load(card: Card, folder: Path = FOLDER) -> Reference | None:

@@ -23,8 +23,9 @@ class OptimizerRule:
 
     name: str
     learning_rate: float
-    weight_decay: float  # an L2 penalty, added to the gradient
+    weight_decay: float  # an L2 penalty, added to the gradient; where the name says so, taken off the weights
     no_weight_decay_on: tuple[str, ...]
+    gradient_norm: float | None  # that of all gradients together at the most; None: as it is
     settings: Mapping[str, Any]  # what else the name asks for, as on the card
 
     @classmethod
@@ -37,27 +38,38 @@ class OptimizerRule:
             learning_rate=rate["value"] * (batch_size / rate["per_samples"] if rate["scaling"] == "linear" else 1.0),
             weight_decay=settings.pop("weight_decay"),
             no_weight_decay_on=tuple(settings.pop("no_weight_decay_on")),
+            gradient_norm=settings.pop("gradient_norm", None),
             settings=settings,
         )
 
 
 class Batch(NamedTuple):
-    """One batch as the framework's tensors, the samples that could not be read while it was made, and the seconds in
-    which images were decoded and augmented for it, one after the other; None where nothing was."""
+    """One batch as the framework's tensors, a single one or a tuple of them, samples along the first axis.
+
+    Beside them the samples that could not be read while it was made, and the seconds in which it was decoded and
+    augmented, one sample after the other; None where nothing was. Tokens are those of samples that consist of them.
+    """
 
     inputs: Any
     targets: Any
     skipped: tuple[str, ...] = ()
     decode_seconds: float | None = None
+    tokens: int | None = None
+    padding: int | None = None  # places that hold no token
+
+    @property
+    def samples(self) -> int:
+        """How many there are."""
+        return len(self.inputs[0] if isinstance(self.inputs, tuple) else self.inputs)
 
 
 class StepReport(NamedTuple):
-    """What one call did: units of the workload, optimizer updates, and the loss for whoever asks.
+    """What one call did: samples, optimizer updates, and the loss for whoever asks.
 
     Calling `loss` may wait for the device; it is None where the task has no loss.
     """
 
-    units: int
+    samples: int
     updates: int
     loss: Callable[[], float] | None
 
@@ -73,7 +85,7 @@ class Judged(NamedTuple):
 class Answer(NamedTuple):
     """What a request of inference was answered: the output on the host, and the seconds of each part of its way."""
 
-    output: Any  # NumPy array
+    output: Any  # NumPy array, or a tuple of them
     transfer: float  # inputs to the device
     compute: float
     retrieval: float  # output to the host
@@ -142,6 +154,12 @@ class Session(Protocol):
 
     def respond(self, batch: Batch) -> Answer:
         """Answer one request of inference, from the host's memory back into it. Threads may call it side by side."""
+
+    def begin(self, batch: Batch, iterations: int) -> Any:
+        """The state after the first of so many iterations; of texts, that with the first new token of each."""
+
+    def iterate(self, state: Any) -> Any:
+        """The next state. The one given is used up."""
 
     def weights(self) -> Mapping[str, Any]:
         """The network's weights by name, as NumPy arrays; a later step may change them."""

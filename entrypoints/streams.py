@@ -20,8 +20,8 @@ class Answered(NamedTuple):
     """A request that was answered, at a point of the monotonic clock (s)."""
 
     at: float
-    units: int
-    skipped: tuple[str, ...]
+    batch: Batch  # without its tensors
+    samples: int
     request: Request
 
 
@@ -93,7 +93,7 @@ class Streams(Phased):
         answer = self.session.respond(batch)
         at = time.monotonic()
         request = Request(at - begun, made - begun, answer.transfer, answer.compute, answer.retrieval)
-        return Answered(at, len(batch.inputs), batch.skipped, request)
+        return Answered(at, batch._replace(inputs=(), targets=()), batch.samples, request)
 
     def next_answer(self) -> Answered | BaseException:
         """Wait in short spells: Python's handlers of signals run in this thread, between them."""
@@ -110,5 +110,6 @@ class Streams(Phased):
         seconds, self.last = at - self.last, at
         self.steps += 1
         self.seconds += seconds
-        self.tell_skipped(answer.skipped)
-        self.send(Step(seconds, 0.0, answer.units, 0, None, answer.request))
+        batch = answer.batch
+        self.tell_skipped(batch.skipped)
+        self.send(Step(seconds, 0.0, answer.samples, 0, None, answer.request, None, batch.tokens, batch.padding))

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any, Mapping, Sequence
+from typing import Sequence
 
 import numpy as np
-
-from entrypoints.cards import reconstructs
 
 SPREAD = 0.25  # of the values of a vector around their centre
 CENTRES = {"weight": 1.0, "running_var": 1.0}  # of vectors, by the last part of their name; else 0
@@ -41,15 +39,21 @@ def weight(name: str, shape: Sequence[int]) -> np.ndarray:
     return np.float32(CENTRES.get(name.rpartition(".")[2], 0.0)) + values * np.float32(SPREAD)
 
 
-def images(problem: Mapping[str, Any], batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """One batch of float32 (N, C, H, W) and its targets.
+class Formula:
+    """Numbers that depend on the name of what is drawn, and on the place there, alone."""
 
-    With labels, int64 (N,), numbers of variance 1, as normalised photographs have. Where the input is its own target,
-    pixels of 0..1.
-    """
-    inputs = uniform("inputs", (batch_size, *problem["input"]["shape"]))
-    if reconstructs(problem):
-        pixels = (inputs + np.float32(1)) / np.float32(2)
-        return pixels, pixels
-    share = (uniform("labels", (batch_size,)).astype(np.float64) + 1) / 2
-    return inputs * np.float32(math.sqrt(3)), (share * problem["model"]["classes"]).astype(np.int64)
+    def normal(self, name: str, shape: Sequence[int]) -> np.ndarray:
+        """Uniform of variance 1."""
+        return uniform(name, shape) * np.float32(math.sqrt(3))
+
+    def share(self, name: str, shape: Sequence[int]) -> np.ndarray:
+        """Uniform."""
+        return (uniform(name, shape) + np.float32(1)) / np.float32(2)
+
+    def index(self, name: str, shape: Sequence[int], count: int) -> np.ndarray:
+        """Uniform."""
+        return ((uniform(name, shape).astype(np.float64) + 1) / 2 * count).astype(np.int64)
+
+    def lengths(self, name: str, samples: int, most: int) -> np.ndarray:
+        """From half of it on, so that what is done about padding shows."""
+        return most // 2 + 1 + self.index(name, (samples,), most - most // 2)

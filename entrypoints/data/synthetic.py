@@ -1,4 +1,4 @@
-"""Made-up inputs of the right shape: what is left when input costs nothing."""
+"""Raw images as a decoder leaves them, made up: what requests without data begin with."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from typing import Any, Mapping
 
 import numpy as np
 from PIL import Image
-
-from entrypoints.cards import reconstructs
 
 # A photograph is larger than what a network takes of it. Half as large again as the card resizes to, and 4:3 as
 # cameras have it: 512 x 384 for a shorter side of 256, close to the 500 x 375 that most of ILSVRC's photographs have.
@@ -23,18 +21,3 @@ def photographs(rule: Mapping[str, Any], count: int, seed: int) -> list[Image.Im
         height = round(OVERSIZE * rule["inference"]["resize_shorter_side"])
         shape = (count, height, round(ASPECT * height), 3)
     return [Image.fromarray(raw) for raw in np.random.default_rng(seed).integers(256, size=shape, dtype=np.uint8)]
-
-
-def images(problem: Mapping[str, Any], batch_size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """One batch of float32 (N, C, H, W) and its targets.
-
-    With labels, int64 (N,), standard normal numbers, as normalised photographs have. Where the input is its own
-    target, pixels of 0..1.
-    """
-    random = np.random.default_rng(seed)
-    shape = (batch_size, *problem["input"]["shape"])
-    if reconstructs(problem):
-        pixels = random.random(shape, dtype=np.float32)
-        return pixels, pixels
-    inputs = random.standard_normal(shape, dtype=np.float32)
-    return inputs, random.integers(problem["model"]["classes"], size=batch_size)

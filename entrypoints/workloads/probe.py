@@ -40,6 +40,7 @@ def run(
 ) -> None:
     """Probe every precision that the device has. Raises RunError (`unsupported`) where it has not the run's own."""
     known = reference.load(card)
+    card = reference.probed_card(card, known)
     batch_size = known.batch_size if known else reference.PLAIN_BATCH
     rule = OptimizerRule.from_problem(card.problem["optimizer"], batch_size)
     rule = dataclasses.replace(rule, **(known.optimizer if known else {}))
@@ -93,7 +94,8 @@ def quantities(session: Session, batch: Batch) -> Quantities:
 
 def sampled(output: object) -> np.ndarray:
     """`OUTPUTS` numbers of an output, spread by the golden ratio, which falls in step with none of its axes."""
-    flat = np.asarray(output).ravel()
+    parts = output if isinstance(output, tuple) else (output,)
+    flat = np.concatenate([np.asarray(part).ravel() for part in parts])
     shares = np.arange(OUTPUTS) * ((5**0.5 - 1) / 2) % 1
     return flat[(shares * flat.size).astype(np.int64)]
 

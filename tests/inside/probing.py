@@ -48,8 +48,10 @@ def honest(workload, precision):
         with other_kernels():
             yield "other kernels", probed(workload, precision)
     for seed in range(ROUNDINGS):
-        yield f"rounding {seed}", probed(workload, precision, batch_of=rounded(seed))
+        with rounded_weights(seed) if has_tokens(workload) else contextlib.nullcontext():
+            yield f"rounding {seed}", probed(workload, precision, batch_of=rounded(seed))
     card = cards.load()[workload]
+    card = reference.probed_card(card, reference.load(card))
     for seed in range(SEEDS):
         weights = build.weights(build.model(card, seed))
         yield f"seed {seed}", {name: list(map(float, norm)) for name, norm in probe.initialisation(weights).items()}
@@ -67,15 +69,35 @@ def rounded(seed):
 
     def batch_of(card, size):
         batch = loader.formula_batch(card, size)
+        if has_tokens(card.name):
+            return batch
         signs = torch.from_numpy(np.random.default_rng(seed).choice([-1.0, 1.0], tuple(batch.inputs.shape)))
         return Batch((batch.inputs.double() * (1 + signs * 2.0**-24)).float(), batch.targets)
 
     return batch_of
 
 
+def has_tokens(workload):
+    """Whether its inputs are whole numbers, which no rounding error moves."""
+    return "vocabulary" in cards.load()[workload].problem["model"]
+
+
+@contextlib.contextmanager
+def rounded_weights(seed):
+    """Weights moved by one rounding error at random."""
+    random, weight = np.random.default_rng(seed), formula.weight
+
+    def moved(name, shape):
+        signs = random.choice([-1.0, 1.0], tuple(shape))
+        return (weight(name, shape).astype(np.float64) * (1 + signs * 2.0**-24)).astype(np.float32)
+
+    with mock.patch.object(formula, "weight", moved):
+        yield
+
+
 def mutated(workload, precision):
     """(mutant, quantities)."""
-    from mutants import MUTANTS
+    from mutants_sequences import MUTANTS
 
     for mutant in MUTANTS[workload]:
         with mutant():
@@ -84,30 +106,33 @@ def mutated(workload, precision):
 
 def written_out(workload, _):
     """The quantities of a reference network in double precision, its updates written out: none of our model code."""
-    from written import LOSSES, NETWORKS, UPDATES, plain
+    from written import LOSSES, UPDATES, network_of, plain
 
     card = cards.load()[workload]
     known = reference.load(card)
+    card = reference.probed_card(card, known)
     rule = {**card.problem["optimizer"], **known.optimizer}
     rule.setdefault("learning_rate", card.problem["optimizer"]["learning_rate"])
-    names = list(build.model(card, 0).network.state_dict())  # in the order of the reference's
+    names = distinct(build.model(card, 0).network)  # in the order of the reference's
     sizes = []
     for seed in range(SEEDS):
         torch.manual_seed(1000 + seed)
-        sizes.append(probe.initialisation(named(NETWORKS[workload](), names)))
+        sizes.append(probe.initialisation(named(network_of(card)[0], names)))
     found = {name: np.mean([one[name] for one in sizes], axis=0) for name in sizes[0]}
-    model = plain(NETWORKS[workload]())
+    model, source = network_of(card)
+    plain(model)
     with torch.no_grad():
         for name, value in zip(names, model.state_dict().values()):
             if value.is_floating_point():
                 value.copy_(torch.from_numpy(formula.weight(name, value.shape)))
     model.double()
-    inputs, targets = map(torch.from_numpy, formula.images(card.problem, known.batch_size))
-    inputs = inputs.double()
-    found["output"] = probe.sampled(model.eval()(inputs).detach().numpy())
+    batch = loader.formula_batch(card, known.batch_size)
+    inputs = batch.inputs if isinstance(batch.inputs, tuple) else (batch.inputs,)
+    inputs = tuple(one.double() if one.is_floating_point() else one for one in inputs)
+    found["output"] = answered(model, inputs)
     update = UPDATES[rule["name"]](model, rule)
     for step in probe.UPDATES:
-        loss = LOSSES[card.problem["loss"]["name"]](model.train()(inputs), targets, card.problem["loss"])
+        loss = LOSSES[card.problem["loss"]["name"]](model.train()(*inputs), batch.targets, card.problem["loss"])
         found[f"{step}.loss"] = np.array([loss.item()])
         model.zero_grad()
         loss.backward()
@@ -115,11 +140,25 @@ def written_out(workload, _):
         update()
         changes = ((name, value - before[name]) for name, value in named(model, names).items())
         found.update({f"{step}.{group}": norm for group, norm in probe.norms(changes).items()})
-    found["output_after_updates"] = probe.sampled(model.eval()(inputs).detach().numpy())
+    found["output_after_updates"] = answered(model, inputs)
     yield (
-        f"{NETWORKS[workload].__doc__}, torch {torch.__version__}, float64",
+        f"{source}, torch {torch.__version__}, float64",
         {name: list(map(float, values)) for name, values in found.items()},
     )
+
+
+def answered(model, inputs):
+    """What stands for the output."""
+    with torch.no_grad():
+        return probe.sampled(cpu.on_host(model.eval()(*inputs)))
+
+
+def distinct(network):
+    """Names of what a network consists of, in order; what two layers share has the first of its names."""
+    names = {}
+    for name, value in network.state_dict(keep_vars=True).items():
+        names.setdefault(id(value), name)
+    return list(names.values())
 
 
 def named(network, names):

@@ -30,7 +30,7 @@ class Lagging:
         self.handed += 1
         self.done = max(self.done, self.handed - LAG)
         step = self.handed
-        return StepReport(units=len(batch.inputs), updates=1, loss=lambda: self._loss(step))
+        return StepReport(samples=batch.samples, updates=1, loss=lambda: self._loss(step))
 
     def _loss(self, step):
         self.read += 1

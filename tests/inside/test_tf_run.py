@@ -152,7 +152,7 @@ def test_inference_changes_nothing():
     batch = loader.synthetic_batch(CARD, 3, seed=1)
     state = [variable.numpy() for variable in opened.model.variables]
     report = opened.infer(batch)
-    assert (report.units, report.updates, report.loss) == (3, 0, None)
+    assert (report.samples, report.updates, report.loss) == (3, 0, None)
     answer = opened.respond(batch)
     assert answer.output.shape == (3, 28, 28, 1) and answer.compute > 0
     assert all((variable.numpy() == value).all() for variable, value in zip(opened.model.variables, state))

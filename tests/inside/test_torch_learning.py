@@ -13,7 +13,7 @@ from entrypoints.devices.pytorch import cpu  # noqa: E402
 from entrypoints.session import OptimizerRule  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader  # noqa: E402
 
-CARDS = cards.load()
+CARDS = {name: card for name, card in cards.load().items() if cards.pictures(card.problem)}
 QUICK = ("mobilenet_v3_small", "image_compression")
 
 
@@ -42,7 +42,7 @@ def test_every_workload_answers(program, task):
     code, output, errors = program.run("--all", "--smoke", "--task", task)
     told = lines(output)
     assert code == 0, errors
-    assert [one["workload"]["name"] for one in told] == list(CARDS)
+    assert [one["workload"]["name"] for one in told] == list(cards.load())
     assert {one["status"]["state"] for one in told} == {"completed"}
 
 

@@ -8,7 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from mutants import MUTANTS, REPRESENTATIVE  # noqa: E402
+from mutants import REPRESENTATIVE  # noqa: E402
+from mutants_sequences import MUTANTS  # noqa: E402
 from probing import probed  # noqa: E402
 
 from entrypoints import cards, numerics, reference  # noqa: E402

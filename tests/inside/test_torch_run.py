@@ -80,7 +80,7 @@ def test_inference_changes_nothing_and_needs_no_gradient():
     session = cpu.open_session(build.model(CARD, seed=1), rule, "fp32")
     before = {name: value.clone() for name, value in session.model.state_dict().items()}
     report = session.infer(Batch(torch.randn(2, 3, 224, 224), None))
-    assert (report.units, report.updates, report.loss) == (2, 0, None)
+    assert (report.samples, report.updates, report.loss) == (2, 0, None)
     assert all(torch.equal(value, before[name]) for name, value in session.model.state_dict().items())
 
 

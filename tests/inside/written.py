@@ -9,6 +9,7 @@ import math
 import sys
 
 import torch
+import written_sequences
 from torch import nn
 from torch.nn import functional
 
@@ -111,6 +112,14 @@ NETWORKS = {
 }
 
 
+def network_of(card):
+    """The reference of a card's problem, and what it is."""
+    if card.name in NETWORKS:
+        return NETWORKS[card.name](), NETWORKS[card.name].__doc__
+    model = card.problem["model"]
+    return written_sequences.NETWORKS[model["architecture"]](model), "the network written out from its card"
+
+
 def plain(model):
     """The model with nothing left to chance."""
     for layer in model.modules():
@@ -120,8 +129,8 @@ def plain(model):
 
 
 def cross_entropy(output, labels, rule):
-    logits = torch.log_softmax(output, 1)
-    right, all_classes = logits.gather(1, labels[:, None]).mean(), logits.mean()
+    logits = torch.log_softmax(output, -1)
+    right, all_classes = logits.gather(-1, labels[..., None]).mean(), logits.mean()
     return -(1 - rule["label_smoothing"]) * right - rule["label_smoothing"] * all_classes
 
 
@@ -129,27 +138,53 @@ def mean_squared_error(output, targets, _):
     return ((output - targets) ** 2).sum() / output.numel()
 
 
-LOSSES = {"cross_entropy": cross_entropy, "mean_squared_error": mean_squared_error}
+def span_cross_entropy(output, ends, _):
+    first, last = (torch.log_softmax(output[..., which], 1).gather(1, ends[:, which : which + 1]) for which in (0, 1))
+    return -(first.mean() + last.mean()) / 2
+
+
+def sum_of_cross_entropies(outputs, targets, _):
+    return sum(cross_entropy(one, labels, {"label_smoothing": 0.0}) for one, labels in zip(outputs, targets))
+
+
+LOSSES = {
+    "cross_entropy": cross_entropy,
+    "mean_squared_error": mean_squared_error,
+    "span_cross_entropy": span_cross_entropy,
+    "sum_of_cross_entropies": sum_of_cross_entropies,
+}
+
+
+def kinds_of(model):
+    """What each parameter is, in order: normalisation, bias, embedding or something else."""
+    if hasattr(model, "kinds"):
+        return model.kinds
+    norms = {id(p) for layer in model.modules() if isinstance(layer, nn.BatchNorm2d) for p in layer.parameters()}
+    return ["normalisation" if id(parameter) in norms else "matrix" for parameter in model.parameters()]
 
 
 def updating(change):
-    """An update of all parameters by a rule that gives the change of one from its gradient and its memory."""
+    """An update of all parameters by a rule that gives the change of one from itself, its gradient and its memory.
+
+    Where decay is an L2 penalty, it is in the gradient already.
+    """
 
     def updater(model, rule):
-        exempt = {
-            id(parameter)
-            for layer in model.modules()
-            if isinstance(layer, nn.BatchNorm2d) and "normalisation" in rule["no_weight_decay_on"]
-            for parameter in layer.parameters()
-        }
         memories = [{} for _ in model.parameters()]
+        kinds = kinds_of(model)
 
         @torch.no_grad()
         def update():
-            for parameter, memory in zip(model.parameters(), memories):
-                decay = 0.0 if id(parameter) in exempt else rule["weight_decay"]
+            gradients = [parameter.grad for parameter in model.parameters()]
+            if "gradient_norm" in rule:
+                norm = math.sqrt(sum(float((gradient**2).sum()) for gradient in gradients))
+                gradients = [gradient * min(1.0, rule["gradient_norm"] / norm) for gradient in gradients]
+            for parameter, gradient, memory, kind in zip(model.parameters(), gradients, memories, kinds):
+                memory["decay"] = 0.0 if kind in rule["no_weight_decay_on"] else rule["weight_decay"]
                 memory["step"] = memory.get("step", 0) + 1
-                parameter -= rule["learning_rate"] * change(parameter.grad + decay * parameter, memory, rule)
+                if rule["name"] not in ("adamw", "lamb"):
+                    gradient = gradient + memory["decay"] * parameter
+                parameter -= rule["learning_rate"] * change(parameter, gradient, memory, rule)
 
         return update
 
@@ -157,13 +192,13 @@ def updating(change):
 
 
 @updating
-def sgd(gradient, memory, rule):
+def sgd(_, gradient, memory, rule):
     memory["momentum"] = rule["momentum"] * memory.get("momentum", 0) + gradient
     return memory["momentum"]
 
 
 @updating
-def rmsprop(gradient, memory, rule):
+def rmsprop(_, gradient, memory, rule):
     smoothing = rule["smoothing"]
     memory["square"] = smoothing * memory.get("square", 0) + (1 - smoothing) * gradient**2
     scaled = gradient / (memory["square"].sqrt() + rule["epsilon"])
@@ -172,12 +207,28 @@ def rmsprop(gradient, memory, rule):
 
 
 @updating
-def adam(gradient, memory, rule):
+def adam(_, gradient, memory, rule):
+    return adam_step(gradient, memory, rule, corrected=True)
+
+
+def adam_step(gradient, memory, rule, corrected):
     (first, second), step = rule["betas"], memory["step"]
     memory["mean"] = first * memory.get("mean", 0) + (1 - first) * gradient
     memory["square"] = second * memory.get("square", 0) + (1 - second) * gradient**2
-    root = (memory["square"] / (1 - second**step)).sqrt() + rule["epsilon"]
-    return memory["mean"] / (1 - first**step) / root
+    due_first, due_second = (1 - first**step, 1 - second**step) if corrected else (1, 1)
+    return memory["mean"] / due_first / ((memory["square"] / due_second).sqrt() + rule["epsilon"])
 
 
-UPDATES = {"sgd": sgd, "rmsprop": rmsprop, "adam": adam}
+@updating
+def adamw(parameter, gradient, memory, rule):
+    return adam_step(gradient, memory, rule, corrected=True) + memory["decay"] * parameter
+
+
+@updating
+def lamb(parameter, gradient, memory, rule):
+    step = adam_step(gradient, memory, rule, rule["bias_correction"]) + memory["decay"] * parameter
+    size, length = (float((x**2).sum()) ** 0.5 for x in (parameter, step))
+    return step * (size / length if size > 0 and length > 0 else 1.0)
+
+
+UPDATES = {"sgd": sgd, "rmsprop": rmsprop, "adam": adam, "adamw": adamw, "lamb": lamb}

@@ -14,7 +14,7 @@ from entrypoints.devices.processors import HostSession
 from entrypoints.memory import free_mib
 from entrypoints.session import Answer, Batch, Judged, OptimizerRule, StepReport
 from entrypoints.statuses import RunError
-from entrypoints.workloads.pytorch.build import Objective, folded, weights
+from entrypoints.workloads.pytorch.build import Objective, Tensors, folded, weights
 from entrypoints.workloads.pytorch.optimizers import optimizer
 
 __all__ = ["free_mib", "open_session", "prepare"]
@@ -27,6 +27,13 @@ def prepare(precision: str, threads: int, _: int = 1) -> None:
     if precision not in AUTOCAST:
         raise RunError("unsupported", f"--precision {precision} on cpu: it can do {', '.join(AUTOCAST)}")
     torch.set_num_threads(threads)
+
+
+def on_host(output: Tensors) -> Any:
+    """Outputs as arrays, of bfloat16 in single precision."""
+    if isinstance(output, tuple):
+        return tuple(map(on_host, output))
+    return (output.float() if output.dtype == torch.bfloat16 else output).numpy()
 
 
 def open_session(model: Objective, rule: OptimizerRule, precision: str, compiled: bool = False) -> CpuSession:
@@ -49,7 +56,7 @@ def require_compiler() -> None:
         )
 
 
-Applied = Callable[..., Tuple[torch.Tensor, Any]]  # a model, or what stands for it
+Applied = Callable[..., Tuple[Tensors, Any]]  # a model, or what stands for it
 COMPILERS = ("torch._dynamo", "torch._inductor")  # where their exceptions are from
 
 
@@ -75,12 +82,15 @@ class CpuSession(HostSession):
         self.compiled = compiled
         self.trained = self.made(self.model)
         self.optimizer = optimizer(self.model, rule)
+        self.gradient_norm = rule.gradient_norm
         self.applied: Applied | None = None  # what inference applies, as long as the weights stay
         self.dtype = AUTOCAST[precision]
 
     def place(self, batch: Batch) -> Batch:
-        """The batch with its images in channels_last."""
-        return batch._replace(inputs=batch.inputs.contiguous(memory_format=torch.channels_last))
+        """The batch with its images in channels_last; what else there is stays as it is."""
+        if isinstance(batch.inputs, torch.Tensor) and batch.inputs.dim() == 4:
+            return batch._replace(inputs=batch.inputs.contiguous(memory_format=torch.channels_last))
+        return batch
 
     def train(self, batch: Batch) -> StepReport:
         """Forward, backward, update."""
@@ -92,20 +102,23 @@ class CpuSession(HostSession):
             with torch.autocast("cpu", dtype=self.dtype, enabled=self.dtype is not None):
                 _, loss = self.trained(batch.inputs, batch.targets)
             loss.backward()
+        if self.gradient_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.gradient_norm)
         self.optimizer.step()
-        return StepReport(units=len(batch.inputs), updates=1, loss=loss.item)
+        return StepReport(samples=batch.samples, updates=1, loss=loss.item)
 
     def infer(self, batch: Batch) -> StepReport:
         """Forward in evaluation mode."""
         self._forward(self.place(batch)._replace(targets=None))
-        return StepReport(units=len(batch.inputs), updates=0, loss=None)
+        return StepReport(samples=batch.samples, updates=0, loss=None)
 
     def evaluate(self, batch: Batch) -> Judged:
         """Forward in evaluation mode; what is likeliest counts where targets are labels."""
         output, loss = self._forward(self.place(batch))
         labels = batch.targets
-        right = int((output.argmax(1) == labels).sum()) if labels.dim() == 1 else None
-        return Judged(len(labels), loss.item(), right)
+        labelled = isinstance(labels, torch.Tensor) and labels.dim() == 1
+        right = int((output.argmax(1) == labels).sum()) if labelled else None
+        return Judged(batch.samples, loss.item(), right)
 
     def respond(self, batch: Batch) -> Answer:
         """Forward in evaluation mode. Nothing is sent anywhere: transfer is the change of memory layout."""
@@ -115,17 +128,34 @@ class CpuSession(HostSession):
         begun = self.mark()
         output, _ = self._forward(placed)
         done = self.mark()
-        host_output = output.float().numpy()
+        host_output = on_host(output)
         return Answer(host_output, begun - asked, done - begun, self.mark() - done)
+
+    def begin(self, batch: Batch, iterations: int) -> Any:
+        """By the network, in evaluation mode. Raises RunError (`unsupported`) where it is to be compiled."""
+        if self.compiled:
+            raise RunError("unsupported", "--compile: generation is not compiled, its shapes change with every token")
+        with self._iterating():
+            return self.prepared().network.begin(batch.inputs, iterations)
+
+    def iterate(self, state: Any) -> Any:
+        """By the network, in evaluation mode."""
+        with self._iterating():
+            return self.prepared().network.follow(state)
+
+    @contextlib.contextmanager
+    def _iterating(self) -> Iterator[None]:
+        with torch.no_grad(), torch.autocast("cpu", dtype=self.dtype, enabled=self.dtype is not None):
+            yield
 
     def weights(self) -> Mapping[str, np.ndarray]:
         """Views of the parameters."""
         return weights(self.model)
 
-    def _forward(self, placed: Batch) -> tuple[torch.Tensor, Any]:
+    def _forward(self, placed: Batch) -> tuple[Tensors, Any]:
         autocast = torch.autocast("cpu", dtype=self.dtype, enabled=self.dtype is not None)
         with compilation(), torch.inference_mode(), autocast:
-            answer: tuple[torch.Tensor, Any] = self.prepared()(placed.inputs, placed.targets)
+            answer: tuple[Tensors, Any] = self.prepared()(placed.inputs, placed.targets)
         return answer
 
     def made(self, model: Objective) -> Applied:

@@ -58,17 +58,17 @@ class CpuSession(HostSession):
     def train(self, batch: Batch) -> StepReport:
         """Forward, backward, update."""
         loss = self.step(batch.inputs, batch.targets)
-        return StepReport(units=len(batch.inputs), updates=1, loss=lambda: float(loss))
+        return StepReport(samples=batch.samples, updates=1, loss=lambda: float(loss))
 
     def infer(self, batch: Batch) -> StepReport:
         """Forward with the running means."""
         self.forward(batch.inputs)
-        return StepReport(units=len(batch.inputs), updates=0, loss=None)
+        return StepReport(samples=batch.samples, updates=0, loss=None)
 
     def evaluate(self, batch: Batch) -> Judged:
         """Forward with the running means; what is likeliest counts where targets are labels."""
         loss, right = self.judge(batch.inputs, batch.targets)
-        return Judged(len(batch.inputs), float(loss), None if right is None else int(right))
+        return Judged(batch.samples, float(loss), None if right is None else int(right))
 
     def respond(self, batch: Batch) -> Answer:
         """Forward with the running means. Nothing is sent anywhere."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import importlib
-from typing import Any, Mapping
+import itertools
+from typing import Any, Mapping, Tuple, Union
 
 import numpy as np
 import PIL
 import torch
 from torch import nn
+from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from entrypoints.cards import Card
@@ -18,6 +20,7 @@ from entrypoints.messages import Software
 from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.layers import StochasticDepth
 
+Tensors = Union[torch.Tensor, Tuple[torch.Tensor, ...]]
 # In every family here, a normalisation that is declared after a convolution is applied to what comes of it.
 CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
 
@@ -30,17 +33,46 @@ class Objective(nn.Module):
         self.network = network
         self.loss = LOSSES[loss["name"]](loss)
 
-    def forward(
-        self, inputs: torch.Tensor, targets: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def forward(self, inputs: Tensors, targets: Tensors | None = None) -> tuple[Tensors, torch.Tensor | None]:
         """Output, and the mean loss over the batch where targets are given."""
-        output = self.network(inputs)
+        output = self.network(*inputs) if isinstance(inputs, tuple) else self.network(inputs)
         return output, None if targets is None else self.loss(output, targets)
 
 
-def cross_entropy(loss: Mapping[str, Any]) -> nn.Module:
-    """Cross entropy over (N, classes) logits and (N,) labels, smoothed as the card says."""
-    return nn.CrossEntropyLoss(label_smoothing=loss["label_smoothing"])
+class CrossEntropy(nn.Module):
+    """Of logits (..., classes) and labels (...), the mean over all labels, smoothed as the card says."""
+
+    def __init__(self, loss: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.smoothing = loss["label_smoothing"]
+
+    def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """A scalar."""
+        return functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), label_smoothing=self.smoothing)
+
+
+class SpanCrossEntropy(nn.Module):
+    """Of logits (N, T, 2), how likely a span begins and ends at each place, and both ends (N, 2): the mean of two cross
+    entropies over places."""
+
+    def __init__(self, _: Mapping[str, Any]) -> None:
+        super().__init__()
+
+    def forward(self, logits: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        """A scalar."""
+        return functional.cross_entropy(logits, ends)
+
+
+class SumOfCrossEntropies(nn.Module):
+    """Of several outputs, logits (..., classes) each, and as many targets (...): each one's mean, added up."""
+
+    def __init__(self, _: Mapping[str, Any]) -> None:
+        super().__init__()
+
+    def forward(self, outputs: tuple[torch.Tensor, ...], targets: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        """A scalar."""
+        each = (functional.cross_entropy(o.flatten(0, -2), t.flatten()) for o, t in zip(outputs, targets))
+        return torch.stack(list(each)).sum()
 
 
 def mean_squared_error(_: Mapping[str, Any]) -> nn.Module:
@@ -48,7 +80,12 @@ def mean_squared_error(_: Mapping[str, Any]) -> nn.Module:
     return nn.MSELoss()
 
 
-LOSSES = {"cross_entropy": cross_entropy, "mean_squared_error": mean_squared_error}
+LOSSES = {
+    "cross_entropy": CrossEntropy,
+    "mean_squared_error": mean_squared_error,
+    "span_cross_entropy": SpanCrossEntropy,
+    "sum_of_cross_entropies": SumOfCrossEntropies,
+}
 
 
 def software() -> Software:
@@ -74,7 +111,12 @@ def weights(model: Objective) -> dict[str, np.ndarray]:
 
 
 def folded(model: Objective) -> Objective:
-    """A copy for inference, each normalisation folded into the convolution before it: one pass over memory less."""
+    """For inference a copy, each normalisation folded into the convolution before it: one pass over memory less.
+
+    Where there is none, it is the model itself, in evaluation mode.
+    """
+    if not any(isinstance(layer, nn.BatchNorm2d) for layer in model.modules()):
+        return model.eval()
     copied = copy.deepcopy(model).eval()
     for module in list(copied.modules()):
         layers = list(module.named_children())
@@ -96,7 +138,8 @@ def without_chance(model: Objective) -> Objective:
 
 def load_formula(model: Objective) -> None:
     """Set weights and buffers to what `data.formula` makes of their names."""
+    state = itertools.chain(model.network.named_parameters(), model.network.named_buffers())
     with torch.no_grad():
-        for name, value in model.network.state_dict().items():
+        for name, value in state:
             if value.is_floating_point():
                 value.copy_(torch.from_numpy(formula.weight(name, value.shape)))

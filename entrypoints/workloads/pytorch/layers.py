@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import OrderedDict
 from typing import Any, Mapping
@@ -9,7 +10,13 @@ from typing import Any, Mapping
 import torch
 from torch import nn
 
-ACTIVATIONS = {"relu": nn.ReLU, "silu": nn.SiLU, "hard_swish": nn.Hardswish}
+ACTIVATIONS = {
+    "relu": nn.ReLU,
+    "silu": nn.SiLU,
+    "hard_swish": nn.Hardswish,
+    "gelu": nn.GELU,
+    "gelu_tanh": functools.partial(nn.GELU, approximate="tanh"),
+}
 GATES = {"sigmoid": nn.Sigmoid, "hard_sigmoid": nn.Hardsigmoid}
 
 

@@ -6,14 +6,14 @@ import functools
 import itertools
 import os
 import sys
-from typing import Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from entrypoints.cards import Card, reconstructs
-from entrypoints.data import formula, images, synthetic
+from entrypoints.cards import Card, pictures, reconstructs
+from entrypoints.data import drawn, formula, images, synthetic
 from entrypoints.data.samples import Reader, Sample, require_readable, shares, stack
 from entrypoints.data.source import Source
 from entrypoints.lifeline import die_with_parent
@@ -73,17 +73,22 @@ def batch_of(samples: Sequence[Sample], own_targets: bool) -> Batch:
 
 def synthetic_batch(card: Card, batch_size: int, seed: int) -> Batch:
     """One batch generated from `seed`."""
-    return as_batch(*synthetic.images(card.problem, batch_size, seed))
+    return as_batch(drawn.batch(card.problem, batch_size, drawn.Random(seed)))
 
 
 def formula_batch(card: Card, batch_size: int) -> Batch:
     """One batch made by `data.formula`."""
-    return as_batch(*formula.images(card.problem, batch_size))
+    return as_batch(drawn.batch(card.problem, batch_size, formula.Formula()))
 
 
-def as_batch(inputs: np.ndarray, targets: np.ndarray) -> Batch:
-    """Arrays as a batch of tensors, without a copy."""
-    return Batch(torch.from_numpy(inputs), torch.from_numpy(targets))
+def as_batch(made: drawn.Drawn) -> Batch:
+    """Arrays as a batch of tensors."""
+    return Batch(tensors(made.inputs), tensors(made.targets), tokens=made.tokens, padding=made.padding)
+
+
+def tensors(arrays: drawn.Arrays) -> Any:
+    """Arrays as tensors over the same memory."""
+    return tuple(map(tensors, arrays)) if isinstance(arrays, tuple) else torch.from_numpy(arrays)
 
 
 def source_batches(card: Card, task: str, source: Source, batch_size: int, workers: int, seed: int) -> Iterator[Batch]:
@@ -116,7 +121,10 @@ def _loaded(batches: Batches, workers: int) -> Iterator[Batch]:
 
 
 def synthetic_requests(card: Card, batch_size: int, seed: int) -> Iterator[Callable[[], Batch]]:
-    """Endless requests of raw images generated from `seed`, cut anew by each that is called."""
+    """Endless requests generated from `seed`: of raw images, cut anew by each that is called; else as they are."""
+    if not pictures(card.problem):
+        batch = synthetic_batch(card, batch_size, seed)
+        return itertools.repeat(lambda: batch)
     rule, random = card.problem["input"], np.random.default_rng(seed)
     raw = synthetic.photographs(rule, batch_size, seed)
 

@@ -9,7 +9,11 @@ from torch import nn
 
 from entrypoints.session import OptimizerRule
 
-LAYERS = {"normalisation": (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm, nn.GroupNorm)}
+LAYERS = {
+    "normalisation": (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm, nn.GroupNorm),
+    "embedding": (nn.Embedding,),
+}
+BIAS = "bias"  # what the names of biases begin with, in every layer of PyTorch
 
 
 def optimizer(model: nn.Module, rule: OptimizerRule) -> torch.optim.Optimizer:
@@ -46,21 +50,67 @@ def adam(groups: list[dict[str, Any]], rule: OptimizerRule) -> torch.optim.Optim
     )
 
 
+def adamw(groups: list[dict[str, Any]], rule: OptimizerRule) -> torch.optim.Optimizer:
+    """Adam that takes weight decay off the weights (Loshchilov and Hutter, arXiv:1711.05101)."""
+    settings = rule.settings
+    return torch.optim.AdamW(
+        groups, lr=rule.learning_rate, betas=tuple(settings["betas"]), eps=settings["epsilon"], foreach=True
+    )
+
+
+class Lamb(torch.optim.Optimizer):
+    """Adam whose step is as long as a share of each tensor's own norm (You et al., arXiv:1904.00962, algorithm 2)."""
+
+    def __init__(self, groups: list[dict[str, Any]], rule: OptimizerRule) -> None:
+        super().__init__(groups, {"lr": rule.learning_rate})
+        self.betas, self.epsilon = rule.settings["betas"], rule.settings["epsilon"]
+        self.corrected, self.steps = rule.settings["bias_correction"], 0
+
+    @torch.no_grad()
+    def step(self) -> None:  # type: ignore[override]
+        """Update every parameter that has a gradient."""
+        self.steps += 1
+        first, second = self.betas
+        due = [1 - beta**self.steps if self.corrected else 1.0 for beta in self.betas]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                kept = self.state[parameter] or {
+                    "mean": torch.zeros_like(parameter),
+                    "square": torch.zeros_like(parameter),
+                }
+                self.state[parameter] = kept
+                kept["mean"].lerp_(parameter.grad, 1 - first)
+                kept["square"].mul_(second).addcmul_(parameter.grad, parameter.grad, value=1 - second)
+                step = (kept["mean"] / due[0]).div_((kept["square"] / due[1]).sqrt_().add_(self.epsilon))
+                step.add_(parameter, alpha=group["weight_decay"])
+                size, length = parameter.norm(), step.norm()
+                trust = torch.where((size > 0) & (length > 0), size / length, torch.ones_like(size))
+                parameter.sub_(step.mul_(trust), alpha=group["lr"])
+
+
 RULES: dict[str, Callable[[list[dict[str, Any]], OptimizerRule], torch.optim.Optimizer]] = {
     "sgd": sgd,
     "rmsprop": rmsprop,
     "adam": adam,
+    "adamw": adamw,
+    "lamb": Lamb,
 }
 
 
 def parameter_groups(model: nn.Module, rule: OptimizerRule) -> list[dict[str, Any]]:
     """Two parameter groups for a PyTorch optimizer: those with the rule's weight decay and those with none."""
-    exempt_layers = tuple(kind for name in rule.no_weight_decay_on for kind in LAYERS[name])
+    exempt_layers = tuple(kind for name in rule.no_weight_decay_on for kind in LAYERS.get(name, ()))
     decayed: list[nn.Parameter] = []
     exempt: list[nn.Parameter] = []
+    seen: set[int] = set()  # what two layers share is in the group of the first
     for layer in model.modules():
-        group = exempt if isinstance(layer, exempt_layers) else decayed
-        group.extend(layer.parameters(recurse=False))
+        for name, parameter in layer.named_parameters(recurse=False):
+            bias = "bias" in rule.no_weight_decay_on and name.startswith(BIAS)
+            if id(parameter) not in seen:
+                (exempt if bias or isinstance(layer, exempt_layers) else decayed).append(parameter)
+                seen.add(id(parameter))
     return [
         {"params": decayed, "weight_decay": rule.weight_decay},
         {"params": exempt, "weight_decay": 0.0},

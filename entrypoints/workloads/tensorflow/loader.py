@@ -11,13 +11,13 @@ import itertools
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Callable, Iterable, Iterator, NamedTuple, Sequence
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from entrypoints.cards import Card, reconstructs
-from entrypoints.data import formula, images, synthetic
+from entrypoints.cards import Card, pictures, reconstructs
+from entrypoints.data import drawn, formula, images, synthetic
 from entrypoints.data.records import Records
 from entrypoints.data.samples import Reader, Sample, require_readable, stack
 from entrypoints.data.source import Source
@@ -38,12 +38,24 @@ class Record(NamedTuple):
 
 def synthetic_batch(card: Card, batch_size: int, seed: int) -> Batch:
     """One batch generated from `seed`."""
-    return as_batch(*synthetic.images(card.problem, batch_size, seed))
+    return of_drawn(drawn.batch(card.problem, batch_size, drawn.Random(seed)))
 
 
 def formula_batch(card: Card, batch_size: int) -> Batch:
     """One batch made by `data.formula`."""
-    return as_batch(*formula.images(card.problem, batch_size))
+    return of_drawn(drawn.batch(card.problem, batch_size, formula.Formula()))
+
+
+def of_drawn(made: drawn.Drawn) -> Batch:
+    """Images as `as_batch` has them; what else there is as it is."""
+    if isinstance(made.inputs, np.ndarray) and made.inputs.ndim == 4:
+        return as_batch(made.inputs, made.targets)
+    return Batch(tensors(made.inputs), tensors(made.targets), tokens=made.tokens, padding=made.padding)
+
+
+def tensors(arrays: drawn.Arrays) -> Any:
+    """Arrays as tensors."""
+    return tuple(map(tensors, arrays)) if isinstance(arrays, tuple) else tf.convert_to_tensor(arrays)
 
 
 def as_batch(inputs: np.ndarray, targets: np.ndarray | None, skipped: Sequence[str] = ()) -> Batch:
@@ -99,7 +111,10 @@ def evaluation_batches(card: Card, source: Source, batch_size: int, workers: int
 
 
 def synthetic_requests(card: Card, batch_size: int, seed: int) -> Iterator[Make]:
-    """Endless requests of raw images generated from `seed`, cut anew by each that is called."""
+    """Endless requests generated from `seed`: of raw images, cut anew by each that is called; else as they are."""
+    if not pictures(card.problem):
+        batch = synthetic_batch(card, batch_size, seed)
+        return itertools.repeat(lambda: batch)
     rule, random = card.problem["input"], np.random.default_rng(seed)
     raw = synthetic.photographs(rule, batch_size, seed)
 

@@ -64,21 +64,21 @@ class Double:
         if self.steps == FAULTY_STEP:
             fail()
         if FAULT == "numerics":
-            return StepReport(units=len(batch.inputs), updates=1, loss=lambda: 7.0)
+            return StepReport(samples=batch.samples, updates=1, loss=lambda: 7.0)
         if STAMPS:
             with Path(STAMPS).open("a") as file:
                 file.write(f"{time.monotonic()}\n")
         if SIZE and len(batch.inputs) > int(SIZE):
             too_large()
         loss = float("nan") if FAULT == "non_finite" and self.steps == FAULTY_STEP else 1.0 / self.steps
-        return StepReport(units=len(batch.inputs), updates=1, loss=lambda: loss)
+        return StepReport(samples=batch.samples, updates=1, loss=lambda: loss)
 
     def infer(self, batch):
-        return StepReport(units=len(batch.inputs), updates=0, loss=None)
+        return StepReport(samples=batch.samples, updates=0, loss=None)
 
     def evaluate(self, batch):
         time.sleep(STEP_SECONDS)
-        samples = len(batch.inputs)
+        samples = batch.samples
         return Judged(samples, 1.0 / self.steps, min(samples, self.steps))
 
     def respond(self, batch):

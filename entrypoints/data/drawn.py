@@ -1,0 +1,135 @@
+"""Batches that are drawn, not read: at random, where input is to cost nothing, or by a formula, for proof."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, NamedTuple, Protocol, Sequence, Tuple, Union
+
+import numpy as np
+
+from entrypoints.cards import reconstructs
+
+Shape = Sequence[int]
+Problem = Mapping[str, Any]
+Arrays = Union[np.ndarray, Tuple[np.ndarray, ...]]
+
+
+class Draw(Protocol):
+    """Where numbers come from. What is drawn by a formula depends on its name alone; at random it does not matter."""
+
+    def normal(self, name: str, shape: Shape) -> np.ndarray:
+        """Float32 of mean 0 and variance 1."""
+
+    def share(self, name: str, shape: Shape) -> np.ndarray:
+        """Float32 of 0..1."""
+
+    def index(self, name: str, shape: Shape, count: int) -> np.ndarray:
+        """Int64 from 0 on, below `count`."""
+
+    def lengths(self, name: str, samples: int, most: int) -> np.ndarray:
+        """Int64 (samples,): how much of `most` each sample fills."""
+
+
+class Random:
+    """Numbers of a generator. Samples are full: speed is told of what a device can do, not of padding."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = np.random.default_rng(seed)
+
+    def normal(self, _: str, shape: Shape) -> np.ndarray:
+        """Standard normal, as normalised photographs are."""
+        return self.generator.standard_normal(tuple(shape), dtype=np.float32)
+
+    def share(self, _: str, shape: Shape) -> np.ndarray:
+        """Uniform."""
+        return self.generator.random(tuple(shape), dtype=np.float32)
+
+    def index(self, _: str, shape: Shape, count: int) -> np.ndarray:
+        """Uniform."""
+        return self.generator.integers(count, size=tuple(shape))
+
+    def lengths(self, _: str, samples: int, most: int) -> np.ndarray:
+        """All of it."""
+        return np.full(samples, most)
+
+
+class Drawn(NamedTuple):
+    """Inputs and targets of a batch, samples along the first axis of each array; where there are tokens, how many,
+    and how many places are filled with padding."""
+
+    inputs: Arrays
+    targets: Arrays
+    tokens: int | None = None
+    padding: int | None = None
+
+
+def images(problem: Problem, samples: int, draw: Draw) -> Drawn:
+    """Float32 (N, C, H, W) and labels (N,); pixels of 0..1 where the input is its own target."""
+    shape = (samples, *problem["input"]["shape"])
+    if reconstructs(problem):
+        pixels = draw.share("inputs", shape)
+        return Drawn(pixels, pixels)
+    inputs = draw.normal("inputs", shape)
+    return Drawn(inputs, draw.index("labels", (samples,), problem["model"]["classes"]))
+
+
+def series(problem: Problem, samples: int, draw: Draw) -> Drawn:
+    """Float32 (N, T, features) and the number (N, 1) that is to be told of each."""
+    inputs = draw.normal("inputs", (samples, *problem["input"]["shape"]))
+    return Drawn(inputs, draw.normal("targets", (samples, problem["model"]["outputs"])))
+
+
+def text(problem: Problem, samples: int, draw: Draw) -> Drawn:
+    """Tokens (N, T), and for each the one that follows it."""
+    length = problem["input"]["length"]
+    tokens = draw.index("inputs", (samples, length + 1), problem["model"]["vocabulary"])
+    return Drawn(tokens[:, :-1], tokens[:, 1:], tokens=samples * length, padding=0)
+
+
+def passage(problem: Problem, samples: int, draw: Draw) -> Drawn:
+    """Tokens and segments (N, T), a question and what is to answer it; first and last token (N, 2) of the answer."""
+    lengths, inputs = _segmented(problem, samples, draw)
+    first = (draw.share("first", (samples,)) * lengths).astype(np.int64)
+    last = first + (draw.share("last", (samples,)) * (lengths - first)).astype(np.int64)
+    return _padded(inputs, np.stack([first, last], axis=1), lengths)
+
+
+def masked_text(problem: Problem, samples: int, draw: Draw) -> Drawn:
+    """Tokens and segments (N, T) and the places (N, K) that are to be guessed; what stands there, and whether the
+    second segment follows the first (N,)."""
+    lengths, inputs = _segmented(problem, samples, draw)
+    rule = problem["input"]
+    order = np.argsort(draw.share("places", (samples, rule["length"] // 2)), axis=1)  # in the half that all fill
+    places = np.sort(order[:, : rule["masked"]], axis=1)
+    guessed = draw.index("guessed", places.shape, problem["model"]["vocabulary"])
+    return _padded((*inputs, places), (guessed, draw.index("follows", (samples,), 2)), lengths)
+
+
+def _segmented(problem: Problem, samples: int, draw: Draw) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """Lengths (N,); tokens (N, T), 0 beyond the length, and segments (N, T), of which the first has a sixth."""
+    length = problem["input"]["length"]
+    lengths = draw.lengths("lengths", samples, length)
+    places = np.arange(length)
+    filled = places < lengths[:, None]
+    tokens = (1 + draw.index("inputs", (samples, length), problem["model"]["vocabulary"] - 1)) * filled
+    return lengths, (tokens, ((places >= length // 6) & filled).astype(np.int64))
+
+
+def _padded(inputs: Arrays, targets: Arrays, lengths: np.ndarray) -> Drawn:
+    tokens = int(lengths.sum())
+    return Drawn(inputs, targets, tokens, inputs[0].size - tokens)
+
+
+Kind = Callable[[Problem, int, Draw], Drawn]
+KINDS: Mapping[str, Kind] = {
+    "photographs": images,
+    "drawings": images,
+    "series": series,
+    "text": text,
+    "passage": passage,
+    "masked_text": masked_text,
+}
+
+
+def batch(problem: Problem, samples: int, draw: Draw) -> Drawn:
+    """A batch of what a card's `problem.input` describes."""
+    return KINDS[problem["input"]["kind"]](problem, samples, draw)

@@ -1,0 +1,27 @@
+"""Long short-term memory (Hochreiter and Schmidhuber, 1997) over a series, told as one vector at its end."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+import torch
+from torch import nn
+
+
+class LastState(nn.Module):
+    """Layers of memory, and one linear layer over what the last of them holds after the last step."""
+
+    def __init__(self, model: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.memory = nn.LSTM(model["features"], model["hidden"], model["layers"], batch_first=True)
+        self.output = nn.Linear(model["hidden"], model["outputs"])
+
+    def forward(self, series: torch.Tensor) -> torch.Tensor:
+        """(N, T, features) -> (N, outputs)."""
+        states, _ = self.memory(series)  # (N, T, hidden)
+        return self.output(states[:, -1])
+
+
+def network(model: Mapping[str, Any]) -> nn.Module:
+    """The network of a card's `problem.model`."""
+    return LastState(model)

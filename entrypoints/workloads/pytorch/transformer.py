@@ -1,0 +1,265 @@
+"""Transformers (Vaswani et al., arXiv:1706.03762): GPT, which continues a text, and BERT, which reads one whole.
+
+They are one network. GPT (Radford et al., 2019) looks back alone and normalises before each half of a block; BERT
+(Devlin et al., arXiv:1810.04805) looks both ways and normalises after it. What stands on top is a head of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Mapping, NamedTuple, Sequence
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from entrypoints.workloads.pytorch.layers import ACTIVATIONS
+
+NOTHING = 0  # the token of a place that holds none
+BASE = 10000.0  # of the wavelengths of rotary positions
+# The same mathematics where torch has it as one operation, from 2.0 on, and where it has not.
+FUSED = hasattr(functional, "scaled_dot_product_attention")
+
+
+class Normalisation(nn.LayerNorm):
+    """Layer normalisation in the precision of its own weights, whatever comes in."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(..., width) -> the same shape."""
+        return super().forward(x.to(self.weight.dtype))
+
+
+def normalisation(model: Mapping[str, Any]) -> Normalisation:
+    """Scale 1 and shift 0 at the start."""
+    return Normalisation(model["width"], eps=model["normalisation"]["epsilon"])
+
+
+class Memory:
+    """What an attention keeps of the places that it has seen, with room for more that come one by one."""
+
+    def __init__(self, room: int) -> None:
+        self.room, self.filled = room, 0
+        self.kept: torch.Tensor | None = None  # keys and values (2, N, heads, room, size)
+
+    def extended(self, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values (N, heads, T, size) of the next places -> those of all places so far."""
+        if self.kept is None:
+            samples, heads, _, size = key.shape
+            self.kept = key.new_empty(2, samples, heads, self.room, size)
+        begin, self.filled = self.filled, self.filled + key.shape[2]
+        self.kept[0, :, :, begin : self.filled] = key
+        self.kept[1, :, :, begin : self.filled] = value
+        keys, values = self.kept[:, :, :, : self.filled]
+        return keys, values
+
+
+class Continuation(NamedTuple):
+    """A text so far: its newest token (N, 1), and what each block keeps of those before."""
+
+    token: torch.Tensor
+    memories: Sequence[Memory]
+
+
+class Attention(nn.Module):
+    """Each place takes from all places that it sees, by several heads."""
+
+    def __init__(self, model: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.heads, self.causal = model["heads"], model["attention"] == "causal"
+        self.rotary = model["positions"]["kind"] == "rotary"
+        self.query_key_value = nn.Linear(model["width"], 3 * model["width"])
+        self.project = nn.Linear(model["width"], model["width"])
+        self.dropout = nn.Dropout(model["dropout"])
+
+    def forward(self, x: torch.Tensor, seen: torch.Tensor | None, memory: Memory | None = None) -> torch.Tensor:
+        """(N, T, width) -> the same shape. `seen` (N, 1, 1, T) says which places hold something; None: all do.
+
+        With a memory they are the next places of a text: all at once where it is empty, else one.
+        """
+        samples, length, width = x.shape
+        heads = self.query_key_value(x).view(samples, length, 3, self.heads, width // self.heads)
+        query, key, value = heads.permute(2, 0, 3, 1, 4)  # (N, heads, T, width / heads) each
+        if self.rotary:
+            first = memory.filled if memory else 0
+            query, key = rotated(query, first), rotated(key, first)
+        if memory:
+            key, value = memory.extended(key, value)
+        taken = self.attend(query, key, value, seen)
+        return self.project(taken.transpose(1, 2).reshape(samples, length, width))
+
+    def attend(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, seen: torch.Tensor | None
+    ) -> torch.Tensor:
+        """(N, heads, T, size) each -> the same shape."""
+        p = self.dropout.p if self.training else 0.0
+        causal = self.causal and query.shape[2] > 1  # a single place is the last one, and sees all
+        if FUSED:
+            return functional.scaled_dot_product_attention(query, key, value, seen, p, causal)
+        scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])  # (N, heads, T, T)
+        if causal:
+            length = scores.shape[-1]
+            seen = torch.ones(length, length, dtype=torch.bool, device=scores.device).tril()
+        if seen is not None:
+            scores = scores.masked_fill(~seen, -math.inf)
+        return self.dropout(scores.softmax(-1)) @ value
+
+
+def rotated(x: torch.Tensor, first: int = 0) -> torch.Tensor:
+    """(N, heads, T, size) with each pair of numbers turned by an angle that grows with the place, from `first` on.
+
+    Su et al., arXiv:2104.09864.
+    """
+    half = x.shape[-1] // 2
+    rates = BASE ** (-torch.arange(half, device=x.device, dtype=torch.float32) / half)
+    places = torch.arange(first, first + x.shape[-2], device=x.device, dtype=torch.float32)
+    angles = places[:, None] * rates  # (T, size / 2)
+    cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    first, second = x[..., :half], x[..., half:]
+    return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
+
+
+class Block(nn.Module):
+    """Attention, then two layers place by place; both are added to what came in."""
+
+    def __init__(self, model: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.before = model["normalisation"]["place"] == "before"
+        self.attention = Attention(model)
+        self.attention_normalisation = normalisation(model)
+        self.widen = nn.Linear(model["width"], model["feed_forward"])
+        self.activation = ACTIVATIONS[model["activation"]]()
+        self.narrow = nn.Linear(model["feed_forward"], model["width"])
+        self.feed_forward_normalisation = normalisation(model)
+        self.dropout = nn.Dropout(model["dropout"])
+
+    def forward(self, x: torch.Tensor, seen: torch.Tensor | None, memory: Memory | None = None) -> torch.Tensor:
+        """(N, T, width) -> the same shape."""
+        if self.before:
+            x = x + self.dropout(self.attention(self.attention_normalisation(x), seen, memory))
+            return x + self.dropout(self.feed_forward(self.feed_forward_normalisation(x)))
+        x = self.attention_normalisation(x + self.dropout(self.attention(x, seen)))
+        return self.feed_forward_normalisation(x + self.dropout(self.feed_forward(x)))
+
+    def feed_forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(N, T, width) -> the same shape, by way of a larger one."""
+        return self.narrow(self.activation(self.widen(x)))
+
+
+class Embedding(nn.Module):
+    """What a token is, where it stands and, where there are segments, in which: their sum."""
+
+    def __init__(self, model: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(model["vocabulary"], model["width"])
+        learnt, segments = model["positions"]["kind"] == "learnt", model.get("segments")
+        self.places = nn.Embedding(model["positions"]["most"], model["width"]) if learnt else None
+        self.segments = nn.Embedding(segments, model["width"]) if segments else None
+        self.normalisation = normalisation(model) if model["normalisation"]["place"] == "after" else nn.Identity()
+        self.dropout = nn.Dropout(model["dropout"])
+
+    def forward(self, tokens: torch.Tensor, segments: torch.Tensor | None, first: int = 0) -> torch.Tensor:
+        """(N, T) each -> (N, T, width). The first of the tokens stands at the place `first`."""
+        x = self.tokens(tokens)
+        if self.places is not None:
+            x = x + self.places.weight[first : first + tokens.shape[1]]
+        if self.segments is not None:
+            x = x + self.segments(segments)
+        return self.dropout(self.normalisation(x))
+
+
+class Transformer(nn.Module):
+    """Embedding, blocks, head. A pipeline may be cut before every block: `blocks` and what is in it are the marks."""
+
+    def __init__(self, model: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.embedding = Embedding(model)
+        self.blocks = nn.ModuleList(Block(model) for _ in range(model["layers"]))
+        self.head = HEADS[model["head"]["kind"]](model)
+        self.reads_whole = model["attention"] == "bidirectional"
+        initialise(self, model)
+        if model["head"].get("tied"):
+            self.head.decoder.weight = self.embedding.tokens.weight
+
+    def forward(self, tokens: torch.Tensor, segments: torch.Tensor | None = None, *asked: torch.Tensor) -> Any:
+        """Tokens (N, T) and segments (N, T) -> what the head makes of (N, T, width), and of what else is asked."""
+        seen = (tokens != NOTHING)[:, None, None, :] if self.reads_whole else None
+        x = self.embedding(tokens, segments)
+        for block in self.blocks:
+            x = block(x, seen)
+        return self.head(x, *asked)
+
+    def begin(self, tokens: torch.Tensor, new: int) -> Continuation:
+        """A text (N, T) and its likeliest next token, with room for `new` of them."""
+        return self.follow(Continuation(tokens, [Memory(tokens.shape[1] + new) for _ in self.blocks]))
+
+    def follow(self, text: Continuation) -> Continuation:
+        """The likeliest token after the newest."""
+        x = self.embedding(text.token, None, text.memories[0].filled)
+        for block, memory in zip(self.blocks, text.memories):
+            x = block(x, None, memory)
+        return Continuation(self.head(x[:, -1:]).argmax(-1), text.memories)
+
+
+class NextToken(nn.Module):
+    """How likely each token is to come next."""
+
+    def __init__(self, model: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.normalisation = normalisation(model)
+        self.decoder = nn.Linear(model["width"], model["vocabulary"], bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(N, T, width) -> (N, T, vocabulary)."""
+        return self.decoder(self.normalisation(x))
+
+
+class Span(nn.Module):
+    """How likely an answer is to begin, and to end, at each place."""
+
+    def __init__(self, model: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.ends = nn.Linear(model["width"], 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(N, T, width) -> (N, T, 2)."""
+        return self.ends(x)
+
+
+class Pretraining(nn.Module):
+    """What stands at the places that were masked, and whether the second segment follows the first."""
+
+    def __init__(self, model: Mapping[str, Any]) -> None:
+        super().__init__()
+        width = model["width"]
+        self.transform = nn.Linear(width, width)
+        self.activation = ACTIVATIONS[model["activation"]]()
+        self.normalisation = normalisation(model)
+        self.decoder = nn.Linear(width, model["vocabulary"])
+        self.pool = nn.Linear(width, width)
+        self.follows = nn.Linear(width, 2)
+
+    def forward(self, x: torch.Tensor, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(N, T, width) and places (N, K) -> (N, K, vocabulary) and (N, 2)."""
+        masked = x.gather(1, places[..., None].expand(-1, -1, x.shape[-1]))  # (N, K, width)
+        guessed = self.decoder(self.normalisation(self.activation(self.transform(masked))))
+        return guessed, self.follows(torch.tanh(self.pool(x[:, 0])))
+
+
+HEADS = {"next_token": NextToken, "span": Span, "pretraining": Pretraining}
+
+
+def initialise(network: nn.Module, model: Mapping[str, Any]) -> None:
+    """Normal weights and no biases; what is added to what came in starts smaller, the more blocks there are."""
+    rule = model["initialisation"]
+    for name, layer in network.named_modules():
+        if isinstance(layer, (nn.Linear, nn.Embedding)):
+            added = rule["residual_scaled"] and name.rpartition(".")[2] in ("project", "narrow")
+            deviation = rule["deviation"] / (math.sqrt(2 * model["layers"]) if added else 1)
+            nn.init.normal_(layer.weight, std=deviation)
+        if isinstance(layer, nn.Linear) and layer.bias is not None:
+            nn.init.zeros_(layer.bias)
+
+
+def network(model: Mapping[str, Any]) -> nn.Module:
+    """The network of a card's `problem.model`."""
+    return Transformer(model)

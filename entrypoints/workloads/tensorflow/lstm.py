@@ -1,0 +1,71 @@
+"""Long short-term memory (Hochreiter and Schmidhuber, 1997) over a series, told as one vector at its end."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Mapping
+
+import tensorflow as tf
+
+from entrypoints.workloads.tensorflow.layers import Linear
+
+
+class Memory(tf.Module):
+    """Layers of memory cells. Gates lie in PyTorch's order: input, forget, cell, output; each has two biases."""
+
+    def __init__(self, features: int, hidden: int, layers: int) -> None:
+        super().__init__()
+        self.hidden, self.layers = hidden, layers
+        for layer in range(layers):
+            inputs = hidden if layer else features
+            for name, shape in (("weight_ih", [inputs]), ("weight_hh", [hidden]), ("bias_ih", []), ("bias_hh", [])):
+                bound = 1 / math.sqrt(hidden)
+                value = tf.random.uniform([*shape, 4 * hidden], -bound, bound)
+                setattr(self, f"{name}_l{layer}", tf.Variable(value))
+
+    def __call__(self, series: tf.Tensor) -> tf.Tensor:
+        """(T, N, features) -> the last layer's state after every step, (T, N, hidden)."""
+        for layer in range(self.layers):
+            series = self.layer(layer, series)
+        return series
+
+    def layer(self, layer: int, series: tf.Tensor) -> tf.Tensor:
+        """(T, N, inputs) -> (T, N, hidden)."""
+        weight_ih, weight_hh, bias_ih, bias_hh = (
+            getattr(self, f"{name}_l{layer}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        )
+        # What comes from outside, for all steps at once.
+        outside = tf.tensordot(series, weight_ih, 1) + bias_ih + bias_hh  # (T, N, 4 * hidden)
+        nothing = tf.zeros([tf.shape(series)[1], self.hidden])
+
+        def step(states: tuple[tf.Tensor, tf.Tensor], gates: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            state, cell = states
+            entering, kept, new, told = tf.split(gates + tf.matmul(state, weight_hh), 4, axis=-1)
+            cell = tf.sigmoid(kept) * cell + tf.sigmoid(entering) * tf.tanh(new)
+            return tf.sigmoid(told) * tf.tanh(cell), cell
+
+        states, _ = tf.scan(step, outside, (nothing, nothing))
+        return states
+
+
+class LastState(tf.Module):
+    """Layers of memory, and one linear layer over what the last of them holds after the last step."""
+
+    def __init__(self, model: Mapping[str, Any]) -> None:
+        super().__init__()
+        hidden, outputs = model["hidden"], model["outputs"]
+        self.memory = Memory(model["features"], hidden, model["layers"])
+        bound = 1 / math.sqrt(hidden)
+        self.output = Linear(
+            tf.random.uniform([hidden, outputs], -bound, bound), tf.random.uniform([outputs], -bound, bound)
+        )
+
+    def __call__(self, series: tf.Tensor, training: bool) -> tf.Tensor:
+        """(N, T, features) -> (N, outputs)."""
+        states = self.memory(tf.transpose(series, [1, 0, 2]))
+        return self.output(states[-1], training)
+
+
+def network(model: Mapping[str, Any]) -> tf.Module:
+    """The network of a card's `problem.model`."""
+    return LastState(model)

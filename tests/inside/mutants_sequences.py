@@ -1,0 +1,371 @@
+"""Mistakes that real ports of networks over text and series were seen to make, each as a context in which ours does."""
+
+from __future__ import annotations
+
+import functools
+import math
+from unittest import mock
+
+import mutants
+import torch
+from mutants import (
+    activations,
+    adam_without_bias_correction,
+    before,
+    loss_of_absolute_differences,
+    optimizer_that_decays_all,
+    optimizer_without_decay,
+    rule,
+)
+from torch import nn
+from torch.nn import functional
+
+from entrypoints.data import drawn
+from entrypoints.workloads.pytorch import build, lstm, optimizers, transformer
+
+
+def patch_network(family, change):
+    """The network of a family as it is built, changed afterwards."""
+    original = family.network
+
+    def network(model):
+        built = original(model)
+        change(built)
+        return built
+
+    return mock.patch.object(family, "network", network)
+
+
+def every(kind, change):
+    """Each part of a kind, changed."""
+
+    def change_all(network):
+        for part in network.modules():
+            if isinstance(part, kind):
+                change(part)
+
+    return patch_network(transformer, change_all)
+
+
+def gelu_of_the_error_function():
+    return activations(gelu_tanh=nn.GELU)
+
+
+def gelu_by_tanh():
+    return activations(gelu=functools.partial(nn.GELU, approximate="tanh"))
+
+
+def relu_for_gelu():
+    return activations(gelu=nn.ReLU, gelu_tanh=nn.ReLU)
+
+
+def what_follows_is_seen():
+    return every(transformer.Attention, lambda part: setattr(part, "causal", False))
+
+
+def padding_is_seen():
+    return patch_network(transformer, lambda network: setattr(network, "reads_whole", False))
+
+
+def scores_not_scaled():
+    attend = transformer.Attention.attend
+
+    def unscaled(part, query, key, value, seen):
+        return attend(part, query * math.sqrt(query.shape[-1]), key, value, seen)
+
+    return mock.patch.object(transformer.Attention, "attend", unscaled)
+
+
+def scores_scaled_by_the_width():
+    attend = transformer.Attention.attend
+
+    def rescaled(part, query, key, value, seen):
+        return attend(part, query / math.sqrt(part.heads), key, value, seen)
+
+    return mock.patch.object(transformer.Attention, "attend", rescaled)
+
+
+def places_left_out():
+    return places(lambda weight: 0 * weight)
+
+
+def places_from_one():
+    return places(lambda weight: weight.roll(-1, 0))
+
+
+def places(change):
+    def forward(part, tokens, segments, first=0):
+        x = part.tokens(tokens) + change(part.places.weight)[: tokens.shape[1]]
+        if part.segments is not None:
+            x = x + part.segments(segments)
+        return part.dropout(part.normalisation(x))
+
+    return mock.patch.object(transformer.Embedding, "forward", forward)
+
+
+def segments_mixed_up():
+    forward = transformer.Embedding.forward
+    return mock.patch.object(
+        transformer.Embedding, "forward", lambda part, tokens, segments, first=0: forward(part, tokens, 1 - segments)
+    )
+
+
+def epsilon_of_another_port():
+    return every(nn.LayerNorm, lambda part: setattr(part, "eps", 1e-3))
+
+
+def normalisation_at_the_other_place():
+    return every(transformer.Block, lambda part: setattr(part, "before", not part.before))
+
+
+def last_normalisation_left_out():
+    return mock.patch.object(transformer.NextToken, "forward", lambda part, x: part.decoder(x))
+
+
+def shortcut_after_the_normalisation():
+    def forward(part, x, seen):
+        x = part.attention_normalisation(x)
+        x = x + part.attention(x, seen)
+        x = part.feed_forward_normalisation(x)
+        return x + part.feed_forward(x)
+
+    return mock.patch.object(transformer.Block, "forward", forward)
+
+
+def bias_left_out():
+    def change(part):
+        part.query_key_value.register_forward_hook(lambda layer, _, output: output - layer.bias)
+
+    return every(transformer.Attention, change)
+
+
+def initialisation(**changes):
+    original = transformer.initialise
+
+    def initialise(network, model):
+        original(network, {**model, "initialisation": {**model["initialisation"], **changes}})
+
+    return mock.patch.object(transformer, "initialise", initialise)
+
+
+def initialisation_not_by_depth():
+    return initialisation(residual_scaled=False)
+
+
+def initialisation_by_depth():
+    return initialisation(residual_scaled=True)
+
+
+def initialisation_half_as_wide():
+    return initialisation(deviation=0.01)
+
+
+def targets_not_shifted():
+    def text(problem, samples, draw):
+        made = drawn.text(problem, samples, draw)
+        return made._replace(targets=made.inputs)
+
+    return mock.patch.dict(drawn.KINDS, text=text)
+
+
+def loss_summed_up():
+    def forward(part, logits, labels):
+        return functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="sum")
+
+    return mock.patch.object(build.CrossEntropy, "forward", forward)
+
+
+def ends_summed_up():
+    forward = build.SpanCrossEntropy.forward
+    return mock.patch.object(build.SpanCrossEntropy, "forward", lambda part, *given: 2 * forward(part, *given))
+
+
+def ends_mixed_up():
+    forward = build.SpanCrossEntropy.forward
+    return mock.patch.object(
+        build.SpanCrossEntropy, "forward", lambda part, logits, ends: forward(part, logits, ends.flip(1))
+    )
+
+
+def losses_averaged():
+    forward = build.SumOfCrossEntropies.forward
+    return mock.patch.object(build.SumOfCrossEntropies, "forward", lambda part, *given: forward(part, *given) / 2)
+
+
+def masked_places_off_by_one():
+    forward = transformer.Pretraining.forward
+    return mock.patch.object(transformer.Pretraining, "forward", lambda part, x, places: forward(part, x, places + 1))
+
+
+def pooled_without_tanh():
+    return mock.patch.object(torch, "tanh", lambda x, first=0: x)
+
+
+def transform_left_out():
+    def forward(part, x, places):
+        masked = x.gather(1, places[..., None].expand(-1, -1, x.shape[-1]))
+        return part.decoder(part.normalisation(masked)), part.follows(torch.tanh(part.pool(x[:, 0])))
+
+    return mock.patch.object(transformer.Pretraining, "forward", forward)
+
+
+def decay_in_the_gradient():
+    """Adam where AdamW was asked for."""
+    return mock.patch.dict(optimizers.RULES, adamw=optimizers.adam)
+
+
+def gradients_not_clipped():
+    return mock.patch.object(torch.nn.utils, "clip_grad_norm_", lambda parameters, most: None)
+
+
+def gradients_clipped_one_by_one():
+    def clip(parameters, most):
+        for parameter in parameters:
+            clip_one([parameter], most)
+
+    clip_one = torch.nn.utils.clip_grad_norm_
+    return mock.patch.object(torch.nn.utils, "clip_grad_norm_", clip)
+
+
+def betas_of_another_rule():
+    return rule(betas=(0.8, 0.99))
+
+
+def steps_of_adam_alone():
+    """LAMB without its trust in long tensors."""
+    return mock.patch.dict(optimizers.RULES, lamb=optimizers.adamw)
+
+
+def lamb_with_bias_correction():
+    return rule(bias_correction=True)
+
+
+def turned_in_pairs():
+    """Rotary positions of neighbours, as the paper has it, where halves were meant."""
+
+    def rotated(x, first=0):
+        half = x.shape[-1] // 2
+        rates = transformer.BASE ** (-torch.arange(half) / half)
+        angles = torch.arange(x.shape[-2])[:, None] * rates
+        even, odd = x[..., 0::2], x[..., 1::2]
+        turned = torch.stack([even * angles.cos() - odd * angles.sin(), odd * angles.cos() + even * angles.sin()], -1)
+        return turned.flatten(-2)
+
+    return mock.patch.object(transformer, "rotated", rotated)
+
+
+def not_turned():
+    return mock.patch.object(transformer, "rotated", lambda x, first=0: x)
+
+
+def lstm_changed(change):
+    return patch_network(lstm, change)
+
+
+def first_state_told():
+    return mock.patch.object(lstm.LastState, "forward", lambda part, series: part.output(part.memory(series)[0][:, 0]))
+
+
+def mean_state_told():
+    return mock.patch.object(
+        lstm.LastState, "forward", lambda part, series: part.output(part.memory(series)[0].mean(1))
+    )
+
+
+def time_for_samples():
+    def forward(part, series):
+        states, _ = part.memory(series.transpose(0, 1))
+        return part.output(states.transpose(0, 1)[:, -1])
+
+    return mock.patch.object(lstm.LastState, "forward", forward)
+
+
+def series_backwards():
+    return lstm_changed(lambda network: before(network.memory, lambda series: series.flip(1)))
+
+
+def forget_gates_start_open():
+    def change(network):
+        size = network.memory.hidden_size
+        for name, bias in network.memory.named_parameters():
+            if name.startswith("bias_ih"):
+                nn.init.ones_(bias[size : 2 * size])
+
+    return lstm_changed(change)
+
+
+def weights_start_normal():
+    def change(network):
+        for weight in network.memory.parameters():
+            nn.init.normal_(weight, std=0.1)
+
+    return lstm_changed(change)
+
+
+def state_through_relu():
+    return mock.patch.object(
+        lstm.LastState, "forward", lambda part, series: part.output(part.memory(series)[0][:, -1].relu())
+    )
+
+
+def dropout_between_layers():
+    return lstm_changed(lambda network: setattr(network.memory, "dropout", 0.2))
+
+
+ANY_TEXT = (
+    relu_for_gelu,
+    scores_not_scaled,
+    scores_scaled_by_the_width,
+    epsilon_of_another_port,
+    normalisation_at_the_other_place,
+    shortcut_after_the_normalisation,
+    bias_left_out,
+    initialisation_half_as_wide,
+    optimizer_without_decay,
+    optimizer_that_decays_all,
+    gradients_not_clipped,
+    gradients_clipped_one_by_one,
+    betas_of_another_rule,
+)
+GPT = (
+    *ANY_TEXT,
+    gelu_of_the_error_function,
+    what_follows_is_seen,
+    last_normalisation_left_out,
+    initialisation_not_by_depth,
+    targets_not_shifted,
+    loss_summed_up,
+    decay_in_the_gradient,
+)
+LEARNT = (places_left_out, places_from_one)
+BERT = (*ANY_TEXT, *LEARNT, gelu_by_tanh, padding_is_seen, segments_mixed_up, initialisation_by_depth)
+SQUAD = (*BERT, ends_summed_up, ends_mixed_up, decay_in_the_gradient)
+PRETRAINING = (
+    *BERT,
+    losses_averaged,
+    masked_places_off_by_one,
+    pooled_without_tanh,
+    transform_left_out,
+    steps_of_adam_alone,
+    lamb_with_bias_correction,
+)
+MUTANTS = {
+    **mutants.MUTANTS,
+    **dict.fromkeys(("gpt2", "gpt2_medium", "gpt2_large", "gpt2_xl", "gpt2_xxl", "gpt2_xxxl"), (*GPT, *LEARNT)),
+    "gpt_117m": (*GPT, *LEARNT),
+    **dict.fromkeys(("gpt_800m", "gpt_13b", "gpt_175b"), (*GPT, turned_in_pairs, not_turned)),
+    **dict.fromkeys(("bert_base", "bert_large"), SQUAD),
+    **dict.fromkeys(("bert_large_pretraining_128", "bert_large_pretraining_512"), PRETRAINING),
+    "lstm": (
+        first_state_told,
+        mean_state_told,
+        time_for_samples,
+        series_backwards,
+        forget_gates_start_open,
+        weights_start_normal,
+        state_through_relu,
+        loss_of_absolute_differences,
+        adam_without_bias_correction,
+        betas_of_another_rule,
+    ),
+}

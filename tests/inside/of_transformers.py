@@ -1,0 +1,122 @@
+"""The transformers of Hugging Face's library for the cards: what our networks are held against."""
+
+from __future__ import annotations
+
+import torch
+import transformers
+from torch import nn
+
+BLOCKS = {
+    "gpt2": {
+        "attention_normalisation": "ln_1",
+        "attention.query_key_value": "attn.c_attn",
+        "attention.project": "attn.c_proj",
+        "feed_forward_normalisation": "ln_2",
+        "widen": "mlp.c_fc",
+        "narrow": "mlp.c_proj",
+    },
+    "bert": {
+        "attention.project": "attention.output.dense",
+        "attention_normalisation": "attention.output.LayerNorm",
+        "widen": "intermediate.dense",
+        "narrow": "output.dense",
+        "feed_forward_normalisation": "output.LayerNorm",
+    },
+}
+OTHERS = {
+    "gpt2": {
+        "embedding.tokens": "transformer.wte",
+        "embedding.places": "transformer.wpe",
+        "head.normalisation": "transformer.ln_f",
+        "head.decoder": "lm_head",
+    },
+    "bert": {
+        "embedding.tokens": "bert.embeddings.word_embeddings",
+        "embedding.places": "bert.embeddings.position_embeddings",
+        "embedding.segments": "bert.embeddings.token_type_embeddings",
+        "embedding.normalisation": "bert.embeddings.LayerNorm",
+        "head.ends": "qa_outputs",
+        "head.transform": "cls.predictions.transform.dense",
+        "head.normalisation": "cls.predictions.transform.LayerNorm",
+        "head.decoder": "cls.predictions.decoder",
+        "head.pool": "bert.pooler.dense",
+        "head.follows": "cls.seq_relationship",
+    },
+}
+
+
+class Network(nn.Module):
+    """The library's network of a card, with inputs and outputs as ours."""
+
+    def __init__(self, card):
+        super().__init__()
+        model = card.problem["model"]
+        self.head = model["head"]["kind"]
+        if self.head == "next_token":
+            self.family, self.library = "gpt2", transformers.GPT2LMHeadModel(gpt2(model))
+        else:
+            kinds = {"span": "BertForQuestionAnswering", "pretraining": "BertForPreTraining"}
+            self.family, self.library = "bert", getattr(transformers, kinds[self.head])(bert(model))
+
+    def forward(self, tokens, segments=None, places=None):
+        if self.head == "next_token":
+            return self.library(tokens, use_cache=False).logits
+        seen = (tokens != 0).long()
+        told = self.library(tokens, attention_mask=seen, token_type_ids=segments)
+        if self.head == "span":
+            return torch.stack([told.start_logits, told.end_logits], -1)
+        guessed = torch.stack([one[at] for one, at in zip(told.prediction_logits, places)])
+        return guessed, told.seq_relationship_logits
+
+    def take(self, ours):
+        """Our weights, by the library's names."""
+        told = self.library.load_state_dict(dict(self.renamed(ours)), strict=False)
+        assert not told.unexpected_keys, told
+
+    def renamed(self, ours):
+        for name, value in ours.items():
+            layer, _, kind = name.rpartition(".")
+            if not layer.startswith("blocks."):
+                yield f"{OTHERS[self.family][layer]}.{kind}", value
+                continue
+            _, number, part = layer.split(".", 2)
+            if self.family == "gpt2":  # it keeps inputs first
+                turned = value.t() if value.dim() == 2 else value
+                yield f"transformer.h.{number}.{BLOCKS['gpt2'][part]}.{kind}", turned
+            elif part == "attention.query_key_value":
+                for which, share in zip(("query", "key", "value"), value.chunk(3)):
+                    yield f"bert.encoder.layer.{number}.attention.self.{which}.{kind}", share
+            else:
+                yield f"bert.encoder.layer.{number}.{BLOCKS['bert'][part]}.{kind}", value
+
+
+def gpt2(model):
+    return transformers.GPT2Config(
+        n_embd=model["width"],
+        n_layer=model["layers"],
+        n_head=model["heads"],
+        n_inner=model["feed_forward"],
+        vocab_size=model["vocabulary"],
+        n_positions=model["positions"]["most"],
+        activation_function="gelu_new",
+        layer_norm_epsilon=model["normalisation"]["epsilon"],
+        tie_word_embeddings=model["head"]["tied"],
+        resid_pdrop=model["dropout"],
+        embd_pdrop=model["dropout"],
+        attn_pdrop=model["dropout"],
+    )
+
+
+def bert(model):
+    return transformers.BertConfig(
+        hidden_size=model["width"],
+        num_hidden_layers=model["layers"],
+        num_attention_heads=model["heads"],
+        intermediate_size=model["feed_forward"],
+        vocab_size=model["vocabulary"],
+        hidden_act="gelu",
+        max_position_embeddings=model["positions"]["most"],
+        layer_norm_eps=model["normalisation"]["epsilon"],
+        hidden_dropout_prob=model["dropout"],
+        attention_probs_dropout_prob=model["dropout"],
+    )

@@ -1,0 +1,91 @@
+"""Texts token by token: what is told of them, and what the metrics make of it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from entrypoints import metrics
+from entrypoints.generation import Generation
+from entrypoints.measurement import fold
+from entrypoints.messages import Generated, Phase, Step, decode, encode
+from entrypoints.session import Batch
+
+RULE = {"prompt": 3, "new": 4}
+
+
+class Texts:
+    """Two texts of five places, of which the prompt is cut."""
+
+    def __getitem__(self, cut):
+        _, places = cut
+        return [list(range(5))[places]] * 2
+
+
+class Slow:
+    """A device of which the next mark is known only when two more were taken."""
+
+    def __init__(self, lag):
+        self.lag, self.marks, self.asked, self.clock = lag, 0, [], 0.0
+
+    def mark(self):
+        self.marks += 1
+        return self.marks
+
+    def seconds_between(self, earlier, later):
+        return None if later + self.lag > self.marks else float(later - earlier)
+
+    def begin(self, batch, iterations):
+        self.asked.append((batch.inputs, iterations))
+        return 1
+
+    def iterate(self, state):
+        return state + 1
+
+    def synchronise(self):
+        self.lag = 0
+
+
+@pytest.mark.parametrize("lag", [0, 2, 100])
+def test_every_new_token_is_timed_and_no_device_is_waited_for(lag):
+    sent, session = [], Slow(lag)
+    generation = Generation(session, itertools.repeat(Batch(Texts(), None)), RULE, sent.append)
+    for _ in range(2):
+        generation.advance()
+    generation.settle()
+    assert session.asked == [([[0, 1, 2]] * 2, 4)] * 2
+    for step in sent:
+        assert decode(encode(step)) == step
+        assert (step.seconds, step.units, step.tokens) == (4.0, 2, 8)
+        assert step.generated.prompt_tokens == 6 and list(step.generated.others) == [1.0] * 3
+    assert len(sent) == 2
+
+
+STEP = Step(4.0, 0.0, 2, 0, None, None, None, 8, 0, Generated(6, 1.5, [0.5, 1.0, 1.0]))
+RUN = fold([Phase("steady", 0.0), STEP, STEP], "sequences", "inference")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("throughput", 0.5),
+        ("token_throughput", 2.0),
+        ("prefill_throughput", 4.0),
+        ("decode_throughput", 2.4),
+        ("time_to_first_token_p50", 1.5),
+        ("time_between_tokens_p50", 1.0),
+        ("time_between_tokens_p99", 1.0),
+        ("padding_fraction", 0.0),
+    ],
+)
+def test_metrics_of_texts(name, value):
+    assert getattr(metrics, name)(RUN).value == pytest.approx(value)
+
+
+def test_without_texts_there_is_a_reason():
+    run = fold([Phase("steady", 0.0), Step(1.0, 0.0, 2, 0, None)], "images", "inference")
+    for name in ("prefill_throughput", "decode_throughput", "time_to_first_token_p50", "time_between_tokens_p99"):
+        assert getattr(metrics, name)(run).reason == "no text was generated"
+    for name in ("token_throughput", "padding_fraction", "tokens_per_watt_hour"):
+        assert getattr(metrics, name)(run).reason == "images have no tokens"

@@ -1,0 +1,168 @@
+"""Networks over text and series in sums and products, without any code of ours and without dropout."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+
+class Parameters(nn.Module):
+    """Parameters by name, in order, each of a kind that weight decay asks for."""
+
+    def __init__(self):
+        super().__init__()
+        self.all = nn.ParameterList()
+        self.kinds, self.places = [], {}
+
+    def add(self, name, kind, value):
+        self.places[name] = len(self.kinds)
+        self.kinds.append(kind)
+        self.all.append(nn.Parameter(value))
+
+    def __getitem__(self, name):
+        return self.all[self.places[name]]
+
+    def linear(self, name, inputs, outputs, deviation):
+        self.add(f"{name} weight", "matrix", torch.randn(outputs, inputs) * deviation)
+        self.add(f"{name} bias", "bias", torch.zeros(outputs))
+
+    def apply_linear(self, name, x):
+        return x @ self[f"{name} weight"].t() + self[f"{name} bias"]
+
+
+class Text(Parameters):
+    """A transformer of the cards."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model, width, words = model, model["width"], model["vocabulary"]
+        deviation = model["initialisation"]["deviation"]
+        last = deviation
+        if model["initialisation"]["residual_scaled"]:
+            last = deviation / math.sqrt(2 * model["layers"])
+        self.head, self.after = model["head"]["kind"], model["normalisation"]["place"] == "after"
+        self.learnt = model["positions"]["kind"] == "learnt"
+        self.table("words", words, deviation)
+        if self.learnt:
+            self.table("places", model["positions"]["most"], deviation)
+        if "segments" in model:
+            self.table("segments", model["segments"], deviation)
+        if self.after:
+            self.norm("first norm")
+        for block in range(model["layers"]):
+            self.linear(f"{block} inwards", width, 3 * width, deviation)
+            self.linear(f"{block} outwards", width, width, last)
+            self.norm(f"{block} attention norm")
+            self.linear(f"{block} wide", width, model["feed_forward"], deviation)
+            self.linear(f"{block} narrow", model["feed_forward"], width, last)
+            self.norm(f"{block} feed norm")
+        if self.head == "next_token":
+            self.norm("last norm")
+            if not model["head"]["tied"]:
+                self.add("output", "matrix", torch.randn(words, width) * deviation)
+        elif self.head == "span":
+            self.linear("span", width, 2, deviation)
+        else:
+            self.linear("transform", width, width, deviation)
+            self.norm("last norm")
+            self.add("output bias", "bias", torch.zeros(words))
+            self.linear("pool", width, width, deviation)
+            self.linear("follows", width, 2, deviation)
+
+    def table(self, name, size, deviation):
+        self.add(name, "embedding", torch.randn(size, self.model["width"]) * deviation)
+
+    def norm(self, name):
+        self.add(f"{name} scale", "normalisation", torch.ones(self.model["width"]))
+        self.add(f"{name} shift", "normalisation", torch.zeros(self.model["width"]))
+
+    def normed(self, name, x):
+        mean = x.mean(-1, keepdim=True)
+        variance = ((x - mean) ** 2).mean(-1, keepdim=True)
+        scaled = (x - mean) / torch.sqrt(variance + self.model["normalisation"]["epsilon"])
+        return scaled * self[f"{name} scale"] + self[f"{name} shift"]
+
+    def active(self, x):
+        if self.model["activation"] == "gelu":
+            return x * (1 + torch.erf(x / math.sqrt(2))) / 2
+        return x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+    def attention(self, block, x, seen):
+        size = self.model["width"] // self.model["heads"]
+        queries, keys, values = self.apply_linear(f"{block} inwards", x).chunk(3, -1)
+        parts = []
+        for head in range(self.model["heads"]):
+            q, k, v = (part[..., head * size : (head + 1) * size] for part in (queries, keys, values))
+            if not self.learnt:
+                q, k = turned(q), turned(k)
+            scores = torch.einsum("nis,njs->nij", q, k) / math.sqrt(size)
+            parts.append(torch.softmax(scores.masked_fill(~seen, -math.inf), -1) @ v)
+        return self.apply_linear(f"{block} outwards", torch.cat(parts, -1))
+
+    def feed(self, block, x):
+        return self.apply_linear(f"{block} narrow", self.active(self.apply_linear(f"{block} wide", x)))
+
+    def forward(self, tokens, segments=None, places=None):
+        length = tokens.shape[1]
+        seen = torch.ones(length, length, dtype=torch.bool)[None]
+        seen = seen.tril() if self.model["attention"] == "causal" else seen & (tokens != 0)[:, None]
+        x = self["words"][tokens]
+        if self.learnt:
+            x = x + self["places"][:length]
+        if segments is not None:
+            x = x + self["segments"][segments]
+        if self.after:
+            x = self.normed("first norm", x)
+        for block in range(self.model["layers"]):
+            if self.after:
+                x = self.normed(f"{block} attention norm", x + self.attention(block, x, seen))
+                x = self.normed(f"{block} feed norm", x + self.feed(block, x))
+            else:
+                x = x + self.attention(block, self.normed(f"{block} attention norm", x), seen)
+                x = x + self.feed(block, self.normed(f"{block} feed norm", x))
+        if self.head == "span":
+            return self.apply_linear("span", x)
+        if self.head == "next_token":
+            output = self["words" if self.model["head"]["tied"] else "output"]
+            return self.normed("last norm", x) @ output.t()
+        picked = torch.stack([one[at] for one, at in zip(x, places)])
+        changed = self.normed("last norm", self.active(self.apply_linear("transform", picked)))
+        first = torch.tanh(self.apply_linear("pool", x[:, 0]))
+        return changed @ self["words"].t() + self["output bias"], self.apply_linear("follows", first)
+
+
+def turned(x):
+    """As complex numbers, real parts in the first half, each turned by its place."""
+    half = x.shape[-1] // 2
+    rates = 10000.0 ** (-torch.arange(half).double() / half)
+    angles = torch.arange(x.shape[-2]).double()[:, None] * rates
+    made = torch.complex(x[..., :half].double(), x[..., half:].double()) * torch.polar(torch.ones_like(angles), angles)
+    return torch.cat([made.real, made.imag], -1).to(x.dtype)
+
+
+class Series(nn.Module):
+    """Memory cells step by step, by PyTorch's own cell, and a linear layer."""
+
+    def __init__(self, model):
+        super().__init__()
+        hidden = model["hidden"]
+        sizes = [model["features"], *[hidden] * (model["layers"] - 1)]
+        self.cells = nn.ModuleList(nn.LSTMCell(size, hidden) for size in sizes)
+        self.last = nn.Linear(hidden, model["outputs"])
+        self.hidden = hidden
+
+    def forward(self, series):
+        steps = series.unbind(1)
+        for cell in self.cells:
+            state = [series.new_zeros(len(series), self.hidden)] * 2
+            states = []
+            for step in steps:
+                state = cell(step, tuple(state))
+                states.append(state[0])
+            steps = states
+        return self.last(steps[-1])
+
+
+NETWORKS = {"transformer": Text, "lstm": Series}
