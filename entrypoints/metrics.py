@@ -6,7 +6,7 @@ Each is a pure function of a Measurement; a number that cannot be told is None, 
 from __future__ import annotations
 
 import math
-from typing import Callable, NamedTuple
+from typing import Callable, NamedTuple, Sequence
 
 from entrypoints import peaks
 from entrypoints.measurement import Measurement
@@ -18,6 +18,7 @@ NO_STEP = "no step of the timed window was finished"
 NO_TIME = "the timed window is shorter than the clock can tell"
 IN_REQUESTS = "making its input is part of a request: see latency_preprocessing_mean"
 NOT_GENERATED = "no text was generated"
+LEAST = {0.5: 11, 0.9: 64, 0.95: 130, 0.99: 662, 1.0: 1}  # times that a percentile needs
 NO_REQUESTS = "no requests were made (--concurrency)"
 
 
@@ -135,27 +136,27 @@ def latency_mean(measurement: Measurement) -> Metric:
 
 def latency_p50(measurement: Measurement) -> Metric:
     """Latency that half of the requests keep within."""
-    return _latency(measurement, 0.50, least=11)
+    return _latency(measurement, 0.50)
 
 
 def latency_p90(measurement: Measurement) -> Metric:
     """Latency that nine of ten requests keep within."""
-    return _latency(measurement, 0.90, least=64)
+    return _latency(measurement, 0.90)
 
 
 def latency_p95(measurement: Measurement) -> Metric:
     """Latency that 95 % of the requests keep within."""
-    return _latency(measurement, 0.95, least=130)
+    return _latency(measurement, 0.95)
 
 
 def latency_p99(measurement: Measurement) -> Metric:
     """Latency that 99 % of the requests keep within."""
-    return _latency(measurement, 0.99, least=662)
+    return _latency(measurement, 0.99)
 
 
 def latency_max(measurement: Measurement) -> Metric:
     """Latency of the slowest request."""
-    return _latency(measurement, 1.0, least=1)
+    return _latency(measurement, 1.0)
 
 
 def latency_preprocessing_mean(measurement: Measurement) -> Metric:
@@ -389,13 +390,13 @@ def _generated(measurement: Measurement) -> list[Generated]:
 
 
 def _first_token(measurement: Measurement, share: float) -> Metric:
-    times = sorted(one.first for one in _generated(measurement))
-    return Metric(quantile(times, share), "s") if times else Metric(None, "s", NOT_GENERATED)
+    times = [one.first for one in _generated(measurement)]
+    return _percentile(times, share, "batches of texts") if times else Metric(None, "s", NOT_GENERATED)
 
 
 def _between_tokens(measurement: Measurement, share: float) -> Metric:
-    times = sorted(second for one in _generated(measurement) for second in one.others)
-    return Metric(quantile(times, share), "s") if times else Metric(None, "s", NOT_GENERATED)
+    times = [second for one in _generated(measurement) for second in one.others]
+    return _percentile(times, share, "new tokens") if times else Metric(None, "s", NOT_GENERATED)
 
 
 def _tokens(measurement: Measurement) -> int:
@@ -429,19 +430,21 @@ def _request_mean(measurement: Measurement, told: Callable[[Request], float]) ->
     return Metric(math.fsum(map(told, requests)) / len(requests), "s")
 
 
-def _latency(measurement: Measurement, share: float, least: int) -> Metric:
-    """A percentile, from as many requests on as MLPerf Inference asks for where it stops early.
+def _latency(measurement: Measurement, share: float) -> Metric:
+    times = [request.latency for request in measurement.timed_requests]
+    return _percentile(times, share, "requests") if times else Metric(None, "s", _no_requests(measurement))
 
-    From `least` on, the second slowest request is slower than the true percentile in 99 of 100 runs (inference_rules,
+
+def _percentile(times: Sequence[float], share: float, what: str) -> Metric:
+    """A percentile, from as many times on as MLPerf Inference asks for where it stops early.
+
+    From `LEAST` on, the second slowest is slower than the true percentile in 99 of 100 runs (inference_rules,
     "early stopping"). A percentile of fewer is little more than the slowest of a few.
     """
-    requests = measurement.timed_requests
-    if not requests:
-        return Metric(None, "s", _no_requests(measurement))
-    if len(requests) < least:
-        reason = f"{len(requests)} timed requests, and this needs {least}: ask for more --steps or a longer --duration"
-        return Metric(None, "s", reason)
-    return Metric(quantile([request.latency for request in requests], share), "s")
+    if len(times) < LEAST[share]:
+        reason = f"{len(times)} timed {what}, and this needs {LEAST[share]}"
+        return Metric(None, "s", f"{reason}: ask for more --steps or a longer --duration")
+    return Metric(quantile(times, share), "s")
 
 
 def _no_requests(measurement: Measurement) -> str:

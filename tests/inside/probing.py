@@ -30,10 +30,10 @@ SEEDS = 8  # of initialisation
 ROUNDINGS = 4  # inputs with the last bit of each number changed or not, another way each time
 
 
-def probed(workload, precision, threads=1, batch_of=loader.formula_batch):
+def probed(workload, precision, threads=1, batch_of=loader.formula_batch, compiled=False):
     """Quantities of the probe in one precision, by name."""
     told = []
-    configuration = SimpleNamespace(precision=precision, threads=threads, seed=0, compile=False)
+    configuration = SimpleNamespace(precision=precision, threads=threads, seed=0, compile=compiled)
     others = SimpleNamespace(formula_batch=batch_of)
     with mock.patch.object(probe, "precisions", lambda _: [precision]):
         probe.run(cards.load()[workload], configuration, cpu, build, others, told.append)
@@ -47,6 +47,8 @@ def honest(workload, precision):
     if precision == "fp32":  # in bf16 these are hundreds of times slower
         with other_kernels():
             yield "other kernels", probed(workload, precision)
+        if hasattr(torch, "compile"):
+            yield "compiled", probed(workload, precision, compiled=True)
     for seed in range(ROUNDINGS):
         with rounded_weights(seed) if has_tokens(workload) else contextlib.nullcontext():
             yield f"rounding {seed}", probed(workload, precision, batch_of=rounded(seed))

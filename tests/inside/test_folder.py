@@ -54,7 +54,7 @@ def test_an_unreadable_folder_is_refused(tmp_path, locked):
     tmp_path.chmod(0o755)
     (tmp_path / locked).chmod(0o000 if locked else 0o300)
     root = os.geteuid() == 0
-    parents = [parent for parent in tmp_path.parents if root and parent.stat().st_uid == 0 and "pytest" in parent.name]
+    parents = [parent for parent in tmp_path.parents if root and parent.stat().st_uid == 0 and "pytest" in str(parent)]
     modes = [(parent, parent.stat().st_mode) for parent in parents]
     try:
         for parent in parents:

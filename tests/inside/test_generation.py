@@ -63,7 +63,7 @@ def test_every_new_token_is_timed_and_no_device_is_waited_for(lag):
 
 
 STEP = Step(4.0, 0.0, 2, 0, None, None, None, 8, 0, Generated(6, 1.5, [0.5, 1.0, 1.0]))
-RUN = fold([Phase("steady", 0.0), STEP, STEP], "sequences", "inference")
+RUN = fold([Phase("steady", 0.0), *[STEP] * 300], "sequences", "inference")
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,14 @@ RUN = fold([Phase("steady", 0.0), STEP, STEP], "sequences", "inference")
 )
 def test_metrics_of_texts(name, value):
     assert getattr(metrics, name)(RUN).value == pytest.approx(value)
+
+
+def test_percentiles_of_a_few_texts_are_not_told():
+    run = fold([Phase("steady", 0.0), *[STEP] * 10], "sequences", "inference")
+    assert metrics.time_between_tokens_p50(run).value == 1.0
+    for name, count in (("time_to_first_token_p50", "10 timed batches of texts"), ("time_between_tokens_p90", "30 ")):
+        assert getattr(metrics, name)(run).value is None
+        assert getattr(metrics, name)(run).reason.startswith(count)
 
 
 def test_without_texts_there_is_a_reason():

@@ -146,6 +146,9 @@ def test_every_public_function_is_a_metric_and_nothing_else():
         *("latency_mean", "latency_p50", "latency_p90", "latency_p95", "latency_p99", "latency_max"),
         *("latency_preprocessing_mean", "latency_transfer_mean", "latency_compute_mean"),
         *("latency_retrieval_mean", "latency_other_mean", "decode_rate", "decode_rate_of_all_workers"),
+        *("token_throughput", "padding_fraction", "tokens_per_watt_hour", "prefill_throughput", "decode_throughput"),
+        *("time_to_first_token_p50", "time_to_first_token_p99"),
+        *("time_between_tokens_p50", "time_between_tokens_p90", "time_between_tokens_p99"),
     }
 
 

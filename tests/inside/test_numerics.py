@@ -23,6 +23,8 @@ STORED = reference.Reference(
     identity="",
     batch_size=1,
     optimizer={},
+    model={},
+    parameters=0,
     values={"output": [3.0, 4.0], "loss": [2.0], "zero": [0.0]},
     tolerances={
         "fp32": {"output": 0.1, "loss": 0.01, "zero": 0.1},

@@ -62,7 +62,7 @@ def test_all_workloads_run_in_turn_and_a_summary_ends_them(double):
         rate = document["metrics"]["throughput"]
         assert line.split() == [
             *("sifmark:", document["workload"]["name"], "training", "completed"),
-            *(f"{rate['value']:.2f}", "images/s"),
+            *(f"{rate['value']:.2f}", rate["unit"]),
         ]
 
 
@@ -72,7 +72,7 @@ def test_the_failure_of_a_workload_ends_none_but_its_own(double):
     states = {document["workload"]["name"]: document["status"]["state"] for document in lines(output)}
     fitting = {name: "completed" if size < max(sizes.values()) else "out_of_memory" for name, size in sizes.items()}
     assert code == 4 and states == fitting and len(set(states.values())) == 2
-    assert f"sifmark: {'resnet50':<18}  training  {states['resnet50']}" in errors
+    assert f"sifmark: {'resnet50':<{max(map(len, sizes))}}  training  {states['resnet50']}" in errors
 
 
 def test_all_of_them_or_one(double):

@@ -214,7 +214,7 @@ def test_a_file_that_is_skipped_again_and_again_is_told_once():
 def test_an_interruption_tells_what_was_answered_by_then():
     asking, sent = streams(Serial(), 2)
     for at in (1.0, 2.0):
-        asking.answers.put(Answered(at, 2, (), Request(1.0, 0.1, 0.1, 0.1, 0.1)))
+        asking.answers.put(Answered(at, Batch((), ()), 2, Request(1.0, 0.1, 0.1, 0.1, 0.1)))
     asking.settle()
     assert [message.seconds for message in sent] == [1.0, 1.0]
     assert asking.over.is_set()  # and no stream makes another
@@ -224,7 +224,7 @@ def test_an_interruption_tells_what_was_answered_by_then():
 def test_answers_that_overtake_each_other_never_make_time_run_backwards(moments):
     asking, sent = streams(Serial(), 2)
     for at in moments:
-        asking.tell(Answered(at, 1, (), Request(1.0, 0.1, 0.1, 0.1, 0.1)))
+        asking.tell(Answered(at, Batch((), ()), 1, Request(1.0, 0.1, 0.1, 0.1, 0.1)))
     assert all(step.seconds >= 0 for step in sent)
     assert sum(step.seconds for step in sent) == pytest.approx(max(moments))
 
