@@ -129,22 +129,52 @@ def test_operations_are_those_that_are_counted(card, monkeypatch):
     with torch.no_grad(), counter.FlopCounterMode(display=False) as counted:
         network(batch.inputs)
     assert counted.get_total_flops() == 2 * forward_operations(small.problem)
-    assert card.flops_per_unit("inference") == forward_operations(card.problem)
-    assert card.flops_per_unit("training") == 3 * card.flops_per_unit("inference")
+    assert card.flops["forward_per_unit"] == forward_operations(card.problem)
+    assert card.flops_per_unit("training") == 3 * card.flops["forward_per_unit"]
+
+
+@pytest.mark.parametrize("workload", [name for name, card in TEXT.items() if "generation" in card.problem])
+def test_operations_of_a_generated_text_are_those_that_are_counted(workload, monkeypatch):
+    monkeypatch.setattr(transformer, "FUSED", False)
+    counter = pytest.importorskip("torch.utils.flop_counter", reason="torch counts operations from 2.1 on")
+    card = smaller(TEXT[workload])
+    network = build.model(card, seed=3).network.eval()
+    prompt, new = 7, 6
+    with torch.no_grad(), counter.FlopCounterMode(display=False) as counted:
+        text = network.begin(torch.zeros(2, prompt, dtype=torch.int64), new)
+        for _ in range(new - 1):
+            text = network.follow(text)
+    assert counted.get_total_flops() == 2 * generation_operations(card.problem["model"], prompt, new)
+    assert TEXT[workload].flops_per_unit("inference") == generation_operations(
+        TEXT[workload].problem["model"], **TEXT[workload].problem["generation"]
+    )
+
+
+def generation_operations(model, prompt, new):
+    """The prompt at once, then every new token but the last over all before it; the head for the newest alone."""
+    operations = block_operations(model, prompt, prompt)
+    for place in range(prompt + 1, prompt + new):
+        operations += block_operations(model, 1, place)
+    return model["layers"] * operations + new * 2 * model["width"] * model["vocabulary"]
+
+
+def block_operations(model, places, seen):
+    """Two for each multiplication of a block's matrix products, attention of each place over all that are seen."""
+    width = model["width"]
+    return 2 * places * (4 * width**2 + 2 * width * model["feed_forward"] + 2 * seen * width)
 
 
 def forward_operations(problem):
     """Two for each multiplication of a matrix product, attention over all pairs of places."""
     model, length = problem["model"], problem["input"]["length"]
     width, words = model["width"], model["vocabulary"]
-    block = length * (4 * width**2 + 2 * width * model["feed_forward"]) + 2 * length**2 * width
     masked = problem["input"].get("masked", 0)
     head = {
         "next_token": length * width * words,
         "span": length * width * 2,
         "pretraining": masked * (width**2 + width * words) + width**2 + 2 * width,
     }[model["head"]["kind"]]
-    return 2 * (model["layers"] * block + head)
+    return model["layers"] * block_operations(model, length, length) + 2 * head
 
 
 @pytest.mark.parametrize("workload", ["gpt2", "bert_base"])
