@@ -137,12 +137,16 @@ def compare(
 
 @verb(
     help={
-        "source": "a folder of class folders with JPEG and PNG files, or of idx files",
+        "source": "class folders with JPEG and PNG files, idx files; *.txt or *.jsonl; SQuAD v1.1 as it comes",
         "target": "the folder to fill; where an earlier run was stopped, it goes on",
-        "format": "'shards' (default), tar files for PyTorch, or 'records', TFRecord files for TensorFlow",
-        "samples-per-file": "default: 1000",
-        "seed": "of the order of the samples; default: 0",
-        "strict": "refuse damaged images in place of skipping them",
+        "format": "images: 'shards' (default), tar files for PyTorch, or 'records', TFRecord files for TensorFlow; "
+        "text: 'tokens'; questions and answers: 'passages'",
+        "samples-per-file": "images (default: 1000), lines of text (1000000) or questions (100000) for each file",
+        "seed": "of the order of images; default: 0",
+        "strict": "refuse what is damaged in place of skipping it",
+        "tokenizer": "of text: vocab.txt (WordPiece), a folder with vocab.json and merges.txt (byte pairs), "
+        "tokenizer.json, or characters.json of prepared text; default: each character is a token",
+        "length": "tokens of a row of passages; default: 384",
     },
 )
 def prepare_data(
@@ -150,14 +154,16 @@ def prepare_data(
     source: str,
     target: str,
     format: str = "shards",  # noqa: A002
-    samples_per_file: str = "1000",
-    seed: str = "0",
+    samples_per_file: str = "",
+    seed: str = "",
     strict: bool = False,
+    tokenizer: str = "",
+    length: str = "",
 ) -> None:
-    """Pack images into large files for --data of an image, with a manifest that spares counting."""
+    """Make large files for --data of an image: of images or of text, with a manifest that spares counting."""
     from sifmark.prepare import prepare_data as pack
 
-    pack(source, target, format, samples_per_file, seed, strict)
+    pack(source, target, format, samples_per_file, seed, strict, tokenizer, length)
 
 
 @verb(help={"json": "for programs"})

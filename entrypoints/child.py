@@ -13,19 +13,19 @@ import time
 import traceback
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Callable, Iterable, Iterator, NoReturn, Sequence, TypeVar
+from typing import Any, Callable, Iterator, NoReturn, Sequence, TypeVar
 
 from entrypoints import cards, fit, memory
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
 from entrypoints.data import formats
 from entrypoints.generation import Generation
-from entrypoints.goal import Pursuit
+from entrypoints.goal import Judging, Pursuit
 from entrypoints.lifeline import die_with_parent
 from entrypoints.loop import Loop
 from entrypoints.messages import Data, Ended, Failed, Phase, Sender, Skipped
 from entrypoints.phases import Phased
-from entrypoints.session import Batch, DeviceConditions, OptimizerRule, Session, Usage
+from entrypoints.session import DeviceConditions, OptimizerRule, Session, Usage
 from entrypoints.statuses import RunError, UsageError
 from entrypoints.streams import Streams
 
@@ -37,7 +37,6 @@ OUT_OF_MEMORY = (
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 A = TypeVar("A")
-Judging = Callable[[], Iterable[Batch]]
 
 
 class Stopped(BaseException):
@@ -135,15 +134,15 @@ def import_modules(configuration: Configuration) -> tuple[ModuleType, ModuleType
 
 
 def open_evaluation(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Judging | None:
-    """What gives the batches of an evaluation, all samples once; None where there are no files."""
+    """What is evaluated, all samples once; None where there are no files."""
     path = configuration.evaluation_path or configuration.data_path
     if configuration.goal is None or path is None:
         return None
-    _, source = formats.open_source(Path(path), "inference", configuration.framework)
+    _, source = formats.open_for(card, Path(path), "inference", configuration.framework)
     for name in source.lost if configuration.evaluation_path else ():  # else told with the training data
         send(Skipped(name))
     size, workers = min(configuration.batch_size, source.samples), configuration.data_workers or 0
-    return lambda: loader.evaluation_batches(card, source, size, workers)
+    return Judging(lambda: loader.evaluation_batches(card, source, size, workers), source.grader)
 
 
 def open_work(
@@ -163,7 +162,7 @@ def open_work(
     if configuration.data == "synthetic":
         batch = session.place(next(inputs))
         inputs = itertools.repeat(batch)
-        judging = judging or (lambda: [batch])
+        judging = judging or Judging(lambda: [batch])
     if configuration.task == "inference" and "generation" in card.problem:
         return Generation(session, inputs, card.problem["generation"], send)
     goal = configuration.goal
@@ -193,7 +192,7 @@ def open_inputs(loader: ModuleType, card: Card, configuration: Configuration, se
         if configuration.concurrency:
             return loader.synthetic_requests(card, size, seed)
         return iter([loader.synthetic_batch(card, size, seed)])
-    _, source = formats.open_source(Path(configuration.data_path), configuration.task, configuration.framework)
+    _, source = formats.open_for(card, Path(configuration.data_path), configuration.task, configuration.framework)
     workers = configuration.data_workers
     send(Data(source.samples, source.classes, source.part, workers))
     for name in source.lost:

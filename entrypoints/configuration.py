@@ -8,7 +8,7 @@ from typing import Any, Mapping, TypedDict
 
 from entrypoints import host
 from entrypoints.arguments import Options
-from entrypoints.cards import Card, labelled, pictures
+from entrypoints.cards import Card, labelled
 from entrypoints.data import formats
 from entrypoints.data.source import Source
 from entrypoints.goal import Goal
@@ -84,7 +84,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     defaults = _defaults(options, card, device)
     batch_size = options.batch_size or defaults["batch_size"]
     data, source = _data(options, card, framework)
-    samples = _samples_per_epoch(options, card, batch_size, source)
+    samples = _samples_per_epoch(options, batch_size, source)
     per_epoch = samples // batch_size if samples else None
     steps = _steps(options, defaults["steps"], per_epoch)
     warmup = _warmup(options, defaults["warmup_steps"], steps)
@@ -107,7 +107,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         data_path=str(Path(options.data).resolve()) if source else None,
         data_workers=_workers(options, source),
         goal=_goal(options, card, per_epoch),
-        evaluation_path=_evaluation_path(options, card, framework),
+        evaluation_path=_evaluation_path(options, card, framework, source),
         seed=options.seed,
         threads=options.threads or max(1, host.usable_cores() // (options.concurrency or 1)),
         meter=options.meter,
@@ -150,11 +150,7 @@ def _data(options: Options, card: Card, framework: str) -> tuple[str, Source | N
     """The name of what the inputs are, and their source where they are not synthetic."""
     if options.data == SYNTHETIC:
         return SYNTHETIC, None
-    if not pictures(card.problem):
-        raise UsageError(
-            f"--data {options.data}: files are read of images alone, and {card.name} takes none. Leave it out"
-        )
-    name, source = formats.open_source(Path(options.data), options.task, framework)
+    name, source = formats.open_for(card, Path(options.data), options.task, framework)
     if options.concurrency and source.sequential:
         raise UsageError(
             f"--concurrency with --data {options.data}: {name} are read from the front, and requests ask for single "
@@ -163,21 +159,14 @@ def _data(options: Options, card: Card, framework: str) -> tuple[str, Source | N
     return name, source
 
 
-def _samples_per_epoch(options: Options, card: Card, batch_size: int, source: Source | None) -> int | None:
+def _samples_per_epoch(options: Options, batch_size: int, source: Source | None) -> int | None:
     if source is None:
         if options.epochs and not options.samples_per_epoch:
             raise UsageError("--epochs with synthetic data needs --samples-per-epoch: it has no end of its own")
         return _at_least_a_batch(options.samples_per_epoch, batch_size, "--samples-per-epoch")
     if options.samples_per_epoch:
         raise UsageError("--samples-per-epoch is for synthetic data: an epoch of --data is all its samples")
-    _require_classes(source, card, f"--data {options.data}")
     return _at_least_a_batch(source.samples, batch_size, f"--data {options.data}")
-
-
-def _require_classes(source: Source, card: Card, where: str) -> None:
-    most = card.problem["model"].get("classes")
-    if most is not None and (source.classes or 0) > most:
-        raise UsageError(f"{where}: {source.classes} classes, {card.name} knows {most}. Give fewer")
 
 
 def _at_least_a_batch(samples: int | None, batch_size: int, where: str) -> int | None:
@@ -230,15 +219,16 @@ def _goal(options: Options, card: Card, per_epoch: int | None) -> Goal | None:
     }
 
 
-def _evaluation_path(options: Options, card: Card, framework: str) -> str | None:
+def _evaluation_path(options: Options, card: Card, framework: str, trained: Source | None) -> str | None:
     """Where the samples to evaluate lie, which are looked at now so that nothing is trained in vain."""
     if options.evaluation_data is None:
         return None
     if options.target_accuracy is None and options.target_loss is None:
         raise UsageError("--evaluation-data without --target-accuracy or --target-loss: nothing is evaluated")
     path = Path(options.evaluation_data)
-    _, source = formats.open_source(path, "inference", framework)
-    _require_classes(source, card, f"--evaluation-data {path}")
+    _, source = formats.open_for(card, path, "inference", framework, "--evaluation-data")
+    if trained:
+        source.like(trained, f"--evaluation-data {path}")
     return str(path.resolve())
 
 

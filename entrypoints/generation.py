@@ -17,6 +17,7 @@ class Begun(NamedTuple):
     wait: float
     samples: int
     prompt_tokens: int
+    decode_seconds: float | None
 
 
 class Generation(Phased):
@@ -54,7 +55,7 @@ class Generation(Phased):
             marks.append(self.session.mark())
         self.last = marks[-1]
         self.steps += 1
-        self.untold.append(Begun(tuple(marks), wait, batch.samples, batch.samples * self.prompt))
+        self.untold.append(Begun(tuple(marks), wait, batch.samples, batch.samples * self.prompt, batch.decode_seconds))
         self.tell()
 
     def settle(self) -> None:
@@ -65,7 +66,7 @@ class Generation(Phased):
     def tell(self) -> None:
         """Send the steps that the device has finished."""
         while self.untold:
-            marks, wait, samples, prompt_tokens = self.untold[0]
+            marks, wait, samples, prompt_tokens, decode_seconds = self.untold[0]
             seconds = [self.session.seconds_between(one, other) for one, other in zip(marks, marks[1:])]
             if None in seconds:
                 return
@@ -74,4 +75,4 @@ class Generation(Phased):
             whole = first + sum(others)
             self.seconds += whole
             generated = Generated(prompt_tokens, first - wait, others)
-            self.send(Step(whole, wait, samples, 0, None, None, None, samples * self.new, 0, generated))
+            self.send(Step(whole, wait, samples, 0, None, None, decode_seconds, samples * self.new, 0, generated))

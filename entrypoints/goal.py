@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, Iterable, TypedDict
+from typing import Any, Callable, Iterable, NamedTuple, Protocol, TypedDict
 
 from entrypoints.messages import Evaluated, Message
 from entrypoints.session import Batch, Session
@@ -18,6 +18,30 @@ class Goal(TypedDict):
     evaluation_steps: int  # training steps from one evaluation to the next
 
 
+class Quality(NamedTuple):
+    """What a model's answers are worth beside loss and accuracy; None where nobody can tell."""
+
+    exact_match: float | None = None  # share of questions that are answered as people did
+    f1: float | None = None  # of the words of an answer, mean over questions
+
+
+class Grader(Protocol):
+    """Gathers what a model answers in one evaluation."""
+
+    def add(self, numbers: Any, output: Any) -> None:
+        """The model's output for the samples of these numbers. Raises RunError (`data_error`) for damaged data."""
+
+    def quality(self) -> Quality:
+        """Of all answers."""
+
+
+class Judging(NamedTuple):
+    """What is evaluated: its batches, and what grades the answers where they have to be read."""
+
+    batches: Callable[[], Iterable[Batch]]
+    grader: Callable[[], Grader | None] = lambda: None
+
+
 def reached(goal: Goal, found: Evaluated) -> bool:
     """Whether an evaluation reached the goal; a number that is none reaches nothing."""
     if goal["metric"] == "accuracy":
@@ -28,10 +52,8 @@ def reached(goal: Goal, found: Evaluated) -> bool:
 class Pursuit:
     """Evaluates a session every so many steps of training, until the goal is reached."""
 
-    def __init__(
-        self, goal: Goal, session: Session, batches: Callable[[], Iterable[Batch]], send: Callable[[Message], None]
-    ) -> None:
-        self.goal, self.session, self.batches, self.send = goal, session, batches, send
+    def __init__(self, goal: Goal, session: Session, judging: Judging, send: Callable[[Message], None]) -> None:
+        self.goal, self.session, self.judging, self.send = goal, session, judging, send
         self.evaluated_at = 0  # steps of training before the last evaluation
         self.reached = False
         self.skipped: set[str] = set()  # samples that could not be read
@@ -43,8 +65,8 @@ class Pursuit:
     def evaluate(self, steps: int) -> None:
         """Evaluate what `steps` of training made of the model. The device is idle before and after."""
         began, samples, loss, right = time.monotonic(), 0, 0.0, 0
-        labelled = True
-        for batch in self.batches():
+        labelled, grader = True, self.judging.grader()
+        for batch in self.judging.batches():
             self.skipped.update(batch.skipped)
             if batch.inputs is None:
                 continue  # nothing of it can be read
@@ -53,9 +75,12 @@ class Pursuit:
             loss += found.loss * found.samples
             labelled = labelled and found.right is not None
             right += found.right or 0
+            if grader and found.output is not None:
+                grader.add(batch.numbers, found.output)
         if not samples:
             raise RunError("data_error", "no sample to evaluate can be read")
         accuracy = right / samples if labelled else None
-        told = Evaluated(steps, began, time.monotonic(), samples, loss / samples, accuracy)
+        quality = grader.quality() if grader else Quality()
+        told = Evaluated(steps, began, time.monotonic(), samples, loss / samples, accuracy, *quality)
         self.send(told)
         self.evaluated_at, self.reached = steps, reached(self.goal, told)

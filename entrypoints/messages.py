@@ -91,7 +91,8 @@ class Step(NamedTuple):
 class Evaluated(NamedTuple):
     """How well the model did after `steps` of training; from when till when that was found out, on the monotonic clock.
 
-    Loss and accuracy are means over `samples`; there is no accuracy where there are no labels.
+    Loss and accuracy are means over `samples`; there is no accuracy where there are no labels. Exact match and F1 are
+    means over questions.
     """
 
     steps: int
@@ -100,6 +101,8 @@ class Evaluated(NamedTuple):
     samples: int
     loss: float
     accuracy: float | None
+    exact_match: float | None = None
+    f1: float | None = None
 
 
 class Probed(NamedTuple):

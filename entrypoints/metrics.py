@@ -194,8 +194,8 @@ def data_wait_fraction(measurement: Measurement) -> Metric:
 
 
 def decode_rate(measurement: Measurement) -> Metric:
-    """Units over the seconds in which they were decoded and augmented, those of all workers summed: what one worker
-    does."""
+    """Units over the seconds in which they were decoded and augmented, or read as prepared text, those of all workers
+    summed: what one worker does."""
     return _decoded(measurement, workers=1)
 
 

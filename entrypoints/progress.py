@@ -47,9 +47,10 @@ class Progress:
         elif isinstance(message, Data):
             self._tell_data(message)
         elif isinstance(message, Evaluated):
-            accuracy = "" if message.accuracy is None else f", accuracy {message.accuracy:.4f}"
             seconds = message.ended - message.began
-            self.note(f"evaluated after {message.steps} steps: loss {message.loss:.4f}{accuracy} ({seconds:.1f} s)")
+            told = {"accuracy": message.accuracy, "exact match": message.exact_match, "F1": message.f1}
+            more = "".join(f", {name} {value:.4f}" for name, value in told.items() if value is not None)
+            self.note(f"evaluated after {message.steps} steps: loss {message.loss:.4f}{more} ({seconds:.1f} s)")
         elif isinstance(message, Skipped):
             self.skipped += 1
             if self.skipped == 1:

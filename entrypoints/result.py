@@ -220,6 +220,8 @@ def target(measurement: Measurement) -> Json | None:
             "samples": one.samples,
             "loss": finite(one.loss),
             "accuracy": one.accuracy,
+            "exact_match": one.exact_match,
+            "f1": one.f1,
         }
         for one in measurement.evaluations
     ]

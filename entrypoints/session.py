@@ -56,6 +56,7 @@ class Batch(NamedTuple):
     decode_seconds: float | None = None
     tokens: int | None = None
     padding: int | None = None  # places that hold no token
+    numbers: Any = None  # of the samples in their source, where more is asked of a model than a loss
 
     @property
     def samples(self) -> int:
@@ -80,6 +81,7 @@ class Judged(NamedTuple):
     samples: int
     loss: float  # mean over the batch
     right: int | None  # samples whose likeliest class is their label; None where there are no labels
+    output: Any = None  # on the host, where the samples have numbers: a NumPy array, or a tuple of them
 
 
 class Answer(NamedTuple):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sifmark.errors import SifmarkError, UsageError
+from sifmark.order import DamagedError
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -16,10 +17,6 @@ _JPEG = b"\xff\xd8\xff"
 _START_OF_SCAN, _END = 0xDA, b"\xff\xd9"
 # Magic numbers of idx files: unsigned bytes in three dimensions and in one.
 _IMAGES, _LABELS = 0x00000803, 0x00000801
-
-
-class DamagedError(Exception):
-    """An image is not whole; the text says why."""
 
 
 class Original(NamedTuple):

@@ -1,68 +1,42 @@
-"""Images packed into files that are read from the front: resumable, the same bytes each time, the manifest last."""
+"""Data made into files that are read as they lie: resumable, the same bytes each time, the manifest last."""
 
 import json
-import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any
 
 from sifmark.console import Step, say, step
 from sifmark.errors import SifmarkError, UsageError, unknown_name
-from sifmark.files import beside, human_size, sha256_file, sha256_json, sweep, write_json
-from sifmark.originals import DamagedError, Original, Originals, find_originals, kind_of
-from sifmark.packing import Packed, write_records, write_shard
+from sifmark.files import beside, human_size, sha256_file, sweep, write_json
+from sifmark.image_order import FORMS, ImageOrder
+from sifmark.order import Chunk, Order
+from sifmark.originals import find_originals
 from sifmark.results import legible
 from sifmark.schema import check_document
 
 SCHEMA = "manifest-1.0"
 MANIFEST = "manifest.json"
 JOURNAL = ".manifest.json"  # what is finished, until all is
-MOST_NAMED = 5  # of the images that were skipped
-TOLD_EVERY = 100  # images
+MOST_NAMED = 5  # of the originals that were skipped
+TOLD_EVERY = 100  # originals
+# What goes into a file by default: images, lines of text, questions.
+PER_FILE = {**dict.fromkeys(FORMS, 1000), "tokens": 1_000_000, "passages": 100_000}
 
 
-class Format(NamedTuple):
-    """A kind of file: its suffix, and what writes samples and counts them."""
+def prepare_data(
+    source: str,
+    target: str,
+    format: str,  # noqa: A002
+    samples_per_file: str = "",
+    seed: str = "",
+    strict: bool = False,
+    tokenizer: str = "",
+    length: str = "",
+) -> None:
+    """Make files in the folder `target` of what lies at `source`, and write their manifest.
 
-    suffix: str
-    write: Callable[[BinaryIO, Iterable[Packed]], int]
-
-
-FORMATS = {"shards": Format("tar", write_shard), "records": Format("tfrecord", write_records)}
-
-
-class Order(NamedTuple):
-    """What decides every byte of the files."""
-
-    format: str
-    seed: int
-    samples_per_file: int
-    source: Originals
-
-    @property
-    def plan(self) -> str:
-        """Its hash. Images count by name, class and size."""
-        images = [[ascii(image.name), image.label, image.size] for image in self.source.images]
-        classes = [ascii(name) for name in self.source.classes]
-        return sha256_json([self.format, self.seed, self.samples_per_file, classes, images])
-
-    def chunks(self) -> Iterator[tuple[str, list[tuple[str, Original]]]]:
-        """Per file its name, and its images with their keys, in the order of the seed."""
-        keyed = list(zip(keys(self.source.images), self.source.images, strict=True))
-        random.Random(self.seed).shuffle(keyed)  # noqa: S311 - it mixes, and hides nothing
-        for number, at in enumerate(range(0, len(keyed), self.samples_per_file)):
-            yield f"data-{number:06d}.{FORMATS[self.format].suffix}", keyed[at : at + self.samples_per_file]
-
-
-def prepare_data(source: str, target: str, format: str, samples_per_file: str, seed: str, strict: bool) -> None:  # noqa: A002
-    """Pack the images of `source` into files in the folder `target`, and write their manifest.
-
-    Raises UsageError for what cannot be meant, and SifmarkError where an image is damaged and `strict`, or all are.
+    Raises UsageError for what cannot be meant, and SifmarkError where something is damaged and `strict`, or all is.
     """
-    if format not in FORMATS:
-        raise unknown_name("format", format, FORMATS)
-    numbers = _whole("--seed", seed, 0), _whole("--samples-per-file", samples_per_file, 1)
-    order = Order(format, *numbers, find_originals(Path(source)))
+    order = _order(Path(source), format, samples_per_file, seed, tokenizer, length)
     folder = Path(target)
     folder.mkdir(parents=True, exist_ok=True)
     sweep(folder)
@@ -70,9 +44,37 @@ def prepare_data(source: str, target: str, format: str, samples_per_file: str, s
     with step(f"{source} to {format} in {target}") as current:
         packing.run(current)
     document = packing.document()
+    for name, content in order.beside().items():
+        write_json(folder / name, content)
     write_json(folder / MANIFEST, document)
     (folder / JOURNAL).unlink(missing_ok=True)
-    _tell(document, packing.kept, target)
+    _tell(document, packing, target)
+
+
+def _order(source: Path, format: str, samples_per_file: str, seed: str, tokenizer: str, length: str) -> Order:  # noqa: A002
+    """What is asked for. Text needs a library that is loaded for it alone."""
+    if format not in PER_FILE:
+        raise unknown_name("format", format, PER_FILE)
+    per_file = _whole("--samples-per-file", samples_per_file or str(PER_FILE[format]), 1)
+    if format in FORMS:
+        _require_none(format, tokenizer=tokenizer, length=length)
+        return ImageOrder(format, _whole("--seed", seed or "0", 0), per_file, find_originals(source))
+    if format == "tokens":
+        from sifmark.text_order import TextOrder
+
+        _require_none(format, seed=seed, length=length)
+        return TextOrder(source, tokenizer, per_file)
+    from sifmark.squad_order import LENGTH, LONGEST_ROW, SHORTEST_ROW, SquadOrder
+
+    _require_none(format, seed=seed)
+    places = _whole("--length", length or str(LENGTH), SHORTEST_ROW, LONGEST_ROW)
+    return SquadOrder(source, tokenizer, places, per_file)
+
+
+def _require_none(format: str, **options: str) -> None:  # noqa: A002
+    for name, value in options.items():
+        if value:
+            raise UsageError(f"--{name} {value}: --format {format} has no use for it", "leave it out")
 
 
 class Packing:
@@ -81,7 +83,8 @@ class Packing:
     def __init__(self, order: Order, folder: Path, strict: bool) -> None:
         self.order, self.folder, self.strict = order, folder, strict
         self.kept = self.done = self.reused = 0  # files that an earlier run left; images; those of such files
-        known = _known(folder, order.plan)
+        self.plan = order.plan
+        known = _known(folder, self.plan)
         self.known = {file["name"]: file for file in known.get("files", [])}
         self.skipped = set(known.get("skipped", []))
         self.files: list[dict[str, Any]] = []
@@ -90,17 +93,18 @@ class Packing:
 
     def run(self, current: Step) -> None:
         """Have every file, telling how far it is."""
-        for name, images in self.order.chunks():
-            if self.matches(name):
-                self.files.append(self.known[name])
+        for chunk in self.order.chunks():
+            if self.matches(chunk.name):
+                self.files.append(self.known[chunk.name])
                 self.kept += 1
-                self.done += len(images)
-                self.reused += len(images)
-                current.detail(f"{self.done} images are there already, in {self.kept} files")
+                self.done += chunk.originals
+                self.reused += chunk.originals
+                current.detail(f"{self.done} {self.order.noun} are there already, in {self.kept} files")
             else:
-                self.write(name, images, current)
+                self.write(chunk, current)
         if not self.files:
-            raise SifmarkError(f"not one image is whole, for example {legible(min(self.skipped))}", "give others")
+            example = f", for example {legible(min(self.skipped))}" if self.skipped else ""
+            raise SifmarkError(f"none of the {self.order.total} {self.order.noun} is whole{example}", "give others")
 
     def matches(self, name: str) -> bool:
         """Whether an earlier run finished the file, and it is as that run left it."""
@@ -109,68 +113,51 @@ class Packing:
             known and path.is_file() and path.stat().st_size == known["bytes"] and sha256_file(path) == known["sha256"]
         )
 
-    def write(self, name: str, images: Sequence[tuple[str, Original]], current: Step) -> None:
-        """One file, or none where not one of its images is whole. The journal knows it before it has its name."""
-        with beside(self.folder / name) as draft:
-            with draft.open("wb") as stream:
-                samples = FORMATS[self.order.format].write(stream, self.whole(images, current))
-            if samples:
-                described = {"bytes": draft.stat().st_size, "sha256": sha256_file(draft)}
-                self.files.append({"name": name, "samples": samples, **described})
-                write_json(self.folder / JOURNAL, self.document())
-        if not samples:
-            (self.folder / name).unlink()
+    def write(self, chunk: Chunk, current: Step) -> None:
+        """One file, or none where nothing of it is whole. The journal knows it before it has its name."""
 
-    def whole(self, images: Sequence[tuple[str, Original]], current: Step) -> Iterator[Packed]:
-        """The images that are whole."""
-        for key, image in images:
+        def skip(name: str = "", why: str = "") -> None:
             self.done += 1
             if self.done % TOLD_EVERY == 0:
                 current.detail(self.progress(current))
-            try:
-                content = image.read()
-                yield Packed(key, kind_of(content), content, image.label)
-            except DamagedError as error:
-                if self.strict:
-                    raise _damaged(image.name, str(error)) from None
-                self.skipped.add(image.name)
+            if name:
+                self.skip(name, why)
+
+        with beside(self.folder / chunk.name) as draft:
+            with draft.open("wb") as stream:
+                samples = chunk.write(stream, skip)
+            if samples:
+                described = {"bytes": draft.stat().st_size, "sha256": sha256_file(draft)}
+                self.files.append({"name": chunk.name, "samples": samples, **described})
+                write_json(self.folder / JOURNAL, self.document())
+        if not samples:
+            (self.folder / chunk.name).unlink()
+
+    def skip(self, name: str, why: str) -> None:
+        """Leave an original out. Raises SifmarkError where none is to be."""
+        if self.strict:
+            raise _damaged(name, why)
+        self.skipped.add(name)
 
     def progress(self, current: Step) -> str:
         """How far it is, and how long it may take."""
-        total = len(self.order.source.images)
+        total = self.order.total
         left = current.seconds / (self.done - self.reused) * (total - self.done)
-        return f"{self.done} of {total} images, {len(self.files)} files, {left:.0f} s left"
+        return f"{self.done} of {total} {self.order.noun}, {len(self.files)} files, {left:.0f} s left"
 
     def document(self) -> dict[str, Any]:
         """The manifest of the files so far."""
         document = {
             "schema_version": "1.0",
-            "plan": self.order.plan,
-            "format": self.order.format,
-            "seed": self.order.seed,
-            "samples_per_file": self.order.samples_per_file,
+            "plan": self.plan,
+            **self.order.described(),
             "samples": sum(file["samples"] for file in self.files),
             "bytes": sum(file["bytes"] for file in self.files),
-            "classes": self.order.source.classes,
             "files": self.files,
             "skipped": sorted(self.skipped),
         }
         check_document(SCHEMA, document, MANIFEST)
         return document
-
-
-def keys(images: Sequence[Original]) -> Iterator[str]:
-    """A key for each image: its name without suffix and without dots, at which readers would cut; none twice."""
-    taken: set[str] = set()
-    for image in images:
-        folder, _, file = image.name.rpartition("/")
-        stem = f"{folder}/{file.rpartition('.')[0].replace('.', '_')}"
-        key, number = stem, 1
-        while key in taken:
-            number += 1
-            key = f"{stem}_{number}"
-        taken.add(key)
-        yield key
 
 
 def _known(folder: Path, plan: str) -> dict[str, Any]:
@@ -186,14 +173,15 @@ def _known(folder: Path, plan: str) -> dict[str, Any]:
         raise UsageError(f"{told}: {error}", "name a new folder, or remove this one") from None
     check_document(SCHEMA, document, str(told))
     if document["plan"] != plan:
-        what = "prepared from another source, or with another format, seed or number of samples per file"
+        what = "prepared from another source, or with another format, tokenizer, length, seed or --samples-per-file"
         raise UsageError(f"{folder} holds data {what}", "name a new folder, or remove this one")
     return dict(document)
 
 
-def _whole(option: str, text: str, least: int) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) < least:
-        raise UsageError(f"{option} {text!r} is not a whole number from {least}", "give one, or leave the option out")
+def _whole(option: str, text: str, least: int, most: int | None = None) -> int:
+    if not (text.isascii() and text.isdigit()) or not least <= int(text) <= (int(text) if most is None else most):
+        upto = "" if most is None else f" to {most}"
+        raise UsageError(f"{option} {text!r} is not a whole number from {least}{upto}", "give one, or leave it out")
     return int(text)
 
 
@@ -201,13 +189,13 @@ def _damaged(name: str, why: str) -> SifmarkError:
     return SifmarkError(f"{legible(name)}: {why}", "mend or remove it, or leave --strict out")
 
 
-def _tell(document: dict[str, Any], kept: int, target: str) -> None:
+def _tell(document: dict[str, Any], packing: Packing, target: str) -> None:
     size, skipped = human_size(document["bytes"]), document["skipped"]
-    before = f"; {kept} of them were there already" if kept else ""
-    say(
-        f"{target}: {size} with {document['samples']} samples of {len(document['classes'])} classes "
-        f"in {len(document['files'])} files{before}"
-    )
+    before = f"; {packing.kept} of them were there already" if packing.kept else ""
+    text = document.get("text")
+    what = f"by {text['vocabulary']} different tokens" if text else f"of {len(document['classes'])} classes"
+    say(f"{target}: {size} with {document['samples']} samples {what} in {len(document['files'])} files{before}")
     if skipped:
         more = ", ..." if len(skipped) > MOST_NAMED else ""
-        say(f"skipped {len(skipped)} damaged images: {', '.join(map(legible, skipped[:MOST_NAMED]))}{more}")
+        named = ", ".join(map(legible, skipped[:MOST_NAMED]))
+        say(f"skipped {len(skipped)} damaged {packing.order.noun}: {named}{more}")

@@ -4,43 +4,79 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import ModuleType
+from typing import Sequence
 
-from entrypoints.data import folder, idx, manifest, records, shards
+from entrypoints.cards import Card
+from entrypoints.data import folder, idx, manifest, passages, records, shards, tokens
 from entrypoints.data.source import Source
 from entrypoints.statuses import UsageError
 
 # Each has `find(path)`, the files of this format there, and `open_source(path, files, task, manifest)`. A folder of
 # class folders is what is left where there are none.
-FORMATS: dict[str, ModuleType] = {"shards": shards, "records": records, "idx": idx}
+FORMATS: dict[str, ModuleType] = {
+    "shards": shards,
+    "records": records,
+    "idx": idx,
+    "tokens": tokens,
+    "passages": passages,
+}
 FOLDER = "folder"
 # The one framework that reads a format; the others are read by all.
-READERS = {"shards": "pytorch", "records": "tensorflow"}
+READERS = {"shards": "pytorch", "records": "tensorflow", "tokens": "pytorch", "passages": "pytorch"}
+# Which kinds of a card's `problem.input` a format holds; the others hold pictures.
+KINDS = {"tokens": ("text",), "passages": ("passage",)}
+PICTURES = ("photographs", "drawings")
 
 
-def open_source(path: Path, task: str, framework: str) -> tuple[str, Source]:
+def open_for(card: Card, path: Path, task: str, framework: str, option: str = "--data") -> tuple[str, Source]:
+    """As `open_source`, ready for a card. Raises UsageError also where the card takes something else."""
+    kind = card.problem["input"]["kind"]
+    fitting = [name for name in (FOLDER, *FORMATS) if kind in KINDS.get(name, PICTURES)]
+    if not fitting:
+        raise UsageError(f"{option} {path}: no files are read of {kind}, which {card.name} takes. Leave it out")
+    name, source = open_source(path, task, framework, fitting)
+    source.suit(card, f"{option} {path}")
+    return name, source
+
+
+def open_source(path: Path, task: str, framework: str, fitting: Sequence[str] | None = None) -> tuple[str, Source]:
     """The format of what lies at `path`, and the source.
 
-    Raises UsageError where there is nothing, where it is not clear what is meant, and where the framework does not
-    read that format.
+    Raises UsageError where there is nothing, where it is not clear what is meant, where the format is none of those
+    that fit, and where the framework does not read it.
     """
     if not path.exists():
-        raise UsageError(f"--data {path}: no such file or folder. Give a folder with one folder of images per class")
+        raise UsageError(f"--data {path}: no such file or folder. Give {_wanted(fitting)}")
     described = manifest.read(path) if path.is_dir() else None
     found = {name: files for name, files in ((name, module.find(path)) for name, module in FORMATS.items()) if files}
     name = described.format if described else _only(path, list(found))
+    if fitting and name not in fitting:
+        what = "nothing that is prepared" if name == FOLDER else name
+        raise UsageError(f"--data {path}: it holds {what}. Give {_wanted(fitting)}")
     if READERS.get(name, framework) != framework:
-        read = ", ".join(name for name in (FOLDER, *FORMATS) if READERS.get(name, framework) == framework)
+        read = ", ".join(name for name in fitting or (FOLDER, *FORMATS) if READERS.get(name, framework) == framework)
+        remedy = f"Give one of: {read}" if read else "Leave it out"
         raise UsageError(
-            f"--data {path}: it holds {name}, which {READERS[name]} reads and {framework} does not. Give one of: {read}"
+            f"--data {path}: it holds {name}, which {READERS[name]} reads and {framework} does not. {remedy}"
         )
     if name == FOLDER:
         return name, folder.Folder(path)
     return name, FORMATS[name].open_source(path, found.get(name, []), task, described)
 
 
+def _wanted(fitting: Sequence[str] | None) -> str:
+    """What to give, for people."""
+    if not fitting or FOLDER in fitting:
+        return "a folder with one folder of images per class"
+    return f"a folder of {' or '.join(fitting)} (inv prepare-data --format {fitting[0]})"
+
+
 def _only(path: Path, found: list[str]) -> str:
     if len(found) > 1:
         raise UsageError(f"--data {path}: it holds {' and '.join(found)}. Give a folder with one of them")
     if not found and not path.is_dir():
-        raise UsageError(f"--data {path}: a file of no known format. Give *.tar, *.tfrecord, *images-idx3-ubyte")
+        raise UsageError(
+            f"--data {path}: a file of no known format. "
+            "Give *.tar, *.tfrecord, *images-idx3-ubyte, *.tokens, *.passages"
+        )
     return found[0] if found else FOLDER

@@ -16,7 +16,7 @@ REMEDY = f"Prepare the data again (inv prepare-data), or remove {NAME}: then the
 
 
 class Manifest(NamedTuple):
-    """A format, its files and the names of the classes, by index."""
+    """A format, its files and the names of the classes, by index; text has none."""
 
     format: str
     files: tuple[File, ...]
@@ -37,7 +37,7 @@ def read(folder: Path) -> Manifest | None:
     for file in document["files"]:
         _require(folder / file["name"], file["bytes"])
     files = tuple(File(file["name"], file["samples"]) for file in document["files"])
-    return Manifest(document["format"], files, tuple(document["classes"]))
+    return Manifest(document["format"], files, tuple(document["classes"] or ()))
 
 
 def _document(place: Path) -> dict[str, Any] | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Callable, Iterator, NamedTuple, Sequence
+from typing import Any, Callable, Iterator, NamedTuple, Sequence
 
+from entrypoints.cards import Card
 from entrypoints.statuses import UsageError
 
 
@@ -39,6 +40,19 @@ class Source:
     def units(self) -> int:
         """How many things an epoch puts in order."""
         return self.samples
+
+    def suit(self, card: Card, where: str) -> None:
+        """Make ready for a card. Raises UsageError where its samples are not what the card takes."""
+        most = card.problem["model"].get("classes")
+        if most is not None and (self.classes or 0) > most:
+            raise UsageError(f"{where}: {self.classes} classes, {card.name} knows {most}. Give fewer")
+
+    def like(self, other: Source, where: str) -> None:
+        """Raise UsageError where what is learnt of another source says nothing of this one."""
+
+    def grader(self) -> Any:
+        """A `goal.Grader` of what a model answers, where there is more to say of it than loss and accuracy."""
+        return None
 
     def share(self) -> None:
         """Have at hand what processes that are forked from this one can share."""

@@ -8,7 +8,7 @@ import pytest
 
 from entrypoints import arguments, cards, metrics, result
 from entrypoints.configuration import resolve
-from entrypoints.goal import Pursuit, reached
+from entrypoints.goal import Judging, Pursuit, reached
 from entrypoints.measurement import EVALUATED, fold
 from entrypoints.messages import Ended, Evaluated, Phase, Step, decode, encode
 from entrypoints.session import Batch, Judged
@@ -50,7 +50,7 @@ class Answers:
 def test_loss_and_accuracy_are_means_over_samples_not_over_batches():
     told = []
     session = Answers(Judged(6, 1.0, 6), Judged(2, 5.0, 0))
-    pursuit = Pursuit(ACCURACY, session, lambda: [Batch(range(2), None)] * 2, told.append)
+    pursuit = Pursuit(ACCURACY, session, Judging(lambda: [Batch(range(2), None)] * 2), told.append)
     pursuit.evaluate(4)
     (one,) = told
     assert (one.steps, one.samples, one.loss, one.accuracy) == (4, 8, 2.0, 0.75)
@@ -60,7 +60,7 @@ def test_loss_and_accuracy_are_means_over_samples_not_over_batches():
 
 def test_without_labels_there_is_no_accuracy():
     told = []
-    Pursuit(LOSS, Answers(Judged(6, 1.0, None)), lambda: [Batch(range(2), None)], told.append).evaluate(1)
+    Pursuit(LOSS, Answers(Judged(6, 1.0, None)), Judging(lambda: [Batch(range(2), None)]), told.append).evaluate(1)
     assert told[0].accuracy is None
 
 

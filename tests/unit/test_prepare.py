@@ -20,9 +20,11 @@ from hypothesis import strategies as st
 
 from sifmark import house
 from sifmark.errors import SifmarkError, UsageError
-from sifmark.originals import DamagedError, Original, find_originals, grey_png, kind_of
+from sifmark.image_order import keys
+from sifmark.order import DamagedError
+from sifmark.originals import Original, find_originals, grey_png, kind_of
 from sifmark.packing import crc32c, example, record
-from sifmark.prepare import keys, prepare_data
+from sifmark.prepare import prepare_data
 from sifmark.schema import validator
 
 sys.path.insert(0, str(house.ROOT))  # what goes into images is no installed package
@@ -167,7 +169,7 @@ def test_strict_refuses_and_says_why(source: Path, tmp_path: Path, name: str) ->
 
 def test_nothing_whole_is_an_error(tmp_path: Path) -> None:
     source = images(tmp_path / "source", {"cat/a.jpg": b"", "cat/b.jpg": b"x"})
-    with pytest.raises(SifmarkError, match="not one image is whole"):
+    with pytest.raises(SifmarkError, match="none of the 2 images is whole, for example cat/a.jpg"):
         prepare(source, tmp_path / "t")
     assert contents(tmp_path / "t") == {}
 

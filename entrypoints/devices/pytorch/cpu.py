@@ -113,12 +113,13 @@ class CpuSession(HostSession):
         return StepReport(samples=batch.samples, updates=0, loss=None)
 
     def evaluate(self, batch: Batch) -> Judged:
-        """Forward in evaluation mode; what is likeliest counts where targets are labels."""
+        """Forward in evaluation mode; what is likeliest counts where targets are labels, and all where samples have
+        numbers."""
         output, loss = self._forward(self.place(batch))
         labels = batch.targets
         labelled = isinstance(labels, torch.Tensor) and labels.dim() == 1
         right = int((output.argmax(1) == labels).sum()) if labelled else None
-        return Judged(batch.samples, loss.item(), right)
+        return Judged(batch.samples, loss.item(), right, None if batch.numbers is None else on_host(output))
 
     def respond(self, batch: Batch) -> Answer:
         """Forward in evaluation mode. Nothing is sent anywhere: transfer is the change of memory layout."""

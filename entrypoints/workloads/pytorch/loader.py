@@ -13,53 +13,75 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from entrypoints.cards import Card, pictures, reconstructs
-from entrypoints.data import drawn, formula, images, synthetic
+from entrypoints.data import drawn, formula, images, sequences, synthetic
+from entrypoints.data.prepared import Prepared
 from entrypoints.data.samples import Reader, Sample, require_readable, shares, stack
 from entrypoints.data.source import Source
 from entrypoints.lifeline import die_with_parent
 from entrypoints.session import Batch
 
 
+class Pictures:
+    """Batches of images, decoded and stacked."""
+
+    def __init__(self, source: Source, card: Card, task: str, seed: int, once: bool) -> None:
+        self.reader = Reader(source, card, task, seed)
+        self.read = self.reader.each if once else self.reader.samples
+        self.own_targets, self.order = reconstructs(card.problem), self.reader.order
+
+    def stretch(self, order: Sequence[int], epoch: int, first: int, count: int, size: int) -> Iterator[Batch]:
+        """So many batches of one size, of an epoch from the one of this number on."""
+        samples = self.read(order, epoch, first * size, count * size)
+        for _ in range(count):
+            yield batch_of(list(itertools.islice(samples, size)), self.own_targets)
+
+
+class Text:
+    """Batches of prepared text, as it lies there."""
+
+    def __init__(self, source: Prepared, task: str, seed: int) -> None:
+        self.reader, self.samples = sequences.reader(source, task, seed), source.samples
+        self.order = self.reader.order
+
+    def stretch(self, order: Sequence[int], epoch: int, first: int, count: int, size: int) -> Iterator[Batch]:
+        """As for pictures."""
+        for start in range(first * size, (first + count) * size, size):
+            yield self.batch(order, epoch, start, min(size, self.samples - start))
+
+    def batch(self, order: Sequence[int], epoch: int, start: int, count: int) -> Batch:
+        """So many samples of an epoch. Where one is damaged, there is nothing but what is said of it."""
+        try:
+            made = self.reader.batch(order, epoch, start, count)
+        except sequences.DamagedError as error:
+            return Batch(None, None, (str(error),))
+        return as_batch(made.drawn)._replace(decode_seconds=made.seconds, numbers=made.numbers)
+
+
 class Batches(IterableDataset):  # type: ignore[type-arg]
     """Endless batches of a source; a worker process has those whose turn it is.
 
     An epoch takes every sample once, but those of a partial last batch. Which samples it takes depends on the seed
-    alone, and not on the workers.
+    alone, and not on the workers. With `once` there is one epoch, in order: its last batch may be smaller, and what
+    cannot be read is left out.
     """
 
-    epochs = sys.maxsize
-
-    def __init__(self, source: Source, card: Card, task: str, batch_size: int, seed: int) -> None:
-        self.reader, self.batch_size = Reader(source, card, task, seed), batch_size
-        self.read = self.reader.samples
-        self.per_epoch = source.samples // batch_size
-        self.own_targets = reconstructs(card.problem)
+    def __init__(
+        self, source: Source, card: Card, task: str, batch_size: int, seed: int = 0, once: bool = False
+    ) -> None:
+        self.source, self.batch_size = source, batch_size
+        text = isinstance(source, Prepared)
+        self.maker = Text(source, task, seed) if text else Pictures(source, card, task, seed, once)
+        self.epochs = 1 if once else sys.maxsize
+        self.per_epoch = -(-source.samples // batch_size) if once else source.samples // batch_size
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield this worker's share of every epoch; a batch of which nothing is readable has no inputs."""
         info = get_worker_info()
         worker, workers = (info.id, info.num_workers) if info else (0, 1)
         for epoch in range(self.epochs):
-            order = self.reader.order(epoch)
-            for first, count in shares(epoch, self.per_epoch, worker, workers, self.reader.source.sequential):
-                yield from self.stretch(order, epoch, first, count)
-
-    def stretch(self, order: Sequence[int], epoch: int, first: int, count: int) -> Iterator[Batch]:
-        """So many batches of an epoch from the one of this number on."""
-        samples = self.read(order, epoch, first * self.batch_size, count * self.batch_size)
-        for _ in range(count):
-            yield batch_of(list(itertools.islice(samples, self.batch_size)), self.own_targets)
-
-
-class AllOnce(Batches):
-    """Every sample once, in order, the last batch perhaps smaller; what cannot be read is left out."""
-
-    epochs = 1
-
-    def __init__(self, source: Source, card: Card, batch_size: int) -> None:
-        super().__init__(source, card, "inference", batch_size, seed=0)
-        self.read = self.reader.each
-        self.per_epoch = -(-source.samples // batch_size)
+            order = self.maker.order(epoch)
+            for first, count in shares(epoch, self.per_epoch, worker, workers, self.source.sequential):
+                yield from self.maker.stretch(order, epoch, first, count, self.batch_size)
 
 
 def batch_of(samples: Sequence[Sample], own_targets: bool) -> Batch:
@@ -97,16 +119,22 @@ def source_batches(card: Card, task: str, source: Source, batch_size: int, worke
     Raises RunError (`data_error`) when no sample can be read.
     """
     batches = _loaded(Batches(source, card, task, batch_size, seed), workers)
-    return (require_readable(batch, _unreadable(source)) for batch in batches)
+    return (require_readable(batch, _unreadable(source, batch)) for batch in batches)
 
 
 def evaluation_batches(card: Card, source: Source, batch_size: int, workers: int) -> Iterator[Batch]:
-    """All samples once, in order, cut as for inference. A batch of which nothing is readable has no inputs."""
-    return _loaded(AllOnce(source, card, batch_size), workers)
+    """All samples once, in order, cut as for inference. A batch of which nothing is readable has no inputs.
+
+    Raises RunError (`data_error`) where prepared text is damaged: nothing of it is left out.
+    """
+    batches = _loaded(Batches(source, card, "inference", batch_size, once=True), workers)
+    if isinstance(source, Prepared):
+        return (require_readable(batch, _unreadable(source, batch)) for batch in batches)
+    return batches
 
 
 def _loaded(batches: Batches, workers: int) -> Iterator[Batch]:
-    batches.reader.source.share()
+    batches.source.share()
     parent = os.getpid()
     loader: DataLoader[Batch] = DataLoader(
         batches,
@@ -142,10 +170,11 @@ def source_requests(card: Card, source: Source, batch_size: int, seed: int) -> I
     """
     source.share()
     batches = Batches(source, card, "inference", batch_size, seed)
-    order = batches.reader.order(0)
+    order = batches.maker.order(0)
 
     def make(number: int) -> Batch:
-        return require_readable(next(batches.stretch(order, 0, number, 1)), _unreadable(source))
+        batch = next(batches.maker.stretch(order, 0, number, 1, batch_size))
+        return require_readable(batch, _unreadable(source, batch))
 
     return (functools.partial(make, number) for number in itertools.cycle(range(batches.per_epoch)))
 
@@ -154,5 +183,6 @@ def _as_they_are(batch: Batch) -> Batch:
     return batch
 
 
-def _unreadable(source: Source) -> str:
-    return f"no image of {source.path} can be read"
+def _unreadable(source: Source, batch: Batch) -> str:
+    damaged = isinstance(source, Prepared) and batch.skipped
+    return batch.skipped[0] if damaged else f"no image of {source.path} can be read"

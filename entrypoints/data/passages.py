@@ -1,0 +1,81 @@
+"""Questions, each with a stretch of the passage that answers it, as rows of one length: `data.prepared` says how they
+lie there.
+
+A row is, for each place, its token and where that begins and ends in the text of the passage, in characters; then the
+place where the passage begins, how many places are filled, first and last place of the answer (0 where it lies in
+another stretch), and last, in four bytes, the number of the question in its file. After the rows a JSON line for each
+passage: its `context` and, of each question in order, the `answers` of people.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Sequence
+
+from entrypoints.data import prepared
+from entrypoints.data.manifest import Manifest
+from entrypoints.data.prepared import REMEDY, Part, Prepared
+from entrypoints.data.source import with_suffix
+from entrypoints.statuses import RunError, UsageError
+
+if TYPE_CHECKING:
+    from entrypoints.data.answers import Grader
+
+MAGIC = b"SIFSQUAD"
+
+
+class Question(NamedTuple):
+    """What a question is asked of, and what people answered."""
+
+    context: str
+    answers: tuple[str, ...]
+
+
+class Passages(Prepared):
+    """Rows of a question and a stretch of a passage."""
+
+    def fit(self, problem: Mapping[str, Any], where: str) -> None:
+        """As `Prepared.fit`."""
+        length, most = problem["input"]["length"], problem["model"]["positions"]["most"]
+        if self.places > most:
+            raise UsageError(f"{where} has positions for {most} tokens, and rows have {self.places}. {REMEDY}")
+        if self.places != length:
+            raise UsageError(f"{where} takes {length} tokens, and rows have {self.places}. {REMEDY} --length {length}")
+
+    def grader(self) -> Grader:
+        """As `Source.grader`."""
+        from entrypoints.data.answers import Grader  # late: it brings NumPy, which the parent does without
+
+        return Grader(self)
+
+    def questions(self) -> list[list[Question]]:
+        """The questions of each file, by their numbers. Raises RunError (`data_error`) where they cannot be read."""
+        return [list(_questions(part)) for part in self.parts]
+
+
+def _questions(part: Part) -> Iterator[Question]:
+    try:
+        with part.path.open("rb") as stream:
+            stream.seek(part.end)
+            for line in stream:
+                passage = json.loads(line)
+                for answers in passage["answers"]:
+                    if not answers:
+                        raise ValueError("a question without answers")
+                    yield Question(passage["context"], tuple(map(str, answers)))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RunError("data_error", f"{part.path}: answers that cannot be read: {error!r:.200}. {REMEDY}") from None
+
+
+def find(path: Path) -> list[Path]:
+    """The files of passages at a path."""
+    return with_suffix(path, ".passages")
+
+
+def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | None) -> Passages:
+    """The passages at a path."""
+    found = prepared.parts(path, files, MAGIC, manifest)
+    if not found[0].header.places:
+        raise UsageError(f"--data {found[0].path}: its header says that rows have no places. {REMEDY}")
+    return Passages(path, found)

@@ -1,0 +1,137 @@
+"""Prepared text: files of tokens, each with a header of 64 bytes, all numbers little-endian. Standard library only.
+
+| bytes | what |
+|---|---|
+| 8 | `SIFTOKEN`: one long text; `SIFSQUAD`: rows of questions and passages |
+| 2 | version of this form, 1 |
+| 2 | bytes of a token, 2 or 4 |
+| 4 | size of the vocabulary: every token lies below it |
+| 4 | places of a row; 0 where there are none |
+| 4 | bytes of JSON lines after all else |
+| 8 | how many tokens, or rows, follow |
+| 32 | SHA-256 of the tokenizer |
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from entrypoints.cards import Card
+from entrypoints.data.manifest import Manifest
+from entrypoints.data.source import Source
+from entrypoints.statuses import UsageError
+
+HEADER = struct.Struct("<8sHHIIIQ32s")
+VERSION = 1
+REMEDY = "Prepare the data again (inv prepare-data)"
+
+
+class Header(NamedTuple):
+    """What a file says of itself."""
+
+    magic: bytes
+    version: int
+    width: int  # bytes of a token
+    vocabulary: int
+    places: int  # of a row
+    lines: int  # bytes of JSON lines at the end
+    count: int  # of tokens or rows
+    tokenizer: bytes
+
+    @property
+    def row(self) -> int:
+        """Bytes of a row: three numbers a place, four of two bytes and one of four; where there is none, of a token."""
+        return self.places * 3 * self.width + 12 if self.places else self.width
+
+
+class Part(NamedTuple):
+    """A file that was looked at."""
+
+    path: Path
+    header: Header
+
+    @property
+    def end(self) -> int:
+        """Bytes before the JSON lines."""
+        return HEADER.size + self.header.count * self.header.row
+
+
+class Prepared(Source):
+    """Files of one form, made by one tokenizer."""
+
+    def __init__(self, path: Path, parts: Sequence[Part]) -> None:
+        super().__init__(path, sum(part.header.count for part in parts), None)
+        self.parts = parts
+        self.vocabulary, self.places = parts[0].header.vocabulary, parts[0].header.places
+        self.tokenizer = parts[0].header.tokenizer
+
+    def suit(self, card: Card, where: str) -> None:
+        """As `Source.suit`; what a card's input is made of has to be counted from its length."""
+        most = card.problem["model"]["vocabulary"]
+        if self.vocabulary > most:
+            raise UsageError(
+                f"{where}: its vocabulary has {self.vocabulary} tokens, {card.name} knows {most}. "
+                "Give data of another --tokenizer, or a text of fewer characters"
+            )
+        self.fit(card.problem, f"{where}: {card.name}")
+
+    def fit(self, problem: Mapping[str, Any], where: str) -> None:
+        """Count samples for a card's problem. Raises UsageError where its length and that of the data do not fit."""
+        raise NotImplementedError
+
+    def like(self, other: Source, where: str) -> None:
+        """As `Source.like`."""
+        if isinstance(other, Prepared) and other.tokenizer != self.tokenizer:
+            raise UsageError(
+                f"{where}: made by another tokenizer than {other.path}: the same number is another token there. "
+                "Prepare both with one --tokenizer"
+            )
+
+
+def parts(path: Path, files: Sequence[Path], magic: bytes, manifest: Manifest | None) -> list[Part]:
+    """The files at a path: as the manifest names them, else as they were found.
+
+    Raises UsageError where one is not whole or not of this form, and where they do not belong together.
+    """
+    named = [path / file.name for file in manifest.files] if manifest else files
+    found = [Part(file, read_header(file, magic)) for file in named]
+    first = found[0]
+    for part in found:
+        if _form(part.header) != _form(first.header):
+            raise UsageError(
+                f"--data {part.path}: not of the tokenizer, vocabulary and length of {first.path.name}. "
+                "Give files that were prepared together"
+            )
+    return found
+
+
+def read_header(file: Path, magic: bytes) -> Header:
+    """What a file says of itself. Raises UsageError where that cannot be, or the file is of another size."""
+    try:
+        with file.open("rb") as stream:
+            begun = stream.read(HEADER.size)
+        size = file.stat().st_size
+    except OSError as error:
+        raise UsageError(f"--data {file}: {error.strerror}. Make it readable for this user") from None
+    if len(begun) < HEADER.size:
+        raise UsageError(f"--data {file}: cut short within its header, after {len(begun)} bytes. {REMEDY}")
+    header = Header(*HEADER.unpack(begun))
+    if header.magic != magic:
+        raise UsageError(f"--data {file}: it begins with {header.magic!r} and not with {magic!r}. {REMEDY}")
+    if header.version != VERSION:
+        raise UsageError(f"--data {file}: of version {header.version}, this image reads {VERSION}. {REMEDY}")
+    if header.width not in (2, 4) or not header.count or not header.vocabulary:
+        raise UsageError(
+            f"--data {file}: its header is damaged: {header.count} samples, tokens of {header.width} bytes, "
+            f"a vocabulary of {header.vocabulary}. {REMEDY}"
+        )
+    wanted = Part(file, header).end + header.lines
+    if size != wanted:
+        raise UsageError(f"--data {file}: {size} bytes, and by its header it has {wanted}. {REMEDY}")
+    return header
+
+
+def _form(header: Header) -> tuple[object, ...]:
+    return header.width, header.vocabulary, header.places, header.tokenizer

@@ -1,0 +1,147 @@
+"""Batches of prepared text as arrays, from files that are mapped into memory: what is not read is not there."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from typing import Iterable, NamedTuple, Sequence, Union
+
+import numpy as np
+
+from entrypoints.data.drawn import Drawn
+from entrypoints.data.passages import Passages
+from entrypoints.data.prepared import HEADER, REMEDY, Part, Prepared
+from entrypoints.data.tokens import Tokens
+
+
+class DamagedError(Exception):
+    """Prepared text that cannot be as it was written: the text says where."""
+
+
+class Made(NamedTuple):
+    """A batch, the seconds that it took, and the numbers of its samples where their answers are to be read."""
+
+    drawn: Drawn
+    seconds: float
+    numbers: np.ndarray | None = None
+
+
+class Mapped:
+    """Files side by side, as one array of tokens or rows."""
+
+    def __init__(self, parts: Sequence[Part], kind: np.dtype) -> None:
+        self.parts, self.kind = parts, kind
+        self.firsts = np.array([0, *itertools.accumulate(part.header.count for part in parts)])
+
+    @functools.cached_property
+    def arrays(self) -> list[np.ndarray]:
+        """One for each file. Whoever is forked before maps them anew."""
+        return [
+            np.memmap(part.path, self.kind, "r", offset=HEADER.size, shape=(part.header.count,)) for part in self.parts
+        ]
+
+    def stretch(self, first: int, count: int) -> np.ndarray:
+        """So many from one on, which may lie in several files."""
+        at = int(np.searchsorted(self.firsts, first, "right")) - 1
+        pieces, begin = [], first - int(self.firsts[at])
+        while count:
+            pieces.append(self.arrays[at][begin : begin + count])
+            count -= len(pieces[-1])
+            at, begin = at + 1, 0
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def file_of(self, numbers: np.ndarray) -> np.ndarray:
+        """Index of the file in which each lies."""
+        return np.searchsorted(self.firsts, numbers, "right") - 1
+
+
+class Text:
+    """Blocks of a text. For training they begin anywhere, by seed and epoch; else they lie side by side."""
+
+    def __init__(self, source: Tokens, task: str, seed: int) -> None:
+        self.source, self.task, self.seed = source, task, seed
+        self.mapped = Mapped(source.parts, np.dtype(f"<u{source.parts[0].header.width}"))
+
+    def order(self, _: int) -> Sequence[int]:
+        """The blocks side by side."""
+        return range(self.source.samples)
+
+    def batch(self, _: Sequence[int], epoch: int, start: int, count: int) -> Made:
+        """So many blocks of an epoch, and for each token the one that follows. Raises DamagedError."""
+        began, length = time.perf_counter(), self.source.length
+        if self.task == "training":
+            random = np.random.default_rng([self.seed, epoch, start])
+            places = random.integers(self.source.tokens - length, size=count)
+        else:
+            places = np.arange(start, start + count) * length
+        blocks = np.stack([self.mapped.stretch(int(place), length + 1) for place in places]).astype(np.int64)
+        require_known(blocks, self.source)
+        made = Drawn(blocks[:, :-1], blocks[:, 1:], tokens=count * length, padding=0)
+        return Made(made, time.perf_counter() - began)
+
+
+class Questions:
+    """Rows of questions and passages; an epoch of training has them in an order of its own."""
+
+    def __init__(self, source: Passages, task: str, seed: int) -> None:
+        self.source, self.task, self.seed = source, task, seed
+        self.mapped = Mapped(source.parts, row_of(source.places, source.parts[0].header.width))
+
+    def order(self, epoch: int) -> Sequence[int]:
+        """The rows."""
+        if self.task != "training":
+            return range(self.source.samples)
+        order: Sequence[int] = np.random.default_rng([self.seed, epoch]).permutation(self.source.samples)  # type: ignore[assignment]
+        return order
+
+    def batch(self, order: Sequence[int], _: int, start: int, count: int) -> Made:
+        """So many rows of an epoch: tokens, segments, and the ends of the answers. Raises DamagedError."""
+        began = time.perf_counter()
+        numbers = np.asarray(order[start : start + count])
+        rows = self.rows(numbers)
+        filled = np.arange(self.source.places) < rows["length"][:, None]
+        segments = (np.arange(self.source.places) >= rows["context"][:, None]) & filled
+        ends = np.stack([rows["first"], rows["last"]], axis=1).astype(np.int64)
+        tokens = rows["tokens"].astype(np.int64)
+        count = int(rows["length"].sum())
+        made = Drawn((tokens, segments.astype(np.int64)), ends, count, tokens.size - count)
+        return Made(made, time.perf_counter() - began, numbers)
+
+    def rows(self, numbers: Iterable[int]) -> np.ndarray:
+        """The rows of these numbers. Raises DamagedError where one cannot be."""
+        rows = np.concatenate([self.mapped.stretch(int(number), 1) for number in numbers])
+        require_known(rows["tokens"], self.source)
+        context, length, first, last = (rows[name].astype(np.int64) for name in ("context", "length", "first", "last"))
+        within = (context < length - 1) & (first <= last) & (last < length) & (length <= self.source.places)
+        if not within.all():
+            raise DamagedError(f"{self.source.path}: a row with places beyond its end: it is damaged. {REMEDY}")
+        return rows
+
+
+def row_of(places: int, width: int) -> np.dtype:
+    """A row, as `data.passages` says it."""
+    token, short = f"<u{width}", "<u2"
+    each = [(name, token, (places,)) for name in ("tokens", "begins", "ends")]
+    whole = [(name, short) for name in ("context", "length", "first", "last")]
+    return np.dtype([*each, *whole, ("question", "<u4")])
+
+
+def require_known(tokens: np.ndarray, source: Tokens | Passages) -> None:
+    """Raise DamagedError where a token is beyond the vocabulary that a device has weights for."""
+    most = int(tokens.max())
+    if most >= source.vocabulary:
+        raise DamagedError(
+            f"{source.path}: token {most} in a vocabulary of {source.vocabulary}: it is damaged. {REMEDY}"
+        )
+
+
+Reader = Union[Text, Questions]
+
+
+def reader(source: Prepared, task: str, seed: int) -> Reader:
+    """What makes batches of a source that is ready for a card."""
+    if isinstance(source, Tokens):
+        return Text(source, task, seed)
+    assert isinstance(source, Passages)  # noqa: S101 - the other form
+    return Questions(source, task, seed)

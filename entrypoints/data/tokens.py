@@ -1,0 +1,38 @@
+"""One long text as tokens, in as many files as it takes: `data.prepared` says how they lie there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Mapping, Sequence
+
+from entrypoints.data import prepared
+from entrypoints.data.manifest import Manifest
+from entrypoints.data.prepared import Prepared
+from entrypoints.data.source import with_suffix
+from entrypoints.statuses import UsageError
+
+MAGIC = b"SIFTOKEN"
+
+
+class Tokens(Prepared):
+    """A text, read in blocks of a card's length; an epoch has as many as lie in it side by side."""
+
+    def fit(self, problem: Mapping[str, Any], where: str) -> None:
+        """As `Prepared.fit`."""
+        self.tokens, self.length = sum(part.header.count for part in self.parts), problem["input"]["length"]
+        self.samples = (self.tokens - 1) // self.length
+        if not self.samples:
+            raise UsageError(
+                f"{where} takes {self.length} tokens and the one that follows, and there are {self.tokens}. "
+                "Give a longer text"
+            )
+
+
+def find(path: Path) -> list[Path]:
+    """The files of tokens at a path."""
+    return with_suffix(path, ".tokens")
+
+
+def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | None) -> Tokens:
+    """The text at a path."""
+    return Tokens(path, prepared.parts(path, files, MAGIC, manifest))
