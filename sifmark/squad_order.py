@@ -155,7 +155,7 @@ class SquadOrder:
             [0] * len(asked) + [word.begin for word in stretch],
             [0] * len(asked) + [word.end for word in stretch],
         ]
-        padded = [number for column in columns for number in [*column, *[0] * (self.length - len(column))]]
+        padded = [value for column in columns for value in [*column, *[0] * (self.length - len(column))]]
         whole = (len(asked), len(tokens), row.first, row.last)
         return self.form.pack(*padded, *whole, number)
 
