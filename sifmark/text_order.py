@@ -16,6 +16,7 @@ from sifmark.tokenizer import CHARACTERS, Characters, Tokenizer, characters_of, 
 
 SUFFIXES = (".txt", ".jsonl")
 FIELD = "text"
+WANTED = f"name a file of text, or a folder of {' and '.join(f'*{suffix}' for suffix in SUFFIXES)}"
 PIECE = 1 << 16  # characters of plain text that are made into tokens at once; a piece ends with a line
 PIECES = 64  # that are handed to the tokenizer together, which may work on them side by side
 
@@ -48,6 +49,8 @@ class TextOrder:
         self.tokenizer: Tokenizer = open_tokenizer(Path(tokenizer)) if tokenizer else characters_of(self.texts())
         self.stretches = list(stretched(self.files, samples_per_file))
         self.total = sum(lines for lines, _ in self.stretches)
+        if not self.total:
+            raise _no_text(source)
 
     def texts(self) -> Iterator[str]:
         """Every text that is whole."""
@@ -111,12 +114,12 @@ class Piece(NamedTuple):
 def find_texts(source: Path) -> list[Path]:
     """The files of text at a path. Raises UsageError where there are none."""
     if not source.exists():
-        raise UsageError(f"{source}: no such file or folder", f"name a file of text, or a folder of {_wanted()}")
+        raise UsageError(f"{source}: no such file or folder", WANTED)
     if source.is_file():
         return [source]
     files = sorted(path for path in source.iterdir() if path.suffix in SUFFIXES and not path.name.startswith("."))
     if not files:
-        raise UsageError(f"{source}: no text", f"name a file, or a folder of {_wanted()}")
+        raise _no_text(source)
     return files
 
 
@@ -205,5 +208,5 @@ def batches(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
         yield held
 
 
-def _wanted() -> str:
-    return " and ".join(f"*{suffix}" for suffix in SUFFIXES)
+def _no_text(source: Path) -> UsageError:
+    return UsageError(f"{source}: no text", WANTED)
