@@ -116,7 +116,7 @@ class Subwords:
 
     def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
         """As `Tokenizer.encode`."""
-        return [encoded.ids for encoded in self.trained.encode_batch(list(texts), add_special_tokens=False)]
+        return [encoded.ids for encoded in self.trained.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def words(self, text: str) -> list[Word]:
         """Tokens of a text and where they stand."""
