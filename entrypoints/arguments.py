@@ -95,13 +95,14 @@ def parser() -> argparse.ArgumentParser:
         type=path,
         default="synthetic",
         metavar="PATH",
-        help="class folders of images, tar shards, idx or TFRecord files, told by what lies there; default: synthetic",
+        help="class folders of images, tar shards, idx or TFRecord files, prepared text, told by what lies there; "
+        "default: synthetic",
     )
     add(
         "--data-workers",
         type=whole(0, 1024),
         metavar="N",
-        help="processes (TensorFlow: threads) that decode; 0: none but the main one",
+        help="processes (TensorFlow: threads) that read and decode; 0: none but the main one",
     )
     _add_target(grammar)
     _add_meter(grammar)

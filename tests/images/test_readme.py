@@ -30,7 +30,17 @@ EXIT_CODES = {"apptainer run dist/cpu.sif --all --smoke --memory-limit 4096 --ou
 # Results that the README's own commands write, for those that read them.
 EXPECTED_RESULTS = (
     *("result.json", "result-bf16.json", "result-photographs.json", "result-shards.json", "result-run.json"),
+    "result-shakespeare.json",
 )
+SONNET = """Shall I compare thee to a summer's day?
+Thou art more lovely and more temperate:
+Rough winds do shake the darling buds of May,
+And summer's lease hath all too short a date;
+Sometime too hot the eye of heaven shines,
+And often is his gold complexion dimm'd;
+And every fair from fair sometime declines,
+By chance, or nature's changing course untrimm'd;
+"""
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +51,7 @@ def folder(built: Site) -> Iterator[Path]:
         (path / name).symlink_to(house.ROOT / name)
     shutil.copytree(built.dist, path / "dist", copy_function=os.link)
     photographs(path / "photographs")
+    (path / "shakespeare.txt").write_text(SONNET)
     path.chmod(0o777)
     yield path
     shutil.rmtree(path, ignore_errors=True)
