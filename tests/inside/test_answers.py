@@ -55,7 +55,7 @@ def test_the_likeliest_answer_lies_within_the_passage_and_does_not_run_backwards
     scores = logits(10, first={0: 99, 3: 5, 6: 7}, last={9: 99, 4: 6, 5: 5})
     assert likeliest(scores, 3, 8) == (3, 4, 11.0)
     assert likeliest(scores, 5, 8)[:2] == (6, 6)
-    assert likeliest(logits(100, first={2: 9}, last={40: 9, 31: 1}), 1, 99)[:2] == (2, 31)  # thirty tokens
+    assert likeliest(logits(100, first={2: 9}, last={40: 9, 32: 5, 31: 1}), 1, 99)[:2] == (2, 31)  # thirty tokens
 
 
 CONTEXT = "Norman dukes ruled in the year 1066."
@@ -74,7 +74,7 @@ def grader(folder, rows=ROWS, answered=ANSWERED):
 
 def test_the_best_stretch_of_a_passage_answers(tmp_path):
     graded = grader(tmp_path)
-    graded.add(np.array([0]), logits(16, first={3: 4}, last={3: 4})[None])
+    graded.add(np.array([0]), logits(16, first={1: 99, 3: 4}, last={3: 4, 7: 99})[None])  # 7 is what ends the row
     assert graded.quality() == (0.0, 0.0)  # "Norman" is wrong, and the other question is not answered
     # The second stretch is surer: "the year 1066".
     graded.add(

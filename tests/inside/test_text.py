@@ -110,6 +110,7 @@ def test_an_epoch_of_training_has_every_row_in_an_order_of_its_own(tmp_path):
         (lambda path: tokens(path, TEXT, vocabulary=51), GPT, "vocabulary has 51 tokens, small_gpt2 knows 50.* Give"),
         (lambda path: tokens(path, TEXT[:4]), GPT, "takes 4 tokens and the one that follows, and there are 4. Give a"),
         (lambda path: tokens(path, TEXT, count=31), GPT, "124 bytes, and by its header it has 126. Prepare the data"),
+        (lambda path: tokens(path, TEXT, count=29), GPT, "124 bytes, and by its header it has 122. Prepare the data"),
         (lambda path: tokens(path, TEXT, count=0), GPT, "header is damaged: 0 samples"),
         (lambda path: tokens(path, TEXT, count=2**63), GPT, "124 bytes, and by its header"),
         (lambda path: tokens(path, TEXT, vocabulary=0), GPT, "a vocabulary of 0"),
@@ -170,6 +171,7 @@ def test_text_is_not_read_by_every_framework(tmp_path):
         (row([3], [4], first=3, last=9), "places beyond its end"),
         (row([3], []), "places beyond its end"),
         (bytes(len(ROWS[0])), "places beyond its end"),
+        (ROWS[0][:98] + struct.pack("<H", 17) + ROWS[0][100:], "places beyond its end"),
     ],
 )
 def test_a_damaged_row(tmp_path, damage, said):

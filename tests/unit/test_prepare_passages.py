@@ -148,6 +148,29 @@ def test_stretches_are_those_of_the_library(vocabulary: Path, count: int) -> Non
     assert any(row.first for row in ours)
 
 
+def test_an_answer_is_the_tokens_that_it_touches(vocabulary: Path) -> None:
+    for answer, begin, places in (("66", 23, (9, 9)), ("06", 22, (8, 9)), ("ruled in", 12, (6, 7))):
+        (row,) = cut(vocabulary, NORMANS, "who ?", answer, begin, 80)
+        assert (row.first, row.last) == places
+
+
+def test_all_rows_of_a_question_have_its_number(tmp_path: Path, vocabulary: Path) -> None:
+    context = " ".join(["a b c d e"] * 50)
+    source = questions(
+        tmp_path, squad((context, [("q1", "who?", [("b", 2)]), ("q2", "in?", [("e", len(context) - 1)])]))
+    )
+    prepare(source, tmp_path / "t", "passages", tokenizer=vocabulary, length=100)
+    found, told = rows(tmp_path / "t" / "data-000000.passages")
+    assert [row.question for row in found] == [0] * 3 + [1] * 3 and told[0]["answers"] == [["b"], ["e"]]
+    assert [bool(row.first) for row in found] == [True, False, False, False, False, True]
+
+
+def test_a_passage_beyond_what_a_place_can_tell(tmp_path: Path, vocabulary: Path) -> None:
+    source = questions(tmp_path, squad(("a " * 32768, [("q1", "who?", [("a", 0)])]), (NORMANS, [ASKED])))
+    with pytest.raises(SifmarkError, match="q1: a passage of 65536 characters"):
+        prepare(source, tmp_path / "t", "passages", tokenizer=vocabulary, strict=True)
+
+
 def test_a_long_question_is_cut(vocabulary: Path) -> None:
     (row,) = cut(vocabulary, "a b", " ".join("abcde" * 40), "b", 2, 100)
     assert len(row.asked) == 64 and (row.first, row.last) == (67, 67)

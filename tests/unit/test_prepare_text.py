@@ -60,6 +60,7 @@ def test_an_image_reads_what_was_prepared(tmp_path: Path) -> None:
     for _ in range(2):
         name, source = open_for(card, tmp_path / "t", "training", "pytorch")
         assert (name, source.tokens, source.samples) == ("tokens", len(text), (len(text) - 1) // 128)
+        assert source.vocabulary == len(set(text))
         (tmp_path / "t" / "manifest.json").unlink(missing_ok=True)
 
 
@@ -128,7 +129,7 @@ def byte_pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     special = BpeTrainer(
         vocab_size=500, special_tokens=["<|endoftext|>"], initial_alphabet=ByteLevel.alphabet(), show_progress=False
     )
-    trained.train_from_iterator([LICENCE], special)
+    trained.train_from_iterator([LICENCE, "a \n\nb" * 200], special)
     trained.model.save(str(folder))
     trained.save(str(folder / "tokenizer.json"))
     return folder
