@@ -68,7 +68,7 @@ class Prepared(Source):
         self.tokenizer = parts[0].header.tokenizer
 
     def suit(self, card: Card, where: str) -> None:
-        """As `Source.suit`; what a card's input is made of has to be counted from its length."""
+        """As `Source.suit`: of the vocabulary first, then of the length."""
         most = card.problem["model"]["vocabulary"]
         if self.vocabulary > most:
             raise UsageError(

@@ -8,7 +8,7 @@ import pytest
 
 from entrypoints import arguments, cards, metrics, result
 from entrypoints.configuration import resolve
-from entrypoints.goal import Judging, Pursuit, reached
+from entrypoints.goal import Judging, Pursuit, Quality, reached
 from entrypoints.measurement import EVALUATED, fold
 from entrypoints.messages import Ended, Evaluated, Phase, Step, decode, encode
 from entrypoints.session import Batch, Judged
@@ -62,6 +62,34 @@ def test_without_labels_there_is_no_accuracy():
     told = []
     Pursuit(LOSS, Answers(Judged(6, 1.0, None)), Judging(lambda: [Batch(range(2), None)]), told.append).evaluate(1)
     assert told[0].accuracy is None
+
+
+class Counting:
+    """A grader to which every answer is as good as it is long."""
+
+    def __init__(self):
+        self.added = []
+
+    def add(self, numbers, output):
+        self.added.append((numbers, output))
+
+    def quality(self):
+        return Quality(0.25, len(self.added) / 10)
+
+
+def test_answers_are_graded_anew_in_each_evaluation():
+    told = []
+    batches = [Batch(range(2), None, numbers=[0, 1]), Batch(range(2), None, numbers=[2, 3])]
+    session = Answers(*[Judged(2, 1.0, None, "output")] * 4)
+    pursuit = Pursuit(LOSS, session, Judging(lambda: batches, Counting), told.append)
+    for steps in (2, 4):
+        pursuit.evaluate(steps)
+    assert [(one.exact_match, one.f1) for one in told] == [(0.25, 0.2)] * 2
+    assert decode(encode(told[0])) == told[0]
+    run = fold(
+        [Phase("compile", 0.0), *STEPS, told[0], *STEPS, told[1], Ended(9.0)], "sequences", "training", goal=LOSS
+    )
+    assert [(one["exact_match"], one["f1"]) for one in result.target(run)["evaluations"]] == [(0.25, 0.2)] * 2
 
 
 STEPS = [Step(1.0, 0.0, 4, 1, 1.0)] * 2

@@ -8,7 +8,7 @@ import pytest
 from entrypoints import cards, progress
 from entrypoints.arguments import parse
 from entrypoints.configuration import resolve
-from entrypoints.messages import Data, Phase, Skipped, Step
+from entrypoints.messages import Data, Evaluated, Phase, Skipped, Step
 
 
 class Terminal(io.StringIO):
@@ -28,6 +28,20 @@ def follow(stream, *argv, wait=0.0, steps=6):
 def test_throughput_and_time_left_are_those_of_the_timed_steps():
     shown = follow(io.StringIO(), "--steps", "10", "--warmup-steps", "2")
     assert shown.line() == "measuring step 6/10, 4.0 images/s, 8 s left"
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        ((None,), "loss 0.5000 (2.0 s)"),
+        ((0.25,), "loss 0.5000, accuracy 0.2500 (2.0 s)"),
+        ((None, 0.0, 0.125), "loss 0.5000, exact match 0.0000, F1 0.1250 (2.0 s)"),
+    ],
+)
+def test_an_evaluation_says_what_it_knows(known, said):
+    stream = io.StringIO()
+    follow(stream, "--steps", "10").follow(Evaluated(3, 1.0, 3.0, 8, 0.5, *known))
+    assert f"evaluated after 3 steps: {said}" in stream.getvalue()
 
 
 def test_a_duration_has_its_own_time_left():

@@ -148,6 +148,7 @@ def test_a_small_bert_learns_to_answer(program, tmp_path):
     )
 
 
+@pytest.mark.full
 def test_requests_of_passages(program, tmp_path):
     words = ("small_bert_base", "--task", "inference", "--data", passages(tmp_path, ROWS, ANSWERED))
     document = program.result(*words, "--concurrency", 2, "--steps", 20, "--threads", 1, "--meter", "none")
