@@ -4,7 +4,8 @@
 
 torchvision's network (image_compression: the network written out from its card), that of Hugging Face's library for
 text, PyTorch's own LSTM; the card's loss and optimizer by PyTorch's own classes with their defaults, one synthetic
-batch. It prints steps and seconds of the timed window as JSON.
+batch. Chains are sampled by leapfrog steps with gradients by autograd. It prints steps and seconds of the timed window
+as JSON.
 """
 
 from __future__ import annotations
@@ -112,12 +113,52 @@ def optimizer_of(model: nn.Module, rule: OptimizerRule) -> torch.optim.Optimizer
     return torch.optim.Adam(groups, lr=rule.learning_rate, betas=tuple(settings["betas"]), eps=settings["epsilon"])
 
 
+def sampling(card: Card, chains: int) -> Callable[[], None]:
+    """A transition of all chains: the density written down batched, its gradient by autograd."""
+    model, rule = card.problem["model"], card.problem["sampler"]
+    batch = loader.as_batch(drawn.batch(card.problem, chains, drawn.Random(0)))
+    features, targets = batch.inputs * model["feature_scale"], batch.targets
+    units, count = model["hidden"], model["features"]
+    around, prior = model["likelihood"], torch.distributions.Normal(0.0, model["prior"]["scale"])
+
+    def log_density(position: torch.Tensor) -> torch.Tensor:
+        weight, bias, output, output_bias, scale, shift = position.split([units * count, units, units, 1, 1, 1], dim=1)
+        hidden = torch.tanh(features @ weight.view(chains, units, count).transpose(1, 2) + bias[:, None])
+        told = ((hidden @ output[..., None]).squeeze(-1) + output_bias) * scale + shift
+        student = torch.distributions.StudentT(around["degrees_of_freedom"], told, around["scale"])
+        return student.log_prob(targets).sum(1) + prior.log_prob(position).sum(1)
+
+    def sloped(position: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        position = position.detach().requires_grad_()
+        value = log_density(position)
+        return value.detach(), torch.autograd.grad(value.sum(), position)[0]
+
+    state = torch.zeros(chains, card.problem["parameters"])
+
+    def transition() -> None:
+        nonlocal state
+        position, momentum = state, torch.randn_like(state)
+        value, gradient = sloped(position)
+        before = value - momentum.square().sum(1) / 2
+        for _ in range(rule["leapfrog_steps"]):
+            momentum = momentum + rule["step_size"] / 2 * gradient
+            position = position + rule["step_size"] * momentum
+            value, gradient = sloped(position)
+            momentum = momentum + rule["step_size"] / 2 * gradient
+        accepted = torch.rand(chains).log() < value - momentum.square().sum(1) / 2 - before
+        state = torch.where(accepted[:, None], position, state)
+
+    return transition
+
+
 def prepare(
     workload: str, task: str, precision: str, batch_size: int, made: Callable[[nn.Module], Any]
 ) -> Callable[[], Any]:
     """A step of the task; of training it returns the loss."""
     card = cards.load()[workload]
     torch.manual_seed(0)
+    if task == "sampling":
+        return sampling(card, batch_size)
     network = network_of(card)
     model = made(network)
     batch = loader.as_batch(drawn.batch(card.problem, batch_size, drawn.Random(0)))

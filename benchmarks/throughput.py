@@ -1,4 +1,4 @@
-"""Every workload against torchvision's model in a plain loop, training and inference. README.md tells more."""
+"""Every workload against a plain loop, in each of its tasks. README.md tells more."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ from sifmark.images import cards
 
 PLAIN = CHECKOUT / "benchmarks" / "plain.py"
 MAIN = CHECKOUT / "entrypoints" / "main.py"
-TASKS = ("training", "inference")
+TASKS = ("training", "inference", "sampling")
 
 
 def plain(python: Path, workload: str, task: str, options: argparse.Namespace, batch_size: int) -> Times:
@@ -44,7 +44,7 @@ def _options() -> argparse.Namespace:
     grammar = parser(__doc__, pairs=5)
     add = grammar.add_argument
     add("workload", nargs="*", metavar="WORKLOAD", help="default: all")
-    add("--task", choices=TASKS, help="default: both")
+    add("--task", choices=TASKS, help="default: all that a workload has")
     add("--precision", choices=("fp32", "bf16"), default="fp32")
     add("--compile", action="store_true", help="both sides by torch.compile")
     add("--batch-size", type=positive, metavar="N", help="default: the workload's on a CPU")
@@ -66,8 +66,13 @@ def main() -> None:
     rows: dict[str, dict[str, Any]] = {}
     show(f"{'workload':<20}{'task':<11}{'batch':>5}{'median':>9}   interval of the median")
     for name in options.workload or known:
-        for task in (options.task,) if options.task else TASKS:
-            size = options.batch_size or known[name]["defaults"]["cpu"][task]["batch_size"]
+        for task in known[name]["tasks"]:
+            if options.task not in (None, task):
+                continue
+            size = (
+                options.batch_size
+                or known[name]["defaults"].get("cpu", known[name]["defaults"]["any"])[task]["batch_size"]
+            )
             say(f"{name}, {task}")
             sides = {side.__name__: partial(side, options.python, name, task, options, size) for side in (ours, plain)}
             rounds = measure(options.pairs, sides)

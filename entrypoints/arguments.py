@@ -12,7 +12,7 @@ from entrypoints import meters
 from entrypoints.session import PRECISIONS
 from entrypoints.statuses import STATUSES, UsageError
 
-TASKS = ("training", "inference")
+TASKS = ("training", "inference", "sampling")
 METERS = (meters.AUTO, meters.NONE, *meters.names())
 MOST = 10**9
 MOST_REPEATS = 1000
@@ -25,7 +25,7 @@ class Options:
 
     workload: str | None
     all: bool
-    task: str
+    task: str | None
     precision: str | None
     compile: bool
     batch_size: int | None
@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     add = grammar.add_argument
     add("workload", nargs="?", metavar="WORKLOAD", help="default: what the image's name says")
     add("--all", action="store_true", help="every workload of this image in turn, a failure ends none but its own")
-    add("--task", choices=TASKS, default="training")
+    add("--task", choices=TASKS, help="default: the first that the workload has: training, or sampling")
     add("--precision", choices=PRECISIONS, help="default: the card's")
     add(
         "--compile",
@@ -96,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
         default="synthetic",
         metavar="PATH",
         help="class folders of images, tar shards, idx or TFRecord files, prepared text, told by what lies there; "
-        "default: synthetic",
+        "for sampling, a table FILE.csv; default: synthetic",
     )
     add(
         "--data-workers",
@@ -115,7 +115,12 @@ def parser() -> argparse.ArgumentParser:
     add("--site", metavar="NAME", help="where this runs; stands in the result")
     add("--time-limit", type=seconds, metavar="SECONDS", help="stop everything after so long, with a valid result")
     add("--memory-limit", type=whole(1), metavar="MIB", help="most memory of the workload's process, in MiB")
-    add("--threads", type=whole(1, 65536), metavar="N", help="compute threads per stream; default: the usable cores")
+    add(
+        "--threads",
+        type=whole(1, 65536),
+        metavar="N",
+        help="compute threads per stream; default: the card's, or all cores",
+    )
     add("--smoke", action="store_true", help="a run of seconds: few steps, small batch, numerics not probed")
     add("--skip-numerics", action="store_true", help="do not probe whether the code computes what the card says")
     _add_verbs(grammar)
@@ -125,7 +130,10 @@ def parser() -> argparse.ArgumentParser:
 def _add_batch(grammar: argparse.ArgumentParser) -> None:
     size = grammar.add_mutually_exclusive_group()
     size.add_argument(
-        "--batch-size", type=whole(1), metavar="N", help="samples per step, over all devices, or per request"
+        "--batch-size",
+        type=whole(1),
+        metavar="N",
+        help="samples per step, over all devices, or per request; in sampling, chains",
     )
     size.add_argument("--batch-sizes", type=wholes, metavar="N,N,...", help="a run at each, one result each")
     grammar.add_argument(

@@ -34,9 +34,9 @@ class Card:
 
     def flops_per_unit(self, task: str) -> int:
         """Floating-point operations that one unit needs: forward, in training backward too; of a text that is
-        generated, its prompt and every new token."""
+        generated, its prompt and every new token; of a sample, its trajectory."""
         forward = "generation_per_unit" if "generation_per_unit" in self.flops else "forward_per_unit"
-        count: int = self.flops[{"training": "training_per_unit", "inference": forward}[task]]
+        count: int = self.flops[forward if task == "inference" else f"{task}_per_unit"]
         return count
 
     def defaults_for(self, device: str, task: str) -> Mapping[str, Any]:
@@ -59,6 +59,11 @@ def load_for(framework: str, folder: Path = FOLDER) -> dict[str, Card]:
 def pictures(problem: Mapping[str, Any]) -> bool:
     """Whether samples are images, which files hold encoded."""
     return problem["input"]["kind"] in ("photographs", "drawings")
+
+
+def tabular(problem: Mapping[str, Any]) -> bool:
+    """Whether samples are drawn for a table of observations, which a file holds whole."""
+    return problem["input"]["kind"] == "table"
 
 
 def labelled(problem: Mapping[str, Any]) -> bool:

@@ -16,16 +16,17 @@ from types import ModuleType
 from typing import Any, Callable, Iterator, NoReturn, Sequence, TypeVar
 
 from entrypoints import cards, fit, memory
-from entrypoints.cards import Card
+from entrypoints.cards import Card, tabular
+from entrypoints.chains import Chains
 from entrypoints.configuration import Configuration
-from entrypoints.data import formats
+from entrypoints.data import formats, table
 from entrypoints.generation import Generation
 from entrypoints.goal import Judging, Pursuit
 from entrypoints.lifeline import die_with_parent
 from entrypoints.loop import Loop
 from entrypoints.messages import Data, Ended, Failed, Phase, Sender, Skipped
 from entrypoints.phases import Phased
-from entrypoints.session import DeviceConditions, OptimizerRule, Session, Usage
+from entrypoints.session import Batch, DeviceConditions, Session, Usage, rule_of
 from entrypoints.statuses import RunError, UsageError
 from entrypoints.streams import Streams
 
@@ -97,7 +98,7 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
     send(Phase("data", time.monotonic()))
     inputs = open_inputs(loader, card, configuration, send)
     send(Phase("model", time.monotonic()))
-    rule = OptimizerRule.from_problem(card.problem["optimizer"], configuration.batch_size)
+    rule = rule_of(card.problem, configuration.batch_size)
     model = build.model(card, configuration.seed)
     session = device.open_session(model, rule, configuration.precision, configuration.compile)
     cleanup.callback(session.close)
@@ -159,6 +160,8 @@ def open_work(
         streams = Streams(session, configuration.concurrency, inputs, send)
         cleanup.callback(streams.close)
         return streams
+    if configuration.task == "sampling":
+        return Chains(session, session.place(next(inputs)), configuration.batch_size, card.problem["parameters"], send)
     if configuration.data == "synthetic":
         batch = session.place(next(inputs))
         inputs = itertools.repeat(batch)
@@ -185,8 +188,11 @@ def answered(ask: Callable[[], A], unknown: Callable[[str], A]) -> A:
 
 
 def open_inputs(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Iterator[Any]:
-    """Batches, a single one where they are synthetic; where streams make requests, what makes the batch of each."""
+    """Batches, a single one where they are synthetic or a table; where streams make requests, what makes the batch of
+    each."""
     size, seed = configuration.batch_size, configuration.seed
+    if tabular(card.problem):
+        return iter([open_table(loader, card, configuration, send)])
     if configuration.data_path is None:
         send(Data(samples=size, classes=None))
         if configuration.concurrency:
@@ -200,6 +206,16 @@ def open_inputs(loader: ModuleType, card: Card, configuration: Configuration, se
     if configuration.concurrency:
         return loader.source_requests(card, source, size, seed)
     return loader.source_batches(card, configuration.task, source, size, workers, seed)
+
+
+def open_table(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Batch:
+    """All observations as one batch."""
+    send(Data(samples=card.problem["input"]["observations"], classes=None))
+    if configuration.data_path is None:
+        batch: Batch = loader.synthetic_batch(card, configuration.batch_size, configuration.seed)
+    else:
+        batch = loader.table_batch(table.read(Path(configuration.data_path), card.problem["input"]))
+    return batch
 
 
 JOBS = {"run": run, "probe": probe_numerics}

@@ -37,7 +37,7 @@ def find(options: Options) -> tuple[list[Card], Mapping[str, Any] | None]:
         return [known[naming.choose(options.workload, os.environ, list(known))]], built
     if options.workload:
         raise UsageError(f"--all and {options.workload}: name a workload, or ask for all of them")
-    able = [card for card in known.values() if options.task in card.tasks]
+    able = [card for card in known.values() if options.task in (None, *card.tasks)]
     if not able:
         raise UsageError(f"--all: no workload can do {options.task}")
     return able, built
@@ -81,11 +81,11 @@ def describe(options: Options) -> int:
 
 
 def list_workloads(_: Options) -> int:
-    """Table of the workloads on standard output; operations are those of a forward pass."""
+    """Table of the workloads on standard output; operations are those of a forward pass, where the workload is one."""
     rows = [("WORKLOAD", "TASKS", "UNIT", "PARAMETERS", "GFLOP/UNIT", "TITLE")]
     for card in runnable().values():
         unit, parameters = card.problem["unit"], f"{card.problem['parameters']:,}"
-        flops = f"{card.flops_per_unit('inference') / 1e9:.3f}"
+        flops = f"{card.flops_per_unit('inference' if 'forward_per_unit' in card.flops else card.tasks[0]) / 1e9:.3f}"
         rows.append((card.name, ",".join(card.tasks), unit, parameters, flops, card.title))
     widths = [max(map(len, column)) for column in zip(*rows)]
     for row in rows:

@@ -8,8 +8,8 @@ from typing import Any, Mapping, TypedDict
 
 from entrypoints import host
 from entrypoints.arguments import Options
-from entrypoints.cards import Card, labelled
-from entrypoints.data import formats
+from entrypoints.cards import Card, labelled, tabular
+from entrypoints.data import formats, table
 from entrypoints.data.source import Source
 from entrypoints.goal import Goal
 from entrypoints.image import target
@@ -80,7 +80,9 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     Raises UsageError where options contradict each other, the card or the data.
     """
     framework, device = target(image)
-    _require_task(options, card)
+    task = options.task or card.tasks[0]
+    options = replace(options, task=task)
+    _require_task(task, options, card)
     defaults = _defaults(options, card, device)
     batch_size = options.batch_size or defaults["batch_size"]
     data, source = _data(options, card, framework)
@@ -90,7 +92,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     warmup = _warmup(options, defaults["warmup_steps"], steps)
     return Configuration(
         workload=card.name,
-        task=options.task,
+        task=task,
         framework=framework,
         device=device,
         precision=options.precision or defaults["precision"],
@@ -104,12 +106,12 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         samples_per_epoch=samples,
         steps_per_epoch=per_epoch,
         data=data,
-        data_path=str(Path(options.data).resolve()) if source else None,
+        data_path=None if data == SYNTHETIC else str(Path(options.data).resolve()),
         data_workers=_workers(options, source),
         goal=_goal(options, card, per_epoch),
         evaluation_path=_evaluation_path(options, card, framework, source),
         seed=options.seed,
-        threads=options.threads or max(1, host.usable_cores() // (options.concurrency or 1)),
+        threads=options.threads or defaults.get("threads") or max(1, host.usable_cores() // (options.concurrency or 1)),
         meter=options.meter,
         meter_period_seconds=options.meter_period,
         idle_seconds=_idle(options),
@@ -121,23 +123,27 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     )
 
 
-def _require_task(options: Options, card: Card) -> None:
-    if options.task not in card.tasks:
-        raise UsageError(f"--task {options.task}: {card.name} can do {', '.join(card.tasks)}")
+def _require_task(task: str, options: Options, card: Card) -> None:
+    if task not in card.tasks:
+        raise UsageError(f"--task {task}: {card.name} can do {', '.join(card.tasks)}")
+    if task == "sampling" and (options.epochs or options.samples_per_epoch):
+        raise UsageError(
+            "--epochs and --samples-per-epoch: sampling reads all observations at every step and has no epochs. "
+            "Give --steps or --duration"
+        )
     if options.concurrency and "generation" in card.problem:
         raise UsageError(
             f"--concurrency {options.concurrency}: {card.name} generates texts batch by batch. Leave it out"
         )
-    if options.concurrency and options.task != "inference":
+    if options.concurrency and task != "inference":
         raise UsageError(
-            f"--concurrency {options.concurrency}: {options.task} answers no requests. "
-            "Add --task inference, or leave it out"
+            f"--concurrency {options.concurrency}: {task} answers no requests. Add --task inference, or leave it out"
         )
 
 
 def _defaults(options: Options, card: Card, device: str) -> dict[str, Any]:
     """The card's, unless the run is of requests: those are of one sample, and the warm-up has one more per stream."""
-    defaults = dict(card.defaults_for(device, options.task))
+    defaults = dict(card.defaults_for(device, str(options.task)))
     if options.concurrency:
         warmup = defaults["warmup_steps"] + options.concurrency
         defaults.update(batch_size=1, steps=warmup + REQUESTS, warmup_steps=warmup)
@@ -150,7 +156,10 @@ def _data(options: Options, card: Card, framework: str) -> tuple[str, Source | N
     """The name of what the inputs are, and their source where they are not synthetic."""
     if options.data == SYNTHETIC:
         return SYNTHETIC, None
-    name, source = formats.open_for(card, Path(options.data), options.task, framework)
+    if tabular(card.problem):
+        table.require(Path(options.data))
+        return table.NAME, None
+    name, source = formats.open_for(card, Path(options.data), str(options.task), framework)
     if options.concurrency and source.sequential:
         raise UsageError(
             f"--concurrency with --data {options.data}: {name} are read from the front, and requests ask for single "
@@ -241,7 +250,7 @@ def _idle(options: Options) -> float:
 def _workers(options: Options, source: Source | None) -> int | None:
     if source is None:
         if options.data_workers is not None:
-            raise UsageError("--data-workers is for --data PATH: nobody decodes synthetic data")
+            raise UsageError("--data-workers is for --data PATH with images: nobody decodes synthetic data or tables")
         return None
     if options.concurrency:
         if options.data_workers is not None:

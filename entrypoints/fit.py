@@ -43,7 +43,7 @@ def need(card: Card, configuration: Configuration) -> Need:
     """What a run needs at the least: no framework, no workspace of a kernel, no second batch on its way.
 
     In training weights, gradients, what the optimizer keeps, and the activations that backward wants; in inference the
-    weights, and what goes in and comes out of the layer that has most of both.
+    weights, and what goes in and comes out of the layer that has most of both; in sampling what a chain has at once.
     """
     training = configuration.task == "training"
     numbers = 2 + STATES[card.problem["optimizer"]["name"]] if training else 1

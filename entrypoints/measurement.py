@@ -11,6 +11,7 @@ from entrypoints.goal import Goal, reached
 from entrypoints.messages import (
     PHASES,
     Data,
+    Diagnosed,
     Ended,
     Evaluated,
     Failed,
@@ -50,6 +51,7 @@ class Measurement:
     warmup_steps: tuple[Step, ...]
     timed_steps: tuple[Step, ...]
     evaluations: tuple[Evaluated, ...]
+    diagnosed: Diagnosed | None  # where Markov chains ran to their end
     steps_per_epoch: int | None
     device: DeviceFacts | None
     software: Software | None
@@ -132,6 +134,7 @@ def fold(
         warmup_steps=tuple(steps["warmup"]),
         timed_steps=tuple(steps["steady"]),
         evaluations=tuple(_of(Evaluated, messages)),
+        diagnosed=_last(Diagnosed, messages),
         steps_per_epoch=steps_per_epoch,
         device=_last(DeviceFacts, messages),
         software=_last(Software, messages),

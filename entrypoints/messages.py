@@ -86,6 +86,7 @@ class Step(NamedTuple):
     tokens: int | None = None
     padding: int | None = None
     generated: Generated | None = None
+    accepted: int | None = None  # transitions of Markov chains, each a unit, whose proposal was
 
 
 class Evaluated(NamedTuple):
@@ -103,6 +104,18 @@ class Evaluated(NamedTuple):
     accuracy: float | None
     exact_match: float | None = None
     f1: float | None = None
+
+
+class Diagnosed(NamedTuple):
+    """How well the chains of the timed window mixed, judged by so many draws of each that took so many seconds.
+
+    Of all parameters the smallest effective sample size and the largest R-hat; None where there is none.
+    """
+
+    draws: int
+    seconds: float
+    effective: float | None
+    r_hat: float | None
 
 
 class Probed(NamedTuple):
@@ -127,7 +140,19 @@ class Ended(NamedTuple):
 
 
 Message = Union[
-    Phase, Software, DeviceFacts, DeviceConditions, Data, Skipped, Step, Evaluated, Probed, Usage, Failed, Ended
+    Phase,
+    Software,
+    DeviceFacts,
+    DeviceConditions,
+    Data,
+    Skipped,
+    Step,
+    Evaluated,
+    Diagnosed,
+    Probed,
+    Usage,
+    Failed,
+    Ended,
 ]
 TYPES = {kind.__name__: kind for kind in get_args(Message)}
 

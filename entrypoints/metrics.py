@@ -10,10 +10,11 @@ from typing import Callable, NamedTuple, Sequence
 
 from entrypoints import peaks
 from entrypoints.measurement import Measurement
-from entrypoints.messages import Generated, Request
+from entrypoints.messages import Diagnosed, Generated, Request
 from entrypoints.meters import Absence
 from entrypoints.quantiles import quantile
 
+NOT_SAMPLED = "no samples were drawn"
 NO_STEP = "no step of the timed window was finished"
 NO_TIME = "the timed window is shorter than the clock can tell"
 IN_REQUESTS = "making its input is part of a request: see latency_preprocessing_mean"
@@ -182,6 +183,34 @@ def latency_retrieval_mean(measurement: Measurement) -> Metric:
 def latency_other_mean(measurement: Measurement) -> Metric:
     """What is left of the mean latency: waiting for other streams and for the interpreter."""
     return _request_mean(measurement, lambda request: request.other)
+
+
+def acceptance_rate(measurement: Measurement) -> Metric:
+    """Share of the timed transitions of Markov chains whose proposal was accepted."""
+    steps = [step for step in measurement.timed_steps if step.accepted is not None]
+    if not steps:
+        return Metric(None, "1", NOT_SAMPLED)
+    return Metric(sum(step.accepted or 0 for step in steps) / sum(step.units for step in steps), "1")
+
+
+def effective_sample_size(measurement: Measurement) -> Metric:
+    """Bulk effective sample size of the timed draws of all chains together: the smallest of any parameter."""
+    return _diagnosed(measurement, "samples", lambda told: told.effective, "draw 4 timed samples of a chain that moves")
+
+
+def effective_sample_throughput(measurement: Measurement) -> Metric:
+    """The smallest bulk effective sample size over the seconds in which those draws were made."""
+    size = effective_sample_size(measurement)
+    if size.value is None or measurement.diagnosed is None:
+        return Metric(None, "samples/s", size.reason)
+    if not measurement.diagnosed.seconds:
+        return Metric(None, "samples/s", NO_TIME)
+    return Metric(size.value / measurement.diagnosed.seconds, "samples/s")
+
+
+def r_hat(measurement: Measurement) -> Metric:
+    """Rank-normalised split R-hat of the timed draws: the largest of any parameter. Close to 1 where chains agree."""
+    return _diagnosed(measurement, "1", lambda told: told.r_hat, "draw 4 timed samples of 2 chains that move")
 
 
 def data_wait_fraction(measurement: Measurement) -> Metric:
@@ -409,6 +438,15 @@ def _no_tokens(measurement: Measurement) -> str | None:
     if not steps:
         return NO_STEP
     return None if all(step.tokens is not None for step in steps) else f"{measurement.unit} have no tokens"
+
+
+def _diagnosed(measurement: Measurement, unit: str, told: Callable[[Diagnosed], float | None], remedy: str) -> Metric:
+    diagnosed = measurement.diagnosed
+    if diagnosed is None:
+        sampled = any(step.accepted is not None for step in measurement.steps)
+        return Metric(None, unit, "the chains were not judged, since the run was cut short" if sampled else NOT_SAMPLED)
+    value = told(diagnosed)
+    return Metric(value, unit, None if value is not None else f"too little to judge: {remedy}")
 
 
 def _units(measurement: Measurement) -> int:

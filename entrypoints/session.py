@@ -7,7 +7,7 @@ rule. It compiles forward, backward and update itself, since some vendors do the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, NamedTuple, Protocol
+from typing import Any, Callable, Mapping, NamedTuple, Protocol, Union
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 # What the vendors' management libraries tell of a device; their units and meanings stand in the result's schema.
@@ -41,6 +41,28 @@ class OptimizerRule:
             gradient_norm=settings.pop("gradient_norm", None),
             settings=settings,
         )
+
+
+@dataclass(frozen=True)
+class SamplerRule:
+    """Name and hyper-parameters of a sampler, as a card's `problem.sampler` has them."""
+
+    name: str
+    leapfrog_steps: int  # of one transition
+    step_size: float  # at the start
+    target_acceptance: float
+    increment: float  # share by which a step grows that is accepted more often
+    decrement: float  # and by which one shrinks that is not
+
+
+Rule = Union[OptimizerRule, SamplerRule]
+
+
+def rule_of(problem: Mapping[str, Any], batch_size: int) -> Rule:
+    """What a card's `problem` has the device do: sample, or train with a global batch of `batch_size` samples."""
+    if "sampler" in problem:
+        return SamplerRule(**problem["sampler"])
+    return OptimizerRule.from_problem(problem["optimizer"], batch_size)
 
 
 class Batch(NamedTuple):
@@ -91,6 +113,16 @@ class Answer(NamedTuple):
     transfer: float  # inputs to the device
     compute: float
     retrieval: float  # output to the host
+
+
+class Draw(NamedTuple):
+    """Where Markov chains (C) stand and what came of their last transition, as NumPy arrays on the host."""
+
+    position: Any  # (C, parameters), the network's parameters one after the other, laid out as in PyTorch
+    log_density: Any  # (C,), up to a constant
+    accepted: Any  # (C,), whether the proposal was
+    log_acceptance: Any  # (C,), the logarithm of the ratio that decided on it
+    step_size: Any  # (C,), of the next transition
 
 
 class DeviceFacts(NamedTuple):
@@ -157,11 +189,18 @@ class Session(Protocol):
     def respond(self, batch: Batch) -> Answer:
         """Answer one request of inference, from the host's memory back into it. Threads may call it side by side."""
 
-    def begin(self, batch: Batch, iterations: int) -> Any:
-        """The state after the first of so many iterations; of texts, that with the first new token of each."""
+    def begin(self, batch: Batch, iterations: int, chains: int = 1) -> Any:
+        """The state after the first of so many iterations.
+
+        Of texts, that with the first new token of each. Of Markov chains over one batch of observations, that after the
+        first transition of each; step sizes adapt in so many of them, and others may follow.
+        """
 
     def iterate(self, state: Any) -> Any:
         """The next state. The one given is used up."""
+
+    def draw(self, state: Any) -> Draw:
+        """Where the chains of a state stand. Waits for the device."""
 
     def weights(self) -> Mapping[str, Any]:
         """The network's weights by name, as NumPy arrays; a later step may change them."""

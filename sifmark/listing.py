@@ -68,7 +68,7 @@ def _workloads() -> list[dict[str, Any]]:
             "tasks": card["tasks"],
             "unit": card["problem"]["unit"],
             "parameters": card["problem"]["parameters"],
-            "flops": card["flops"]["forward_per_unit"],
+            "flops": card["flops"].get("forward_per_unit") or card["flops"][f"{card['tasks'][0]}_per_unit"],
         }
         for name, card in cards().items()
     ]

@@ -78,6 +78,18 @@ def series(problem: Problem, samples: int, draw: Draw) -> Drawn:
     return Drawn(inputs, draw.normal("targets", (samples, problem["model"]["outputs"])))
 
 
+def table(problem: Problem, _: int, draw: Draw) -> Drawn:
+    """Features (N, F) and targets (N,): the observations that all samples are drawn for, however many those are."""
+    rule = problem["input"]
+    features = draw.normal("inputs", (rule["observations"], rule["features"])) * np.float32(rule["feature_deviation"])
+    return Drawn(features, draw.normal("targets", features.shape[:1]) * np.float32(rule["target_deviation"]))
+
+
+def observations(features: Sequence[Sequence[float]], targets: Sequence[float]) -> Drawn:
+    """What was read in place of drawn: float32 (N, F) and (N,)."""
+    return Drawn(np.array(features, dtype=np.float32), np.array(targets, dtype=np.float32))
+
+
 def text(problem: Problem, samples: int, draw: Draw) -> Drawn:
     """Tokens (N, T), and for each the one that follows it."""
     length = problem["input"]["length"]
@@ -124,6 +136,7 @@ KINDS: Mapping[str, Kind] = {
     "photographs": images,
     "drawings": images,
     "series": series,
+    "table": table,
     "text": text,
     "passage": passage,
     "masked_text": masked_text,

@@ -1,4 +1,5 @@
-"""The numerics probe: two steps of training from weights and inputs that a formula makes, told number by number.
+"""The numerics probe: two steps of training, or transitions of Markov chains, from weights and inputs that a formula
+makes, told number by number.
 
 Every framework and device starts from the same state, so that what they compute can be held against stored values.
 """
@@ -16,11 +17,12 @@ from entrypoints import reference
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
 from entrypoints.messages import Probed
-from entrypoints.session import Batch, OptimizerRule, Session
+from entrypoints.session import Batch, SamplerRule, Session, rule_of
 from entrypoints.statuses import RunError
 
 OUTPUTS = 64  # numbers that stand for an output
 UPDATES = ("first_update", "second_update")
+TRANSITIONS = ("first_transition", "second_transition", "third_transition")
 Quantities = Dict[str, np.ndarray]
 Weights = Mapping[str, np.ndarray]
 
@@ -42,7 +44,8 @@ def run(
     known = reference.load(card)
     card = reference.probed_card(card, known)
     batch_size = known.batch_size if known else reference.PLAIN_BATCH
-    rule = OptimizerRule.from_problem(card.problem["optimizer"], batch_size)
+    rule = rule_of(card.problem, batch_size)
+    examine = functools.partial(transitions, chains=batch_size) if isinstance(rule, SamplerRule) else quantities
     rule = dataclasses.replace(rule, **(known.optimizer if known else {}))
     for precision in precisions(configuration):
         try:
@@ -54,19 +57,19 @@ def run(
         batch = loader.formula_batch(card, batch_size)  # not before: some frameworks start with their first tensor
         model = build.model(card, configuration.seed)
         opened = functools.partial(device.open_session, model, rule, precision, configuration.compile)
-        for name, values in probed(model, build, opened, batch):
+        for name, values in probed(model, build, opened, functools.partial(examine, batch=batch)):
             send(Probed(precision, name, values))
         del model  # before the next: memory holds one
 
 
 def probed(
-    model: Any, build: ModuleType, opened: Callable[[], Session], batch: Batch
+    model: Any, build: ModuleType, opened: Callable[[], Session], examine: Callable[[Session], Quantities]
 ) -> Iterator[tuple[str, list[float]]]:
     """Quantities in one precision by name, of a model as it was initialised."""
     found = initialisation(build.weights(model))
     build.load_formula(build.without_chance(model))
     session = opened()
-    found.update(quantities(session, batch))
+    found.update(examine(session))
     session.close()
     for name, values in found.items():
         yield name, [float(value) for value in values]
@@ -89,6 +92,22 @@ def quantities(session: Session, batch: Batch) -> Quantities:
         found.update({f"{step}.{group}": norm for group, norm in norms(changes).items()})
         before = after
     found["output_after_updates"] = sampled(session.respond(batch).output)
+    return found
+
+
+def transitions(session: Session, batch: Batch, chains: int) -> Quantities:
+    """Where Markov chains stand after each of a few transitions, and how likely the proposals were to be accepted.
+
+    Momenta and thresholds are a formula's, too. Steps adapt, which the next trajectory shows.
+    """
+    found: Quantities = {}
+    state = session.begin(batch, len(TRANSITIONS), chains)
+    for place, name in enumerate(TRANSITIONS):
+        state = session.iterate(state) if place else state
+        draw = session.draw(state)
+        found[f"{name}.position"] = sampled(draw.position)
+        found[f"{name}.log_density"] = np.array(draw.log_density)
+        found[f"{name}.log_acceptance"] = np.array(draw.log_acceptance)
     return found
 
 

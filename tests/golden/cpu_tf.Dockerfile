@@ -23,6 +23,6 @@ LABEL org.opencontainers.image.base.digest="sha256:a36c24f9cbdf4fd0f52d67f0823ee
     org.sifmark.python="3.11" \
     org.sifmark.recipe="cpu_tf" \
     org.sifmark.stand-in="false" \
-    org.sifmark.workloads="image_compression,lstm,resnet50,resnext101_32x4d"
+    org.sifmark.workloads="image_compression,lstm,mcmc,resnet50,resnext101_32x4d"
 ENTRYPOINT ["/sifmark/run"]
 CMD []

@@ -30,11 +30,11 @@ def test_it_lists_what_its_framework_has(apptainer, tensorflow: Site) -> None:
     assert (refused.returncode, refused.stdout) == (2, "")
 
 
-@pytest.mark.parametrize("task", ["training", "inference"])
+@pytest.mark.parametrize("task", ["training", "inference", "sampling"])
 def test_every_workload_answers(apptainer, tensorflow: Site, task: str) -> None:
     words = ("--all", "--task", task, "--smoke", "--memory-limit", "4096")
     done = apptainer("run", tensorflow.dist / "cpu_tf.sif", *words, check=False)
-    assert_all_answered([json.loads(line) for line in done.stdout.splitlines()], "cpu_tf")
+    assert_all_answered([json.loads(line) for line in done.stdout.splitlines()], "cpu_tf", task)
 
 
 def test_records_of_prepare_data_are_read(apptainer, tensorflow: Site) -> None:

@@ -17,6 +17,7 @@ from mutants import (
     optimizer_without_decay,
     rule,
 )
+from mutants_chains import CHAINS
 from torch import nn
 from torch.nn import functional
 
@@ -356,6 +357,7 @@ MUTANTS = {
     **dict.fromkeys(("gpt_800m", "gpt_13b", "gpt_175b"), (*GPT, turned_in_pairs, not_turned)),
     **dict.fromkeys(("bert_base", "bert_large"), SQUAD),
     **dict.fromkeys(("bert_large_pretraining_128", "bert_large_pretraining_512"), PRETRAINING),
+    "mcmc": CHAINS,
     "lstm": (
         first_state_told,
         mean_state_told,

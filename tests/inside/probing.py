@@ -113,6 +113,9 @@ def written_out(workload, _):
     card = cards.load()[workload]
     known = reference.load(card)
     card = reference.probed_card(card, known)
+    if "sampler" in card.problem:
+        yield written_chains(card, known)
+        return
     rule = {**card.problem["optimizer"], **known.optimizer}
     rule.setdefault("learning_rate", card.problem["optimizer"]["learning_rate"])
     names = distinct(build.model(card, 0).network)  # in the order of the reference's
@@ -147,6 +150,28 @@ def written_out(workload, _):
         f"{source}, torch {torch.__version__}, float64",
         {name: list(map(float, values)) for name, values in found.items()},
     )
+
+
+def written_chains(card, known):
+    """(source, quantities) of Markov chains in double precision, written out."""
+    import written_chains
+
+    rule = {**card.problem["sampler"], **known.optimizer}
+    batch, chance = loader.formula_batch(card, known.batch_size), formula.Formula()
+    weights = build.weights(build.model(card, 0))
+    start = np.concatenate([formula.weight(name, weight.shape).ravel() for name, weight in weights.items()])
+    sizes = (known.batch_size, start.size)
+    numbers = range(len(probe.TRANSITIONS))
+    momenta = [torch.from_numpy(chance.normal(f"momentum {number}", sizes)).double() for number in numbers]
+    thresholds = [chance.share(f"threshold {number}", sizes[:1]) for number in numbers]
+    data = (batch.inputs.double(), batch.targets.double())
+    told = written_chains.run(card.problem, rule, torch.from_numpy(start).double(), *data, momenta, thresholds)
+    found = {name: [0.0] for name in probe.norms(weights.items())}
+    found = {f"initialisation.{name}": values for name, values in found.items()}
+    for transition, values in zip(probe.TRANSITIONS, told):
+        values["position"] = probe.sampled(np.array(values["position"]))
+        found.update({f"{transition}.{name}": list(map(float, value)) for name, value in values.items()})
+    return f"chains written out, density of torch.distributions, float64, torch {torch.__version__}", found
 
 
 def answered(model, inputs):

@@ -24,6 +24,24 @@ def test_cards_are_valid_and_named_like_their_files(path):
         assert all(run["warmup_steps"] < run["steps"] for run in by_task.values())
 
 
+@pytest.mark.parametrize("card", cards.load().values(), ids=lambda card: card.name)
+def test_there_are_counts_for_every_task(card):
+    assert all(card.flops_per_unit(task) > 0 for task in card.tasks)
+    assert {f"{task}_elements_per_unit" for task in card.tasks} <= set(card.memory)
+
+
+def test_a_problem_is_trained_or_sampled():
+    card = json.loads((ROOT / "entrypoints" / "workloads" / "mcmc.json").read_text("utf-8"))
+    for name in ("loss", "optimizer"):
+        both = copy.deepcopy(card)
+        both["problem"][name] = vars(cards.load()["resnet50"])["problem"][name]
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.Draft202012Validator(SCHEMA).validate(both)
+    del card["problem"]["sampler"]
+    with pytest.raises(jsonschema.ValidationError, match="is a required property"):
+        jsonschema.Draft202012Validator(SCHEMA).validate(card)
+
+
 def test_the_identity_is_that_of_the_problem_alone():
     card = cards.load()["resnet50"]
     text = json.dumps(card.problem, sort_keys=True, separators=(",", ":"))

@@ -44,7 +44,8 @@ def test_what_cannot_fit_is_refused_with_the_estimate():
 
 def test_every_card_knows_what_a_unit_needs():
     for card in cards.load().values():
-        assert card.memory["training_elements_per_unit"] > card.memory["inference_elements_per_unit"] > 0
+        needs = [card.memory[f"{task}_elements_per_unit"] for task in card.tasks]  # inference after training
+        assert needs == sorted(needs, reverse=True) and needs[-1] > 0
 
 
 def test_a_run_that_cannot_fit_is_not_tried(double):

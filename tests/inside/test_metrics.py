@@ -143,6 +143,7 @@ def test_every_public_function_is_a_metric_and_nothing_else():
         *("peak_allocated_memory", "peak_reserved_memory", "host_device_traffic", "achieved_flops", "utilisation"),
         *("energy", "energy_per_unit", "units_per_watt_hour", "throughput_per_watt", "power_mean", "energy_per_epoch"),
         *("step_time_mean", "step_time_p50", "step_time_p90", "step_time_p95", "step_time_p99"),
+        *("acceptance_rate", "effective_sample_size", "effective_sample_throughput", "r_hat"),
         *("latency_mean", "latency_p50", "latency_p90", "latency_p95", "latency_p99", "latency_max"),
         *("latency_preprocessing_mean", "latency_transfer_mean", "latency_compute_mean"),
         *("latency_retrieval_mean", "latency_other_mean", "decode_rate", "decode_rate_of_all_workers"),

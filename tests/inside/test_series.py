@@ -61,13 +61,13 @@ def test_all_workloads_run_in_turn_and_a_summary_ends_them(double):
     for document, line in zip(documents, summary):
         rate = document["metrics"]["throughput"]
         assert line.split() == [
-            *("sifmark:", document["workload"]["name"], "training", "completed"),
+            *("sifmark:", document["workload"]["name"], document["workload"]["task"], "completed"),
             *(f"{rate['value']:.2f}", rate["unit"]),
         ]
 
 
 def test_the_failure_of_a_workload_ends_none_but_its_own(double):
-    sizes = {card.name: card.defaults_for("double", "training")["batch_size"] for card in cards.load().values()}
+    sizes = {card.name: card.defaults_for("double", card.tasks[0])["batch_size"] for card in cards.load().values()}
     code, output, errors = double.run("--all", *SMALL[1:], fault=f"capacity:{max(sizes.values()) - 1}")
     states = {document["workload"]["name"]: document["status"]["state"] for document in lines(output)}
     fitting = {name: "completed" if size < max(sizes.values()) else "out_of_memory" for name, size in sizes.items()}

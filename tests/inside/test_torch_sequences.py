@@ -16,7 +16,11 @@ from entrypoints.devices.pytorch import cpu  # noqa: E402
 from entrypoints.session import Batch, OptimizerRule  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader, transformer  # noqa: E402
 
-CARDS = {name: card for name, card in cards.load().items() if not cards.pictures(card.problem)}
+CARDS = {
+    name: card
+    for name, card in cards.load().items()
+    if not (cards.pictures(card.problem) or cards.tabular(card.problem))
+}
 TEXT = {name: card for name, card in CARDS.items() if card.family == "transformer"}
 RULE = OptimizerRule.from_problem(TEXT["gpt2"].problem["optimizer"], 4)
 SMALL = {"layers": 2, "width": 64, "heads": 4, "feed_forward": 128, "vocabulary": 97}

@@ -12,10 +12,11 @@ import torch
 
 from entrypoints.devices.processors import HostSession
 from entrypoints.memory import free_mib
-from entrypoints.session import Answer, Batch, Judged, OptimizerRule, StepReport
+from entrypoints.session import Answer, Batch, Draw, Judged, OptimizerRule, Rule, StepReport
 from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.build import Objective, Tensors, folded, weights
 from entrypoints.workloads.pytorch.optimizers import optimizer
+from entrypoints.workloads.pytorch.samplers import drawn, sampler
 
 __all__ = ["free_mib", "open_session", "prepare"]
 
@@ -36,7 +37,7 @@ def on_host(output: Tensors) -> Any:
     return (output.float() if output.dtype == torch.bfloat16 else output).numpy()
 
 
-def open_session(model: Objective, rule: OptimizerRule, precision: str, compiled: bool = False) -> CpuSession:
+def open_session(model: Objective, rule: Rule, precision: str, compiled: bool = False) -> CpuSession:
     """A session over `model`, which it takes over.
 
     Raises RunError (`unsupported`) where it cannot be compiled here and is to be.
@@ -74,15 +75,18 @@ def compilation() -> Iterator[None]:
 class CpuSession(HostSession):
     """PyTorch, eager or compiled. Weights stay fp32; bf16 is autocast, as PyTorch recommends it for training."""
 
-    def __init__(self, model: Objective, rule: OptimizerRule, precision: str, compiled: bool) -> None:
+    def __init__(self, model: Objective, rule: Rule, precision: str, compiled: bool) -> None:
         how = "compiled by TorchInductor" if compiled else "eager"
         super().__init__("PyTorch", f"{how}, channels_last; inference with normalisations folded into convolutions")
         # channels_last saved a fifth (fp32) to two fifths (bf16) of a ResNet-50 step with torch 2.13.
         self.model = model.to(memory_format=torch.channels_last)
         self.compiled = compiled
         self.trained = self.made(self.model)
-        self.optimizer = optimizer(self.model, rule)
-        self.gradient_norm = rule.gradient_norm
+        self.optimizer = self.sampler = None
+        if isinstance(rule, OptimizerRule):
+            self.optimizer, self.gradient_norm = optimizer(self.model, rule), rule.gradient_norm
+        else:
+            self.sampler = sampler(self.model.network, self.made(self.model.network), rule)
         self.applied: Applied | None = None  # what inference applies, as long as the weights stay
         self.dtype = AUTOCAST[precision]
 
@@ -132,17 +136,27 @@ class CpuSession(HostSession):
         host_output = on_host(output)
         return Answer(host_output, begun - asked, done - begun, self.mark() - done)
 
-    def begin(self, batch: Batch, iterations: int) -> Any:
-        """By the network, in evaluation mode. Raises RunError (`unsupported`) where it is to be compiled."""
+    def begin(self, batch: Batch, iterations: int, chains: int = 1) -> Any:
+        """By the sampler, or by the network in evaluation mode.
+
+        Raises RunError (`unsupported`) where a network that generates is to be compiled.
+        """
+        if self.sampler:
+            with self._iterating():
+                return self.sampler.begin(batch.inputs, batch.targets, iterations, chains)
         if self.compiled:
             raise RunError("unsupported", "--compile: generation is not compiled, its shapes change with every token")
         with self._iterating():
             return self.prepared().network.begin(batch.inputs, iterations)
 
     def iterate(self, state: Any) -> Any:
-        """By the network, in evaluation mode."""
+        """By the sampler, or by the network in evaluation mode."""
         with self._iterating():
-            return self.prepared().network.follow(state)
+            return (self.sampler or self.prepared().network).follow(state)
+
+    def draw(self, state: Any) -> Draw:
+        """Views of the sampler's state."""
+        return drawn(state)
 
     @contextlib.contextmanager
     def _iterating(self) -> Iterator[None]:
@@ -172,4 +186,4 @@ class CpuSession(HostSession):
 
     def close(self) -> None:
         """Nothing to release but memory."""
-        del self.model, self.trained, self.applied, self.optimizer
+        del self.model, self.trained, self.applied, self.optimizer, self.sampler

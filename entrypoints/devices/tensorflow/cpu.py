@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Mapping
+from typing import Any, Mapping
 
 import numpy as np
 import tensorflow as tf
 
 from entrypoints.devices.processors import HostSession
 from entrypoints.memory import free_mib
-from entrypoints.session import Answer, Batch, Judged, OptimizerRule, StepReport
+from entrypoints.session import Answer, Batch, Draw, Judged, OptimizerRule, Rule, StepReport
 from entrypoints.statuses import RunError
 from entrypoints.workloads.tensorflow.build import Objective, weights
 from entrypoints.workloads.tensorflow.optimizers import optimizer
+from entrypoints.workloads.tensorflow.samplers import drawn, sampler
 
 __all__ = ["free_mib", "open_session", "prepare"]
 
@@ -34,7 +35,7 @@ def prepare(precision: str, threads: int, streams: int = 1) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(threads * streams if threads > 1 else 1)
 
 
-def open_session(model: Objective, rule: OptimizerRule, _: str, compiled: bool = False) -> CpuSession:
+def open_session(model: Objective, rule: Rule, _: str, compiled: bool = False) -> CpuSession:
     """A session over `model`, which it takes over."""
     return CpuSession(model, rule, compiled)
 
@@ -42,10 +43,14 @@ def open_session(model: Objective, rule: OptimizerRule, _: str, compiled: bool =
 class CpuSession(HostSession):
     """Each kind of step is one graph, traced at its first call for the shape of its batch."""
 
-    def __init__(self, model: Objective, rule: OptimizerRule, compiled: bool) -> None:
+    def __init__(self, model: Objective, rule: Rule, compiled: bool) -> None:
         super().__init__("TensorFlow", f"graph (tf.function){' compiled by XLA' if compiled else ''}, NHWC")
         self.model = model
-        self.optimizer = optimizer(model, rule)
+        self.optimizer = self.sampler = None
+        if isinstance(rule, OptimizerRule):
+            self.optimizer = optimizer(model, rule)
+        else:
+            self.sampler = sampler(model.network, rule, compiled)
         self.step, self.forward, self.judge = (
             tf.function(part, autograph=False, jit_compile=compiled or None)
             for part in (self._step, self._forward, self._judge)
@@ -80,6 +85,18 @@ class CpuSession(HostSession):
         host_output = output.numpy()
         return Answer(host_output, begun - asked, done - begun, self.mark() - done)
 
+    def begin(self, batch: Batch, iterations: int, chains: int = 1) -> Any:
+        """By the sampler."""
+        return self.sampler.begin(batch.inputs, batch.targets, iterations, chains)
+
+    def iterate(self, state: Any) -> Any:
+        """By the sampler."""
+        return self.sampler.follow(state)
+
+    def draw(self, state: Any) -> Draw:
+        """The sampler's state as arrays."""
+        return drawn(state)
+
     def weights(self) -> Mapping[str, np.ndarray]:
         """The parameters, named and laid out as in PyTorch."""
         return weights(self.model)
@@ -102,4 +119,4 @@ class CpuSession(HostSession):
 
     def close(self) -> None:
         """Nothing to release but memory."""
-        del self.model, self.optimizer, self.step, self.forward, self.judge
+        del self.model, self.optimizer, self.sampler, self.step, self.forward, self.judge

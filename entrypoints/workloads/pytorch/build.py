@@ -15,10 +15,11 @@ from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from entrypoints.cards import Card
-from entrypoints.data import formula
+from entrypoints.data import drawn, formula
 from entrypoints.messages import Software
 from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.layers import StochasticDepth
+from entrypoints.workloads.pytorch.samplers import Density
 
 Tensors = Union[torch.Tensor, Tuple[torch.Tensor, ...]]
 # In every family here, a normalisation that is declared after a convolution is applied to what comes of it.
@@ -28,15 +29,15 @@ CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
 class Objective(nn.Module):
     """A network and its loss as one module, since some compilers want the whole step in one graph."""
 
-    def __init__(self, network: nn.Module, loss: Mapping[str, Any]) -> None:
+    def __init__(self, network: nn.Module, loss: Mapping[str, Any] | None) -> None:
         super().__init__()
         self.network = network
-        self.loss = LOSSES[loss["name"]](loss)
+        self.loss = LOSSES[loss["name"]](loss) if loss else None  # None: the network is a density
 
     def forward(self, inputs: Tensors, targets: Tensors | None = None) -> tuple[Tensors, torch.Tensor | None]:
         """Output, and the mean loss over the batch where targets are given."""
         output = self.network(*inputs) if isinstance(inputs, tuple) else self.network(inputs)
-        return output, None if targets is None else self.loss(output, targets)
+        return output, None if targets is None or self.loss is None else self.loss(output, targets)
 
 
 class CrossEntropy(nn.Module):
@@ -97,12 +98,12 @@ def model(card: Card, seed: int) -> Objective:
     """The card's model, initialised from `seed`. Raises RunError where its size is not the card's."""
     torch.manual_seed(seed)
     family = importlib.import_module(f"entrypoints.workloads.pytorch.{card.family}")
-    built = Objective(family.network(card.problem["model"]), card.problem["loss"])
+    built = Objective(family.network(card.problem["model"]), card.problem.get("loss"))
     count = sum(parameter.numel() for parameter in built.parameters())
     if count != card.problem["parameters"]:
         expected = card.problem["parameters"]
         raise RunError("crashed", f"{card.name} was built with {count} parameters, its card says {expected}")
-    return built
+    return drawn_by(built, drawn.Random(seed))
 
 
 def weights(model: Objective) -> dict[str, np.ndarray]:
@@ -129,10 +130,17 @@ def folded(model: Objective) -> Objective:
 
 
 def without_chance(model: Objective) -> Objective:
-    """The same model, in which nothing is dropped at random."""
+    """The same model, in which nothing is dropped at random; chains follow a formula in place of chance."""
     for layer in model.modules():
         if isinstance(layer, (nn.Dropout, StochasticDepth)):
             layer.p = 0.0
+    return drawn_by(model, formula.Formula())
+
+
+def drawn_by(model: Objective, chance: drawn.Draw) -> Objective:
+    """The same model, whose chains draw from a source where it is a density."""
+    if isinstance(model.network, Density):
+        model.network.chance = chance
     return model
 
 

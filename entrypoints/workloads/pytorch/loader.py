@@ -17,6 +17,7 @@ from entrypoints.data import drawn, formula, images, sequences, synthetic
 from entrypoints.data.prepared import Prepared
 from entrypoints.data.samples import Reader, Sample, require_readable, shares, stack
 from entrypoints.data.source import Source
+from entrypoints.data.table import Table
 from entrypoints.lifeline import die_with_parent
 from entrypoints.session import Batch
 
@@ -101,6 +102,11 @@ def synthetic_batch(card: Card, batch_size: int, seed: int) -> Batch:
 def formula_batch(card: Card, batch_size: int) -> Batch:
     """One batch made by `data.formula`."""
     return as_batch(drawn.batch(card.problem, batch_size, formula.Formula()))
+
+
+def table_batch(table: Table) -> Batch:
+    """Features (N, F) and targets (N,) of a table."""
+    return as_batch(drawn.observations(*table))
 
 
 def as_batch(made: drawn.Drawn) -> Batch:

@@ -10,10 +10,11 @@ import PIL
 import tensorflow as tf
 
 from entrypoints.cards import Card
-from entrypoints.data import formula
+from entrypoints.data import drawn, formula
 from entrypoints.messages import Software
 from entrypoints.statuses import RunError
 from entrypoints.workloads.tensorflow.layers import from_pytorch, to_pytorch, variables
+from entrypoints.workloads.tensorflow.samplers import Density
 
 Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
@@ -21,17 +22,17 @@ Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 class Objective(tf.Module):
     """A network and its loss as one module, since some compilers want the whole step in one graph."""
 
-    def __init__(self, network: tf.Module, loss: Mapping[str, Any]) -> None:
+    def __init__(self, network: tf.Module, loss: Mapping[str, Any] | None) -> None:
         super().__init__()
         self.network = network
-        self.loss = LOSSES[loss["name"]](loss)
+        self.loss = LOSSES[loss["name"]](loss) if loss else None  # None: the network is a density
 
     def __call__(
         self, inputs: tf.Tensor, targets: tf.Tensor | None = None, training: bool = False
     ) -> tuple[tf.Tensor, tf.Tensor | None]:
         """Output, and the mean loss over the batch where targets are given."""
         output = self.network(inputs, training)
-        return output, None if targets is None else self.loss(output, targets)
+        return output, None if targets is None or self.loss is None else self.loss(output, targets)
 
 
 def cross_entropy(loss: Mapping[str, Any]) -> Loss:
@@ -63,12 +64,12 @@ def model(card: Card, seed: int) -> Objective:
     """The card's model, initialised from `seed`. Raises RunError where its size is not the card's."""
     tf.random.set_seed(seed)
     family = importlib.import_module(f"entrypoints.workloads.tensorflow.{card.family}")
-    built = Objective(family.network(card.problem["model"]), card.problem["loss"])
+    built = Objective(family.network(card.problem["model"]), card.problem.get("loss"))
     count = sum(int(np.prod(parameter.shape)) for parameter in built.trainable_variables)
     if count != card.problem["parameters"]:
         expected = card.problem["parameters"]
         raise RunError("crashed", f"{card.name} was built with {count} parameters, its card says {expected}")
-    return built
+    return drawn_by(built, drawn.Random(seed))
 
 
 def weights(model: Objective) -> dict[str, np.ndarray]:
@@ -78,7 +79,14 @@ def weights(model: Objective) -> dict[str, np.ndarray]:
 
 
 def without_chance(model: Objective) -> Objective:
-    """The same model: no family here drops anything at random."""
+    """The same model: no family here drops anything at random; chains follow a formula in place of chance."""
+    return drawn_by(model, formula.Formula())
+
+
+def drawn_by(model: Objective, chance: drawn.Draw) -> Objective:
+    """The same model, whose chains draw from a source where it is a density."""
+    if isinstance(model.network, Density):
+        model.network.chance = chance
     return model
 
 

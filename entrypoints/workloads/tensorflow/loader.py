@@ -21,6 +21,7 @@ from entrypoints.data import drawn, formula, images, synthetic
 from entrypoints.data.records import Records
 from entrypoints.data.samples import Reader, Sample, require_readable, stack
 from entrypoints.data.source import Source
+from entrypoints.data.table import Table
 from entrypoints.session import Batch
 
 Make = Callable[[], Batch]
@@ -51,6 +52,11 @@ def of_drawn(made: drawn.Drawn) -> Batch:
     if isinstance(made.inputs, np.ndarray) and made.inputs.ndim == 4:
         return as_batch(made.inputs, made.targets)
     return Batch(tensors(made.inputs), tensors(made.targets), tokens=made.tokens, padding=made.padding)
+
+
+def table_batch(table: Table) -> Batch:
+    """Features (N, F) and targets (N,) of a table."""
+    return of_drawn(drawn.observations(*table))
 
 
 def tensors(arrays: drawn.Arrays) -> Any:

@@ -15,7 +15,7 @@ import threading
 import time
 from pathlib import Path
 
-from entrypoints.session import Answer, DeviceConditions, DeviceFacts, Judged, StepReport, Usage
+from entrypoints.session import Answer, DeviceConditions, DeviceFacts, Draw, Judged, StepReport, Usage
 from entrypoints.statuses import RunError
 
 # NAME, or NAME:SIZE for the faults that come with batches above a size
@@ -91,6 +91,21 @@ class Double:
                 time.sleep(seconds)
                 marks.append(self.mark())
         return Answer([0.0] * len(batch.inputs), *(later - earlier for earlier, later in zip(marks, marks[1:])))
+
+    def begin(self, batch, iterations, chains=1):
+        return self.iterate(chains)
+
+    def iterate(self, state):
+        self.steps += 1
+        time.sleep(STEP_SECONDS)
+        if self.steps == FAULTY_STEP:
+            fail()
+        if SIZE and state > int(SIZE):
+            too_large()
+        return state
+
+    def draw(self, state):
+        return Draw([[float(self.steps)]] * state, [-1.0] * state, [False] * state, [-9.0] * state, [0.1] * state)
 
     def weights(self):
         return {}

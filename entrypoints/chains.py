@@ -1,0 +1,76 @@
+"""Markov chains over one batch of observations: a step is a transition of all of them."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Any, Callable, Sequence
+
+from entrypoints.configuration import Configuration
+from entrypoints.messages import Diagnosed, Message, Step
+from entrypoints.phases import Phased
+from entrypoints.session import Batch, Draw, Session
+from entrypoints.statuses import RunError
+
+MOST_DRAWS = 2000  # of each chain, the last ones, that are kept to be judged
+MOST_NUMBERS = 2**25  # in all of them: 128 MiB
+
+
+class Chains(Phased):
+    """Transitions over one session. Each gives a sample of every chain, which is on the host before the next begins.
+
+    Step sizes adapt as long as the warm-up; what comes after is judged.
+    """
+
+    def __init__(
+        self, session: Session, batch: Batch, chains: int, parameters: int, send: Callable[[Message], None]
+    ) -> None:
+        super().__init__(send)
+        self.session, self.batch, self.chains = session, batch, chains
+        self.adapting = 0
+        self.state: Any = None
+        most = min(MOST_DRAWS, MOST_NUMBERS // (chains * parameters))
+        self.kept: deque[tuple[float, Draw]] = deque(maxlen=most)  # of this phase, with the seconds of each
+        self.last = session.mark()
+
+    def run(self, configuration: Configuration) -> None:
+        """All phases, and how well the chains mixed."""
+        self.adapting = configuration.warmup_steps
+        super().run(configuration)
+        self.send(diagnosed(self.kept))
+
+    def phase(self, name: str, over: Callable[[], bool]) -> None:
+        """Step until `over`."""
+        self.kept.clear()
+        super().phase(name, over)
+
+    def advance(self) -> None:
+        """One transition. Raises RunError (`non_finite`) where a chain stands at no density."""
+        if self.state is None:
+            self.state = self.session.begin(self.batch, self.adapting, self.chains)
+        else:
+            self.state = self.session.iterate(self.state)
+        draw = self.session.draw(self.state)
+        began, self.last = self.last, self.session.mark()
+        self.session.synchronise()
+        seconds = self.session.seconds_between(began, self.last) or 0.0
+        self.steps += 1
+        self.seconds += seconds
+        self.kept.append((seconds, draw))
+        self.send(Step(seconds, 0.0, self.chains, 0, None, accepted=sum(map(bool, draw.accepted))))
+        if not all(map(math.isfinite, draw.log_density)):
+            raise RunError("non_finite", "the log density where a chain stands is not finite")
+
+    def settle(self) -> None:
+        """Nothing is left to tell: every transition was told when it was done."""
+
+
+def diagnosed(kept: Sequence[tuple[float, Draw]]) -> Diagnosed:
+    """What the draws of all chains are worth; nothing where no proposal was accepted."""
+    from entrypoints.workloads import diagnostics  # late: it brings NumPy
+
+    seconds, draws = math.fsum(one for one, _ in kept), [draw for _, draw in kept]
+    if not any(any(draw.accepted) for draw in draws):
+        return Diagnosed(len(draws), seconds, None, None)
+    effective, r_hat = diagnostics.worst([draw.position for draw in draws])
+    return Diagnosed(len(draws), seconds, effective, r_hat)

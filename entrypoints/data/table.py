@@ -1,0 +1,100 @@
+"""A table of numbers for regression: `FILE.csv`, whose first row names the columns.
+
+The target is the column named `target`, or else the last; the others are features, in their order. A workload takes
+as many rows and features as its card has, the first of them; what it does not take is not looked at. Rows are counted
+as spreadsheets do: that of the names is the first.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from itertools import islice
+from pathlib import Path
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+
+from entrypoints.statuses import RunError, UsageError
+
+NAME = "csv"
+TARGET = "target"  # the column of that name
+HEADED = "The first row has to name the columns, with commas between them"
+
+
+class Table(NamedTuple):
+    """What was taken of a file, row by row."""
+
+    features: Sequence[Sequence[float]]
+    targets: Sequence[float]
+
+
+def require(path: Path) -> None:
+    """Raise UsageError where no table can lie."""
+    if not path.exists():
+        raise UsageError(f"--data {path}: no such file. Give a table, FILE.csv")
+    if not path.is_file() or path.suffix.lower() != f".{NAME}":
+        raise UsageError(f"--data {path}: this workload reads a table. Give a file whose name ends in .{NAME}")
+
+
+def read(path: Path, rule: Mapping[str, Any]) -> Table:
+    """As many rows and features as a card's `problem.input` asks for.
+
+    Raises RunError (`data_error`) where there are fewer, and where something is not a finite number.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return _table(path, csv.reader(file, strict=True), rule)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise RunError("data_error", f"{path} cannot be read as a table: {error}. {HEADED}") from error
+
+
+def _table(path: Path, lines: Iterator[Sequence[str]], rule: Mapping[str, Any]) -> Table:
+    header = [name.strip() for name in next(lines, [])]
+    if not header or any(_number(name) is not None for name in header):
+        raise RunError("data_error", f"{path} begins with {', '.join(header)[:60] or 'nothing'}. {HEADED}")
+    target = header.index(TARGET) if TARGET in header else len(header) - 1
+    columns = [place for place in range(len(header)) if place != target][: rule["features"]]
+    if len(columns) < rule["features"]:
+        raise RunError(
+            "data_error",
+            f"{path} has {len(columns)} columns of features beside {header[target]!r}, and {rule['features']} are "
+            "needed. Give more",
+        )
+    filled = ((number, cells) for number, cells in enumerate(lines, start=2) if cells)
+    table = Table([], [])
+    for number, cells in islice(filled, rule["observations"]):
+        if len(cells) != len(header):
+            raise RunError(
+                "data_error",
+                f"{path}, row {number}: {len(cells)} cells, and the first row names {len(header)} columns. "
+                "Mend or take out this row",
+            )
+        *features, value = (_cell(path, number, header[place], cells[place]) for place in (*columns, target))
+        table.features.append(features)
+        table.targets.append(value)
+    if len(table.targets) < rule["observations"]:
+        rows = len(table.targets) or "no"
+        raise RunError(
+            "data_error",
+            f"{path} has {rows} rows beside the first, and {rule['observations']} are needed. Give more",
+        )
+    return table
+
+
+def _cell(path: Path, row: int, column: str, text: str) -> float:
+    value = _number(text)
+    if value is None or not math.isfinite(value):
+        raise RunError(
+            "data_error",
+            f"{path}, row {row}, column {column!r}: {text[:40]!r} is not a finite number. Mend this cell, or take the "
+            "row or the column out",
+        )
+    return value
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

@@ -1,0 +1,60 @@
+"""A small network whose weights are unknown: the density of them, given observations of what it is to tell."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+import torch
+from torch import nn
+
+from entrypoints.workloads.pytorch.samplers import Density, Observed
+
+
+class Posterior(Density):
+    """Three linear layers, tanh after the first; weights with a normal prior, targets with Student's t around what the
+    network tells. Chains (C) differ in their weights and share the observations (N)."""
+
+    def __init__(self, model: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.features, self.units = model["features"], model["hidden"]
+        self.hidden = nn.Linear(self.features, self.units)
+        self.output = nn.Linear(self.units, 1)
+        self.scale = nn.Linear(1, 1)
+        for parameter in self.parameters():
+            nn.init.zeros_(parameter)
+        self.feature_scale = model["feature_scale"]
+        self.prior_scale = model["prior"]["scale"]
+        self.freedom, self.spread = model["likelihood"]["degrees_of_freedom"], model["likelihood"]["scale"]
+
+    def observe(self, inputs: torch.Tensor, targets: torch.Tensor) -> Observed:
+        """Features (N, F) scaled, with a column of ones for the bias; targets (N,)."""
+        scaled = self.feature_scale * inputs
+        return Observed(torch.cat([scaled, torch.ones_like(scaled[:, :1])], 1), targets)
+
+    def forward(self, position: torch.Tensor, observed: Observed) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log density (C,), up to a constant, at flat weights (C, P), and its gradient (C, P), by the chain rule."""
+        chains, units = len(position), self.units
+        sizes = [units * self.features, units, units, 1, 1, 1]
+        weight, bias, output, output_bias, scale, shift = position.split(sizes, 1)
+        first = torch.cat([weight.reshape(chains, units, -1), bias[..., None]], -1).flatten(0, 1)
+        active = (first @ observed.features.t()).view(chains, units, -1).tanh_()  # (C, H, N)
+        inner = (output[:, None] @ active)[:, 0] + output_bias  # (C, N)
+        error = observed.targets - (scale * inner + shift)
+        width = self.freedom * self.spread**2
+        log_likelihood = (error.square() / width).log1p().sum(1) * (-(self.freedom + 1) / 2)
+        log_prior = position.square().sum(1) / (-2 * self.prior_scale**2)
+        pull = (self.freedom + 1) * error / (width + error.square())  # by what the network tells
+        back = (scale * pull)[:, None]  # (C, 1, N)
+        weighted = active * back
+        slope = back - active * weighted  # back * (1 - active**2)
+        to_first = (slope.flatten(0, 1) @ observed.features).view(chains, units, -1) * output[..., None]
+        parts = [
+            *(to_first[..., :-1].flatten(1), to_first[..., -1], weighted.sum(-1), back.sum(-1)),
+            *((pull * inner).sum(1, keepdim=True), pull.sum(1, keepdim=True)),
+        ]
+        return log_likelihood + log_prior, torch.cat(parts, 1) - position / self.prior_scale**2
+
+
+def network(model: Mapping[str, Any]) -> nn.Module:
+    """The density of a card's `problem.model`."""
+    return Posterior(model)

@@ -1,0 +1,133 @@
+"""Markov chains as the loop runs them: what is told of each transition, and what the metrics make of it."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from entrypoints import cards, metrics
+from entrypoints.chains import MOST_DRAWS, MOST_NUMBERS, Chains, diagnosed
+from entrypoints.measurement import fold
+from entrypoints.messages import Diagnosed, Phase, Step, decode, encode
+from entrypoints.session import Batch, Draw
+from entrypoints.statuses import RunError
+
+CARD = cards.load()["mcmc"]
+
+
+class Walk:
+    """Two chains of one parameter, of which the second moves every other time; a clock that a transition moves on."""
+
+    def __init__(self, finite=True):
+        self.clock, self.asked, self.finite = 0.0, [], finite
+
+    def mark(self):
+        return self.clock
+
+    def seconds_between(self, earlier, later):
+        return later - earlier
+
+    def synchronise(self):
+        pass
+
+    def begin(self, batch, iterations, chains):
+        self.asked.append((batch, iterations, chains))
+        return self.iterate(0)
+
+    def iterate(self, state):
+        self.clock += 2.0
+        return state + 1
+
+    def draw(self, state):
+        density = -1.0 if self.finite else math.nan
+        return Draw([[float(state)], [float(state // 2)]], [density] * 2, [True, state % 2 == 0], [0.0] * 2, [0.1] * 2)
+
+
+def ran(steps=5, warmup=2, parameters=1, **options):
+    sent, session = [], Walk(**options)
+    configuration = SimpleNamespace(steps=steps, warmup_steps=warmup, duration_seconds=None)
+    Chains(session, Batch("data", None), 2, parameters, sent.append).run(configuration)
+    return sent, session
+
+
+def test_each_transition_is_a_step_with_a_sample_of_every_chain():
+    pytest.importorskip("numpy")
+    sent, session = ran()
+    assert session.asked == [(Batch("data", None), 2, 2)], "step sizes adapt as long as the warm-up"
+    steps = [message for message in sent if isinstance(message, Step)]
+    assert [(step.seconds, step.units, step.updates, step.loss, step.accepted) for step in steps] == [
+        (2.0, 2, 0, None, accepted) for accepted in (1, 2, 1, 2, 1)
+    ]
+    assert [message.name for message in sent if isinstance(message, Phase)] == ["compile", "warmup", "steady"]
+    judged = sent[-1]
+    assert (judged.draws, judged.seconds) == (3, 6.0) and judged.effective is None, "three draws tell nothing"
+    assert all(decode(encode(message)) == message for message in sent)
+
+
+def test_the_timed_draws_are_judged_and_the_last_of_very_many():
+    pytest.importorskip("numpy")
+    judged = ran(steps=12)[0][-1]
+    assert (judged.draws, judged.seconds) == (10, 20.0) and 0 < judged.effective < 20 and judged.r_hat > 1
+    assert ran(steps=MOST_DRAWS + 9)[0][-1].draws == MOST_DRAWS
+    assert ran(steps=30, parameters=MOST_NUMBERS // 12)[0][-1].draws == 6, "as many as memory is meant to hold"
+
+
+def test_where_nothing_was_accepted_nothing_is_judged():
+    pytest.importorskip("numpy")
+    still = Draw([[0.0]], [0.0], [False], [-9.0], [0.1])
+    assert diagnosed([(1.0, still)] * 8) == Diagnosed(8, 8.0, None, None)
+
+
+def test_a_density_that_is_none_ends_the_run():
+    with pytest.raises(RunError, match="not finite") as caught:
+        ran(finite=False)
+    assert caught.value.state == "non_finite"
+
+
+STEPS = [Step(2.0, 0.0, 4, 0, None, accepted=accepted) for accepted in (4, 2, 3)]
+RUN = fold([Phase("steady", 0.0), *STEPS, Diagnosed(3, 6.0, 1.5, 1.2)], "samples", "sampling", flops_per_unit=10)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "unit"),
+    [
+        ("throughput", 2.0, "samples/s"),
+        ("acceptance_rate", 0.75, "1"),
+        ("effective_sample_size", 1.5, "samples"),
+        ("effective_sample_throughput", 0.25, "samples/s"),
+        ("r_hat", 1.2, "1"),
+        ("achieved_flops", 20.0, "FLOP/s"),
+    ],
+)
+def test_metrics_of_chains(name, value, unit):
+    found = getattr(metrics, name)(RUN)
+    assert (found.value, found.unit) == (pytest.approx(value), unit)
+
+
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [
+        ([Step(1.0, 0.0, 4, 1, 1.0)], "no samples were drawn"),
+        (STEPS, "cut short"),
+        ([*STEPS, Diagnosed(3, 6.0, None, None)], "too little to judge: draw 4 timed samples"),
+    ],
+)
+def test_without_a_judgement_there_is_a_reason(messages, said):
+    run = fold([Phase("steady", 0.0), *messages], "samples", "sampling")
+    for name in ("effective_sample_size", "effective_sample_throughput", "r_hat"):
+        found = getattr(metrics, name)(run)
+        assert found.value is None and said in found.reason
+    assert (metrics.acceptance_rate(run).value is None) == (said == "no samples were drawn")
+    assert "sampling has no loss" in metrics.final_loss(run).reason
+
+
+def test_operations_are_reckoned_from_the_sizes():
+    """For each leapfrog step and observation forward, gradients of weights, and of inputs but the first layer's."""
+    model, observations = CARD.problem["model"], CARD.problem["input"]["observations"]
+    layers = [model["features"] * model["hidden"], model["hidden"], 1]
+    products = 2 * sum(layers) + sum(layers[1:])
+    steps = CARD.problem["sampler"]["leapfrog_steps"]
+    assert CARD.flops_per_unit("sampling") == 2 * products * observations * steps
+    assert CARD.problem["parameters"] == sum(layers) + model["hidden"] + 1 + 1

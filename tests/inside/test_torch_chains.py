@@ -1,0 +1,191 @@
+"""Hamiltonian Monte Carlo in PyTorch: the density, its gradient, the trajectory, and that it draws what it should."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import numpy as np  # noqa: E402
+import written_chains  # noqa: E402
+
+from entrypoints import cards  # noqa: E402
+from entrypoints.data import drawn  # noqa: E402
+from entrypoints.devices.pytorch import cpu  # noqa: E402
+from entrypoints.session import SamplerRule, rule_of  # noqa: E402
+from entrypoints.workloads import diagnostics  # noqa: E402
+from entrypoints.workloads.pytorch import build, loader, samplers  # noqa: E402
+from entrypoints.workloads.pytorch.samplers import Density, HamiltonianMonteCarlo, Observed  # noqa: E402
+
+CARD = cards.load()["mcmc"]
+RULE = SamplerRule("hamiltonian_monte_carlo", 7, 0.25, 0.2, 0.01, 0.1)
+
+
+def opened(seed=0, **changes):
+    rule = dataclasses.replace(rule_of(CARD.problem, 4), **changes)
+    return cpu.open_session(build.model(CARD, seed), rule, "fp32")
+
+
+def positions(session, batch, steps, chains=3, adapting=0):
+    state, found = session.begin(batch, adapting, chains), []
+    for _ in range(steps):
+        found.append(session.draw(state))
+        state = session.iterate(state)
+    return found
+
+
+def test_density_and_gradient_are_those_of_the_distributions():
+    """Up to a constant; the gradient by the chain rule is that of autograd."""
+    network, batch = build.model(CARD, 0).network.double(), loader.synthetic_batch(CARD, 2, seed=1)
+    features, targets = batch.inputs.double(), batch.targets.double()
+    position = torch.randn(3, CARD.problem["parameters"], generator=torch.Generator().manual_seed(2)).double() * 5
+    with torch.no_grad():
+        values, gradients = network(position, network.observe(features, targets))
+    reference = written_chains.log_density(CARD.problem, features, targets)
+    for at, value, gradient in zip(position, values, gradients):
+        expected, slope = written_chains.sloped(reference, at)
+        assert value.item() == pytest.approx(expected - written_chains.constant(CARD.problem), rel=1e-9)
+        torch.testing.assert_close(gradient, slope, rtol=1e-9, atol=1e-12)
+
+
+class Regression(Density):
+    """Weights of a linear function with a normal prior and normal noise: known in closed form."""
+
+    prior, noise = 2.0, 0.5
+
+    def __init__(self, weights):
+        super().__init__()
+        self.weights = torch.nn.Parameter(torch.zeros(weights, dtype=torch.float64))
+
+    def forward(self, position, observed):
+        error = observed.targets - position @ observed.features.t()
+        value = -error.square().sum(1) / (2 * self.noise**2) - position.square().sum(1) / (2 * self.prior**2)
+        return value, error @ observed.features / self.noise**2 - position / self.prior**2
+
+
+def observations():
+    random = np.random.default_rng(5)
+    features = random.standard_normal((12, 3)) @ [[1.0, 0.6, 0.0], [0.0, 0.8, 0.5], [0.0, 0.0, 0.4]]
+    return features, features @ [1.0, -2.0, 0.5] + 0.5 * random.standard_normal(12)
+
+
+def test_the_posterior_of_a_linear_regression_is_the_exact_one():
+    features, targets = observations()
+    density = Regression(3)
+    density.chance = drawn.Random(3)
+    sampler = HamiltonianMonteCarlo(density, density, dataclasses.replace(RULE, step_size=0.12))
+    found, accepted = [], 0
+    with torch.no_grad():
+        chains = sampler.begin(torch.from_numpy(features), torch.from_numpy(targets), 0, 20)
+        for step in range(500):
+            chains = sampler.follow(chains)
+            if step >= 50:
+                found.append(chains.position.numpy())
+                accepted += int(chains.accepted.sum())
+    draws = np.stack(found, axis=1)
+    covariance = np.linalg.inv(features.T @ features / density.noise**2 + np.eye(3) / density.prior**2)
+    mean = covariance @ features.T @ targets / density.noise**2
+    assert 0.5 < accepted / draws[..., 0].size < 0.999, "proposals are refused, too"
+    assert diagnostics.r_hat(draws).max() < 1.01
+    deviation = np.sqrt(np.diag(covariance))
+    error = deviation / np.sqrt(diagnostics.effective_sample_size(draws))
+    assert np.all(np.abs(draws.mean((0, 1)) - mean) < 5 * error)
+    squares = (draws - mean) ** 2
+    error = np.sqrt(2) * deviation**2 / np.sqrt(diagnostics.effective_sample_size(squares))
+    assert np.all(np.abs(squares.mean((0, 1)) - deviation**2) < 5 * error)
+    flat = draws.reshape(-1, 3)
+    assert np.cov(flat.T) == pytest.approx(covariance, rel=0.1, abs=0.1 * covariance.max())
+
+
+def test_leapfrog_goes_back_where_it_came_from():
+    """With the momentum turned around; and its error falls with the square of the step."""
+    features, targets = (torch.from_numpy(one) for one in observations())
+    density, observed = Regression(3), Observed(features, targets)
+    position, momentum = torch.ones(2, 3).double(), torch.tensor([[0.3, -1.0, 0.5], [1.0, 0.2, -0.4]]).double()
+    errors = []
+    with torch.no_grad():
+        for step, steps in ((0.04, 10), (0.02, 20)):
+            rule = dataclasses.replace(RULE, leapfrog_steps=steps)
+            sampler = HamiltonianMonteCarlo(density, density, rule)
+            at = [torch.zeros(2), position[:, 0] > 9, 0, 0]
+            start = samplers.Chains(
+                observed, position, *density(position, observed), torch.full((2, 1), step).double(), *at
+            )
+            end, value, gradient, last = sampler.trajectory(start, momentum)
+            there = start._replace(position=end, log_density=value, gradient=gradient)
+            back, _, _, turned = sampler.trajectory(there, -last)
+            torch.testing.assert_close(back, position)
+            torch.testing.assert_close(turned, -momentum)
+            change = samplers.energy(value, last) - samplers.energy(start.log_density, momentum)
+            errors.append(change.abs().max().item())
+    assert errors[0] / errors[1] == pytest.approx(4, rel=0.3)
+
+
+def test_steps_follow_acceptance_while_they_adapt_and_then_stay():
+    batch = loader.synthetic_batch(CARD, 3, seed=1)
+    short = positions(opened(leapfrog_steps=2), batch, 4, adapting=2)
+    sizes = [draw.step_size[0] for draw in short]
+    assert sizes == pytest.approx([0.0101, 0.010201, 0.010201, 0.010201], rel=1e-5)
+    long = positions(opened(leapfrog_steps=8, step_size=30.0), batch, 2, adapting=1)
+    assert not long[0].accepted.any() and long[0].step_size == pytest.approx(30 / 1.1, rel=1e-5)
+    assert not long[0].position.any(), "what is refused moves nothing"
+
+
+def test_a_trajectory_that_diverges_is_refused():
+    draws = positions(opened(leapfrog_steps=40, step_size=1e25), loader.synthetic_batch(CARD, 3, seed=1), 2)
+    assert not draws[1].accepted.any() and np.all(draws[1].log_acceptance == -math.inf)
+    assert np.isfinite(draws[1].log_density).all()
+
+
+def test_the_seed_decides_and_chains_differ():
+    batch = loader.synthetic_batch(CARD, 3, seed=1)
+    one, same, other = (positions(opened(seed, leapfrog_steps=3), batch, 3)[-1].position for seed in (1, 1, 2))
+    assert np.array_equal(one, same) and not np.isclose(one, other).any()
+    assert not np.isclose(one[0], one[1]).any()
+
+
+def table(folder, card, spoil=None):
+    rule, random = card.problem["input"], np.random.default_rng(0)
+    rows = random.standard_normal((rule["observations"], rule["features"] + 1)).round(3).astype(str).tolist()
+    if spoil:
+        rows[6][2] = spoil
+    header = ",".join([*(f"x{number}" for number in range(rule["features"])), "y"])
+    path = folder / "table.csv"
+    path.write_text("\n".join([header, *map(",".join, rows)]))
+    return path
+
+
+def test_a_run_over_a_table(program, tmp_path):
+    words = ("mcmc", "--steps", 6, "--warmup-steps", 1, "--batch-size", 2, "--threads", 1, "--meter", "none")
+    document = program.result(*words, "--data", table(tmp_path, CARD))
+    assert document["status"]["state"] == "completed" and document["numerics"]["state"] == "passed"
+    assert document["workload"]["task"] == "sampling" and document["workload"]["unit"] == "samples"
+    assert document["data"]["source"] == document["configuration"]["data"] == "csv"
+    assert document["data"]["samples"] == CARD.problem["input"]["observations"]
+    told = {name: metric["value"] for name, metric in document["metrics"].items()}
+    assert 0 <= told["acceptance_rate"] <= 1 and told["r_hat"] > 0.5 and 0 < told["effective_sample_size"] < 20
+    assert told["effective_sample_throughput"] == pytest.approx(
+        told["effective_sample_size"] / sum(document["steps"]["seconds"][1:])
+    )
+    assert document["steps"]["units"] == 12 and document["steps"]["updates"] == 0
+
+
+def test_a_table_with_text_in_it_is_an_error_of_data(program, tmp_path):
+    document = program.result("mcmc", "--smoke", "--meter", "none", "--data", table(tmp_path, CARD, spoil="high"))
+    assert document["status"]["state"] == "data_error" and document["status"]["exit_code"] == 4
+    assert "row 8, column 'x2': 'high' is not a finite number. Mend" in document["status"]["message"]
+
+
+def test_a_compiled_density_is_asked_for(monkeypatch):
+    """Whatever stands for the density is what gives the gradients."""
+    if not hasattr(torch, "compile"):
+        pytest.skip("this torch compiles nothing")
+    asked = []
+    monkeypatch.setattr(cpu, "require_compiler", lambda: None)
+    monkeypatch.setattr(torch, "compile", lambda model: lambda *given: asked.append(model) or model(*given))
+    session = cpu.open_session(build.model(CARD, 0), dataclasses.replace(RULE, leapfrog_steps=2), "fp32", True)
+    positions(session, loader.synthetic_batch(CARD, 3, seed=1), 1)
+    assert len(asked) == 5 and set(asked) == {session.model.network}
