@@ -137,12 +137,14 @@ def compare(
 
 @verb(
     help={
-        "source": "class folders with JPEG and PNG files, idx files; *.txt or *.jsonl; SQuAD v1.1 as it comes",
+        "source": "class folders with JPEG and PNG files, idx files; *.txt or *.jsonl; SQuAD v1.1 as it comes; "
+        "speech as LJSpeech has it",
         "target": "the folder to fill; where an earlier run was stopped, it goes on",
         "format": "images: 'shards' (default), tar files for PyTorch, or 'records', TFRecord files for TensorFlow; "
-        "text: 'tokens'; questions and answers: 'passages'",
-        "samples-per-file": "images (default: 1000), lines of text (1000000) or questions (100000) for each file",
-        "seed": "of the order of images; default: 0",
+        "text: 'tokens'; questions and answers: 'passages'; metadata.csv and wavs/*.wav: 'speech'",
+        "samples-per-file": "images or recordings (default: 1000), lines of text (1000000) or questions (100000) "
+        "for each file",
+        "seed": "of the order of images and recordings; default: 0",
         "strict": "refuse what is damaged in place of skipping it",
         "tokenizer": "of text: vocab.txt (WordPiece), a folder with vocab.json and merges.txt (byte pairs), "
         "tokenizer.json, or characters.json of prepared text; default: each character is a token",
@@ -160,7 +162,7 @@ def prepare_data(
     tokenizer: str = "",
     length: str = "",
 ) -> None:
-    """Make large files for --data of an image: of images or of text, with a manifest that spares counting."""
+    """Make large files for --data of an image: of images, text or speech, with a manifest that spares counting."""
     from sifmark.prepare import prepare_data as pack
 
     pack(source, target, format, samples_per_file, seed, strict, tokenizer, length)

@@ -2,10 +2,10 @@
 
     python plain.py WORKLOAD TASK PRECISION BATCH SECONDS THREADS [compiled]
 
-torchvision's network (image_compression: the network written out from its card), that of Hugging Face's library for
-text, PyTorch's own LSTM; the card's loss and optimizer by PyTorch's own classes with their defaults, one synthetic
-batch. Chains are sampled by leapfrog steps with gradients by autograd. It prints steps and seconds of the timed window
-as JSON.
+torchvision's network (image_compression, deep_voice_3: the network written out from its card), that of Hugging Face's
+library for text, PyTorch's own LSTM; the card's loss and optimizer by PyTorch's own classes with their defaults, one
+synthetic batch. Chains are sampled by leapfrog steps with gradients by autograd. It prints steps and seconds of the
+timed window as JSON.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 from written import NETWORKS
+from written_speech import Speech
 
 from entrypoints import cards
 from entrypoints.cards import Card
@@ -53,8 +54,9 @@ def network_of(card: Card) -> nn.Module:
     """The network that one would take."""
     if card.name in NETWORKS:
         return NETWORKS[card.name]()
-    if card.family == "lstm":
-        return Series(card.problem["model"])
+    own = {"lstm": Series, "deep_voice_3": Speech}
+    if card.family in own:
+        return own[card.family](card.problem["model"])
     import of_transformers  # late: nothing else needs the library
 
     return of_transformers.Network(card)
@@ -78,10 +80,31 @@ def loss_of(problem: Mapping[str, Any]) -> Callable[[Any, Any], torch.Tensor]:
             functional.cross_entropy(outputs[0].flatten(0, 1), targets[0].flatten())
             + functional.cross_entropy(outputs[1], targets[1])
         )
+    if name == "speech":
+        return speech_loss(problem["loss"]["guided_attention_deviation"])
     smoothing = problem["loss"]["label_smoothing"]
     return lambda output, labels: functional.cross_entropy(
         output.flatten(0, -2), labels.flatten(), label_smoothing=smoothing
     )
+
+
+def speech_loss(deviation: float) -> Callable[[Any, Any], torch.Tensor]:
+    """Absolute differences of frames that are spoken and of done flags, and guided attention."""
+
+    def loss(outputs: Any, targets: Any) -> torch.Tensor:
+        (mel, linear, done, attention), (mel_frames, linear_frames, over) = outputs, targets
+        spoken = 1 - over[:, :, 1:]
+        frames, characters = attention.shape[2:]
+        places = torch.arange(frames)[:, None] / frames - torch.arange(characters)[None, :] / characters
+        guide = 1 - torch.exp(-(places**2) / (2 * deviation**2))
+        return (
+            functional.l1_loss(mel[:, :, :-1] * spoken, mel_frames[:, :, 1:] * spoken)
+            + functional.l1_loss(linear[:, :, :-1] * spoken, linear_frames[:, :, 1:] * spoken)
+            + functional.l1_loss(done, over)
+            + (attention.sum(1) * guide).mean()
+        )
+
+    return loss
 
 
 def optimizer_of(model: nn.Module, rule: OptimizerRule) -> torch.optim.Optimizer:

@@ -69,10 +69,8 @@ def main() -> None:
         for task in known[name]["tasks"]:
             if options.task not in (None, task):
                 continue
-            size = (
-                options.batch_size
-                or known[name]["defaults"].get("cpu", known[name]["defaults"]["any"])[task]["batch_size"]
-            )
+            defaults = known[name]["defaults"]
+            size = options.batch_size or defaults.get("cpu", defaults["any"])[task]["batch_size"]
             say(f"{name}, {task}")
             sides = {side.__name__: partial(side, options.python, name, task, options, size) for side in (ours, plain)}
             rounds = measure(options.pairs, sides)

@@ -95,8 +95,8 @@ def parser() -> argparse.ArgumentParser:
         type=path,
         default="synthetic",
         metavar="PATH",
-        help="class folders of images, tar shards, idx or TFRecord files, prepared text, told by what lies there; "
-        "for sampling, a table FILE.csv; default: synthetic",
+        help="class folders of images, tar shards, idx or TFRecord files, prepared text or speech, told by what lies "
+        "there; for sampling, a table FILE.csv; default: synthetic",
     )
     add(
         "--data-workers",

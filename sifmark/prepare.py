@@ -18,8 +18,8 @@ MANIFEST = "manifest.json"
 JOURNAL = ".manifest.json"  # what is finished, until all is
 MOST_NAMED = 5  # of the originals that were skipped
 TOLD_EVERY = 100  # originals
-# What goes into a file by default: images, lines of text, questions.
-PER_FILE = {**dict.fromkeys(FORMS, 1000), "tokens": 1_000_000, "passages": 100_000}
+# What goes into a file by default: images, recordings, lines of text, questions.
+PER_FILE = {**dict.fromkeys(FORMS, 1000), "speech": 1000, "tokens": 1_000_000, "passages": 100_000}
 
 
 def prepare_data(
@@ -52,13 +52,18 @@ def prepare_data(
 
 
 def _order(source: Path, format: str, samples_per_file: str, seed: str, tokenizer: str, length: str) -> Order:  # noqa: A002
-    """What is asked for. Text needs a library that is loaded for it alone."""
+    """What is asked for. Text and speech need libraries that are loaded for them alone."""
     if format not in PER_FILE:
         raise unknown_name("format", format, PER_FILE)
     per_file = _whole("--samples-per-file", samples_per_file or str(PER_FILE[format]), 1)
     if format in FORMS:
         _require_none(format, tokenizer=tokenizer, length=length)
         return ImageOrder(format, _whole("--seed", seed or "0", 0), per_file, find_originals(source))
+    if format == "speech":
+        from sifmark.speech_order import SpeechOrder
+
+        _require_none(format, tokenizer=tokenizer, length=length)
+        return SpeechOrder(source, _whole("--seed", seed or "0", 0), per_file)
     if format == "tokens":
         from sifmark.text_order import TextOrder
 
@@ -192,8 +197,8 @@ def _damaged(name: str, why: str) -> SifmarkError:
 def _tell(document: dict[str, Any], packing: Packing, target: str) -> None:
     size, skipped = human_size(document["bytes"]), document["skipped"]
     before = f"; {packing.kept} of them were there already" if packing.kept else ""
-    text = document.get("text")
-    what = f"by {text['vocabulary']} different tokens" if text else f"of {len(document['classes'])} classes"
+    text, kinds = document.get("text"), "speakers" if "speech" in document else "classes"
+    what = f"by {text['vocabulary']} different tokens" if text else f"of {len(document['classes'])} {kinds}"
     say(f"{target}: {size} with {document['samples']} samples {what} in {len(document['files'])} files{before}")
     if skipped:
         more = ", ..." if len(skipped) > MOST_NAMED else ""

@@ -116,6 +116,22 @@ def masked_text(problem: Problem, samples: int, draw: Draw) -> Drawn:
     return _padded((*inputs, places), (guessed, draw.index("follows", (samples,), 2)), lengths)
 
 
+def speech(problem: Problem, samples: int, draw: Draw) -> Drawn:
+    """Characters (N, L), speakers (N,) and mel frames (N, bands, T); the same mel frames, linear frames (N, bins, T)
+    and which are beyond the end (N, 1, T), 1 or 0. Beyond it characters and frames are 0."""
+    rule, model = problem["input"], problem["model"]
+    lengths = draw.lengths("characters", samples, rule["characters"])
+    filled = np.arange(rule["characters"]) < lengths[:, None]
+    characters = (1 + draw.index("inputs", filled.shape, model["vocabulary"] - 1)) * filled
+    ends = draw.lengths("frames", samples, rule["frames"])[:, None, None]
+    done = (np.arange(rule["frames"]) >= ends).astype(np.float32)
+    mel, linear = (
+        draw.share(name, (samples, model[name], rule["frames"])) * (1 - done) for name in ("mel_bands", "linear_bins")
+    )
+    speakers = draw.index("speakers", (samples,), model["speakers"])
+    return _padded((characters, speakers, mel), (mel, linear, done), lengths)
+
+
 def _segmented(problem: Problem, samples: int, draw: Draw) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
     """Lengths (N,); tokens (N, T), 0 beyond the length, and segments (N, T), of which the first has a sixth."""
     length = problem["input"]["length"]
@@ -140,6 +156,7 @@ KINDS: Mapping[str, Kind] = {
     "text": text,
     "passage": passage,
     "masked_text": masked_text,
+    "speech": speech,
 }
 
 

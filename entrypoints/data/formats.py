@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Sequence
 
 from entrypoints.cards import Card
-from entrypoints.data import folder, idx, manifest, passages, records, shards, tokens
+from entrypoints.data import folder, idx, manifest, passages, records, shards, speech, tokens
 from entrypoints.data.source import Source
 from entrypoints.statuses import UsageError
 
@@ -19,12 +19,13 @@ FORMATS: dict[str, ModuleType] = {
     "idx": idx,
     "tokens": tokens,
     "passages": passages,
+    "speech": speech,
 }
 FOLDER = "folder"
 # The one framework that reads a format; the others are read by all.
-READERS = {"shards": "pytorch", "records": "tensorflow", "tokens": "pytorch", "passages": "pytorch"}
+READERS = {"records": "tensorflow", **dict.fromkeys(("shards", "tokens", "passages", "speech"), "pytorch")}
 # Which kinds of a card's `problem.input` a format holds; the others hold pictures.
-KINDS = {"tokens": ("text",), "passages": ("passage",)}
+KINDS = {"tokens": ("text",), "passages": ("passage",), "speech": ("speech",)}
 PICTURES = ("photographs", "drawings")
 
 
@@ -77,6 +78,6 @@ def _only(path: Path, found: list[str]) -> str:
     if not found and not path.is_dir():
         raise UsageError(
             f"--data {path}: a file of no known format. "
-            "Give *.tar, *.tfrecord, *images-idx3-ubyte, *.tokens, *.passages"
+            "Give *.tar, *.tfrecord, *images-idx3-ubyte, *.tokens, *.passages, *.speech"
         )
     return found[0] if found else FOLDER

@@ -17,16 +17,16 @@ from entrypoints.devices.pytorch import cpu
 from entrypoints.workloads.pytorch import autoencoder, build, layers, optimizers, resnet
 
 
-def patch_network(change):
-    """The network as it is built, changed afterwards."""
-    original = resnet.network
+def patch_network(change, family=resnet):
+    """The network of a family as it is built, changed afterwards."""
+    original = family.network
 
     def network(model):
         built = original(model)
         change(built)
         return built
 
-    return mock.patch.object(resnet, "network", network)
+    return mock.patch.object(family, "network", network)
 
 
 def stride_in_the_first_convolution():

@@ -7,6 +7,7 @@ import math
 from unittest import mock
 
 import mutants
+import mutants_speech
 import torch
 from mutants import (
     activations,
@@ -15,6 +16,7 @@ from mutants import (
     loss_of_absolute_differences,
     optimizer_that_decays_all,
     optimizer_without_decay,
+    patch_network,
     rule,
 )
 from mutants_chains import CHAINS
@@ -25,18 +27,6 @@ from entrypoints.data import drawn
 from entrypoints.workloads.pytorch import build, lstm, optimizers, transformer
 
 
-def patch_network(family, change):
-    """The network of a family as it is built, changed afterwards."""
-    original = family.network
-
-    def network(model):
-        built = original(model)
-        change(built)
-        return built
-
-    return mock.patch.object(family, "network", network)
-
-
 def every(kind, change):
     """Each part of a kind, changed."""
 
@@ -45,7 +35,7 @@ def every(kind, change):
             if isinstance(part, kind):
                 change(part)
 
-    return patch_network(transformer, change_all)
+    return patch_network(change_all, transformer)
 
 
 def gelu_of_the_error_function():
@@ -65,7 +55,7 @@ def what_follows_is_seen():
 
 
 def padding_is_seen():
-    return patch_network(transformer, lambda network: setattr(network, "reads_whole", False))
+    return patch_network(lambda network: setattr(network, "reads_whole", False), transformer)
 
 
 def scores_not_scaled():
@@ -260,7 +250,7 @@ def not_turned():
 
 
 def lstm_changed(change):
-    return patch_network(lstm, change)
+    return patch_network(change, lstm)
 
 
 def first_state_told():
@@ -352,6 +342,7 @@ PRETRAINING = (
 )
 MUTANTS = {
     **mutants.MUTANTS,
+    **mutants_speech.MUTANTS,
     **dict.fromkeys(("gpt2", "gpt2_medium", "gpt2_large", "gpt2_xl", "gpt2_xxl", "gpt2_xxxl"), (*GPT, *LEARNT)),
     "gpt_117m": (*GPT, *LEARNT),
     **dict.fromkeys(("gpt_800m", "gpt_13b", "gpt_175b"), (*GPT, turned_in_pairs, not_turned)),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints import cards, host
+from entrypoints import cards, command, host
 from entrypoints.arguments import parse
 from entrypoints.configuration import resolve
 from entrypoints.statuses import UsageError
@@ -53,6 +53,15 @@ def test_epochs_become_steps_and_a_partial_batch_is_dropped(images):
     assert resolved.data == "folder" and resolved.data_path == str(images.resolve())
     synthetic = configured("--epochs", "2", "--samples-per-epoch", "9", "--batch-size", "4")
     assert (synthetic.steps_per_epoch, synthetic.steps) == (2, 4)
+
+
+def test_a_task_that_a_workload_cannot_do_is_refused_and_passed_over_by_all():
+    card = cards.load()["deep_voice_3"]
+    with pytest.raises(UsageError, match="--task inference: deep_voice_3 can do training"):
+        resolve(parse(["--task", "inference"]), card, None)
+    for task, known in (("training", True), ("inference", False)):
+        meant, _ = command.find(parse(["--all", "--task", task]))
+        assert (card in meant) is known and CARD in meant
 
 
 def test_a_duration_leaves_the_steps_open():

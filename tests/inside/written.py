@@ -10,6 +10,7 @@ import sys
 
 import torch
 import written_sequences
+import written_speech
 from torch import nn
 from torch.nn import functional
 
@@ -112,12 +113,15 @@ NETWORKS = {
 }
 
 
+WRITTEN = {**written_sequences.NETWORKS, "deep_voice_3": written_speech.Speech}
+
+
 def network_of(card):
     """The reference of a card's problem, and what it is."""
     if card.name in NETWORKS:
         return NETWORKS[card.name](), NETWORKS[card.name].__doc__
     model = card.problem["model"]
-    return written_sequences.NETWORKS[model["architecture"]](model), "the network written out from its card"
+    return WRITTEN[model["architecture"]](model), "the network written out from its card"
 
 
 def plain(model):
@@ -151,6 +155,7 @@ LOSSES = {
     "cross_entropy": cross_entropy,
     "mean_squared_error": mean_squared_error,
     "span_cross_entropy": span_cross_entropy,
+    "speech": written_speech.loss,
     "sum_of_cross_entropies": sum_of_cross_entropies,
 }
 

@@ -76,6 +76,35 @@ class SumOfCrossEntropies(nn.Module):
         return torch.stack(list(each)).sum()
 
 
+class SpeechLoss(nn.Module):
+    """Mean absolute differences of mel frames, of linear frames and of done flags, and how far attention strays from
+    the diagonal (Tachibana et al., arXiv:1710.08969): their sum.
+
+    Spectrograms are told one frame ahead. Frames beyond the end count as right.
+    """
+
+    def __init__(self, loss: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.deviation = loss["guided_attention_deviation"]
+
+    def forward(self, outputs: tuple[torch.Tensor, ...], targets: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        """Mel (N, bands, T), linear (N, bins, T) and done flags (N, 1, T) both, of the outputs also the shares of each
+        attention (N, attentions, T, L) -> a scalar."""
+        *spectrograms, done, shares = outputs
+        *expected, done_flags = targets
+        spoken = 1 - done_flags[..., 1:]
+        differences = (
+            ((told[..., :-1] - frames[..., 1:]) * spoken).abs().mean() for told, frames in zip(spectrograms, expected)
+        )
+        strayed = (self.distances(shares) * shares.sum(1)).mean()
+        return sum(differences, (done - done_flags).abs().mean() + strayed)
+
+    def distances(self, shares: torch.Tensor) -> torch.Tensor:
+        """How far a frame lies from a character, both as shares of their whole: (T, L), from 0 to 1."""
+        frames, characters = (torch.arange(size, device=shares.device) / size for size in shares.shape[-2:])
+        return 1 - torch.exp(-((frames[:, None] - characters) ** 2) / (2 * self.deviation**2))
+
+
 def mean_squared_error(_: Mapping[str, Any]) -> nn.Module:
     """The mean over all numbers of squared differences between output and target of one shape."""
     return nn.MSELoss()
@@ -85,6 +114,7 @@ LOSSES = {
     "cross_entropy": CrossEntropy,
     "mean_squared_error": mean_squared_error,
     "span_cross_entropy": SpanCrossEntropy,
+    "speech": SpeechLoss,
     "sum_of_cross_entropies": SumOfCrossEntropies,
 }
 
@@ -147,7 +177,8 @@ def drawn_by(model: Objective, chance: drawn.Draw) -> Objective:
 def load_formula(model: Objective) -> None:
     """Set weights and buffers to what `data.formula` makes of their names."""
     state = itertools.chain(model.network.named_parameters(), model.network.named_buffers())
+    kept = model.network.state_dict().keys()  # a buffer that is not kept is a constant
     with torch.no_grad():
         for name, value in state:
-            if value.is_floating_point():
+            if name in kept and value.is_floating_point():
                 value.copy_(torch.from_numpy(formula.weight(name, value.shape)))

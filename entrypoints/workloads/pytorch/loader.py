@@ -17,7 +17,9 @@ from entrypoints.data import drawn, formula, images, sequences, synthetic
 from entrypoints.data.prepared import Prepared
 from entrypoints.data.samples import Reader, Sample, require_readable, shares, stack
 from entrypoints.data.source import Source
+from entrypoints.data.speech import Speech
 from entrypoints.data.table import Table
+from entrypoints.data.utterances import Utterances
 from entrypoints.lifeline import die_with_parent
 from entrypoints.session import Batch
 
@@ -37,12 +39,13 @@ class Pictures:
             yield batch_of(list(itertools.islice(samples, size)), self.own_targets)
 
 
-class Text:
-    """Batches of prepared text, as it lies there."""
+class Rows:
+    """Batches of prepared text or speech, as it lies there."""
 
-    def __init__(self, source: Prepared, task: str, seed: int) -> None:
-        self.reader, self.samples = sequences.reader(source, task, seed), source.samples
-        self.order = self.reader.order
+    def __init__(self, source: Prepared | Speech, task: str, seed: int) -> None:
+        spoken = isinstance(source, Speech)
+        self.reader = Utterances(source, task, seed) if spoken else sequences.reader(source, task, seed)
+        self.samples, self.order = source.samples, self.reader.order
 
     def stretch(self, order: Sequence[int], epoch: int, first: int, count: int, size: int) -> Iterator[Batch]:
         """As for pictures."""
@@ -70,8 +73,8 @@ class Batches(IterableDataset):  # type: ignore[type-arg]
         self, source: Source, card: Card, task: str, batch_size: int, seed: int = 0, once: bool = False
     ) -> None:
         self.source, self.batch_size = source, batch_size
-        text = isinstance(source, Prepared)
-        self.maker = Text(source, task, seed) if text else Pictures(source, card, task, seed, once)
+        prepared = isinstance(source, (Prepared, Speech))
+        self.maker = Rows(source, task, seed) if prepared else Pictures(source, card, task, seed, once)
         self.epochs = 1 if once else sys.maxsize
         self.per_epoch = -(-source.samples // batch_size) if once else source.samples // batch_size
 
@@ -131,10 +134,10 @@ def source_batches(card: Card, task: str, source: Source, batch_size: int, worke
 def evaluation_batches(card: Card, source: Source, batch_size: int, workers: int) -> Iterator[Batch]:
     """All samples once, in order, cut as for inference. A batch of which nothing is readable has no inputs.
 
-    Raises RunError (`data_error`) where prepared text is damaged: nothing of it is left out.
+    Raises RunError (`data_error`) where prepared text or speech is damaged: nothing of it is left out.
     """
     batches = _loaded(Batches(source, card, "inference", batch_size, once=True), workers)
-    if isinstance(source, Prepared):
+    if isinstance(source, (Prepared, Speech)):
         return (require_readable(batch, _unreadable(source, batch)) for batch in batches)
     return batches
 
@@ -190,5 +193,5 @@ def _as_they_are(batch: Batch) -> Batch:
 
 
 def _unreadable(source: Source, batch: Batch) -> str:
-    damaged = isinstance(source, Prepared) and batch.skipped
+    damaged = isinstance(source, (Prepared, Speech)) and batch.skipped
     return batch.skipped[0] if damaged else f"no image of {source.path} can be read"

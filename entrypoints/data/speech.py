@@ -1,0 +1,111 @@
+"""Prepared speech: files of rows, each an utterance's characters and spectrograms. Standard library only.
+
+A file has a header of 32 bytes, all numbers little-endian: `SIFVOICE`, then in two bytes each version, size of the
+vocabulary, speakers, characters and frames of a row, bands of a mel frame, bins of a linear one and 0, and in eight
+bytes the number of rows. A row is, in two bytes each, its speaker, how many characters and frames are filled, and all
+characters; then all mel and all linear frames, band by band, as half-precision numbers of 0..1.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from pathlib import Path
+from typing import NamedTuple, Sequence
+
+from entrypoints.cards import Card
+from entrypoints.data.manifest import Manifest
+from entrypoints.data.source import File, Source, with_suffix
+from entrypoints.statuses import UsageError
+
+SUFFIX = ".speech"
+HEADER = struct.Struct("<8s8HQ")
+MAGIC, VERSION = b"SIFVOICE", 1
+REMEDY = "Prepare the data again (inv prepare-data --format speech)"
+
+
+class Form(NamedTuple):
+    """Sizes that all rows share, and how many speakers and symbols there are."""
+
+    vocabulary: int
+    speakers: int
+    characters: int
+    frames: int
+    mel_bands: int
+    linear_bins: int
+
+    @property
+    def row(self) -> int:
+        """Bytes of a row."""
+        return 2 * (3 + self.characters + self.frames * (self.mel_bands + self.linear_bins))
+
+
+class Speech(Source):
+    """Files of rows of one form."""
+
+    def __init__(self, path: Path, files: Sequence[File], form: Form) -> None:
+        super().__init__(path, sum(file.samples for file in files), None)
+        self.files, self.form = files, form
+        self.firsts = [0, *itertools.accumulate(file.samples for file in files)]
+
+    def place(self, name: str) -> Path:
+        """Where one of the files is."""
+        return self.path / name if self.path.is_dir() else self.path
+
+    def suit(self, card: Card, where: str) -> None:
+        """As `Source.suit`: sizes are those of the card, and no speaker or symbol is beyond it."""
+        wanted = {**card.problem["model"], **card.problem["input"]}
+        for name in ("characters", "frames", "mel_bands", "linear_bins"):
+            if getattr(self.form, name) != wanted[name]:
+                found = f"{getattr(self.form, name)} {name.replace('_', ' ')} a row"
+                raise UsageError(f"{where}: {found}, {card.name} takes {wanted[name]}. {REMEDY}")
+        for name in ("vocabulary", "speakers"):
+            if getattr(self.form, name) > wanted[name]:
+                raise UsageError(
+                    f"{where}: {name} of {getattr(self.form, name)}, {card.name} knows {wanted[name]}. Give fewer"
+                )
+
+
+def find(path: Path) -> list[Path]:
+    """The files of rows at a path."""
+    return with_suffix(path, SUFFIX)
+
+
+def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | None) -> Speech:
+    """The rows at a path: as the manifest names their files, else as they were found.
+
+    Raises UsageError where a file is not whole or not of this form, and where they do not belong together.
+    """
+    named = [path / file.name for file in manifest.files] if manifest else files
+    looked = [(file, *_read_header(file)) for file in named]
+    first, form, _rows = looked[0]
+    for file, other, _rows in looked:
+        if other != form:
+            raise UsageError(
+                f"--data {file}: its rows are not as those of {first.name}. Give files that were prepared together"
+            )
+    return Speech(path, [File(file.name, rows) for file, _form, rows in looked], form)
+
+
+def _read_header(file: Path) -> tuple[Form, int]:
+    """The form of a file's rows, and how many there are."""
+    try:
+        with file.open("rb") as stream:
+            begun = stream.read(HEADER.size)
+        size = file.stat().st_size
+    except OSError as error:
+        raise UsageError(f"--data {file}: {error.strerror}. Make it readable for this user") from None
+    if len(begun) < HEADER.size:
+        raise UsageError(f"--data {file}: cut short within its header, after {len(begun)} bytes. {REMEDY}")
+    magic, version, *sizes, _, rows = HEADER.unpack(begun)
+    if magic != MAGIC:
+        raise UsageError(f"--data {file}: it begins with {magic!r} and not with {MAGIC!r}. {REMEDY}")
+    if version != VERSION:
+        raise UsageError(f"--data {file}: of version {version}, this image reads {VERSION}. {REMEDY}")
+    form = Form(*sizes)
+    if not all(form) or not rows:
+        raise UsageError(f"--data {file}: its header is damaged: {rows} rows, {form}. {REMEDY}")
+    wanted = HEADER.size + rows * form.row
+    if size != wanted:
+        raise UsageError(f"--data {file}: {size} bytes, and by its header it has {wanted}. {REMEDY}")
+    return form, rows

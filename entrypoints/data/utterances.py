@@ -1,0 +1,78 @@
+"""Batches of prepared speech as arrays. NumPy, no framework."""
+
+from __future__ import annotations
+
+import bisect
+import time
+from typing import Sequence
+
+import numpy as np
+
+from entrypoints.data.drawn import Drawn
+from entrypoints.data.sequences import DamagedError, Made
+from entrypoints.data.speech import HEADER, REMEDY, Speech
+
+
+class Utterances:
+    """Reads a source for a task, in an order of its own in every epoch of training."""
+
+    def __init__(self, source: Speech, task: str, seed: int) -> None:
+        self.source, self.task, self.seed, form = source, task, seed, source.form
+        self.row = np.dtype(
+            [
+                *[(name, "<u2") for name in ("speaker", "characters", "frames")],
+                ("text", "<u2", (form.characters,)),
+                ("mel", "<f2", (form.mel_bands, form.frames)),
+                ("linear", "<f2", (form.linear_bins, form.frames)),
+            ]
+        )
+
+    def order(self, epoch: int) -> Sequence[int]:
+        """The order of the rows."""
+        if self.task != "training":
+            return range(self.source.samples)
+        order: Sequence[int] = np.random.default_rng([self.seed, epoch]).permutation(self.source.samples)  # type: ignore[assignment]
+        return order
+
+    def batch(self, order: Sequence[int], _: int, start: int, count: int) -> Made:
+        """So many rows of an epoch, as `drawn.speech` has them. Raises DamagedError."""
+        began = time.perf_counter()
+        rows = np.stack([self.read(int(number)) for number in order[start : start + count]])
+        beyond = np.arange(self.source.form.frames) >= rows["frames"][:, None, None]
+        mel, linear = rows["mel"].astype(np.float32), rows["linear"].astype(np.float32)
+        text, tokens = rows["text"].astype(np.int64), int(rows["characters"].sum())
+        made = Drawn(
+            (text, rows["speaker"].astype(np.int64), mel),
+            (mel, linear, beyond.astype(np.float32)),
+            tokens,
+            text.size - tokens,
+        )
+        return Made(made, time.perf_counter() - began)
+
+    def read(self, number: int) -> np.ndarray:
+        """A row by its number. Raises DamagedError where it cannot be what was written."""
+        at = bisect.bisect_right(self.source.firsts, number) - 1
+        name, inside = self.source.files[at].name, number - self.source.firsts[at]
+        try:
+            with self.source.place(name).open("rb") as stream:
+                stream.seek(HEADER.size + inside * self.row.itemsize)
+                content = stream.read(self.row.itemsize)
+        except OSError as error:
+            raise DamagedError(f"{name}: {error.strerror}. Make it readable for this user") from None
+        if len(content) < self.row.itemsize or not self.possible(row := np.frombuffer(content, self.row)[0]):
+            raise DamagedError(f"{name}, row {inside}: it is damaged. {REMEDY}")
+        return row
+
+    def possible(self, row: np.ndarray) -> bool:
+        """Whether a row can be what was written: numbers within what the header says, padding empty."""
+        form = self.source.form
+        filled, ends = np.arange(form.characters) < row["characters"], np.arange(form.frames) >= row["frames"]
+        return bool(
+            row["speaker"] < form.speakers
+            and 0 < row["characters"] <= form.characters
+            and 0 < row["frames"] <= form.frames
+            and (row["text"] < form.vocabulary).all()
+            and ((row["text"] > 0) == filled).all()
+            and all(((frames >= 0) & (frames <= 1)).all() for frames in (row["mel"], row["linear"]))
+            and not (row["mel"][:, ends].any() or row["linear"][:, ends].any())
+        )
