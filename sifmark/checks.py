@@ -19,7 +19,7 @@ CHECKS = {
         *[*_PYTHON, "mypy", "--config-file=", "--python-version", _OLDEST_FOR_MYPY, "--disallow-untyped-defs"],
         *["--ignore-missing-imports", "--cache-dir=.mypy_cache/in-image", "--package", "entrypoints"],
     ],
-    "tests": [*_PYTHON, "pytest", "-q", "tests/unit"],
+    "tests": [*_PYTHON, "pytest", "-q", "--numprocesses=auto", "tests/unit"],
 }
 
 
