@@ -23,6 +23,6 @@ LABEL org.opencontainers.image.base.digest="sha256:a36c24f9cbdf4fd0f52d67f0823ee
     org.sifmark.python="3.11" \
     org.sifmark.recipe="cpu_tf" \
     org.sifmark.stand-in="false" \
-    org.sifmark.workloads="image_compression,lstm,mcmc,resnet50,resnext101_32x4d"
+    org.sifmark.workloads="bert_base,bert_large,bert_large_pretraining_128,bert_large_pretraining_512,gpt2,gpt2_large,gpt2_medium,gpt2_xl,gpt2_xxl,gpt2_xxxl,gpt_117m,gpt_13b,gpt_175b,gpt_800m,image_compression,lstm,mcmc,resnet50,resnext101_32x4d"
 ENTRYPOINT ["/sifmark/run"]
 CMD []

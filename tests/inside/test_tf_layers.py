@@ -18,7 +18,7 @@ from entrypoints.workloads.tensorflow import build, layers, optimizers  # noqa: 
 
 CARDS = cards.load_for("tensorflow")
 RESNET, AUTOENCODER = CARDS["resnet50"], CARDS["image_compression"]
-COUNTS = {"resnet50": 25557032, "image_compression": 429185, "resnext101_32x4d": 44177704}
+COUNTS = {"resnet50": 25557032, "image_compression": 429185, "resnext101_32x4d": 44177704, "lstm": 807169}
 
 
 @pytest.mark.parametrize("workload", COUNTS)
@@ -110,6 +110,46 @@ def test_cross_entropy_is_smoothed():
     assert float(loss) == pytest.approx(expected, rel=1e-6)
 
 
+def test_cross_entropy_is_the_mean_over_all_labels():
+    logits = np.random.default_rng(0).standard_normal((2, 3, 5)).astype(np.float32)
+    labels = np.array([[0, 4, 2], [1, 1, 3]])
+    logs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    expected = -np.take_along_axis(logs, labels[..., None], -1).mean()
+    for smoothing in (0.0, 1e-9):
+        loss = build.cross_entropy({"label_smoothing": smoothing})(tf.constant(logits), tf.constant(labels))
+        assert float(loss) == pytest.approx(expected, rel=1e-5)
+
+
+def test_both_ends_of_a_span_count_alike():
+    logits, ends = np.zeros((1, 4, 2), np.float32), [[2, 1]]
+    logits[0, 2, 0] = 3.0  # where it begins
+    begin, end = math.log(math.exp(3) + 3) - 3, math.log(4)
+    loss = build.span_cross_entropy({})(tf.constant(logits), tf.constant(ends))
+    assert float(loss) == pytest.approx((begin + end) / 2, rel=1e-6)
+
+
+def test_cross_entropies_add_up():
+    outputs = tf.zeros([1, 3, 4]), tf.zeros([1, 2])
+    loss = build.sum_of_cross_entropies({})(outputs, (tf.constant([[1, 2, 3]]), tf.constant([0])))
+    assert float(loss) == pytest.approx(math.log(4) + math.log(2), rel=1e-6)
+
+
+def test_layers_are_normalised_over_their_width():
+    x = 3 + np.random.default_rng(0).standard_normal((2, 4, 6)).astype(np.float32)
+    layer = layers.LayerNormalisation(6, epsilon=0.5)
+    layer.weight.assign(np.arange(6))
+    layer.bias.assign(np.ones(6))
+    scaled = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 0.5)
+    assert np.allclose(layer(tf.constant(x), True), scaled * np.arange(6) + 1, atol=1e-5)
+
+
+def test_dropout_keeps_the_mean():
+    layer, x = layers.Dropout(0.25), tf.ones([100, 100])
+    dropped = layer(x, True).numpy()
+    assert set(np.unique(dropped)) == {0, np.float32(4 / 3)} and dropped.mean() == pytest.approx(1, abs=0.03)
+    assert np.array_equal(layer(x, False), x)
+
+
 def test_weight_decay_spares_the_normalisation_alone():
     model = build.model(RESNET, seed=0)
     rule = OptimizerRule.from_problem(RESNET.problem["optimizer"], 64)
@@ -117,6 +157,20 @@ def test_weight_decay_spares_the_normalisation_alone():
     exempt = [parameter for parameter, decay in zip(model.trainable_variables, decays) if decay == 0]
     assert set(decays) == {0.0, 2**-15}
     assert sum(int(parameter.shape[0]) for parameter in exempt) == 53120  # 26,560 channels, scale and shift
+
+
+@pytest.mark.parametrize("exempt", [(), ("bias",), ("embedding",), ("normalisation", "bias", "embedding")])
+def test_weight_decay_spares_what_the_rule_names(exempt):
+    network = layers.Chain({"embedding": layers.Embedding(4, 3), "normalisation": layers.LayerNormalisation(3, 1e-5)})
+    network.linear = layers.linear(3, 5)
+    of = {"bias": {(3,), (5,)}, "embedding": {(4, 3)}, "normalisation": {(3,)}}
+    decays = optimizers.weight_decays(network, OptimizerRule("adamw", 0.5, 0.1, exempt, None, {}))
+    spared = sorted(
+        tuple(parameter.shape) for parameter, decay in zip(network.trainable_variables, decays) if not decay
+    )
+    scales = 1 if "normalisation" in exempt else 0  # of the normalisation, whose shift is a bias
+    assert set(spared) == set().union(*(of[name] for name in exempt))
+    assert spared.count((3,)) == scales + ("bias" in exempt or "normalisation" in exempt)
 
 
 class Three(tf.Module):
@@ -130,7 +184,7 @@ class Three(tf.Module):
 def moved(name, gradients, **settings):
     """The numbers after a step along each of the gradients, weight decay 0.1 and learning rate 0.5."""
     model = Three()
-    rule = OptimizerRule(name, 0.5, 0.1, (), settings)
+    rule = OptimizerRule(name, 0.5, 0.1, (), None, settings)
     optimizer = optimizers.optimizer(model, rule)
     for gradient in gradients:
         optimizer.update([tf.constant(gradient, tf.float32)])
@@ -158,3 +212,32 @@ def test_adam():
         root = np.sqrt(second / (1 - 0.999**step))
         weight = weight - 0.5 * first / (1 - 0.9**step) / (root + 1e-8)
     assert np.allclose(moved("adam", GRADIENTS, betas=[0.9, 0.999], epsilon=1e-8), weight, rtol=1e-6)
+
+
+def test_adamw():
+    weight, first, second = np.array([1.0, -2, 3]), 0, 0
+    for step, gradient in enumerate(GRADIENTS, start=1):
+        first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+        root = np.sqrt(second / (1 - 0.999**step))
+        weight = weight - 0.5 * (first / (1 - 0.9**step) / (root + 1e-8) + 0.1 * weight)
+    assert np.allclose(moved("adamw", GRADIENTS, betas=[0.9, 0.999], epsilon=1e-8), weight, rtol=1e-6)
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_lamb(corrected):
+    weight, first, second = np.array([1.0, -2, 3]), 0, 0
+    for number, gradient in enumerate(GRADIENTS, start=1):
+        first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+        due = (1 - 0.9**number, 1 - 0.999**number) if corrected else (1, 1)
+        step = first / due[0] / (np.sqrt(second / due[1]) + 1e-6) + 0.1 * weight
+        weight = weight - 0.5 * step * np.linalg.norm(weight) / np.linalg.norm(step)
+    settings = {"betas": [0.9, 0.999], "epsilon": 1e-6, "bias_correction": corrected}
+    assert np.allclose(moved("lamb", GRADIENTS, **settings), weight, rtol=1e-5)
+
+
+def test_lamb_moves_what_is_zero_too():
+    model = Three()
+    model.weight.assign([0.0, 0.0, 0.0])
+    settings = {"betas": [0.9, 0.999], "epsilon": 1e-6, "bias_correction": True}
+    optimizers.optimizer(model, OptimizerRule("lamb", 0.5, 0.1, (), None, settings)).update([tf.constant([1.0, -1, 2])])
+    assert np.allclose(model.weight, [-0.5, 0.5, -0.5], rtol=1e-5)

@@ -14,9 +14,8 @@ from torch import nn
 from torch.nn import functional
 
 from entrypoints.workloads.pytorch.layers import ACTIVATIONS
+from entrypoints.workloads.text import BASE, NOTHING
 
-NOTHING = 0  # the token of a place that holds none
-BASE = 10000.0  # of the wavelengths of rotary positions
 # The same mathematics where torch has it as one operation, from 2.0 on, and where it has not.
 FUSED = hasattr(functional, "scaled_dot_product_attention")
 

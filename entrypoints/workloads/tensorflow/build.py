@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Mapping, Tuple, Union
 
 import numpy as np
 import PIL
@@ -13,10 +13,11 @@ from entrypoints.cards import Card
 from entrypoints.data import drawn, formula
 from entrypoints.messages import Software
 from entrypoints.statuses import RunError
-from entrypoints.workloads.tensorflow.layers import from_pytorch, to_pytorch, variables
+from entrypoints.workloads.tensorflow.layers import Dropout, from_pytorch, to_pytorch, variables
 from entrypoints.workloads.tensorflow.samplers import Density
 
-Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+Tensors = Union[tf.Tensor, Tuple[tf.Tensor, ...]]
+Loss = Callable[[Tensors, Tensors], tf.Tensor]
 
 
 class Objective(tf.Module):
@@ -28,16 +29,18 @@ class Objective(tf.Module):
         self.loss = LOSSES[loss["name"]](loss) if loss else None  # None: the network is a density
 
     def __call__(
-        self, inputs: tf.Tensor, targets: tf.Tensor | None = None, training: bool = False
-    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        self, inputs: Tensors, targets: Tensors | None = None, training: bool = False
+    ) -> tuple[Tensors, tf.Tensor | None]:
         """Output, and the mean loss over the batch where targets are given."""
-        output = self.network(inputs, training)
+        output = self.network(*(inputs if isinstance(inputs, tuple) else (inputs,)), training=training)
         return output, None if targets is None or self.loss is None else self.loss(output, targets)
 
 
 def cross_entropy(loss: Mapping[str, Any]) -> Loss:
-    """Cross entropy over (N, classes) logits and (N,) labels, smoothed as the card says."""
+    """Of logits (..., classes) and labels (...), the mean over all labels, smoothed as the card says."""
     smoothing = loss["label_smoothing"]
+    if not smoothing:
+        return of_labels
 
     def smoothed(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         classes = logits.shape[-1]
@@ -47,12 +50,33 @@ def cross_entropy(loss: Mapping[str, Any]) -> Loss:
     return smoothed
 
 
+def of_labels(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Cross entropy of logits (..., classes) and labels (...), the mean over all labels."""
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
+
+
+def span_cross_entropy(_: Mapping[str, Any]) -> Loss:
+    """Of logits (N, T, 2), how likely a span begins and ends at each place, and both ends (N, 2): the mean of two cross
+    entropies over places."""
+    return lambda logits, ends: of_labels(tf.transpose(logits, [0, 2, 1]), ends)
+
+
+def sum_of_cross_entropies(_: Mapping[str, Any]) -> Loss:
+    """Of several outputs, logits (..., classes) each, and as many targets (...): each one's mean, added up."""
+    return lambda outputs, targets: tf.add_n([of_labels(*each) for each in zip(outputs, targets)])
+
+
 def mean_squared_error(_: Mapping[str, Any]) -> Loss:
     """The mean over all numbers of squared differences between output and target of one shape."""
     return lambda output, targets: tf.reduce_mean(tf.math.squared_difference(output, targets))
 
 
-LOSSES = {"cross_entropy": cross_entropy, "mean_squared_error": mean_squared_error}
+LOSSES = {
+    "cross_entropy": cross_entropy,
+    "mean_squared_error": mean_squared_error,
+    "span_cross_entropy": span_cross_entropy,
+    "sum_of_cross_entropies": sum_of_cross_entropies,
+}
 
 
 def software() -> Software:
@@ -79,7 +103,10 @@ def weights(model: Objective) -> dict[str, np.ndarray]:
 
 
 def without_chance(model: Objective) -> Objective:
-    """The same model: no family here drops anything at random; chains follow a formula in place of chance."""
+    """The same model, in which nothing is dropped at random and chains follow a formula in place of chance."""
+    for layer in model.submodules:
+        if isinstance(layer, Dropout):
+            layer.p = 0.0
     return drawn_by(model, formula.Formula())
 
 

@@ -1,20 +1,26 @@
-"""What the families of convolutional networks are built of.
+"""What the families of networks are built of.
 
-Images are (N, H, W, C). A layer is called with them and with whether the network trains.
+Images are (N, H, W, C). A layer is called with what comes in and with whether the network trains.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {"relu": tf.nn.relu}
-# PyTorch has outputs before inputs and the places of a kernel last, TensorFlow the other way round: by rank.
-TO_PYTORCH = {1: (0,), 2: (1, 0), 4: (3, 2, 0, 1)}
-FROM_PYTORCH = {1: (0,), 2: (1, 0), 4: (2, 3, 1, 0)}
+ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
+    "relu": tf.nn.relu,
+    "gelu": functools.partial(tf.nn.gelu, approximate=False),
+    "gelu_tanh": functools.partial(tf.nn.gelu, approximate=True),
+}
+# PyTorch has outputs before inputs and the places of a kernel last. Vectors and matrices are so here too, which lets an
+# embedding share its table with a linear layer; kernels are the other way round: by rank.
+TO_PYTORCH = {1: (0,), 2: (0, 1), 4: (3, 2, 0, 1)}
+FROM_PYTORCH = {1: (0,), 2: (0, 1), 4: (2, 3, 1, 0)}
 
 
 class Convolution(tf.Module):
@@ -82,16 +88,59 @@ class Normalisation(tf.Module):
         return done.y
 
 
-class Linear(tf.Module):
-    """A matrix and a bias."""
+class LayerNormalisation(tf.Module):
+    """Layer normalisation (Ba et al., arXiv:1607.06450); scale 1 and shift 0 at the start."""
 
-    def __init__(self, weight: tf.Tensor, bias: tf.Tensor) -> None:
+    def __init__(self, width: int, epsilon: float) -> None:
         super().__init__()
-        self.weight, self.bias = tf.Variable(weight), tf.Variable(bias)  # (inputs, outputs), (outputs,)
+        self.weight, self.bias = tf.Variable(tf.ones(width)), tf.Variable(tf.zeros(width))
+        self.epsilon = epsilon
 
     def __call__(self, x: tf.Tensor, _: bool) -> tf.Tensor:
-        """(N, inputs) -> (N, outputs)."""
-        return tf.matmul(x, self.weight) + self.bias
+        """(..., width) -> the same shape."""
+        centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+        variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
+        return centred * tf.math.rsqrt(variance + self.epsilon) * self.weight + self.bias
+
+
+class Linear(tf.Module):
+    """A matrix and, where there is one, a bias."""
+
+    def __init__(self, weight: tf.Tensor, bias: tf.Tensor | None) -> None:
+        super().__init__()
+        self.weight = tf.Variable(weight)  # (outputs, inputs)
+        self.bias = None if bias is None else tf.Variable(bias)
+
+    def __call__(self, x: tf.Tensor, _: bool) -> tf.Tensor:
+        """(..., inputs) -> (..., outputs)."""
+        outputs, inputs = self.weight.shape
+        y = tf.matmul(tf.reshape(x, [-1, inputs]), self.weight, transpose_b=True)  # a batch of products is slower
+        y = y if self.bias is None else tf.nn.bias_add(y, self.bias)
+        return tf.reshape(y, tf.concat([tf.shape(x)[:-1], [outputs]], 0))
+
+
+class Embedding(tf.Module):
+    """A vector for each whole number from 0 on; zeros at the start."""
+
+    def __init__(self, count: int, width: int) -> None:
+        super().__init__()
+        self.weight = tf.Variable(tf.zeros([count, width]))
+
+    def __call__(self, numbers: tf.Tensor, _: bool) -> tf.Tensor:
+        """Any shape -> that shape and the width."""
+        return tf.gather(self.weight, numbers)
+
+
+class Dropout(tf.Module):
+    """Drops each number with probability `p` while training, and scales what is kept so that the mean stays."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def __call__(self, x: tf.Tensor, training: bool) -> tf.Tensor:
+        """Any shape -> the same."""
+        return tf.nn.dropout(x, self.p) if training and self.p else x
 
 
 class Activation(tf.Module):
@@ -120,20 +169,35 @@ class Chain(tf.Module):
         """Layers named by their places, from 0."""
         return cls({str(place): layer for place, layer in enumerate(layers)})
 
+    def __iter__(self) -> Iterator[tf.Module]:
+        """The layers in order."""
+        return (getattr(self, name) for name in self.order)
+
     def __call__(self, x: tf.Tensor, training: bool) -> tf.Tensor:
         """What the last layer gives."""
-        for name in self.order:
-            x = getattr(self, name)(x, training)
+        for layer in self:
+            x = layer(x, training)
         return x
 
 
-def variables(module: tf.Module, prefix: str = "") -> Iterator[tuple[str, tf.Variable]]:
-    """Every variable of a module with the name that it has in PyTorch: attributes joined by dots."""
+def variables(module: tf.Module) -> Iterator[tuple[str, tf.Variable]]:
+    """Every variable of a module with the name that it has in PyTorch: attributes joined by dots.
+
+    What two layers share has the first of its names.
+    """
+    told: set[int] = set()
+    for name, variable in _named(module, ""):
+        if id(variable) not in told:
+            told.add(id(variable))
+            yield name, variable
+
+
+def _named(module: tf.Module, prefix: str) -> Iterator[tuple[str, tf.Variable]]:
     for name, value in vars(module).items():
         if isinstance(value, tf.Variable):
             yield f"{prefix}{name}", value
         elif isinstance(value, tf.Module):
-            yield from variables(value, f"{prefix}{name}.")
+            yield from _named(value, f"{prefix}{name}.")
 
 
 def he_normal(shape: Sequence[int], fan: int) -> tf.Tensor:
@@ -169,7 +233,7 @@ def transposed_convolution(channels_in: int, channels_out: int, size: int, strid
 
 def linear(inputs: int, outputs: int) -> Linear:
     """A matrix with a bias, initialised by its inputs."""
-    return Linear(by_inputs((inputs, outputs), inputs), by_inputs((outputs,), inputs))
+    return Linear(by_inputs((outputs, inputs), inputs), by_inputs((outputs,), inputs))
 
 
 def normalisation(channels: int, model: Mapping[str, Any]) -> Normalisation:

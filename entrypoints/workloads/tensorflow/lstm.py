@@ -20,7 +20,7 @@ class Memory(tf.Module):
             inputs = hidden if layer else features
             for name, shape in (("weight_ih", [inputs]), ("weight_hh", [hidden]), ("bias_ih", []), ("bias_hh", [])):
                 bound = 1 / math.sqrt(hidden)
-                value = tf.random.uniform([*shape, 4 * hidden], -bound, bound)
+                value = tf.random.uniform([4 * hidden, *shape], -bound, bound)
                 setattr(self, f"{name}_l{layer}", tf.Variable(value))
 
     def __call__(self, series: tf.Tensor) -> tf.Tensor:
@@ -34,17 +34,17 @@ class Memory(tf.Module):
         weight_ih, weight_hh, bias_ih, bias_hh = (
             getattr(self, f"{name}_l{layer}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         )
-        # What comes from outside, for all steps at once.
-        outside = tf.tensordot(series, weight_ih, 1) + bias_ih + bias_hh  # (T, N, 4 * hidden)
+        inside, outside = tf.transpose(weight_hh), tf.transpose(weight_ih)  # (inputs, 4 * hidden) each
+        entered = tf.tensordot(series, outside, 1) + bias_ih + bias_hh  # (T, N, 4 * hidden), all steps at once
         nothing = tf.zeros([tf.shape(series)[1], self.hidden])
 
         def step(states: tuple[tf.Tensor, tf.Tensor], gates: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             state, cell = states
-            entering, kept, new, told = tf.split(gates + tf.matmul(state, weight_hh), 4, axis=-1)
+            entering, kept, new, told = tf.split(gates + tf.matmul(state, inside), 4, axis=-1)
             cell = tf.sigmoid(kept) * cell + tf.sigmoid(entering) * tf.tanh(new)
             return tf.sigmoid(told) * tf.tanh(cell), cell
 
-        states, _ = tf.scan(step, outside, (nothing, nothing))
+        states, _ = tf.scan(step, entered, (nothing, nothing))
         return states
 
 
@@ -57,7 +57,7 @@ class LastState(tf.Module):
         self.memory = Memory(model["features"], hidden, model["layers"])
         bound = 1 / math.sqrt(hidden)
         self.output = Linear(
-            tf.random.uniform([hidden, outputs], -bound, bound), tf.random.uniform([outputs], -bound, bound)
+            tf.random.uniform([outputs, hidden], -bound, bound), tf.random.uniform([outputs], -bound, bound)
         )
 
     def __call__(self, series: tf.Tensor, training: bool) -> tf.Tensor:
