@@ -17,8 +17,8 @@ class Posterior(Density):
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
         self.features, self.units = model["features"], model["hidden"]
-        sizes = ((self.features, self.units), (self.units, 1), (1, 1))
-        self.hidden, self.output, self.scale = (Linear(tf.zeros(size), tf.zeros(size[1:])) for size in sizes)
+        sizes = ((self.units, self.features), (1, self.units), (1, 1))
+        self.hidden, self.output, self.scale = (Linear(tf.zeros(size), tf.zeros(size[:1])) for size in sizes)
         self.feature_scale = model["feature_scale"]
         self.prior_scale = model["prior"]["scale"]
         self.freedom, self.spread = model["likelihood"]["degrees_of_freedom"], model["likelihood"]["scale"]
@@ -26,7 +26,7 @@ class Posterior(Density):
     def start(self) -> tf.Tensor:
         """Where every chain begins: weights and biases layer by layer (P,), laid out as in PyTorch."""
         layers = (self.hidden, self.output, self.scale)
-        parts = [part for layer in layers for part in (tf.transpose(layer.weight), layer.bias)]
+        parts = [part for layer in layers for part in (layer.weight, layer.bias)]
         return tf.concat([tf.reshape(part, [-1]) for part in parts], 0)
 
     def observe(self, inputs: tf.Tensor, targets: tf.Tensor) -> Observed:
