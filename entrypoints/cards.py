@@ -61,6 +61,11 @@ def pictures(problem: Mapping[str, Any]) -> bool:
     return problem["input"]["kind"] in ("photographs", "drawings")
 
 
+def tokenised(problem: Mapping[str, Any]) -> bool:
+    """Whether samples are rows of places, which hold tokens, characters or frames, or padding."""
+    return problem["input"]["kind"] in ("text", "passage", "masked_text", "speech")
+
+
 def tabular(problem: Mapping[str, Any]) -> bool:
     """Whether samples are drawn for a table of observations, which a file holds whole."""
     return problem["input"]["kind"] == "table"

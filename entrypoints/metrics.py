@@ -55,12 +55,11 @@ def prefill_throughput(measurement: Measurement) -> Metric:
 
 def decode_throughput(measurement: Measurement) -> Metric:
     """New tokens but the first of each text, over the seconds in which they came."""
-    steps = [step for step in measurement.timed_steps if step.generated]
-    seconds = math.fsum(second for step in steps for second in step.generated.others)  # type: ignore[union-attr]
+    others = [(step.units, step.generated.others) for step in measurement.timed_steps if step.generated]
+    seconds = math.fsum(second for _, times in others for second in times)
     if not seconds:
         return Metric(None, "tokens/s", NOT_GENERATED)
-    tokens = sum(step.units * len(step.generated.others) for step in steps)  # type: ignore[union-attr]
-    return Metric(tokens / seconds, "tokens/s")
+    return Metric(sum(texts * len(times) for texts, times in others) / seconds, "tokens/s")
 
 
 def time_to_first_token_p50(measurement: Measurement) -> Metric:

@@ -12,7 +12,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 from entrypoints import image as image_module
 from entrypoints import metrics, peaks
-from entrypoints.cards import Card
+from entrypoints.cards import Card, tokenised
 from entrypoints.configuration import Configuration
 from entrypoints.host import Fact
 from entrypoints.measurement import Epoch, Measurement
@@ -75,7 +75,7 @@ def document(measurement: Measurement, verdict: Verdict, context: Context) -> Js
         "phases": phases(measurement),
         "epochs": [epoch(index, passed, measurement) for index, passed in enumerate(measurement.epochs, start=1)],
         "data": data(measurement, context.configuration),
-        "metrics": {name: number(*metric(measurement)) for name, metric in every_metric().items()},
+        "metrics": {name: number(*metric(measurement)) for name, metric in possible_metrics(context).items()},
         "target": target(measurement),
         "power": power(measurement),
         "steadiness": steadiness(measurement),
@@ -251,6 +251,29 @@ def requests(measurement: Measurement) -> Json:
 def quantiles(values: Sequence[float]) -> Json:
     """Quantiles by name, of at least one value."""
     return {f"p{share}": quantile(values, share / 100) for share in QUANTILES}
+
+
+# Metrics that only some workloads can have.
+OF_TOKENS = frozenset(("token_throughput", "padding_fraction", "tokens_per_watt_hour"))
+OF_GENERATION = frozenset(
+    (
+        *("prefill_throughput", "decode_throughput", "time_to_first_token_p50", "time_to_first_token_p99"),
+        *("time_between_tokens_p50", "time_between_tokens_p90", "time_between_tokens_p99"),
+    )
+)
+OF_CHAINS = frozenset(("acceptance_rate", "effective_sample_size", "effective_sample_throughput", "r_hat"))
+
+
+def possible_metrics(context: Context) -> dict[str, Callable[[Measurement], metrics.Metric]]:
+    """Every metric but those of tokens, of generated texts and of Markov chains where the workload has none."""
+    problem, task = context.card.problem, context.configuration.task
+    generates = task == "inference" and "generation" in problem
+    left_out = (
+        (frozenset() if tokenised(problem) else OF_TOKENS)
+        | (frozenset() if generates else OF_GENERATION)
+        | (frozenset() if task == "sampling" else OF_CHAINS)
+    )
+    return {name: metric for name, metric in every_metric().items() if name not in left_out}
 
 
 def every_metric() -> dict[str, Callable[[Measurement], metrics.Metric]]:

@@ -37,7 +37,7 @@ class Header(NamedTuple):
     vocabulary: int
     places: int  # of a row
     lines: int  # bytes of JSON lines at the end
-    count: int  # of tokens or rows
+    total: int  # of tokens or rows
     tokenizer: bytes
 
     @property
@@ -55,14 +55,14 @@ class Part(NamedTuple):
     @property
     def end(self) -> int:
         """Bytes before the JSON lines."""
-        return HEADER.size + self.header.count * self.header.row
+        return HEADER.size + self.header.total * self.header.row
 
 
 class Prepared(Source):
     """Files of one form, made by one tokenizer."""
 
     def __init__(self, path: Path, parts: Sequence[Part]) -> None:
-        super().__init__(path, sum(part.header.count for part in parts), None)
+        super().__init__(path, sum(part.header.total for part in parts), None)
         self.parts = parts
         self.vocabulary, self.places = parts[0].header.vocabulary, parts[0].header.places
         self.tokenizer = parts[0].header.tokenizer
@@ -122,9 +122,9 @@ def read_header(file: Path, magic: bytes) -> Header:
         raise UsageError(f"--data {file}: it begins with {header.magic!r} and not with {magic!r}. {REMEDY}")
     if header.version != VERSION:
         raise UsageError(f"--data {file}: of version {header.version}, this image reads {VERSION}. {REMEDY}")
-    if header.width not in (2, 4) or not header.count or not header.vocabulary:
+    if header.width not in (2, 4) or not header.total or not header.vocabulary:
         raise UsageError(
-            f"--data {file}: its header is damaged: {header.count} samples, tokens of {header.width} bytes, "
+            f"--data {file}: its header is damaged: {header.total} samples, tokens of {header.width} bytes, "
             f"a vocabulary of {header.vocabulary}. {REMEDY}"
         )
     wanted = Part(file, header).end + header.lines

@@ -32,13 +32,13 @@ class Mapped:
 
     def __init__(self, parts: Sequence[Part], kind: np.dtype) -> None:
         self.parts, self.kind = parts, kind
-        self.firsts = np.array([0, *itertools.accumulate(part.header.count for part in parts)])
+        self.firsts = np.array([0, *itertools.accumulate(part.header.total for part in parts)])
 
     @functools.cached_property
     def arrays(self) -> list[np.ndarray]:
         """One for each file. Whoever is forked before maps them anew."""
         return [
-            np.memmap(part.path, self.kind, "r", offset=HEADER.size, shape=(part.header.count,)) for part in self.parts
+            np.memmap(part.path, self.kind, "r", offset=HEADER.size, shape=(part.header.total,)) for part in self.parts
         ]
 
     def stretch(self, first: int, count: int) -> np.ndarray:

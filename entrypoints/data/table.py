@@ -62,7 +62,8 @@ def _table(path: Path, lines: Iterator[Sequence[str]], rule: Mapping[str, Any]) 
             "needed. Give more",
         )
     filled = ((number, cells) for number, cells in enumerate(lines, start=2) if cells)
-    table = Table([], [])
+    features: list[list[float]] = []
+    targets: list[float] = []
     for number, cells in islice(filled, rule["observations"]):
         if len(cells) != len(header):
             raise RunError(
@@ -70,16 +71,16 @@ def _table(path: Path, lines: Iterator[Sequence[str]], rule: Mapping[str, Any]) 
                 f"{path}, row {number}: {len(cells)} cells, and the first row names {len(header)} columns. "
                 "Mend or take out this row",
             )
-        *features, value = (_cell(path, number, header[place], cells[place]) for place in (*columns, target))
-        table.features.append(features)
-        table.targets.append(value)
-    if len(table.targets) < rule["observations"]:
-        rows = len(table.targets) or "no"
+        *values, target_cell = (_cell(path, number, header[place], cells[place]) for place in (*columns, target))
+        features.append(values)
+        targets.append(target_cell)
+    if len(targets) < rule["observations"]:
+        rows = len(targets) or "no"
         raise RunError(
             "data_error",
             f"{path} has {rows} rows beside the first, and {rule['observations']} are needed. Give more",
         )
-    return table
+    return Table(features, targets)
 
 
 def _cell(path: Path, row: int, column: str, text: str) -> float:

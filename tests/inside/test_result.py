@@ -24,11 +24,11 @@ COMPLETED = Verdict("completed", 0, "all of it")
 CRASHED = Verdict("crashed", 4, "gone")
 
 
-def document(measurement, verdict, image=None, site=None):
+def document(measurement, verdict, image=None, site=None, card=CARD, words=()):
     moment = datetime(2024, 2, 29, 12, 0, 0, 123456, tzinfo=timezone.utc)
     context = result.Context(
-        card=CARD,
-        configuration=resolve(parse([]), CARD, None),
+        card=card,
+        configuration=resolve(parse(words), card, None),
         image=image,
         host=host.facts(),
         conditions=host.conditions(),
@@ -151,6 +151,23 @@ def test_every_field_of_the_schema_says_what_it_is():
 
 def test_every_metric_of_this_version_stands_in_the_schema():
     assert set(result.every_metric()) == set(SCHEMA["properties"]["metrics"]["properties"])
+
+
+@pytest.mark.parametrize(
+    ("workload", "task", "possible"),
+    [
+        ("resnet50", "inference", frozenset()),
+        ("lstm", "training", frozenset()),
+        ("bert_base", "inference", result.OF_TOKENS),
+        ("gpt2", "training", result.OF_TOKENS),
+        ("gpt2", "inference", result.OF_TOKENS | result.OF_GENERATION),
+        ("mcmc", "sampling", result.OF_CHAINS),
+    ],
+)
+def test_metrics_that_a_workload_cannot_have_are_left_out(workload, task, possible):
+    told = document(RUN, COMPLETED, card=cards.load()[workload], words=("--task", task))["metrics"]
+    some = result.OF_TOKENS | result.OF_GENERATION | result.OF_CHAINS
+    assert set(told) & some == possible and set(told) - some == set(result.every_metric()) - some
 
 
 def test_numbers_are_finite_and_text_is_unicode():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from typing import Any, Callable, Iterator, Mapping, Tuple
+from typing import Any, Iterator, Mapping
 
 import numpy as np
 import torch
@@ -57,7 +57,7 @@ def require_compiler() -> None:
         )
 
 
-Applied = Callable[..., Tuple[Tensors, Any]]  # a model, or what stands for it
+Applied = Any  # a model, or what stands for it: it is called, and its network is asked
 COMPILERS = ("torch._dynamo", "torch._inductor")  # where their exceptions are from
 
 
@@ -82,7 +82,8 @@ class CpuSession(HostSession):
         self.model = model.to(memory_format=torch.channels_last)
         self.compiled = compiled
         self.trained = self.made(self.model)
-        self.optimizer = self.sampler = None
+        self.optimizer: Any = None
+        self.sampler: Any = None
         if isinstance(rule, OptimizerRule):
             self.optimizer, self.gradient_norm = optimizer(self.model, rule), rule.gradient_norm
         else:
@@ -167,10 +168,10 @@ class CpuSession(HostSession):
         """Views of the parameters."""
         return weights(self.model)
 
-    def _forward(self, placed: Batch) -> tuple[Tensors, Any]:
+    def _forward(self, placed: Batch) -> tuple[Any, Any]:
         autocast = torch.autocast("cpu", dtype=self.dtype, enabled=self.dtype is not None)
         with compilation(), torch.inference_mode(), autocast:
-            answer: tuple[Tensors, Any] = self.prepared()(placed.inputs, placed.targets)
+            answer: tuple[Any, Any] = self.prepared()(placed.inputs, placed.targets)
         return answer
 
     def made(self, model: Objective) -> Applied:

@@ -12,7 +12,7 @@ from entrypoints.memory import free_mib
 from entrypoints.session import Answer, Batch, Draw, Judged, OptimizerRule, Rule, StepReport
 from entrypoints.statuses import RunError
 from entrypoints.workloads.tensorflow.build import Objective, Tensors, weights
-from entrypoints.workloads.tensorflow.optimizers import Optimizer, optimizer
+from entrypoints.workloads.tensorflow.optimizers import optimizer
 from entrypoints.workloads.tensorflow.samplers import drawn, sampler
 
 __all__ = ["free_mib", "open_session", "prepare"]
@@ -50,8 +50,9 @@ class CpuSession(HostSession):
 
     def __init__(self, model: Objective, rule: Rule, compiled: bool) -> None:
         super().__init__("TensorFlow", f"graph (tf.function){' compiled by XLA' if compiled else ''}, NHWC")
-        self.model, self.rule, self.compiled = model, rule, compiled
-        self.optimizer: Optimizer | None = None  # it keeps as much as the weights are, or twice: for training alone
+        self.model, self.compiled = model, compiled
+        self.rule: Any = rule
+        self.optimizer: Any = None  # it keeps as much as the weights are, or twice: for training alone
         self.sampler = None if isinstance(rule, OptimizerRule) else sampler(model.network, rule, compiled)
         self.step, self.forward, self.judge = (
             tf.function(part, autograph=False, jit_compile=compiled or None)

@@ -43,8 +43,9 @@ class Rows:
     """Batches of prepared text or speech, as it lies there."""
 
     def __init__(self, source: Prepared | Speech, task: str, seed: int) -> None:
-        spoken = isinstance(source, Speech)
-        self.reader = Utterances(source, task, seed) if spoken else sequences.reader(source, task, seed)
+        self.reader: Any = (
+            Utterances(source, task, seed) if isinstance(source, Speech) else sequences.reader(source, task, seed)
+        )
         self.samples, self.order = source.samples, self.reader.order
 
     def stretch(self, order: Sequence[int], epoch: int, first: int, count: int, size: int) -> Iterator[Batch]:
@@ -73,8 +74,11 @@ class Batches(IterableDataset):  # type: ignore[type-arg]
         self, source: Source, card: Card, task: str, batch_size: int, seed: int = 0, once: bool = False
     ) -> None:
         self.source, self.batch_size = source, batch_size
-        prepared = isinstance(source, (Prepared, Speech))
-        self.maker = Rows(source, task, seed) if prepared else Pictures(source, card, task, seed, once)
+        self.maker = (
+            Rows(source, task, seed)
+            if isinstance(source, (Prepared, Speech))
+            else Pictures(source, card, task, seed, once)
+        )
         self.epochs = 1 if once else sys.maxsize
         self.per_epoch = -(-source.samples // batch_size) if once else source.samples // batch_size
 

@@ -244,7 +244,11 @@ class Pretraining(nn.Module):
         return guessed, self.follows(torch.tanh(self.pool(x[:, 0])))
 
 
-HEADS = {"next_token": NextToken, "span": Span, "pretraining": Pretraining}
+HEADS: dict[str, Any] = {
+    "next_token": NextToken,
+    "span": Span,
+    "pretraining": Pretraining,
+}
 
 
 def initialise(network: nn.Module, model: Mapping[str, Any]) -> None:

@@ -64,7 +64,7 @@ def tensors(arrays: drawn.Arrays) -> Any:
     return tuple(map(tensors, arrays)) if isinstance(arrays, tuple) else tf.convert_to_tensor(arrays)
 
 
-def as_batch(inputs: np.ndarray, targets: np.ndarray | None, skipped: Sequence[str] = ()) -> Batch:
+def as_batch(inputs: np.ndarray, targets: drawn.Arrays | None, skipped: Sequence[str] = ()) -> Batch:
     """Images (N, C, H, W) and their labels, or themselves, as tensors, the images (N, H, W, C)."""
     tensor = tf.convert_to_tensor(np.ascontiguousarray(inputs.transpose(0, 2, 3, 1)))
     if targets is not None:

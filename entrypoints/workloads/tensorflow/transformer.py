@@ -254,7 +254,11 @@ class Pretraining(tf.Module):
         return self.decoder(transformed, training), follows
 
 
-HEADS = {"next_token": NextToken, "span": Span, "pretraining": Pretraining}
+HEADS: dict[str, Any] = {
+    "next_token": NextToken,
+    "span": Span,
+    "pretraining": Pretraining,
+}
 
 
 def initialise(network: tf.Module, model: Mapping[str, Any]) -> None:
