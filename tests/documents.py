@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -140,10 +141,14 @@ def _places(value: Any, schemas: list[Any], path: Path) -> Iterator[tuple[Path, 
     rules = [rule for schema in schemas for rule in _alternatives(schema)]
     yield path, value, rules
     if isinstance(value, dict):
+        told: Counter[str] = Counter()
         for key, item in value.items():
             inner = [r["properties"][key] for r in rules if key in r.get("properties", {})]
             foreign = [r["additionalProperties"] for r in rules if isinstance(r.get("additionalProperties"), dict)]
-            yield from _places(item, inner or foreign, (*path, key))
+            shared = str([schema.get("$ref") for schema in inner or foreign])
+            told[shared] += "$defs" in shared
+            if told[shared] <= 3:  # there are dozens of metrics, and all follow one definition
+                yield from _places(item, inner or foreign, (*path, key))
     elif isinstance(value, list):
         for index, item in enumerate(value[:1]):
             yield from _places(item, [r["items"] for r in rules if "items" in r], (*path, index))

@@ -41,7 +41,7 @@ def test_the_3x3_convolution_halves_the_resolution(model):
 
 def test_the_loss_is_smoothed_cross_entropy(model):
     logits = torch.tensor([[2.0, 0.0, 0.0, 0.0]])
-    loss = build.cross_entropy({"label_smoothing": 0.1})(logits, torch.tensor([0]))
+    loss = build.LOSSES["cross_entropy"]({"label_smoothing": 0.1})(logits, torch.tensor([0]))
     logs = torch.log_softmax(logits[0], 0)
     expected = -(0.925 * logs[0] + 0.025 * (logs[1] + logs[2] + logs[3]))  # a tenth spread over four classes
     assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
