@@ -13,6 +13,7 @@ from entrypoints.arguments import Options
 from entrypoints.cards import Card
 from entrypoints.progress import say
 from entrypoints.statuses import USAGE_EXIT, UsageError
+from entrypoints.verdict import Verdict
 
 
 def main(argv: Sequence[str]) -> int:
@@ -52,16 +53,24 @@ def run(options: Options) -> int:
 
 
 def check(options: Options) -> int:
-    """Probe the numerics of the workload that is meant, or of all; a device that is not there is a skip."""
-    from entrypoints import proving
+    """Probe the numerics of the workload that is meant, or of all; a device that is not there is a skip.
+
+    What has been computed for one workload is not computed again for another that is probed alike.
+    """
+    from entrypoints import proving, reference
     from entrypoints.supervise import Orders
 
     orders = Orders(options.time_limit)
     known = runnable()
     one = None if options.all else naming.named(options.workload, os.environ, list(known))
     meant, built = find(options if one else dataclasses.replace(options, all=True))
+    verdicts: dict[tuple[str, str], Verdict] = {}
     for card in meant:
-        verdict = proving.check(card, configuration.resolve(options, card, built), orders)
+        resolved = configuration.resolve(options, card, built)
+        probed = (reference.probed_problem(card), resolved.precision)
+        if probed not in verdicts:
+            verdicts[probed] = proving.check(card, resolved, orders)
+        verdict = verdicts[probed]
         skipped = verdict.state == "no_device"
         say(f"check of {card.name}: {'skipped' if skipped else verdict.state}, {verdict.message}")
         if verdict.exit_code and not skipped:

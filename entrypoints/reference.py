@@ -44,6 +44,11 @@ def probed_card(card: Card, known: Reference | None) -> Card:
     return dataclasses.replace(card, problem={**card.problem, "model": model, "parameters": known.parameters})
 
 
+def probed_problem(card: Card) -> str:
+    """What is probed of a card, as JSON: the same for networks that differ in size alone, where a small one is."""
+    return json.dumps(probed_card(card, load(card)).problem, sort_keys=True)
+
+
 def load(card: Card, folder: Path = FOLDER) -> Reference | None:
     """The card's reference; None where there is none, or one for another problem."""
     path = folder / f"{card.name}.json"

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from program import Program
 
-from entrypoints import cards, numerics, reference
+from entrypoints import cards, command, numerics, reference
+from entrypoints.arguments import parse
 from entrypoints.messages import Probed
 from entrypoints.verdict import Verdict, with_numerics
 
@@ -185,3 +186,16 @@ def test_a_check_fails_where_numbers_do_not_match(proving):
     assert proving.run("--check")[:2] == (0, "")
     code, output, errors = proving.run("--check", fault="numerics")
     assert (code, output) == (5, "") and "second_update.loss" in errors
+
+
+def test_what_is_probed_alike_is_probed_once(monkeypatch, capsys):
+    probed = []
+
+    def checked(card, *_):
+        probed.append(reference.probed_problem(card))
+        return Verdict("completed", 0, "numerics passed")
+
+    monkeypatch.setattr("entrypoints.proving.check", checked)
+    assert command.check(parse(["--check", "--all"])) == 0
+    told = [line.split()[3].rstrip(":") for line in capsys.readouterr().err.splitlines()]
+    assert told == list(cards.load_for("pytorch")) and len(set(probed)) == len(probed) < len(told)
