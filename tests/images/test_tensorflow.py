@@ -1,6 +1,5 @@
 """The image with TensorFlow, built and used as its users do."""
 
-import json
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -48,9 +47,9 @@ def test_a_workload_answers(apptainer, tensorflow: Site, workload: str, task: st
     assert (result["workload"]["name"], result["workload"]["task"]) == (workload, task)
 
 
-def test_all_of_a_task_answer_in_turn(apptainer, tensorflow: Site) -> None:
+def test_all_of_a_task_answer(apptainer, tensorflow: Site) -> None:
     done = apptainer("run", tensorflow.dist / "cpu_tf.sif", "--all", "--task", "sampling", "--smoke")
-    assert_all_answered([json.loads(line) for line in done.stdout.splitlines()], "cpu_tf", "sampling")
+    assert_all_answered([answer(done)], "cpu_tf", "sampling")
 
 
 def test_records_of_prepare_data_are_read(apptainer, tensorflow: Site) -> None:
