@@ -107,29 +107,39 @@ def parts(path: Path, files: Sequence[Path], magic: bytes, manifest: Manifest | 
     return found
 
 
-def read_header(file: Path, magic: bytes) -> Header:
-    """What a file says of itself. Raises UsageError where that cannot be, or the file is of another size."""
+def unpacked(file: Path, layout: struct.Struct, magic: bytes, version: int) -> tuple[Any, ...]:
+    """The fields of a header that begins with a mark and a version. Raises UsageError where it is not such a one."""
     try:
         with file.open("rb") as stream:
-            begun = stream.read(HEADER.size)
-        size = file.stat().st_size
+            begun = stream.read(layout.size)
     except OSError as error:
         raise UsageError(f"--data {file}: {error.strerror}. Make it readable for this user") from None
-    if len(begun) < HEADER.size:
+    if len(begun) < layout.size:
         raise UsageError(f"--data {file}: cut short within its header, after {len(begun)} bytes. {REMEDY}")
-    header = Header(*HEADER.unpack(begun))
-    if header.magic != magic:
-        raise UsageError(f"--data {file}: it begins with {header.magic!r} and not with {magic!r}. {REMEDY}")
-    if header.version != VERSION:
-        raise UsageError(f"--data {file}: of version {header.version}, this image reads {VERSION}. {REMEDY}")
+    fields = layout.unpack(begun)
+    if fields[0] != magic:
+        raise UsageError(f"--data {file}: it begins with {fields[0]!r} and not with {magic!r}. {REMEDY}")
+    if fields[1] != version:
+        raise UsageError(f"--data {file}: of version {fields[1]}, this image reads {version}. {REMEDY}")
+    return fields
+
+
+def require_size(file: Path, wanted: int) -> None:
+    """Raise UsageError where a file has not the bytes that its header says."""
+    size = file.stat().st_size
+    if size != wanted:
+        raise UsageError(f"--data {file}: {size} bytes, and by its header it has {wanted}. {REMEDY}")
+
+
+def read_header(file: Path, magic: bytes) -> Header:
+    """What a file says of itself. Raises UsageError where that cannot be, or the file is of another size."""
+    header = Header(*unpacked(file, HEADER, magic, VERSION))
     if header.width not in (2, 4) or not header.total or not header.vocabulary:
         raise UsageError(
             f"--data {file}: its header is damaged: {header.total} samples, tokens of {header.width} bytes, "
             f"a vocabulary of {header.vocabulary}. {REMEDY}"
         )
-    wanted = Part(file, header).end + header.lines
-    if size != wanted:
-        raise UsageError(f"--data {file}: {size} bytes, and by its header it has {wanted}. {REMEDY}")
+    require_size(file, Part(file, header).end + header.lines)
     return header
 
 

@@ -81,6 +81,14 @@ class Text:
         return Made(made, time.perf_counter() - began)
 
 
+def order_of_rows(rows: int, task: str, seed: int, epoch: int) -> Sequence[int]:
+    """Rows as they lie; an epoch of training has them in an order of its own."""
+    if task != "training":
+        return range(rows)
+    order: Sequence[int] = np.random.default_rng([seed, epoch]).permutation(rows)  # type: ignore[assignment]
+    return order
+
+
 class Questions:
     """Rows of questions and passages; an epoch of training has them in an order of its own."""
 
@@ -90,10 +98,7 @@ class Questions:
 
     def order(self, epoch: int) -> Sequence[int]:
         """The rows."""
-        if self.task != "training":
-            return range(self.source.samples)
-        order: Sequence[int] = np.random.default_rng([self.seed, epoch]).permutation(self.source.samples)  # type: ignore[assignment]
-        return order
+        return order_of_rows(self.source.samples, self.task, self.seed, epoch)
 
     def batch(self, order: Sequence[int], _: int, start: int, count: int) -> Made:
         """So many rows of an epoch: tokens, segments, and the ends of the answers. Raises DamagedError."""

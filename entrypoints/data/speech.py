@@ -15,13 +15,13 @@ from typing import NamedTuple, Sequence
 
 from entrypoints.cards import Card
 from entrypoints.data.manifest import Manifest
+from entrypoints.data.prepared import REMEDY, require_size, unpacked
 from entrypoints.data.source import File, Source, with_suffix
 from entrypoints.statuses import UsageError
 
 SUFFIX = ".speech"
 HEADER = struct.Struct("<8s8HQ")
 MAGIC, VERSION = b"SIFVOICE", 1
-REMEDY = "Prepare the data again (inv prepare-data --format speech)"
 
 
 class Form(NamedTuple):
@@ -89,23 +89,9 @@ def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | 
 
 def _read_header(file: Path) -> tuple[Form, int]:
     """The form of a file's rows, and how many there are."""
-    try:
-        with file.open("rb") as stream:
-            begun = stream.read(HEADER.size)
-        size = file.stat().st_size
-    except OSError as error:
-        raise UsageError(f"--data {file}: {error.strerror}. Make it readable for this user") from None
-    if len(begun) < HEADER.size:
-        raise UsageError(f"--data {file}: cut short within its header, after {len(begun)} bytes. {REMEDY}")
-    magic, version, *sizes, _, rows = HEADER.unpack(begun)
-    if magic != MAGIC:
-        raise UsageError(f"--data {file}: it begins with {magic!r} and not with {MAGIC!r}. {REMEDY}")
-    if version != VERSION:
-        raise UsageError(f"--data {file}: of version {version}, this image reads {VERSION}. {REMEDY}")
+    _, _, *sizes, _, rows = unpacked(file, HEADER, MAGIC, VERSION)
     form = Form(*sizes)
     if not all(form) or not rows:
         raise UsageError(f"--data {file}: its header is damaged: {rows} rows, {form}. {REMEDY}")
-    wanted = HEADER.size + rows * form.row
-    if size != wanted:
-        raise UsageError(f"--data {file}: {size} bytes, and by its header it has {wanted}. {REMEDY}")
+    require_size(file, HEADER.size + rows * form.row)
     return form, rows

@@ -9,8 +9,9 @@ from typing import Sequence
 import numpy as np
 
 from entrypoints.data.drawn import Drawn
-from entrypoints.data.sequences import DamagedError, Made
-from entrypoints.data.speech import HEADER, REMEDY, Speech
+from entrypoints.data.prepared import REMEDY
+from entrypoints.data.sequences import DamagedError, Made, order_of_rows
+from entrypoints.data.speech import HEADER, Speech
 
 
 class Utterances:
@@ -29,10 +30,7 @@ class Utterances:
 
     def order(self, epoch: int) -> Sequence[int]:
         """The order of the rows."""
-        if self.task != "training":
-            return range(self.source.samples)
-        order: Sequence[int] = np.random.default_rng([self.seed, epoch]).permutation(self.source.samples)  # type: ignore[assignment]
-        return order
+        return order_of_rows(self.source.samples, self.task, self.seed, epoch)
 
     def batch(self, order: Sequence[int], _: int, start: int, count: int) -> Made:
         """So many rows of an epoch, as `drawn.speech` has them. Raises DamagedError."""

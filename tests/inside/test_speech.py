@@ -43,12 +43,13 @@ def test_rows_are_counted_by_their_headers(tmp_path):
         (rows.header(1) + rows.row(0)[:-1], "and by its header it has 125914"),
         (rows.header(1) + rows.row(0) + b"1", "125915 bytes, and by its header it has 125914"),
     ],
+    ids=["empty", "begun", "other", "newer", "no_rows", "no_frames", "cut", "longer"],
 )
 def test_a_damaged_file_is_refused_before_the_run(tmp_path, content, said):
     (tmp_path / "data-000000.speech").write_bytes(content)
     with pytest.raises(UsageError, match=said) as caught:
         opened(tmp_path)
-    assert "Prepare the data again (inv prepare-data --format speech)" in str(caught.value)
+    assert "Prepare the data again (inv prepare-data)" in str(caught.value)
 
 
 def test_files_of_different_forms_do_not_go_together(tmp_path):
