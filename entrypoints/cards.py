@@ -11,6 +11,9 @@ from typing import Any, Mapping, Sequence
 FOLDER = Path(__file__).resolve().parent / "workloads"
 
 
+PICTURES = ("photographs", "drawings")  # kinds of `problem.input` that are images
+
+
 @dataclass(frozen=True)
 class Card:
     """One `workloads/<name>.json`, as `schemas/card-1.0.json` describes it."""
@@ -58,12 +61,17 @@ def load_for(framework: str, folder: Path = FOLDER) -> dict[str, Card]:
 
 def pictures(problem: Mapping[str, Any]) -> bool:
     """Whether samples are images, which files hold encoded."""
-    return problem["input"]["kind"] in ("photographs", "drawings")
+    return problem["input"]["kind"] in PICTURES
 
 
 def tokenised(problem: Mapping[str, Any]) -> bool:
     """Whether samples are rows of places, which hold tokens, characters or frames, or padding."""
     return problem["input"]["kind"] in ("text", "passage", "masked_text", "speech")
+
+
+def generates(problem: Mapping[str, Any], task: str) -> bool:
+    """Whether the task makes texts token by token."""
+    return task == "inference" and "generation" in problem
 
 
 def tabular(problem: Mapping[str, Any]) -> bool:

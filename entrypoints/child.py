@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, Callable, Iterator, NoReturn, Sequence, TypeVar
 
 from entrypoints import cards, fit, memory
-from entrypoints.cards import Card, tabular
+from entrypoints.cards import Card, generates, tabular
 from entrypoints.chains import Chains
 from entrypoints.configuration import Configuration
 from entrypoints.data import formats, table
@@ -166,7 +166,7 @@ def open_work(
         batch = session.place(next(inputs))
         inputs = itertools.repeat(batch)
         judging = judging or Judging(lambda: [batch])
-    if configuration.task == "inference" and "generation" in card.problem:
+    if generates(card.problem, configuration.task):
         return Generation(session, inputs, card.problem["generation"], send)
     goal = configuration.goal
     pursuit = Pursuit(goal, session, judging, send) if goal and judging else None

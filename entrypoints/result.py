@@ -12,7 +12,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 from entrypoints import image as image_module
 from entrypoints import metrics, peaks
-from entrypoints.cards import Card, tokenised
+from entrypoints.cards import Card, generates, tokenised
 from entrypoints.configuration import Configuration
 from entrypoints.host import Fact
 from entrypoints.measurement import Epoch, Measurement
@@ -267,10 +267,9 @@ OF_CHAINS = frozenset(("acceptance_rate", "effective_sample_size", "effective_sa
 def possible_metrics(context: Context) -> dict[str, Callable[[Measurement], metrics.Metric]]:
     """Every metric but those of tokens, of generated texts and of Markov chains where the workload has none."""
     problem, task = context.card.problem, context.configuration.task
-    generates = task == "inference" and "generation" in problem
     left_out = (
         (frozenset() if tokenised(problem) else OF_TOKENS)
-        | (frozenset() if generates else OF_GENERATION)
+        | (frozenset() if generates(problem, task) else OF_GENERATION)
         | (frozenset() if task == "sampling" else OF_CHAINS)
     )
     return {name: metric for name, metric in every_metric().items() if name not in left_out}

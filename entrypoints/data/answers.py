@@ -14,7 +14,7 @@ import numpy as np
 
 from entrypoints.data.passages import Passages
 from entrypoints.data.prepared import REMEDY
-from entrypoints.data.sequences import Mapped, row_of
+from entrypoints.data.sequences import mapped_rows
 from entrypoints.goal import Quality
 from entrypoints.statuses import RunError
 
@@ -28,7 +28,7 @@ class Grader:
 
     def __init__(self, source: Passages) -> None:
         self.questions = source.questions()
-        self.mapped = Mapped(source.parts, row_of(source.places, source.parts[0].header.width))
+        self.mapped = mapped_rows(source)
         self.best: dict[tuple[int, int], tuple[float, str]] = {}
 
     def add(self, numbers: np.ndarray, logits: np.ndarray) -> None:

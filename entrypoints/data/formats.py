@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Sequence
 
-from entrypoints.cards import Card
+from entrypoints.cards import PICTURES, Card
 from entrypoints.data import folder, idx, manifest, passages, records, shards, speech, tokens
 from entrypoints.data.source import Source
 from entrypoints.statuses import UsageError
@@ -26,7 +26,6 @@ FOLDER = "folder"
 READERS = {"records": "tensorflow", **dict.fromkeys(("shards", "tokens", "passages", "speech"), "pytorch")}
 # Which kinds of a card's `problem.input` a format holds; the others hold pictures.
 KINDS = {"tokens": ("text",), "passages": ("passage",), "speech": ("speech",)}
-PICTURES = ("photographs", "drawings")
 
 
 def open_for(card: Card, path: Path, task: str, framework: str, option: str = "--data") -> tuple[str, Source]:

@@ -81,6 +81,11 @@ class Text:
         return Made(made, time.perf_counter() - began)
 
 
+def mapped_rows(source: Passages) -> Mapped:
+    """The rows of a source."""
+    return Mapped(source.parts, row_of(source.places, source.parts[0].header.width))
+
+
 def order_of_rows(rows: int, task: str, seed: int, epoch: int) -> Sequence[int]:
     """Rows as they lie; an epoch of training has them in an order of its own."""
     if task != "training":
@@ -94,7 +99,7 @@ class Questions:
 
     def __init__(self, source: Passages, task: str, seed: int) -> None:
         self.source, self.task, self.seed = source, task, seed
-        self.mapped = Mapped(source.parts, row_of(source.places, source.parts[0].header.width))
+        self.mapped = mapped_rows(source)
 
     def order(self, epoch: int) -> Sequence[int]:
         """The rows."""
