@@ -3,9 +3,9 @@
     python plain.py WORKLOAD TASK PRECISION BATCH SECONDS THREADS [compiled]
 
 torchvision's network (image_compression, deep_voice_3: the network written out from its card), that of Hugging Face's
-library for text, PyTorch's own LSTM; the card's loss and optimizer by PyTorch's own classes with their defaults, one
-synthetic batch. Chains are sampled by leapfrog steps with gradients by autograd. It prints steps and seconds of the
-timed window as JSON.
+library for text, which also continues texts, PyTorch's own LSTM; the card's loss and optimizer by PyTorch's own classes
+with their defaults, one synthetic batch. Chains are sampled by leapfrog steps with gradients by autograd. It prints
+steps and seconds of the timed window as JSON.
 """
 
 from __future__ import annotations
@@ -189,6 +189,8 @@ def prepare(
     autocast: Callable[[], Any] = contextlib.nullcontext
     if precision == "bf16":
         autocast = functools.partial(torch.autocast, "cpu", dtype=torch.bfloat16)
+    if task == "inference" and "generation" in card.problem:
+        return generation(network.eval(), inputs[0], card.problem["generation"], autocast)
     if task == "inference":
         model.eval()
 
@@ -200,6 +202,21 @@ def prepare(
     rule = OptimizerRule.from_problem(card.problem["optimizer"], batch_size)
     loss, optimizer = loss_of(card.problem), optimizer_of(network, rule)
     return training(model.train(), loss, optimizer, inputs, batch.targets, rule.gradient_norm, autocast)
+
+
+def generation(
+    network: Any, tokens: torch.Tensor, rule: Mapping[str, int], autocast: Callable[[], Any]
+) -> Callable[[], None]:
+    """Continues a batch of texts by the likeliest token, with the key-value cache of Hugging Face's library."""
+
+    def generate() -> None:
+        fed, memory = tokens[:, : rule["prompt"]], None
+        with torch.no_grad(), autocast():
+            for _ in range(rule["new"]):
+                told = network.library(fed, past_key_values=memory, use_cache=True)
+                fed, memory = told.logits[:, -1:].argmax(-1), told.past_key_values
+
+    return generate
 
 
 def training(

@@ -5,6 +5,7 @@ import json
 import os
 import statistics
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -59,27 +60,38 @@ def main() -> None:
     """Measure workload by workload; the ratio is plain time over ours, so that above 1 ours is quicker."""
     options = _options()
     require_folder(options.json)
+    rows: dict[str, dict[str, Any]] = {}
+    show(f"{'workload':<28}{'task':<11}{'batch':>5}{'median':>9}   interval of the median")
+    for name, task, size in _chosen(options):
+        say(f"{name}, {task}")
+        sides = {side.__name__: partial(side, options.python, name, task, options, size) for side in (ours, plain)}
+        row: dict[str, Any] = {"batch_size": size}
+        try:
+            rounds = measure(options.pairs, sides)
+            (one,) = compare(rounds, "ours")["plain"].values()
+            row.update(rounds=rounds, ratio=asdict(one))
+            told = f"{one.median:>9.3f}   {_interval(one)}"
+        except SifmarkError as error:  # too large for this machine, or nothing to compare with
+            row.update(ratio=None, reason=error.cause)
+            told = f"{'none':>9}   {error.cause.splitlines()[0]}"
+        show(f"{name:<28}{task:<11}{size:>5}{told}")
+        rows[f"{name} {task}"] = row
+        if options.json:
+            write_json(options.json, _document(options, rows))
+    show(f"geometric mean of {len(_ratios(rows))}: {_mean(rows)}")
+
+
+def _chosen(options: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
+    """Workload, task and batch size of each row. Raises UsageError for an unknown name."""
     known = cards()
     for name in options.workload:
         if name not in known:
             raise UsageError(f"no workload {name!r}", f"known: {', '.join(known)}")
-    rows: dict[str, dict[str, Any]] = {}
-    show(f"{'workload':<20}{'task':<11}{'batch':>5}{'median':>9}   interval of the median")
     for name in options.workload or known:
+        defaults = known[name]["defaults"]
         for task in known[name]["tasks"]:
-            if options.task not in (None, task):
-                continue
-            defaults = known[name]["defaults"]
-            size = options.batch_size or defaults.get("cpu", defaults["any"])[task]["batch_size"]
-            say(f"{name}, {task}")
-            sides = {side.__name__: partial(side, options.python, name, task, options, size) for side in (ours, plain)}
-            rounds = measure(options.pairs, sides)
-            (one,) = compare(rounds, "ours")["plain"].values()
-            show(f"{name:<20}{task:<11}{size:>5}{one.median:>9.3f}   {_interval(one)}")
-            rows[f"{name} {task}"] = {"batch_size": size, "rounds": rounds, "ratio": asdict(one)}
-            if options.json:
-                write_json(options.json, _document(options, rows))
-    show(f"geometric mean of {len(rows)}: {_mean(rows):.3f}")
+            if options.task in (None, task):
+                yield name, task, options.batch_size or defaults.get("cpu", defaults["any"])[task]["batch_size"]
 
 
 def _document(options: argparse.Namespace, rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -92,8 +104,13 @@ def _document(options: argparse.Namespace, rows: dict[str, dict[str, Any]]) -> d
     return {"benchmark": "throughput", "host": host(), "about": about, "geometric_mean": _mean(rows), "workloads": rows}
 
 
-def _mean(rows: dict[str, dict[str, Any]]) -> float:
-    return statistics.geometric_mean(row["ratio"]["median"] for row in rows.values())
+def _ratios(rows: dict[str, dict[str, Any]]) -> list[float]:
+    return [row["ratio"]["median"] for row in rows.values() if row["ratio"]]
+
+
+def _mean(rows: dict[str, dict[str, Any]]) -> float | None:
+    ratios = _ratios(rows)
+    return round(statistics.geometric_mean(ratios), 3) if ratios else None
 
 
 def _interval(one: Summary) -> str:
