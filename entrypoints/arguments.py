@@ -111,7 +111,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="PLACE",
         help="FILE.json for one result, FILE.jsonl to add lines to, FOLDER/ for a file each; default: standard output",
     )
-    add("--seed", type=whole(0, 2**32 - 1), default=0, metavar="N")
+    add("--seed", type=whole(0, 2**32 - 1), default=0, metavar="N", help="of weights, data and their order; default: 0")
     add("--site", metavar="NAME", help="where this runs; stands in the result")
     add("--time-limit", type=seconds, metavar="SECONDS", help="stop everything after so long, with a valid result")
     add("--memory-limit", type=whole(1), metavar="MIB", help="most memory of the workload's process, in MiB")

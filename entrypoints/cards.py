@@ -65,8 +65,8 @@ def pictures(problem: Mapping[str, Any]) -> bool:
 
 
 def tokenised(problem: Mapping[str, Any]) -> bool:
-    """Whether samples are rows of places, which hold tokens, characters or frames, or padding."""
-    return problem["input"]["kind"] in ("text", "passage", "masked_text", "speech")
+    """Whether samples are rows of places, which hold tokens or padding."""
+    return problem["input"]["kind"] in ("text", "passage", "masked_text")
 
 
 def generates(problem: Mapping[str, Any], task: str) -> bool:

@@ -139,7 +139,8 @@ def open_evaluation(loader: ModuleType, card: Card, configuration: Configuration
     path = configuration.evaluation_path or configuration.data_path
     if configuration.goal is None or path is None:
         return None
-    _, source = formats.open_for(card, Path(path), "inference", configuration.framework)
+    task = "inference" if configuration.evaluation_path else "training"  # which of several sets that lie there
+    _, source = formats.open_for(card, Path(path), task, configuration.framework)
     for name in source.lost if configuration.evaluation_path else ():  # else told with the training data
         send(Skipped(name))
     size, workers = min(configuration.batch_size, source.samples), configuration.data_workers or 0

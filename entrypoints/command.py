@@ -49,7 +49,24 @@ def run(options: Options) -> int:
     from entrypoints.series import Series  # late: it brings jsonschema, which the other verbs do without
 
     meant, built = find(options)
-    return Series([(card, plan.plan(options, card, built)) for card in meant], built, options).run()
+    planned = [(card, plans(options, card, built)) for card in meant]
+    refused = [(card, found) for card, found in planned if isinstance(found, UsageError)]
+    if len(refused) == len(planned):
+        raise refused[0][1]
+    for card, refusal in refused:
+        say(f"left out: {card.name}: {refusal}")
+    runs = [(card, found) for card, found in planned if not isinstance(found, UsageError)]
+    return Series(runs, built, options).run()
+
+
+def plans(
+    options: Options, card: Card, built: Mapping[str, Any] | None
+) -> list[configuration.Configuration] | UsageError:
+    """The runs of a workload, or why it cannot take the options."""
+    try:
+        return plan.plan(options, card, built)
+    except UsageError as error:
+        return error
 
 
 def check(options: Options) -> int:
@@ -94,7 +111,8 @@ def list_workloads(_: Options) -> int:
     rows = [("WORKLOAD", "TASKS", "UNIT", "PARAMETERS", "GFLOP/UNIT", "TITLE")]
     for card in runnable().values():
         unit, parameters = card.problem["unit"], f"{card.problem['parameters']:,}"
-        flops = f"{card.flops_per_unit('inference' if 'forward_per_unit' in card.flops else card.tasks[0]) / 1e9:.3f}"
+        operations = card.flops.get("forward_per_unit") or card.flops_per_unit(card.tasks[0])
+        flops = f"{operations / 1e9:.3f}"
         rows.append((card.name, ",".join(card.tasks), unit, parameters, flops, card.title))
     widths = [max(map(len, column)) for column in zip(*rows)]
     for row in rows:

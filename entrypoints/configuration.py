@@ -235,9 +235,15 @@ def _evaluation_path(options: Options, card: Card, framework: str, trained: Sour
     if options.target_accuracy is None and options.target_loss is None:
         raise UsageError("--evaluation-data without --target-accuracy or --target-loss: nothing is evaluated")
     path = Path(options.evaluation_data)
-    _, source = formats.open_for(card, path, "inference", framework, "--evaluation-data")
+    where = f"--evaluation-data {path}"
+    try:
+        _, source = formats.open_for(card, path, "inference", framework, "--evaluation-data")
+    except UsageError as error:  # readers know of one option alone
+        raise UsageError(str(error).replace("--data ", "--evaluation-data ", 1)) from None
     if trained:
-        source.like(trained, f"--evaluation-data {path}")
+        source.like(trained, where)
+    if trained and labelled(card.problem):
+        source.numbered_as(trained, where)
     return str(path.resolve())
 
 
@@ -250,7 +256,7 @@ def _idle(options: Options) -> float:
 def _workers(options: Options, source: Source | None) -> int | None:
     if source is None:
         if options.data_workers is not None:
-            raise UsageError("--data-workers is for --data PATH with images: nobody decodes synthetic data or tables")
+            raise UsageError("--data-workers is for --data PATH: synthetic data and tables are read by no worker")
         return None
     if options.concurrency:
         if options.data_workers is not None:

@@ -5,7 +5,7 @@ What cannot fit is refused before it is tried, since a host that runs out of mem
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, Mapping, NamedTuple
 
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
@@ -46,11 +46,15 @@ def need(card: Card, configuration: Configuration) -> Need:
     weights, and what goes in and comes out of the layer that has most of both; in sampling what a chain has at once.
     """
     training = configuration.task == "training"
-    numbers = 2 + STATES[card.problem["optimizer"]["name"]] if training else 1
+    numbers = 2 + _states(card.problem["optimizer"]) if training else 1
     elements: int = card.memory[f"{configuration.task}_elements_per_unit"]
     streams = configuration.concurrency or 1
     batch = streams * configuration.batch_size * elements * BYTES[configuration.precision]
     return Need(card.problem["parameters"] * numbers * SINGLE / MIB, batch / MIB)
+
+
+def _states(optimizer: Mapping[str, Any]) -> int:
+    return 0 if optimizer.get("momentum") == 0 else STATES[optimizer["name"]]
 
 
 def require(card: Card, configuration: Configuration, free_mib: float | None) -> None:

@@ -45,7 +45,10 @@ def find_originals(source: Path) -> Originals:
         raise UsageError(f"{source}: several sets", f"name one: {', '.join(str(file) for file in images)}")
     found = _of_idx(images[0]) if images else _of_folders(source)
     if not found.images:
-        wanted = f"arrange the images as <class>/<image> with {', '.join(SUFFIXES)}, or name idx files"
+        wanted = (
+            f"arrange the images as <class>/<image> with {', '.join(SUFFIXES)}, or name idx files; "
+            "text and speech need --format tokens, passages or speech"
+        )
         raise UsageError(f"{source}: no images", wanted)
     return found
 

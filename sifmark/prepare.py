@@ -1,8 +1,12 @@
 """Data made into files that are read as they lie: resumable, the same bytes each time, the manifest last."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from sifmark.console import Step, say, step
 from sifmark.errors import SifmarkError, UsageError, unknown_name
@@ -36,25 +40,44 @@ def prepare_data(
 
     Raises UsageError for what cannot be meant, and SifmarkError where something is damaged and `strict`, or all is.
     """
-    order = _order(Path(source), format, samples_per_file, seed, tokenizer, length)
+    if format not in PER_FILE:
+        raise unknown_name("format", format, PER_FILE)
     folder = Path(target)
+    _require_ours(folder)
+    with step(f"look through {source}"):
+        order = _order(Path(source), format, samples_per_file, seed, tokenizer, length)
     folder.mkdir(parents=True, exist_ok=True)
-    sweep(folder)
-    packing = Packing(order, folder, strict)
-    with step(f"{source} to {format} in {target}") as current:
-        packing.run(current)
-    document = packing.document()
-    for name, content in order.beside().items():
-        write_json(folder / name, content)
-    write_json(folder / MANIFEST, document)
-    (folder / JOURNAL).unlink(missing_ok=True)
+    with _alone(folder):
+        sweep(folder)
+        packing = Packing(order, folder, strict)
+        with step(f"{source} to {format} in {target}") as current:
+            packing.run(current)
+        document = packing.document()
+        for name, content in order.beside().items():
+            write_json(folder / name, content)
+        write_json(folder / MANIFEST, document)
+        (folder / JOURNAL).unlink(missing_ok=True)
     _tell(document, packing, target)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Raises SifmarkError where another run fills the folder."""
+    held = folder / ".prepare.lock"
+    lock = FileLock(held)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise SifmarkError(f"another run fills {folder}", "wait for its end, or name another folder") from None
+    try:
+        yield
+    finally:
+        held.unlink(missing_ok=True)
+        lock.release()
 
 
 def _order(source: Path, format: str, samples_per_file: str, seed: str, tokenizer: str, length: str) -> Order:  # noqa: A002
     """What is asked for. Text and speech need libraries that are loaded for them alone."""
-    if format not in PER_FILE:
-        raise unknown_name("format", format, PER_FILE)
     per_file = _whole("--samples-per-file", samples_per_file or str(PER_FILE[format]), 1)
     if format in FORMS:
         _require_none(format, tokenizer=tokenizer, length=length)
@@ -92,6 +115,7 @@ class Packing:
         known = _known(folder, self.plan)
         self.known = {file["name"]: file for file in known.get("files", [])}
         self.skipped = set(known.get("skipped", []))
+        self.why = ""  # the first that was skipped was
         self.files: list[dict[str, Any]] = []
         if strict and self.skipped:
             raise _damaged(min(self.skipped), "not whole, as an earlier run found")
@@ -108,7 +132,7 @@ class Packing:
             else:
                 self.write(chunk, current)
         if not self.files:
-            example = f", for example {legible(min(self.skipped))}" if self.skipped else ""
+            example = f", for example {self.why or legible(min(self.skipped))}" if self.skipped else ""
             raise SifmarkError(f"none of the {self.order.total} {self.order.noun} is whole{example}", "give others")
 
     def matches(self, name: str) -> bool:
@@ -142,6 +166,7 @@ class Packing:
         """Leave an original out. Raises SifmarkError where none is to be."""
         if self.strict:
             raise _damaged(name, why)
+        self.why = self.why or f"{legible(name)} ({why})"
         self.skipped.add(name)
 
     def progress(self, current: Step) -> str:
@@ -167,10 +192,9 @@ class Packing:
 
 def _known(folder: Path, plan: str) -> dict[str, Any]:
     """What an earlier run of the same plan told of its files. Raises UsageError where the folder holds other things."""
-    told = next((path for path in (folder / MANIFEST, folder / JOURNAL) if path.is_file()), None)
+    _require_ours(folder)
+    told = _told(folder)
     if told is None:
-        if any(not path.name.startswith(".") for path in folder.iterdir()):
-            raise UsageError(f"{folder} is not empty", "name a new folder")
         return {}
     try:
         document = json.loads(told.read_text())
@@ -181,6 +205,19 @@ def _known(folder: Path, plan: str) -> dict[str, Any]:
         what = "prepared from another source, or with another format, tokenizer, length, seed or --samples-per-file"
         raise UsageError(f"{folder} holds data {what}", "name a new folder, or remove this one")
     return dict(document)
+
+
+def _told(folder: Path) -> Path | None:
+    """The manifest or the journal of an earlier run."""
+    return next((path for path in (folder / MANIFEST, folder / JOURNAL) if path.is_file()), None)
+
+
+def _require_ours(folder: Path) -> None:
+    """Raise UsageError where a folder holds what no run has put there, or is none."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is no folder", "name a new folder")
+    if folder.is_dir() and not _told(folder) and any(not path.name.startswith(".") for path in folder.iterdir()):
+        raise UsageError(f"{folder} is not empty", "name a new folder")
 
 
 def _whole(option: str, text: str, least: int, most: int | None = None) -> int:
@@ -203,4 +240,5 @@ def _tell(document: dict[str, Any], packing: Packing, target: str) -> None:
     if skipped:
         more = ", ..." if len(skipped) > MOST_NAMED else ""
         named = ", ".join(map(legible, skipped[:MOST_NAMED]))
-        say(f"skipped {len(skipped)} damaged {packing.order.noun}: {named}{more}")
+        why = f"; the first: {packing.why}" if packing.why else ""
+        say(f"skipped {len(skipped)} damaged {packing.order.noun}: {named}{more}{why}")

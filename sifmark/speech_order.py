@@ -6,7 +6,6 @@ bytes the number of rows. A row is, in two bytes each, its speaker, how many cha
 characters; then all mel and all linear frames, band by band, as half-precision numbers of 0..1.
 """
 
-import contextlib
 import random
 import re
 import struct
@@ -61,7 +60,8 @@ class SpeechOrder:
     def plan(self) -> str:
         """As `Order.plan`."""
         recordings = [[ascii(one.name), one.label, one.size] for one in self.source.images]
-        return sha256_json([self.described(), recordings])
+        classes = [ascii(name) for name in self.source.classes]
+        return sha256_json([{**self.described(), "classes": classes}, recordings])
 
     def described(self) -> dict[str, Any]:
         """As `Order.described`."""
@@ -141,14 +141,18 @@ def _texts(folder: Path) -> list[tuple[str, str]]:
 
 
 def _utterance(folder: Path, label: int, name: str, text: str) -> Original:
-    """Raises SifmarkError where its recording is missing or of another form. A damaged one is found when it is read."""
+    """Raises SifmarkError where its recording is missing or of another form."""
     place = folder / WAVES / f"{name}.wav"
     if not name.isprintable() or Path(name).name != name or not place.is_file():
         raise SifmarkError(
             f"{place}: no such file, and {folder / METADATA} names it", "put it there, or remove its line"
         )
-    with contextlib.suppress(wave.Error, EOFError), wave.open(str(place)) as recording:
-        _require_form(place, recording)
+    try:
+        with wave.open(str(place)) as recording:
+            _require_form(place, recording)
+    except (wave.Error, EOFError) as error:  # what is damaged is found when it is read
+        if str(error).startswith("unknown"):
+            raise _other_form(place, str(error)) from None
     shown = f"{folder.resolve().name}/{place.name}"
     return Original(shown, label, place.stat().st_size, partial(_row, place, label, text))
 
@@ -158,19 +162,26 @@ def _require_form(place: Path, recording: wave.Wave_read) -> None:
 
     rate, channels, bits = recording.getframerate(), recording.getnchannels(), 8 * recording.getsampwidth()
     if (rate, channels, bits) != (RATE, 1, 16):
-        raise SifmarkError(
-            f"{place}: {rate} samples a second, channels: {channels}, bits: {bits}. Speech is read at {RATE}, 1 and 16",
-            f"convert it, for example: sox IN.wav -r {RATE} -c 1 -b 16 OUT.wav",
-        )
+        raise _other_form(place, f"{rate} samples a second, channels: {channels}, bits: {bits}")
+
+
+def _other_form(place: Path, seen: str) -> SifmarkError:
+    from sifmark.spectrogram import RATE
+
+    return SifmarkError(
+        f"{place}: {seen}. Speech is read at {RATE} samples a second, with one channel of 16 bits",
+        f"convert it, for example: sox IN.wav -r {RATE} -c 1 -b 16 -e signed-integer OUT.wav",
+    )
 
 
 def _row(place: Path, label: int, text: str) -> bytes:
     """An utterance as a row. Raises DamagedError where its recording is not whole."""
     import numpy as np
 
-    from sifmark.spectrogram import spectrograms
+    from sifmark.spectrogram import HOP, WINDOW, spectrograms
 
-    samples = np.frombuffer(_samples(place), "<i2") / 2**15
+    heard = (FRAMES - 1) * HOP + WINDOW // 2  # samples up to the end of the last frame that is kept
+    samples = np.frombuffer(_samples(place), "<i2")[:heard] / 2**15
     told, characters = spectrograms(samples), numbered(text)
     filled = min(FRAMES, told[0].shape[1])
     whole = (label, len(characters), filled, *characters, *[0] * (CHARACTERS - len(characters)))

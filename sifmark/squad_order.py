@@ -190,7 +190,8 @@ def read_questions(source: Path) -> list[Question]:
         raise UsageError(f"{source}: no such file", "name train-v1.1.json or dev-v1.1.json of SQuAD")
     try:
         document = json.loads(source.read_bytes())
-    except (ValueError, RecursionError) as error:
+        json.dumps(document, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:  # half a character too
         raise SifmarkError(f"{source}: no JSON: {error}", "fetch it anew") from None
     wrong = next(_FORM.iter_errors(document), None)
     if wrong is not None:
@@ -205,7 +206,7 @@ def read_questions(source: Path) -> list[Question]:
             passage["context"],
             asked["question"],
             [answer["text"] for answer in asked["answers"]],
-            asked["answers"][0]["answer_start"],
+            int(asked["answers"][0]["answer_start"]),  # 515.0 is an integer too
         )
         for article in document["data"]
         for passage in article["paragraphs"]

@@ -1,5 +1,6 @@
 """A text as tokens: plain, or the field `text` of JSON lines, in its own order."""
 
+import codecs
 import json
 import sys
 from array import array
@@ -118,8 +119,12 @@ def find_texts(source: Path) -> list[Path]:
     if not source.exists():
         raise UsageError(f"{source}: no such file or folder", WANTED)
     if source.is_file():
+        if source.suffix.lower() not in SUFFIXES:
+            wanted = f"unpack it, or name it *{SUFFIXES[0]} (plain text) or *{SUFFIXES[1]} (a JSON object a line)"
+            raise UsageError(f"{source}: its name does not say what kind of text it is", wanted)
         return [source]
-    files = sorted(path for path in source.iterdir() if path.suffix in SUFFIXES and not path.name.startswith("."))
+    visible = [path for path in source.iterdir() if not path.name.startswith(".")]
+    files = sorted(path for path in visible if path.suffix.lower() in SUFFIXES)
     if not files:
         raise _no_text(source)
     return files
@@ -145,12 +150,13 @@ def stretched(files: Iterable[Path], most: int) -> Iterator[tuple[int, list[Stre
 
 def lines(stretch: Stretch) -> Iterator[Line]:
     """The lines of a stretch."""
-    of_json = stretch.file.suffix == ".jsonl"
+    of_json = stretch.file.suffix.lower() == ".jsonl"
     with stretch.file.open("rb") as stream:
         stream.seek(stretch.begin)
         at, number = stretch.begin, stretch.first
         while at < stretch.end and (content := stream.readline()):
-            yield Line(f"{stretch.file.name}:{number}", content, of_json)
+            text = content if at else content.removeprefix(codecs.BOM_UTF8)
+            yield Line(f"{stretch.file.name}:{number}", text, of_json)
             at, number = at + len(content), number + 1
 
 

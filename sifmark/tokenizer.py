@@ -2,7 +2,8 @@
 
 import json
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -116,12 +117,23 @@ class Subwords:
 
     def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
         """As `Tokenizer.encode`."""
-        return [encoded.ids for encoded in self.trained.encode_batch_fast(list(texts), add_special_tokens=False)]
+        with _explained():
+            return [encoded.ids for encoded in self.trained.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def words(self, text: str) -> list[Word]:
         """Tokens of a text and where they stand."""
-        encoded = self.trained.encode(text, add_special_tokens=False)
+        with _explained():
+            encoded = self.trained.encode(text, add_special_tokens=False)
         return [Word(token, *place) for token, place in zip(encoded.ids, encoded.offsets, strict=True)]
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Raise SifmarkError for what the library raises: of a text that the vocabulary lacks a token for."""
+    try:
+        yield
+    except Exception as error:  # the library raises nothing more special
+        raise SifmarkError(f"--tokenizer makes no tokens of the text: {str(error)[:200]}", REMEDY) from None
 
 
 def characters_of(lines: Iterable[str]) -> Characters:
@@ -137,11 +149,14 @@ def open_tokenizer(path: Path) -> Characters | Subwords:
     if not path.exists():
         raise UsageError(f"--tokenizer {path}: no such file or folder", REMEDY)
     try:
-        return _reader(path)(path)
+        opened = _reader(path)(path)
     except UsageError:
         raise
     except Exception as error:  # the library raises nothing more special
         raise UsageError(f"--tokenizer {path}: {str(error)[:200]}", REMEDY) from None
+    if isinstance(opened, Subwords) and not opened.tokens:
+        raise UsageError(f"--tokenizer {path}: its vocabulary is empty", REMEDY)
+    return opened
 
 
 def _reader(path: Path) -> Callable[[Path], Characters | Subwords]:
@@ -166,6 +181,11 @@ def _byte_pairs(folder: Path) -> Subwords:
     if missing:
         raise UsageError(f"--tokenizer {folder}: {' and '.join(missing)} not there", REMEDY)
     trained = Trained(BPE.from_file(*map(str, files)))
+    lacking = set(ByteLevel.alphabet()) - set(trained.get_vocab())
+    if lacking:  # the library would leave such characters out without a word
+        raise UsageError(
+            f"--tokenizer {folder}: no byte pairs as GPT-2 has them, {len(lacking)} bytes are missing", REMEDY
+        )
     trained.pre_tokenizer = ByteLevel(add_prefix_space=False)
     return Subwords("bpe", trained)
 

@@ -32,8 +32,8 @@ class Draw(Protocol):
 class Random:
     """Numbers of a generator. Samples are full: speed is told of what a device can do, not of padding."""
 
-    def __init__(self, seed: int) -> None:
-        self.generator = np.random.default_rng(seed)
+    def __init__(self, *seed: int) -> None:
+        self.generator = np.random.default_rng(list(seed))
 
     def normal(self, _: str, shape: Shape) -> np.ndarray:
         """Standard normal, as normalised photographs are."""

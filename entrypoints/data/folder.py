@@ -24,6 +24,7 @@ class Folder(Source):
     def __init__(self, path: Path) -> None:
         self.listing = list_images(path)
         super().__init__(path, len(self.listing.images), len(self.listing.classes))
+        self.names = self.listing.classes
 
     def entry(self, number: int) -> Entry:
         """The file of this number."""

@@ -55,7 +55,7 @@ class Idx(Source):
 
     def share(self) -> None:
         """All images."""
-        self.content = _read(self.images)
+        self.content = self.content or _read(self.images)
 
     def entry(self, number: int) -> Entry:
         """The image of this number."""

@@ -68,8 +68,14 @@ def random_crop(size: tuple[int, int], rule: Mapping[str, Any], random: np.rando
 
 
 def centre_crop(image: Image.Image, shorter_side: int, width: int, height: int) -> Image.Image:
-    """The middle `width` x `height` of the image resized to a shorter side of `shorter_side`."""
+    """The middle `width` x `height` of the image resized to a shorter side of `shorter_side`.
+
+    Raises ValueError where that would be as large as Pillow decodes nothing.
+    """
     scale = shorter_side / min(image.size)
-    resized = image.resize((round(image.width * scale), round(image.height * scale)), BILINEAR)
+    wide, tall = round(image.width * scale), round(image.height * scale)
+    if Image.MAX_IMAGE_PIXELS is not None and wide * tall > Image.MAX_IMAGE_PIXELS:
+        raise ValueError(f"{image.width} x {image.height} pixels would be resized to {wide} x {tall}")
+    resized = image.resize((wide, tall), BILINEAR)
     left, upper = (resized.width - width) // 2, (resized.height - height) // 2
     return resized.crop((left, upper, left + width, upper + height))

@@ -123,13 +123,13 @@ class Reader:
             content = io.BytesIO(entry.read())
             began = time.perf_counter()
             image = images.decode(content)
+            random = np.random.default_rng([self.seed, epoch, entry.number])
+            pixels = images.pixels(image, self.rule, self.task, random)
         except MemoryError:
             raise
         except Exception:  # a damaged file makes Pillow raise nearly anything
             self.unreadable.add(entry.name)
             return None
-        random = np.random.default_rng([self.seed, epoch, entry.number])
-        pixels = images.pixels(image, self.rule, self.task, random)
         return Sample(pixels, entry.label, seconds=time.perf_counter() - began)
 
     def outside(self, entry: Entry) -> bool:

@@ -35,6 +35,7 @@ class Source:
         self.path, self.samples, self.classes = path, samples, classes
         self.lost = tuple(lost)  # what was found damaged while samples were counted
         self.part: str | None = None  # which of several sets that lie there this is
+        self.names: tuple[str, ...] | None = None  # of the classes by their numbers; None where nobody knows
 
     @property
     def units(self) -> int:
@@ -49,6 +50,14 @@ class Source:
 
     def like(self, other: Source, where: str) -> None:
         """Raise UsageError where what is learnt of another source says nothing of this one."""
+
+    def numbered_as(self, other: Source, where: str) -> None:
+        """Raise UsageError where a number means another class than in another source."""
+        if self.names and other.names and self.names != other.names[: len(self.names)]:
+            raise UsageError(
+                f"{where}: its classes {_few(self.names)} are not numbered as those of {other.path}, "
+                f"{_few(other.names)}. Have the same folders in both; prepare-data numbers those that hold images"
+            )
 
     def grader(self) -> Any:
         """A `goal.Grader` of what a model answers, where there is more to say of it than loss and accuracy."""
@@ -65,6 +74,10 @@ class Source:
     def entry(self, number: int) -> Entry:
         """The sample of this number, where samples are the units."""
         raise NotImplementedError
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def listed(folder: Path, directories: bool = False) -> list[str]:

@@ -10,7 +10,6 @@ Standard library only.
 from __future__ import annotations
 
 import csv
-import math
 from itertools import islice
 from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
@@ -18,6 +17,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 from entrypoints.statuses import RunError, UsageError
 
 NAME = "csv"
+LARGEST = 3.4028234e38  # of single precision
 TARGET = "target"  # the column of that name
 HEADED = "The first row has to name the columns, with commas between them"
 
@@ -85,17 +85,17 @@ def _table(path: Path, lines: Iterator[Sequence[str]], rule: Mapping[str, Any]) 
 
 def _cell(path: Path, row: int, column: str, text: str) -> float:
     value = _number(text)
-    if value is None or not math.isfinite(value):
+    if value is None or not abs(value) <= LARGEST:
         raise RunError(
             "data_error",
-            f"{path}, row {row}, column {column!r}: {text[:40]!r} is not a finite number. Mend this cell, or take the "
-            "row or the column out",
+            f"{path}, row {row}, column {column!r}: {text[:40]!r} is no number of single precision. Mend this cell, or "
+            "take the row or the column out",
         )
     return value
 
 
 def _number(text: str) -> float | None:
     try:
-        return float(text)
+        return None if "_" in text else float(text)  # Python reads 1_000, and nobody else does
     except ValueError:
         return None

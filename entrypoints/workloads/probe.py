@@ -59,7 +59,7 @@ def run(
         opened = functools.partial(device.open_session, model, rule, precision, configuration.compile)
         for name, values in probed(model, build, opened, functools.partial(examine, batch=batch)):
             send(Probed(precision, name, values))
-        del model  # before the next: memory holds one
+        del model, opened  # before the next: memory holds one
 
 
 def probed(

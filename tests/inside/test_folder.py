@@ -4,6 +4,10 @@ import os
 
 import pytest
 
+from entrypoints import cards
+from entrypoints.arguments import parse
+from entrypoints.configuration import resolve
+from entrypoints.data import folder
 from entrypoints.data.folder import list_images
 from entrypoints.statuses import UsageError
 
@@ -69,3 +73,41 @@ def test_an_unreadable_folder_is_refused(tmp_path, locked):
         for parent, mode in modes:
             parent.chmod(mode & 0o777)
         (tmp_path / locked).chmod(0o755)
+
+
+def test_classes_to_evaluate_are_numbered_as_those_that_were_learnt(tmp_path):
+    for name in (
+        "all/cat/a.png",
+        "all/dog/a.png",
+        "all/fox/a.png",
+        "some/cat/a.png",
+        "some/fox/a.png",
+        "two/cat/a.png",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    (tmp_path / "two" / "dog").mkdir()
+    (tmp_path / "two" / "dog" / "b.png").write_bytes(b"")
+    whole, some, two = (folder.Folder(tmp_path / name) for name in ("all", "some", "two"))
+    two.numbered_as(whole, "--evaluation-data two")
+    with pytest.raises(
+        UsageError, match="some: its classes cat, fox are not numbered as those of .*all, cat, dog, fox"
+    ):
+        some.numbered_as(whole, "--evaluation-data some")
+    words = [
+        "resnet50",
+        "--data",
+        str(tmp_path / "all"),
+        "--target-accuracy",
+        "0.5",
+        "--steps",
+        "4",
+        "--batch-size",
+        "1",
+    ]
+    options = parse([*words, "--warmup-steps", "1", "--evaluation-data", str(tmp_path / "some")])
+    with pytest.raises(UsageError, match="are not numbered as those of"):
+        resolve(options, cards.load()["resnet50"], None)
+    missing = parse([*words, "--warmup-steps", "1", "--evaluation-data", str(tmp_path / "none")])
+    with pytest.raises(UsageError, match="^--evaluation-data .*none: no such file or folder"):
+        resolve(missing, cards.load()["resnet50"], None)

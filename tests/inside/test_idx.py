@@ -7,12 +7,16 @@ import random
 import struct
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import packed
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from entrypoints import cards, child
+from entrypoints.arguments import parse
+from entrypoints.configuration import resolve
 from entrypoints.data.formats import open_source
 from entrypoints.statuses import UsageError
 
@@ -115,3 +119,18 @@ def test_a_header_of_nothing(tmp_path):
     packed.idx(tmp_path, IMAGES, LABELS, count=0)
     with pytest.raises(UsageError, match="0 x 2 x 3"):
         opened(tmp_path)
+
+
+def test_what_was_trained_on_is_evaluated_where_nothing_else_is_named(tmp_path):
+    packed.idx(tmp_path, IMAGES, LABELS)
+    packed.idx(tmp_path, IMAGES[:2], LABELS[:2], prefix="t10k-")
+    card = cards.load()["image_compression"]
+    words = ["--data", str(tmp_path), "--target-loss", "1", "--steps", "9", "--batch-size", "2", "--warmup-steps", "1"]
+    for more, part in (
+        ([], "train-images-idx3-ubyte"),
+        (["--evaluation-data", str(tmp_path)], "t10k-images-idx3-ubyte"),
+    ):
+        configuration = resolve(parse(["image_compression", *words, *more]), card, None)
+        loader = SimpleNamespace(evaluation_batches=lambda _, source, *__: [source.part])
+        judging = child.open_evaluation(loader, card, configuration, print)
+        assert judging.batches() == [part]

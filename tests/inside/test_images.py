@@ -106,3 +106,8 @@ def test_the_same_seed_cuts_the_same_and_another_does_not():
 
     assert np.array_equal(cut(5), cut(5))
     assert not np.array_equal(cut(5), cut(6))
+
+
+def test_an_image_that_no_crop_can_be_made_of_is_refused():
+    with pytest.raises(ValueError, match="60000 x 1 pixels would be resized to"):
+        images.centre_crop(Image.new("RGB", (60000, 1)), 256, 224, 224)

@@ -75,6 +75,16 @@ def test_the_failure_of_a_workload_ends_none_but_its_own(double):
     assert f"sifmark: {'resnet50':<{max(map(len, sizes))}}  training  {states['resnet50']}" in errors
 
 
+def test_a_workload_that_cannot_take_an_option_is_left_out(double):
+    code, output, errors = double.run("--all", "--task", "inference", "--concurrency", "1", "--duration", "0.1")
+    able = [card.name for card in cards.load().values() if "inference" in card.tasks]
+    ran = [document["workload"]["name"] for document in lines(output)]
+    assert code == 0 and ran == [name for name in able if not name.startswith("gpt")]
+    assert "left out: gpt2: --concurrency 1: gpt2 generates texts batch by batch" in errors
+    code, output, errors = double.run("--all", "--steps", "3", "--warmup-steps", "3")
+    assert (code, output) == (2, "")
+
+
 def test_all_of_them_or_one(double):
     code, _, errors = double.run("--all", "resnet50")
     assert code == 2 and "name a workload, or ask for all of them" in errors

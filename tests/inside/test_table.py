@@ -49,10 +49,12 @@ def test_a_column_may_be_named_the_target(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (WHOLE.replace("5", "five"), r"row 3, column 'b': 'five' is not a finite number. Mend this cell"),
-        (WHOLE.replace("20", "nan"), r"row 3, column 'y': 'nan' is not a finite number"),
-        (WHOLE.replace("7", "-inf"), r"row 4, column 'a': '-inf' is not a finite number"),
-        (WHOLE.replace("7", ""), r"row 4, column 'a': '' is not a finite number"),
+        (WHOLE.replace("5", "five"), r"row 3, column 'b': 'five' is no number of single precision. Mend this cell"),
+        (WHOLE.replace("20", "nan"), r"row 3, column 'y': 'nan' is no number of single precision"),
+        (WHOLE.replace("7", "-inf"), r"row 4, column 'a': '-inf' is no number of single precision"),
+        (WHOLE.replace("7", "1e39"), r"row 4, column 'a': '1e39' is no number of single precision"),
+        (WHOLE.replace("7", "1_000"), r"row 4, column 'a': '1_000' is no number of single precision"),
+        (WHOLE.replace("7", ""), r"row 4, column 'a': '' is no number of single precision"),
         (WHOLE.replace("4,5,6,20", "4,5,6"), r"row 3: 3 cells, and the first row names 4 columns. Mend or take out"),
         (WHOLE.replace("4,5,6,20", "4,5,6,20,1"), r"row 3: 5 cells"),
         ("a,b,y\n", r"no rows beside the first, and 3 are needed. Give more"),
@@ -108,7 +110,7 @@ def test_sampling_is_what_it_does():
         (("--samples-per-epoch", "2"), "has no epochs"),
         (("--concurrency", "2"), "sampling answers no requests"),
         (("--target-loss", "2", "--steps", "9"), "sampling trains nothing"),
-        (("--data-workers", "2"), "nobody decodes"),
+        (("--data-workers", "2"), "read by no worker"),
     ],
 )
 def test_what_sampling_has_not_is_refused(argv, said):

@@ -176,7 +176,7 @@ def test_a_run_over_a_table(program, tmp_path):
 def test_a_table_with_text_in_it_is_an_error_of_data(program, tmp_path):
     document = program.result("mcmc", "--smoke", "--meter", "none", "--data", table(tmp_path, CARD, spoil="high"))
     assert document["status"]["state"] == "data_error" and document["status"]["exit_code"] == 4
-    assert "row 8, column 'x2': 'high' is not a finite number. Mend" in document["status"]["message"]
+    assert "row 8, column 'x2': 'high' is no number of single precision. Mend" in document["status"]["message"]
 
 
 def test_a_compiled_density_is_asked_for(monkeypatch):

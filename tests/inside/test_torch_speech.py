@@ -168,4 +168,4 @@ def test_the_loss_falls_on_speech(program, tmp_path):
     losses = [one["loss"] for one in document["target"]["evaluations"]]
     assert len(losses) == 3 and losses[0] > losses[1] + 0.001 > losses[2] + 0.002, losses
     assert document["data"]["source"] == "speech" and document["data"]["samples"] == 2
-    assert document["metrics"]["padding_fraction"]["value"] == pytest.approx(1 - (10 + 15) / 160)
+    assert not {"token_throughput", "padding_fraction"} & set(document["metrics"]), "its rows hold no tokens"

@@ -268,3 +268,14 @@ def test_what_cannot_be_meant_is_refused(
     with pytest.raises(SifmarkError, match=said) as raised:
         prepare(Path(source), Path("t"), format, **options)
     assert raised.value.remedy
+
+
+def test_an_answer_that_begins_at_a_whole_float(tmp_path: Path, vocabulary: Path) -> None:
+    source = questions(tmp_path, squad((NORMANS, [("q1", "Who?", [("Normans", 4.0)])])))  # as pandas writes it
+    assert prepare(source, tmp_path / "t", "passages", tokenizer=vocabulary)["samples"] == 1
+
+
+def test_half_a_character_is_told(tmp_path: Path, vocabulary: Path) -> None:
+    source = questions(tmp_path, squad((NORMANS, [("q1", "Who \ud83d?", [("Normans", 4)])])))
+    with pytest.raises(SifmarkError, match="surrogates not allowed"):
+        prepare(source, tmp_path / "t", "passages", tokenizer=vocabulary)

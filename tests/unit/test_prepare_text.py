@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
@@ -199,3 +200,57 @@ def test_a_large_vocabulary_takes_four_bytes(tmp_path: Path) -> None:
     manifest = prepare(source, tmp_path / "t", tokenizer=tmp_path / "tokenizer.json")
     assert tokens(tmp_path / "t") == [5, 69_999, 65_536]
     assert manifest["bytes"] == HEADER.size + 3 * 4
+
+
+# What cannot be text
+
+
+@pytest.mark.parametrize("name", ["oscar.jsonl.gz", "c4.json", "text"])
+def test_a_file_whose_name_says_nothing_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SifmarkError, match="does not say what kind of text") as raised:
+        prepare(text_file(tmp_path, name=name), tmp_path / "t")
+    assert ".jsonl" in raised.value.remedy and not (tmp_path / "t").exists()
+
+
+def test_capitals_in_a_suffix_change_nothing(tmp_path: Path) -> None:
+    prepare(text_file(tmp_path, '{"text": "ab"}\n', "OSCAR.JSONL"), tmp_path / "t")
+    assert json.loads((tmp_path / "t" / "characters.json").read_text()) == ["a", "b"]
+
+
+def test_a_mark_of_byte_order_is_no_text(tmp_path: Path) -> None:
+    for name, text in (("a.txt", "\ufeffab"), ("b.jsonl", '\ufeff{"text": "ab"}')):
+        manifest = prepare(text_file(tmp_path / name, text, name), tmp_path / f"of-{name}")
+        assert (manifest["samples"], manifest["text"]["vocabulary"], manifest["skipped"]) == (2, 2, [])
+
+
+def test_byte_pairs_without_all_bytes_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "vocab.json").write_text('{"a": 0, "b": 1, "ab</w>": 2}')
+    (tmp_path / "old" / "merges.txt").write_text("#version: 0.2\n")
+    with pytest.raises(SifmarkError, match="25[0-9] bytes are missing"):
+        prepare(text_file(tmp_path), tmp_path / "t", tokenizer=tmp_path / "old")
+
+
+def test_a_word_that_a_tokenizer_cannot_make_is_told(tmp_path: Path) -> None:
+    trained = Tokenizer(WordLevel({"to": 0, "be": 1}, unk_token="[UNK]"))
+    trained.pre_tokenizer = Whitespace()
+    trained.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(SifmarkError, match="makes no tokens of the text"):
+        prepare(text_file(tmp_path, "to be or\n"), tmp_path / "t", tokenizer=tmp_path / "tokenizer.json")
+
+
+def test_the_reason_why_nothing_is_whole_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SifmarkError, match=r"text.jsonl:1 \(no field 'text'"):
+        prepare(text_file(tmp_path, '{"content": "a"}\n', "text.jsonl"), tmp_path / "t")
+
+
+def test_a_target_that_is_filled_is_named_before_the_source_is_read(tmp_path: Path) -> None:
+    text_file(tmp_path / "t", "mine", "mine.txt")
+    with pytest.raises(SifmarkError, match="is not empty"):
+        prepare(tmp_path / "missing.txt", tmp_path / "t")
+
+
+def test_two_runs_do_not_fill_one_folder(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    with FileLock(tmp_path / "t" / ".prepare.lock"), pytest.raises(SifmarkError, match="another run fills"):
+        prepare(text_file(tmp_path), tmp_path / "t")

@@ -145,7 +145,7 @@ def test_a_damaged_recording_is_skipped_and_named_or_refused(source: Path, tmp_p
     assert (manifest["samples"], manifest["skipped"]) == (2, ["LJ/U1.wav"])
     for number in (0, 2):
         (source / "wavs" / f"U{number}.wav").write_bytes(b"")
-    with pytest.raises(SifmarkError, match="none of the 3 utterances is whole, for example LJ/U0.wav"):
+    with pytest.raises(SifmarkError, match="none of the 3 utterances is whole, for example LJ/U1.wav .file does not"):
         prepare(source, tmp_path / "none")
 
 
@@ -199,3 +199,32 @@ def test_a_text_without_a_normalised_one_is_taken_as_written(tmp_path: Path) -> 
     prepare(folder, tmp_path / "t")
     (text, *_), *_ = rows(tmp_path / "t")
     assert text[0, :14].tolist() == speech_order.numbered("as written 0")[:13] + [0]
+
+
+def test_a_recording_in_floats_is_refused_with_what_converts_it(source: Path, tmp_path: Path) -> None:
+    form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 3, 1, 22050, 88200, 4, 32)
+    data = struct.pack("<4sI", b"data", 4000) + bytes(4000)
+    whole = b"WAVE" + form + data
+    (source / "wavs" / "U1.wav").write_bytes(struct.pack("<4sI", b"RIFF", len(whole)) + whole)
+    with pytest.raises(SifmarkError, match="U1.wav: unknown format") as caught:
+        prepare(source, tmp_path / "t")
+    assert "sox IN.wav" in caught.value.remedy
+
+
+def test_only_what_is_kept_is_transformed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    record(tmp_path / "LJ" / "wavs" / "U0.wav", 6.0)
+    (tmp_path / "LJ" / "metadata.csv").write_text("U0|Long.|Long.\n")
+    lengths: list[int] = []
+    whole = spectrogram.spectrograms
+    monkeypatch.setattr(spectrogram, "spectrograms", lambda signal: lengths.append(len(signal)) or whole(signal))
+    prepare(tmp_path / "LJ", tmp_path / "t")
+    (_, _, mel), *_ = rows(tmp_path / "t")
+    with wave.open(str(tmp_path / "LJ" / "wavs" / "U0.wav")) as recording:
+        samples = np.frombuffer(recording.readframes(recording.getnframes()), "<i2") / 2**15
+    assert lengths[0] < len(samples)
+    assert np.array_equal(mel[0], whole(samples)[0][:, :106].astype("<f2"))
+
+
+def test_a_speaker_whose_folder_is_no_unicode(tmp_path: Path) -> None:
+    speaker(tmp_path / "all" / "sp\udce9aker", ["One."])
+    assert prepare(tmp_path / "all", tmp_path / "t")["samples"] == 1

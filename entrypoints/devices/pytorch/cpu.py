@@ -14,12 +14,13 @@ from entrypoints.devices.processors import HostSession
 from entrypoints.memory import free_mib
 from entrypoints.session import Answer, Batch, Draw, Judged, OptimizerRule, Rule, StepReport
 from entrypoints.statuses import RunError
-from entrypoints.workloads.pytorch.build import Objective, Tensors, folded, weights
+from entrypoints.workloads.pytorch.build import Objective, Tensors, by_inputs, folded, weights
 from entrypoints.workloads.pytorch.optimizers import optimizer
 from entrypoints.workloads.pytorch.samplers import drawn, sampler
 
 __all__ = ["free_mib", "open_session", "prepare"]
 
+FEW = 2  # texts that are continued together: weights are then read for a row or two at a time
 AUTOCAST = {"fp32": None, "bf16": torch.bfloat16}
 
 
@@ -147,6 +148,8 @@ class CpuSession(HostSession):
                 return self.sampler.begin(batch.inputs, batch.targets, iterations, chains)
         if self.compiled:
             raise RunError("unsupported", "--compile: generation is not compiled, its shapes change with every token")
+        if batch.samples <= FEW and self.applied is None:
+            by_inputs(self.model)
         with self._iterating():
             return self.prepared().network.begin(batch.inputs, iterations)
 
@@ -161,7 +164,8 @@ class CpuSession(HostSession):
 
     @contextlib.contextmanager
     def _iterating(self) -> Iterator[None]:
-        with torch.no_grad(), torch.autocast("cpu", dtype=self.dtype, enabled=self.dtype is not None):
+        autocast = torch.autocast("cpu", dtype=self.dtype, enabled=self.dtype is not None)
+        with compilation(), torch.no_grad(), autocast:
             yield
 
     def weights(self) -> Mapping[str, np.ndarray]:

@@ -93,7 +93,7 @@ def model(card: Card, seed: int) -> Objective:
     if count != card.problem["parameters"]:
         expected = card.problem["parameters"]
         raise RunError("crashed", f"{card.name} was built with {count} parameters, its card says {expected}")
-    return drawn_by(built, drawn.Random(seed))
+    return drawn_by(built, drawn.Random(seed, 1))  # synthetic observations are drawn from the seed alone
 
 
 def weights(model: Objective) -> dict[str, np.ndarray]:

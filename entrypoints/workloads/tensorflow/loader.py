@@ -245,12 +245,12 @@ def _sample(card: Card, task: str, seed: int, record: Record) -> Sample | None:
         features = tf.train.Example.FromString(record.content).features.feature
         image = images.decode(io.BytesIO(features["image/encoded"].bytes_list.value[0]))
         label = features["image/class/label"].int64_list.value[0]
+        random = np.random.default_rng([seed, *record.place])
+        pixels = images.pixels(image, card.problem["input"], task, random)
     except MemoryError:
         raise
     except Exception:  # a damaged file makes Pillow raise nearly anything
         return None
     if not 0 <= label < card.problem["model"].get("classes", label + 1):
         return None
-    random = np.random.default_rng([seed, *record.place])
-    pixels = images.pixels(image, card.problem["input"], task, random)
     return Sample(pixels, label, seconds=time.perf_counter() - began)
