@@ -73,12 +73,17 @@ def render(c: Context, name: str, format: str = "def", bases: str = "") -> None:
     sys.stdout.write(render_image(name, format, bases or None))
 
 
-@verb(help={"name": "an image; everything after -- goes to the image"})
-def run(c: Context, name: str) -> None:
-    """Run an image with the flags this host needs: inv run resnet50-cpu -- --steps 20."""
+@verb(
+    help={
+        "name": "an image or its file; everything after -- goes to the image",
+        "print": "only print the command, for a job's script",
+    }
+)
+def run(c: Context, name: str, print: bool = False) -> None:  # noqa: A002
+    """Run an image with the flags that its device and this host need: inv run resnet50-cpu -- --steps 20."""
     from sifmark.execute import run_image
 
-    run_image(name, sys.argv)
+    run_image(name, sys.argv, printed=print)
 
 
 @verb(help={"name": "an image, a quoted glob, or a file", "json": "for programs"})
@@ -176,12 +181,38 @@ def doctor(c: Context, json: bool = False) -> None:
     show_findings(as_json=json)
 
 
-@verb(help={"name": "a recipe"})
-def lock(c: Context, name: str) -> None:
-    """Resolve a recipe's wheels and write their lock, with hashes."""
+@verb(
+    help={
+        "name": "a recipe",
+        "python": "minor version of Python; default: that of the recipe's base",
+        "platform": "x86_64 or aarch64; default: this machine's",
+    }
+)
+def lock(c: Context, name: str, python: str = "", platform: str = "") -> None:
+    """Resolve a recipe's wheels for a Python and a platform, and write their lock, with hashes."""
     from sifmark.wheels import write_lock
 
-    write_lock(name)
+    write_lock(name, python or None, platform or None)
+
+
+@verb(
+    iterable=["name"],
+    help={
+        "name": "a recipe; repeatable; default: all",
+        "check": "only look, which is the default",
+        "update": "write what the registries say into the recipes, all or nothing",
+        "json": "for programs",
+    },
+)
+def pins(
+    c: Context, name: Sequence[str] | None = None, check: bool = False, update: bool = False, json: bool = False
+) -> None:
+    """Hold the digests of the bases against what their tags stand for in the registries."""
+    from sifmark.pins import pins as hold
+
+    if check and update:
+        raise Exit("error: --check and --update: choose one", code=2)
+    hold(update, name or (), as_json=json)
 
 
 @verb(help={"cache": "also wheels and converted bases, which cost a download"})

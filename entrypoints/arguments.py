@@ -81,6 +81,7 @@ def parser() -> argparse.ArgumentParser:
     add("workload", nargs="?", metavar="WORKLOAD", help="default: what the image's name says")
     add("--all", action="store_true", help="every workload of this image in turn, a failure ends none but its own")
     add("--task", choices=TASKS, help="default: the first that the workload has: training, or sampling")
+    add("--device", metavar="NAME", help="default: the image's; cpu, which every image can")
     add("--precision", choices=PRECISIONS, help="default: the card's")
     add(
         "--compile",

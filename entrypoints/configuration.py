@@ -79,7 +79,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
 
     Raises UsageError where options contradict each other, the card or the data.
     """
-    framework, device = target(image)
+    framework, device = _target(options, image)
     task = options.task or card.tasks[0]
     options = replace(options, task=task)
     _require_task(task, options, card)
@@ -121,6 +121,15 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         memory_limit_mib=options.memory_limit,
         repeat={"index": 1, "of": options.repeat},
     )
+
+
+def _target(options: Options, image: Mapping[str, Any] | None) -> tuple[str, str]:
+    """Framework and device: the image's, or the CPU where that is asked for."""
+    framework, own = target(image)
+    if options.device not in (None, own, "cpu"):
+        known = " or ".join(dict.fromkeys((own, "cpu")))
+        raise UsageError(f"--device {options.device}: this image can do {known}")
+    return framework, options.device or own
 
 
 def _require_task(task: str, options: Options, card: Card) -> None:

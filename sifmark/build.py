@@ -103,6 +103,7 @@ def record_of(path: Path) -> Path:
 
 def _build_recipe(plan: Plan, compression: str | None, force: bool) -> Built:
     """`compression` is the one asked for on the command line, or None: then any that the image has will do."""
+    plan.require_resolved()
     recipe = plan.recipe.name
     target = recipe_file(recipe)
     started = time.monotonic()

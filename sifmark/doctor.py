@@ -7,34 +7,25 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from http.client import HTTPException
 from pathlib import Path
-from urllib.error import HTTPError, URLError
-from urllib.request import ProxyHandler, build_opener
 
 from sifmark.console import show
 from sifmark.engines.apptainer import MINIMUM, Apptainer, user_flags
 from sifmark.errors import SifmarkError
 from sifmark.files import human_size
 from sifmark.plan import BaseImage, make_plan
-from sifmark.recipe import recipe_names
+from sifmark.recipe import load_recipe, recipe_names
+from sifmark.registry import unanswered
 from sifmark.run import CommandError, run
 from sifmark.settings import machine, settings
 
 GOOD, POOR, BAD = "good", "poor", "bad"  # poor: works, but slower or not for everybody
 _SPACE_NEEDED = 6 * 1024**3  # bytes: a torch image, its stages in the cache, and a copy being written
-_PATIENCE = 10  # seconds for one question to a registry
 # Kernel settings that keep ordinary users from opening user namespaces, and the values that do so.
 _FORBIDDING = {
     "user.max_user_namespaces": "0",
     "kernel.unprivileged_userns_clone": "0",
     "kernel.apparmor_restrict_unprivileged_userns": "1",
-}
-_DEVICES = {
-    "NVIDIA GPU": "/dev/nvidia0",
-    "AMD GPU": "/dev/kfd",
-    "Intel GPU": "/dev/dri/renderD128",
-    "Graphcore IPU": "/dev/ipu0",
 }
 
 
@@ -146,17 +137,20 @@ def registries() -> Iterator[Finding]:
     """Whether the registries of the bases in force answer."""
     for recipe in recipe_names():
         try:
-            base = make_plan(recipe).base
-        except SifmarkError as error:
-            yield Finding(f"base of {recipe}", BAD, error.cause, error.remedy)
+            plan = make_plan(recipe)
+            plan.require_resolved()
+        except SifmarkError as error:  # other recipes can be built all the same
+            yield Finding(f"base of {recipe}", POOR, error.cause, error.remedy)
             continue
-        yield _registry(recipe, base)
+        yield _registry(recipe, plan.base)
 
 
 def devices() -> Iterator[Finding]:
-    """Accelerators, by their device files."""
-    found = [name for name, path in _DEVICES.items() if Path(path).exists()]
-    yield Finding("devices", GOOD, f"CPU ({machine()}, {os.cpu_count()} cores)" + "".join(f", {n}" for n in found))
+    """The processor, and accelerators by their device files."""
+    yield Finding("devices", GOOD, f"CPU ({machine()}, {os.cpu_count()} cores)")
+    for recipe in map(load_recipe, recipe_names()):
+        if recipe.access and (here := recipe.access.here()):
+            yield Finding("devices", GOOD, f"of recipe {recipe.name}: {', '.join(here)}")
 
 
 EXAMINATIONS: tuple[Callable[[], Iterator[Finding]], ...] = (
@@ -170,25 +164,9 @@ EXAMINATIONS: tuple[Callable[[], Iterator[Finding]], ...] = (
 )
 
 
-def registry_answers(base: BaseImage) -> str | None:
-    """None when the registry of a base answers; else why not. Being asked to log in is an answer."""
-    host = base.address.partition("/")[0]
-    # Docker Hub's API lives beside its name.
-    api = {"docker.io": "registry-1.docker.io"}.get(host, host)
-    # A proxy leads out of this machine, and never to its own loopback address.
-    opener = build_opener(ProxyHandler({}) if base.plain_http else ProxyHandler())
-    try:
-        with opener.open(f"{'http' if base.plain_http else 'https'}://{api}/v2/", timeout=_PATIENCE):
-            return None
-    except HTTPError as error:
-        return None if error.code in (401, 403) and "registry" in str(error.headers).lower() else f"{api}: {error}"
-    except (URLError, HTTPException, OSError) as error:
-        return f"{api}: {getattr(error, 'reason', error)}"
-
-
 def _registry(recipe: str, base: BaseImage) -> Finding:
     host = base.address.partition("/")[0]
-    why = registry_answers(base)
+    why = unanswered(host)
     if why is None:
         return Finding(f"registry of {recipe}", GOOD, f"{host} answers")
     remedy = "ci/setup/registry start" if base.stand_in else "set a mirror in sifmark.toml, or use --bases stand-in"

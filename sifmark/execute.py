@@ -7,22 +7,47 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from sifmark.console import say
+from sifmark.console import say, show
 from sifmark.engines import engine
 from sifmark.errors import SifmarkError
 from sifmark.images import find_image
+from sifmark.plan import DEVICES, RUN_FLAGS
+from sifmark.recipe import Access
 from sifmark.run import CommandError
+from sifmark.sif import read_sif
 
 
-def run_image(name: str, command_line: Sequence[str]) -> NoReturn:
+def run_image(name: str, command_line: Sequence[str], printed: bool = False) -> None:
     """Become the run of an image; what stands after `--` on the command line goes to it, word for word.
 
-    The exit code, the signals and the terminal are the image's. Raises SifmarkError where there is no such image.
+    The exit code, the signals and the terminal are the image's. With `printed` the command is only told, for a job's
+    script. Raises SifmarkError where there is no such image.
     """
     words = list(command_line)
     arguments = words[words.index("--") + 1 :] if "--" in words else []
-    argv = engine().command(locate(name), "run", arguments)
+    path = locate(name)
+    argv = engine().command(path, "run", arguments, device_options(path))
+    if printed:
+        show(shlex.join(argv))
+        return
     say(f"+ {shlex.join(argv)}")
+    _become(argv)
+
+
+def device_options(image: Path) -> list[str]:
+    """What lets the image's run reach its device here, by its labels. Raises SifmarkError where they are not ours."""
+    labels = read_sif(image).labels()
+    if DEVICES not in labels:
+        return []
+    access = Access(tuple(labels[DEVICES].split(",")), tuple(labels.get(RUN_FLAGS, "").split()))
+    if not access.harmless():
+        raise SifmarkError(f"{image}: its labels ask for {access}", "is it an image that sifmark built?")
+    if not access.here():
+        say(f"  this host has no {' and no '.join(access.devices)}: {image.name} will find no device")
+    return engine().reach(access)
+
+
+def _become(argv: list[str]) -> NoReturn:
     sys.stdout.flush()
     try:
         os.execvp(argv[0], argv)

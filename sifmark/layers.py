@@ -22,11 +22,11 @@ def site_layer(plan: Plan, log: Path) -> Path:
     if target.is_dir():
         return target
     with step("fetch and check wheels") as progress:
-        wheels = fetch(plan.recipe, plan.platform, progress, log)
+        wheels = fetch(plan.recipe, plan.target, progress, log)
     with step("unpack wheels") as progress, beside(target) as draft:
         site = draft / render.SITE
         site.mkdir(parents=True)
-        unpack(plan.recipe, plan.platform, wheels, site, progress, log)
+        unpack(plan.target, wheels, site, progress, log)
         _compile(plan, draft, progress, log)
         normalise_tree(draft)
     return target
@@ -62,9 +62,9 @@ def context(plan: Plan, folder: Path, log: Path) -> Path:
 
 def _compile(plan: Plan, folder: Path, progress: Step, log: Path) -> None:
     """Compile the wheels, so that an import in the read-only image does not start from source each time."""
-    python = bytecode_python(plan.recipe.base.python)
+    python = bytecode_python(plan.base.python)
     if python is None:
-        say(f"  no python{plan.recipe.base.python} on this host: the image ships without bytecode and imports slower")
+        say(f"  no python{plan.base.python} on this host: the image ships without bytecode and imports slower")
         return
     progress.detail("compile to bytecode")
     # Unchecked: the image never changes, and dates do not matter. -s and -p: no path of this host in the bytecode.

@@ -37,7 +37,9 @@ def show_built(built: Iterable[Built]) -> None:
 def _row(image: Image) -> dict[str, Any]:
     row: dict[str, Any] = {"name": image.name, "workload": image.workload, "recipe": image.recipe}
     try:
-        found, reason = state(image, make_plan(image.recipe)), None
+        plan = make_plan(image.recipe)
+        plan.require_resolved()
+        found, reason = state(image, plan), None
     except SifmarkError as error:
         found, reason = State.STALE if image.path.exists() else State.MISSING, error.cause
     return {**row, "state": found.value, "reason": reason, "file": str(image.path)}

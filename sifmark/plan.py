@@ -11,7 +11,7 @@ from sifmark.errors import SifmarkError
 from sifmark.files import sha256_file, sha256_json, sha256_tree
 from sifmark.git import revision
 from sifmark.images import workloads_of
-from sifmark.recipe import Recipe, load_recipe, pinned_digest
+from sifmark.recipe import UNRESOLVED, Recipe, Target, load_recipe, pinned_digest
 from sifmark.schema import check_document
 from sifmark.settings import Settings, machine, settings
 from sifmark.wheels import bytecode_python
@@ -24,6 +24,9 @@ PLATFORM = f"{LABEL}.platform"
 WORKLOADS = f"{LABEL}.workloads"
 COMPRESSION = f"{LABEL}.compression"
 BYTECODE = f"{LABEL}.bytecode"
+DRIVER = f"{LABEL}.driver"
+DEVICES = f"{LABEL}.devices"
+RUN_FLAGS = f"{LABEL}.run-flags"
 BASE_DIGEST = "org.opencontainers.image.base.digest"
 REVISION = "org.opencontainers.image.revision"
 SHIPPED = (".py", ".json")  # suffixes of the files that go into images, beside the entrypoint itself
@@ -35,14 +38,20 @@ class BaseImage:
     """The base in force: the pinned one or a stand-in, `address` after mirrors."""
 
     address: str  # registry/repository, where it is fetched
-    digest: str
+    tag: str
+    digest: str  # or UNRESOLVED
+    python: str  # minor version
+    framework_version: str | None  # or how it begins; None where we add the framework as a wheel
     stand_in: bool
     plain_http: bool
 
     @property
     def pull(self) -> str:
-        """What an engine is told to fetch. The tag is left out: engines ignore it beside a digest."""
-        return f"{self.address}@{self.digest}"
+        """What an engine is told to fetch: by digest alone, since engines ignore a tag beside it.
+
+        Where nobody has seen the digest it is the tag, for people who render the build file and know what they do.
+        """
+        return f"{self.address}:{self.tag}" if self.digest == UNRESOLVED else f"{self.address}@{self.digest}"
 
 
 @dataclass(frozen=True)
@@ -54,20 +63,35 @@ class Plan:
     base: BaseImage
     compression: str
 
+    def require_resolved(self) -> None:
+        """Raise SifmarkError where nobody has seen the base's digest: such a recipe is rendered, and not built."""
+        if self.base.digest == UNRESOLVED:
+            raise SifmarkError(
+                f"recipe {self.recipe.name}: nobody has seen the digest of {self.recipe.base.reference} "
+                f"for {self.platform}",
+                "build with `--bases stand-in`, or have the registry asked: "
+                f"inv pins --update --name {self.recipe.name}",
+            )
+
+    @property
+    def target(self) -> Target:
+        """What our wheels are chosen for."""
+        return Target(self.base.python, self.platform)
+
     @cached_property
     def lock_hash(self) -> str:
         """The hash of the wheels' lock."""
-        path = self.recipe.lock(self.platform)
+        path = self.recipe.lock(self.target)
         if not path.is_file():
-            raise SifmarkError(
-                f"there is no lock {path.name}", f"write it where a network is: inv lock {self.recipe.name}"
-            )
+            options = f"--python {self.base.python} --platform {self.platform}"
+            remedy = f"write it where a network is: inv lock {self.recipe.name} {options}"
+            raise SifmarkError(f"there is no lock {path.name}", remedy)
         return sha256_file(path)
 
     @property
     def site_key(self) -> str:
         """Names the layer of wheels in the cache."""
-        bytecode = bytecode_python(self.recipe.base.python) is not None
+        bytecode = bytecode_python(self.base.python) is not None
         return sha256_json(["site", self.lock_hash, bytecode, _BUILDER]).removeprefix("sha256:")
 
     @property
@@ -113,6 +137,18 @@ class Plan:
             "revision": revision(),
         }
 
+    def _needs(self) -> dict[str, str]:
+        """The labels that say what a run needs of its host; none for a CPU."""
+        driver, access = self.recipe.driver, self.recipe.access
+        labels = {DRIVER: f"{driver.name} {driver.minimum}"} if driver else {}
+        if access:
+            labels[DEVICES] = ",".join(access.devices)
+        if access and access.apptainer:
+            labels[RUN_FLAGS] = " ".join(access.apptainer)
+        if self.recipe.base.framework_version:
+            labels[f"{LABEL}.framework-version"] = self.recipe.base.framework_version
+        return labels
+
     def _statements(self) -> dict[str, str]:
         """The labels that say what is in the image: every field of the recipe, and what was chosen here."""
         recipe = self.recipe
@@ -125,13 +161,14 @@ class Plan:
             RECIPE: recipe.name,
             f"{LABEL}.framework": recipe.framework,
             f"{LABEL}.device": recipe.device,
-            f"{LABEL}.python": recipe.base.python,
+            f"{LABEL}.python": self.base.python,
+            **self._needs(),
             PLATFORM: self.platform,
             WORKLOADS: ",".join(workloads_of(recipe.name)),
             f"{LABEL}.base-licence": recipe.base.licence,
             f"{LABEL}.base-redistributable": str(recipe.base.redistributable).lower(),
             f"{LABEL}.lock": self.lock_hash,
-            BYTECODE: str(bytecode_python(recipe.base.python) is not None).lower(),
+            BYTECODE: str(bytecode_python(self.base.python) is not None).lower(),
             STAND_IN: str(self.base.stand_in).lower(),
         }
 
@@ -147,21 +184,34 @@ def make_plan(recipe: str, chosen: Settings | None = None) -> Plan:
 
 def _pinned(recipe: Recipe, platform: str, site: Settings) -> BaseImage:
     host, _, repository = recipe.base.image.partition("/")
-    address = f"{site.mirrors.get(host, host)}/{repository}"
-    return BaseImage(address, pinned_digest(recipe, platform), stand_in=False, plain_http=_is_loopback(address))
+    return BaseImage(
+        address=(address := f"{site.mirrors.get(host, host)}/{repository}"),
+        tag=recipe.base.tag,
+        digest=pinned_digest(recipe, platform),
+        python=recipe.base.python,
+        framework_version=recipe.base.framework_version,
+        stand_in=False,
+        plain_http=is_loopback(address),
+    )
 
 
 def _stand_in(recipe: Recipe, platform: str, site: Settings) -> BaseImage:
     pins = stand_in_pins(site.stand_in_pins)
-    digest = pins["bases"].get(recipe.base.reference, {}).get(platform)
-    if digest is None:
+    pin = pins["bases"].get(recipe.base.reference, {}).get(platform)
+    if pin is None:
         raise SifmarkError(
             f"there is no stand-in for {recipe.base.reference} on {platform}",
-            f"make one: ci/setup/stand-in {recipe.base.reference}",
+            f"make one: ci/setup/stand-in {recipe.name}",
         )
-    repository = recipe.base.image.partition("/")[2]
-    address = f"{pins['registry']}/{repository}"
-    return BaseImage(address, digest, stand_in=True, plain_http=_is_loopback(address))
+    return BaseImage(
+        address=(address := f"{pins['registry']}/{recipe.base.image.partition('/')[2]}"),
+        tag=recipe.base.tag,
+        digest=pin["digest"],
+        python=pin["python"],
+        framework_version=pin.get("framework_version"),
+        stand_in=True,
+        plain_http=is_loopback(address),
+    )
 
 
 def stand_in_pins(path: Path) -> dict[str, Any]:
@@ -176,7 +226,8 @@ def stand_in_pins(path: Path) -> dict[str, Any]:
     return pins
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
+    """Whether an address leads to this machine itself, which is asked in plain HTTP."""
     return address.partition("/")[0].partition(":")[0] in ("127.0.0.1", "localhost")
 
 

@@ -1,8 +1,10 @@
 """Recipes: frozen, schema-checked views of `recipes/*.toml`. One file read alone says what is built."""
 
+import re
 import tomllib
 from dataclasses import dataclass
 from functools import cache
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from sifmark.errors import SifmarkError, UsageError, unknown_name
 from sifmark.schema import check_document
 
 UNRESOLVED = "unresolved"
+FLAGS = {"--nv", "--nvccli", "--rocm"}  # of Apptainer, which bring the host's driver along; the schema has them too
+_DEVICE = re.compile(r"/dev/[A-Za-z0-9_*?-][A-Za-z0-9/_*?.-]*")
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,7 @@ class Base:
     image: str  # registry/repository, without tag
     tag: str
     python: str  # minor version, such as 3.11
+    framework_version: str | None  # or how it begins; None where we add the framework as a wheel
     licence: str
     redistributable: bool
     digests: dict[str, str]
@@ -31,6 +36,39 @@ class Base:
 
 
 @dataclass(frozen=True)
+class Target:
+    """What wheels are chosen for."""
+
+    python: str  # minor version, such as 3.11
+    platform: str  # as `uname -m` says it
+
+
+@dataclass(frozen=True)
+class Driver:
+    """What the host must have installed; `minimum` is a version or `unknown`."""
+
+    name: str
+    minimum: str
+
+
+@dataclass(frozen=True)
+class Access:
+    """How a container reaches the device: its files on the host, as globs, and Apptainer's flags."""
+
+    devices: tuple[str, ...]
+    apptainer: tuple[str, ...]
+
+    def harmless(self) -> bool:
+        """Whether it is what a recipe may ask for: labels of an image might hold anything."""
+        below_dev = all(_DEVICE.fullmatch(path) and ".." not in path for path in self.devices)
+        return below_dev and set(self.apptainer) <= FLAGS
+
+    def here(self) -> list[str]:
+        """The device files and folders that this host has of them."""
+        return sorted(path for pattern in self.devices for path in glob(pattern))  # noqa: PTH207 - from the root
+
+
+@dataclass(frozen=True)
 class Recipe:
     """One image family: what it is built on, what we add, and how it is run."""
 
@@ -39,13 +77,15 @@ class Recipe:
     framework: str
     device: str
     base: Base
+    driver: Driver | None
+    access: Access | None  # None where there is nothing to reach: a CPU
     requires: tuple[str, ...]  # what we ask of the wheel index; the lock says what we got
     index: str | None  # the framework vendor's own wheel index, beside the one pip knows
     environment: dict[str, str]
 
-    def lock(self, platform: str) -> Path:
+    def lock(self, target: Target) -> Path:
         """The hash lock of the wheels we add: one file per Python version and platform."""
-        return house.LOCKS / f"{self.name}-cp{self.base.python.replace('.', '')}-{platform}.txt"
+        return house.LOCKS / f"{self.name}-cp{target.python.replace('.', '')}-{target.platform}.txt"
 
 
 @cache
@@ -69,8 +109,8 @@ def read_recipe(path: Path) -> Recipe:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path}: {error}", "correct the file; `git diff` shows what changed") from error
     check_document("recipe-1.0", document, str(path))
-    base = document["base"]
-    wheels = document["wheels"]
+    base, wheels = document["base"], document["wheels"]
+    driver, access = document.get("driver"), document.get("run")
     return Recipe(
         name=path.stem,
         title=document["title"],
@@ -80,10 +120,13 @@ def read_recipe(path: Path) -> Recipe:
             image=base["image"],
             tag=base["tag"],
             python=base["python"],
+            framework_version=base.get("framework_version"),
             licence=base["licence"],
             redistributable=base["redistributable"],
             digests={platform: pin["digest"] for platform, pin in base["digests"].items()},
         ),
+        driver=driver and Driver(driver["name"], driver["minimum"]),
+        access=access and Access(tuple(access["devices"]), tuple(access.get("apptainer", ()))),
         requires=tuple(wheels["requires"]),
         index=wheels.get("index"),
         environment=dict(document.get("environment", {})),
@@ -91,14 +134,9 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def pinned_digest(recipe: Recipe, platform: str) -> str:
-    """The base's digest for a platform. Raises SifmarkError where there is none yet."""
+    """The base's digest for a platform, or UNRESOLVED. Raises SifmarkError where the recipe has no such platform."""
     digest = recipe.base.digests.get(platform)
     if digest is None:
         known = ", ".join(sorted(recipe.base.digests))
         raise SifmarkError(f"recipe {recipe.name} has no base for {platform}", f"it has one for: {known}")
-    if digest == UNRESOLVED:
-        raise SifmarkError(
-            f"recipe {recipe.name}: nobody has seen the digest of {recipe.base.reference} for {platform}",
-            "build with `--bases stand-in`, or write the digest that the registry shows into the recipe",
-        )
     return digest

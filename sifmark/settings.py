@@ -13,6 +13,7 @@ from sifmark.errors import UsageError
 from sifmark.schema import check_document
 
 FILE_NAME = "sifmark.toml"
+MACHINES = ("x86_64", "aarch64")  # the platforms that recipes may have bases for
 # A shell's wishes for its own containers; those that we start to build and to verify must not follow them.
 _MEDDLING = re.compile(
     r"(APPTAINER|SINGULARITY)(ENV_.*|_BIND|_BINDPATH|_OVERLAY\w*|_MOUNT|_CONTAINALL|_CLEANENV|_NV|_ROCM)"

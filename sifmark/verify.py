@@ -12,18 +12,30 @@ from sifmark import house, render
 from sifmark.build import record_of
 from sifmark.console import show, step
 from sifmark.engines import Engine, engine
+from sifmark.engines.flat import converted_base
 from sifmark.errors import SifmarkError
-from sifmark.execute import locate, names_file
+from sifmark.execute import device_options, locate, names_file
 from sifmark.files import sha256_file
 from sifmark.golden import REFRESH, differences
 from sifmark.images import find_images
-from sifmark.plan import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, STAND_IN, WORKLOADS, stand_in_pins
+from sifmark.plan import (
+    BASE_DIGEST,
+    BUILD_KEY,
+    COMPRESSION,
+    PLATFORM,
+    RECIPE,
+    STAND_IN,
+    WORKLOADS,
+    make_plan,
+    stand_in_pins,
+)
 from sifmark.reading import document_problems
-from sifmark.recipe import load_recipe, recipe_names
+from sifmark.recipe import Base, load_recipe, recipe_names
 from sifmark.run import run
-from sifmark.settings import settings
+from sifmark.settings import overridden, settings
 from sifmark.sif import PARTITION, SIGNATURE, Sif, read_sif
 
+OURS = (render.SITE, render.CODE, render.APPS)
 _AGAIN = "build it again: inv build NAME --force"
 _DIGEST = r"sha256:[0-9a-f]{64}"
 # What a label must look like before anything is done with it.
@@ -125,18 +137,26 @@ def structure(image: Subject) -> list[str]:
     if render.run_script() not in seen.runscript:
         raise Refuted("its run script does not start our entrypoint", _AGAIN)
     said = f"{len(image.labels)} labels, apps {', '.join(image.workloads)}"
-    return [said, f"{_all_readable(image)} files of ours, all readable"]
+    return [said, f"{_all_readable(image)} files of ours, all readable", _base_untouched(image)]
 
 
 def smoke(image: Subject) -> list[str]:
     """Does it test itself, and answer a small run of each workload that is meant with a valid result?"""
     tool = _engine()
-    isolated = ("--containall", "--cleanenv")
-    run(tool.command(image.path, "test", options=isolated), time_limit=settings().time_limit)
+    options = ("--containall", "--cleanenv", *device_options(image.path))
+    run(tool.command(image.path, "test", options=options), time_limit=settings().time_limit)
     said = ["self-test passed"]
     for workload in image.meant:
-        argv = tool.command(image.path, "run", [workload, "--smoke"], isolated)
-        said.append(_judge_answer(workload, image, run(argv, time_limit=settings().time_limit).output))
+        argv = tool.command(image.path, "run", [workload, "--smoke"], options)
+        done = run(argv, time_limit=settings().time_limit, check=False)
+        result = _valid_answer(workload, image, done.output)
+        status, software = result["status"], result["provenance"]["software"]
+        if status["state"] == "no_device":
+            raise Skipped(f"{workload}: {status['message']}; its answer is valid")
+        if done.exit_code != 0:
+            raise Refuted(f"{workload}: {status['state']}: {status['message']}", by_hand(image, workload))
+        _match_framework(image, software["framework_version"])
+        said.append(f"{workload}: {status['state']}, {software['framework']} {software['framework_version']}")
     return said
 
 
@@ -205,20 +225,45 @@ def _matches_pin(image: Subject) -> str:
         raise Skipped(f"base {digest}; no recipe {image.recipe!r} here to hold it against")
     base = load_recipe(image.recipe).base
     stand_in = image.labels[STAND_IN] == "true"
-    if stand_in:
-        pinned = stand_in_pins(settings().stand_in_pins)["bases"].get(base.reference, {}).get(platform)
-    else:
-        pinned = base.digests.get(platform)
+    pinned = _stand_in_of(base, platform).get("digest") if stand_in else base.digests.get(platform)
     if digest != pinned:
         raise Refuted(f"its base is {digest}, pinned is {pinned}", _AGAIN)
     return f"base: {f'a stand-in for {base.reference}' if stand_in else base.reference}, {digest} as pinned"
 
 
+def _stand_in_of(base: Base, platform: str) -> dict[str, Any]:
+    """The generated pin of a base's stand-in; empty where there is none."""
+    pin: dict[str, Any] = stand_in_pins(settings().stand_in_pins)["bases"].get(base.reference, {}).get(platform, {})
+    return pin
+
+
+def _base_untouched(image: Subject) -> str:
+    """Hold the tree of all that is not ours against the converted base, if the cache still has it."""
+    if image.recipe not in recipe_names():
+        return f"base: no recipe {image.recipe!r} here, its tree was not compared"
+    bases = "stand-in" if image.labels[STAND_IN] == "true" else "pinned"
+    base = converted_base(make_plan(image.recipe, overridden(bases=bases, compression=image.labels.get(COMPRESSION))))
+    if not (base / "root.squashfs").is_file():
+        return "base: not in the cache, its tree was not compared"
+    ours = tuple(f"squashfs-root/{folder}" for folder in OURS)
+    before = set(_listed(base / "root.squashfs", 0))
+    after = [row for row in _listed(image.path, image.sif.system.offset) if not row[-1].startswith(ours)]
+    if changed := before.symmetric_difference(after):
+        names = sorted({row[-1].partition(" -> ")[0] for row in changed})
+        raise Refuted(f"{len(names)} files of the base are not as they were, for example {names[0]}", _AGAIN)
+    return f"{len(before)} files of the base, all as they were"
+
+
+def _listed(squashfs: Path, offset: int, *folders: str) -> list[tuple[str, ...]]:
+    """Mode, owner, size, date, time and name of each file in a squashfs."""
+    listed = run(["unsquashfs", "-offset", str(offset), "-lls", squashfs, *folders]).output.splitlines()
+    rows = [line for line in listed if line[:1] in "-dlbcps" and "squashfs-root/" in line]
+    return [tuple(line.split(maxsplit=5)) for line in rows]
+
+
 def _all_readable(image: Subject) -> int:
     """Count our files; raise Refuted for the first that another user could not read."""
-    listing = ["unsquashfs", "-offset", str(image.sif.system.offset), "-lls", str(image.path)]
-    listed = run([*listing, render.SITE, render.CODE, render.APPS]).output
-    rows = [line.split(maxsplit=5) for line in listed.splitlines() if line[:1] in "-dl" and "squashfs-root/" in line]
+    rows = _listed(image.path, image.sif.system.offset, *OURS)
     for mode, *_, name in rows:
         needed = "r-x" if mode[0] == "d" else "r"
         if mode[0] != "l" and not mode[7:10].startswith(needed):
@@ -228,21 +273,37 @@ def _all_readable(image: Subject) -> int:
     return len(rows)
 
 
-def _judge_answer(workload: str, image: Subject, answer: str) -> str:
-    by_hand = f"run it by hand to see: apptainer run {image.path} {workload} --smoke"
+def by_hand(image: Subject, workload: str) -> str:
+    """How a user sees for himself."""
+    return f"run it by hand to see: apptainer run {image.path} {workload} --smoke"
+
+
+def _match_framework(image: Subject, seen: str | None) -> None:
+    """Raise Refuted where the framework is another one than the base's."""
+    if image.recipe not in recipe_names():
+        return
+    base = load_recipe(image.recipe).base
+    stated = base.framework_version
+    if image.labels[STAND_IN] == "true":
+        stated = _stand_in_of(base, image.labels[PLATFORM]).get("framework_version")
+    if stated is not None and not str(seen).startswith(stated):
+        raise Refuted(f"its framework says version {seen}, the base has {stated}", _AGAIN)
+
+
+def _valid_answer(workload: str, image: Subject, answer: str) -> dict[str, Any]:
+    remedy = by_hand(image, workload)
     try:
         result: Any = json.loads(answer)
     except ValueError as error:
-        raise Refuted(f"{workload} did not answer with JSON alone: {error}", by_hand) from error
+        raise Refuted(f"{workload} did not answer with JSON alone: {error}", remedy) from error
     if not isinstance(result, dict):
-        raise Refuted(f"{workload} answered with JSON that is no object", by_hand)
+        raise Refuted(f"{workload} answered with JSON that is no object", remedy)
     if problems := document_problems(result):
-        raise Refuted(f"{workload}: its result is not valid: {problems[0]}", by_hand)
+        raise Refuted(f"{workload}: its result is not valid: {problems[0]}", remedy)
     named = result["provenance"]["image"]
     if named is None or named["build_key"] != image.labels[BUILD_KEY]:
         raise Refuted(f"{workload}: its result does not name the image's build key", _AGAIN)
-    software = result["provenance"]["software"]
-    return f"{workload}: {result['status']['state']}, {software['framework']} {software['framework_version']}"
+    return result
 
 
 def _plain(verdict: Verdict) -> dict[str, Any]:

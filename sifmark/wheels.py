@@ -1,5 +1,10 @@
-"""Wheels by lock: resolved once, downloaded on the host, checked by hash, unpacked offline."""
+"""Wheels by lock: resolved once, downloaded on the host, checked by hash, unpacked offline.
 
+uv resolves: it reads the conditions of requirements as the base's Python would, which pip does as the host's. pip picks
+the files and fetches them.
+"""
+
+import ast
 import json
 import re
 import shutil
@@ -13,9 +18,9 @@ from sifmark import house
 from sifmark.console import Step, show, step
 from sifmark.errors import SifmarkError, UsageError
 from sifmark.files import beside, scratch, sha256_file
-from sifmark.recipe import Recipe, load_recipe
+from sifmark.recipe import Recipe, Target, load_recipe
 from sifmark.run import CommandError, run
-from sifmark.settings import machine, settings
+from sifmark.settings import MACHINES, machine, settings
 
 # The newest C library that every supported host has, and the older tags that wheels carry. PEP 600.
 _MANYLINUX = (
@@ -30,7 +35,8 @@ _PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input")
 _ENTRY = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+) --hash=sha256:(?P<hash>[0-9a-f]{64})$")
 
 _DOWNLOAD_REMEDY = "a hash that differs is not the locked file: do not use it; else check network, index and disk space"
-_NOT_THERE = ("No matching distribution found", "Could not find a version")  # what pip says of an index that lacks it
+# What pip and uv say of an index that lacks something.
+_NOT_THERE = ("No matching distribution found", "Could not find a version", "No solution found")
 
 
 @dataclass(frozen=True)
@@ -54,44 +60,48 @@ def read_lock(path: Path) -> tuple[LockedWheel, ...]:
     return tuple(_parse(path))
 
 
-def write_lock(name: str) -> Path:
-    """Resolve what a recipe requires and write its lock, whole or not at all.
+def write_lock(name: str, python: str | None = None, platform: str | None = None) -> Path:
+    """Resolve what a recipe requires and write its lock, whole or not at all; nothing is installed.
 
-    The tool is pip's own resolver, for the base's Python and this machine's platform; nothing is installed.
+    It is for this machine's platform and the Python of the recipe's base, unless told otherwise. Raises SifmarkError.
     """
     if not house.IS_CHECKOUT:
         raise UsageError("locks are written in a clone", "clone the project, and lock there")
-    recipe, platform = load_recipe(name), machine()
-    target = recipe.lock(platform)
-    with step(f"resolve the wheels of {name} for Python {recipe.base.python}, {platform}") as progress:
-        found = _resolve(recipe, platform, progress)
-    lines = [f"# Recipe {name}, Python {recipe.base.python}, {platform}. Written by: inv lock {name}"]
+    recipe = load_recipe(name)
+    target = Target(python or recipe.base.python, platform or machine())
+    if re.fullmatch(r"3\.\d+", target.python) is None:
+        raise UsageError(f"no Python {target.python!r}", "name a minor version, such as 3.11")
+    if target.platform not in MACHINES:
+        raise UsageError(f"no platform {target.platform!r}", f"known: {', '.join(MACHINES)}")
+    with step(f"resolve the wheels of {name} for Python {target.python}, {target.platform}") as progress:
+        found = _resolve(recipe, target, progress)
+    lines = [f"# Recipe {name}, Python {target.python}, {target.platform}. Written by: inv lock {name}"]
     lines += sorted(wheel.requirement for wheel in found)
-    with beside(target) as draft:
+    with beside(recipe.lock(target)) as draft:
         draft.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    show(str(target))
-    return target
+    show(str(recipe.lock(target)))
+    return recipe.lock(target)
 
 
-def fetch(recipe: Recipe, platform: str, progress: Step, log: Path) -> tuple[Path, ...]:
+def fetch(recipe: Recipe, target: Target, progress: Step, log: Path) -> tuple[Path, ...]:
     """The locked wheels as files in the cache, each checked by hash; those not there yet are downloaded.
 
     Raises SifmarkError when one cannot be had or its hash differs; then nothing is kept of it.
     """
-    locked = read_lock(recipe.lock(platform))
+    locked = read_lock(recipe.lock(target))
     missing = [wheel for wheel in locked if _cached(wheel) is None]
     if missing:
-        _download(recipe, platform, missing, progress, log)
+        _download(recipe, target, missing, progress, log)
     return tuple(_checked(wheel) for wheel in locked)
 
 
-def unpack(recipe: Recipe, platform: str, wheels: Iterable[Path], target: Path, progress: Step, log: Path) -> None:
+def unpack(target: Target, wheels: Iterable[Path], folder: Path, progress: Step, log: Path) -> None:
     """Install wheels into a folder of their own, without a network and without running them.
 
     pip is isolated: no variable and no configuration file adds to what the lock says.
     """
     command = [sys.executable, "-I", *_PIP, "--isolated", "install", "--no-index", "--no-deps", "--no-compile"]
-    command += ["--no-cache-dir", "--target", str(target), *_target_options(recipe, platform), *map(str, wheels)]
+    command += ["--no-cache-dir", "--target", str(folder), *target_options(target), *map(str, wheels)]
     run(
         command,
         log=log,
@@ -100,8 +110,8 @@ def unpack(recipe: Recipe, platform: str, wheels: Iterable[Path], target: Path, 
         remedy="free some space in the cache folder, or remove it and build again: `inv clean --cache`",
     )
     # Console scripts name the host's interpreter; nothing in an image calls them.
-    shutil.rmtree(target / "bin", ignore_errors=True)
-    for record in target.glob("*.dist-info/direct_url.json"):
+    shutil.rmtree(folder / "bin", ignore_errors=True)
+    for record in folder.glob("*.dist-info/direct_url.json"):
         record.unlink()  # names a folder of this host
 
 
@@ -109,7 +119,14 @@ def bytecode_python(version: str) -> str | None:
     """An interpreter of the base's minor version on this host, or None: bytecode is bound to it."""
     if version == f"{sys.version_info.major}.{sys.version_info.minor}":
         return sys.executable
-    return shutil.which(f"python{version}")
+    found = shutil.which(f"python{version}")
+    return found if found and _is_program(found) else None
+
+
+def _is_program(path: str) -> bool:
+    """Whether a file is machine code. Version managers have a script for each Python, which may start none."""
+    with Path(path).open("rb") as stream:
+        return stream.read(4) == b"\x7fELF"
 
 
 def _parse(path: Path) -> Iterator[LockedWheel]:
@@ -122,11 +139,11 @@ def _parse(path: Path) -> Iterator[LockedWheel]:
         yield LockedWheel(entry["name"], entry["version"], entry["hash"])
 
 
-def _resolve(recipe: Recipe, platform: str, progress: Step) -> list[LockedWheel]:
+def _resolve(recipe: Recipe, target: Target, progress: Step) -> list[LockedWheel]:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
-        command = [*_pip(), "install", "--dry-run", "--ignore-installed", "--quiet", "--report", str(report)]
-        command += ["--target", folder, *_target_options(recipe, platform), *recipe.requires]
+        command = [*_pip(), "install", "--dry-run", "--ignore-installed", "--no-deps", "--quiet"]
+        command += ["--report", str(report), "--target", folder, *target_options(target), *_versions(recipe, target, Path(folder), progress)]
         _ask_indexes(recipe, command, progress)
         installs = json.loads(report.read_text())["install"]
     return [
@@ -139,13 +156,35 @@ def _resolve(recipe: Recipe, platform: str, progress: Step) -> list[LockedWheel]
     ]
 
 
-def _download(recipe: Recipe, platform: str, missing: list[LockedWheel], progress: Step, log: Path) -> None:
+def _versions(recipe: Recipe, target: Target, folder: Path, progress: Step) -> list[str]:
+    """`name==version` of all that the recipe's requirements need there."""
+    wanted, found = folder / "wanted.in", folder / "found.txt"
+    wanted.write_text("".join(f"{requirement}\n" for requirement in recipe.requires))
+    command = [sys.executable, "-m", "uv", "pip", "compile", str(wanted), "--output-file", str(found), "--no-config"]
+    command += ["--quiet", "--no-header", "--no-annotate", "--only-binary", ":all:", *_uv_sources()]
+    command += ["--python-version", target.python, "--python-platform", f"{target.platform}-{_MANYLINUX[0]}"]
+    _ask_indexes(recipe, command, progress)
+    return found.read_text().split()
+
+
+def _uv_sources() -> list[str]:
+    """Where pip is configured to look, in uv's words, which reads none of pip's settings. All are asked, as by pip."""
+    options = {"index-url": "--default-index", "extra-index-url": "--index", "find-links": "--find-links"}
+    words = ["--index-strategy", "unsafe-best-match"]
+    for line in run([*_pip(), "config", "list"]).output.splitlines():
+        key, _, value = line.partition("=")
+        if option := options.get(key.rpartition(".")[2]):
+            words += [word for place in ast.literal_eval(value).split() for word in (option, place)]
+    return words
+
+
+def _download(recipe: Recipe, target: Target, missing: list[LockedWheel], progress: Step, log: Path) -> None:
     store = settings().cache / "wheels"
     with scratch(store, "download") as folder:
         wanted = folder / "wanted.txt"
         wanted.write_text("".join(f"{wheel.requirement}\n" for wheel in missing))
         command = [*_pip(), "download", "--require-hashes", "--no-deps", "--progress-bar", "off", "--dest", str(folder)]
-        _ask_indexes(recipe, [*command, *_target_options(recipe, platform), "-r", str(wanted)], progress, log)
+        _ask_indexes(recipe, [*command, *target_options(target), "-r", str(wanted)], progress, log)
         for path in folder.glob("*.whl"):
             _store(path)
 
@@ -191,10 +230,10 @@ def _pip() -> list[str]:
     return [sys.executable, *_PIP]
 
 
-def _target_options(recipe: Recipe, platform: str) -> list[str]:
-    version = recipe.base.python
-    options = ["--only-binary", ":all:", "--implementation", "cp", "--python-version", version]
-    options += ["--abi", f"cp{version.replace('.', '')}", "--abi", "abi3", "--abi", "none"]
+def target_options(target: Target) -> list[str]:
+    """What tells pip to take wheels for that Python and platform, whatever it runs on."""
+    options = ["--only-binary", ":all:", "--implementation", "cp", "--python-version", target.python]
+    options += ["--abi", f"cp{target.python.replace('.', '')}", "--abi", "abi3", "--abi", "none"]
     for tag in _MANYLINUX:
-        options += ["--platform", f"{tag}_{platform}"]
+        options += ["--platform", f"{tag}_{target.platform}"]
     return options

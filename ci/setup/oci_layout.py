@@ -1,14 +1,12 @@
-"""Turn a root filesystem tar into an OCI image layout: same tar and settings, same bytes, same digest."""
+"""Turn tars of a file system into an OCI image layout: same tars and settings, same bytes, same digest."""
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import hashlib
 import json
 import platform
 import shutil
-import sys
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -56,7 +54,7 @@ def put_layer(blobs: Path, tar: Path) -> tuple[dict[str, Any], str]:
     with tar.open("rb") as source, whole.open("wb") as file:
         packed = Hashing(file)
         # Neither name nor time in the header: they would change the digest.
-        with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=packed, mtime=0) as stream:
+        with gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=packed, mtime=0) as stream:
             for chunk in iter(lambda: source.read(CHUNK), b""):
                 plain.update(chunk)
                 stream.write(chunk)
@@ -65,50 +63,27 @@ def put_layer(blobs: Path, tar: Path) -> tuple[dict[str, Any], str]:
     return descriptor("layer.v1.tar+gzip", sha256, packed.size), f"sha256:{plain.hexdigest()}"
 
 
-def write_layout(tar: Path, layout: Path, config: dict[str, Any], created: str) -> str:
-    """Write the layout afresh, with the tar as its one layer, and return the digest of its manifest."""
+def write_layout(tars: list[Path], layout: Path, config: dict[str, Any], created: str) -> str:
+    """Write the layout afresh, with a layer for each tar, and return the digest of its manifest."""
     shutil.rmtree(layout, ignore_errors=True)
     blobs = layout / "blobs" / "sha256"
     blobs.mkdir(parents=True)
-    layer, diff_id = put_layer(blobs, tar)
+    layers = [put_layer(blobs, tar) for tar in tars]
     image = {
         "architecture": GO_ARCHITECTURES[platform.machine()],
         "os": "linux",
         "created": created,
         "config": config,
-        "rootfs": {"type": "layers", "diff_ids": [diff_id]},
-        "history": [{"created": created, "created_by": "sifmark ci/setup/stand-in"}],
+        "rootfs": {"type": "layers", "diff_ids": [diff_id for _, diff_id in layers]},
+        "history": [{"created": created, "created_by": "sifmark ci/setup/stand-in"} for _ in layers],
     }
     manifest = {
         "schemaVersion": 2,
         "mediaType": f"{MEDIA}manifest.v1+json",
         "config": put_json(blobs, "config.v1+json", image),
-        "layers": [layer],
+        "layers": [layer for layer, _ in layers],
     }
     listed = put_json(blobs, "manifest.v1+json", manifest)
     (layout / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [listed]}))
     (layout / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
     return str(listed["digest"])
-
-
-def pairs(words: list[str]) -> dict[str, str]:
-    """Split KEY=VALUE words."""
-    return dict(word.split("=", 1) for word in words)
-
-
-def main() -> None:
-    """Read the arguments, write the layout and print the manifest's digest."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("tar", type=Path)
-    parser.add_argument("layout", type=Path)
-    parser.add_argument("--created", required=True, help="date in RFC 3339")
-    parser.add_argument("--env", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--label", action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--cmd", action="append", default=[], metavar="WORD")
-    given = parser.parse_args()
-    config = {"Env": given.env, "Cmd": given.cmd, "Labels": pairs(given.label)}
-    sys.stdout.write(write_layout(given.tar, given.layout, config, given.created))
-
-
-if __name__ == "__main__":
-    main()

@@ -14,17 +14,18 @@ from typing import Any
 Document = dict[str, Any]
 
 
-def pinned(document: Document, registry: str, reference: str, machine: str, digest: str) -> Document:
-    """Return the document with `reference` on `machine` (as `uname -m` says it) pinned to `digest`."""
-    bases = {**document.get("bases", {})}
-    bases[reference] = {**bases.get(reference, {}), machine: digest}
+def pinned(document: Document, registry: str, reference: str, machine: str, stand_in: Document) -> Document:
+    """Return the document with `reference` on `machine` (as `uname -m` says it) pinned to `stand_in`."""
+    known = document.get("bases", {})
+    bases = {name: pins for name, pins in known.items() if all(isinstance(pin, dict) for pin in pins.values())}
+    bases[reference] = {**bases.get(reference, {}), machine: stand_in}
     return {"schema_version": "1.0", "registry": registry, "bases": bases}
 
 
-def main(path: Path, registry: str, reference: str, machine: str, digest: str) -> None:
-    """Update the file at `path`."""
+def main(path: Path, registry: str, reference: str, machine: str, stand_in: str) -> None:
+    """Update the file at `path`; `stand_in` is JSON."""
     before = json.loads(path.read_text()) if path.exists() else {}
-    after = pinned(before, registry, reference, machine, digest)
+    after = pinned(before, registry, reference, machine, json.loads(stand_in))
     if after == before:
         return
     beside = path.with_name(f".{path.name}.{os.getpid()}")

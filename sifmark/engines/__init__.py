@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sifmark.plan import Plan
+from sifmark.recipe import Access
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class Engine(Protocol):
 
     def command(self, image: Path, verb: str, arguments: Sequence[str] = (), options: Sequence[str] = ()) -> list[str]:
         """The argv that runs, tests or executes in an image on this host."""
+
+    def reach(self, access: Access) -> list[str]:
+        """The options of `command` that let a container reach devices; none where this host has no such device."""
 
     def inspect(self, image: Path) -> Inspection:
         """What the image says of itself. Raises SifmarkError when the engine cannot read it."""

@@ -11,6 +11,7 @@ from sifmark.engines import Inspection
 from sifmark.engines.flat import build_flat
 from sifmark.errors import SifmarkError
 from sifmark.plan import Plan
+from sifmark.recipe import Access
 from sifmark.run import CommandError, run
 
 NAME = "apptainer"
@@ -38,6 +39,13 @@ class Apptainer:
     def command(self, image: Path, verb: str, arguments: Sequence[str] = (), options: Sequence[str] = ()) -> list[str]:
         """`apptainer run|exec|test` with the flags that work for this user on this host."""
         return [NAME, "--quiet", verb, *user_flags(), *options, str(image), *arguments]
+
+    def reach(self, access: Access) -> list[str]:
+        """Apptainer's own flags of a vendor, or the device files by `--bind`."""
+        here = access.here()
+        if access.apptainer or not here:
+            return list(access.apptainer if here else ())
+        return [word for path in here for word in ("--bind", path)]
 
     def inspect(self, image: Path) -> Inspection:
         """Ask Apptainer itself, through spython, which knows no list of apps."""

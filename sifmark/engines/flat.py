@@ -48,9 +48,14 @@ def build_flat(plan: Plan, target: Path, log: Path) -> None:
             _wrap(plan, squashfs, folder, target, log)
 
 
+def converted_base(plan: Plan) -> Path:
+    """Where the cache keeps the converted base of a plan, `root.squashfs` and `attributes.json`, if it was made."""
+    return settings().cache / "bases" / plan.base_key
+
+
 def _base(plan: Plan, log: Path) -> Path:
     """The base as a squashfs with our fixed run script, environment, test and help; once per digest."""
-    folder = settings().cache / "bases" / f"{plan.base_key}"
+    folder = converted_base(plan)
     if folder.is_dir():
         return folder
     with step(f"convert the base {plan.base.pull}") as progress, beside(folder) as draft:

@@ -90,7 +90,7 @@ def test_all_names_are_one_file(site: Site) -> None:
 
 def test_changed_code_makes_an_image_stale(clone: Site) -> None:
     clone.build()
-    assert states(clone) == {"cpu": {"built"}, "cpu_tf": {"missing"}}
+    assert {recipe: found for recipe, found in states(clone).items() if found != {"missing"}} == {"cpu": {"built"}}
     card = clone.folder / "clone" / "entrypoints" / "workloads" / "resnet50.json"
     card.write_text(card.read_text().replace("ResNet-50", "ResNet-fifty"))
     assert states(clone)["cpu"] == {"stale"}

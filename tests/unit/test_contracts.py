@@ -14,6 +14,7 @@ from sifmark.golden import REFRESH, stale_pages
 from sifmark.images import cards
 from sifmark.page import fields, page, pages, prose
 from sifmark.reading import problems_of
+from sifmark.recipe import load_recipe, recipe_names
 from sifmark.schema import check_document, validator
 
 sys.path.insert(0, str(house.ROOT))  # what goes into images is no installed package
@@ -100,6 +101,13 @@ def test_the_readme_tells_of_every_workload_what_its_card_says() -> None:
     for name, card in cards().items():
         flops = (card["flops"].get("forward_per_unit") or card["flops"]["sampling_per_unit"]) / 1e9
         assert told[name] == (f"{card['problem']['parameters']:,}", f"{flops:.3f}")
+
+
+def test_the_readme_tells_of_every_recipe_what_it_is_built_on() -> None:
+    told = {cells[0].strip("`"): (cells[2], cells[3].strip("`")) for cells in rows(README, 4)}
+    names = {"pytorch": "PyTorch", "tensorflow": "TensorFlow"}
+    for recipe in map(load_recipe, recipe_names()):
+        assert told[recipe.name] == (names[recipe.framework], recipe.base.reference)
 
 
 def test_the_schema_has_exactly_the_states_and_their_codes() -> None:

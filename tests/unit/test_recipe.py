@@ -1,12 +1,16 @@
 """Recipes: what is refused, and that the refusal names file, key and remedy."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sifmark import house
+from sifmark.engines.apptainer import Apptainer
 from sifmark.errors import SifmarkError, UsageError
-from sifmark.recipe import load_recipe, pinned_digest, read_recipe, recipe_names
+from sifmark.plan import make_plan
+from sifmark.recipe import Access, load_recipe, pinned_digest, read_recipe, recipe_names
+from sifmark.settings import settings
 
 CPU = (house.RECIPES / "cpu.toml").read_text()
 
@@ -66,15 +70,41 @@ def test_what_is_not_toml(tmp_path: Path) -> None:
 def test_unknown_recipe_lists_the_nearest() -> None:
     with pytest.raises(UsageError, match="no recipe 'cpux'") as caught:
         load_recipe("cpux")
-    assert "did you mean cpu or cpu_tf?" in caught.value.remedy
+    assert "did you mean cpu or " in caught.value.remedy
 
 
 def test_unresolved_digest_is_refused_with_a_way_on() -> None:
+    plan = make_plan("xpu", replace(settings(), bases="pinned", mirrors={}))
+    assert plan.base.pull == "docker.io/intel/intel-extension-for-pytorch:2.8.10-xpu"
     with pytest.raises(SifmarkError, match="nobody has seen the digest") as caught:
-        pinned_digest(load_recipe("cpu"), "aarch64")
+        plan.require_resolved()
     assert "stand-in" in caught.value.remedy
 
 
 def test_a_platform_without_base_is_refused() -> None:
     with pytest.raises(SifmarkError, match="no base for riscv64"):
         pinned_digest(load_recipe("cpu"), "riscv64")
+
+
+@pytest.mark.parametrize(
+    ("devices", "flags", "harmless"),
+    [
+        (("/dev/nvidia0", "/dev/ipu*"), ("--nv",), True),
+        (("/dev/../etc",), (), False),
+        (("/etc/shadow",), (), False),
+        (("/dev/nvidia0 --bind /:/host",), (), False),
+        (("/dev/kfd",), ("--rocm", "--bind=/"), False),
+    ],
+)
+def test_what_labels_may_ask_for(devices: tuple[str, ...], flags: tuple[str, ...], harmless: bool) -> None:
+    assert Access(devices, flags).harmless() is harmless
+
+
+def test_what_reaches_a_device(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("ipu0", "ipu1")]
+    assert Apptainer().reach(Access((f"{tmp_path}/ipu*",), ())) == []
+    for file in files:
+        file.write_text("")
+    assert Apptainer().reach(Access((f"{tmp_path}/ipu*",), ())) == ["--bind", str(files[0]), "--bind", str(files[1])]
+    assert Apptainer().reach(Access((str(files[0]),), ("--nv",))) == ["--nv"]
+    assert Apptainer().reach(Access((str(tmp_path / "none"),), ("--nv",))) == []

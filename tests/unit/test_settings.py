@@ -8,7 +8,7 @@ import pytest
 from sifmark import settings as module
 from sifmark.errors import SifmarkError, UsageError
 from sifmark.plan import make_plan
-from sifmark.recipe import Recipe
+from sifmark.recipe import Access, Driver, Recipe
 from sifmark.settings import Settings
 
 
@@ -82,7 +82,13 @@ def test_compression_does_not_make_another_image() -> None:
 @pytest.mark.parametrize("field", sorted({f.name for f in fields(Recipe)} - {"name", "requires", "index"}))
 def test_every_field_of_a_recipe_is_in_the_build_key(field: str) -> None:
     plan = make_plan("cpu", replace(read(), bases="pinned"))
-    other = {"environment": {"X": "1"}, "base": replace(plan.recipe.base, tag="3.11-slim-trixie")}.get(field, "other")
+    others = {
+        "environment": {"X": "1"},
+        "base": replace(plan.recipe.base, tag="3.11-slim-trixie"),
+        "driver": Driver("NVIDIA", "580"),
+        "access": Access(("/dev/kfd",), ("--rocm",)),
+    }
+    other = others.get(field, "other")
     assert replace(plan, recipe=replace(plan.recipe, **{field: other})).build_key != plan.build_key
 
 

@@ -10,17 +10,20 @@ from sifmark import house, settings, wheels
 from sifmark.console import Step
 from sifmark.errors import SifmarkError
 from sifmark.files import sha256_file
-from sifmark.recipe import load_recipe, recipe_names
+from sifmark.recipe import Target, load_recipe, recipe_names
 
+TARGET = Target("3.11", "x86_64")
 STEP = Step("test", None)
 
 
-def make_wheel(folder: Path, name: str = "tiny", version: str = "1.0", body: str = "x = 1\n") -> Path:
+def make_wheel(
+    folder: Path, name: str = "tiny", version: str = "1.0", body: str = "x = 1\n", metadata: str = ""
+) -> Path:
     info = f"{name}-{version}.dist-info"
     path = folder / f"{name}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(f"{name}.py", body)
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{metadata}")
         archive.writestr(
             f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         )
@@ -43,14 +46,14 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
     recipe = replace(load_recipe("cpu"), name="tiny", index=None)
-    recipe.lock("x86_64").write_text(f"tiny==1.0 --hash={sha256_file(wheel)}\n")
+    recipe.lock(TARGET).write_text(f"tiny==1.0 --hash={sha256_file(wheel)}\n")
     return recipe, wheel, tmp_path
 
 
 def test_fetch_and_unpack(site) -> None:
     recipe, _, tmp_path = site
-    found = wheels.fetch(recipe, "x86_64", STEP, tmp_path / "log")
-    wheels.unpack(recipe, "x86_64", found, tmp_path / "layer", STEP, tmp_path / "log")
+    found = wheels.fetch(recipe, TARGET, STEP, tmp_path / "log")
+    wheels.unpack(TARGET, found, tmp_path / "layer", STEP, tmp_path / "log")
     assert (tmp_path / "layer" / "tiny.py").read_text() == "x = 1\n"
     assert not (tmp_path / "layer" / "bin").exists(), "scripts would name this host's interpreter"
     texts = [path.read_text() for path in (tmp_path / "layer").rglob("*") if path.is_file()]
@@ -59,39 +62,63 @@ def test_fetch_and_unpack(site) -> None:
 
 def test_fetching_again_asks_nobody(site, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe, wheel, tmp_path = site
-    first = wheels.fetch(recipe, "x86_64", STEP, tmp_path / "log")
+    first = wheels.fetch(recipe, TARGET, STEP, tmp_path / "log")
     wheel.unlink()
-    assert wheels.fetch(recipe, "x86_64", STEP, tmp_path / "log") == first
+    assert wheels.fetch(recipe, TARGET, STEP, tmp_path / "log") == first
 
 
 def test_another_hash_stops_the_build_and_keeps_nothing(site) -> None:
     recipe, wheel, tmp_path = site
     make_wheel(wheel.parent, body="x = 'not what was locked'\n")
     with pytest.raises(SifmarkError, match="(?i)hash") as caught:
-        wheels.fetch(recipe, "x86_64", STEP, tmp_path / "log")
+        wheels.fetch(recipe, TARGET, STEP, tmp_path / "log")
     assert "do not use it" in caught.value.remedy
     assert not list((tmp_path / "cache").rglob("*.whl"))
 
 
 def test_a_damaged_cache_entry_is_found_and_removed(site) -> None:
     recipe, _, tmp_path = site
-    (cached,) = wheels.fetch(recipe, "x86_64", STEP, tmp_path / "log")
+    (cached,) = wheels.fetch(recipe, TARGET, STEP, tmp_path / "log")
     cached.write_bytes(b"damaged")
     with pytest.raises(SifmarkError, match="has hash"):
-        wheels.fetch(recipe, "x86_64", STEP, tmp_path / "log")
-    assert wheels.fetch(recipe, "x86_64", STEP, tmp_path / "log") == (cached,)
+        wheels.fetch(recipe, TARGET, STEP, tmp_path / "log")
+    assert wheels.fetch(recipe, TARGET, STEP, tmp_path / "log") == (cached,)
 
 
 @pytest.mark.parametrize("line", ["tiny", "tiny>=1", "tiny==1.0", "tiny==1.0 --hash=md5:00", "-r other.txt"])
 def test_a_lock_line_without_hash_is_refused(site, line: str) -> None:
     recipe, _, _ = site
-    recipe.lock("x86_64").write_text(f"{line}\n")
+    recipe.lock(TARGET).write_text(f"{line}\n")
     with pytest.raises(SifmarkError, match="line 1"):
-        wheels.read_lock(recipe.lock("x86_64"))
+        wheels.read_lock(recipe.lock(TARGET))
 
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_locks_hold_what_recipes_require(name: str) -> None:
     recipe = load_recipe(name)
-    locked = {f"{w.name}=={w.version}" for w in wheels.read_lock(recipe.lock("x86_64"))}
-    assert set(recipe.requires) <= locked
+    for lock in house.LOCKS.glob(f"{name}-cp*.txt"):
+        locked = {f"{w.name}=={w.version}" for w in wheels.read_lock(lock)}
+        assert set(recipe.requires) <= locked, lock
+    assert recipe.lock(Target(recipe.base.python, "x86_64")).is_file()
+
+
+def test_conditions_are_read_as_the_python_of_the_base_would(site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wheel that only old Pythons need is locked for those, whatever resolves."""
+    recipe, wheel, _ = site
+    needs = "Requires-Dist: older ; python_version < '3.9'\n"
+    make_wheel(wheel.parent, "older")
+    make_wheel(wheel.parent, "asking", metadata=needs)
+    monkeypatch.setattr(wheels, "load_recipe", lambda _: replace(recipe, requires=("asking==1.0",)))
+    monkeypatch.setattr(house, "IS_CHECKOUT", True)
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    for python, expected in (("3.8", ["asking", "older"]), ("3.12", ["asking"])):
+        path = wheels.write_lock("tiny", python, "aarch64")
+        assert path.name == f"tiny-cp{python.replace('.', '')}-aarch64.txt"
+        assert [wheel.name for wheel in wheels.read_lock(path)] == expected
+
+
+def test_a_lock_for_nowhere_is_refused(site) -> None:
+    with pytest.raises(SifmarkError, match="no platform 'riscv'"):
+        wheels.write_lock("cpu", platform="riscv")
+    with pytest.raises(SifmarkError, match="no Python 'three'"):
+        wheels.write_lock("cpu", python="three")

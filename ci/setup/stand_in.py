@@ -1,0 +1,223 @@
+"""A stand-in base as an OCI image layout: a Debian root, below it a Python, a framework and the real base's layout.
+
+`describe RECIPE` prints what it is made of, `missing RECIPE` what of it is not to be had on this machine, and fails where
+there is nothing of that kind; `layout RECIPE ROOT FOLDER` writes it. Its description is the file of the
+recipe's name in stand-ins/, or of another recipe on the same base. Keys there:
+
+packages                       of Debian, in the root
+python, interpreter            its minor version; `interpreter = "host"` puts this machine's own into /usr/local
+framework                      whose version results will state: a wheel of `requirements`, or a package of Debian
+requirements, site             a file of pinned wheels, and the folder that they go to
+env, user, workdir, entrypoint the image's configuration
+files, links                   by path; a file that begins with #! is executable
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import oci_layout
+
+from sifmark.recipe import Target, load_recipe, recipe_names
+from sifmark.wheels import target_options
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parent.parent
+EPOCH = 1_704_067_200  # 2024-01-01: any fixed date serves
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Each image must bring these itself; requirements for tests hold some.
+OURS = {"jsonschema", "jsonschema-specifications", "attrs", "referencing", "rpds-py", "pkgutil-resolve-name", "zipp"}
+UNUSED = ("__pycache__", "test", "tests", "idlelib", "ensurepip", "site-packages", "config-*")  # of an interpreter
+
+Description = dict[str, Any]
+
+
+def describe(recipe: str) -> Description:
+    """The description of the stand-in for a recipe's base, the base's name in it."""
+    reference = load_recipe(recipe).base.reference
+    alike = [name for name in recipe_names() if load_recipe(name).base.reference == reference]
+    for path in (HERE / "stand-ins" / f"{name}.toml" for name in alike):
+        if path.is_file():
+            return {"reference": reference, **tomllib.loads(path.read_text())}
+    raise SystemExit(f"no stand-in is described for {reference}: write {HERE}/stand-ins/{recipe}.toml")
+
+
+def write_layout(description: Description, root: Path, folder: Path) -> dict[str, str]:
+    """Write the image; its digest, and the versions of Python and framework in it."""
+    with tempfile.TemporaryDirectory(dir=folder.parent) as name:
+        work = Path(name)
+        tars = [root]
+        for add in (add_interpreter, add_wheels, add_files):
+            tar = work / f"{add.__name__}.tar"
+            with tarfile.open(tar, "w", format=tarfile.PAX_FORMAT) as archive:
+                add(description, archive)
+                tars += [tar] if archive.getmembers() else []
+        digest = oci_layout.write_layout(tars, folder, configuration(description), "2024-01-01T00:00:00Z")
+    version = framework_version(description, root)
+    return {"digest": digest, "python": description["python"], **({"framework_version": version} if version else {})}
+
+
+def configuration(description: Description) -> dict[str, Any]:
+    """The image's configuration, in Go's names."""
+    env = {"PATH": PATH, "LANG": "C.UTF-8", **description.get("env", {})}
+    told = {"WorkingDir": "workdir", "User": "user", "Entrypoint": "entrypoint"}
+    return {
+        "Env": [f"{key}={value}" for key, value in env.items()],
+        "Cmd": ["python3"],
+        "Labels": {"org.sifmark.stand-in": "true", "org.sifmark.stand-in.for": description["reference"]},
+        **{key: description[name] for key, name in told.items() if name in description},
+    }
+
+
+def add_interpreter(description: Description, archive: tarfile.TarFile) -> None:
+    """This machine's CPython with its standard library, in /usr/local."""
+    if description.get("interpreter") != "host":
+        return
+    version = description["python"]
+    home = Path(str(host_prefix(version)))
+    add_tree(archive, home / "lib" / f"python{version}", f"usr/local/lib/python{version}", UNUSED)
+    for library in home.glob(f"lib/libpython{version}.so*"):  # where the loader looks without being told
+        add_tree(archive, library, f"usr/lib/{platform.machine()}-linux-gnu/{library.name}")
+    add_tree(archive, (home / "bin" / f"python{version}").resolve(), f"usr/local/bin/python{version}")
+    add_link(archive, "usr/local/bin/python3", f"python{version}")
+    add_link(archive, "usr/local/bin/python", "python3")
+
+
+def add_wheels(description: Description, archive: tarfile.TarFile) -> None:
+    """The wheels, unpacked as pip does it."""
+    if "requirements" not in description:
+        return
+    wanted = [line for line in requirements(description) if canonical(re.split("[=<> ]", line)[0]) not in OURS]
+    with tempfile.TemporaryDirectory() as name:
+        install(wanted, description["python"], name)
+        shutil.rmtree(Path(name) / "bin", ignore_errors=True)  # they name this machine's interpreter
+        add_tree(archive, Path(name), description["site"].strip("/"), ("__pycache__",))
+
+
+def install(wanted: list[str], python: str, folder: str) -> None:
+    """Unpack wheels from the indexes that pip is configured for, else with PyTorch's own beside them."""
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install", "--no-deps"]
+    pip += ["--no-compile", "--target", folder, *target_options(Target(python, platform.machine())), *wanted]
+    index = load_recipe("cpu").index
+    ways = ([], ["--extra-index-url", index]) if index else ([],)
+    if not any(subprocess.run([*pip, *way], stdout=sys.stderr).returncode == 0 for way in ways):
+        raise SystemExit("pip could not unpack the wheels (its message is above)")
+
+
+def add_files(description: Description, archive: tarfile.TarFile) -> None:
+    """Small files and links."""
+    for path, text in description.get("files", {}).items():
+        content = text.removeprefix("\n").encode()
+        member = tarfile.TarInfo(path.strip("/"))
+        member.size, member.mode = len(content), 0o755 if content.startswith(b"#!") else 0o644
+        archive.addfile(normal(member), io.BytesIO(content))
+    for path, target in description.get("links", {}).items():
+        add_link(archive, path.strip("/"), target)
+
+
+def add_tree(archive: tarfile.TarFile, source: Path, place: str, without: tuple[str, ...] = ()) -> None:
+    """A file or folder, in a fixed order and with nothing of this machine."""
+    members = [source, *sorted(source.rglob("*"))] if source.is_dir() else [source]
+    for path in members:
+        inner = path.relative_to(source)
+        if not any(Path(part).match(pattern) for part in inner.parts for pattern in without):
+            archive.add(path, str(Path(place) / inner), recursive=False, filter=normal)
+
+
+def add_link(archive: tarfile.TarFile, path: str, target: str) -> None:
+    """A symbolic link."""
+    member = tarfile.TarInfo(path)
+    member.type, member.linkname = tarfile.SYMTYPE, target
+    archive.addfile(normal(member))
+
+
+def normal(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Root's, of a fixed date, readable for all."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mtime = EPOCH
+    member.mode |= 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+    return member
+
+
+def requirements(description: Description) -> Iterator[str]:
+    """The pinned wheels, without hashes: for stand-ins they prove nothing."""
+    path = REPOSITORY / description["requirements"].format(platform=platform.machine())
+    for line in path.read_text().splitlines():
+        if line and not line.startswith("#"):
+            yield line.split(" --hash", 1)[0]
+
+
+def framework_version(description: Description, root: Path) -> str | None:
+    """The version of the framework, by the requirements or by the root's list of packages."""
+    name = description.get("framework")
+    if name is None:
+        return None
+    if "requirements" in description:
+        return next(line.split("==")[1] for line in requirements(description) if line.startswith(f"{name}=="))
+    with tarfile.open(root) as archive:
+        status = archive.extractfile("./var/lib/dpkg/status")
+        text = status.read().decode() if status else ""
+    found = re.search(rf"^Package: {re.escape(name)}$.*?^Version: ([0-9.]+)", text, re.MULTILINE | re.DOTALL)
+    return found.group(1) if found else None
+
+
+def missing(description: Description) -> str | None:
+    """What this machine lacks for it."""
+    version = description["python"]
+    if description.get("interpreter") == "host" and host_prefix(version) is None:
+        return f"no CPython {version} on this machine, on PATH or of pyenv's"
+    return None
+
+
+def host_prefix(version: str) -> str | None:
+    """Where this machine's CPython of a minor version lies; None where there is none."""
+    known = Path.home() / ".pyenv" / "versions"
+    for python in [f"python{version}", *sorted(map(str, known.glob(f"{version}.*/bin/python3")))]:
+        try:
+            asked = subprocess.run([python, "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True)
+        except OSError:
+            continue
+        if asked.returncode == 0:
+            return asked.stdout.strip()
+    return None
+
+
+def canonical(name: str) -> str:
+    """A package's name as indexes have it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def main() -> None:
+    """Read the arguments and print JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(required=True, dest="verb")
+    for verb in ("describe", "missing"):
+        verbs.add_parser(verb).add_argument("recipe")
+    layout = verbs.add_parser("layout")
+    for name, kind in (("recipe", str), ("root", Path), ("folder", Path)):
+        layout.add_argument(name, type=kind)
+    given = parser.parse_args()
+    description = describe(given.recipe)
+    if given.verb == "missing":
+        reason = missing(description)
+        sys.exit(print(reason) if reason else 1)
+    answer = description if given.verb == "describe" else write_layout(description, given.root, given.folder)
+    sys.stdout.write(f"{json.dumps(answer, sort_keys=True)}\n")
+
+
+if __name__ == "__main__":
+    main()

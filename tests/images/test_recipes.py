@@ -1,0 +1,98 @@
+"""The recipes of every vendor on their stand-in bases: built, verified, and run where the device is not."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from images.sites import Site, answer, make_site
+
+from sifmark.errors import SifmarkError
+from sifmark.images import workloads_of
+from sifmark.plan import make_plan
+from sifmark.recipe import load_recipe, recipe_names
+from sifmark.settings import overridden
+
+GATE = ("cuda", "ipu")
+VENDORS = [name for name in recipe_names() if load_recipe(name).access]
+RECIPES = [pytest.param(name, marks=[pytest.mark.full] * (name not in GATE)) for name in VENDORS]
+SMALL = "image_compression"
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    """A site for the images of all vendors."""
+    folder = Path(tempfile.mkdtemp(prefix="sifmark-test-"))
+    yield make_site(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def image(site: Site, request: pytest.FixtureRequest) -> Path:
+    """The image of a recipe, built once; a stand-in that could not be made here skips its tests."""
+    recipe = request.param
+    try:
+        make_plan(recipe, overridden(bases="stand-in"))
+    except SifmarkError as error:
+        pytest.skip(error.cause)
+    site.inv("build", recipe)
+    return site.dist / f"{SMALL}-{recipe}.sif"
+
+
+def recipe_of(image: Path) -> str:
+    return image.stem.partition("-")[2]
+
+
+@pytest.mark.parametrize("image", RECIPES, indirect=True)
+def test_it_is_what_it_says_and_the_base_is_untouched(site: Site, image: Path) -> None:
+    verdicts = json.loads(site.inv("verify", str(image), "--json").stdout)[str(image)]
+    said = {verdict["stage"]: (verdict["outcome"], " ".join(verdict["reasons"])) for verdict in verdicts}
+    assert {stage: outcome for stage, (outcome, _) in said.items()} == {
+        **dict.fromkeys(("trust", "structure", "golden"), "passed"),
+        "smoke": "skipped",
+    }
+    assert "files of the base, all as they were" in said["structure"][1]
+    assert said["smoke"][1].startswith(f"{SMALL}: ") and said["smoke"][1].endswith("its answer is valid")
+
+
+@pytest.mark.parametrize("image", RECIPES, indirect=True)
+def test_without_its_device_a_run_says_so(apptainer, image: Path) -> None:
+    done = apptainer("run", image, "--smoke", check=False)
+    result = answer(done)
+    assert (done.returncode, result["status"]["state"]) == (3, "no_device")
+    assert result["provenance"]["image"]["recipe"] == recipe_of(image) and result["provenance"]["stand_in"] is True
+    assert result["configuration"]["device"] == load_recipe(recipe_of(image)).device
+    assert apptainer("test", image).returncode == 0, "a device that is not there is no failure of the image"
+
+
+@pytest.mark.parametrize("image", RECIPES, indirect=True)
+def test_it_computes_on_the_cpu_when_told(apptainer, image: Path) -> None:
+    version = make_plan(recipe_of(image), overridden(bases="stand-in")).base.framework_version
+    done = apptainer("run", image, "--smoke", "--device", "cpu", check=False)
+    result = answer(done)
+    if version is None:  # a stand-in without a framework
+        assert (done.returncode, result["status"]["state"]) == (4, "crashed")
+        return
+    assert (done.returncode, result["status"]["state"]) == (0, "completed"), result["status"]
+    assert (result["configuration"]["device"], result["accelerator"]["kind"]) == ("cpu", "cpu")
+    assert result["provenance"]["software"]["framework_version"].startswith(version)
+
+
+@pytest.mark.parametrize("image", ["cuda"], indirect=True)
+def test_the_environment_of_the_base_arrives(apptainer, image: Path) -> None:
+    seen = apptainer("exec", image, "sh", "-c", 'printf "%s" "$SIFMARK_QUOTES"').stdout
+    assert seen == "it's \"quoted\", costs $HOME and `id`, ends in \\"
+    assert apptainer("exec", image, "sh", "-c", 'printf "%s" "$PIP_CONSTRAINT"').stdout == "/etc/pip/constraint.txt"
+
+
+@pytest.mark.parametrize("image", ["cuda"], indirect=True)
+def test_the_run_verb_says_what_it_would_do(site: Site, image: Path) -> None:
+    done = site.inv("run", image.stem, "--print", "--", "--steps", "3")
+    assert done.stdout.split()[-3:] == [str(image), "--steps", "3"]
+    assert "has no /dev/nvidia0" in done.stderr and "--nv" not in done.stdout
+
+
+def test_each_vendor_has_workloads() -> None:
+    assert all(SMALL in workloads_of(recipe) for recipe in VENDORS)

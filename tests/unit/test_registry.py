@@ -1,0 +1,187 @@
+"""What registries say, by a server on the loopback interface that answers as they do, or as they should not."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sifmark import house, pins
+from sifmark.errors import SifmarkError
+from sifmark.recipe import load_recipe, read_recipe
+from sifmark.registry import RegistryError, resolve, unanswered
+from sifmark.settings import settings
+
+AMD, ARM = "sha256:" + "a" * 64, "sha256:" + "b" * 64
+INDEX = {
+    "schemaVersion": 2,
+    "manifests": [
+        {"digest": AMD, "platform": {"os": "linux", "architecture": "amd64"}},
+        {"digest": ARM, "platform": {"os": "linux", "architecture": "arm64"}},
+        {"digest": "sha256:" + "c" * 64, "platform": {"os": "unknown", "architecture": "unknown"}},
+    ],
+}
+
+
+class Served(ThreadingHTTPServer):
+    """A registry of one repository; `answers` maps paths below /v2/ to status, body and headers."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answering)
+        self.answers: dict[str, tuple[int, bytes, dict[str, str]]] = {"": (200, b"{}", {})}
+        self.token: str | None = None
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.server_address[1]}"
+
+    def put(self, path: str, document: Any, status: int = 200, **headers: str) -> str:
+        """Serve a document, and tell its digest."""
+        body = document if isinstance(document, bytes) else json.dumps(document).encode()
+        self.answers[path] = (status, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        return f"sha256:{hashlib.sha256(body).hexdigest()}"
+
+
+class Answering(BaseHTTPRequestHandler):
+    server: Served
+
+    def do_GET(self) -> None:
+        path = self.path.removeprefix("/v2/").partition("?")[0]
+        status, body, headers = self.server.answers.get(path, (404, b'{"errors": []}', {}))
+        token = self.server.token
+        if token and path != "/token" and self.headers.get("Authorization") != f"Bearer {token}":
+            realm = f'Bearer realm="http://{self.server.host}/token",service="here",scope="pull"'
+            status, body, headers = 401, b"{}", {"WWW-Authenticate": realm, "Docker-Distribution-Api-Version": "registry/2"}
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with Served() as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_an_index_has_a_digest_for_each_platform(served: Served) -> None:
+    digest = served.put("x/y/manifests/1.0", INDEX)
+    found = resolve(f"{served.host}/x/y", "1.0")
+    assert (found.digest, found.platforms) == (digest, {"x86_64": AMD, "aarch64": ARM})
+
+
+def test_a_single_manifest_is_of_the_platform_that_its_configuration_names(served: Served) -> None:
+    blob = served.put("x/blobs/", {"os": "linux", "architecture": "arm64"})
+    served.answers[f"x/blobs/{blob}"] = served.answers.pop("x/blobs/")
+    digest = served.put("x/manifests/1.0", {"schemaVersion": 2, "config": {"digest": blob}})
+    assert resolve(f"{served.host}/x", "1.0").platforms == {"aarch64": digest}
+    served.answers[f"x/blobs/{blob}"] = (200, b'{"os": "linux", "architecture": "amd64"}', {})
+    with pytest.raises(RegistryError, match="its configuration is sha256:"):
+        resolve(f"{served.host}/x", "1.0")
+
+
+def test_the_token_that_is_for_everybody_is_taken(served: Served) -> None:
+    served.put("x/manifests/1.0", INDEX)
+    served.put("/token", {"token": "open sesame"})
+    served.token = "open sesame"
+    assert resolve(f"{served.host}/x", "1.0").platforms["x86_64"] == AMD
+    served.put("/token", {"details": "who are you?"})
+    with pytest.raises(RegistryError, match="gives no token"):
+        resolve(f"{served.host}/x", "1.0")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "headers", "said"),
+    [
+        (b"the registry is being mended", 200, {}, "answers with no JSON object"),
+        (b"[]", 200, {}, "answers with no JSON object"),
+        (b"{}", 200, {}, "is no manifest of an image"),
+        (b'{"errors": [{"code": "TOOMANYREQUESTS"}]}', 429, {}, "answers with 429: .*TOOMANYREQUESTS"),
+        (b'{"schemaVersion": 2}', 200, {"Docker_Content_Digest": AMD}, f"came with digest sha256:.*, not {AMD}"),
+    ],
+    ids=["text", "list", "nothing", "limit", "digest"],
+)
+def test_what_is_no_answer_is_never_a_digest(served: Served, body: bytes, status: int, headers: dict, said: str) -> None:
+    served.put("x/manifests/1.0", body, status, **headers)
+    with pytest.raises(RegistryError, match=said):
+        resolve(f"{served.host}/x", "1.0")
+
+
+def test_an_error_in_an_index_is_no_digest(served: Served) -> None:
+    wrong = {"digest": "unauthorized", "platform": {"os": "linux", "architecture": "amd64"}}
+    served.put("x/manifests/1.0", {"manifests": [wrong, "?", {"platform": None}]})
+    assert resolve(f"{served.host}/x", "1.0").platforms == {}
+
+
+def test_whether_a_registry_answers(served: Served) -> None:
+    ask = unanswered.__wrapped__  # a registry is asked once by each verb
+    assert ask(served.host) is None
+    served.token = "secret"
+    assert ask(served.host) is None, "being asked to log in is an answer"
+    served.token = None
+    served.put("", b"", 503)
+    assert "503" in str(ask(served.host))
+    assert "127.0.0.1:1" in str(ask("127.0.0.1:1"))
+
+
+@pytest.fixture
+def clone(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two recipes on a registry that is mirrored by the server."""
+    for name in ("cuda", "xpu"):
+        text = (house.RECIPES / f"{name}.toml").read_text()
+        (tmp_path / f"{name}.toml").write_text(text)
+    mirrors = {"nvcr.io": served.host, "docker.io": served.host}
+    monkeypatch.setattr(house, "RECIPES", tmp_path)
+    monkeypatch.setattr(pins, "settings", lambda: replace(settings(), mirrors=mirrors))
+    monkeypatch.setattr(pins, "load_recipe", lambda name: read_recipe(tmp_path / f"{name}.toml"))
+    return tmp_path
+
+
+NVIDIA, INTEL = "nvidia/pytorch/manifests/26.08-py3", "intel/intel-extension-for-pytorch/manifests/2.8.10-xpu"
+
+
+def test_pins_are_updated_with_comments_kept(served: Served, clone: Path, capsys: pytest.CaptureFixture) -> None:
+    served.put(NVIDIA, INDEX)
+    served.put(INTEL, INDEX)
+    with pytest.raises(SifmarkError, match="differ: cuda"):
+        pins.pins(False, ("cuda", "xpu"))
+    assert "resolvable xpu on x86_64" in capsys.readouterr().out
+    before = (clone / "xpu.toml").read_text()
+    pins.pins(True, ("cuda", "xpu"))
+    said = capsys.readouterr().out
+    assert f'-digest = "{load_recipe("cuda").base.digests["x86_64"]}"' in said and f'+digest = "{AMD}"' in said
+    after = (clone / "xpu.toml").read_text()
+    assert read_recipe(clone / "xpu.toml").base.digests == {"x86_64": AMD}
+    changed = [line for line in after.splitlines() if line not in before.splitlines()]
+    assert [line.split(" = ")[0] for line in changed] == ["digest", "seen"]
+    pins.pins(False, ("cuda", "xpu"))
+
+
+def test_nothing_is_written_where_one_cannot_be_resolved(served: Served, clone: Path) -> None:
+    served.put(NVIDIA, INDEX)
+    before = {path.name: path.read_text() for path in clone.iterdir()}
+    with pytest.raises(SifmarkError, match="nothing was written: no digest for xpu"):
+        pins.pins(True, ("cuda", "xpu"))
+    assert {path.name: path.read_text() for path in clone.iterdir()} == before
+
+
+def test_the_digest_of_all_platforms_is_one_too(served: Served, clone: Path, capsys: pytest.CaptureFixture) -> None:
+    digest = served.put(NVIDIA, INDEX)
+    path = clone / "cuda.toml"
+    path.write_text(path.read_text().replace(load_recipe("cuda").base.digests["x86_64"], digest))
+    path.write_text(path.read_text().replace(load_recipe("cuda").base.digests["aarch64"], ARM))
+    pins.pins(False, ("cuda",))
+    assert capsys.readouterr().out.count("as pinned") == 2
