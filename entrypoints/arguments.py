@@ -26,6 +26,7 @@ class Options:
     workload: str | None
     all: bool
     task: str | None
+    device: str | None
     precision: str | None
     compile: bool
     batch_size: int | None

@@ -117,9 +117,10 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
 
 def probe_numerics(configuration: Configuration, send: Sender, _: contextlib.ExitStack) -> None:
     """The numerics probe in place of a run."""
+    modules = import_modules(configuration)  # first of all the device, which may not be there
     from entrypoints.workloads import probe  # late: it brings NumPy
 
-    probe.run(cards.load()[configuration.workload], configuration, *import_modules(configuration), send)
+    probe.run(cards.load()[configuration.workload], configuration, *modules, send)
 
 
 def import_modules(configuration: Configuration) -> tuple[ModuleType, ModuleType, ModuleType]:

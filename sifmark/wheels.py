@@ -143,7 +143,14 @@ def _resolve(recipe: Recipe, target: Target, progress: Step) -> list[LockedWheel
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         command = [*_pip(), "install", "--dry-run", "--ignore-installed", "--no-deps", "--quiet"]
-        command += ["--report", str(report), "--target", folder, *target_options(target), *_versions(recipe, target, Path(folder), progress)]
+        command += [
+            "--report",
+            str(report),
+            "--target",
+            folder,
+            *target_options(target),
+            *_versions(recipe, target, Path(folder), progress),
+        ]
         _ask_indexes(recipe, command, progress)
         installs = json.loads(report.read_text())["install"]
     return [

@@ -1,8 +1,8 @@
 """A stand-in base as an OCI image layout: a Debian root, below it a Python, a framework and the real base's layout.
 
-`describe RECIPE` prints what it is made of, `missing RECIPE` what of it is not to be had on this machine, and fails where
-there is nothing of that kind; `layout RECIPE ROOT FOLDER` writes it. Its description is the file of the
-recipe's name in stand-ins/, or of another recipe on the same base. Keys there:
+`describe RECIPE` prints what it is made of, `missing RECIPE` what of it is not to be had on this machine, and fails
+where there is nothing of that kind; `layout RECIPE ROOT FOLDER` writes it. Its description is the file of the recipe's
+name in stand-ins/, or of another recipe on the same base. Keys there:
 
 packages                       of Debian, in the root
 python, interpreter            its minor version; `interpreter = "host"` puts this machine's own into /usr/local
@@ -214,7 +214,8 @@ def main() -> None:
     description = describe(given.recipe)
     if given.verb == "missing":
         reason = missing(description)
-        sys.exit(print(reason) if reason else 1)
+        sys.stdout.write(reason or "")
+        sys.exit(reason is None)
     answer = description if given.verb == "describe" else write_layout(description, given.root, given.folder)
     sys.stdout.write(f"{json.dumps(answer, sort_keys=True)}\n")
 

@@ -13,7 +13,20 @@ from sifmark import house
 
 def test_the_list_of_verbs_reads_as_a_table_of_contents(site: Site) -> None:
     said = site.inv("--list").stdout
-    verbs = ("build", "check", "clean", "doctor", "list", "lock", "pins", "prepare-data", "render", "run", "show", "validate")
+    verbs = (
+        "build",
+        "check",
+        "clean",
+        "doctor",
+        "list",
+        "lock",
+        "pins",
+        "prepare-data",
+        "render",
+        "run",
+        "show",
+        "validate",
+    )
     for verb in (*verbs, "verify"):
         assert f"  {verb} " in said
 

@@ -122,3 +122,15 @@ def test_a_folder_that_does_not_suit_is_refused(images):
     few = cards.Card(**{**vars(CARD), "problem": {**CARD.problem, "model": {"classes": 1}}})
     with pytest.raises(UsageError, match="2 classes, resnet50 knows 1"):
         resolve(parse(["--data", str(images), "--batch-size", "2"]), few, None)
+
+
+def test_an_image_computes_on_the_cpu_when_told_and_on_nothing_else_than_its_own():
+    image = {"framework": "pytorch", "device": "cuda"}
+    card = cards.load()["resnet50"]
+    told = [
+        resolve(parse(["resnet50", *words]), card, image) for words in ((), ("--device", "cuda"), ("--device", "cpu"))
+    ]
+    assert [configuration.device for configuration in told] == ["cuda", "cuda", "cpu"]
+    assert told[2].batch_size == card.defaults["cpu"]["training"]["batch_size"]
+    with pytest.raises(UsageError, match="--device xpu: this image can do cuda or cpu"):
+        resolve(parse(["resnet50", "--device", "xpu"]), card, image)

@@ -13,7 +13,7 @@ import pytest
 
 from sifmark import house, pins
 from sifmark.errors import SifmarkError
-from sifmark.recipe import load_recipe, read_recipe
+from sifmark.recipe import read_recipe
 from sifmark.registry import RegistryError, resolve, unanswered
 from sifmark.settings import settings
 
@@ -56,7 +56,8 @@ class Answering(BaseHTTPRequestHandler):
         token = self.server.token
         if token and path != "/token" and self.headers.get("Authorization") != f"Bearer {token}":
             realm = f'Bearer realm="http://{self.server.host}/token",service="here",scope="pull"'
-            status, body, headers = 401, b"{}", {"WWW-Authenticate": realm, "Docker-Distribution-Api-Version": "registry/2"}
+            headers = {"WWW-Authenticate": realm, "Docker-Distribution-Api-Version": "registry/2"}
+            status, body = 401, b"{}"
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -114,7 +115,9 @@ def test_the_token_that_is_for_everybody_is_taken(served: Served) -> None:
     ],
     ids=["text", "list", "nothing", "limit", "digest"],
 )
-def test_what_is_no_answer_is_never_a_digest(served: Served, body: bytes, status: int, headers: dict, said: str) -> None:
+def test_what_is_no_answer_is_never_a_digest(
+    served: Served, body: bytes, status: int, headers: dict, said: str
+) -> None:
     served.put("x/manifests/1.0", body, status, **headers)
     with pytest.raises(RegistryError, match=said):
         resolve(f"{served.host}/x", "1.0")
@@ -150,6 +153,10 @@ def clone(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return tmp_path
 
 
+def digests(clone: Path) -> dict[str, str]:
+    return read_recipe(clone / "cuda.toml").base.digests
+
+
 NVIDIA, INTEL = "nvidia/pytorch/manifests/26.08-py3", "intel/intel-extension-for-pytorch/manifests/2.8.10-xpu"
 
 
@@ -159,10 +166,10 @@ def test_pins_are_updated_with_comments_kept(served: Served, clone: Path, capsys
     with pytest.raises(SifmarkError, match="differ: cuda"):
         pins.pins(False, ("cuda", "xpu"))
     assert "resolvable xpu on x86_64" in capsys.readouterr().out
-    before = (clone / "xpu.toml").read_text()
+    before, pinned = (clone / "xpu.toml").read_text(), digests(clone)["x86_64"]
     pins.pins(True, ("cuda", "xpu"))
     said = capsys.readouterr().out
-    assert f'-digest = "{load_recipe("cuda").base.digests["x86_64"]}"' in said and f'+digest = "{AMD}"' in said
+    assert f'-digest = "{pinned}"' in said and f'+digest = "{AMD}"' in said
     after = (clone / "xpu.toml").read_text()
     assert read_recipe(clone / "xpu.toml").base.digests == {"x86_64": AMD}
     changed = [line for line in after.splitlines() if line not in before.splitlines()]
@@ -181,7 +188,7 @@ def test_nothing_is_written_where_one_cannot_be_resolved(served: Served, clone: 
 def test_the_digest_of_all_platforms_is_one_too(served: Served, clone: Path, capsys: pytest.CaptureFixture) -> None:
     digest = served.put(NVIDIA, INDEX)
     path = clone / "cuda.toml"
-    path.write_text(path.read_text().replace(load_recipe("cuda").base.digests["x86_64"], digest))
-    path.write_text(path.read_text().replace(load_recipe("cuda").base.digests["aarch64"], ARM))
+    pinned = digests(clone)
+    path.write_text(path.read_text().replace(pinned["x86_64"], digest).replace(pinned["aarch64"], ARM))
     pins.pins(False, ("cuda",))
     assert capsys.readouterr().out.count("as pinned") == 2

@@ -1,0 +1,30 @@
+# docker build -f FILE '<context>'
+FROM nvcr.io/nvidia/pytorch@sha256:33ef5fc15e8937602d64022209cdb2777b32dadf742f41332023d946041b3c14
+COPY sifmark-site /sifmark-site
+COPY sifmark /sifmark
+ENV PYTHONNOUSERSITE="1"
+LABEL org.opencontainers.image.base.digest="sha256:33ef5fc15e8937602d64022209cdb2777b32dadf742f41332023d946041b3c14" \
+    org.opencontainers.image.base.name="nvcr.io/nvidia/pytorch:26.08-py3" \
+    org.opencontainers.image.description="NVIDIA GPU, PyTorch" \
+    org.opencontainers.image.revision="<revision>" \
+    org.opencontainers.image.title="sifmark cuda" \
+    org.opencontainers.image.version="0.1.0" \
+    org.sifmark.base-licence="NVIDIA Deep Learning Container License, see /NGC-DL-CONTAINER-LICENSE in the image" \
+    org.sifmark.base-redistributable="false" \
+    org.sifmark.build-key="<build key>" \
+    org.sifmark.bytecode="<true where the host has the base's Python>" \
+    org.sifmark.compression="<as chosen>" \
+    org.sifmark.device="cuda" \
+    org.sifmark.devices="/dev/nvidia0" \
+    org.sifmark.driver="NVIDIA 580" \
+    org.sifmark.framework="pytorch" \
+    org.sifmark.framework-version="2.14.0a0+4fdf77b" \
+    org.sifmark.lock="sha256:bea82adad52c0d7b4d5c046047ce5ba0bd0c1ce33d4acde0c3785fca0948da60" \
+    org.sifmark.platform="x86_64" \
+    org.sifmark.python="3.12" \
+    org.sifmark.recipe="cuda" \
+    org.sifmark.run-flags="--nv" \
+    org.sifmark.stand-in="false" \
+    org.sifmark.workloads="bert_base,bert_large,bert_large_pretraining_128,bert_large_pretraining_512,deep_voice_3,efficientnet_b0,efficientnet_b4,gpt2,gpt2_large,gpt2_medium,gpt2_xl,gpt2_xxl,gpt2_xxxl,gpt_117m,gpt_13b,gpt_175b,gpt_800m,image_compression,lstm,mcmc,mobilenet_v3_large,mobilenet_v3_small,resnet50,resnext101_32x4d"
+ENTRYPOINT ["/sifmark/run"]
+CMD []

@@ -1,0 +1,30 @@
+# docker build -f FILE '<context>'
+FROM nvcr.io/nvidia/pytorch:24.06-py3
+COPY sifmark-site /sifmark-site
+COPY sifmark /sifmark
+ENV PYTHONNOUSERSITE="1"
+LABEL org.opencontainers.image.base.digest="unresolved" \
+    org.opencontainers.image.base.name="nvcr.io/nvidia/pytorch:24.06-py3" \
+    org.opencontainers.image.description="NVIDIA GPU with CUDA 12, PyTorch" \
+    org.opencontainers.image.revision="<revision>" \
+    org.opencontainers.image.title="sifmark cuda12" \
+    org.opencontainers.image.version="0.1.0" \
+    org.sifmark.base-licence="NVIDIA Deep Learning Container License, see /NGC-DL-CONTAINER-LICENSE in the image" \
+    org.sifmark.base-redistributable="false" \
+    org.sifmark.build-key="<build key>" \
+    org.sifmark.bytecode="<true where the host has the base's Python>" \
+    org.sifmark.compression="<as chosen>" \
+    org.sifmark.device="cuda" \
+    org.sifmark.devices="/dev/nvidia0" \
+    org.sifmark.driver="NVIDIA 525" \
+    org.sifmark.framework="pytorch" \
+    org.sifmark.framework-version="2.4.0a0" \
+    org.sifmark.lock="sha256:95565ea8fc49ad2275f0d541d27cc901cfc71af4a42bfe10e9879b50cf428e71" \
+    org.sifmark.platform="x86_64" \
+    org.sifmark.python="3.10" \
+    org.sifmark.recipe="cuda12" \
+    org.sifmark.run-flags="--nv" \
+    org.sifmark.stand-in="false" \
+    org.sifmark.workloads="bert_base,bert_large,bert_large_pretraining_128,bert_large_pretraining_512,deep_voice_3,efficientnet_b0,efficientnet_b4,gpt2,gpt2_large,gpt2_medium,gpt2_xl,gpt2_xxl,gpt2_xxxl,gpt_117m,gpt_13b,gpt_175b,gpt_800m,image_compression,lstm,mcmc,mobilenet_v3_large,mobilenet_v3_small,resnet50,resnext101_32x4d"
+ENTRYPOINT ["/sifmark/run"]
+CMD []

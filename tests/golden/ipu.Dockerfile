@@ -1,0 +1,29 @@
+# docker build -f FILE '<context>'
+FROM docker.io/graphcore/pytorch@sha256:7f65b5ff5bdc2dad3c112e45e380dc2549113d3eec181d4cf04df6a006cd42a4
+COPY sifmark-site /sifmark-site
+COPY sifmark /sifmark
+ENV PYTHONNOUSERSITE="1"
+LABEL org.opencontainers.image.base.digest="sha256:7f65b5ff5bdc2dad3c112e45e380dc2549113d3eec181d4cf04df6a006cd42a4" \
+    org.opencontainers.image.base.name="docker.io/graphcore/pytorch:3.3.0-ubuntu-20.04-20230703" \
+    org.opencontainers.image.description="Graphcore IPU, PyTorch" \
+    org.opencontainers.image.revision="<revision>" \
+    org.opencontainers.image.title="sifmark ipu" \
+    org.opencontainers.image.version="0.1.0" \
+    org.sifmark.base-licence="Graphcore Container License Agreement and Graphcore EULA" \
+    org.sifmark.base-redistributable="false" \
+    org.sifmark.build-key="<build key>" \
+    org.sifmark.bytecode="<true where the host has the base's Python>" \
+    org.sifmark.compression="<as chosen>" \
+    org.sifmark.device="ipu" \
+    org.sifmark.devices="/dev/infiniband,/dev/ipu*" \
+    org.sifmark.driver="V-IPU server and IPU-M firmware unknown" \
+    org.sifmark.framework="pytorch" \
+    org.sifmark.framework-version="2.0.1" \
+    org.sifmark.lock="sha256:995998c13c81726f2bcf946b006c017afc198d2582250b620978cca932cd960f" \
+    org.sifmark.platform="x86_64" \
+    org.sifmark.python="3.8" \
+    org.sifmark.recipe="ipu" \
+    org.sifmark.stand-in="false" \
+    org.sifmark.workloads="bert_base,bert_large,bert_large_pretraining_128,bert_large_pretraining_512,deep_voice_3,efficientnet_b0,efficientnet_b4,gpt2,gpt2_large,gpt2_medium,gpt2_xl,gpt2_xxl,gpt2_xxxl,gpt_117m,gpt_13b,gpt_175b,gpt_800m,image_compression,lstm,mcmc,mobilenet_v3_large,mobilenet_v3_small,resnet50,resnext101_32x4d"
+ENTRYPOINT ["/sifmark/run"]
+CMD []

@@ -1,0 +1,29 @@
+# docker build -f FILE '<context>'
+FROM docker.io/graphcore/pytorch:3.2.0-ubuntu-20.04-20230314
+COPY sifmark-site /sifmark-site
+COPY sifmark /sifmark
+ENV PYTHONNOUSERSITE="1"
+LABEL org.opencontainers.image.base.digest="unresolved" \
+    org.opencontainers.image.base.name="docker.io/graphcore/pytorch:3.2.0-ubuntu-20.04-20230314" \
+    org.opencontainers.image.description="Graphcore IPU with Poplar SDK 3.2, PyTorch" \
+    org.opencontainers.image.revision="<revision>" \
+    org.opencontainers.image.title="sifmark ipu_sdk32" \
+    org.opencontainers.image.version="0.1.0" \
+    org.sifmark.base-licence="Graphcore Container License Agreement and Graphcore EULA" \
+    org.sifmark.base-redistributable="false" \
+    org.sifmark.build-key="<build key>" \
+    org.sifmark.bytecode="<true where the host has the base's Python>" \
+    org.sifmark.compression="<as chosen>" \
+    org.sifmark.device="ipu" \
+    org.sifmark.devices="/dev/infiniband,/dev/ipu*" \
+    org.sifmark.driver="V-IPU server and IPU-M firmware unknown" \
+    org.sifmark.framework="pytorch" \
+    org.sifmark.framework-version="1.13.1" \
+    org.sifmark.lock="sha256:0f29768bf800ff7428f0cc416934fb449f546d08af6d168cf3bdd6c2d2263b67" \
+    org.sifmark.platform="x86_64" \
+    org.sifmark.python="3.8" \
+    org.sifmark.recipe="ipu_sdk32" \
+    org.sifmark.stand-in="false" \
+    org.sifmark.workloads="bert_base,bert_large,bert_large_pretraining_128,bert_large_pretraining_512,deep_voice_3,efficientnet_b0,efficientnet_b4,gpt2,gpt2_large,gpt2_medium,gpt2_xl,gpt2_xxl,gpt2_xxxl,gpt_117m,gpt_13b,gpt_175b,gpt_800m,image_compression,lstm,mcmc,mobilenet_v3_large,mobilenet_v3_small,resnet50,resnext101_32x4d"
+ENTRYPOINT ["/sifmark/run"]
+CMD []

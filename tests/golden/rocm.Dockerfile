@@ -1,0 +1,30 @@
+# docker build -f FILE '<context>'
+FROM docker.io/rocm/pytorch@sha256:7fe531fa185af260352fe7fbb3fa64ad749abe72adf0600a648c4692801b125a
+COPY sifmark-site /sifmark-site
+COPY sifmark /sifmark
+ENV PYTHONNOUSERSITE="1"
+LABEL org.opencontainers.image.base.digest="sha256:7fe531fa185af260352fe7fbb3fa64ad749abe72adf0600a648c4692801b125a" \
+    org.opencontainers.image.base.name="docker.io/rocm/pytorch:rocm7.2.4_ubuntu24.04_py3.12_pytorch_release_2.9.1" \
+    org.opencontainers.image.description="AMD GPU, PyTorch" \
+    org.opencontainers.image.revision="<revision>" \
+    org.opencontainers.image.title="sifmark rocm" \
+    org.opencontainers.image.version="0.1.0" \
+    org.sifmark.base-licence="by component: MIT, Apache-2.0, NCSA, BSD and AMD's own for some binaries" \
+    org.sifmark.base-redistributable="false" \
+    org.sifmark.build-key="<build key>" \
+    org.sifmark.bytecode="<true where the host has the base's Python>" \
+    org.sifmark.compression="<as chosen>" \
+    org.sifmark.device="cuda" \
+    org.sifmark.devices="/dev/kfd,/dev/dri" \
+    org.sifmark.driver="amdgpu unknown" \
+    org.sifmark.framework="pytorch" \
+    org.sifmark.framework-version="2.9.1" \
+    org.sifmark.lock="sha256:c4c94e6cbb14b6c0591feaf09e9cff464162d5216a26aba09543efe64b971ad6" \
+    org.sifmark.platform="x86_64" \
+    org.sifmark.python="3.12" \
+    org.sifmark.recipe="rocm" \
+    org.sifmark.run-flags="--rocm" \
+    org.sifmark.stand-in="false" \
+    org.sifmark.workloads="bert_base,bert_large,bert_large_pretraining_128,bert_large_pretraining_512,deep_voice_3,efficientnet_b0,efficientnet_b4,gpt2,gpt2_large,gpt2_medium,gpt2_xl,gpt2_xxl,gpt2_xxxl,gpt_117m,gpt_13b,gpt_175b,gpt_800m,image_compression,lstm,mcmc,mobilenet_v3_large,mobilenet_v3_small,resnet50,resnext101_32x4d"
+ENTRYPOINT ["/sifmark/run"]
+CMD []

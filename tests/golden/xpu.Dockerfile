@@ -1,0 +1,29 @@
+# docker build -f FILE '<context>'
+FROM docker.io/intel/intel-extension-for-pytorch:2.8.10-xpu
+COPY sifmark-site /sifmark-site
+COPY sifmark /sifmark
+ENV PYTHONNOUSERSITE="1"
+LABEL org.opencontainers.image.base.digest="unresolved" \
+    org.opencontainers.image.base.name="docker.io/intel/intel-extension-for-pytorch:2.8.10-xpu" \
+    org.opencontainers.image.description="Intel GPU, PyTorch" \
+    org.opencontainers.image.revision="<revision>" \
+    org.opencontainers.image.title="sifmark xpu" \
+    org.opencontainers.image.version="0.1.0" \
+    org.sifmark.base-licence="Apache-2.0, and the Intel End User License Agreement for Developer Tools" \
+    org.sifmark.base-redistributable="false" \
+    org.sifmark.build-key="<build key>" \
+    org.sifmark.bytecode="<true where the host has the base's Python>" \
+    org.sifmark.compression="<as chosen>" \
+    org.sifmark.device="xpu" \
+    org.sifmark.devices="/dev/dri" \
+    org.sifmark.driver="Intel GPU unknown" \
+    org.sifmark.framework="pytorch" \
+    org.sifmark.framework-version="2.8.0" \
+    org.sifmark.lock="sha256:09e19c7c29d011ed2e26082d694f3b56cef303aa16b54c8857e6581b0aece883" \
+    org.sifmark.platform="x86_64" \
+    org.sifmark.python="3.10" \
+    org.sifmark.recipe="xpu" \
+    org.sifmark.stand-in="false" \
+    org.sifmark.workloads="bert_base,bert_large,bert_large_pretraining_128,bert_large_pretraining_512,deep_voice_3,efficientnet_b0,efficientnet_b4,gpt2,gpt2_large,gpt2_medium,gpt2_xl,gpt2_xxl,gpt2_xxxl,gpt_117m,gpt_13b,gpt_175b,gpt_800m,image_compression,lstm,mcmc,mobilenet_v3_large,mobilenet_v3_small,resnet50,resnext101_32x4d"
+ENTRYPOINT ["/sifmark/run"]
+CMD []
