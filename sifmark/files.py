@@ -88,10 +88,15 @@ def _make_locked(holder: Path) -> int | None:
     return None
 
 
+def write_text(target: Path, text: str) -> None:
+    """Write a text whole or not at all."""
+    with beside(target) as draft:
+        draft.write_text(text, encoding="utf-8")
+
+
 def write_json(target: Path, document: Any) -> None:
     """Write a document, readable for people, whole or not at all."""
-    with beside(target) as draft:
-        draft.write_text(json.dumps(document, indent=2, sort_keys=True, allow_nan=False) + "\n")
+    write_text(target, json.dumps(document, indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
 def sha256_file(path: Path) -> str:

@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import tomlkit
@@ -13,7 +12,7 @@ import tomlkit
 from sifmark import house
 from sifmark.console import say, show, step
 from sifmark.errors import SifmarkError, UsageError
-from sifmark.files import beside
+from sifmark.files import write_text
 from sifmark.recipe import UNRESOLVED, Recipe, load_recipe, recipe_names
 from sifmark.registry import RegistryError, Tagged, resolve
 from sifmark.settings import settings
@@ -66,8 +65,7 @@ def pins(update: bool, names: Iterable[str] = (), as_json: bool = False) -> None
 
 def compare(recipe: Recipe) -> list[Pin]:
     """The pins of a recipe, each with what its registry says."""
-    host, _, repository = recipe.base.image.partition("/")
-    address = f"{settings().mirrors.get(host, host)}/{repository}"
+    address = settings().mirrored(recipe.base.image)
     try:
         with step(f"ask {address}:{recipe.base.tag}"):
             tagged = resolve(address, recipe.base.tag)
@@ -84,7 +82,7 @@ def write(changed: list[Pin]) -> None:
         lines = difflib.unified_diff(before.splitlines(True), text.splitlines(True), path.name, path.name)
         show("".join(lines).rstrip("\n"))
     for path, text in texts.items():
-        _replace(path, text)
+        write_text(path, text)
     say(f"{len(changed)} pins were written" if changed else "all pins are what the registries say")
 
 
@@ -112,8 +110,3 @@ def _text(name: str, changed: list[Pin]) -> str:
             base: Any = document["base"]
             base["digests"][pin.platform].update(digest=pin.found, seen=f"the registry, on {today}")
     return tomlkit.dumps(document)
-
-
-def _replace(path: Path, text: str) -> None:
-    with beside(path) as draft:
-        draft.write_text(text, encoding="utf-8")

@@ -183,9 +183,8 @@ def make_plan(recipe: str, chosen: Settings | None = None) -> Plan:
 
 
 def _pinned(recipe: Recipe, platform: str, site: Settings) -> BaseImage:
-    host, _, repository = recipe.base.image.partition("/")
     return BaseImage(
-        address=(address := f"{site.mirrors.get(host, host)}/{repository}"),
+        address=(address := site.mirrored(recipe.base.image)),
         tag=recipe.base.tag,
         digest=pinned_digest(recipe, platform),
         python=recipe.base.python,

@@ -34,6 +34,11 @@ class Settings:
     mirrors: dict[str, str] = field(default_factory=dict)
     time_limit: float = 3600.0  # seconds for one engine call
 
+    def mirrored(self, image: str) -> str:
+        """Where `registry/repository` is fetched."""
+        host, _, repository = image.partition("/")
+        return f"{self.mirrors.get(host, host)}/{repository}"
+
     @property
     def stand_in_pins(self) -> Path:
         """The generated pins of the stand-in bases, outside recipes/."""

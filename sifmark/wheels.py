@@ -17,7 +17,7 @@ from pathlib import Path
 from sifmark import house
 from sifmark.console import Step, show, step
 from sifmark.errors import SifmarkError, UsageError
-from sifmark.files import beside, scratch, sha256_file
+from sifmark.files import beside, scratch, sha256_file, write_text
 from sifmark.recipe import Recipe, Target, load_recipe
 from sifmark.run import CommandError, run
 from sifmark.settings import MACHINES, machine, settings
@@ -77,8 +77,7 @@ def write_lock(name: str, python: str | None = None, platform: str | None = None
         found = _resolve(recipe, target, progress)
     lines = [f"# Recipe {name}, Python {target.python}, {target.platform}. Written by: inv lock {name}"]
     lines += sorted(wheel.requirement for wheel in found)
-    with beside(recipe.lock(target)) as draft:
-        draft.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_text(recipe.lock(target), "\n".join(lines) + "\n")
     show(str(recipe.lock(target)))
     return recipe.lock(target)
 

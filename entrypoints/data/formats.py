@@ -61,7 +61,10 @@ def open_source(path: Path, task: str, framework: str, fitting: Sequence[str] | 
         )
     if name == FOLDER:
         return name, folder.Folder(path)
-    return name, FORMATS[name].open_source(path, found.get(name, []), task, described)
+    source: Source = FORMATS[name].open_source(path, found.get(name, []), task, described)
+    if described and described.classes:
+        source.names = described.classes
+    return name, source
 
 
 def _wanted(fitting: Sequence[str] | None) -> str:

@@ -43,9 +43,7 @@ def find(path: Path) -> list[Path]:
 def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | None) -> Records:
     """The records at a path: as the manifest counts them, else counted by their lengths."""
     if manifest:
-        packed = Records(path, manifest.files, len(manifest.classes))
-        packed.names = tuple(manifest.classes)
-        return packed
+        return Records(path, manifest.files, len(manifest.classes))
     lost: list[str] = []
     counted = [File(file.name, count(file, lost)) for file in files]
     whole = [file for file in counted if file.samples]

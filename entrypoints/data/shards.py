@@ -96,9 +96,7 @@ def find(path: Path) -> list[Path]:
 def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | None) -> Shards:
     """The shards at a path: as the manifest counts them, else counted by their headers, which takes a while."""
     if manifest:
-        packed = Shards(path, manifest.files, len(manifest.classes))
-        packed.names = tuple(manifest.classes)
-        return packed
+        return Shards(path, manifest.files, len(manifest.classes))
     labels: set[int] = set()
     lost: list[str] = []
     counted = [File(file.name, count(file, labels, lost)) for file in files]
