@@ -9,10 +9,12 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
+from sifmark.arguments import NameOrAll
 from sifmark.errors import SifmarkError
 from sifmark.run import unwind_on_signals
 
 _RESULTS = "a result file, a folder of them, or a quoted glob"
+_ENGINE = "'apptainer' (default) or 'docker'"
 _BASES = "'pinned' (default) or 'stand-in', for machines that reach no public registry"
 
 
@@ -41,28 +43,52 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
     return wrap
 
 
-@verb(name="list", help={"json": "for programs"})
-def list_(c: Context, json: bool = False) -> None:
+@verb(name="list", help={"json": "for programs", "engine": _ENGINE})
+def list_(c: Context, json: bool = False, engine: str = "") -> None:
     """Show recipes, workloads, and which images are built, stale or missing."""
     from sifmark.listing import show_list
+    from sifmark.settings import choose
 
+    choose(engine=engine)
     show_list(as_json=json)
 
 
 @verb(
+    klass=NameOrAll,
     help={
         "name": "an image (resnet50-cpu), a quoted glob ('*-cpu') or a recipe (cpu)",
+        "all": "every recipe that can be built here",
+        "engine": _ENGINE,
         "bases": _BASES,
         "compression": "zstd (default), gzip, lz4 or xz",
         "force": "build even when nothing changed",
-    }
+        "jobs": "builds at once; default: as many as cores, memory and free space carry",
+        "dry-run": "only say what would be built, and why",
+        "json": "for programs: what became of each recipe",
+    },
 )
-def build(c: Context, name: str, bases: str = "", compression: str = "", force: bool = False) -> None:
-    """Build images; what is up to date is left alone."""
-    from sifmark.build import build as build_images
-    from sifmark.listing import show_built
+def build(
+    c: Context,
+    name: str,
+    all: bool = False,  # noqa: A002
+    engine: str = "",
+    bases: str = "",
+    compression: str = "",
+    force: bool = False,
+    jobs: int = 0,
+    dry_run: bool = False,
+    json: bool = False,
+) -> None:
+    """Build images; what is up to date is left alone. Several are planned first, and a failure stops only itself."""
+    from sifmark.building import build_images
+    from sifmark.catalogue import Options
+    from sifmark.settings import choose
 
-    show_built(build_images(name, bases=bases or None, compression=compression or None, force=force))
+    choose(engine=engine)
+    if jobs < 0:
+        raise Exit("error: --jobs is a number of builds, 1 or more", code=2)
+    options = Options(bases or None, compression or None, force)
+    build_images(name, options, jobs=jobs, dry_run=dry_run, as_json=json)
 
 
 @verb(help={"name": "an image or a recipe", "format": "'def' for Apptainer or 'dockerfile'", "bases": _BASES})
@@ -76,21 +102,26 @@ def render(c: Context, name: str, format: str = "def", bases: str = "") -> None:
 @verb(
     help={
         "name": "an image or its file; everything after -- goes to the image",
+        "engine": _ENGINE,
         "print": "only print the command, for a job's script",
     }
 )
-def run(c: Context, name: str, print: bool = False) -> None:  # noqa: A002
+def run(c: Context, name: str, engine: str = "", print: bool = False) -> None:  # noqa: A002
     """Run an image with the flags that its device and this host need: inv run resnet50-cpu -- --steps 20."""
     from sifmark.execute import run_image
+    from sifmark.settings import choose
 
+    choose(engine=engine)
     run_image(name, sys.argv, printed=print)
 
 
-@verb(help={"name": "an image, a quoted glob, or a file", "json": "for programs"})
-def verify(c: Context, name: str, json: bool = False) -> None:
+@verb(help={"name": "an image, a quoted glob, or a file", "engine": _ENGINE, "json": "for programs"})
+def verify(c: Context, name: str, engine: str = "", json: bool = False) -> None:
     """Check an image in stages: trust, structure, smoke, and in a clone golden."""
+    from sifmark.settings import choose
     from sifmark.verify import verify_images
 
+    choose(engine=engine)
     verify_images(name, as_json=json)
 
 
@@ -215,11 +246,38 @@ def pins(
     hold(update, name or (), as_json=json)
 
 
-@verb(help={"cache": "also wheels and converted bases, which cost a download"})
-def clean(c: Context, cache: bool = False) -> None:
+@verb(
+    help={"name": "an image or a recipe", "force": "even where the SIF that is there is up to date"},
+)
+def convert(c: Context, name: str, force: bool = False) -> None:
+    """Turn a Docker image that was built here into a SIF, with its labels and provenance."""
+    from sifmark.convert import convert as convert_image
+
+    convert_image(name, force=force)
+
+
+@verb(
+    iterable=["name"],
+    help={
+        "folder": "where bases and wheels go; what is there already is kept",
+        "name": "a recipe; repeatable; default: all that can be built",
+        "bases": _BASES,
+    },
+)
+def fetch_sources(c: Context, folder: str, name: Sequence[str] | None = None, bases: str = "") -> None:
+    """Collect what builds need in a folder, for hosts without a network: there set `sources` to it."""
+    from sifmark.fetching import fetch_sources as fetch
+
+    fetch(folder, name or (), bases or None)
+
+
+@verb(help={"cache": "also wheels and converted bases, which cost a download", "engine": _ENGINE})
+def clean(c: Context, cache: bool = False, engine: str = "") -> None:
     """Remove built images, logs and build folders; results stay."""
     from sifmark.clean import clean as clean_up
+    from sifmark.settings import choose
 
+    choose(engine=engine)
     clean_up(cache=cache)
 
 

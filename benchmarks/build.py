@@ -12,7 +12,7 @@ from pathlib import Path
 from pairs import Spent, Times, measure, parser, report, require_folder, spend
 
 from sifmark import house
-from sifmark.build import CACHES
+from sifmark.cache import KINDS
 from sifmark.console import say
 from sifmark.engines.flat import COMPRESSION
 from sifmark.errors import SifmarkError
@@ -21,7 +21,7 @@ from sifmark.settings import FILE_NAME, settings
 
 IMAGE, RECIPE = "resnet50-cpu", "cpu"
 SHARED = ("wheels", "stand-in")  # folders of the cache that are not made anew: they would be downloads
-STAGES = tuple(name for name in CACHES if name not in SHARED)
+STAGES = tuple(name for name in KINDS if name not in SHARED)
 
 
 @dataclass(frozen=True)

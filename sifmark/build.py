@@ -1,8 +1,8 @@
-"""The build verb: what is stale is built, once per recipe; every workload's name is linked to it."""
+"""Building one recipe with the engine in use: if it is stale, recorded, and under every workload's name."""
 
 import errno
+import json
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,27 +10,27 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from sifmark import __version__
+from sifmark.cache import sweep_all, trim
 from sifmark.console import say
-from sifmark.engines import engine
+from sifmark.engines import Engine, Made, engine
 from sifmark.errors import SifmarkError
-from sifmark.files import beside, human_size, sha256_file, sweep, write_json
-from sifmark.images import Image, find_images, recipe_file, recipes_in, workloads_of
+from sifmark.files import human_size, write_json
+from sifmark.images import find_images, recipes_in
 from sifmark.layers import context
 from sifmark.plan import BUILD_KEY, COMPRESSION, Plan, make_plan
 from sifmark.render import definition, dockerfile
 from sifmark.settings import overridden, settings
-from sifmark.sif import SifError, read_sif
 
 FORMATS = ("def", "dockerfile")
-CACHES = ("wheels", "layers", "bases", "stocked")  # folders in the cache that builds fill
 
 
 class State(Enum):
-    """How an image's file stands to its recipe and code."""
+    """How an image stands to its recipe and code."""
 
     BUILT = "built"
     STALE = "stale"
@@ -39,23 +39,13 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Built:
-    """One recipe's file after the verb: what was done, and what is there now."""
+    """One recipe's image after the verb: what was done, and what is there now."""
 
     recipe: str
-    path: Path
     names: tuple[str, ...]
     reused: bool
     seconds: float
     size: int  # bytes
-
-
-def build(
-    pattern: str, *, bases: str | None = None, compression: str | None = None, force: bool = False
-) -> list[Built]:
-    """Build what a name, glob or recipe means, unless it is up to date. Raises SifmarkError."""
-    site = overridden(bases=bases, compression=compression)
-    asked = None if compression is None else site.compression
-    return [_build_recipe(make_plan(name, site), asked, force) for name in recipes_in(find_images(pattern))]
 
 
 def render(name: str, form: str, bases: str | None = None) -> str:
@@ -73,11 +63,12 @@ def render(name: str, form: str, bases: str | None = None) -> str:
     return definition(plan.recipe, plan.base.pull, plan.labels(), str(folder))
 
 
-def state(image: Image, plan: Plan) -> State:
-    """Whether an image's file is there and carries the build key of today's inputs."""
-    if not image.path.exists():
+def state(name: str, plan: Plan) -> State:
+    """Whether the image of a name or recipe is there and carries the build key of today's inputs."""
+    tool = engine()
+    if tool.look(tool.address(name)) is None:
         return State.MISSING
-    return State.BUILT if _up_to_date(image.path, plan) else State.STALE
+    return State.BUILT if is_current(name, plan) else State.STALE
 
 
 def context_folder(recipe: str) -> Path:
@@ -96,81 +87,81 @@ def logs_of(recipe: str) -> list[Path]:
     return sorted((settings().dist / "logs").glob(f"{recipe}-*Z-*.log"))
 
 
-def record_of(path: Path) -> Path:
-    """The record beside an image: identity, digest, and what built it."""
-    return path.with_name(f"{path.name}.json")
+def lock_of(recipe: str, tool: Engine) -> Path:
+    """What builds of a recipe by an engine exclude each other by."""
+    return settings().dist / f"{recipe}.{tool.suffix}"
 
 
-def _build_recipe(plan: Plan, compression: str | None, force: bool) -> Built:
-    """`compression` is the one asked for on the command line, or None: then any that the image has will do."""
+def record_of(recipe: str, tool: Engine) -> Path:
+    """The record of a recipe's build: identity, digest, and what built it."""
+    return settings().dist / f"{recipe}.{tool.suffix}.json"
+
+
+def read_record(recipe: str, tool: Engine) -> dict[str, Any]:
+    """What the build of a recipe recorded; empty where there is nothing that reads."""
+    try:
+        record = json.loads(record_of(recipe, tool).read_text())
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def write_record(plan: Plan, tool: Engine, made: Made, **more: Any) -> None:
+    """Write down what was made and how."""
+    record = {
+        "name": Path(tool.address(plan.recipe.name)).name,
+        "identity": made.identity,
+        "digest": made.digest,
+        "build_key": plan.build_key,
+        "compression": plan.compression,
+        "stand_in": plan.base.stand_in,
+        "sifmark": __version__,
+        tool.name: tool.version(),
+        "built": datetime.now(UTC).isoformat(timespec="seconds"),
+        **more,
+    }
+    write_json(record_of(plan.recipe.name, tool), record)
+
+
+def build_recipe(plan: Plan, compression: str | None = None, force: bool = False) -> Built:
+    """Build a recipe's image unless it is up to date, and give it its names. Raises SifmarkError.
+
+    `compression` is the one asked for on the command line, or None: then any that the image has will do.
+    """
     plan.require_resolved()
-    recipe = plan.recipe.name
-    target = recipe_file(recipe)
+    recipe, tool = plan.recipe.name, engine()
     started = time.monotonic()
-    with alone(target):
-        reused = not force and _up_to_date(target, plan, compression)
+    with alone(lock_of(recipe, tool)):
+        reused = not force and is_current(recipe, plan, compression)
         if not reused:
-            _build_file(plan, target)
-        names = _link_names(recipe, target)
-    return Built(recipe, target, names, reused, time.monotonic() - started, target.stat().st_size)
+            _build(plan, tool)
+        names = tool.give_names(recipe)
+        seen = tool.look(tool.address(recipe))
+    return Built(recipe, names, reused, time.monotonic() - started, seen.size if seen else 0)
 
 
-def _build_file(plan: Plan, target: Path) -> None:
-    """Make the recipe's file: drafted beside the target, read back, recorded, then renamed."""
-    for folder in (target.parent, *(settings().cache / name for name in CACHES)):
-        sweep(folder)
+def is_current(name: str, plan: Plan, compression: str | None = None, tool: Engine | None = None) -> bool:
+    """Whether an image carries the build key of today's inputs, and the compression asked for, if any."""
+    tool = tool or engine()
+    seen = tool.look(tool.address(name))
+    if seen is None or seen.labels.get(BUILD_KEY) != plan.build_key:
+        return False
+    return compression in (None, seen.labels.get(COMPRESSION))
+
+
+def _build(plan: Plan, tool: Engine) -> None:
+    """Make the recipe's image: recorded before it takes its place."""
+    sweep_all()
     log = log_file(plan.recipe.name)
+    reused = [stage for stage, there in tool.stages(plan).items() if there]
+    started = time.monotonic()
     if plan.base.stand_in:
         say(f"  base: a stand-in for {plan.recipe.base.reference}; the image and its results say so")
-    with _full_disk_explained(target), beside(target) as draft:
-        engine().build(plan, draft, log)
-        draft.chmod(0o755)
-        image = read_sif(draft)
-        record = {
-            "name": target.name,
-            "identity": image.identity(),
-            "digest": sha256_file(draft),
-            "build_key": image.labels()[BUILD_KEY],
-            "compression": plan.compression,
-            "stand_in": plan.base.stand_in,
-            "sifmark": __version__,
-            "apptainer": engine().version(),
-            "built": datetime.now(UTC).isoformat(timespec="seconds"),
-            "log": str(log),
-        }
-        write_json(record_of(target), record)
-    say(f"  {target}: {human_size(target.stat().st_size)}, {record['identity']}")
-
-
-def _up_to_date(path: Path, plan: Plan, compression: str | None = None) -> bool:
-    try:
-        labels = read_sif(path).labels()
-    except SifError:
-        return False
-    return labels.get(BUILD_KEY) == plan.build_key and compression in (None, labels.get(COMPRESSION))
-
-
-def _link_names(recipe: str, target: Path) -> tuple[str, ...]:
-    """Give the file each workload's name; a name that is there is replaced in one step."""
-    names = []
-    for workload in workloads_of(recipe):
-        image = Image(workload, recipe)
-        names.append(image.name)
-        if not (image.path.exists() and image.path.samefile(target)):
-            with beside(image.path) as draft:
-                _link(target, draft)
-    return tuple(names)
-
-
-def _link(target: Path, name: Path) -> None:
-    try:
-        os.link(target, name)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        say(f"  this file system has no hard links ({error.strerror}): {name.name} is a copy")
-        shutil.copyfile(target, name)
-        name.chmod(0o755)
+    with _full_disk_explained(tool.address(plan.recipe.name)), tool.building(plan, log) as made:
+        seconds = round(time.monotonic() - started, 3)
+        write_record(plan, tool, made, log=str(log), seconds=seconds, reused=reused)
+    trim()
+    say(f"  {tool.address(plan.recipe.name)}: {human_size(made.size)}, {made.identity}")
 
 
 @contextmanager
@@ -190,7 +181,7 @@ def alone(target: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _full_disk_explained(target: Path) -> Iterator[None]:
+def _full_disk_explained(target: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -3,34 +3,34 @@
 import shutil
 from pathlib import Path
 
-from sifmark.build import CACHES, alone, context_folder, logs_of, record_of
+from sifmark.build import alone, context_folder, lock_of, logs_of, record_of
+from sifmark.cache import KINDS
 from sifmark.console import say
+from sifmark.engines import engine
 from sifmark.files import human_size, sweep
-from sifmark.images import images, recipe_file
 from sifmark.recipe import recipe_names
 from sifmark.settings import settings
 
 
 def clean(cache: bool) -> None:
-    """Remove images, logs and assembled layers; with `cache`, wheels and converted bases too.
+    """Remove images of the engine in use, logs and assembled layers; with `cache`, wheels and converted bases too.
 
     Waits for builds that run. The registry and the stand-in bases that lie beside them in the cache belong to the
-    set-up scripts, and stay.
+    set-up scripts, and stay. Nothing goes that is not named for a recipe: the folder may hold a user's own files.
     """
+    tool = engine()
     for recipe in recipe_names():
-        with alone(recipe_file(recipe)):
-            for path in _products(recipe):
+        with alone(lock_of(recipe, tool)):
+            for gone in tool.forget(recipe):
+                say(f"removed {gone}")
+            for path in (record_of(recipe, tool), context_folder(recipe), *logs_of(recipe)):
                 _remove(path)
     sweep(settings().dist)
-    for name in CACHES if cache else ():
-        _remove(settings().cache / name)
-
-
-def _products(recipe: str) -> list[Path]:
-    """What a recipe's builds leave. Nothing that is not named for it: the folder may hold a user's own files."""
-    file = recipe_file(recipe)
-    names = [image.path for image in images() if image.recipe == recipe]
-    return [*names, file, record_of(file), context_folder(recipe), *logs_of(recipe)]
+    if cache:
+        for gone in tool.forget_stages():
+            say(f"removed {gone}")
+        for name in KINDS:
+            _remove(settings().cache / name)
 
 
 def _remove(path: Path) -> None:

@@ -10,7 +10,7 @@ from rich.status import Status
 
 # In a pipe a table is as wide as its words; on a terminal rich folds it to fit.
 out = Console(width=None if sys.stdout.isatty() else 200)
-err = Console(stderr=True, soft_wrap=True, highlight=False)
+err = Console(stderr=True, soft_wrap=True, highlight=False, width=None if sys.stderr.isatty() else 200)
 
 HEARTBEAT = 10.0  # seconds between two lines about the same step where there is no terminal
 

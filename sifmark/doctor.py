@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sifmark.console import show
 from sifmark.engines.apptainer import MINIMUM, Apptainer, user_flags
+from sifmark.engines.docker_client import DockerError, client
 from sifmark.errors import SifmarkError
 from sifmark.files import human_size
 from sifmark.plan import BaseImage, make_plan
@@ -66,6 +67,19 @@ def apptainer() -> Iterator[Finding]:
         yield Finding("Apptainer", GOOD, version + (f", run with {flags} for this root" if flags else ""))
     for tool in ("mksquashfs", "unsquashfs"):
         yield _tool(tool)
+
+
+def docker() -> Iterator[Finding]:
+    """The other engine, for who wants it."""
+    try:
+        version = client().version()["Version"]
+    except DockerError as error:
+        yield Finding("Docker", POOR, error.cause, f"needed only for --engine docker: {error.remedy}")
+        return
+    if shutil.which("docker") is None:
+        yield Finding("Docker", POOR, f"{version}, and no docker command", "runs need it: ci/setup/docker installs it")
+    else:
+        yield Finding("Docker", GOOD, str(version))
 
 
 def user_namespaces() -> Iterator[Finding]:
@@ -155,6 +169,7 @@ def devices() -> Iterator[Finding]:
 
 EXAMINATIONS: tuple[Callable[[], Iterator[Finding]], ...] = (
     apptainer,
+    docker,
     user_namespaces,
     fuse,
     subordinate_ids,

@@ -5,6 +5,7 @@ from difflib import get_close_matches
 
 FAILED = 1
 USAGE = 2
+AGAIN = "build it again: inv build NAME --force"  # the remedy for an image that is not what it should be
 
 
 class SifmarkError(Exception):
@@ -28,6 +29,10 @@ class UsageError(SifmarkError):
     """What the user asked for cannot be meant: unknown names, bad values. The exit code is 2."""
 
     exit_code = USAGE
+
+
+class Unbuildable(SifmarkError):  # noqa: N818 - named for what it says
+    """A recipe that cannot be built here, though nothing is wrong with it."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:

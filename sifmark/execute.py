@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from sifmark.console import say, show
-from sifmark.engines import engine
+from sifmark.engines import Engine, engine
 from sifmark.errors import SifmarkError
 from sifmark.images import find_image
-from sifmark.plan import DEVICES, RUN_FLAGS
+from sifmark.plan import DEVICES, DOCKER_FLAGS, RUN_FLAGS
 from sifmark.recipe import Access
 from sifmark.run import CommandError
-from sifmark.sif import read_sif
 
 
 def run_image(name: str, command_line: Sequence[str], printed: bool = False) -> None:
@@ -25,8 +24,8 @@ def run_image(name: str, command_line: Sequence[str], printed: bool = False) -> 
     """
     words = list(command_line)
     arguments = words[words.index("--") + 1 :] if "--" in words else []
-    path = locate(name)
-    argv = engine().command(path, "run", arguments, device_options(path))
+    tool, address = locate(name)
+    argv = tool.command(address, "run", arguments, [*tool.at_home(), *device_options(tool, address)])
     if printed:
         show(shlex.join(argv))
         return
@@ -34,17 +33,20 @@ def run_image(name: str, command_line: Sequence[str], printed: bool = False) -> 
     _become(argv)
 
 
-def device_options(image: Path) -> list[str]:
+def device_options(tool: Engine, address: str) -> list[str]:
     """What lets the image's run reach its device here, by its labels. Raises SifmarkError where they are not ours."""
-    labels = read_sif(image).labels()
+    seen = tool.look(address)
+    labels = seen.labels if seen else {}
     if DEVICES not in labels:
         return []
-    access = Access(tuple(labels[DEVICES].split(",")), tuple(labels.get(RUN_FLAGS, "").split()))
+    flags = {"apptainer": RUN_FLAGS, "docker": DOCKER_FLAGS}
+    given = {engine: tuple(labels.get(label, "").split()) for engine, label in flags.items()}
+    access = Access(tuple(labels[DEVICES].split(",")), **given)
     if not access.harmless():
-        raise SifmarkError(f"{image}: its labels ask for {access}", "is it an image that sifmark built?")
+        raise SifmarkError(f"{address}: its labels ask for {access}", "is it an image that sifmark built?")
     if not access.here():
-        say(f"  this host has no {' and no '.join(access.devices)}: {image.name} will find no device")
-    return engine().reach(access)
+        say(f"  this host has no {' and no '.join(access.devices)}: {Path(address).name} will find no device")
+    return tool.reach(access)
 
 
 def _become(argv: list[str]) -> NoReturn:
@@ -52,7 +54,7 @@ def _become(argv: list[str]) -> NoReturn:
     try:
         os.execvp(argv[0], argv)
     except OSError as error:
-        raise CommandError(f"cannot start {argv[0]}: {error.strerror}", "install it: ci/setup/apptainer") from error
+        raise CommandError(f"cannot start {argv[0]}: {error.strerror}", f"install it: ci/setup/{argv[0]}") from error
 
 
 def names_file(name: str) -> bool:
@@ -60,14 +62,14 @@ def names_file(name: str) -> bool:
     return name.endswith(".sif") or "/" in name
 
 
-def locate(name: str) -> Path:
-    """The file of an image given by name or by path. Raises SifmarkError where it is not built."""
-    path = Path(name)
+def locate(name: str) -> tuple[Engine, str]:
+    """The engine and the address of an image given by name, or of a file by its path. Raises SifmarkError for none."""
     if names_file(name):
+        path = Path(name).absolute()
         if not path.is_file():
-            raise SifmarkError(f"there is no file {path}", "see what is built: inv list")
-        return path.absolute()
-    image = find_image(name)
-    if not image.path.is_file():
+            raise SifmarkError(f"there is no file {Path(name)}", "see what is built: inv list")
+        return engine("apptainer"), str(path)
+    tool, image = engine(), find_image(name)
+    if tool.look(tool.address(image.name)) is None:
         raise SifmarkError(f"{image.name} is not built", f"build it: inv build {image.name}")
-    return image.path
+    return tool, tool.address(image.name)

@@ -27,15 +27,10 @@ class Image:
         """The name that every verb takes."""
         return f"{self.workload}-{self.recipe}"
 
-    @property
-    def path(self) -> Path:
-        """The hard link to the recipe's file that carries this name."""
-        return settings().dist / f"{self.name}.sif"
 
-
-def recipe_file(recipe: str) -> Path:
-    """The file that all images of a recipe are links to."""
-    return settings().dist / f"{recipe}.sif"
+def image_file(name: str) -> Path:
+    """Where Apptainer's image of a name or a recipe lies; the names of a recipe are links to one file."""
+    return settings().dist / f"{name}.sif"
 
 
 @cache
@@ -52,24 +47,26 @@ def cards() -> dict[str, dict[str, Any]]:
 @cache
 def images() -> tuple[Image, ...]:
     """Every image there can be: each recipe with each workload that its framework has."""
-    return tuple(
-        Image(workload, recipe)
-        for recipe in recipe_names()
-        for workload, card in cards().items()
-        if _module(load_recipe(recipe).framework, card["family"]).is_file()
-    )
+    return tuple(image for recipe in recipe_names() for image in _images_of(recipe))
 
 
 def workloads_of(recipe: str) -> tuple[str, ...]:
     """The workloads that a recipe's image can run."""
-    return tuple(image.workload for image in images() if image.recipe == recipe)
+    return tuple(image.workload for image in _images_of(recipe))
+
+
+@cache
+def _images_of(recipe: str) -> tuple[Image, ...]:
+    framework = load_recipe(recipe).framework
+    found = (name for name, card in cards().items() if _module(framework, card["family"]).is_file())
+    return tuple(Image(workload, recipe) for workload in found)
 
 
 def find_images(pattern: str) -> tuple[Image, ...]:
     """The images that a name, a glob or a recipe's name means. Raises UsageError for none."""
     named = {image.name: image for image in images()}
     if pattern in recipe_names():
-        return tuple(image for image in images() if image.recipe == pattern)
+        return _images_of(pattern)
     found = tuple(image for name, image in named.items() if fnmatchcase(name, pattern))
     if not found:
         raise unknown_name("image", pattern, named)

@@ -3,9 +3,11 @@
 import os
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 from sifmark import render
+from sifmark.cache import LAYERS, Entry
 from sifmark.console import Step, say, step
 from sifmark.errors import SifmarkError
 from sifmark.files import beside, normalise_tree, write_json
@@ -13,23 +15,21 @@ from sifmark.images import workloads_of
 from sifmark.plan import Plan, shipped_files
 from sifmark.run import describe_failure, run
 from sifmark.settings import settings
-from sifmark.wheels import bytecode_python, fetch, unpack
+from sifmark.wheels import bytecode_python, fetched, unpack
 
 
-def site_layer(plan: Plan, log: Path) -> Path:
-    """The folder that holds `sifmark-site/`, made once per lock and kept in the cache."""
-    target = settings().cache / "layers" / plan.site_key
-    if target.is_dir():
-        return target
-    with step("fetch and check wheels") as progress:
-        wheels = fetch(plan.recipe, plan.target, progress, log)
-    with step("unpack wheels") as progress, beside(target) as draft:
-        site = draft / render.SITE
-        site.mkdir(parents=True)
+def site_layer(plan: Plan, log: Path | None = None) -> Entry:
+    """The folder that holds `sifmark-site/`, by the lock of its wheels."""
+    return Entry(LAYERS, plan.site_key, partial(_stock_site, plan, log))
+
+
+def _stock_site(plan: Plan, log: Path | None, folder: Path) -> None:
+    site = folder / render.SITE
+    site.mkdir()
+    with fetched(plan.recipe, plan.target, log) as wheels, step("unpack wheels") as progress:
         unpack(plan.target, wheels, site, progress, log)
-        _compile(plan, draft, progress, log)
-        normalise_tree(draft)
-    return target
+        _compile(plan, folder, progress, log)
+    normalise_tree(folder)
 
 
 def code_layer(plan: Plan, folder: Path) -> None:
@@ -53,14 +53,15 @@ def code_layer(plan: Plan, folder: Path) -> None:
 def context(plan: Plan, folder: Path, log: Path) -> Path:
     """A folder with all our layers, copies that users may look into, for plain `apptainer build` and `docker build`."""
     with step(f"assemble the layers in {folder}"), beside(folder) as draft:
-        shutil.copytree(site_layer(plan, log), draft)
+        with site_layer(plan, log).held() as site:
+            shutil.copytree(site, draft)
         code_layer(plan, draft)
         if folder.exists():
             shutil.rmtree(folder)
     return folder
 
 
-def _compile(plan: Plan, folder: Path, progress: Step, log: Path) -> None:
+def _compile(plan: Plan, folder: Path, progress: Step, log: Path | None) -> None:
     """Compile the wheels, so that an import in the read-only image does not start from source each time."""
     python = bytecode_python(plan.base.python)
     if python is None:

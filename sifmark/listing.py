@@ -6,10 +6,10 @@ from typing import Any
 
 from rich.table import Table
 
-from sifmark.build import Built, State, state
-from sifmark.console import out, say, show
+from sifmark.build import State, state
+from sifmark.console import out, show
+from sifmark.engines import engine
 from sifmark.errors import SifmarkError
-from sifmark.files import human_size
 from sifmark.images import Image, cards, images
 from sifmark.plan import make_plan
 from sifmark.recipe import load_recipe, recipe_names
@@ -21,28 +21,22 @@ def show_list(as_json: bool) -> None:
     if as_json:
         show(json.dumps({"recipes": _recipes(), "workloads": _workloads(), "images": rows}, indent=2))
         return
-    out.print(_table("recipe", "title", "framework", "device", "base", rows=[list(r.values()) for r in _recipes()]))
+    out.print(table("recipe", "title", "framework", "device", "base", rows=[list(r.values()) for r in _recipes()]))
     columns = ("workload", "title", "tasks", "unit", "parameters", "GFLOP/unit")
-    out.print(_table(*columns, rows=[[*list(r.values())[:-1], f"{r['flops'] / 1e9:.3f}"] for r in _workloads()]))
-    out.print(_table("image", "state", "file", rows=[[r["name"], _said(r), r["file"]] for r in rows]))
-
-
-def show_built(built: Iterable[Built]) -> None:
-    """Print the closing summary of a build."""
-    for one in built:
-        what = "up to date" if one.reused else f"built in {one.seconds:.1f} s"
-        say(f"{one.path.name}: {what}, {human_size(one.size)}; also called {', '.join(one.names)}")
+    out.print(table(*columns, rows=[[*list(r.values())[:-1], f"{r['flops'] / 1e9:.3f}"] for r in _workloads()]))
+    out.print(table("image", "state", "file", rows=[[r["name"], _said(r), r["file"]] for r in rows]))
 
 
 def _row(image: Image) -> dict[str, Any]:
     row: dict[str, Any] = {"name": image.name, "workload": image.workload, "recipe": image.recipe}
+    address = engine().address(image.name)
     try:
         plan = make_plan(image.recipe)
         plan.require_resolved()
-        found, reason = state(image, plan), None
+        found, reason = state(image.name, plan), None
     except SifmarkError as error:
-        found, reason = State.STALE if image.path.exists() else State.MISSING, error.cause
-    return {**row, "state": found.value, "reason": reason, "file": str(image.path)}
+        found, reason = State.STALE if engine().look(address) else State.MISSING, error.cause
+    return {**row, "state": found.value, "reason": reason, "file": address}
 
 
 def _said(row: dict[str, Any]) -> str:
@@ -76,7 +70,8 @@ def _workloads() -> list[dict[str, Any]]:
     ]
 
 
-def _table(*columns: str, rows: Iterable[list[Any]]) -> Table:
+def table(*columns: str, rows: Iterable[list[Any]]) -> Table:
+    """Rows under their columns, as every verb shows them."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, justify="right" if column in ("parameters", "GFLOP/unit") else "left", overflow="fold")

@@ -2,12 +2,12 @@
 
 import json
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from sifmark import __version__, house, render
-from sifmark.errors import SifmarkError
+from sifmark.errors import SifmarkError, Unbuildable
 from sifmark.files import sha256_file, sha256_json, sha256_tree
 from sifmark.git import revision
 from sifmark.images import workloads_of
@@ -27,7 +27,9 @@ BYTECODE = f"{LABEL}.bytecode"
 DRIVER = f"{LABEL}.driver"
 DEVICES = f"{LABEL}.devices"
 RUN_FLAGS = f"{LABEL}.run-flags"
+DOCKER_FLAGS = f"{LABEL}.docker-flags"
 BASE_DIGEST = "org.opencontainers.image.base.digest"
+LOCK = f"{LABEL}.lock"
 REVISION = "org.opencontainers.image.revision"
 SHIPPED = (".py", ".json")  # suffixes of the files that go into images, beside the entrypoint itself
 _BUILDER = 1  # raise it when the same inputs must give another image
@@ -66,7 +68,7 @@ class Plan:
     def require_resolved(self) -> None:
         """Raise SifmarkError where nobody has seen the base's digest: such a recipe is rendered, and not built."""
         if self.base.digest == UNRESOLVED:
-            raise SifmarkError(
+            raise Unbuildable(
                 f"recipe {self.recipe.name}: nobody has seen the digest of {self.recipe.base.reference} "
                 f"for {self.platform}",
                 "build with `--bases stand-in`, or have the registry asked: "
@@ -85,7 +87,7 @@ class Plan:
         if not path.is_file():
             options = f"--python {self.base.python} --platform {self.platform}"
             remedy = f"write it where a network is: inv lock {self.recipe.name} {options}"
-            raise SifmarkError(f"there is no lock {path.name}", remedy)
+            raise Unbuildable(f"there is no lock {path.name}", remedy)
         return sha256_file(path)
 
     @property
@@ -111,7 +113,7 @@ class Plan:
             {
                 "builder": _BUILDER,
                 "definition": render.definition(self.recipe, reference, self._statements(), context="."),
-                "code": sha256_tree(shipped_files()),
+                "code": _code_hash(),
             }
         )
 
@@ -145,6 +147,8 @@ class Plan:
             labels[DEVICES] = ",".join(access.devices)
         if access and access.apptainer:
             labels[RUN_FLAGS] = " ".join(access.apptainer)
+        if access and access.docker:
+            labels[DOCKER_FLAGS] = " ".join(access.docker)
         if self.recipe.base.framework_version:
             labels[f"{LABEL}.framework-version"] = self.recipe.base.framework_version
         return labels
@@ -167,7 +171,7 @@ class Plan:
             WORKLOADS: ",".join(workloads_of(recipe.name)),
             f"{LABEL}.base-licence": recipe.base.licence,
             f"{LABEL}.base-redistributable": str(recipe.base.redistributable).lower(),
-            f"{LABEL}.lock": self.lock_hash,
+            LOCK: self.lock_hash,
             BYTECODE: str(bytecode_python(self.base.python) is not None).lower(),
             STAND_IN: str(self.base.stand_in).lower(),
         }
@@ -198,7 +202,7 @@ def _stand_in(recipe: Recipe, platform: str, site: Settings) -> BaseImage:
     pins = stand_in_pins(site.stand_in_pins)
     pin = pins["bases"].get(recipe.base.reference, {}).get(platform)
     if pin is None:
-        raise SifmarkError(
+        raise Unbuildable(
             f"there is no stand-in for {recipe.base.reference} on {platform}",
             f"make one: ci/setup/stand-in {recipe.name}",
         )
@@ -228,6 +232,11 @@ def stand_in_pins(path: Path) -> dict[str, Any]:
 def is_loopback(address: str) -> bool:
     """Whether an address leads to this machine itself, which is asked in plain HTTP."""
     return address.partition("/")[0].partition(":")[0] in ("127.0.0.1", "localhost")
+
+
+@cache
+def _code_hash() -> str:
+    return sha256_tree(shipped_files())
 
 
 def shipped_files() -> dict[str, Path]:

@@ -9,11 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from sifmark import house
-from sifmark.errors import SifmarkError, UsageError, unknown_name
+from sifmark.errors import Unbuildable, UsageError, unknown_name
 from sifmark.schema import check_document
 
 UNRESOLVED = "unresolved"
-FLAGS = {"--nv", "--nvccli", "--rocm"}  # of Apptainer, which bring the host's driver along; the schema has them too
+# Flags by which a recipe may let a container reach its device; the schema has them too.
+FLAGS = {
+    "apptainer": {"--nv", "--nvccli", "--rocm"},
+    "docker": {
+        "--gpus=all",
+        "--network=host",
+        "--cap-add=IPC_LOCK",
+        "--cap-add=SYS_PTRACE",
+        "--security-opt=seccomp=unconfined",
+        "--ulimit=memlock=-1",
+    },
+}
 _DEVICE = re.compile(r"/dev/[A-Za-z0-9_*?-][A-Za-z0-9/_*?.-]*")
 
 
@@ -53,15 +64,16 @@ class Driver:
 
 @dataclass(frozen=True)
 class Access:
-    """How a container reaches the device: its files on the host, as globs, and Apptainer's flags."""
+    """How a container reaches the device: its files on the host, as globs, and the engines' flags."""
 
     devices: tuple[str, ...]
-    apptainer: tuple[str, ...]
+    apptainer: tuple[str, ...] = ()
+    docker: tuple[str, ...] = ()
 
     def harmless(self) -> bool:
         """Whether it is what a recipe may ask for: labels of an image might hold anything."""
         below_dev = all(_DEVICE.fullmatch(path) and ".." not in path for path in self.devices)
-        return below_dev and set(self.apptainer) <= FLAGS
+        return below_dev and set(self.apptainer) <= FLAGS["apptainer"] and set(self.docker) <= FLAGS["docker"]
 
     def here(self) -> list[str]:
         """The device files and folders that this host has of them."""
@@ -126,7 +138,7 @@ def read_recipe(path: Path) -> Recipe:
             digests={platform: pin["digest"] for platform, pin in base["digests"].items()},
         ),
         driver=driver and Driver(driver["name"], driver["minimum"]),
-        access=access and Access(tuple(access["devices"]), tuple(access.get("apptainer", ()))),
+        access=access and Access(**{key: tuple(words) for key, words in access.items()}),
         requires=tuple(wheels["requires"]),
         index=wheels.get("index"),
         environment=dict(document.get("environment", {})),
@@ -134,9 +146,9 @@ def read_recipe(path: Path) -> Recipe:
 
 
 def pinned_digest(recipe: Recipe, platform: str) -> str:
-    """The base's digest for a platform, or UNRESOLVED. Raises SifmarkError where the recipe has no such platform."""
+    """The base's digest for a platform, or UNRESOLVED. Raises Unbuildable where the recipe has no such platform."""
     digest = recipe.base.digests.get(platform)
     if digest is None:
         known = ", ".join(sorted(recipe.base.digests))
-        raise SifmarkError(f"recipe {recipe.name} has no base for {platform}", f"it has one for: {known}")
+        raise Unbuildable(f"recipe {recipe.name} has no base for {platform}", f"it has one for: {known}")
     return digest

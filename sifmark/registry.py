@@ -6,14 +6,16 @@ By the OCI distribution specification 1.1 and Docker's token authentication, ano
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import requests
 
 from sifmark.errors import SifmarkError
+from sifmark.files import beside, human_size
 from sifmark.plan import is_loopback
 
 INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
@@ -73,6 +75,44 @@ def resolve(address: str, tag: str) -> Tagged:
     return Tagged(digest, {platform: digest} if platform else {})
 
 
+def weigh(address: str, digest: str) -> int:
+    """Bytes of the packed layers of an image. Raises RegistryError."""
+    host, _, repository = address.partition("/")
+    _, document = _Registry(host).document(f"{repository}/manifests/{digest}", MANIFESTS)
+    try:
+        return sum(int(layer["size"]) for layer in document["layers"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise RegistryError(f"{address}@{digest}: what came is no manifest of an image", _REMEDY) from error
+
+
+def fetch_image(address: str, digest: str, blobs: Path, tell: Callable[[str], None]) -> tuple[str, int, int]:
+    """Fetch manifest, configuration and layers of an image into a folder, each under its hash; what is there is kept.
+
+    Media type and size in bytes of the manifest, and bytes of all. Raises RegistryError.
+    """
+    host, _, repository = address.partition("/")
+    registry = _Registry(host)
+    content = registry.content(f"{repository}/manifests/{digest}", MANIFESTS)
+    try:
+        manifest = json.loads(content)
+        parts = [manifest["config"], *manifest["layers"]]
+        wanted = {str(part["digest"]): int(part["size"]) for part in parts}
+    except (ValueError, KeyError, TypeError) as error:
+        raise RegistryError(f"{address}@{digest}: what came is no manifest of an image", _REMEDY) from error
+    if _digest(content) != digest or not all(DIGEST.fullmatch(name) for name in wanted):
+        raise RegistryError(f"{address}@{digest}: what came has digest {_digest(content)}", _REMEDY)
+    for number, (name, size) in enumerate(wanted.items(), start=1):
+        target = blobs / name.removeprefix("sha256:")
+        if not target.is_file():
+            tell(f"{number} of {len(wanted)}, {human_size(size)}")
+            with beside(target) as draft:
+                registry.download(f"{repository}/blobs/{name}", name, draft)
+    with beside(blobs / digest.removeprefix("sha256:")) as draft:
+        draft.write_bytes(content)
+    media = str(manifest.get("mediaType", MANIFESTS[0]))
+    return media, len(content), len(content) + sum(wanted.values())
+
+
 class _Registry:
     """One registry, asked as nobody; with the token that it hands out to everybody."""
 
@@ -89,8 +129,23 @@ class _Registry:
         except requests.RequestException as error:
             raise RegistryError(f"{self.host}: {_short(error)}", _REMEDY) from None
 
-    def document(self, path: str, accepted: tuple[str, ...] = ("*/*",)) -> tuple[str, Mapping[str, Any]]:
-        """Digest and content of a JSON document. Raises RegistryError where there is none."""
+    def download(self, path: str, digest: str, target: Path) -> None:
+        """Write a blob to a file. Raises RegistryError where it is not what its digest says."""
+        seen = hashlib.sha256()
+        try:
+            with self.session.get(self.base + path, stream=True, timeout=PATIENCE) as answer, target.open("wb") as sink:
+                if answer.status_code != 200:
+                    raise RegistryError(f"{self.host}/{path}: answers with {answer.status_code}", _REMEDY)
+                for block in answer.iter_content(1 << 20):
+                    seen.update(block)
+                    sink.write(block)
+        except requests.RequestException as error:
+            raise RegistryError(f"{self.host}/{path}: {_short(error)}", _REMEDY) from None
+        if f"sha256:{seen.hexdigest()}" != digest:
+            raise RegistryError(f"{self.host}/{path}: what came has digest sha256:{seen.hexdigest()}", _REMEDY)
+
+    def content(self, path: str, accepted: tuple[str, ...] = ("*/*",)) -> bytes:
+        """A document as it came. Raises RegistryError where there is none."""
         answer = self.get(path, Accept=", ".join(accepted))
         if answer.status_code == 401 and "Authorization" not in self.session.headers:
             self.log_in(answer.headers.get("WWW-Authenticate", ""))
@@ -98,18 +153,24 @@ class _Registry:
         where = f"{self.host}/{path}"
         if answer.status_code != 200:
             raise RegistryError(f"{where}: answers with {answer.status_code}: {answer.text[:200].strip()}", _REMEDY)
-        content = answer.content
-        digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        digest = _digest(answer.content)
         stated = answer.headers.get("Docker-Content-Digest", digest)
-        if len(content) > MOST or stated != digest:
-            raise RegistryError(f"{where}: {len(content)} bytes came with digest {digest}, not {stated}", _REMEDY)
+        if len(answer.content) > MOST or stated != digest:
+            size = len(answer.content)
+            raise RegistryError(f"{where}: {size} bytes came with digest {digest}, not {stated}", _REMEDY)
+        return answer.content
+
+    def document(self, path: str, accepted: tuple[str, ...] = ("*/*",)) -> tuple[str, Mapping[str, Any]]:
+        """Digest and content of a JSON document. Raises RegistryError where there is none."""
+        content = self.content(path, accepted)
         try:
             document = json.loads(content)
         except ValueError:
             document = None
         if not isinstance(document, dict):
-            raise RegistryError(f"{where}: answers with no JSON object: {answer.text[:100].strip()!r}", _REMEDY)
-        return digest, document
+            said = content[:100].decode(errors="replace").strip()
+            raise RegistryError(f"{self.host}/{path}: answers with no JSON object: {said!r}", _REMEDY)
+        return _digest(content), document
 
     def log_in(self, challenge: str) -> None:
         """Take the token that is for everybody. Raises RegistryError where there is none."""
@@ -136,6 +197,10 @@ def _listed(entry: Any) -> tuple[str | None, str]:
     platform = PLATFORMS.get((str(told.get("os")), str(told.get("architecture"))))
     digest = str(entry.get("digest"))
     return (platform, digest) if DIGEST.fullmatch(digest) else (None, "")
+
+
+def _digest(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def _short(error: Exception) -> str:

@@ -19,7 +19,7 @@ TITLE = "org.opencontainers.image.title"
 FIXED_ENVIRONMENT = {"PYTHONNOUSERSITE": "1"}
 
 HELP = """\
-sifmark image for {title}. It runs one workload and prints one JSON result on stdout.
+sifmark image. It runs one workload and prints one JSON result on stdout.
 
     apptainer run IMAGE.sif [WORKLOAD] [--task training|inference] [--steps N | --duration SECONDS]
     apptainer run IMAGE.sif --list        the workloads in this image
@@ -30,12 +30,13 @@ sifmark image for {title}. It runs one workload and prints one JSON result on st
 A file called WORKLOAD-RECIPE.sif runs that workload when none is named. Progress goes to stderr."""
 
 
-def base_definition(recipe: Recipe, address: str) -> str:
+def base_definition(recipe: Recipe, address: str, agent: str = "docker") -> str:
     """The definition of the converted base: `address` is registry/repository@digest. No layer of ours is in it.
 
-    Labels stand at its end, as in the whole definition: Apptainer keeps the blank lines between a section and the next.
+    Recipes on one base with one environment share it, so it names none of them. Labels stand at its end, as in the
+    whole definition: Apptainer keeps the blank lines between a section and the next.
     """
-    return _definition(recipe, address, _section("labels", f"{TITLE} sifmark {recipe.name}"))
+    return _definition(recipe, address, _section("labels", f"{TITLE} sifmark"), agent=agent)
 
 
 def definition(recipe: Recipe, address: str, labels: Mapping[str, str], context: str) -> str:
@@ -45,22 +46,41 @@ def definition(recipe: Recipe, address: str, labels: Mapping[str, str], context:
     return _definition(recipe, address, _section("files", layers), _section("labels", lines))
 
 
+def converted_definition(recipe: Recipe, archive: str, labels: Mapping[str, str], context: str) -> str:
+    """The definition that turns a Docker image of ours, saved as `archive`, into what `definition` gives."""
+    apps = f"{_quote_path(f'{context}/{APPS}')} /{APPS}"
+    lines = "\n".join(f"{key} {value}" for key, value in sorted(labels.items()))
+    sections = (_section("files", apps), _section("labels", lines))
+    return _definition(recipe, archive, *sections, agent="docker-archive")
+
+
 def dockerfile(recipe: Recipe, address: str, labels: Mapping[str, str], context: str) -> str:
     """The Dockerfile; `context` is the folder to build it in."""
+    start = [f"# docker build -f FILE {shlex.quote(context)}", dockerfile_of_stage(address).rstrip("\n")]
+    return "\n".join([*start, *_docker_steps(recipe, labels)])
+
+
+def dockerfile_of_stage(address: str) -> str:
+    """The Dockerfile of a base with our wheels."""
+    return f"FROM {address}\nCOPY {SITE} /{SITE}\n"
+
+
+def dockerfile_on_stage(recipe: Recipe, stage: str, labels: Mapping[str, str]) -> str:
+    """The rest of the Dockerfile, on such a base."""
+    return "\n".join([f"FROM {stage}", *_docker_steps(recipe, labels)])
+
+
+def _docker_steps(recipe: Recipe, labels: Mapping[str, str]) -> list[str]:
     environment = " \\\n    ".join(f"{key}={_docker_quote(value)}" for key, value in environment_of(recipe).items())
     stated = " \\\n    ".join(f"{key}={_docker_quote(value)}" for key, value in sorted(labels.items()))
-    return "\n".join(
-        [
-            f"# docker build -f FILE {shlex.quote(context)}",
-            f"FROM {address}",
-            *(f"COPY {layer} /{layer}" for layer in (SITE, CODE)),
-            f"ENV {environment}",
-            f"LABEL {stated}",
-            f"ENTRYPOINT {json.dumps([f'/{CODE}/run'])}",
-            "CMD []",
-            "",
-        ]
-    )
+    return [
+        f"COPY {CODE} /{CODE}",
+        f"ENV {environment}",
+        f"LABEL {stated}",
+        f"ENTRYPOINT {json.dumps([f'/{CODE}/run'])}",
+        "CMD []",
+        "",
+    ]
 
 
 def run_script() -> str:
@@ -78,10 +98,10 @@ def environment_of(recipe: Recipe) -> dict[str, str]:
     return {**FIXED_ENVIRONMENT, **recipe.environment}
 
 
-def _definition(recipe: Recipe, address: str, *more: str) -> str:
+def _definition(recipe: Recipe, address: str, *more: str, agent: str = "docker") -> str:
     parts = [
-        f"Bootstrap: docker\nFrom: {address}",
-        _section("help", HELP.format(title=recipe.title)),
+        f"Bootstrap: {agent}\nFrom: {address}",
+        _section("help", HELP),
         _section("environment", _exports(recipe)),
         _section("runscript", run_script()),
         _section("test", f"exec /{CODE}/run --check"),

@@ -21,6 +21,7 @@ TAIL = 20  # lines of a failed command that its error quotes
 
 Watcher = Callable[[str], None]
 
+_living: set[subprocess.Popen[str]] = set()  # commands that some thread waits for
 _postponed: list[int] | None = None  # signals that came while a command was being started; None: unwind at once
 
 
@@ -61,6 +62,8 @@ def run(
         with contextlib.ExitStack() as cleanup:
             with _signals_postponed():
                 process = _start(words, environment)
+                cleanup.callback(_living.discard, process)
+                _living.add(process)
                 output, errors = _Drain(process.stdout, sink, watch), _Drain(process.stderr, sink, watch)
                 cleanup.callback(_end, process, output, errors)
             try:
@@ -121,6 +124,13 @@ def stop(process: subprocess.Popen[str]) -> None:
         # What it left running holds its pipes open, and would be waited for.
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def stop_running() -> None:
+    """End the commands that other threads wait for, which then go on as after any failure. For a program that ends."""
+    for process in tuple(_living):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
 
 
 def _end(process: subprocess.Popen[str], *drains: "_Drain") -> None:

@@ -30,9 +30,12 @@ class Settings:
     cache: Path
     dist: Path
     bases: str = "pinned"
+    engine: str = "apptainer"
     compression: str = "zstd"
     mirrors: dict[str, str] = field(default_factory=dict)
     time_limit: float = 3600.0  # seconds for one engine call
+    cache_limit: float | None = None  # GiB that the cache may take
+    sources: Path | None = None  # a folder that `inv fetch-sources` filled, asked before any network
 
     def mirrored(self, image: str) -> str:
         """Where `registry/repository` is fetched."""
@@ -56,6 +59,7 @@ def settings() -> Settings:
         return Settings(
             cache=Path(chosen.pop("cache", _default_cache())).expanduser().absolute(),
             dist=Path(chosen.pop("dist", "dist")).expanduser().absolute(),
+            sources=Path(sources).expanduser().absolute() if (sources := chosen.pop("sources", None)) else None,
             **chosen,
         )
     except RuntimeError as error:  # this user has no home folder
@@ -67,6 +71,16 @@ def overridden(**given: str | None) -> Settings:
     chosen: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     check_document("settings-1.0", chosen, "the command line")
     return replace(settings(), **chosen)
+
+
+def choose(**given: str) -> None:
+    """Let options of a command line hold as the `SIFMARK_*` variables do, for this process and those it starts.
+
+    Raises UsageError for values that are not allowed.
+    """
+    os.environ.update({f"SIFMARK_{key.upper()}": value for key, value in given.items() if value})
+    settings.cache_clear()
+    settings()
 
 
 def machine() -> str:
@@ -99,7 +113,7 @@ def _from_file() -> dict[str, Any]:
 
 
 def _from_environment() -> dict[str, Any]:
-    names = {"cache": "SIFMARK_CACHE", "dist": "SIFMARK_DIST", "bases": "SIFMARK_BASES"}
+    names = {key: f"SIFMARK_{key.upper()}" for key in ("cache", "dist", "bases", "engine", "sources")}
     chosen: dict[str, Any] = {key: os.environ[name] for key, name in names.items() if os.environ.get(name)}
     check_document("settings-1.0", chosen, "the SIFMARK_* variables")
     return chosen

@@ -2,20 +2,19 @@
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from sifmark import house, render
+from sifmark import house
 from sifmark.build import record_of
 from sifmark.console import show, step
-from sifmark.engines import Engine, engine
-from sifmark.engines.flat import converted_base
-from sifmark.errors import SifmarkError
+from sifmark.engines import Engine, Evidence, Refuted
+from sifmark.errors import AGAIN, SifmarkError
 from sifmark.execute import device_options, locate, names_file
-from sifmark.files import sha256_file
 from sifmark.golden import REFRESH, differences
 from sifmark.images import find_images
 from sifmark.plan import (
@@ -33,10 +32,7 @@ from sifmark.reading import document_problems
 from sifmark.recipe import Base, load_recipe, recipe_names
 from sifmark.run import run
 from sifmark.settings import overridden, settings
-from sifmark.sif import PARTITION, SIGNATURE, Sif, read_sif
 
-OURS = (render.SITE, render.CODE, render.APPS)
-_AGAIN = "build it again: inv build NAME --force"
 _DIGEST = r"sha256:[0-9a-f]{64}"
 # What a label must look like before anything is done with it.
 _CLAIMS = {
@@ -70,9 +66,14 @@ class Verdict:
 class Subject:
     """An image whose labels have the form that ours have."""
 
-    path: Path
-    sif: Sif
-    labels: dict[str, str]
+    engine: Engine
+    address: str
+    evidence: Evidence
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What it says of itself."""
+        return self.evidence.labels
 
     @property
     def recipe(self) -> str:
@@ -86,13 +87,9 @@ class Subject:
 
     @property
     def meant(self) -> tuple[str, ...]:
-        """The workload that the file is named for, else all of them."""
-        before, dash, _ = self.path.name.partition("-")
-        return (before,) if dash and before in self.workloads else self.workloads
-
-
-class Refuted(SifmarkError):  # noqa: N818 - named for what it says
-    """A check found the image not to be what it should be."""
+        """The workload that the image is named for, else all of them."""
+        named = self.evidence.workload
+        return (named,) if named in self.workloads else self.workloads
 
 
 class Skipped(Exception):  # noqa: N818 - it is no error
@@ -101,53 +98,48 @@ class Skipped(Exception):  # noqa: N818 - it is no error
 
 def verify_images(name: str, as_json: bool) -> None:
     """Verify what a name, a glob or a path means, and print it. Raises SifmarkError when a stage fails."""
-    paths = [locate(name)] if names_file(name) else [locate(image.name) for image in find_images(name)]
-    verdicts = {path: verify(path) for path in paths}
+    found = [locate(name)] if names_file(name) else [locate(image.name) for image in find_images(name)]
+    verdicts = {address: verify(tool, address) for tool, address in found}
     if as_json:
-        show(json.dumps({str(path): [_plain(v) for v in found] for path, found in verdicts.items()}, indent=2))
+        show(json.dumps({address: [_plain(v) for v in judged] for address, judged in verdicts.items()}, indent=2))
     else:
-        for path, found in verdicts.items():
-            _print(path, found)
-    failed = [path.name for path, found in verdicts.items() if any(v.outcome is Outcome.FAILED for v in found)]
+        for address, judged in verdicts.items():
+            _print(address, judged)
+    failed = [Path(address).name for address, judged in verdicts.items() if _any_failed(judged)]
     if failed:
         raise SifmarkError(f"not verified: {', '.join(failed)}", "the failed stages above say what is wrong")
 
 
-def verify(path: Path) -> list[Verdict]:
+def verify(tool: Engine, address: str) -> list[Verdict]:
     """All stages of one image, in order."""
-    return [_judge(stage, path) for stage in STAGES]
+    return [_judge(stage, tool, address) for stage in STAGES]
 
 
 def trust(image: Subject) -> list[str]:
-    """Is it the file that was built, on the base that the recipe pins, with nothing added that would run?"""
-    partitions = [entry for entry in image.sif.descriptors if entry.kind == PARTITION]
-    if len(partitions) > 1:
-        raise Refuted(f"it has {len(partitions)} partitions: an overlay changes what runs", _AGAIN)
+    """Is it what was built, on the base that the recipe pins, with nothing added that would run?"""
+    image.evidence.require_alone()
     base, recorded = _matches_pin(image), _matches_record(image)
     return [recorded, base, "signature: not checked; this version does not sign"]
 
 
 def structure(image: Subject) -> list[str]:
-    """Does the engine see our labels, apps and run script, and may any user read our files?"""
-    seen = _engine().inspect(image.path)
-    if seen.labels != image.labels:
-        raise Refuted("Apptainer shows other labels than the file's metadata holds", _AGAIN)
-    if seen.apps != image.workloads:
-        raise Refuted(f"its apps are {seen.apps}, its label says {image.workloads}", _AGAIN)
-    if render.run_script() not in seen.runscript:
-        raise Refuted("its run script does not start our entrypoint", _AGAIN)
-    said = f"{len(image.labels)} labels, apps {', '.join(image.workloads)}"
-    return [said, f"{_all_readable(image)} files of ours, all readable", _base_untouched(image)]
+    """Does the engine see our labels, names and start, may any user read our files, and is the base untouched?"""
+    if image.engine.version() is None:
+        raise Skipped(f"{image.engine.name.capitalize()} is not installed here")
+    started = image.evidence.require_start()
+    return [started, f"{_all_readable(image)} files of ours, all readable", _base_untouched(image)]
 
 
 def smoke(image: Subject) -> list[str]:
     """Does it test itself, and answer a small run of each workload that is meant with a valid result?"""
-    tool = _engine()
-    options = ("--containall", "--cleanenv", *device_options(image.path))
-    run(tool.command(image.path, "test", options=options), time_limit=settings().time_limit)
+    tool = image.engine
+    if tool.version() is None:
+        raise Skipped(f"{tool.name.capitalize()} is not installed here")
+    options = [*tool.sealed_off(), *device_options(tool, image.address)]
+    run(tool.command(image.address, "test", [], options), time_limit=settings().time_limit)
     said = ["self-test passed"]
     for workload in image.meant:
-        argv = tool.command(image.path, "run", [workload, "--smoke"], options)
+        argv = tool.command(image.address, "run", [workload, "--smoke"], options)
         done = run(argv, time_limit=settings().time_limit, check=False)
         result = _valid_answer(workload, image, done.output)
         status, software = result["status"], result["provenance"]["software"]
@@ -174,49 +166,47 @@ def golden(image: Subject) -> list[str]:
 STAGES: tuple[Callable[[Subject], list[str]], ...] = (trust, structure, smoke, golden)
 
 
-def _judge(stage: Callable[[Subject], list[str]], path: Path) -> Verdict:
-    with step(f"{path.name}: {stage.__name__}"):
+def _judge(stage: Callable[[Subject], list[str]], tool: Engine, address: str) -> Verdict:
+    with step(f"{Path(address).name}: {stage.__name__}"):
         try:
-            return Verdict(stage.__name__, Outcome.PASSED, tuple(stage(_subject(path))))
+            return Verdict(stage.__name__, Outcome.PASSED, tuple(stage(_subject(tool, address))))
         except Skipped as reason:
             return Verdict(stage.__name__, Outcome.SKIPPED, (str(reason),))
         except SifmarkError as error:
             return Verdict(stage.__name__, Outcome.FAILED, (error.cause, error.remedy))
 
 
-def _subject(path: Path) -> Subject:
-    sif = read_sif(path)
-    labels = sif.labels()
+def _any_failed(verdicts: list[Verdict]) -> bool:
+    return any(verdict.outcome is Outcome.FAILED for verdict in verdicts)
+
+
+def _subject(tool: Engine, address: str) -> Subject:
+    evidence = tool.evidence(address)
     for key, form in _CLAIMS.items():
-        if re.fullmatch(form, labels.get(key, "")) is None:
-            raise Refuted(f"its label {key} is {labels.get(key)!r}", "is it an image that sifmark built?")
-    return Subject(path, sif, labels)
-
-
-def _engine() -> Engine:
-    found = engine()
-    if found.version() is None:
-        raise Skipped("Apptainer is not installed here")
-    return found
+        if re.fullmatch(form, evidence.labels.get(key, "")) is None:
+            raise Refuted(f"its label {key} is {evidence.labels.get(key)!r}", "is it an image that sifmark built?")
+    return Subject(tool, address, evidence)
 
 
 def _matches_record(image: Subject) -> str:
-    identity = image.sif.identity()
-    path = record_of(image.path.with_name(f"{image.recipe}.sif"))
+    identity = image.evidence.identity()
+    path = _record_beside(image)
     if not path.is_file():
-        raise Skipped(f"identity {identity}; no build record lies beside the file to hold it against")
+        raise Skipped(f"identity {identity}; no record of its build is here to hold it against")
     try:
         record = json.loads(path.read_text())
         recorded, digest = record["identity"], record["digest"]
     except (ValueError, KeyError, TypeError) as error:
-        raise Refuted(f"its build record {path} is damaged: {error}", _AGAIN) from error
+        raise Refuted(f"its build record {path} is damaged: {error}", AGAIN) from error
     if recorded != identity:
-        raise Refuted(f"its identity is {identity}, its build recorded {recorded}", _AGAIN)
-    if digest == sha256_file(image.path):
-        return f"identity {identity} and digest as recorded"
-    if any(entry.kind == SIGNATURE for entry in image.sif.descriptors):
-        return f"identity {identity} as recorded; the file was signed since"
-    raise Refuted("what would run is as recorded, but the file has changed since its build", _AGAIN)
+        raise Refuted(f"its identity is {identity}, its build recorded {recorded}", AGAIN)
+    return f"{image.evidence.require_digest(digest)}: {identity}"
+
+
+def _record_beside(image: Subject) -> Path:
+    """A file's record lies beside it, wherever it is; an engine's own images have theirs in the folder of images."""
+    record = record_of(image.recipe, image.engine)
+    return Path(image.address).with_name(record.name) if names_file(image.address) else record
 
 
 def _matches_pin(image: Subject) -> str:
@@ -227,7 +217,7 @@ def _matches_pin(image: Subject) -> str:
     stand_in = image.labels[STAND_IN] == "true"
     pinned = _stand_in_of(base, platform).get("digest") if stand_in else base.digests.get(platform)
     if digest != pinned:
-        raise Refuted(f"its base is {digest}, pinned is {pinned}", _AGAIN)
+        raise Refuted(f"its base is {digest}, pinned is {pinned}", AGAIN)
     return f"base: {f'a stand-in for {base.reference}' if stand_in else base.reference}, {digest} as pinned"
 
 
@@ -238,44 +228,30 @@ def _stand_in_of(base: Base, platform: str) -> dict[str, Any]:
 
 
 def _base_untouched(image: Subject) -> str:
-    """Hold the tree of all that is not ours against the converted base, if the cache still has it."""
+    """Hold all that is not ours against the base."""
     if image.recipe not in recipe_names():
         return f"base: no recipe {image.recipe!r} here, its tree was not compared"
     bases = "stand-in" if image.labels[STAND_IN] == "true" else "pinned"
-    base = converted_base(make_plan(image.recipe, overridden(bases=bases, compression=image.labels.get(COMPRESSION))))
-    if not (base / "root.squashfs").is_file():
-        return "base: not in the cache, its tree was not compared"
-    ours = tuple(f"squashfs-root/{folder}" for folder in OURS)
-    before = set(_listed(base / "root.squashfs", 0))
-    after = [row for row in _listed(image.path, image.sif.system.offset) if not row[-1].startswith(ours)]
-    if changed := before.symmetric_difference(after):
-        names = sorted({row[-1].partition(" -> ")[0] for row in changed})
-        raise Refuted(f"{len(names)} files of the base are not as they were, for example {names[0]}", _AGAIN)
-    return f"{len(before)} files of the base, all as they were"
-
-
-def _listed(squashfs: Path, offset: int, *folders: str) -> list[tuple[str, ...]]:
-    """Mode, owner, size, date, time and name of each file in a squashfs."""
-    listed = run(["unsquashfs", "-offset", str(offset), "-lls", squashfs, *folders]).output.splitlines()
-    rows = [line for line in listed if line[:1] in "-dlbcps" and "squashfs-root/" in line]
-    return [tuple(line.split(maxsplit=5)) for line in rows]
+    chosen = overridden(bases=bases, compression=image.labels.get(COMPRESSION))
+    return image.evidence.require_base(make_plan(image.recipe, chosen))
 
 
 def _all_readable(image: Subject) -> int:
     """Count our files; raise Refuted for the first that another user could not read."""
-    rows = _listed(image.path, image.sif.system.offset, *OURS)
-    for mode, *_, name in rows:
+    count = 0
+    for mode, name in image.evidence.modes():
         needed = "r-x" if mode[0] == "d" else "r"
         if mode[0] != "l" and not mode[7:10].startswith(needed):
-            raise Refuted(f"{name} has mode {mode}: other users cannot read it", _AGAIN)
-    if not rows:
-        raise Refuted("it holds none of our files", _AGAIN)
-    return len(rows)
+            raise Refuted(f"{name} has mode {mode}: other users cannot read it", AGAIN)
+        count += 1
+    if not count:
+        raise Refuted("it holds none of our files", AGAIN)
+    return count
 
 
 def by_hand(image: Subject, workload: str) -> str:
     """How a user sees for himself."""
-    return f"run it by hand to see: apptainer run {image.path} {workload} --smoke"
+    return f"run it by hand to see: {shlex.join(image.engine.command(image.address, 'run', [workload, '--smoke'], []))}"
 
 
 def _match_framework(image: Subject, seen: str | None) -> None:
@@ -287,7 +263,7 @@ def _match_framework(image: Subject, seen: str | None) -> None:
     if image.labels[STAND_IN] == "true":
         stated = _stand_in_of(base, image.labels[PLATFORM]).get("framework_version")
     if stated is not None and not str(seen).startswith(stated):
-        raise Refuted(f"its framework says version {seen}, the base has {stated}", _AGAIN)
+        raise Refuted(f"its framework says version {seen}, the base has {stated}", AGAIN)
 
 
 def _valid_answer(workload: str, image: Subject, answer: str) -> dict[str, Any]:
@@ -302,7 +278,7 @@ def _valid_answer(workload: str, image: Subject, answer: str) -> dict[str, Any]:
         raise Refuted(f"{workload}: its result is not valid: {problems[0]}", remedy)
     named = result["provenance"]["image"]
     if named is None or named["build_key"] != image.labels[BUILD_KEY]:
-        raise Refuted(f"{workload}: its result does not name the image's build key", _AGAIN)
+        raise Refuted(f"{workload}: its result does not name the image's build key", AGAIN)
     return result
 
 
@@ -310,8 +286,8 @@ def _plain(verdict: Verdict) -> dict[str, Any]:
     return {**asdict(verdict), "outcome": verdict.outcome.value}
 
 
-def _print(path: Path, verdicts: list[Verdict]) -> None:
-    show(str(path))
+def _print(address: str, verdicts: list[Verdict]) -> None:
+    show(address)
     for verdict in verdicts:
         show(f"  {verdict.outcome.value:<8} {verdict.stage}")
         for reason in filter(None, verdict.reasons):

@@ -6,15 +6,18 @@ the files and fetches them.
 
 import ast
 import json
+import os
 import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from sifmark import house
+from sifmark.cache import WHEELS, in_use
 from sifmark.console import Step, show, step
 from sifmark.errors import SifmarkError, UsageError
 from sifmark.files import beside, scratch, sha256_file, write_text
@@ -82,19 +85,33 @@ def write_lock(name: str, python: str | None = None, platform: str | None = None
     return recipe.lock(target)
 
 
-def fetch(recipe: Recipe, target: Target, progress: Step, log: Path) -> tuple[Path, ...]:
+@contextmanager
+def fetched(recipe: Recipe, target: Target, log: Path | None) -> Iterator[tuple[Path, ...]]:
     """The locked wheels as files in the cache, each checked by hash; those not there yet are downloaded.
 
-    Raises SifmarkError when one cannot be had or its hash differs; then nothing is kept of it.
+    They stay in the cache while the block runs. Raises SifmarkError when one cannot be had or its hash differs; then
+    nothing is kept of it.
     """
     locked = read_lock(recipe.lock(target))
-    missing = [wheel for wheel in locked if _cached(wheel) is None]
-    if missing:
-        _download(recipe, target, missing, progress, log)
-    return tuple(_checked(wheel) for wheel in locked)
+    with ExitStack() as held:
+        for wheel in locked:
+            held.enter_context(in_use(_folder(wheel)))
+        with step("fetch and check wheels") as progress:
+            for wheel in locked:
+                _take_from_sources(wheel)
+            if missing := [wheel for wheel in locked if _cached(wheel) is None]:
+                _download(recipe, target, missing, progress, log)
+            found = tuple(_checked(wheel) for wheel in locked)
+        yield found
 
 
-def unpack(target: Target, wheels: Iterable[Path], folder: Path, progress: Step, log: Path) -> None:
+def size_at_hand(lock: Path) -> int | None:
+    """Bytes of a lock's wheels where the cache has them all."""
+    found = [_cached(wheel) for wheel in read_lock(lock)]
+    return None if None in found else sum(path.stat().st_size for path in found if path)
+
+
+def unpack(target: Target, wheels: Iterable[Path], folder: Path, progress: Step, log: Path | None) -> None:
     """Install wheels into a folder of their own, without a network and without running them.
 
     pip is isolated: no variable and no configuration file adds to what the lock says.
@@ -184,8 +201,8 @@ def _uv_sources() -> list[str]:
     return words
 
 
-def _download(recipe: Recipe, target: Target, missing: list[LockedWheel], progress: Step, log: Path) -> None:
-    store = settings().cache / "wheels"
+def _download(recipe: Recipe, target: Target, missing: list[LockedWheel], progress: Step, log: Path | None) -> None:
+    store = settings().cache / WHEELS
     with scratch(store, "download") as folder:
         wanted = folder / "wanted.txt"
         wanted.write_text("".join(f"{wheel.requirement}\n" for wheel in missing))
@@ -209,13 +226,28 @@ def _ask_indexes(recipe: Recipe, command: list[str], progress: Step, log: Path |
 
 
 def _store(path: Path) -> None:
-    with beside(settings().cache / "wheels" / sha256_file(path).removeprefix("sha256:")) as draft:
+    with beside(settings().cache / WHEELS / sha256_file(path).removeprefix("sha256:")) as draft:
         draft.mkdir()
         path.rename(draft / path.name)
 
 
+def _take_from_sources(wheel: LockedWheel) -> None:
+    """Copy a wheel that the cache has not from the folder of sources; its hash is looked at as any other's."""
+    sources = settings().sources
+    if sources is None or _cached(wheel) is not None:
+        return
+    if found := next((sources / WHEELS / wheel.sha256).glob("*.whl"), None):
+        with beside(_folder(wheel)) as draft:
+            draft.mkdir()
+            shutil.copyfile(found, draft / found.name)
+
+
+def _folder(wheel: LockedWheel) -> Path:
+    return settings().cache / WHEELS / wheel.sha256
+
+
 def _cached(wheel: LockedWheel) -> Path | None:
-    return next((settings().cache / "wheels" / wheel.sha256).glob("*.whl"), None)
+    return next(_folder(wheel).glob("*.whl"), None)
 
 
 def _checked(wheel: LockedWheel) -> Path:
@@ -229,6 +261,7 @@ def _checked(wheel: LockedWheel) -> Path:
             f"{path.name} has hash {seen}, the lock says sha256:{wheel.sha256}",
             "the damaged file is removed from the cache: build again to fetch it anew",
         )
+    os.utime(path)  # it was wanted just now
     return path
 
 

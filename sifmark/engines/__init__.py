@@ -1,47 +1,115 @@
-"""Container engines: sibling modules behind one interface. What a verb needs of an engine, and no more."""
+"""Container engines: sibling modules behind one interface. What the verbs need of an engine, and no more."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
+from sifmark.errors import SifmarkError
 from sifmark.plan import Plan
 from sifmark.recipe import Access
+from sifmark.settings import settings
+
+
+class Refuted(SifmarkError):  # noqa: N818 - named for what it says
+    """A check found the image not to be what it should be."""
 
 
 @dataclass(frozen=True)
-class Inspection:
-    """What an engine says of a finished image."""
+class Seen:
+    """What can be told of an image without starting anything in it. Labels are empty where it does not read."""
 
     labels: dict[str, str]
-    apps: tuple[str, ...]
-    runscript: str
-    definition: str
+    size: int  # bytes
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a build made: `identity` is of what runs, `digest` of the file that holds it."""
+
+    size: int  # bytes
+    identity: str
+    digest: str
 
 
 class Engine(Protocol):
-    """Builds, runs and inspects images."""
+    """Builds, runs and inspects images. An address is what it finds an image by: a path or a reference."""
 
     name: str
+    suffix: str  # tells its records and locks from those of others
 
     def version(self) -> str | None:
-        """The engine's version, or None where it is not installed."""
+        """The engine's version, or None where it is not there or does not answer."""
 
-    def build(self, plan: Plan, target: Path, log: Path) -> None:
-        """Make the image of a plan as the file `target`. Raises SifmarkError; the target may then be half written."""
+    def address(self, name: str) -> str:
+        """Where the image of a name or of a recipe is, once it is built."""
 
-    def command(self, image: Path, verb: str, arguments: Sequence[str] = (), options: Sequence[str] = ()) -> list[str]:
+    def look(self, address: str) -> Seen | None:
+        """What is there, or None."""
+
+    def building(self, plan: Plan, log: Path) -> AbstractContextManager[Made]:
+        """Make the image of a recipe. It takes its place when the block ends well. Raises SifmarkError."""
+
+    def stages(self, plan: Plan) -> dict[str, bool]:
+        """The stages of a build that are kept, and whether they are at hand."""
+
+    def give_names(self, recipe: str) -> tuple[str, ...]:
+        """Let each workload's name mean the recipe's image; the names."""
+
+    def forget(self, recipe: str) -> Iterable[str]:
+        """Remove the images of a recipe under all their names; says what went."""
+
+    def forget_stages(self) -> Iterable[str]:
+        """Remove what the engine itself keeps of builds; says what went."""
+
+    def command(self, address: str, verb: str, arguments: Sequence[str], options: Sequence[str]) -> list[str]:
         """The argv that runs, tests or executes in an image on this host."""
 
     def reach(self, access: Access) -> list[str]:
         """The options of `command` that let a container reach devices; none where this host has no such device."""
 
-    def inspect(self, image: Path) -> Inspection:
-        """What the image says of itself. Raises SifmarkError when the engine cannot read it."""
+    def at_home(self) -> list[str]:
+        """The options of `command` that let a run see the user's folder, where it does not by itself."""
+
+    def sealed_off(self) -> list[str]:
+        """The options of `command` that keep the user's folders and variables out."""
+
+    def evidence(self, address: str) -> "Evidence":
+        """What the image shows of itself. Raises SifmarkError where it does not read."""
 
 
-def engine() -> Engine:
-    """The engine in use."""
-    from sifmark.engines.apptainer import Apptainer  # late: engines know this module
+class Evidence(Protocol):
+    """A finished image, for who doubts it."""
 
-    return Apptainer()
+    labels: dict[str, str]
+    workload: str | None  # the one that its name means
+
+    def identity(self) -> str:
+        """The hash of what runs."""
+
+    def require_alone(self) -> None:
+        """Raise Refuted where something beside the image would run."""
+
+    def require_digest(self, recorded: str) -> str:
+        """Say how it stands to the digest that its build recorded. Raises Refuted."""
+
+    def require_start(self) -> str:
+        """Say what the engine sees of labels, names and start. Raises Refuted where it is not what was built."""
+
+    def modes(self) -> Iterable[tuple[str, str]]:
+        """Mode, as `ls` prints it, and name of each file of ours."""
+
+    def require_base(self, plan: Plan) -> str:
+        """Say how all that is not ours stands to the base. Raises Refuted where it differs."""
+
+
+ENGINES = ("apptainer", "docker")
+
+
+def engine(name: str | None = None) -> Engine:
+    """The engine of a name, or the one in use. Each is its own module, imported when it is wanted."""
+    module = import_module(f"sifmark.engines.{name or settings().engine}")
+    make: Callable[[], Engine] = module.make
+    return make()

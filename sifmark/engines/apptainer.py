@@ -1,18 +1,24 @@
 """The Apptainer engine."""
 
+import errno
 import os
 import re
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from sifmark.engines import Inspection
-from sifmark.engines.flat import build_flat
-from sifmark.errors import SifmarkError
+from sifmark.console import say
+from sifmark.engines import Made, Seen
+from sifmark.engines.flat import build_flat, stages
+from sifmark.engines.sif_evidence import SifEvidence
+from sifmark.files import beside, human_size, sha256_file, sweep
+from sifmark.images import Image, image_file, workloads_of
 from sifmark.plan import Plan
 from sifmark.recipe import Access
 from sifmark.run import CommandError, run
+from sifmark.sif import SifError, read_sif
 
 NAME = "apptainer"
 MINIMUM = (1, 3)  # the first whose `sif` command and unprivileged mounts do all that we use
@@ -20,9 +26,10 @@ _ALL_CAPABILITIES = Path("/proc/sys/kernel/cap_last_cap")
 
 
 class Apptainer:
-    """Builds SIF files the fast way, and runs them as this host allows."""
+    """Builds SIF files the fast way, and runs them as this host allows. An address is a file's path."""
 
     name = NAME
+    suffix = "sif"
 
     def version(self) -> str | None:
         """Such as `1.4.5`; None where Apptainer is not installed."""
@@ -32,13 +39,59 @@ class Apptainer:
             return None
         return found.group() if found else None
 
-    def build(self, plan: Plan, target: Path, log: Path) -> None:
-        """Make the SIF of a plan from the converted base and our layers."""
-        build_flat(plan, target, log)
+    def address(self, name: str) -> str:
+        """The file of a name in the folder of images."""
+        return str(image_file(name))
 
-    def command(self, image: Path, verb: str, arguments: Sequence[str] = (), options: Sequence[str] = ()) -> list[str]:
+    def look(self, address: str) -> Seen | None:
+        """The file's labels and size."""
+        path = Path(address)
+        if not path.exists():
+            return None
+        try:
+            return Seen(read_sif(path).labels(), path.stat().st_size)
+        except SifError:
+            return Seen({}, path.stat().st_size)
+
+    @contextmanager
+    def building(self, plan: Plan, log: Path) -> Iterator[Made]:
+        """Make the SIF of a plan from the converted base and our layers, beside its place."""
+        target = image_file(plan.recipe.name)
+        sweep(target.parent)
+        with beside(target) as draft:
+            build_flat(plan, draft, log)
+            draft.chmod(0o755)
+            yield Made(draft.stat().st_size, read_sif(draft).identity(), sha256_file(draft))
+
+    def stages(self, plan: Plan) -> dict[str, bool]:
+        """The entries of the cache that a build takes."""
+        return {kind: entry.seal() is not None for kind, entry in stages(plan).items()}
+
+    def give_names(self, recipe: str) -> tuple[str, ...]:
+        """Hard links; a name that is there is replaced in one step."""
+        target = image_file(recipe)
+        names = [Image(workload, recipe).name for workload in workloads_of(recipe)]
+        for path in map(image_file, names):
+            if not (path.exists() and path.samefile(target)):
+                with beside(path) as draft:
+                    _link(target, draft)
+        return tuple(names)
+
+    def forget(self, recipe: str) -> Iterable[str]:
+        """Remove the recipe's file and the links to it."""
+        names = [Image(workload, recipe).name for workload in workloads_of(recipe)]
+        for path in filter(Path.exists, map(image_file, (*names, recipe))):
+            size = path.stat().st_size
+            path.unlink()
+            yield f"{path} ({human_size(size)})"
+
+    def forget_stages(self) -> Iterable[str]:
+        """They are entries of the cache."""
+        return ()
+
+    def command(self, address: str, verb: str, arguments: Sequence[str] = (), options: Sequence[str] = ()) -> list[str]:
         """`apptainer run|exec|test` with the flags that work for this user on this host."""
-        return [NAME, "--quiet", verb, *user_flags(), *options, str(image), *arguments]
+        return [NAME, "--quiet", verb, *user_flags(), *options, address, *arguments]
 
     def reach(self, access: Access) -> list[str]:
         """Apptainer's own flags of a vendor, or the device files by `--bind`."""
@@ -47,16 +100,22 @@ class Apptainer:
             return list(access.apptainer if here else ())
         return [word for path in here for word in ("--bind", path)]
 
-    def inspect(self, image: Path) -> Inspection:
-        """Ask Apptainer itself, through spython, which knows no list of apps."""
-        attributes = _inspect(image)
-        apps = run([NAME, "inspect", "--list-apps", image]).output.split()
-        return Inspection(
-            labels=dict(attributes.get("labels") or {}),
-            apps=tuple(sorted(apps)),
-            runscript=str(attributes.get("runscript") or ""),
-            definition=str(attributes.get("deffile") or ""),
-        )
+    def at_home(self) -> list[str]:
+        """Apptainer shows a run the user's folders by itself."""
+        return []
+
+    def sealed_off(self) -> list[str]:
+        """Nothing of the user's, but the devices that are bound."""
+        return ["--containall", "--cleanenv"]
+
+    def evidence(self, address: str) -> SifEvidence:
+        """The file."""
+        return SifEvidence(Path(address))
+
+
+def make() -> Apptainer:
+    """The engine."""
+    return Apptainer()
 
 
 @cache
@@ -70,12 +129,12 @@ def user_flags() -> tuple[str, ...]:
     return () if held is not None and int(held.group(1), 16) == every else ("--userns",)
 
 
-def _inspect(image: Path) -> dict[str, Any]:
-    # spython takes a third of a second to import, and only this needs it.
-    from spython.main import get_client
-
+def _link(target: Path, name: Path) -> None:
     try:
-        answer = get_client(quiet=True).inspect(str(image), json=True, quiet=True)
-        return dict(answer["attributes"])
-    except (KeyError, TypeError, ValueError, OSError, SystemExit) as error:
-        raise SifmarkError(f"Apptainer cannot inspect {image}", f"see why: apptainer inspect --all {image}") from error
+        os.link(target, name)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        say(f"  this file system has no hard links ({error.strerror}): {name.name} is a copy")
+        shutil.copyfile(target, name)
+        name.chmod(0o755)

@@ -16,6 +16,7 @@ LABEL org.opencontainers.image.base.digest="sha256:33ef5fc15e8937602d64022209cdb
     org.sifmark.compression="<as chosen>" \
     org.sifmark.device="cuda" \
     org.sifmark.devices="/dev/nvidia0" \
+    org.sifmark.docker-flags="--gpus=all" \
     org.sifmark.driver="NVIDIA 580" \
     org.sifmark.framework="pytorch" \
     org.sifmark.framework-version="2.14.0a0+4fdf77b" \

@@ -16,6 +16,7 @@ LABEL org.opencontainers.image.base.digest="unresolved" \
     org.sifmark.compression="<as chosen>" \
     org.sifmark.device="cuda" \
     org.sifmark.devices="/dev/nvidia0" \
+    org.sifmark.docker-flags="--gpus=all" \
     org.sifmark.driver="NVIDIA 525" \
     org.sifmark.framework="pytorch" \
     org.sifmark.framework-version="2.4.0a0" \

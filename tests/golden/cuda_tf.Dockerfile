@@ -16,6 +16,7 @@ LABEL org.opencontainers.image.base.digest="sha256:c83b37d26f19ab00d8a13cf974edd
     org.sifmark.compression="<as chosen>" \
     org.sifmark.device="cuda" \
     org.sifmark.devices="/dev/nvidia0" \
+    org.sifmark.docker-flags="--gpus=all" \
     org.sifmark.driver="NVIDIA 525" \
     org.sifmark.framework="tensorflow" \
     org.sifmark.framework-version="2.17.0" \

@@ -16,6 +16,7 @@ LABEL org.opencontainers.image.base.digest="sha256:7f65b5ff5bdc2dad3c112e45e380d
     org.sifmark.compression="<as chosen>" \
     org.sifmark.device="ipu" \
     org.sifmark.devices="/dev/infiniband,/dev/ipu*" \
+    org.sifmark.docker-flags="--network=host --cap-add=IPC_LOCK --ulimit=memlock=-1" \
     org.sifmark.driver="V-IPU server and IPU-M firmware unknown" \
     org.sifmark.framework="pytorch" \
     org.sifmark.framework-version="2.0.1" \

@@ -16,6 +16,7 @@ LABEL org.opencontainers.image.base.digest="unresolved" \
     org.sifmark.compression="<as chosen>" \
     org.sifmark.device="ipu" \
     org.sifmark.devices="/dev/infiniband,/dev/ipu*" \
+    org.sifmark.docker-flags="--network=host --cap-add=IPC_LOCK --ulimit=memlock=-1" \
     org.sifmark.driver="V-IPU server and IPU-M firmware unknown" \
     org.sifmark.framework="tensorflow" \
     org.sifmark.framework-version="2.6.3" \

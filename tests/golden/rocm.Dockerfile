@@ -16,6 +16,7 @@ LABEL org.opencontainers.image.base.digest="sha256:7fe531fa185af260352fe7fbb3fa6
     org.sifmark.compression="<as chosen>" \
     org.sifmark.device="cuda" \
     org.sifmark.devices="/dev/kfd,/dev/dri" \
+    org.sifmark.docker-flags="--cap-add=SYS_PTRACE --security-opt=seccomp=unconfined" \
     org.sifmark.driver="amdgpu unknown" \
     org.sifmark.framework="pytorch" \
     org.sifmark.framework-version="2.9.1" \

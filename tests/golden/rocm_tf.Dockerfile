@@ -16,6 +16,7 @@ LABEL org.opencontainers.image.base.digest="unresolved" \
     org.sifmark.compression="<as chosen>" \
     org.sifmark.device="cuda" \
     org.sifmark.devices="/dev/kfd,/dev/dri" \
+    org.sifmark.docker-flags="--cap-add=SYS_PTRACE --security-opt=seccomp=unconfined" \
     org.sifmark.driver="amdgpu unknown" \
     org.sifmark.framework="tensorflow" \
     org.sifmark.framework-version="2.20" \

@@ -13,6 +13,35 @@ from images.sites import NOBODY, Site, call, make_site
 from sifmark.engines.apptainer import user_flags
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note how each recipe fared with each engine: what a test says by its properties `recipe` and `engine`."""
+    said = dict(report.user_properties)
+    if "recipe" not in said or (report.when != "call" and report.outcome == "passed"):
+        return
+    reason = f": {report.longrepr[2]}" if report.skipped and isinstance(report.longrepr, tuple) else ""
+    _matrix.setdefault((str(said["recipe"]), str(said["engine"])), []).append(f"{report.outcome}{reason}")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    mark, parameters = item.get_closest_marker("matrix"), getattr(item, "callspec", None)
+    if mark is not None and parameters is not None:
+        item.user_properties += [("recipe", mark.kwargs.get("recipe") or parameters.id.split("-")[0])]
+        item.user_properties += [("engine", mark.args[0])]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Recipe by engine: the worst that any of its tests said."""
+    if not _matrix:
+        return
+    terminalreporter.section("recipe x engine, each with a smoke workload")
+    for (recipe, engine), outcomes in sorted(_matrix.items()):
+        worst = min(outcomes, key=lambda outcome: ("failed", "skipped", "passed").index(outcome.split(":")[0]))
+        terminalreporter.line(f"{recipe:<12}{engine:<12}{worst}")
+
+
+_matrix: dict[tuple[str, str], list[str]] = {}
+
+
 @pytest.fixture
 def site() -> Iterator[Site]:
     """A site without images."""

@@ -10,7 +10,7 @@ from sifmark import house, settings, wheels
 from sifmark.console import Step
 from sifmark.errors import SifmarkError
 from sifmark.files import sha256_file
-from sifmark.recipe import Target, load_recipe, recipe_names
+from sifmark.recipe import Recipe, Target, load_recipe, recipe_names
 
 TARGET = Target("3.11", "x86_64")
 STEP = Step("test", None)
@@ -50,9 +50,14 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return recipe, wheel, tmp_path
 
 
+def fetch(recipe: Recipe, folder: Path) -> tuple[Path, ...]:
+    with wheels.fetched(recipe, TARGET, folder / "log") as found:
+        return found
+
+
 def test_fetch_and_unpack(site) -> None:
     recipe, _, tmp_path = site
-    found = wheels.fetch(recipe, TARGET, STEP, tmp_path / "log")
+    found = fetch(recipe, tmp_path)
     wheels.unpack(TARGET, found, tmp_path / "layer", STEP, tmp_path / "log")
     assert (tmp_path / "layer" / "tiny.py").read_text() == "x = 1\n"
     assert not (tmp_path / "layer" / "bin").exists(), "scripts would name this host's interpreter"
@@ -62,27 +67,27 @@ def test_fetch_and_unpack(site) -> None:
 
 def test_fetching_again_asks_nobody(site, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe, wheel, tmp_path = site
-    first = wheels.fetch(recipe, TARGET, STEP, tmp_path / "log")
+    first = fetch(recipe, tmp_path)
     wheel.unlink()
-    assert wheels.fetch(recipe, TARGET, STEP, tmp_path / "log") == first
+    assert fetch(recipe, tmp_path) == first
 
 
 def test_another_hash_stops_the_build_and_keeps_nothing(site) -> None:
     recipe, wheel, tmp_path = site
     make_wheel(wheel.parent, body="x = 'not what was locked'\n")
     with pytest.raises(SifmarkError, match="(?i)hash") as caught:
-        wheels.fetch(recipe, TARGET, STEP, tmp_path / "log")
+        fetch(recipe, tmp_path)
     assert "do not use it" in caught.value.remedy
     assert not list((tmp_path / "cache").rglob("*.whl"))
 
 
 def test_a_damaged_cache_entry_is_found_and_removed(site) -> None:
     recipe, _, tmp_path = site
-    (cached,) = wheels.fetch(recipe, TARGET, STEP, tmp_path / "log")
+    (cached,) = fetch(recipe, tmp_path)
     cached.write_bytes(b"damaged")
     with pytest.raises(SifmarkError, match="has hash"):
-        wheels.fetch(recipe, TARGET, STEP, tmp_path / "log")
-    assert wheels.fetch(recipe, TARGET, STEP, tmp_path / "log") == (cached,)
+        fetch(recipe, tmp_path)
+    assert fetch(recipe, tmp_path) == (cached,)
 
 
 @pytest.mark.parametrize("line", ["tiny", "tiny>=1", "tiny==1.0", "tiny==1.0 --hash=md5:00", "-r other.txt"])

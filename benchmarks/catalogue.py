@@ -1,0 +1,135 @@
+"""What names, an idle catalogue, and a container's start cost. README.md says how to read it."""
+
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import chdir
+from functools import partial
+from pathlib import Path
+
+from pairs import Round, Summary, Times, host, measure, parser, require_folder, spend, summarise, tell
+
+from sifmark.console import say, show
+from sifmark.engines.apptainer import user_flags
+from sifmark.engines.flat import COMPRESSION
+from sifmark.errors import SifmarkError
+from sifmark.files import write_json
+from sifmark.house import CHECKOUT
+from sifmark.images import workloads_of
+from sifmark.settings import settings
+
+RECIPE = "cpu"
+INV = (Path(sys.executable).with_name("inv"), "--search-root", CHECKOUT)
+
+
+def inv(folder: Path, *words: str) -> float:
+    """Seconds of a verb that writes its images into a folder."""
+    with chdir(folder):
+        return spend([*INV, *words], SIFMARK_DIST=str(folder / "dist")).seconds
+
+
+def names(folder: Path) -> Times:
+    """All names of a recipe against its image alone: seconds to make them, and bytes on disk."""
+    shutil.rmtree(folder / "dist", ignore_errors=True)
+    built = inv(folder, "build", RECIPE)
+    image = folder / "dist" / f"{RECIPE}.sif"
+    with_names, alone = (
+        spend([sys.executable, "-c", code], SIFMARK_DIST=str(folder / "dist")).seconds for code in (_AGAIN, _NOTHING)
+    )
+    taken = with_names - alone
+    return {
+        "names / image, seconds": built / (built - taken),
+        "names / image, disk": _disk(folder / "dist") / _disk_of(image),
+    }
+
+
+# What a build does at its end: every name of the recipe anew.
+_NOTHING = "from sifmark.engines.apptainer import Apptainer, image_file, workloads_of"
+_AGAIN = f"""{_NOTHING}
+for name in workloads_of("{RECIPE}"):
+    image_file(f"{{name}}-{RECIPE}").unlink()
+Apptainer().give_names("{RECIPE}")
+"""
+
+
+def idle(folder: Path) -> Times:
+    """`inv build --all` where nothing is to be done, over the start of the interpreter, in seconds."""
+    done, bare = inv(folder, "build", "--all"), spend([sys.executable, "-c", "pass"]).seconds
+    return {"nothing to do, seconds": done - bare}
+
+
+def start(image: Path) -> Times:
+    """`apptainer run IMAGE --list` against a container that does nothing."""
+    listed = spend(["apptainer", "run", *user_flags(), image, "--list"]).seconds
+    bare = spend(["apptainer", "exec", *user_flags(), image, "python3", "-c", "pass"]).seconds
+    return {"--list / pass": listed / bare}
+
+
+def imported(images: dict[str, Path], python: Path) -> Times:
+    """`import torch` in the image, by its compression, against the same outside."""
+    path = "import sys; sys.path.append('/sifmark-site'); import torch"
+    bare = spend([python, "-c", "import torch"]).seconds
+    inside = {
+        name: spend(["apptainer", "exec", *user_flags(), image, "python3", "-c", path]).seconds
+        for name, image in images.items()
+    }
+    return {f"import torch, {name} / bare": seconds / bare for name, seconds in inside.items()}
+
+
+def _disk(folder: Path) -> int:
+    """Bytes that the files of a folder take, each once."""
+    return sum({path.stat().st_ino: _disk_of(path) for path in folder.rglob("*.sif")}.values())
+
+
+def _disk_of(path: Path) -> int:
+    return path.stat().st_blocks * 512
+
+
+def main() -> None:
+    """Measure, print, keep. Raises SifmarkError."""
+    grammar = parser(__doc__, pairs=5)
+    default = CHECKOUT / ".venvs" / "torch_new" / "bin" / "python"
+    grammar.add_argument("--python", type=Path, default=default, metavar="FILE", help="with torch; default torch_new's")
+    options = grammar.parse_args()
+    require_folder(options.json)
+    target = options.json and options.json.absolute()
+    with tempfile.TemporaryDirectory(prefix="sifmark-benchmark-") as name:
+        folder = Path(name)
+        images = {}
+        for compression in COMPRESSION:
+            say(f"building with {compression}")
+            inv(folder, "build", RECIPE, "--compression", compression)
+            images[compression] = folder / f"{compression}.sif"
+            os.link(folder / "dist" / f"{RECIPE}.sif", images[compression])
+        inv(folder, "build", "--all")
+        chosen = images[settings().compression]
+        sides = {
+            "idle": partial(idle, folder),
+            "start": partial(start, chosen),
+            "import": partial(imported, images, options.python),
+            "names": partial(names, folder),
+        }
+        rounds = measure(options.pairs, {key: sides[key] for key in ("idle", "start", "import")})
+        rounds_of_names = measure(options.pairs, {"names": sides["names"]})
+    found = {**_summaries(rounds), **_summaries(rounds_of_names)}
+    show(f"{len(workloads_of(RECIPE))} names, {options.pairs} rounds")
+    tell(found)
+    if target is not None:
+        document = {"benchmark": "catalogue", "host": host(), "rounds": rounds, "of_names": rounds_of_names}
+        write_json(target, document)
+
+
+def _summaries(rounds: list[Round]) -> dict[str, Summary]:
+    return {
+        quantity: summarise([each[side][quantity] for each in rounds])
+        for side, times in rounds[0].items()
+        for quantity in times
+    }
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except SifmarkError as error:
+        sys.exit(f"error: {error}")

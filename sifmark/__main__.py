@@ -1,0 +1,5 @@
+"""`python -m sifmark VERB`: the `sifmark` command, by an interpreter of one's choice."""
+
+from sifmark.cli import main
+
+main()

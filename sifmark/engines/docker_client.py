@@ -1,0 +1,131 @@
+"""The connection to a Docker Engine, and its failures as ours."""
+
+import io
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sifmark.errors import SifmarkError
+from sifmark.settings import settings
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+_SETUP = "start one: ci/setup/docker; or name yours: export DOCKER_HOST=unix:///PATH"
+
+
+class DockerError(SifmarkError):
+    """What Docker refused."""
+
+
+class Unreachable(DockerError):  # noqa: N818 - named for what it says
+    """No Docker Engine answers."""
+
+
+class BaseUnavailable(DockerError):  # noqa: N818 - named for what it says
+    """The base could not be fetched."""
+
+
+class OutOfSpace(DockerError):  # noqa: N818 - named for what it says
+    """The engine's disk is full."""
+
+
+# What the engine says when a build fails, and what that means.
+_FAULTS: tuple[tuple[str, type[DockerError], str], ...] = (
+    (r"no space left on device", OutOfSpace, "free space where the engine keeps its images: docker system df"),
+    (
+        r"manifest unknown|manifest for .* not found|connection refused|no such host|i/o timeout|unauthorized|denied",
+        BaseUnavailable,
+        "is the base's registry up? `inv doctor` asks it; a mirror can be set in sifmark.toml",
+    ),
+)
+
+
+@cache
+def client() -> "DockerClient":
+    """The connection to the engine that DOCKER_HOST names, or to the usual one. Raises Unreachable."""
+    from docker import DockerClient
+
+    with explained():
+        made = DockerClient.from_env(timeout=int(settings().time_limit))
+        made.ping()
+    return made
+
+
+def attributes(address: str) -> dict[str, Any] | None:
+    """What the engine knows of a local image, or None where there is none. Raises DockerError."""
+    from docker.errors import ImageNotFound
+
+    with explained():
+        try:
+            return dict(client().images.get(address).attrs)
+        except ImageNotFound:
+            return None
+
+
+def build(
+    dockerfile: str,
+    log: Path | None = None,
+    watch: Callable[[str], None] | None = None,
+    context: Path | None = None,
+    tag: str | None = None,
+) -> str:
+    """Build and answer with the image's identifier. Raises DockerError of the kind that the engine's words mean."""
+    how: dict[str, Any] = {"tag": tag, "rm": True, "forcerm": True, "network_mode": "none"}
+    with tempfile.TemporaryDirectory(prefix="sifmark-") as folder:
+        if context is None:
+            how["fileobj"] = io.BytesIO(dockerfile.encode())
+        else:
+            path = Path(folder) / "Dockerfile"
+            path.write_text(dockerfile)
+            how.update(path=str(context), dockerfile=str(path))
+        with explained():
+            return follow(client().api.build(decode=True, **how), log, watch)
+
+
+def follow(events: Iterable[dict[str, Any]], log: Path | None, watch: Callable[[str], None] | None) -> str:
+    """A failed build is an event among others, not an answer of its own."""
+    identifier, said = "", []
+    for event in events:
+        if "error" in event:
+            raise _fault(str(event["error"]), log)
+        identifier = str(event.get("aux", {}).get("ID", identifier))
+        if line := str(event.get("stream") or event.get("status") or "").strip():
+            said.append(line)
+            if watch:
+                watch(line)
+            if log:
+                log.parent.mkdir(parents=True, exist_ok=True)
+                with log.open("a", encoding="utf-8") as sink:
+                    sink.write(f"{line}\n")
+    if not identifier:
+        raise DockerError(f"Docker ended the build and named no image: {' '.join(said[-3:])}", "see its own log")
+    return identifier
+
+
+def _fault(message: str, log: Path | None = None) -> DockerError:
+    told = f"Docker: {message.strip()}" + (f"\n  log: {log}" if log else "")
+    for words, kind, remedy in _FAULTS:
+        if re.search(words, message, re.IGNORECASE):
+            return kind(told, remedy)
+    return DockerError(told, "the words above are the engine's own")
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn what docker-py raises into our errors."""
+    import requests
+    from docker.errors import APIError, DockerException
+
+    try:
+        yield
+    except APIError as error:
+        raise _fault(str(error.explanation or error)) from error
+    except (DockerException, requests.RequestException, OSError) as error:
+        host = os.environ.get("DOCKER_HOST", "the usual socket")
+        raise Unreachable(f"no Docker Engine answers at {host}: {str(error)[:200]}", _SETUP) from error

@@ -1,0 +1,103 @@
+"""What a Docker image shows of itself."""
+
+import io
+import stat
+import tarfile
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sifmark import render
+from sifmark.engines import Refuted
+from sifmark.engines.docker_client import attributes, client
+from sifmark.errors import AGAIN, SifmarkError
+from sifmark.files import sha256_json
+from sifmark.plan import Plan
+
+WORKLOAD = "SCIF_APPNAME"  # the variable by which a name tells the entrypoint its workload, as SCIF has it
+_OURS = (render.SITE, render.CODE)
+
+
+class DockerEvidence:
+    """One local image. Raises SifmarkError where there is none."""
+
+    def __init__(self, address: str, base_of: Callable[[Plan], str]) -> None:
+        self._base_of = base_of
+        found = attributes(address)
+        if found is None:
+            raise SifmarkError(f"Docker has no image {address}", "build it: inv build NAME --engine docker")
+        self.identifier, self.size = str(found["Id"]), int(found["Size"])
+        self.config: dict[str, Any] = found["Config"]
+        self.layers: list[str] = found["RootFS"]["Layers"]
+        self.labels = dict(self.config.get("Labels") or {})
+        self.environment = dict(variable.split("=", 1) for variable in self.config.get("Env") or ())
+        self.workload = self.environment.pop(WORKLOAD, None)
+
+    def identity(self) -> str:
+        """Over layers, start, environment and labels: all names of an image have the same."""
+        starts = {key: self.config.get(key) for key in ("Entrypoint", "Cmd", "User", "WorkingDir")}
+        return sha256_json({**starts, "layers": self.layers, "labels": self.labels, "environment": self.environment})
+
+    def require_alone(self) -> None:
+        """An image is whole by itself."""
+
+    def require_digest(self, recorded: str) -> str:
+        """A workload's name adds a variable, and has an identifier of its own."""
+        if self.identifier == recorded:
+            return "identity and identifier as recorded"
+        if self.workload:
+            return f"identity as recorded; this name adds {WORKLOAD}={self.workload} and nothing else"
+        raise Refuted("what would run is as recorded, but it is another image than was built", AGAIN)
+
+    def require_start(self) -> str:
+        """Entrypoint, and the variables that hold in every run."""
+        if self.config.get("Entrypoint") != [f"/{render.CODE}/run"]:
+            raise Refuted(f"it starts {self.config.get('Entrypoint')}, not our entrypoint", AGAIN)
+        if lost := [key for key, value in render.FIXED_ENVIRONMENT.items() if self.environment.get(key) != value]:
+            raise Refuted(f"its environment lacks {', '.join(lost)}", AGAIN)
+        return f"{len(self.labels)} labels, starts our entrypoint"
+
+    def modes(self) -> Iterator[tuple[str, str]]:
+        """Our folders, by way of a container that is never started."""
+        container = client().containers.create(self.identifier)
+        try:
+            for folder in _OURS:
+                blocks, _ = container.get_archive(f"/{folder}")
+                with tarfile.open(fileobj=stream_of(blocks), mode="r|") as archive:
+                    for member in archive:
+                        kind = stat.S_IFDIR if member.isdir() else stat.S_IFLNK if member.issym() else stat.S_IFREG
+                        yield stat.filemode(kind | member.mode), f"/{member.name}"
+        finally:
+            container.remove(force=True)
+
+    def require_base(self, plan: Plan) -> str:
+        """Its first layers are the base's, byte for byte, and we add two."""
+        base = attributes(self._base_of(plan))
+        if base is None:
+            return "base: not in the engine's store, its layers were not compared"
+        layers = base["RootFS"]["Layers"]
+        if self.layers[: len(layers)] != layers:
+            raise Refuted("its first layers are not the base's", AGAIN)
+        if len(self.layers) != len(layers) + len(_OURS):
+            raise Refuted(f"it adds {len(self.layers) - len(layers)} layers to the base, not {len(_OURS)}", AGAIN)
+        return f"{len(layers)} layers of the base, all as they were, and {len(_OURS)} of ours"
+
+
+def stream_of(blocks: Iterator[bytes]) -> io.BufferedReader:
+    """What comes in blocks as one stream."""
+    return io.BufferedReader(_Blocks(blocks))
+
+
+class _Blocks(io.RawIOBase):
+    """A stream over the blocks that come."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks, self._left = iter(blocks), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._left = self._left or next(self._blocks, b"")
+        taken, self._left = self._left[: len(buffer)], self._left[len(buffer) :]
+        buffer[: len(taken)] = taken
+        return len(taken)

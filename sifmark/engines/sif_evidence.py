@@ -1,0 +1,110 @@
+"""What a SIF file shows of itself: to us, to Apptainer, and to unsquashfs."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sifmark import render
+from sifmark.engines import Refuted
+from sifmark.engines.flat import SQUASHFS, converted_base
+from sifmark.errors import AGAIN, SifmarkError
+from sifmark.files import sha256_file
+from sifmark.plan import WORKLOADS, Plan
+from sifmark.run import run
+from sifmark.sif import PARTITION, SIGNATURE, read_sif
+
+_OURS = (render.SITE, render.CODE, render.APPS)
+_ROOT = "squashfs-root/"  # what unsquashfs calls it
+# What Apptainer itself writes into every image, dated by the conversion; three of its files tell of the build.
+_APPTAINERS = re.compile(
+    r"\.singularity\.d(/.*)?|(\.exec|\.run|\.shell|\.test|environment|singularity) -> .*|etc/(hosts|resolv\.conf)"
+)
+_TELLING = tuple(f".singularity.d/{name}" for name in ("Singularity", "labels.json", "env/10-docker2singularity.sh"))
+
+
+class SifEvidence:
+    """One file. Raises SifmarkError where it is no SIF, or none with labels."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.sif = path, read_sif(path)
+        self.labels = self.sif.labels()
+        before, dash, _ = path.name.partition("-")
+        self.workload = before if dash else None
+
+    def identity(self) -> str:
+        """Over system partition and inspect metadata."""
+        return self.sif.identity()
+
+    def require_alone(self) -> None:
+        """One partition: an overlay would change what runs."""
+        partitions = [entry for entry in self.sif.descriptors if entry.kind == PARTITION]
+        if len(partitions) > 1:
+            raise Refuted(f"it has {len(partitions)} partitions: an overlay changes what runs", AGAIN)
+
+    def require_digest(self, recorded: str) -> str:
+        """A signature may have been added to the file since it was built; nothing else."""
+        if recorded == sha256_file(self.path):
+            return "identity and digest as recorded"
+        if any(entry.kind == SIGNATURE for entry in self.sif.descriptors):
+            return "identity as recorded; the file was signed since"
+        raise Refuted("what would run is as recorded, but the file has changed since its build", AGAIN)
+
+    def require_start(self) -> str:
+        """Labels, apps and run script as Apptainer sees them."""
+        seen = _inspect(self.path)
+        if dict(seen.get("labels") or {}) != self.labels:
+            raise Refuted("Apptainer shows other labels than the file's metadata holds", AGAIN)
+        apps = ",".join(sorted(run(["apptainer", "inspect", "--list-apps", self.path]).output.split()))
+        if apps != self.labels.get(WORKLOADS):
+            raise Refuted(f"its apps are {apps}, its label says {self.labels.get(WORKLOADS)}", AGAIN)
+        if render.run_script() not in str(seen.get("runscript")):
+            raise Refuted("its run script does not start our entrypoint", AGAIN)
+        return f"{len(self.labels)} labels, apps {apps.replace(',', ', ')}"
+
+    def modes(self) -> Iterator[tuple[str, str]]:
+        """Our folders in its squashfs."""
+        for mode, *_, name in _listed(self.path, self.sif.system.offset, *_OURS):
+            yield mode, name
+
+    def require_base(self, plan: Plan) -> str:
+        """Mode, owner, size and date of each file, if the cache still has the converted base."""
+        base = converted_base(plan)
+        if base.seal() is None:
+            return "base: not in the cache, its tree was not compared"
+        ours = tuple(f"{_ROOT}{folder}" for folder in _OURS)
+        with base.held() as content:
+            before = set(map(_undated, _listed(content / SQUASHFS, 0)))
+        rows = _listed(self.path, self.sif.system.offset)
+        after = {_undated(row) for row in rows if not row[-1].startswith(ours)}
+        if changed := before ^ after:
+            names = sorted({row[-1].partition(" -> ")[0] for row in changed})
+            raise Refuted(f"{len(names)} files of the base are not as they were, for example {names[0]}", AGAIN)
+        return f"{len(before)} files of the base, all as they were"
+
+
+def _undated(row: tuple[str, ...]) -> tuple[str, ...]:
+    """A row of the list without what differs from one conversion to the next, as sizes and dates of folders do."""
+    mode, owner, size, *_, name = row
+    own = name.removeprefix(_ROOT)
+    if mode[0] == "d" or own in _TELLING:
+        return (mode, owner, name)
+    return (mode, owner, size, name) if _APPTAINERS.fullmatch(own) else row
+
+
+def _inspect(path: Path) -> dict[str, Any]:
+    # spython takes a third of a second to import, and only this needs it.
+    from spython.main import get_client
+
+    try:
+        answer = get_client(quiet=True).inspect(str(path), json=True, quiet=True)
+        return dict(answer["attributes"])
+    except (KeyError, TypeError, ValueError, OSError, SystemExit) as error:
+        raise SifmarkError(f"Apptainer cannot inspect {path}", f"see why: apptainer inspect --all {path}") from error
+
+
+def _listed(squashfs: Path, offset: int, *folders: str) -> list[tuple[str, ...]]:
+    """Mode, owner, size, date, time and name of each file in a squashfs."""
+    listed = run(["unsquashfs", "-offset", str(offset), "-lls", squashfs, *folders]).output.splitlines()
+    rows = [line for line in listed if line[:1] in "-dlbcps" and _ROOT in line]
+    return [tuple(line.split(maxsplit=5)) for line in rows]

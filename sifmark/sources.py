@@ -1,0 +1,86 @@
+"""All that builds take from elsewhere in one folder, for hosts without a network.
+
+`bases/<digest>/` is a base as an OCI image layout, `wheels/<sha256>/` holds a wheel. Builds look
+there first where the settings name the folder (`sources`). Everything lies under its own hash and is held against it,
+when it is fetched and again when it is used.
+"""
+
+import json
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+from sifmark.cache import WHEELS
+from sifmark.errors import SifmarkError
+from sifmark.files import beside, sha256_file, write_json
+from sifmark.plan import BaseImage
+from sifmark.registry import fetch_image
+from sifmark.settings import settings
+
+_AGAIN = "fetch it again where a network is: inv fetch-sources FOLDER"
+
+
+def base_in_sources(base: BaseImage) -> Path | None:
+    """The layout that holds a base, where the settings name a folder of sources that has it."""
+    sources = settings().sources
+    layout = sources and _layout(sources, base.digest)
+    return layout if layout and (layout / "index.json").is_file() else None
+
+
+def add_base(folder: Path, base: BaseImage, tell: Callable[[str], None]) -> int:
+    """Fetch a base into a folder of sources; blobs that are there are kept. Its size in bytes."""
+    layout = _layout(folder, base.digest)
+    blobs = layout / "blobs" / "sha256"
+    blobs.mkdir(parents=True, exist_ok=True)
+    media, size, total = fetch_image(base.address, base.digest, blobs, tell)
+    write_json(layout / "oci-layout", {"imageLayoutVersion": "1.0.0"})
+    entry = {"mediaType": media, "digest": base.digest, "size": size}
+    write_json(layout / "index.json", {"schemaVersion": 2, "manifests": [entry]})  # last: it says that all is there
+    return total
+
+
+def add_wheels(folder: Path, wheels: tuple[Path, ...]) -> int:
+    """Copy wheels into a folder of sources. Their size in bytes."""
+    for wheel in wheels:
+        target = folder / WHEELS / wheel.parent.name
+        if not target.is_dir():
+            with beside(target) as draft:
+                draft.mkdir()
+                shutil.copyfile(wheel, draft / wheel.name)
+    return sum(wheel.stat().st_size for wheel in wheels)
+
+
+def require_whole(layout: Path, digest: str) -> None:
+    """Raise SifmarkError where a blob of a base is not what its name says."""
+    for blob in _blobs(layout, digest):
+        if not blob.is_file() or sha256_file(blob) != f"sha256:{blob.name}":
+            raise SifmarkError(f"{blob} is missing or damaged", _AGAIN)
+
+
+def write_archive(layout: Path, digest: str, tag: str, target: Path) -> None:
+    """Write a base of a layout as an archive that `docker load` reads."""
+    config, *layers = _blobs(layout, digest)[1:]
+    named = [{"Config": config.name, "RepoTags": [tag], "Layers": [layer.name for layer in layers]}]
+    with tarfile.open(target, "w") as archive:
+        for blob in (config, *layers):
+            archive.add(blob, blob.name)
+        listed = target.with_name("manifest.json")
+        listed.write_text(json.dumps(named))
+        archive.add(listed, "manifest.json")
+
+
+def _layout(folder: Path, digest: str) -> Path:
+    return folder / "bases" / digest.removeprefix("sha256:")
+
+
+def _blobs(layout: Path, digest: str) -> list[Path]:
+    """Manifest, configuration and layers of a base."""
+    folder = layout / "blobs" / "sha256"
+    manifest = folder / digest.removeprefix("sha256:")
+    try:
+        told = json.loads(manifest.read_text())
+        digests = [told["config"]["digest"], *(layer["digest"] for layer in told["layers"])]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SifmarkError(f"{manifest} is no manifest: {error}", _AGAIN) from error
+    return [manifest, *(folder / str(name).removeprefix("sha256:").replace("/", "_") for name in digests)]

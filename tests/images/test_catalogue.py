@@ -1,0 +1,159 @@
+"""Many recipes at once, for real: planned, built side by side, killed, damaged, and nothing to do."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from images.sites import Site, call
+
+from sifmark import house
+from sifmark.recipe import recipe_names
+from sifmark.settings import settings
+
+
+@pytest.fixture
+def cold(site: Site) -> Site:
+    """A site whose cache shares wheels and layers with the others, but has neither base nor stages."""
+    cache = site.folder / "cache"
+    shutil.copytree(settings().cache / "stand-in", cache / "stand-in")
+    for name in ("wheels", "layers"):
+        (cache / name).symlink_to(settings().cache / name)
+    return Site(site.folder, {**site.environment, "SIFMARK_CACHE": str(cache)})
+
+
+def outcomes(done: subprocess.CompletedProcess) -> dict[str, dict]:
+    return {outcome["recipe"]: outcome for outcome in json.loads(done.stdout)}
+
+
+def able(site: Site) -> set[str]:
+    """The recipes that have a stand-in here."""
+    planned = json.loads(site.inv("build", "--all", "--dry-run", "--json").stdout)
+    assert {intent["recipe"] for intent in planned} == set(recipe_names())
+    assert all(intent["why"] for intent in planned)
+    return {intent["recipe"] for intent in planned if intent["what"] == "build"}
+
+
+def test_the_whole_catalogue_then_nothing_to_do(site: Site) -> None:
+    recipes = able(site)
+    assert {"cpu", "cuda", "ipu"} <= recipes and not list(site.dist.glob("*.sif"))
+    first = outcomes(site.inv("build", "--all", "--jobs", "2", "--json"))
+    assert {name for name, outcome in first.items() if outcome["state"] == "built"} == recipes
+    assert {outcome["state"] for name, outcome in first.items() if name not in recipes} <= {"skipped"}
+    for recipe in recipes:
+        record = json.loads((site.dist / f"{recipe}.sif.json").read_text())
+        assert first[recipe]["digest"] == record["digest"] and first[recipe]["size"] > 2**20
+        assert (site.dist / f"{recipe}.sif").samefile(site.dist / f"{first[recipe]['names'][0]}.sif")
+    fakes = site.folder / "fakes"
+    fakes.mkdir()
+    for tool in ("apptainer", "mksquashfs", "pip", "git", "docker"):
+        (fakes / tool).write_text(f"#!/bin/sh\necho {tool} >> {site.folder}/called\nexit 1\n")
+        (fakes / tool).chmod(0o755)
+    done = site.inv("build", "--all", "--json", PATH=f"{fakes}:{os.environ['PATH']}")
+    assert {outcome["state"] for outcome in outcomes(done).values()} <= {"up to date", "skipped"}
+    assert not (site.folder / "called").exists()
+
+
+def test_a_failure_is_told_and_stops_no_other(cold: Site) -> None:
+    copy = cold.folder / "clone"
+    for name in ("recipes", "schemas", "entrypoints", "sifmark"):
+        shutil.copytree(house.ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("tasks.py", "pyproject.toml"):
+        shutil.copy(house.ROOT / name, copy)
+    lock = copy / "recipes" / "locks" / "cuda-cp311-x86_64.txt"
+    lines = lock.read_text().splitlines()
+    lock.write_text("\n".join(line[:-4] + "0000" if line.startswith("attrs==") else line for line in lines))
+    (copy / "recipes" / "xpu.toml").write_text("title = 7")
+    clone = Site(cold.folder, {**cold.environment, "PYTHONPATH": str(copy)})
+    done = clone.inv("build", "image_compression-[cix]*", "--json", check=False)
+    found = outcomes(done)
+    assert done.returncode == 1 and "not built: cuda, xpu" in done.stderr
+    assert (found["cuda"]["state"], found["xpu"]["state"], found["ipu"]["state"]) == ("failed", "failed", "built")
+    assert "hash" in found["cuda"]["reason"].lower() and "xpu.toml" in found["xpu"]["reason"]
+    assert (clone.dist / "ipu.sif").is_file() and not (clone.dist / "cuda.sif").exists()
+
+
+def test_a_damaged_stage_is_found_by_its_hash_and_made_again(cold: Site) -> None:
+    cold.inv("build", "ipu")
+    (stage,) = (cold.folder / "cache" / "stocked").glob("[!.]*")
+    file = stage / "content" / "root.squashfs"
+    with file.open("r+b") as stream:
+        stream.seek(file.stat().st_size // 2)
+        byte = stream.read(1)
+        stream.seek(-1, os.SEEK_CUR)
+        stream.write(bytes([byte[0] ^ 1]))
+    done = cold.inv("build", "ipu", "--force")
+    assert f"{stage} is damaged" in done.stderr and "append the wheels" in done.stderr
+    cold.inv("verify", "image_compression-ipu")
+
+
+def test_what_was_longest_unused_makes_room(cold: Site) -> None:
+    (cold.folder / "sifmark.toml").write_text("cache_limit = 0.000001\n")
+    chosen = {"SIFMARK_SETTINGS": str(cold.folder / "sifmark.toml")}
+    for name in ("wheels", "layers"):  # shared with others: not theirs to lose
+        (cold.folder / "cache" / name).unlink()
+        shutil.copytree(settings().cache / name, cold.folder / "cache" / name, ignore=_but_ipu)
+    assert "cache over its limit" in cold.inv("build", "ipu", **chosen).stderr
+    assert not list((cold.folder / "cache").glob("stocked/[!.]*"))
+    cold.inv("verify", "image_compression-ipu")
+
+
+def _but_ipu(folder: str, names: list[str]) -> list[str]:
+    """Nothing but what belongs to the Poplar stand-in's wheels is worth copying."""
+    wanted = {line.split("sha256:")[1] for line in (house.LOCKS / "ipu-cp38-x86_64.txt").read_text().splitlines()
+              if "sha256:" in line}  # fmt: skip
+    return [name for name in names if Path(folder).name in ("wheels", "layers") and name not in wanted]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("moment", range(10))
+def test_killed_at_a_random_moment_then_built_and_verified(cold: Site, moment: int) -> None:
+    inv = [str(Path(sys.executable).with_name("inv")), "--search-root", str(house.ROOT)]
+    argv = [*inv, "build", "image_compression-*", "--jobs", "2"]
+    seconds = random.Random(moment).uniform(0.5, 12)
+    with subprocess.Popen(argv, env=cold.environment, cwd=cold.folder, stderr=subprocess.DEVNULL) as process:
+        time.sleep(seconds)
+        process.send_signal(signal.SIGKILL)
+    cold.inv("build", "image_compression-*", "--jobs", "2")
+    assert [path for path in cold.folder.rglob(".*.partial-*") if path.exists()] == []
+    verdicts = json.loads(cold.inv("verify", "image_compression-ipu", "--json").stdout)
+    assert {verdict["outcome"] for (found,) in [verdicts.values()] for verdict in found} <= {"passed", "skipped"}
+
+
+@pytest.mark.full
+def test_two_catalogue_builds_at_once(cold: Site) -> None:
+    inv = [str(Path(sys.executable).with_name("inv")), "--search-root", str(house.ROOT)]
+    argv = [*inv, "build", "image_compression-[ic]*", "--jobs", "2", "--json"]
+    both = [
+        subprocess.Popen(argv, env=cold.environment, cwd=cold.folder, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = [json.loads(process.communicate()[0]) for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    states = [{outcome["recipe"]: outcome["state"] for outcome in one} for one in said]
+    assert all(state in ("built", "up to date", "skipped") for one in states for state in one.values())
+    assert len(list((cold.folder / "cache" / "bases").glob("[!.]*"))) == len(
+        {outcome["digest"] for outcome in said[0] if outcome["digest"] and outcome["recipe"] != "cpu_tf"}
+    ), "each base is converted once, and cpu_tf shares cpu's"
+
+
+def test_terminated_it_stops_what_it_started(cold: Site) -> None:
+    inv = [str(Path(sys.executable).with_name("inv")), "--search-root", str(house.ROOT)]
+    argv = [*inv, "build", "image_compression-*", "--jobs", "2"]
+    with subprocess.Popen(argv, env=cold.environment, cwd=cold.folder, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "convert the base" in line:
+                break
+        process.terminate()
+        process.communicate()
+    assert process.returncode == 143
+    assert not list(cold.dist.glob("*.sif"))
+    left = call(["pgrep", "-f", str(cold.folder)], check=False).stdout.split()
+    assert left == []

@@ -1,0 +1,188 @@
+"""The Docker engine for real: built, named, verified, run, refuted, and converted into a SIF."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from images.sites import Site, answer, call, make_site
+
+from sifmark import house
+from sifmark.engines.docker import Docker
+from sifmark.engines.docker_client import attributes, client
+from sifmark.images import workloads_of
+from sifmark.recipe import load_recipe, recipe_names
+from sifmark.settings import settings
+from sifmark.sif import read_sif
+
+SMALL = "image_compression"
+OTHERS = [name for name in recipe_names() if name != "cpu"]
+
+pytestmark = pytest.mark.skipif(Docker().version() is None, reason="no Docker Engine answers: ci/setup/docker")
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Site]:
+    """A site whose engine is Docker, with the images of recipe cpu."""
+    folder = Path(tempfile.mkdtemp(prefix="sifmark-test-"))
+    made = make_site(folder)
+    site = Site(folder, {**made.environment, "SIFMARK_ENGINE": "docker"})
+    site.inv("build", "cpu", "--force")
+    yield site
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def verdicts(site: Site, name: str, **environment: str) -> dict[str, tuple[str, str]]:
+    """Outcome and reasons by stage."""
+    ((_, found),) = json.loads(site.inv("verify", name, "--json", check=False, **environment).stdout).items()
+    return {verdict["stage"]: (verdict["outcome"], " ".join(verdict["reasons"])) for verdict in found}
+
+
+def test_a_second_build_makes_nothing(shop: Site) -> None:
+    before = attributes("sifmark:cpu")
+    assert "up to date" in shop.inv("build", "cpu").stderr
+    assert attributes("sifmark:cpu") == before
+    rows = json.loads(shop.inv("list", "--json").stdout)["images"]
+    assert {row["state"] for row in rows if row["recipe"] == "cpu"} == {"built"}
+
+
+def test_names_add_metadata_and_no_layer(shop: Site) -> None:
+    whole = attributes("sifmark:cpu")
+    assert whole is not None
+    for workload in workloads_of("cpu"):
+        named = attributes(f"sifmark:{workload}-cpu")
+        assert named is not None and named["RootFS"] == whole["RootFS"]
+        assert named["Config"]["Labels"] == whole["Config"]["Labels"]
+        assert set(named["Config"]["Env"]) - set(whole["Config"]["Env"]) == {f"SCIF_APPNAME={workload}"}
+
+
+def test_it_passes_every_stage(shop: Site) -> None:
+    found = verdicts(shop, f"{SMALL}-cpu")
+    assert {stage: outcome for stage, (outcome, _) in found.items()} == dict.fromkeys(found, "passed"), found
+    assert "this name adds SCIF_APPNAME" in found["trust"][1]
+    assert "layers of the base, all as they were, and 2 of ours" in found["structure"][1]
+    assert f"{SMALL}: completed" in found["smoke"][1]
+
+
+def test_results_are_those_of_the_sif_in_identity_and_configuration(shop: Site, built: Site) -> None:
+    words = (f"{SMALL}-cpu", "--", "--smoke", "--steps", "3", "--output")
+    shop.inv("run", *words, "docker.json")
+    built.inv("run", *words, str(built.folder / "sif.json"))
+    ours, other = (json.loads(path.read_text()) for path in (shop.folder / "docker.json", built.folder / "sif.json"))
+    assert ours["workload"] == other["workload"] and ours["status"]["state"] == "completed"
+    assert ours["configuration"] == other["configuration"]
+    image, of_sif = ours["provenance"]["image"], other["provenance"]["image"]
+    assert {**image, "revision": None} == {**of_sif, "revision": None}
+
+
+def test_an_argument_beats_the_name_and_the_recipe_s_image_asks(shop: Site) -> None:
+    tool = Docker()
+    done = call(tool.command("sifmark:resnet50-cpu", "run", [SMALL, "--smoke"], tool.sealed_off()))
+    assert answer(done)["workload"]["name"] == SMALL
+    done = call(tool.command("sifmark:cpu", "run", [], tool.sealed_off()), check=False)
+    assert done.returncode == 2 and "which workload?" in done.stderr
+
+
+def test_a_signal_reaches_the_workload(shop: Site) -> None:
+    inv = [str(Path(sys.executable).with_name("inv")), "--search-root", str(house.ROOT)]
+    argv = [*inv, "run", f"{SMALL}-cpu", "--", "--duration", "100", "--skip-numerics"]
+    with subprocess.Popen(
+        argv, env=shop.environment, cwd=shop.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "step" in line:
+                break
+        time.sleep(1)
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert json.loads(out)["status"]["state"] == "interrupted"
+
+
+def test_another_image_under_the_name_is_refuted(shop: Site) -> None:
+    whole = client().images.get("sifmark:cpu")
+    folder = shop.folder / "other"
+    folder.mkdir()
+    (folder / "Dockerfile").write_text("FROM sifmark:cpu\nENV PYTHONPATH=/tmp\n")
+    without_runs = {"PATH": str(folder)}
+    other, _ = client().images.build(path=str(folder), network_mode="none", rm=True)
+    try:
+        other.tag("sifmark", "cpu")
+        assert verdicts(shop, f"{SMALL}-cpu", **without_runs)["trust"][0] == "passed", (
+            "the name still means the right one"
+        )
+        done = shop.inv("build", "cpu")
+        assert "up to date" in done.stderr, "the labels are those of today's recipe"
+        outcome, reason = verdicts(shop, f"{SMALL}-cpu", **without_runs)["trust"]
+        assert outcome == "failed" and "its build recorded" in reason
+    finally:
+        whole.tag("sifmark", "cpu")
+        shop.inv("build", "cpu")
+
+
+def test_a_base_that_cannot_be_fetched_is_named(shop: Site, site: Site) -> None:
+    cache = site.folder / "cache"
+    shutil.copytree(settings().cache / "stand-in", cache / "stand-in")
+    for name in ("wheels", "layers"):
+        (cache / name).symlink_to(settings().cache / name)
+    pins = cache / "stand-in" / "pins.json"
+    document = json.loads(pins.read_text())
+    for platform in document["bases"][load_recipe("ipu").base.reference].values():
+        platform["digest"] = f"sha256:{'0' * 64}"
+    pins.write_text(json.dumps(document))
+    there = {**site.environment, "SIFMARK_CACHE": str(cache), "SIFMARK_ENGINE": "docker"}
+    done = Site(site.folder, there).inv("build", "ipu", check=False)
+    assert done.returncode == 1 and "Docker: " in done.stderr and "is the base's registry up?" in done.stderr
+
+
+def tree(path: Path) -> set[tuple[str, ...]]:
+    """Mode, owner, size of files, and name of everything that is not about the build itself."""
+    listed = call(["unsquashfs", "-offset", str(read_sif(path).system.offset), "-lls", path]).stdout.splitlines()
+    rows = [line.split(maxsplit=5) for line in listed if line[:1] in "-dlbcps" and "squashfs-root/" in line]
+    return {
+        (mode, owner, "" if mode[0] == "d" else size, name)
+        for mode, owner, size, _, _, name in rows
+        if "/.singularity.d" not in name
+    }
+
+
+@pytest.mark.parametrize("recipe", ["ipu", pytest.param("cpu", marks=pytest.mark.full)])
+def test_converted_it_is_the_sif_that_a_build_gives(shop: Site, site: Site, recipe: str) -> None:
+    shop.inv("build", recipe)
+    shop.inv("convert", recipe)
+    site.inv("build", recipe)
+    converted, direct = shop.dist / f"{recipe}.sif", site.dist / f"{recipe}.sif"
+    assert tree(converted) ^ tree(direct) == set()
+    labels = read_sif(converted).labels()
+    ours = {key for key in labels if key.startswith(("org.sifmark", "org.opencontainers"))}
+    ours.remove("org.sifmark.converted-from")
+    assert {key: labels[key] for key in ours} == {key: read_sif(direct).labels()[key] for key in ours}
+    image = attributes(f"sifmark:{recipe}")
+    assert image is not None and labels["org.sifmark.converted-from"] == image["Id"]
+    assert "nothing to convert" in shop.inv("convert", recipe).stderr
+    verdict = verdicts(Site(shop.folder, {**shop.environment, "SIFMARK_ENGINE": "apptainer"}), f"{SMALL}-{recipe}")
+    assert {verdict[stage][0] for stage in ("trust", "structure", "golden")} == {"passed"}, verdict
+    assert verdict["smoke"][0] == ("skipped" if load_recipe(recipe).access else "passed"), verdict
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("recipe", OTHERS)
+def test_every_recipe_builds_and_a_workload_runs_from_each(shop: Site, recipe: str) -> None:
+    planned = json.loads(shop.inv("build", f"{SMALL}-{recipe}", "--dry-run", "--json").stdout)
+    if planned[0]["what"] == "skip":
+        pytest.skip(planned[0]["why"])
+    shop.inv("build", recipe)
+    found = verdicts(shop, f"{SMALL}-{recipe}")
+    assert {found[stage][0] for stage in ("trust", "structure", "golden")} == {"passed"}, found
+    assert found["smoke"][0] == ("skipped" if load_recipe(recipe).access else "passed"), found
+    tool = Docker()
+    done = call(tool.command(f"sifmark:{SMALL}-{recipe}", "run", ["--smoke", "--device", "cpu"], tool.sealed_off()),
+                check=False)  # fmt: skip
+    assert answer(done)["status"]["state"] in ("completed", "crashed"), "crashed: a stand-in without a framework"

@@ -1,0 +1,78 @@
+"""Builds without a network: in a namespace that has no route, from a folder that was filled before."""
+
+import json
+import os
+import shutil
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from docker.errors import ImageNotFound
+from images.sites import Site, call
+
+from sifmark import house
+from sifmark.engines.docker import Docker, stage_of
+from sifmark.engines.docker_client import client
+from sifmark.plan import make_plan
+from sifmark.settings import overridden, settings
+
+INV = [str(Path(sys.executable).with_name("inv")), "--search-root", str(house.ROOT)]
+NO_NETWORK = ["unshare", "--net", *([] if os.geteuid() == 0 else ["--user", "--map-current-user"])]
+
+
+@pytest.fixture
+def bare(site: Site) -> Site:
+    """A site with an empty cache, but for the names of the stand-ins, and a folder of sources for recipe ipu."""
+    done = site.inv("fetch-sources", "sources", "--name", "ipu", "--bases", "stand-in")
+    assert done.stdout.strip() == str(site.folder / "sources")
+    cache = site.folder / "cache"
+    shutil.copytree(settings().cache / "stand-in", cache / "stand-in")
+    there = {"SIFMARK_CACHE": str(cache), "SIFMARK_SOURCES": str(site.folder / "sources")}
+    return Site(site.folder, {**site.environment, **there})
+
+
+def test_a_build_in_a_network_namespace_without_routes(bare: Site) -> None:
+    """The same build without the folder proves that the namespace has none."""
+    alone = {key: value for key, value in bare.environment.items() if key != "SIFMARK_SOURCES"}
+    failed = call([*NO_NETWORK, *INV, "build", "ipu"], check=False, env=alone, cwd=bare.folder)
+    assert failed.returncode == 1 and not (bare.dist / "ipu.sif").exists()
+    call([*NO_NETWORK, *INV, "build", "ipu"], env=bare.environment, cwd=bare.folder)
+    stages = json.loads(bare.inv("verify", "image_compression-ipu", "--json").stdout)
+    assert {verdict["outcome"] for (found,) in [stages.values()] for verdict in found} <= {"passed", "skipped"}
+
+
+def test_fetching_again_takes_nothing_anew(bare: Site) -> None:
+    before = {path: path.stat().st_ino for path in (bare.folder / "sources").rglob("sha256/*")}
+    (index,) = (bare.folder / "sources" / "bases").glob("*/index.json")
+    manifest = json.loads(index.read_text())["manifests"][0]["digest"]
+    bare.inv("fetch-sources", "sources", "--name", "ipu", "--bases", "stand-in")
+    after = {path: path.stat().st_ino for path in (bare.folder / "sources").rglob("sha256/*")}
+    changed = {path.name for path in before if before[path] != after[path]}
+    assert changed <= {manifest.removeprefix("sha256:")}
+
+
+@pytest.mark.parametrize("what", ["base", "wheel"])
+def test_what_is_damaged_is_not_built_on(bare: Site, what: str) -> None:
+    sources = bare.folder / "sources"
+    found = sources.glob("bases/*/blobs/sha256/*") if what == "base" else sources.glob("wheels/*/*.whl")
+    file = max(found, key=lambda path: path.stat().st_size)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    done = bare.inv("build", "ipu", check=False)
+    assert done.returncode == 1 and not (bare.dist / "ipu.sif").exists()
+    assert ("damaged" if what == "base" else "has hash") in done.stderr
+
+
+@pytest.mark.skipif(Docker().version() is None, reason="no Docker Engine answers: ci/setup/docker")
+def test_docker_builds_from_it_too(bare: Site) -> None:
+    pins = bare.folder / "cache" / "stand-in" / "pins.json"
+    pins.write_text(json.dumps({**json.loads(pins.read_text()), "registry": "127.0.0.1:1"}))
+    site = Site(bare.folder, {**bare.environment, "SIFMARK_ENGINE": "docker"})
+    with suppress(ImageNotFound):
+        client().images.remove(stage_of(make_plan("ipu", overridden(bases="stand-in"))))
+    site.inv("build", "ipu", "--force")
+    verdicts = json.loads(site.inv("verify", "image_compression-ipu", "--json").stdout)
+    said = {verdict["stage"]: verdict for (found,) in [verdicts.values()] for verdict in found}
+    assert said["structure"]["outcome"] == "passed" and "layers of the base" in str(said["structure"]["reasons"])

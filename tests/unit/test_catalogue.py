@@ -1,0 +1,100 @@
+"""Planning and carrying out many builds, without an engine: what starts builds is replaced, the rest is real."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sifmark import catalogue, settings
+from sifmark.build import Built
+from sifmark.catalogue import Intent, Options, What, carry_out, intend, jobs_here, recipes_meant, require_space
+from sifmark.errors import SifmarkError, UsageError
+from sifmark.recipe import recipe_names
+from sifmark.run import CommandError, Finished
+
+
+@pytest.fixture(autouse=True)
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SIFMARK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("SIFMARK_DIST", str(tmp_path / "dist"))
+    monkeypatch.setenv("SIFMARK_BASES", "pinned")
+    settings.settings.cache_clear()
+    monkeypatch.setattr(catalogue, "weigh", lambda _address, _digest: 40_000_000)  # what no registry here would say
+    return tmp_path
+
+
+def test_everything_is_every_recipe() -> None:
+    assert recipes_meant("*") == recipe_names()
+    assert recipes_meant("resnet50-*") == recipe_names()
+    assert recipes_meant("cpu") == ("cpu",)
+    with pytest.raises(UsageError, match="no image 'nosuch'"):
+        recipes_meant("nosuch")
+
+
+def test_a_plan_says_what_and_why() -> None:
+    intents = {recipe: intend(recipe, Options()) for recipe in recipe_names()}
+    assert (intents["cpu"].what, intents["cpu"].why, intents["cpu"].at_hand) == (What.BUILD, "not built yet", ())
+    assert intents["cpu"].size is None, "no wheel is at hand: their size is not known"
+    refused = {recipe for recipe, intent in intents.items() if intent.what is What.REFUSE}
+    assert refused and all("nobody has seen the digest" in intents[recipe].why for recipe in refused)
+
+
+def test_what_has_no_stand_in_here_is_skipped(site: Path) -> None:
+    (site / "cache" / "stand-in").mkdir(parents=True)
+    pins = {"schema_version": "1.0", "registry": "127.0.0.1:1", "bases": {}}
+    (site / "cache" / "stand-in" / "pins.json").write_text(json.dumps(pins))
+    intent = intend("cuda", Options(bases="stand-in"))
+    assert intent.what is What.REFUSE and "there is no stand-in" in intent.why
+
+
+def test_more_than_fits_is_refused_before_anything_starts(site: Path) -> None:
+    require_space([Intent("cpu", What.BUILD, "", space=1)])
+    with pytest.raises(SifmarkError, match="the builds add at least 1048576.0 GiB"):
+        require_space([Intent("cpu", What.BUILD, "", space=2**50)])
+
+
+def test_jobs_are_at_most_what_the_host_carries() -> None:
+    small = [Intent(name, What.BUILD, "", space=1) for name in "abc"]
+    assert jobs_here([]) == 1
+    assert 1 <= jobs_here(small) <= 3
+    free = shutil.disk_usage("/").free
+    assert jobs_here([replace(intent, space=free) for intent in small]) == 1
+
+
+def test_a_failure_stops_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+
+    def run(argv: list[str], **_options: object) -> Finished:
+        started.append(argv[argv.index("build") + 1])
+        if started[-1] == "cuda":
+            raise CommandError("exit code 1 from: build cuda")
+        return Finished(tuple(argv), 0, "", (), 0.0)
+
+    monkeypatch.setattr(catalogue, "run", run)
+    monkeypatch.setattr(catalogue, "build_one", lambda recipe, _options: catalogue.Outcome(recipe, "up to date"))
+    todo = [Intent("cuda", What.BUILD, ""), Intent("cpu", What.BUILD, ""), Intent("cpu_tf", What.LEAVE, "")]
+    todo += [Intent("xpu", What.REFUSE, "no digest"), Intent("ipu", What.BROKEN, "ipu.toml: bad")]
+    outcomes = carry_out(todo, Options(), jobs=1)
+    assert [(outcome.recipe, outcome.state) for outcome in outcomes] == [
+        ("cuda", "failed"),
+        ("cpu", "built"),
+        ("cpu_tf", "up to date"),
+        ("xpu", "skipped"),
+        ("ipu", "failed"),
+    ]
+    assert started == ["cuda", "cpu"]
+    assert outcomes[0].reason.startswith("exit code 1") and outcomes[4].reason == "ipu.toml: bad"
+
+
+def test_options_go_on_to_the_builds_that_are_started() -> None:
+    assert Options().words() == []
+    assert Options("stand-in", "lz4", True).words() == ["--bases", "stand-in", "--compression", "lz4", "--force"]
+
+
+def test_what_is_reused_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = Built("cpu", ("resnet50-cpu",), True, 0.1, 7)
+    monkeypatch.setattr(catalogue, "build_recipe", lambda *_: built)
+    outcome = catalogue.build_one("cpu", Options())
+    assert (outcome.state, outcome.reused, outcome.names) == ("up to date", ("image",), ("resnet50-cpu",))

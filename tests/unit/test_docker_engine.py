@@ -1,0 +1,94 @@
+"""What the Docker engine makes of words and events; what it builds and runs is tested on a real one, in images/."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from sifmark.engines import docker_client
+from sifmark.engines.docker import Docker
+from sifmark.engines.docker_client import BaseUnavailable, DockerError, OutOfSpace, Unreachable, follow
+from sifmark.recipe import FLAGS, Access
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("write /data/x: no space left on device", OutOfSpace),
+        ("manifest for 127.0.0.1:5077/x@sha256:0 not found: manifest unknown", BaseUnavailable),
+        ("Get http://127.0.0.1:1/v2/: dial tcp 127.0.0.1:1: connect: connection refused", BaseUnavailable),
+        ("COPY failed: file not found in build context", DockerError),
+    ],
+)
+def test_a_failed_build_is_an_event_and_becomes_an_error_of_its_kind(said: str, kind: type, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with pytest.raises(DockerError) as caught:
+        follow([{"stream": "Step 1/2 : FROM x\n"}, {"errorDetail": {"message": said}, "error": said}], log, None)
+    assert type(caught.value) is kind
+    assert said in caught.value.cause and str(log) in caught.value.cause and caught.value.remedy
+    assert log.read_text() == "Step 1/2 : FROM x\n"
+
+
+def test_a_build_that_names_no_image_is_no_success() -> None:
+    with pytest.raises(DockerError, match="named no image"):
+        follow([{"stream": "Step 1/1 : FROM x\n"}], None, None)
+
+
+def test_the_last_image_is_the_answer() -> None:
+    events = [{"aux": {"ID": "sha256:1"}}, {"stream": " \n"}, {"aux": {"ID": "sha256:2"}}]
+    assert follow(events, None, None) == "sha256:2"
+
+
+def test_no_engine_is_an_error_with_its_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    docker_client.client.cache_clear()
+    try:
+        with pytest.raises(Unreachable, match=r"no Docker Engine answers at unix://.*none\.sock") as caught:
+            docker_client.client()
+        assert "ci/setup/docker" in caught.value.remedy
+        assert Docker().version() is None
+    finally:
+        docker_client.client.cache_clear()
+
+
+def test_commands_have_no_network_unless_the_device_is_on_one() -> None:
+    tool = Docker()
+    plain = tool.command("sifmark:cpu", "run", ["resnet50"])
+    assert plain == ["docker", "run", "--rm", "--ipc=host", "--network=none", "sifmark:cpu", "resnet50"]
+    assert "--network=none" not in tool.command("sifmark:ipu", "run", [], ["--network=host"])
+    assert tool.command("sifmark:cpu", "test")[-2:] == ["sifmark:cpu", "--check"]
+    assert tool.command("sifmark:cpu", "exec", ["ls", "-l"])[-3:] == ["--entrypoint=ls", "sifmark:cpu", "-l"]
+
+
+def test_devices_are_passed_where_they_are() -> None:
+    tool, null = Docker(), Path("/dev/null").stat().st_gid
+    groups = [f"--group-add={null}"] if null else []
+    assert tool.reach(Access(("/dev/none*",), docker=("--cap-add=IPC_LOCK",))) == []
+    assert tool.reach(Access(("/dev/null",), docker=("--cap-add=IPC_LOCK",))) == [
+        "--device=/dev/null",
+        *groups,
+        "--cap-add=IPC_LOCK",
+    ]
+    assert tool.reach(Access(("/dev/null",), docker=("--gpus=all",))) == [*groups, "--gpus=all"]
+
+
+def test_flags_that_no_recipe_has_are_refused() -> None:
+    assert Access(("/dev/kfd",), docker=tuple(FLAGS["docker"])).harmless()
+    assert not Access(("/dev/kfd",), docker=("--privileged",)).harmless()
+    assert not Access(("/dev/kfd",), docker=("--volume=/:/host",)).harmless()
+
+
+def test_an_archive_is_read_from_blocks_as_they_come() -> None:
+    from sifmark.engines.docker_evidence import stream_of
+
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as archive:
+        for name in ("a", "b"):
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = 70_000, 0o644
+            archive.addfile(member, io.BytesIO(bytes(70_000)))
+    data = raw.getvalue()
+    blocks = iter([data[at : at + 999] for at in range(0, len(data), 999)])
+    with tarfile.open(fileobj=stream_of(blocks), mode="r|") as archive:
+        assert [(member.name, member.size) for member in archive] == [("a", 70_000), ("b", 70_000)]
