@@ -23,10 +23,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    mark, parameters = item.get_closest_marker("matrix"), getattr(item, "callspec", None)
-    if mark is not None and parameters is not None:
-        item.user_properties += [("recipe", mark.kwargs.get("recipe") or parameters.id.split("-")[0])]
-        item.user_properties += [("engine", mark.args[0])]
+    if (mark := item.get_closest_marker("matrix")) is not None:
+        recipe = mark.kwargs["recipe"] if "recipe" in mark.kwargs else item.callspec.id
+        item.user_properties += [("recipe", recipe), ("engine", mark.args[0])]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

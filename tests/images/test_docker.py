@@ -22,7 +22,10 @@ from sifmark.settings import settings
 from sifmark.sif import read_sif
 
 SMALL = "image_compression"
-OTHERS = [name for name in recipe_names() if name != "cpu"]
+GATE = ("cpu_tf", "cuda", "ipu")
+OTHERS = [
+    pytest.param(name, marks=[pytest.mark.full] * (name not in GATE)) for name in recipe_names() if name != "cpu"
+]
 
 pytestmark = pytest.mark.skipif(Docker().version() is None, reason="no Docker Engine answers: ci/setup/docker")
 
@@ -62,6 +65,7 @@ def test_names_add_metadata_and_no_layer(shop: Site) -> None:
         assert set(named["Config"]["Env"]) - set(whole["Config"]["Env"]) == {f"SCIF_APPNAME={workload}"}
 
 
+@pytest.mark.matrix("docker", recipe="cpu")
 def test_it_passes_every_stage(shop: Site) -> None:
     found = verdicts(shop, f"{SMALL}-cpu")
     assert {stage: outcome for stage, (outcome, _) in found.items()} == dict.fromkeys(found, "passed"), found
@@ -172,7 +176,7 @@ def test_converted_it_is_the_sif_that_a_build_gives(shop: Site, site: Site, reci
     assert verdict["smoke"][0] == ("skipped" if load_recipe(recipe).access else "passed"), verdict
 
 
-@pytest.mark.full
+@pytest.mark.matrix("docker")
 @pytest.mark.parametrize("recipe", OTHERS)
 def test_every_recipe_builds_and_a_workload_runs_from_each(shop: Site, recipe: str) -> None:
     planned = json.loads(shop.inv("build", f"{SMALL}-{recipe}", "--dry-run", "--json").stdout)

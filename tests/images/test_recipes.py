@@ -45,6 +45,7 @@ def recipe_of(image: Path) -> str:
     return image.stem.partition("-")[2]
 
 
+@pytest.mark.matrix("apptainer")
 @pytest.mark.parametrize("image", RECIPES, indirect=True)
 def test_it_is_what_it_says_and_the_base_is_untouched(site: Site, image: Path) -> None:
     verdicts = json.loads(site.inv("verify", str(image), "--json").stdout)[str(image)]
@@ -57,6 +58,7 @@ def test_it_is_what_it_says_and_the_base_is_untouched(site: Site, image: Path) -
     assert said["smoke"][1].startswith(f"{SMALL}: ") and said["smoke"][1].endswith("its answer is valid")
 
 
+@pytest.mark.matrix("apptainer")
 @pytest.mark.parametrize("image", RECIPES, indirect=True)
 def test_without_its_device_a_run_says_so(apptainer, image: Path) -> None:
     done = apptainer("run", image, "--smoke", check=False)
@@ -67,6 +69,7 @@ def test_without_its_device_a_run_says_so(apptainer, image: Path) -> None:
     assert apptainer("test", image).returncode == 0, "a device that is not there is no failure of the image"
 
 
+@pytest.mark.matrix("apptainer")
 @pytest.mark.parametrize("image", RECIPES, indirect=True)
 def test_it_computes_on_the_cpu_when_told(apptainer, image: Path) -> None:
     version = make_plan(recipe_of(image), overridden(bases="stand-in")).base.framework_version

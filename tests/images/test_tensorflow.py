@@ -22,6 +22,7 @@ def tensorflow() -> Iterator[Site]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.matrix("apptainer", recipe="cpu_tf")
 def test_it_lists_what_its_framework_has(apptainer, tensorflow: Site) -> None:
     listed = apptainer("run", tensorflow.dist / "cpu_tf.sif", "--list").stdout.splitlines()[1:]
     assert [line.split()[0] for line in listed] == list(workloads_of("cpu_tf"))
@@ -39,6 +40,7 @@ def of_the_gate() -> Iterator[pytest.param]:
             yield pytest.param(name, task, marks=[pytest.mark.full] * slow)
 
 
+@pytest.mark.matrix("apptainer", recipe="cpu_tf")
 @pytest.mark.parametrize(("workload", "task"), list(of_the_gate()))
 def test_a_workload_answers(apptainer, tensorflow: Site, workload: str, task: str) -> None:
     words = ("--smoke", "--steps", "2", "--task", task)

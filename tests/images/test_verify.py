@@ -19,6 +19,7 @@ def verdicts(site: Site, name: str, **environment: str) -> tuple[int, dict[str, 
     return done.returncode, {verdict["stage"]: verdict["outcome"] for verdict in found}, done.stdout
 
 
+@pytest.mark.matrix("apptainer", recipe="cpu")
 def test_a_fresh_image_passes_every_stage(built: Site) -> None:
     code, found, said = verdicts(built, "resnet50-cpu")
     assert (code, set(found.values())) == (0, {"passed"})
