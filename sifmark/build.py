@@ -89,12 +89,12 @@ def logs_of(recipe: str) -> list[Path]:
 
 def lock_of(recipe: str, tool: Engine) -> Path:
     """What builds of a recipe by an engine exclude each other by."""
-    return settings().dist / f"{recipe}.{tool.suffix}"
+    return tool.home / f"{recipe}.{tool.suffix}"
 
 
 def record_of(recipe: str, tool: Engine) -> Path:
     """The record of a recipe's build: identity, digest, and what built it."""
-    return settings().dist / f"{recipe}.{tool.suffix}.json"
+    return tool.home / f"{recipe}.{tool.suffix}.json"
 
 
 def read_record(recipe: str, tool: Engine) -> dict[str, Any]:

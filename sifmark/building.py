@@ -31,6 +31,7 @@ def build_images(pattern: str, options: Options, *, jobs: int, dry_run: bool, as
 
     Raises SifmarkError: of one recipe its own error, of several after all have been tried.
     """
+    _ = options.site  # bad values are told before anything else
     recipes = recipes_meant(pattern)
     if len(recipes) == 1 and not dry_run:
         outcomes = [build_one(recipes[0], options)]

@@ -132,6 +132,15 @@ def sweep_all() -> None:
         sweep(settings().cache / kind)
 
 
+def remove_all() -> Iterator[str]:
+    """Remove every entry, as soon as nobody uses or makes it; says what went. The locks stay: others may hold them."""
+    for kind in KINDS:
+        for folder in list(_entries(kind)):
+            with _locked(folder, fcntl.LOCK_EX):
+                shutil.rmtree(folder, ignore_errors=True)
+            yield f"{kind}/{folder.name[:12]}"
+
+
 def trim() -> None:
     """Remove what was longest unused until the cache is within the site's limit; what is in use stays."""
     limit = settings().cache_limit
@@ -198,8 +207,11 @@ def _locked(folder: Path, how: int, waiting: str = "") -> Iterator[None]:
         except BlockingIOError:
             if how & fcntl.LOCK_NB:
                 raise
-            say(f"  waiting: {waiting or f'{folder} is being made'}")
+            say(f"  waiting: {waiting or f'{folder} is in use'}")
             fcntl.flock(stream, how)
+        except OSError as error:
+            cause = f"the cache's file system has no locks ({error.strerror}): {path.parent}"
+            raise SifmarkError(cause, "name a folder on another one: cache in sifmark.toml") from error
         yield
 
 

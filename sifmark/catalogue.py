@@ -1,5 +1,6 @@
 """Building many recipes: planned, then side by side as far as this host carries it. A failure stops only itself."""
 
+import json
 import os
 import shutil
 import sys
@@ -22,13 +23,15 @@ from sifmark.files import human_size
 from sifmark.images import Image, cards, find_images, recipes_in, workloads_of
 from sifmark.plan import BASE_DIGEST, LOCK, Plan, make_plan
 from sifmark.recipe import recipe_names
-from sifmark.registry import RegistryError, weigh
-from sifmark.run import CommandError, run, stop_running
+from sifmark.registry import weigh
+from sifmark.run import run, stop_running
 from sifmark.settings import Settings, overridden, settings
+from sifmark.sources import base_in_sources, size_of_base
 from sifmark.wheels import size_at_hand
 
 # Bytes a second that the making of each stage managed on 2 cores; the cache's own history comes before.
 _RATES = {BASES: 15e6, LAYERS: 30e6, STOCKED: 100e6}
+_UNPACKED = 3  # times as large as packed is a wheel, with its bytecode
 _FINISHING = 150e6  # bytes a second: copy, append the code, wrap, hash
 _MEMORY = 2 * 1024**3  # bytes that one build's compressor may take
 _CORES = 2  # that one build keeps busy
@@ -52,7 +55,7 @@ class Intent:
     why: str
     size: int | None = None  # bytes of the image
     seconds: float | None = None
-    space: int = 0  # bytes more on disk, as far as known
+    cached: int = 0  # bytes that the cache will take more, as far as known
     at_hand: tuple[str, ...] = ()  # stages in the cache
 
 
@@ -114,27 +117,28 @@ def intend(recipe: str, options: Options) -> Intent:
         plan = make_plan(recipe, options.site)
         plan.require_resolved()
         why = _why(plan, options)
+        return Intent(recipe, What.LEAVE, "nothing changed") if why is None else _forecast(plan, why)
     except Unbuildable as error:
-        return Intent(recipe, What.REFUSE, error.cause)
-    if why is None:
-        return Intent(recipe, What.LEAVE, "nothing changed", seconds=0.0)
-    return _forecast(plan, why)
+        return Intent(recipe, What.REFUSE, str(error))
 
 
 def require_space(intents: Iterable[Intent]) -> None:
     """Raise SifmarkError where what is to be built surely does not fit."""
-    needed = sum(intent.space for intent in intents)
-    for role, folder in {"cache": settings().cache, "dist": settings().dist}.items():
-        if needed > (free := free_space(folder)):
+    needed = {
+        settings().cache: sum(intent.cached for intent in intents),
+        settings().dist: sum(intent.size or 0 for intent in intents),
+    }
+    for folder, size in needed.items():
+        if size > (free := free_space(folder)):
             raise SifmarkError(
-                f"the builds add at least {human_size(needed)}; the {role} folder {folder} has {human_size(free)} left",
+                f"the builds add about {human_size(size)} to {folder}, which has {human_size(free)} left",
                 "free space (inv clean, inv clean --cache), or name another folder in sifmark.toml",
             )
 
 
 def jobs_here(intents: Sequence[Intent]) -> int:
     """How many builds this host carries at once: by cores, memory and free space."""
-    largest = max((intent.space for intent in intents), default=0)
+    largest = max((intent.size or 0 for intent in intents), default=0)
     carried = [len(os.sched_getaffinity(0)) // _CORES, _available_memory() // _MEMORY]
     carried += [free_space(settings().dist) // largest] if largest else []
     return max(1, min(len(intents), *carried))
@@ -164,6 +168,14 @@ def free_space(folder: Path) -> int:
 
 
 def _carry_out(intent: Intent, options: Options) -> Outcome:
+    started = time.monotonic()
+    try:
+        return _do(intent, options)
+    except (SifmarkError, OSError) as error:
+        return Outcome(intent.recipe, "failed", time.monotonic() - started, reason=str(error))
+
+
+def _do(intent: Intent, options: Options) -> Outcome:
     recipe = intent.recipe
     if intent.what is What.REFUSE:
         return Outcome(recipe, "skipped", reason=intent.why)
@@ -171,15 +183,11 @@ def _carry_out(intent: Intent, options: Options) -> Outcome:
         return Outcome(recipe, "failed", reason=intent.why)
     if intent.what is What.LEAVE:
         return build_one(recipe, options)  # its names are linked anew
-    argv = [sys.executable, "-m", "sifmark", "build", recipe, *options.words()]
-    started = time.monotonic()
-    try:
-        run(argv, watch=lambda line: say(f"[{recipe}] {line}"))
-    except CommandError as error:
-        return Outcome(recipe, "failed", time.monotonic() - started, reason=error.cause)
-    seen = engine().look(engine().address(recipe))
-    names = tuple(Image(workload, recipe).name for workload in workloads_of(recipe))
-    return _outcome(Built(recipe, names, False, time.monotonic() - started, seen.size if seen else 0))
+    # -P: a folder that is called sifmark where the user stands is not us.
+    argv = [sys.executable, "-P", "-m", "sifmark", "build", recipe, "--json", *options.words()]
+    done = run(argv, watch_errors=lambda line: say(f"[{recipe}] {line}"))
+    (told,) = json.loads(done.output)
+    return Outcome(**{**told, "reused": tuple(told["reused"]), "names": tuple(told["names"])})
 
 
 def _outcome(built: Built) -> Outcome:
@@ -209,30 +217,33 @@ def _why(plan: Plan, options: Options) -> str | None:
 
 
 def _forecast(plan: Plan, why: str) -> Intent:
-    """Sizes from the cache, the registry and the wheels at hand; times from how long the cache's entries took."""
+    """Sizes from the cache, the sources, the registry and the wheels at hand; times from the cache's own history."""
     there = {kind: entry.seal() for kind, entry in stages(plan).items()}
-    at_hand = tuple(kind for kind, seal in there.items() if seal)
-    stocked, base = there[STOCKED], there[BASES]
-    if stocked:
-        size: int | None = stocked.size
-    else:
-        parts = (base.size if base else _weight(plan), size_at_hand(plan.recipe.lock(plan.target)))
-        size = None if None in parts else sum(part or 0 for part in parts)
-    if size is None:
+    at_hand = tuple(stage for stage, kept in engine().stages(plan).items() if kept)
+    wheels, base = size_at_hand(plan.recipe.lock(plan.target)), there[BASES]
+    packed = base.size if base else _weight(plan)
+    image = (
+        seal.size if (seal := there[STOCKED]) else None if None in (packed, wheels) else (packed or 0) + (wheels or 0)
+    )
+    if image is None:
         return Intent(plan.recipe.name, What.BUILD, why, at_hand=at_hand)
-    missing = [] if stocked else [kind for kind, seal in there.items() if not seal]
-    seconds = size / _FINISHING + sum(size / (rate(kind) or _RATES[kind]) for kind in missing)
-    return Intent(plan.recipe.name, What.BUILD, why, size, seconds, size * (1 + len(missing)), at_hand)
+    made = {BASES: packed or 0, LAYERS: _UNPACKED * (wheels or 0), STOCKED: image}
+    missing = {} if there[STOCKED] else {kind: size for kind, size in made.items() if not there[kind]}
+    seconds = image / _FINISHING + sum(size / (rate(kind) or _RATES[kind]) for kind, size in missing.items())
+    return Intent(plan.recipe.name, What.BUILD, why, image, seconds, sum(missing.values()), at_hand)
 
 
 def _weight(plan: Plan) -> int | None:
     """Bytes of the base's layers, packed: about what they are as squashfs."""
     try:
-        return weigh(plan.base.address, plan.base.digest)
-    except RegistryError:
+        if layout := base_in_sources(plan.base):
+            return size_of_base(layout, plan.base.digest)
+        return weigh(plan.base.address, plan.base.digest, plan.platform)
+    except SifmarkError:
         return None
 
 
 def _available_memory() -> int:
-    """Bytes that programs may still take."""
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    """Bytes that programs may still take, by /proc/meminfo."""
+    rows = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(rows["MemAvailable"].split()[0]) * 1024

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from sifmark.build import alone, context_folder, lock_of, logs_of, record_of
-from sifmark.cache import KINDS
+from sifmark.cache import remove_all
 from sifmark.console import say
 from sifmark.engines import engine
 from sifmark.files import human_size, sweep
@@ -29,8 +29,8 @@ def clean(cache: bool) -> None:
     if cache:
         for gone in tool.forget_stages():
             say(f"removed {gone}")
-        for name in KINDS:
-            _remove(settings().cache / name)
+        for gone in remove_all():
+            say(f"removed {gone}")
 
 
 def _remove(path: Path) -> None:

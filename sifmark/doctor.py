@@ -71,13 +71,14 @@ def apptainer() -> Iterator[Finding]:
 
 def docker() -> Iterator[Finding]:
     """The other engine, for who wants it."""
+    without, why = (BAD, "") if settings().engine == "docker" else (POOR, "needed only for --engine docker: ")
     try:
         version = client().version()["Version"]
     except DockerError as error:
-        yield Finding("Docker", POOR, error.cause, f"needed only for --engine docker: {error.remedy}")
+        yield Finding("Docker", without, error.cause, f"{why}{error.remedy}")
         return
     if shutil.which("docker") is None:
-        yield Finding("Docker", POOR, f"{version}, and no docker command", "runs need it: ci/setup/docker installs it")
+        yield Finding("Docker", without, f"{version}, and no docker command", f"{why}ci/setup/docker installs it")
     else:
         yield Finding("Docker", GOOD, str(version))
 

@@ -5,7 +5,8 @@ from difflib import get_close_matches
 
 FAILED = 1
 USAGE = 2
-AGAIN = "build it again: inv build NAME --force"  # the remedy for an image that is not what it should be
+# The remedy for an image that is not what it should be.
+AGAIN = "build it again: inv build NAME --force, with the --engine that it is of"
 
 
 class SifmarkError(Exception):

@@ -11,8 +11,8 @@ from sifmark.console import say, show
 from sifmark.engines import Engine, engine
 from sifmark.errors import SifmarkError
 from sifmark.images import find_image
-from sifmark.plan import DEVICES, DOCKER_FLAGS, RUN_FLAGS
-from sifmark.recipe import Access
+from sifmark.plan import DEVICES, DOCKER_FLAGS, RECIPE, RUN_FLAGS
+from sifmark.recipe import Access, load_recipe, recipe_names
 from sifmark.run import CommandError
 
 
@@ -42,6 +42,8 @@ def device_options(tool: Engine, address: str) -> list[str]:
     flags = {"apptainer": RUN_FLAGS, "docker": DOCKER_FLAGS}
     given = {engine: tuple(labels.get(label, "").split()) for engine, label in flags.items()}
     access = Access(tuple(labels[DEVICES].split(",")), **given)
+    if labels.get(RECIPE) in recipe_names():  # what is here says it better than an image that may be anybody's
+        access = load_recipe(labels[RECIPE]).access or access
     if not access.harmless():
         raise SifmarkError(f"{address}: its labels ask for {access}", "is it an image that sifmark built?")
     if not access.here():
@@ -71,5 +73,5 @@ def locate(name: str) -> tuple[Engine, str]:
         return engine("apptainer"), str(path)
     tool, image = engine(), find_image(name)
     if tool.look(tool.address(image.name)) is None:
-        raise SifmarkError(f"{image.name} is not built", f"build it: inv build {image.name}")
+        raise SifmarkError(f"{image.name} is not built", f"build it: inv build {image.name} --engine {tool.name}")
     return tool, tool.address(image.name)

@@ -18,17 +18,23 @@ def fetch_sources(folder: str, names: Iterable[str], bases: str | None) -> None:
 
     Raises SifmarkError where one of the recipes named cannot be fetched; of all, those that cannot be built are left.
     """
-    target, wanted = Path(folder).absolute(), tuple(names)
+    target, wanted, failed = Path(folder).absolute(), tuple(names), []
     for recipe in wanted or recipe_names():
         try:
             plan = make_plan(recipe, overridden(bases=bases))
             plan.require_resolved()
+            _fetch(plan, target)
         except Unbuildable as error:
             if wanted:
                 raise
             say(f"left out: {error.cause}")
-            continue
-        _fetch(plan, target)
+        except SifmarkError as error:  # the others can be had all the same
+            say(f"error: {error}")
+            failed.append(recipe)
+    if failed:
+        raise SifmarkError(
+            f"not fetched: {', '.join(failed)}", "what is whole is kept: run it again when that is mended"
+        )
     show(str(target))
 
 

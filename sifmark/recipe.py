@@ -25,7 +25,8 @@ FLAGS = {
         "--ulimit=memlock=-1",
     },
 }
-_DEVICE = re.compile(r"/dev/[A-Za-z0-9_*?-][A-Za-z0-9/_*?.-]*")
+# The device files of accelerators, and of the network by which some are reached: no image gets others.
+_DEVICE = re.compile(r"/dev/(nvidia|kfd|dri|ipu|infiniband|accel)[A-Za-z0-9_*?-]*(/[A-Za-z0-9_*?.-]+)*")
 
 
 @dataclass(frozen=True)

@@ -75,42 +75,72 @@ def resolve(address: str, tag: str) -> Tagged:
     return Tagged(digest, {platform: digest} if platform else {})
 
 
-def weigh(address: str, digest: str) -> int:
-    """Bytes of the packed layers of an image. Raises RegistryError."""
+def weigh(address: str, digest: str, platform: str) -> int:
+    """Bytes of the packed layers of an image. Raises RegistryError; at once where the registry was silent before."""
     host, _, repository = address.partition("/")
-    _, document = _Registry(host).document(f"{repository}/manifests/{digest}", MANIFESTS)
-    try:
-        return sum(int(layer["size"]) for layer in document["layers"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise RegistryError(f"{address}@{digest}: what came is no manifest of an image", _REMEDY) from error
+    if why := unanswered(host):
+        raise RegistryError(why, _REMEDY)
+    manifest = _manifest(_Registry(host), repository, digest, platform)
+    return sum(size for _, size in manifest.parts[1:])
 
 
-def fetch_image(address: str, digest: str, blobs: Path, tell: Callable[[str], None]) -> tuple[str, int, int]:
-    """Fetch manifest, configuration and layers of an image into a folder, each under its hash; what is there is kept.
+def fetch_image(
+    address: str, digest: str, platform: str, blobs: Path, tell: Callable[[str], None]
+) -> tuple[dict[str, Any], int]:
+    """Fetch an image for a platform into a folder, each blob under its hash; what is there is kept.
 
-    Media type and size in bytes of the manifest, and bytes of all. Raises RegistryError.
+    `digest` may be of a manifest or of a list of platforms. The manifest's descriptor, and bytes of all. Raises
+    RegistryError.
     """
     host, _, repository = address.partition("/")
     registry = _Registry(host)
-    content = registry.content(f"{repository}/manifests/{digest}", MANIFESTS)
-    try:
-        manifest = json.loads(content)
-        parts = [manifest["config"], *manifest["layers"]]
-        wanted = {str(part["digest"]): int(part["size"]) for part in parts}
-    except (ValueError, KeyError, TypeError) as error:
-        raise RegistryError(f"{address}@{digest}: what came is no manifest of an image", _REMEDY) from error
-    if _digest(content) != digest or not all(DIGEST.fullmatch(name) for name in wanted):
-        raise RegistryError(f"{address}@{digest}: what came has digest {_digest(content)}", _REMEDY)
-    for number, (name, size) in enumerate(wanted.items(), start=1):
+    manifest = _manifest(registry, repository, digest, platform)
+    for number, (name, size) in enumerate(manifest.parts, start=1):
         target = blobs / name.removeprefix("sha256:")
         if not target.is_file():
-            tell(f"{number} of {len(wanted)}, {human_size(size)}")
+            tell(f"{number} of {len(manifest.parts)}, {human_size(size)}")
             with beside(target) as draft:
                 registry.download(f"{repository}/blobs/{name}", name, draft)
-    with beside(blobs / digest.removeprefix("sha256:")) as draft:
-        draft.write_bytes(content)
-    media = str(manifest.get("mediaType", MANIFESTS[0]))
-    return media, len(content), len(content) + sum(wanted.values())
+    for name, content in manifest.documents.items():
+        with beside(blobs / name.removeprefix("sha256:")) as draft:
+            draft.write_bytes(content)
+    return manifest.descriptor, sum(size for _, size in manifest.parts)
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    """An image's manifest: its descriptor, the documents that lead to it, and its parts, configuration first."""
+
+    descriptor: dict[str, Any]
+    documents: dict[str, bytes]  # by digest, as they came
+    parts: list[tuple[str, int]]  # digest and bytes
+
+
+def _manifest(registry: "_Registry", repository: str, digest: str, platform: str) -> _Manifest:
+    """Ask for what a digest names, by way of a list of platforms if it names one. Raises RegistryError."""
+    where = f"{registry.host}/{repository}@{digest}"
+    documents: dict[str, bytes] = {}
+    try:
+        told, wanted = _named(registry, repository, digest, documents), digest
+        if "manifests" in told:
+            wanted = dict(_listed(entry) for entry in told["manifests"])[platform]
+            told = _named(registry, repository, wanted, documents)
+        parts = [(str(part["digest"]), int(part["size"])) for part in (told["config"], *told["layers"])]
+    except (ValueError, KeyError, TypeError) as error:
+        raise RegistryError(f"{where}: what came is no manifest of an image for {platform}", _REMEDY) from error
+    if not all(DIGEST.fullmatch(name) for name, _ in parts):
+        raise RegistryError(f"{where}: its manifest names parts that are no digests", _REMEDY)
+    media = str(told.get("mediaType", MANIFESTS[0]))
+    descriptor = {"mediaType": media, "digest": wanted, "size": len(documents[wanted])}
+    return _Manifest(descriptor, documents, parts)
+
+
+def _named(registry: "_Registry", repository: str, digest: str, documents: dict[str, bytes]) -> Any:
+    content = registry.content(f"{repository}/manifests/{digest}", INDEXES + MANIFESTS)
+    if _digest(content) != digest:
+        raise RegistryError(f"{registry.host}/{repository}@{digest}: what came has digest {_digest(content)}", _REMEDY)
+    documents[digest] = content
+    return json.loads(content)
 
 
 class _Registry:
@@ -129,11 +159,15 @@ class _Registry:
         except requests.RequestException as error:
             raise RegistryError(f"{self.host}: {_short(error)}", _REMEDY) from None
 
-    def download(self, path: str, digest: str, target: Path) -> None:
+    def download(self, path: str, digest: str, target: Path, again: bool = True) -> None:
         """Write a blob to a file. Raises RegistryError where it is not what its digest says."""
         seen = hashlib.sha256()
         try:
             with self.session.get(self.base + path, stream=True, timeout=PATIENCE) as answer, target.open("wb") as sink:
+                if answer.status_code == 401 and again:  # a token lasts minutes, a large image longer
+                    self.log_in(answer.headers.get("WWW-Authenticate", ""))
+                    self.download(path, digest, target, again=False)
+                    return
                 if answer.status_code != 200:
                     raise RegistryError(f"{self.host}/{path}: answers with {answer.status_code}", _REMEDY)
                 for block in answer.iter_content(1 << 20):

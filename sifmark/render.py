@@ -42,16 +42,13 @@ def base_definition(recipe: Recipe, address: str, agent: str = "docker") -> str:
 def definition(recipe: Recipe, address: str, labels: Mapping[str, str], context: str) -> str:
     """The whole definition. `context` is the folder that holds our layers, assembled beforehand."""
     layers = "\n".join(f"{_quote_path(f'{context}/{layer}')} /{layer}" for layer in (SITE, CODE, APPS))
-    lines = "\n".join(f"{key} {value}" for key, value in sorted(labels.items()))
-    return _definition(recipe, address, _section("files", layers), _section("labels", lines))
+    return _definition(recipe, address, _section("files", layers), _labels(labels))
 
 
 def converted_definition(recipe: Recipe, archive: str, labels: Mapping[str, str], context: str) -> str:
     """The definition that turns a Docker image of ours, saved as `archive`, into what `definition` gives."""
     apps = f"{_quote_path(f'{context}/{APPS}')} /{APPS}"
-    lines = "\n".join(f"{key} {value}" for key, value in sorted(labels.items()))
-    sections = (_section("files", apps), _section("labels", lines))
-    return _definition(recipe, archive, *sections, agent="docker-archive")
+    return _definition(recipe, archive, _section("files", apps), _labels(labels), agent="docker-archive")
 
 
 def dockerfile(recipe: Recipe, address: str, labels: Mapping[str, str], context: str) -> str:
@@ -112,6 +109,13 @@ def _definition(recipe: Recipe, address: str, *more: str, agent: str = "docker")
 
 def _exports(recipe: Recipe) -> str:
     return "\n".join(f"export {key}={shlex.quote(value)}" for key, value in environment_of(recipe).items())
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    """Raises ValueError for a label that would not stay on its line: it could be a section of its own."""
+    if broken := [key for key, value in labels.items() if not f"{key}{value}".isprintable()]:
+        raise ValueError(f"label {broken[0]} is not one line of text")
+    return _section("labels", "\n".join(f"{key} {value}" for key, value in sorted(labels.items())))
 
 
 def _section(name: str, body: str) -> str:

@@ -22,6 +22,7 @@ TAIL = 20  # lines of a failed command that its error quotes
 Watcher = Callable[[str], None]
 
 _living: set[subprocess.Popen[str]] = set()  # commands that some thread waits for
+_stopping = threading.Event()  # what is started now is stopped at once: the program ends
 _postponed: list[int] | None = None  # signals that came while a command was being started; None: unwind at once
 
 
@@ -45,12 +46,13 @@ def run(
     *,
     log: Path | None = None,
     watch: Watcher | None = None,
+    watch_errors: Watcher | None = None,
     time_limit: float | None = None,
     check: bool = True,
     remedy: str = "",
     **environment: str,
 ) -> Finished:
-    """Run a command to its end, echo it into `log`, and hand each line to `watch`.
+    """Run a command to its end, echo it into `log`, and hand each line to `watch`, of stderr to `watch_errors` too.
 
     `time_limit` is in seconds. Raises CommandError when the command cannot start, takes too long, or, with `check`,
     fails; `remedy` is then told to the user.
@@ -64,7 +66,9 @@ def run(
                 process = _start(words, environment)
                 cleanup.callback(_living.discard, process)
                 _living.add(process)
-                output, errors = _Drain(process.stdout, sink, watch), _Drain(process.stderr, sink, watch)
+                if _stopping.is_set():
+                    os.killpg(process.pid, signal.SIGTERM)
+                output, errors = _Drain(process.stdout, sink, watch), _Drain(process.stderr, sink, watch, watch_errors)
                 cleanup.callback(_end, process, output, errors)
             try:
                 process.wait(time_limit)
@@ -128,6 +132,7 @@ def stop(process: subprocess.Popen[str]) -> None:
 
 def stop_running() -> None:
     """End the commands that other threads wait for, which then go on as after any failure. For a program that ends."""
+    _stopping.set()
     for process in tuple(_living):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)

@@ -78,6 +78,7 @@ def choose(**given: str) -> None:
 
     Raises UsageError for values that are not allowed.
     """
+    check_document("settings-1.0", {key: value for key, value in given.items() if value}, "the command line")
     os.environ.update({f"SIFMARK_{key.upper()}": value for key, value in given.items() if value})
     settings.cache_clear()
     settings()

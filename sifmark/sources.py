@@ -10,13 +10,14 @@ import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from sifmark.cache import WHEELS
 from sifmark.errors import SifmarkError
 from sifmark.files import beside, sha256_file, write_json
 from sifmark.plan import BaseImage
-from sifmark.registry import fetch_image
-from sifmark.settings import settings
+from sifmark.registry import DIGEST, fetch_image
+from sifmark.settings import machine, settings
 
 _AGAIN = "fetch it again where a network is: inv fetch-sources FOLDER"
 
@@ -33,11 +34,15 @@ def add_base(folder: Path, base: BaseImage, tell: Callable[[str], None]) -> int:
     layout = _layout(folder, base.digest)
     blobs = layout / "blobs" / "sha256"
     blobs.mkdir(parents=True, exist_ok=True)
-    media, size, total = fetch_image(base.address, base.digest, blobs, tell)
+    entry, total = fetch_image(base.address, base.digest, machine(), blobs, tell)
     write_json(layout / "oci-layout", {"imageLayoutVersion": "1.0.0"})
-    entry = {"mediaType": media, "digest": base.digest, "size": size}
     write_json(layout / "index.json", {"schemaVersion": 2, "manifests": [entry]})  # last: it says that all is there
     return total
+
+
+def size_of_base(layout: Path, digest: str) -> int:
+    """Bytes of a base's packed layers. Raises SifmarkError where the layout is damaged."""
+    return sum(blob.stat().st_size for blob in _blobs(layout, digest)[2:])
 
 
 def add_wheels(folder: Path, wheels: tuple[Path, ...]) -> int:
@@ -52,7 +57,11 @@ def add_wheels(folder: Path, wheels: tuple[Path, ...]) -> int:
 
 
 def require_whole(layout: Path, digest: str) -> None:
-    """Raise SifmarkError where a blob of a base is not what its name says."""
+    """Raise SifmarkError where the layout is not that of the base alone, or a blob not what its name says.
+
+    Engines follow `index.json`: what it names must be the base, or be listed by the base where that is itself a list
+    of platforms.
+    """
     for blob in _blobs(layout, digest):
         if not blob.is_file() or sha256_file(blob) != f"sha256:{blob.name}":
             raise SifmarkError(f"{blob} is missing or damaged", _AGAIN)
@@ -60,7 +69,7 @@ def require_whole(layout: Path, digest: str) -> None:
 
 def write_archive(layout: Path, digest: str, tag: str, target: Path) -> None:
     """Write a base of a layout as an archive that `docker load` reads."""
-    config, *layers = _blobs(layout, digest)[1:]
+    config, *layers = _blobs(layout, digest)[2:]
     named = [{"Config": config.name, "RepoTags": [tag], "Layers": [layer.name for layer in layers]}]
     with tarfile.open(target, "w") as archive:
         for blob in (config, *layers):
@@ -75,12 +84,21 @@ def _layout(folder: Path, digest: str) -> Path:
 
 
 def _blobs(layout: Path, digest: str) -> list[Path]:
-    """Manifest, configuration and layers of a base."""
+    """What the base's digest names, then manifest, configuration and layers. Raises SifmarkError for others."""
     folder = layout / "blobs" / "sha256"
-    manifest = folder / digest.removeprefix("sha256:")
+    named = folder / digest.removeprefix("sha256:")
     try:
-        told = json.loads(manifest.read_text())
-        digests = [told["config"]["digest"], *(layer["digest"] for layer in told["layers"])]
+        (manifest,) = [entry["digest"] for entry in _read(layout / "index.json")["manifests"]]
+        if manifest != digest and manifest not in [entry["digest"] for entry in _read(named)["manifests"]]:
+            raise SifmarkError(f"{layout / 'index.json'} names {manifest}, which is not the base", _AGAIN)
+        told = _read(folder / manifest.removeprefix("sha256:"))
+        digests = [manifest, told["config"]["digest"], *(layer["digest"] for layer in told["layers"])]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SifmarkError(f"{manifest} is no manifest: {error}", _AGAIN) from error
-    return [manifest, *(folder / str(name).removeprefix("sha256:").replace("/", "_") for name in digests)]
+        raise SifmarkError(f"{layout} holds no image that reads: {error}", _AGAIN) from error
+    if bad := [name for name in digests if not DIGEST.fullmatch(str(name))]:
+        raise SifmarkError(f"{layout} names a blob {bad[0]!r}", _AGAIN)
+    return [named, *(folder / name.removeprefix("sha256:") for name in digests)]
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

@@ -111,8 +111,12 @@ def verify_images(name: str, as_json: bool) -> None:
 
 
 def verify(tool: Engine, address: str) -> list[Verdict]:
-    """All stages of one image, in order."""
-    return [_judge(stage, tool, address) for stage in STAGES]
+    """All stages of one image, in order. What is not to be trusted is not started."""
+    verdicts: list[Verdict] = []
+    for stage in STAGES:
+        distrusted = stage is smoke and any(v.outcome is Outcome.FAILED for v in verdicts if v.stage == trust.__name__)
+        verdicts.append(_judge(stage, tool, address, "not started: the image is not to be trusted" * distrusted))
+    return verdicts
 
 
 def trust(image: Subject) -> list[str]:
@@ -166,10 +170,13 @@ def golden(image: Subject) -> list[str]:
 STAGES: tuple[Callable[[Subject], list[str]], ...] = (trust, structure, smoke, golden)
 
 
-def _judge(stage: Callable[[Subject], list[str]], tool: Engine, address: str) -> Verdict:
+def _judge(stage: Callable[[Subject], list[str]], tool: Engine, address: str, not_to_run: str = "") -> Verdict:
     with step(f"{Path(address).name}: {stage.__name__}"):
         try:
-            return Verdict(stage.__name__, Outcome.PASSED, tuple(stage(_subject(tool, address))))
+            subject = _subject(tool, address)
+            if not_to_run:
+                raise Skipped(not_to_run)
+            return Verdict(stage.__name__, Outcome.PASSED, tuple(stage(subject)))
         except Skipped as reason:
             return Verdict(stage.__name__, Outcome.SKIPPED, (str(reason),))
         except SifmarkError as error:

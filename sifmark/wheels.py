@@ -237,6 +237,10 @@ def _take_from_sources(wheel: LockedWheel) -> None:
     if sources is None or _cached(wheel) is not None:
         return
     if found := next((sources / WHEELS / wheel.sha256).glob("*.whl"), None):
+        if (seen := sha256_file(found)) != f"sha256:{wheel.sha256}":
+            raise SifmarkError(
+                f"{found} has hash {seen}", "fetch it again where a network is: inv fetch-sources FOLDER"
+            )
         with beside(_folder(wheel)) as draft:
             draft.mkdir()
             shutil.copyfile(found, draft / found.name)

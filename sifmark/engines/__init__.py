@@ -40,6 +40,10 @@ class Engine(Protocol):
     name: str
     suffix: str  # tells its records and locks from those of others
 
+    @property
+    def home(self) -> Path:
+        """Where the records and locks of its images lie."""
+
     def version(self) -> str | None:
         """The engine's version, or None where it is not there or does not answer."""
 

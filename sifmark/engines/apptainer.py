@@ -18,6 +18,7 @@ from sifmark.images import Image, image_file, workloads_of
 from sifmark.plan import Plan
 from sifmark.recipe import Access
 from sifmark.run import CommandError, run
+from sifmark.settings import settings
 from sifmark.sif import SifError, read_sif
 
 NAME = "apptainer"
@@ -30,6 +31,11 @@ class Apptainer:
 
     name = NAME
     suffix = "sif"
+
+    @property
+    def home(self) -> Path:
+        """The folder of images."""
+        return settings().dist
 
     def version(self) -> str | None:
         """Such as `1.4.5`; None where Apptainer is not installed."""

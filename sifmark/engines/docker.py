@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sifmark import render
@@ -14,8 +14,9 @@ from sifmark.engines.docker_evidence import WORKLOAD, DockerEvidence
 from sifmark.files import human_size, sha256_json
 from sifmark.images import Image, workloads_of
 from sifmark.layers import code_layer, site_layer
-from sifmark.plan import RECIPE, Plan
+from sifmark.plan import Plan
 from sifmark.recipe import Access
+from sifmark.settings import settings
 from sifmark.sources import base_in_sources, require_whole, write_archive
 
 NAME = "docker"
@@ -30,10 +31,16 @@ class Docker:
     name = NAME
     suffix = "docker"
 
+    @property
+    def home(self) -> Path:
+        """The cache: all who use it meet there, as they meet in the engine."""
+        return settings().cache / NAME
+
     def version(self) -> str | None:
         """Such as `20.10.24`; None where no engine answers."""
         try:
-            return str(client().version()["Version"])
+            with explained():
+                return str(client().version()["Version"])
         except DockerError:
             return None
 
@@ -72,12 +79,14 @@ class Docker:
         """A tag for each workload: the recipe's image and one variable. What nobody names any more is removed."""
         image = attributes(self.address(recipe))
         names = [Image(workload, recipe).name for workload in workloads_of(recipe)]
+        outdated: list[str] = []
         for name, workload in zip(names, workloads_of(recipe), strict=True):
             tagged = attributes(self.address(name))
             if image and (tagged is None or tagged.get("Parent") != image["Id"]):
                 build(f"FROM {self.address(recipe)}\nENV {WORKLOAD}={workload}\n", tag=self.address(name))
-        with explained():
-            client().images.prune(filters={"dangling": True, "label": f"{RECIPE}={recipe}"})
+                outdated += [tagged["Id"], tagged.get("Parent", "")] if tagged else []
+        for identifier in filter(None, dict.fromkeys([*outdated[::2], *outdated[1::2]])):
+            _remove_unnamed(identifier)
         return tuple(names)
 
     def forget(self, recipe: str) -> Iterable[str]:
@@ -89,17 +98,18 @@ class Docker:
                 yield self.address(name)
 
     def forget_stages(self) -> Iterable[str]:
-        """Remove the bases with our wheels; the bases themselves stay, they may be others' too."""
+        """Remove the bases with our wheels, and those loaded from sources; what Docker pulled stays."""
         with explained():
             for image in [found for name in (STAGES, BASES) for found in client().images.list(name)]:
                 for tag in image.tags:
-                    client().images.remove(tag)
-                    yield f"{tag} ({human_size(int(image.attrs['Size']))})"
+                    if tag.startswith((f"{STAGES}:", f"{BASES}:")):  # it may have names of the site's own
+                        client().images.remove(tag)
+                        yield f"{tag} ({human_size(int(image.attrs['Size']))})"
 
     def save(self, address: str, target: Path) -> None:
         """Write an image as an archive that other engines read. Raises DockerError."""
         with explained(), target.open("wb") as stream:
-            for block in client().images.get(address).save(named=True):
+            for block in client().images.get(address).save(named=False):
                 stream.write(block)
 
     def command(self, address: str, verb: str, arguments: Sequence[str] = (), options: Sequence[str] = ()) -> list[str]:
@@ -128,7 +138,7 @@ class Docker:
 
     def sealed_off(self) -> list[str]:
         """As a user whom the image does not know."""
-        return ["--user=65534:65534", *_NOBODYS_HOME]
+        return ["--user=65534:65534", "--cap-drop=ALL", "--security-opt=no-new-privileges", *_NOBODYS_HOME]
 
     def evidence(self, address: str) -> DockerEvidence:
         """The local image."""
@@ -158,6 +168,16 @@ def _base(plan: Plan) -> str:
             with explained(), archive.open("rb") as stream:
                 client().images.load(stream)
     return loaded
+
+
+def _remove_unnamed(identifier: str) -> None:
+    """Remove an image that no name leads to any more; one that has a name or a container stays."""
+    from docker.errors import APIError
+
+    found = attributes(identifier)
+    if found is not None and not found.get("RepoTags"):
+        with explained(), suppress(APIError):
+            client().images.remove(identifier)
 
 
 def stage_of(plan: Plan) -> str:

@@ -16,6 +16,7 @@ from sifmark.settings import settings
 if TYPE_CHECKING:
     from docker import DockerClient
 
+_PATIENCE = 20  # seconds for the engine's first answer
 _SETUP = "start one: ci/setup/docker; or name yours: export DOCKER_HOST=unix:///PATH"
 
 
@@ -39,7 +40,8 @@ class OutOfSpace(DockerError):  # noqa: N818 - named for what it says
 _FAULTS: tuple[tuple[str, type[DockerError], str], ...] = (
     (r"no space left on device", OutOfSpace, "free space where the engine keeps its images: docker system df"),
     (
-        r"manifest unknown|manifest for .* not found|connection refused|no such host|i/o timeout|unauthorized|denied",
+        r"manifest unknown|manifest for .* not found|connection refused|no such host|i/o timeout|unauthorized"
+        r"|access.* denied",
         BaseUnavailable,
         "is the base's registry up? `inv doctor` asks it; a mirror can be set in sifmark.toml",
     ),
@@ -52,8 +54,9 @@ def client() -> "DockerClient":
     from docker import DockerClient
 
     with explained():
-        made = DockerClient.from_env(timeout=int(settings().time_limit))
+        made = DockerClient.from_env(timeout=_PATIENCE)
         made.ping()
+    made.api.timeout = max(_PATIENCE, int(settings().time_limit))
     return made
 
 
@@ -118,14 +121,17 @@ def _fault(message: str, log: Path | None = None) -> DockerError:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn what docker-py raises into our errors."""
-    import requests
+    """Turn what docker-py raises into our errors; what the host's own files raise is left as it is."""
     from docker.errors import APIError, DockerException
+    from requests import RequestException
 
+    host = os.environ.get("DOCKER_HOST", "the usual socket")
     try:
         yield
     except APIError as error:
         raise _fault(str(error.explanation or error)) from error
-    except (DockerException, requests.RequestException, OSError) as error:
-        host = os.environ.get("DOCKER_HOST", "the usual socket")
+    except (DockerException, RequestException) as error:
+        if "permission denied" in str(error).lower():
+            remedy = "let the administrator add you to the group that may use it, mostly `docker`"
+            raise Unreachable(f"this user may not use the Docker Engine at {host}", remedy) from error
         raise Unreachable(f"no Docker Engine answers at {host}: {str(error)[:200]}", _SETUP) from error

@@ -8,12 +8,14 @@ from typing import Any
 
 from sifmark import render
 from sifmark.engines import Refuted
-from sifmark.engines.docker_client import attributes, client
+from sifmark.engines.docker_client import attributes, client, explained
 from sifmark.errors import AGAIN, SifmarkError
 from sifmark.files import sha256_json
-from sifmark.plan import Plan
+from sifmark.plan import RECIPE, Plan
 
 WORKLOAD = "SCIF_APPNAME"  # the variable by which a name tells the entrypoint its workload, as SCIF has it
+# What differs between images of the same content: where a build stood, not what runs.
+_OWN = ("Hostname", "Domainname", "Image")
 _OURS = (render.SITE, render.CODE)
 
 
@@ -29,13 +31,14 @@ class DockerEvidence:
         self.config: dict[str, Any] = found["Config"]
         self.layers: list[str] = found["RootFS"]["Layers"]
         self.labels = dict(self.config.get("Labels") or {})
-        self.environment = dict(variable.split("=", 1) for variable in self.config.get("Env") or ())
+        self.environment = dict(variable.partition("=")[::2] for variable in self.config.get("Env") or ())
         self.workload = self.environment.pop(WORKLOAD, None)
+        self.address = address
 
     def identity(self) -> str:
-        """Over layers, start, environment and labels: all names of an image have the same."""
-        starts = {key: self.config.get(key) for key in ("Entrypoint", "Cmd", "User", "WorkingDir")}
-        return sha256_json({**starts, "layers": self.layers, "labels": self.labels, "environment": self.environment})
+        """Over layers and all of the configuration but a name's variable: all names of an image have the same."""
+        told = {key: value for key, value in self.config.items() if key not in _OWN and value}
+        return sha256_json({**told, "Env": self.environment, "layers": self.layers})
 
     def require_alone(self) -> None:
         """An image is whole by itself."""
@@ -44,7 +47,7 @@ class DockerEvidence:
         """A workload's name adds a variable, and has an identifier of its own."""
         if self.identifier == recorded:
             return "identity and identifier as recorded"
-        if self.workload:
+        if self.workload and self.address.endswith(f":{self.workload}-{self.labels.get(RECIPE)}"):
             return f"identity as recorded; this name adds {WORKLOAD}={self.workload} and nothing else"
         raise Refuted("what would run is as recorded, but it is another image than was built", AGAIN)
 
@@ -58,10 +61,12 @@ class DockerEvidence:
 
     def modes(self) -> Iterator[tuple[str, str]]:
         """Our folders, by way of a container that is never started."""
-        container = client().containers.create(self.identifier)
+        with explained():
+            container = client().containers.create(self.identifier)
         try:
             for folder in _OURS:
-                blocks, _ = container.get_archive(f"/{folder}")
+                with explained():
+                    blocks, _ = container.get_archive(f"/{folder}")
                 with tarfile.open(fileobj=stream_of(blocks), mode="r|") as archive:
                     for member in archive:
                         kind = stat.S_IFDIR if member.isdir() else stat.S_IFLNK if member.issym() else stat.S_IFREG

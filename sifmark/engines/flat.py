@@ -39,6 +39,9 @@ _DISK_REMEDY = "free space in the cache, temporary and dist folders; `inv doctor
 def build_flat(plan: Plan, target: Path, log: Path) -> None:
     """Make the SIF of a plan as `target`. Raises SifmarkError naming the stage's command and log."""
     stocked = stocked_base(plan, log)
+    if stocked.seal() is None:  # each on its own, so that each knows how long it took
+        converted_base(plan, log).ensure()
+        site_layer(plan, log).ensure()
     stocked.ensure()
     with tempfile.TemporaryDirectory(prefix=".build-", dir=target.parent) as name:
         folder = Path(name)

@@ -13,6 +13,16 @@ from images.sites import NOBODY, Site, call, make_site
 from sifmark.engines.apptainer import user_flags
 
 
+SHARING_DOCKER = ("test_docker.py", "test_readme.py", "test_sources.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Two tests at once, at most one of those that share the names in a Docker Engine; the rest shares nothing."""
+    for item in items:
+        name = item.path.name
+        item.add_marker(pytest.mark.xdist_group("docker" if name in SHARING_DOCKER else "others"))
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Note how each recipe fared with each engine: what a test says by its properties `recipe` and `engine`."""
     said = dict(report.user_properties)
@@ -24,7 +34,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if (mark := item.get_closest_marker("matrix")) is not None:
-        recipe = mark.kwargs["recipe"] if "recipe" in mark.kwargs else item.callspec.id
+        recipe = mark.kwargs.get("recipe") or item.callspec.id
         item.user_properties += [("recipe", recipe), ("engine", mark.args[0])]
 
 

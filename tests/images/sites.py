@@ -17,10 +17,11 @@ NOBODY = 65534  # the uid and gid of the ordinary user whom every system has
 
 @dataclass(frozen=True)
 class Site:
-    """A folder that every user may read, with finished images in `dist`."""
+    """A folder that every user may read, with finished images in `dist`; `recipe` is the one that `build` builds."""
 
     folder: Path
     environment: dict[str, str]
+    recipe: str = "cpu"
 
     @property
     def dist(self) -> Path:
@@ -32,7 +33,7 @@ class Site:
         return call(argv, check=check, env={**self.environment, **environment}, cwd=self.folder)
 
     def build(self, *options: str, **environment: str) -> subprocess.CompletedProcess:
-        return self.inv("build", "resnet50-cpu", *options, **environment)
+        return self.inv("build", f"resnet50-{self.recipe}", *options, **environment)
 
 
 def call(argv: Sequence[str], *, check: bool = True, **options) -> subprocess.CompletedProcess:

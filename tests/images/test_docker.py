@@ -23,9 +23,7 @@ from sifmark.sif import read_sif
 
 SMALL = "image_compression"
 GATE = ("cpu_tf", "cuda", "ipu")
-OTHERS = [
-    pytest.param(name, marks=[pytest.mark.full] * (name not in GATE)) for name in recipe_names() if name != "cpu"
-]
+OTHERS = [pytest.param(name, marks=[pytest.mark.full] * (name not in GATE)) for name in recipe_names() if name != "cpu"]
 
 pytestmark = pytest.mark.skipif(Docker().version() is None, reason="no Docker Engine answers: ci/setup/docker")
 

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SIFMARK_DIST", str(tmp_path / "dist"))
     monkeypatch.setenv("SIFMARK_BASES", "pinned")
     settings.settings.cache_clear()
-    monkeypatch.setattr(catalogue, "weigh", lambda _address, _digest: 40_000_000)  # what no registry here would say
+    monkeypatch.setattr(catalogue, "weigh", lambda _address, _digest, _platform: 40_000_000)  # what no registry here would say
     return tmp_path
 
 
@@ -50,17 +50,19 @@ def test_what_has_no_stand_in_here_is_skipped(site: Path) -> None:
 
 
 def test_more_than_fits_is_refused_before_anything_starts(site: Path) -> None:
-    require_space([Intent("cpu", What.BUILD, "", space=1)])
-    with pytest.raises(SifmarkError, match="the builds add at least 1048576.0 GiB"):
-        require_space([Intent("cpu", What.BUILD, "", space=2**50)])
+    require_space([Intent("cpu", What.BUILD, "", size=1, cached=1)])
+    with pytest.raises(SifmarkError, match=r"the builds add about 1048576\.0 GiB to .*/cache"):
+        require_space([Intent("cpu", What.BUILD, "", size=1, cached=2**50)])
+    with pytest.raises(SifmarkError, match=r"the builds add about 1048576\.0 GiB to .*/dist"):
+        require_space([Intent("cpu", What.BUILD, "", size=2**50)])
 
 
 def test_jobs_are_at_most_what_the_host_carries() -> None:
-    small = [Intent(name, What.BUILD, "", space=1) for name in "abc"]
+    small = [Intent(name, What.BUILD, "", size=1) for name in "abc"]
     assert jobs_here([]) == 1
     assert 1 <= jobs_here(small) <= 3
     free = shutil.disk_usage("/").free
-    assert jobs_here([replace(intent, space=free) for intent in small]) == 1
+    assert jobs_here([replace(intent, size=free) for intent in small]) == 1
 
 
 def test_a_failure_stops_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +72,8 @@ def test_a_failure_stops_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         started.append(argv[argv.index("build") + 1])
         if started[-1] == "cuda":
             raise CommandError("exit code 1 from: build cuda")
-        return Finished(tuple(argv), 0, "", (), 0.0)
+        told = asdict(catalogue.Outcome(started[-1], "built", names=("resnet50-cpu",)))
+        return Finished(tuple(argv), 0, json.dumps([told]), (), 0.0)
 
     monkeypatch.setattr(catalogue, "run", run)
     monkeypatch.setattr(catalogue, "build_one", lambda recipe, _options: catalogue.Outcome(recipe, "up to date"))
