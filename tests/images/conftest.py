@@ -12,7 +12,6 @@ from images.sites import NOBODY, Site, call, make_site
 
 from sifmark.engines.apptainer import user_flags
 
-
 SHARING_DOCKER = ("test_docker.py", "test_readme.py", "test_sources.py")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from sifmark import house
 from sifmark.images import cards, workloads_of
 from sifmark.reading import document_problems
+from sifmark.sif import read_sif
 
 NOBODY = 65534  # the uid and gid of the ordinary user whom every system has
 
@@ -69,3 +70,24 @@ def assert_all_answered(results: list[dict], recipe: str, task: str | None = Non
     assert all(status["message"].startswith("not tried: at least ") for status in refused)
     assert len(refused) <= len(results) / 2
     assert all(not document_problems(result) for result in results)
+
+
+def assert_same_tree(fast: Path, plain: Path, folder: Path) -> None:
+    """Two images hold the same files, but for the two that describe the build itself."""
+    fast_tree, plain_tree = _tree(fast, folder / "fast"), _tree(plain, folder / "plain")
+    # The plain build writes its whole definition and labels into the tree.
+    own = {".singularity.d/Singularity", ".singularity.d/labels.json"}
+    assert len(fast_tree) > 1_000
+    assert {name: fast_tree.get(name) for name in {*fast_tree} ^ {*plain_tree}} == {}
+    assert {name for name in fast_tree if fast_tree[name] != plain_tree[name]} == own
+
+
+def _tree(image: Path, folder: Path) -> dict[str, tuple]:
+    """Type, mode, and content of everything in an image's file system."""
+    call(["unsquashfs", "-quiet", "-no-progress", "-offset", str(read_sif(image).system.offset), "-d", folder, image])
+    found = {}
+    for path in folder.rglob("*"):
+        status = path.lstat()
+        content = str(path.readlink()).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
+        found[str(path.relative_to(folder))] = (oct(status.st_mode), hash(content))
+    return found

@@ -10,9 +10,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
+import requests
 from images.sites import Site, answer, call
 
 from sifmark import house
@@ -234,6 +237,56 @@ def test_a_registry_that_is_down(cold: Site) -> None:
     assert "inv doctor" in done.stderr
     assert "log:" in done.stderr
     assert finished(cold) == []
+
+
+@pytest.fixture
+def dying_registry() -> Iterator[str]:
+    """The address of a registry that passes on what the real one says, and goes away in the middle of a layer."""
+    real = json.loads(settings().stand_in_pins.read_text())["registry"]
+
+    session = requests.Session()
+    session.trust_env = False  # no proxy leads to this machine's own address
+
+    class Dying(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked = {"Accept": self.headers["Accept"] or "*/*", "Accept-Encoding": "identity"}
+            answer = session.request(self.command, f"http://{real}{self.path}", headers=asked)
+            dies = len(answer.content) >= 2**20
+            self.send_response(answer.status_code)
+            for name in {"Content-Type", "Content-Length", "Docker-Content-Digest"} & set(answer.headers):
+                self.send_header(name, answer.headers[name])
+            self.end_headers()
+            self.wfile.write(answer.content[: len(answer.content) // 2] if dies else answer.content)
+            if dies:
+                self.close_connection = True
+                Thread(target=server.shutdown).start()
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_words: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Dying)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_registry_that_goes_half_way(cold: Site, dying_registry: str) -> None:
+    pins = cold.folder / "cache" / "stand-in" / "pins.json"
+    whole = pins.read_text()
+    pins.write_text(json.dumps({**json.loads(whole), "registry": dying_registry}))
+    apart = {"APPTAINER_CACHEDIR": str(cold.folder / "apptainer")}  # where no blob of the base is at hand
+    done = cold.build(check=False, **apart)
+    assert done.returncode == 1, done.stderr
+    assert "inv doctor" in done.stderr and "Traceback" not in done.stderr
+    assert finished(cold) == []
+    assert leftovers(cold) == []
+    pins.write_text(whole)
+    cold.build(**apart)
+    assert finished(cold) == sorted(NAMES)
 
 
 @pytest.mark.full

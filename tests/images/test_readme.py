@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from images.sites import NOBODY, Site, answer, assert_all_answered, call
+from images.sites import NOBODY, Site, answer, assert_all_answered, assert_same_tree, call
 
 from sifmark import house
 from sifmark.engines.docker import Docker
@@ -126,28 +126,12 @@ def test_all_workloads_did_their_first_task(folder: Path) -> None:
 
 def test_the_plain_build_gives_the_same_file_tree(folder: Path, apptainer, tmp_path: Path) -> None:
     fast, plain = folder / "dist" / "cpu.sif", folder / "plain.sif"
-    fast_tree, plain_tree = tree(fast, tmp_path / "fast"), tree(plain, tmp_path / "plain")
-    # These two describe the build itself: the plain one writes its whole definition and labels into the tree.
-    own = {".singularity.d/Singularity", ".singularity.d/labels.json"}
-    assert len(fast_tree) > 10_000
-    assert {name: fast_tree.get(name) for name in {*fast_tree} ^ {*plain_tree}} == {}
-    assert {name for name in fast_tree if fast_tree[name] != plain_tree[name]} == own
+    assert_same_tree(fast, plain, tmp_path)
     labels = json.loads((tmp_path / "plain" / ".singularity.d" / "labels.json").read_text())
     ours = {key: value for key, value in read_sif(fast).labels().items() if "sifmark" in key}
     assert {key: labels[key] for key in ours} == ours
     plain.rename(folder / "resnet50-cpu.sif")
     assert answer(apptainer("run", folder / "resnet50-cpu.sif", "--smoke"))
-
-
-def tree(image: Path, folder: Path) -> dict[str, tuple]:
-    """Type, mode, and content of everything in an image's file system."""
-    call(["unsquashfs", "-quiet", "-no-progress", "-offset", str(read_sif(image).system.offset), "-d", folder, image])
-    found = {}
-    for path in folder.rglob("*"):
-        status = path.lstat()
-        content = str(path.readlink()).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
-        found[str(path.relative_to(folder))] = (oct(status.st_mode), hash(content))
-    return found
 
 
 def test_every_setting_in_the_readme_is_one(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

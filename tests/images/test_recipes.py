@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from images.sites import Site, answer, make_site
+from images.sites import Site, answer, assert_same_tree, call, make_site
 
 from sifmark.errors import SifmarkError
 from sifmark.images import workloads_of
@@ -81,6 +81,16 @@ def test_it_computes_on_the_cpu_when_told(apptainer, image: Path) -> None:
     assert (done.returncode, result["status"]["state"]) == (0, "completed"), result["status"]
     assert (result["configuration"]["device"], result["accelerator"]["kind"]) == ("cpu", "cpu")
     assert result["provenance"]["software"]["framework_version"].startswith(version)
+
+
+@pytest.mark.parametrize(
+    "image", [pytest.param(name, marks=[pytest.mark.full] * (name != "ipu")) for name in VENDORS], indirect=True
+)
+def test_the_plain_build_gives_the_same_file_tree(site: Site, image: Path, tmp_path: Path) -> None:
+    definition, plain = tmp_path / "image.def", tmp_path / "plain.sif"
+    definition.write_text(site.inv("render", recipe_of(image)).stdout)
+    call(["apptainer", "build", "--no-https", "--notest", plain, definition])
+    assert_same_tree(image, plain, tmp_path)
 
 
 @pytest.mark.parametrize("image", ["cuda"], indirect=True)

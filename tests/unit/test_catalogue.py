@@ -21,7 +21,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SIFMARK_DIST", str(tmp_path / "dist"))
     monkeypatch.setenv("SIFMARK_BASES", "pinned")
     settings.settings.cache_clear()
-    monkeypatch.setattr(catalogue, "weigh", lambda _address, _digest, _platform: 40_000_000)  # what no registry here would say
+    monkeypatch.setattr(catalogue, "weigh", lambda *_: 40_000_000)  # what no registry here would say
     return tmp_path
 
 
