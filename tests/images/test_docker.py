@@ -157,7 +157,7 @@ def tree(path: Path) -> set[tuple[str, ...]]:
 
 @pytest.mark.parametrize("recipe", ["ipu", pytest.param("cpu", marks=pytest.mark.full)])
 def test_converted_it_is_the_sif_that_a_build_gives(shop: Site, site: Site, recipe: str) -> None:
-    shop.inv("build", recipe)
+    shop.inv("build", recipe, "--force")
     shop.inv("convert", recipe)
     site.inv("build", recipe)
     converted, direct = shop.dist / f"{recipe}.sif", site.dist / f"{recipe}.sif"
@@ -180,7 +180,7 @@ def test_every_recipe_builds_and_a_workload_runs_from_each(shop: Site, recipe: s
     planned = json.loads(shop.inv("build", f"{SMALL}-{recipe}", "--dry-run", "--json").stdout)
     if planned[0]["what"] == "skip":
         pytest.skip(planned[0]["why"])
-    shop.inv("build", recipe)
+    shop.inv("build", recipe, "--force")
     found = verdicts(shop, f"{SMALL}-{recipe}")
     assert {found[stage][0] for stage in ("trust", "structure", "golden")} == {"passed"}, found
     assert found["smoke"][0] == ("skipped" if load_recipe(recipe).access else "passed"), found
