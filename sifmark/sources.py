@@ -42,7 +42,7 @@ def add_base(folder: Path, base: BaseImage, tell: Callable[[str], None]) -> int:
 
 def size_of_base(layout: Path, digest: str) -> int:
     """Bytes of a base's packed layers. Raises SifmarkError where the layout is damaged."""
-    return sum(blob.stat().st_size for blob in _blobs(layout, digest)[2:])
+    return sum(blob.stat().st_size for blob in _blobs(layout, digest)[3:])
 
 
 def add_wheels(folder: Path, wheels: tuple[Path, ...]) -> int:

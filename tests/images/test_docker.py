@@ -124,6 +124,8 @@ def test_another_image_under_the_name_is_refuted(shop: Site) -> None:
         assert "up to date" in done.stderr, "the labels are those of today's recipe"
         outcome, reason = verdicts(shop, f"{SMALL}-cpu", **without_runs)["trust"]
         assert outcome == "failed" and "its build recorded" in reason
+        refused = shop.inv("convert", "cpu", check=False)
+        assert refused.returncode == 1 and "is not the one whose build was recorded" in refused.stderr
     finally:
         whole.tag("sifmark", "cpu")
         shop.inv("build", "cpu")

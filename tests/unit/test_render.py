@@ -42,6 +42,12 @@ def test_docker_quoting_escapes_what_docker_expands() -> None:
     assert 'LABEL label="a \\"b\\" \\$c"' in text
 
 
+@pytest.mark.parametrize("value", ["a\n%post\n  rm -rf /", "a\rb", "\x1b[0m"])
+def test_a_label_of_several_lines_is_no_section_of_its_own(value: str) -> None:
+    with pytest.raises(ValueError, match="label x is not one line of text"):
+        definition(load_recipe("cpu"), "host/x@sha256:0", {"x": value}, "/c")
+
+
 def test_the_run_script_passes_arguments_word_for_word() -> None:
     text = base_definition(load_recipe("cpu"), "host/x@sha256:0")
     line = text.split("%runscript\n")[1].splitlines()[0]

@@ -1,0 +1,119 @@
+"""Folders of sources: filled from a registry, and held against the digests that recipes pin."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from sifmark import registry, settings
+from sifmark.errors import SifmarkError
+from sifmark.plan import BaseImage
+from sifmark.registry import RegistryError
+from sifmark.settings import machine
+from sifmark.sources import add_base, base_in_sources, require_whole, size_of_base
+
+OTHER = {"x86_64": "aarch64", "aarch64": "x86_64"}
+GO = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+class Shelf:
+    """A registry's blobs and documents, by digest, in place of a server."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, bytes] = {}
+
+    def put(self, content: bytes | dict) -> str:
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        self.held[digest] = data
+        return digest
+
+    def image(self, layer: bytes) -> str:
+        config = self.put({"architecture": "amd64", "layer": layer.decode()})
+        parts = {"config": {"digest": config, "size": 9}, "layers": [{"digest": self.put(layer), "size": len(layer)}]}
+        return self.put({"schemaVersion": 2, **parts})
+
+
+@pytest.fixture
+def shelf(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shelf:
+    made = Shelf()
+    monkeypatch.setattr(registry._Registry, "content", lambda _self, path, _kinds: made.held[path.rpartition("/")[2]])
+
+    def download(_self: object, path: str, _digest: str, target: Path) -> None:
+        target.write_bytes(made.held[path.rpartition("/")[2]])
+
+    monkeypatch.setattr(registry._Registry, "download", download)
+    monkeypatch.setenv("SIFMARK_SOURCES", str(tmp_path / "sources"))
+    settings.settings.cache_clear()
+    return made
+
+
+def base(digest: str) -> BaseImage:
+    return BaseImage("registry.example/x", "1.0", digest, "3.11", None, stand_in=False, plain_http=False)
+
+
+def fetched(digest: str, folder: Path) -> Path:
+    add_base(folder / "sources", base(digest), lambda _line: None)
+    layout = base_in_sources(base(digest))
+    assert layout is not None
+    return layout
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_base_is_taken_whole_also_by_way_of_a_list_of_platforms(shelf: Shelf, tmp_path: Path, listed: bool) -> None:
+    digest = manifest = shelf.image(b"a layer")
+    if listed:
+        others = {name: shelf.image(name.encode()) for name in (OTHER[machine()],)} | {machine(): manifest}
+        entries = [
+            {"digest": found, "platform": {"os": "linux", "architecture": GO[name]}} for name, found in others.items()
+        ]
+        digest = shelf.put({"schemaVersion": 2, "manifests": entries})
+    assert base_in_sources(base(digest)) is None
+    layout = fetched(digest, tmp_path)
+    require_whole(layout, digest)
+    assert size_of_base(layout, digest) == len(b"a layer")
+    (entry,) = json.loads((layout / "index.json").read_text())["manifests"]
+    assert entry["digest"] == manifest
+
+
+def test_an_index_that_names_another_image_is_refused(shelf: Shelf, tmp_path: Path) -> None:
+    """The blobs of the base are all whole: only who looks at what engines follow finds it."""
+    layout = fetched(shelf.image(b"a layer"), tmp_path)
+    other = shelf.image(b"another layer")
+    for digest, content in shelf.held.items():
+        (layout / "blobs" / "sha256" / digest.removeprefix("sha256:")).write_bytes(content)
+    index = json.loads((layout / "index.json").read_text())
+    index["manifests"][0]["digest"] = other
+    (layout / "index.json").write_text(json.dumps(index))
+    with pytest.raises(SifmarkError, match=r"names sha256:.*, which is not the base|holds no image that reads"):
+        require_whole(layout, f"sha256:{layout.name}")
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"[]", b'{"manifests": []}', b'{"manifests": [{"digest": "../../etc/passwd"}]}']
+)
+def test_an_index_that_is_damaged_is_refused_and_does_not_crash(shelf: Shelf, tmp_path: Path, damage: bytes) -> None:
+    layout = fetched(shelf.image(b"a layer"), tmp_path)
+    (layout / "index.json").write_bytes(damage)
+    with pytest.raises(SifmarkError):
+        require_whole(layout, f"sha256:{layout.name}")
+
+
+def test_a_blob_that_is_damaged_is_refused(shelf: Shelf, tmp_path: Path) -> None:
+    layout = fetched(shelf.image(b"a layer"), tmp_path)
+    for blob in (layout / "blobs" / "sha256").iterdir():
+        whole = blob.read_bytes()
+        blob.write_bytes(whole[:-1] + b"?")
+        with pytest.raises(SifmarkError):
+            require_whole(layout, f"sha256:{layout.name}")
+        blob.write_bytes(whole)
+    require_whole(layout, f"sha256:{layout.name}")
+
+
+def test_a_registry_that_sends_another_manifest_is_refused(shelf: Shelf, tmp_path: Path) -> None:
+    digest = shelf.image(b"a layer")
+    shelf.held[digest] = shelf.held[shelf.image(b"another layer")]
+    with pytest.raises(RegistryError, match="what came has digest"):
+        fetched(digest, tmp_path)
+    assert base_in_sources(base(digest)) is None
