@@ -15,6 +15,7 @@ from sifmark.engines.apptainer import user_flags
 SHARING_DOCKER = ("test_docker.py", "test_readme.py", "test_sources.py")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Two tests at once, at most one of those that share the names in a Docker Engine; the rest shares nothing."""
     for item in items:
