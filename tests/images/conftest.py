@@ -12,16 +12,6 @@ from images.sites import NOBODY, Site, call, make_site
 
 from sifmark.engines.apptainer import user_flags
 
-SHARING_DOCKER = ("test_docker.py", "test_readme.py", "test_sources.py")
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two tests at once, at most one of those that share the names in a Docker Engine; the rest shares nothing."""
-    for item in items:
-        name = item.path.name
-        item.add_marker(pytest.mark.xdist_group("docker" if name in SHARING_DOCKER else "others"))
-
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Note how each recipe fared with each engine: what a test says by its properties `recipe` and `engine`."""

@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from filelock import FileLock
+
 from sifmark import house
 from sifmark.images import cards, workloads_of
 from sifmark.reading import document_problems
+from sifmark.settings import settings
 from sifmark.sif import read_sif
 
 NOBODY = 65534  # the uid and gid of the ordinary user whom every system has
@@ -35,6 +38,13 @@ class Site:
 
     def build(self, *options: str, **environment: str) -> subprocess.CompletedProcess:
         return self.inv("build", f"resnet50-{self.recipe}", *options, **environment)
+
+
+def docker_alone() -> FileLock:
+    """Held by tests that use the names in the Docker Engine: all processes of a test run share these."""
+    folder = settings().cache / "docker"
+    folder.mkdir(parents=True, exist_ok=True)
+    return FileLock(folder / "tests.lock")
 
 
 def call(argv: Sequence[str], *, check: bool = True, **options) -> subprocess.CompletedProcess:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from images.sites import Site, answer, call, make_site
+from images.sites import Site, answer, call, docker_alone, make_site
 
 from sifmark import house
 from sifmark.engines.docker import Docker
@@ -34,8 +34,9 @@ def shop() -> Iterator[Site]:
     folder = Path(tempfile.mkdtemp(prefix="sifmark-test-"))
     made = make_site(folder)
     site = Site(folder, {**made.environment, "SIFMARK_ENGINE": "docker"})
-    site.inv("build", "cpu", "--force")
-    yield site
+    with docker_alone():
+        site.inv("build", "cpu", "--force")
+        yield site
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from docker.errors import ImageNotFound
-from images.sites import Site, call
+from images.sites import Site, call, docker_alone
 
 from sifmark import house
 from sifmark.engines.docker import Docker, stage_of
@@ -70,9 +70,10 @@ def test_docker_builds_from_it_too(bare: Site) -> None:
     pins = bare.folder / "cache" / "stand-in" / "pins.json"
     pins.write_text(json.dumps({**json.loads(pins.read_text()), "registry": "127.0.0.1:1"}))
     site = Site(bare.folder, {**bare.environment, "SIFMARK_ENGINE": "docker"})
-    with suppress(ImageNotFound):
-        client().images.remove(stage_of(make_plan("ipu", overridden(bases="stand-in"))))
-    site.inv("build", "ipu", "--force")
-    verdicts = json.loads(site.inv("verify", "image_compression-ipu", "--json").stdout)
+    with docker_alone():
+        with suppress(ImageNotFound):
+            client().images.remove(stage_of(make_plan("ipu", overridden(bases="stand-in"))))
+        site.inv("build", "ipu", "--force")
+        verdicts = json.loads(site.inv("verify", "image_compression-ipu", "--json").stdout)
     said = {verdict["stage"]: verdict for (found,) in [verdicts.values()] for verdict in found}
     assert said["structure"]["outcome"] == "passed" and "layers of the base" in str(said["structure"]["reasons"])
