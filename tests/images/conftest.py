@@ -5,12 +5,14 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from images.sites import NOBODY, Site, call, make_site
 
 from sifmark.engines.apptainer import user_flags
+from sifmark.settings import settings
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -47,6 +49,16 @@ def site() -> Iterator[Site]:
     folder = Path(tempfile.mkdtemp(prefix="sifmark-test-"))
     yield make_site(folder)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def cold(site: Site) -> Site:
+    """A site whose cache shares wheels and layers with the others, but has neither base nor stages."""
+    cache = site.folder / "cache"
+    shutil.copytree(settings().cache / "stand-in", cache / "stand-in")
+    for name in ("wheels", "layers"):
+        (cache / name).symlink_to(settings().cache / name)
+    return replace(site, environment={**site.environment, "SIFMARK_CACHE": str(cache)})
 
 
 @pytest.fixture(scope="session")

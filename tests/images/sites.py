@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -38,6 +39,15 @@ class Site:
 
     def build(self, *options: str, **environment: str) -> subprocess.CompletedProcess:
         return self.inv("build", f"resnet50-{self.recipe}", *options, **environment)
+
+
+def copy_project(target: Path) -> Path:
+    """A copy of the project that a test may change; with PYTHONPATH on it, verbs run from there."""
+    for name in ("recipes", "schemas", "entrypoints", "sifmark"):
+        shutil.copytree(house.ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("tasks.py", "pyproject.toml"):
+        shutil.copy(house.ROOT / name, target)
+    return target
 
 
 def docker_alone() -> FileLock:

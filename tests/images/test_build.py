@@ -16,7 +16,7 @@ from threading import Thread
 
 import pytest
 import requests
-from images.sites import Site, answer, call
+from images.sites import Site, answer, call, copy_project
 
 from sifmark import house
 from sifmark.engines.apptainer import user_flags
@@ -35,23 +35,9 @@ def site(site: Site) -> Site:
 
 
 @pytest.fixture
-def cold(site: Site) -> Site:
-    """A site whose cache shares wheels and layers with the others, but has neither base nor stages."""
-    cache = site.folder / "cache"
-    shutil.copytree(settings().cache / "stand-in", cache / "stand-in")
-    for name in ("wheels", "layers"):
-        (cache / name).symlink_to(settings().cache / name)
-    return replace(site, environment={**site.environment, "SIFMARK_CACHE": str(cache)})
-
-
-@pytest.fixture
 def clone(site: Site) -> Site:
     """A site with a copy of the project that a test may change, and that its verbs run from."""
-    copy = site.folder / "clone"
-    for name in ("recipes", "schemas", "entrypoints", "sifmark"):
-        shutil.copytree(house.ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("tasks.py", "pyproject.toml"):
-        shutil.copy(house.ROOT / name, copy)
+    copy = copy_project(site.folder / "clone")
     return replace(site, environment={**site.environment, "PYTHONPATH": str(copy)})
 
 

@@ -11,21 +11,11 @@ import time
 from pathlib import Path
 
 import pytest
-from images.sites import Site, call
+from images.sites import Site, call, copy_project
 
 from sifmark import house
 from sifmark.recipe import recipe_names
 from sifmark.settings import settings
-
-
-@pytest.fixture
-def cold(site: Site) -> Site:
-    """A site whose cache shares wheels and layers with the others, but has neither base nor stages."""
-    cache = site.folder / "cache"
-    shutil.copytree(settings().cache / "stand-in", cache / "stand-in")
-    for name in ("wheels", "layers"):
-        (cache / name).symlink_to(settings().cache / name)
-    return Site(site.folder, {**site.environment, "SIFMARK_CACHE": str(cache)})
 
 
 def outcomes(done: subprocess.CompletedProcess) -> dict[str, dict]:
@@ -61,11 +51,7 @@ def test_the_whole_catalogue_then_nothing_to_do(site: Site) -> None:
 
 
 def test_a_failure_is_told_and_stops_no_other(cold: Site) -> None:
-    copy = cold.folder / "clone"
-    for name in ("recipes", "schemas", "entrypoints", "sifmark"):
-        shutil.copytree(house.ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("tasks.py", "pyproject.toml"):
-        shutil.copy(house.ROOT / name, copy)
+    copy = copy_project(cold.folder / "clone")
     lock = copy / "recipes" / "locks" / "cuda-cp311-x86_64.txt"
     lines = lock.read_text().splitlines()
     lock.write_text("\n".join(line[:-4] + "0000" if line.startswith("attrs==") else line for line in lines))
