@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from sifmark import __version__
 from sifmark.cache import sweep_all, trim
 from sifmark.console import say
-from sifmark.engines import Engine, Made, engine
+from sifmark.engines import Engine, Made, Seen, engine
 from sifmark.errors import SifmarkError
 from sifmark.files import human_size, write_json
 from sifmark.images import find_images, recipes_in
@@ -66,9 +66,10 @@ def render(name: str, form: str, bases: str | None = None) -> str:
 def state(name: str, plan: Plan) -> State:
     """Whether the image of a name or recipe is there and carries the build key of today's inputs."""
     tool = engine()
-    if tool.look(tool.address(name)) is None:
+    seen = tool.look(tool.address(name))
+    if seen is None:
         return State.MISSING
-    return State.BUILT if is_current(name, plan) else State.STALE
+    return State.BUILT if is_current(seen, plan) else State.STALE
 
 
 def context_folder(recipe: str) -> Path:
@@ -132,7 +133,7 @@ def build_recipe(plan: Plan, compression: str | None = None, force: bool = False
     recipe, tool = plan.recipe.name, engine()
     started = time.monotonic()
     with alone(lock_of(recipe, tool)):
-        reused = not force and is_current(recipe, plan, compression)
+        reused = not force and is_current(tool.look(tool.address(recipe)), plan, compression)
         if not reused:
             _build(plan, tool)
         names = tool.give_names(recipe)
@@ -140,10 +141,8 @@ def build_recipe(plan: Plan, compression: str | None = None, force: bool = False
     return Built(recipe, names, reused, time.monotonic() - started, seen.size if seen else 0)
 
 
-def is_current(name: str, plan: Plan, compression: str | None = None, tool: Engine | None = None) -> bool:
+def is_current(seen: Seen | None, plan: Plan, compression: str | None = None) -> bool:
     """Whether an image carries the build key of today's inputs, and the compression asked for, if any."""
-    tool = tool or engine()
-    seen = tool.look(tool.address(name))
     if seen is None or seen.labels.get(BUILD_KEY) != plan.build_key:
         return False
     return compression in (None, seen.labels.get(COMPRESSION))

@@ -199,13 +199,12 @@ def _outcome(built: Built) -> Outcome:
 
 def _why(plan: Plan, options: Options) -> str | None:
     """Why a recipe's image is to be built; None where it need not be."""
-    recipe = plan.recipe.name
-    seen = engine().look(engine().address(recipe))
+    seen = engine().look(engine().address(plan.recipe.name))
     if seen is None:
         return "not built yet"
     if options.force:
         return "asked for"
-    if is_current(recipe, plan, options.compression):
+    if is_current(seen, plan, options.compression):
         return None
     if not seen.labels:
         return "what is there is no whole image"
@@ -213,7 +212,7 @@ def _why(plan: Plan, options: Options) -> str | None:
         return "another base"
     if seen.labels.get(LOCK) != plan.lock_hash:
         return "other wheels"
-    return "another compression" if is_current(recipe, plan) else "code or recipe changed"
+    return "another compression" if is_current(seen, plan) else "code or recipe changed"
 
 
 def _forecast(plan: Plan, why: str) -> Intent:
@@ -222,13 +221,15 @@ def _forecast(plan: Plan, why: str) -> Intent:
     at_hand = tuple(stage for stage, kept in engine().stages(plan).items() if kept)
     wheels, base = size_at_hand(plan.recipe.lock(plan.target)), there[BASES]
     packed = base.size if base else _weight(plan)
-    image = (
-        seal.size if (seal := there[STOCKED]) else None if None in (packed, wheels) else (packed or 0) + (wheels or 0)
-    )
-    if image is None:
+    missing: dict[str, int] = {}
+    if stocked := there[STOCKED]:
+        image = stocked.size
+    elif packed is None or wheels is None:
         return Intent(plan.recipe.name, What.BUILD, why, at_hand=at_hand)
-    made = {BASES: packed or 0, LAYERS: _UNPACKED * (wheels or 0), STOCKED: image}
-    missing = {} if there[STOCKED] else {kind: size for kind, size in made.items() if not there[kind]}
+    else:
+        image = packed + wheels
+        made = {BASES: packed, LAYERS: _UNPACKED * wheels, STOCKED: image}
+        missing = {kind: size for kind, size in made.items() if not there[kind]}
     seconds = image / _FINISHING + sum(size / (rate(kind) or _RATES[kind]) for kind, size in missing.items())
     return Intent(plan.recipe.name, What.BUILD, why, image, seconds, sum(missing.values()), at_hand)
 

@@ -10,18 +10,16 @@ from sifmark import render
 from sifmark.build import alone, is_current, lock_of, log_file, read_record, write_record
 from sifmark.console import say, step
 from sifmark.engines import Made
-from sifmark.engines.apptainer import Apptainer
+from sifmark.engines.apptainer import Apptainer, finished
 from sifmark.engines.docker import Docker
 from sifmark.engines.docker_evidence import DockerEvidence
-from sifmark.engines.flat import COMPRESSION as COMPRESSORS
+from sifmark.engines.flat import build_definition
 from sifmark.errors import SifmarkError, UsageError
-from sifmark.files import beside, human_size, sha256_file
+from sifmark.files import beside, human_size
 from sifmark.images import find_images, image_file, recipes_in
 from sifmark.layers import code_layer
 from sifmark.plan import BUILD_KEY, LABEL, STAND_IN, Plan, make_plan
-from sifmark.run import run
-from sifmark.settings import overridden, settings
-from sifmark.sif import read_sif
+from sifmark.settings import overridden
 
 CONVERTED = f"{LABEL}.converted-from"  # the identifier of the Docker image
 
@@ -42,7 +40,7 @@ def convert(name: str, force: bool = False) -> None:
         evidence = docker.evidence(docker.address(recipe))
         plan = make_plan(recipe, overridden(bases="stand-in" if evidence.labels.get(STAND_IN) == "true" else "pinned"))
         _require_ours(plan, evidence)
-        if is_current(recipe, plan, tool=apptainer) and not force:
+        if is_current(apptainer.look(apptainer.address(recipe)), plan) and not force:
             say(f"{recipe}.sif is up to date: nothing to convert; --force does it all the same")
         else:
             log = log_file(recipe)
@@ -76,9 +74,6 @@ def _converted(plan: Plan, identifier: str, log: Path) -> Iterator[Made]:
             Docker().save(identifier, archive)
         code_layer(plan, folder / "layers")
         definition.write_text(render.converted_definition(plan.recipe, str(archive), labels, str(folder / "layers")))
-        command = ["apptainer", "build", "--force", "--notest"]
-        command += [f"--mksquashfs-args={' '.join(COMPRESSORS[plan.compression])}"]
         with step("convert it") as progress:
-            run([*command, draft, definition], log=log, watch=progress.detail, time_limit=settings().time_limit)
-        draft.chmod(0o755)
-        yield Made(draft.stat().st_size, read_sif(draft).identity(), sha256_file(draft))
+            build_definition(plan, definition, draft, log, progress.detail)
+        yield finished(draft)

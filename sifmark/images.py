@@ -55,6 +55,11 @@ def workloads_of(recipe: str) -> tuple[str, ...]:
     return tuple(image.workload for image in _images_of(recipe))
 
 
+def names_of(recipe: str) -> tuple[str, ...]:
+    """The names of a recipe's images, in the order of its workloads."""
+    return tuple(image.name for image in _images_of(recipe))
+
+
 @cache
 def _images_of(recipe: str) -> tuple[Image, ...]:
     framework = load_recipe(recipe).framework

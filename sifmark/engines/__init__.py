@@ -109,9 +109,6 @@ class Evidence(Protocol):
         """Say how all that is not ours stands to the base. Raises Refuted where it differs."""
 
 
-ENGINES = ("apptainer", "docker")
-
-
 def engine(name: str | None = None) -> Engine:
     """The engine of a name, or the one in use. Each is its own module, imported when it is wanted."""
     module = import_module(f"sifmark.engines.{name or settings().engine}")

@@ -14,7 +14,7 @@ from sifmark.engines import Made, Seen
 from sifmark.engines.flat import build_flat, stages
 from sifmark.engines.sif_evidence import SifEvidence
 from sifmark.files import beside, human_size, sha256_file, sweep
-from sifmark.images import Image, image_file, workloads_of
+from sifmark.images import image_file, names_of
 from sifmark.plan import Plan
 from sifmark.recipe import Access
 from sifmark.run import CommandError, run
@@ -66,8 +66,7 @@ class Apptainer:
         sweep(target.parent)
         with beside(target) as draft:
             build_flat(plan, draft, log)
-            draft.chmod(0o755)
-            yield Made(draft.stat().st_size, read_sif(draft).identity(), sha256_file(draft))
+            yield finished(draft)
 
     def stages(self, plan: Plan) -> dict[str, bool]:
         """The entries of the cache that a build takes."""
@@ -76,17 +75,16 @@ class Apptainer:
     def give_names(self, recipe: str) -> tuple[str, ...]:
         """Hard links; a name that is there is replaced in one step."""
         target = image_file(recipe)
-        names = [Image(workload, recipe).name for workload in workloads_of(recipe)]
+        names = names_of(recipe)
         for path in map(image_file, names):
             if not (path.exists() and path.samefile(target)):
                 with beside(path) as draft:
                     _link(target, draft)
-        return tuple(names)
+        return names
 
     def forget(self, recipe: str) -> Iterable[str]:
         """Remove the recipe's file and the links to it."""
-        names = [Image(workload, recipe).name for workload in workloads_of(recipe)]
-        for path in filter(Path.exists, map(image_file, (*names, recipe))):
+        for path in filter(Path.exists, map(image_file, (*names_of(recipe), recipe))):
             size = path.stat().st_size
             path.unlink()
             yield f"{path} ({human_size(size)})"
@@ -122,6 +120,12 @@ class Apptainer:
 def make() -> Apptainer:
     """The engine."""
     return Apptainer()
+
+
+def finished(draft: Path) -> Made:
+    """A SIF that is whole and may start: what to record of it."""
+    draft.chmod(0o755)
+    return Made(draft.stat().st_size, read_sif(draft).identity(), sha256_file(draft))
 
 
 @cache

@@ -5,14 +5,16 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from sifmark import render
+from sifmark.cache import STOCKED
 from sifmark.console import step
 from sifmark.engines import Made, Seen
 from sifmark.engines.docker_client import DockerError, attributes, build, client, explained
 from sifmark.engines.docker_evidence import WORKLOAD, DockerEvidence
 from sifmark.files import human_size, sha256_json
-from sifmark.images import Image, workloads_of
+from sifmark.images import names_of, workloads_of
 from sifmark.layers import code_layer, site_layer
 from sifmark.plan import Plan
 from sifmark.recipe import Access
@@ -73,25 +75,26 @@ class Docker:
 
     def stages(self, plan: Plan) -> dict[str, bool]:
         """The base with our wheels."""
-        return {"stocked": attributes(stage_of(plan)) is not None}
+        return {STOCKED: attributes(stage_of(plan)) is not None}
 
     def give_names(self, recipe: str) -> tuple[str, ...]:
         """A tag for each workload: the recipe's image and one variable. What nobody names any more is removed."""
         image = attributes(self.address(recipe))
-        names = [Image(workload, recipe).name for workload in workloads_of(recipe)]
-        outdated: list[str] = []
+        names = names_of(recipe)
+        outdated: list[dict[str, Any]] = []
         for name, workload in zip(names, workloads_of(recipe), strict=True):
             tagged = attributes(self.address(name))
             if image and (tagged is None or tagged.get("Parent") != image["Id"]):
                 build(f"FROM {self.address(recipe)}\nENV {WORKLOAD}={workload}\n", tag=self.address(name))
-                outdated += [tagged["Id"], tagged.get("Parent", "")] if tagged else []
-        for identifier in filter(None, dict.fromkeys([*outdated[::2], *outdated[1::2]])):
+                outdated += [tagged] if tagged else []
+        parents = (image.get("Parent") for image in outdated)
+        for identifier in filter(None, dict.fromkeys([*(image["Id"] for image in outdated), *parents])):
             _remove_unnamed(identifier)
-        return tuple(names)
+        return names
 
     def forget(self, recipe: str) -> Iterable[str]:
         """Remove the tags of a recipe, and so its image."""
-        for name in (*(Image(workload, recipe).name for workload in workloads_of(recipe)), recipe):
+        for name in (*names_of(recipe), recipe):
             if attributes(self.address(name)):
                 with explained():
                     client().images.remove(self.address(name))

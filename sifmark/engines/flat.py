@@ -6,6 +6,7 @@ the image has one ordinary file system. Each stage is kept in the cache; what is
 
 import json
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,22 +76,24 @@ def _convert(plan: Plan, log: Path | None, folder: Path) -> None:
         definition.write_text(render.base_definition(plan.recipe, str(layout), agent="oci"))
     else:
         definition.write_text(render.base_definition(plan.recipe, plan.base.pull))
-    command = ["apptainer", "build", "--force", "--notest"]
-    command += [f"--mksquashfs-args={' '.join(COMPRESSION[plan.compression])}"]
-    command += ["--no-https"] if plan.base.plain_http else []
+    remedy = f"is the registry of {plan.base.address} up? `inv doctor` asks it. {_DISK_REMEDY}"
     with step(f"convert the base {plan.base.pull}") as progress:
-        run(
-            [*command, image, definition],
-            log=log,
-            watch=progress.detail,
-            time_limit=settings().time_limit,
-            remedy=f"is the registry of {plan.base.address} up? `inv doctor` asks it. {_DISK_REMEDY}",
-        )
+        build_definition(plan, definition, image, log, progress.detail, remedy)
         converted = read_sif(image)
         converted.copy(converted.system, folder / SQUASHFS)
         write_json(folder / ATTRIBUTES, converted.attributes())
     image.unlink()
     definition.unlink()
+
+
+def build_definition(
+    plan: Plan, definition: Path, target: Path, log: Path | None, watch: Callable[[str], None], remedy: str = ""
+) -> None:
+    """`apptainer build` of a definition on a plan's base, with its compression. Raises CommandError."""
+    command = ["apptainer", "build", "--force", "--notest"]
+    command += [f"--mksquashfs-args={' '.join(COMPRESSION[plan.compression])}"]
+    command += ["--no-https"] if plan.base.plain_http else []
+    run([*command, target, definition], log=log, watch=watch, time_limit=settings().time_limit, remedy=remedy)
 
 
 def _stock(plan: Plan, log: Path | None, folder: Path) -> None:

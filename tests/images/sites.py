@@ -17,6 +17,7 @@ from sifmark.reading import document_problems
 from sifmark.settings import settings
 from sifmark.sif import read_sif
 
+INV = [str(Path(sys.executable).with_name("inv")), "--search-root", str(house.ROOT)]
 NOBODY = 65534  # the uid and gid of the ordinary user whom every system has
 
 
@@ -34,8 +35,16 @@ class Site:
 
     def inv(self, *words: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess:
         """Run a verb as a user types it in a clone."""
-        argv = [str(Path(sys.executable).with_name("inv")), "--search-root", str(house.ROOT), *words]
-        return call(argv, check=check, env={**self.environment, **environment}, cwd=self.folder)
+        return call([*INV, *words], check=check, env={**self.environment, **environment}, cwd=self.folder)
+
+    def start(self, *words: str, until: str = "") -> subprocess.Popen:
+        """The same, without waiting for its end; it has said `until` on stderr."""
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(
+            [*INV, *words], stdout=pipe, stderr=pipe, text=True, env=self.environment, cwd=self.folder
+        )
+        assert not until or any(until in line for line in process.stderr or ()), "it ended before"
+        return process
 
     def build(self, *options: str, **environment: str) -> subprocess.CompletedProcess:
         return self.inv("build", f"resnet50-{self.recipe}", *options, **environment)

@@ -6,8 +6,6 @@ import os
 import shlex
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,7 +16,6 @@ import pytest
 import requests
 from images.sites import Site, answer, call, copy_project
 
-from sifmark import house
 from sifmark.engines.apptainer import user_flags
 from sifmark.images import cards
 from sifmark.settings import settings
@@ -132,11 +129,7 @@ def test_an_unknown_name_lists_the_nearest(site: Site) -> None:
     ],
 )
 def test_a_killed_build_leaves_nothing_that_looks_finished(cold: Site, moment: str) -> None:
-    process = start_build(cold)
-    assert process.stderr is not None
-    for line in process.stderr:
-        if moment in line:
-            break
+    process = cold.start("build", RECIPE, until=moment)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert finished(cold) == []
@@ -147,11 +140,7 @@ def test_a_killed_build_leaves_nothing_that_looks_finished(cold: Site, moment: s
 
 
 def test_a_terminated_build_stops_what_it_started(cold: Site) -> None:
-    process = start_build(cold)
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "append the wheels" in line:
-            break
+    process = cold.start("build", RECIPE, until="append the wheels")
     process.terminate()
     process.communicate()
     assert process.returncode == 143
@@ -177,7 +166,7 @@ def test_another_compression_is_built_when_asked_for(cold: Site) -> None:
 
 
 def test_two_builds_at_once(cold: Site) -> None:
-    both = [start_build(cold), start_build(cold)]
+    both = [cold.start("build", RECIPE), cold.start("build", RECIPE)]
     said = [process.communicate()[1] for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     assert sum("built in" in text for text in said) == 1
@@ -293,10 +282,3 @@ def test_the_dockerfile_names_what_lies_in_its_context(built: Site) -> None:
     copied = [line.split()[1] for line in text.splitlines() if line.startswith("COPY")]
     assert copied
     assert all((context / name).is_dir() for name in copied)
-
-
-def start_build(site: Site) -> subprocess.Popen:
-    inv = [str(Path(sys.executable).with_name("inv")), "--search-root", str(house.ROOT)]
-    return subprocess.Popen(
-        [*inv, "build", f"resnet50-{RECIPE}"], env=site.environment, cwd=site.folder, stderr=subprocess.PIPE, text=True
-    )

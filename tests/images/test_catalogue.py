@@ -6,7 +6,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -100,10 +99,8 @@ def _but_ipu(folder: str, names: list[str]) -> list[str]:
 @pytest.mark.full
 @pytest.mark.parametrize("moment", range(10))
 def test_killed_at_a_random_moment_then_built_and_verified(cold: Site, moment: int) -> None:
-    inv = [str(Path(sys.executable).with_name("inv")), "--search-root", str(house.ROOT)]
-    argv = [*inv, "build", "image_compression-*", "--jobs", "2"]
     seconds = random.Random(moment).uniform(0.5, 12)
-    with subprocess.Popen(argv, env=cold.environment, cwd=cold.folder, stderr=subprocess.DEVNULL) as process:
+    with cold.start("build", "image_compression-*", "--jobs", "2") as process:
         time.sleep(seconds)
         process.send_signal(signal.SIGKILL)
     cold.inv("build", "image_compression-*", "--jobs", "2")
@@ -114,12 +111,7 @@ def test_killed_at_a_random_moment_then_built_and_verified(cold: Site, moment: i
 
 @pytest.mark.full
 def test_two_catalogue_builds_at_once(cold: Site) -> None:
-    inv = [str(Path(sys.executable).with_name("inv")), "--search-root", str(house.ROOT)]
-    argv = [*inv, "build", "image_compression-[ic]*", "--jobs", "2", "--json"]
-    both = [
-        subprocess.Popen(argv, env=cold.environment, cwd=cold.folder, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
+    both = [cold.start("build", "image_compression-[ic]*", "--jobs", "2", "--json") for _ in range(2)]
     said = [json.loads(process.communicate()[0]) for process in both]
     assert [process.returncode for process in both] == [0, 0]
     states = [{outcome["recipe"]: outcome["state"] for outcome in one} for one in said]
@@ -130,13 +122,7 @@ def test_two_catalogue_builds_at_once(cold: Site) -> None:
 
 
 def test_terminated_it_stops_what_it_started(cold: Site) -> None:
-    inv = [str(Path(sys.executable).with_name("inv")), "--search-root", str(house.ROOT)]
-    argv = [*inv, "build", "image_compression-*", "--jobs", "2"]
-    with subprocess.Popen(argv, env=cold.environment, cwd=cold.folder, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if "convert the base" in line:
-                break
+    with cold.start("build", "image_compression-*", "--jobs", "2", until="convert the base") as process:
         process.terminate()
         process.communicate()
     assert process.returncode == 143

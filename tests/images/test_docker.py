@@ -3,8 +3,6 @@
 import json
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -13,7 +11,6 @@ from pathlib import Path
 import pytest
 from images.sites import Site, answer, call, docker_alone, make_site
 
-from sifmark import house
 from sifmark.engines.docker import Docker
 from sifmark.engines.docker_client import attributes, client
 from sifmark.images import workloads_of
@@ -93,15 +90,8 @@ def test_an_argument_beats_the_name_and_the_recipe_s_image_asks(shop: Site) -> N
 
 
 def test_a_signal_reaches_the_workload(shop: Site) -> None:
-    inv = [str(Path(sys.executable).with_name("inv")), "--search-root", str(house.ROOT)]
-    argv = [*inv, "run", f"{SMALL}-cpu", "--", "--duration", "100", "--skip-numerics"]
-    with subprocess.Popen(
-        argv, env=shop.environment, cwd=shop.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if "step" in line:
-                break
+    workload = ["run", f"{SMALL}-cpu", "--", "--duration", "100", "--skip-numerics"]
+    with shop.start(*workload, until="step") as process:
         time.sleep(1)
         process.send_signal(signal.SIGTERM)
         out, _ = process.communicate(timeout=60)

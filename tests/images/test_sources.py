@@ -3,21 +3,17 @@
 import json
 import os
 import shutil
-import sys
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from docker.errors import ImageNotFound
-from images.sites import Site, call, docker_alone
+from images.sites import INV, Site, call, docker_alone
 
-from sifmark import house
 from sifmark.engines.docker import Docker, stage_of
 from sifmark.engines.docker_client import client
 from sifmark.plan import make_plan
 from sifmark.settings import overridden, settings
 
-INV = [str(Path(sys.executable).with_name("inv")), "--search-root", str(house.ROOT)]
 NO_NETWORK = ["unshare", "--net", *([] if os.geteuid() == 0 else ["--user", "--map-current-user"])]
 
 
