@@ -13,9 +13,10 @@ import pkgutil
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol, Sequence
+from typing import Callable, Mapping, NamedTuple, Protocol, Sequence, TypeVar
 
 AUTO, NONE = "auto", "none"
+M = TypeVar("M")
 
 
 class MeterError(Exception):
@@ -92,6 +93,27 @@ def _open(name: str, device: str, place: str | None) -> Meter | Absence:
     except Exception as error:  # vendor libraries have their own; whatever it is, the run goes on without power
         return Absence(str(error) or type(error).__name__)
     return meter
+
+
+def first_found(searches: Mapping[str, Callable[[], M]]) -> M:
+    """What the first search finds that finds something, by the name of its source.
+
+    Raises MeterError with the reasons of all.
+    """
+    reasons = []
+    for source, search in searches.items():
+        found = _tried(search)
+        if not isinstance(found, MeterError):
+            return found
+        reasons.append(f"{source}: {found}")
+    raise MeterError("; ".join(reasons))
+
+
+def _tried(search: Callable[[], M]) -> M | MeterError:
+    try:
+        return search()
+    except MeterError as error:
+        return error
 
 
 class KernelFile:

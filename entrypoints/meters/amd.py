@@ -1,0 +1,249 @@
+"""AMD GPUs: ROCm's management library by its Python module amdsmi, or the older rocm_smi library where that is not.
+
+Calls, keys by version of ROCm and units: amdsmi_interface.py of ROCm 5.7 to 7.0, rocm_smi.h.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+from functools import partial
+from typing import Any, Callable, Mapping, Sequence
+
+from entrypoints.host import fact
+from entrypoints.meters import MeterError, MeterFacts, Reading, first_found
+
+try:
+    import amdsmi
+except (ImportError, OSError, KeyError):  # it looks for its library while it is imported
+    amdsmi = None
+
+MEASURES = ("cuda",)
+VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+UPDATE_PERIOD = 0.1  # s; the driver's power is an average over milliseconds, its counter gets on every millisecond
+MICRO, MIB = 1e-6, 1 << 20
+ROCM_SMI = "librocm_smi64.so"
+NOT_THERE = "N/A"
+NOT_THERE_RAW = 0xFFFF  # what ROCm 5.7 to 6.1.0 let through
+# Which of them a GPU tells differs: MI300 the current, MI200 the average, ROCm 7 has one name for both.
+POWERS = ("socket_power", "current_socket_power", "average_socket_power")
+TWO_DIES = "MI250"  # the second die of a module shows no power and no energy: the first one's are the module's
+
+
+class Amd:
+    """One module, by whichever library is there."""
+
+    def __init__(self, library: AmdSmi | RocmSmi, handle: Any, name: str) -> None:
+        self.library, self.handle = library, handle
+        first = self.read_whole()
+        if not (first.watts or first.joules):
+            raise MeterError(f"{name} tells neither energy nor power")
+        self.facts = MeterFacts(
+            source=library.name,
+            scope="package",
+            devices=(name,),
+            update_period=UPDATE_PERIOD,
+            averaging=None,
+            averaging_reason="the library does not say",
+            has_power=bool(first.watts),
+            has_counter=bool(first.joules),
+            counter_ranges=(None,) if first.joules else (),
+            simulated=library.simulated,
+        )
+
+    def read_whole(self) -> Reading:
+        """Whatever the library tells."""
+        watts, joules = self.library.watts(self.handle), self.library.joules(self.handle)
+        return Reading([] if watts is None else [watts], [] if joules is None else [joules])
+
+    def read(self) -> Reading:
+        """Power and energy, as at the start."""
+        reading = self.read_whole()
+        if bool(reading.watts) != self.facts.has_power or bool(reading.joules) != self.facts.has_counter:
+            raise MeterError("the GPU told more or less than before")
+        return reading
+
+
+class AmdSmi:
+    """By amdsmi."""
+
+    name = "amdsmi"
+
+    def __init__(self) -> None:
+        if amdsmi is None:
+            raise MeterError("amdsmi is not in this image, or does not find its library")
+        amdsmi.amdsmi_init()
+        self.simulated = bool(getattr(amdsmi, "SIMULATED", False))
+
+    def handles(self) -> Sequence[Any]:
+        """All GPUs by their PCI address, as ROCm numbers them."""
+        return sorted(amdsmi.amdsmi_get_processor_handles(), key=self.address)
+
+    def address(self, handle: Any) -> str:
+        """The PCI address."""
+        return str(amdsmi.amdsmi_get_gpu_device_bdf(handle))
+
+    def uuid(self, handle: Any) -> str:
+        """As visible devices name it."""
+        return str(amdsmi.amdsmi_get_gpu_device_uuid(handle))
+
+    def market_name(self, handle: Any) -> str:
+        """Such as AMD Instinct MI250X."""
+        return str(amdsmi.amdsmi_get_gpu_asic_info(handle).get("market_name", ""))
+
+    def watts(self, handle: Any) -> float | None:
+        """Of the socket."""
+        told = amdsmi.amdsmi_get_power_info(handle)
+        values = (told.get(name, NOT_THERE) for name in POWERS)
+        return next((float(value) for value in values if value not in (NOT_THERE, NOT_THERE_RAW)), None)
+
+    def joules(self, handle: Any) -> float | None:
+        """Since the driver was loaded. The accumulator is called power before ROCm 6.3."""
+        told = amdsmi.amdsmi_get_energy_count(handle)
+        count = told.get("energy_accumulator", told.get("power", NOT_THERE))
+        return None if count == NOT_THERE else float(count) * told["counter_resolution"] * MICRO
+
+
+class RocmSmi:
+    """By the library that came before, which has no dependable module for Python."""
+
+    name = "rocm_smi"
+    simulated = False
+
+    def __init__(self) -> None:
+        try:
+            self.library = ctypes.CDLL(ROCM_SMI)
+        except OSError as error:
+            raise MeterError(f"{ROCM_SMI} is not to be seen: was the container started with --rocm?") from error
+        self.require(self.library.rsmi_init(ctypes.c_uint64(0)), "rsmi_init")
+
+    def require(self, status: int, call: str) -> None:
+        """Raise MeterError for anything but success, which is 0."""
+        if status:
+            raise MeterError(f"{call} fails with {status}")
+
+    def handles(self) -> Sequence[int]:
+        """All GPUs by number."""
+        count = ctypes.c_uint32()
+        self.require(self.library.rsmi_num_monitor_devices(ctypes.byref(count)), "rsmi_num_monitor_devices")
+        return range(count.value)
+
+    def address(self, handle: int) -> str:
+        """The PCI address."""
+        number = ctypes.c_uint64()
+        self.require(self.library.rsmi_dev_pci_id_get(handle, ctypes.byref(number)), "rsmi_dev_pci_id_get")
+        value = number.value
+        return f"{value >> 32:04x}:{value >> 8 & 0xFF:02x}:{value >> 3 & 0x1F:02x}.{value & 7}"
+
+    def uuid(self, _: int) -> str:
+        """It tells none that visible devices would name."""
+        return ""
+
+    def market_name(self, handle: int) -> str:
+        """As the driver calls it."""
+        text = ctypes.create_string_buffer(256)
+        self.library.rsmi_dev_name_get(handle, text, ctypes.c_size_t(len(text)))
+        return text.value.decode("utf-8", "replace")
+
+    def watts(self, handle: int) -> float | None:
+        """The average of the first sensor; the number behind the pointer has 64 bits."""
+        microwatts = ctypes.c_uint64()
+        failed = self.library.rsmi_dev_power_ave_get(handle, ctypes.c_uint32(0), ctypes.byref(microwatts))
+        return None if failed else microwatts.value * MICRO
+
+    def joules(self, handle: int) -> float | None:
+        """Since the driver was loaded."""
+        count, resolution, moment = ctypes.c_uint64(), ctypes.c_float(), ctypes.c_uint64()
+        references = ctypes.byref(count), ctypes.byref(resolution), ctypes.byref(moment)
+        failed = self.library.rsmi_dev_energy_count_get(handle, *references)
+        return None if failed else count.value * resolution.value * MICRO
+
+
+def find(place: str | None) -> Amd:
+    """The module that computes: the first that ROCm may use, or `place`, its number."""
+    return first_found({library.name: partial(_find, library, place) for library in (AmdSmi, RocmSmi)})
+
+
+def conditions(_: str | None) -> Mapping[str, Any]:
+    """How the first GPU that ROCm may use stands: facts by a name of session.DEVICE_CONDITIONS. Raises MeterError."""
+    library = AmdSmi()
+    handle = _chosen(library, library.handles(), None)
+    clock = _told(lambda: amdsmi.amdsmi_get_clock_info(handle, amdsmi.AmdSmiClkType.GFX), {})
+    asked: Mapping[str, tuple[Callable[[], Any], str | None]] = {
+        "driver": (lambda: amdsmi.amdsmi_get_gpu_driver_info(handle)["driver_version"], None),
+        "power_cap": (lambda: amdsmi.amdsmi_get_power_cap_info(handle)["power_cap"] * MICRO, "W"),
+        "clock": (lambda: clock.get("clk"), "MHz"),
+        "clock_max": (lambda: clock.get("max_clk"), "MHz"),
+        "partitioning": (lambda: amdsmi.amdsmi_get_gpu_compute_partition(handle), None),
+        "memory_used": (lambda: amdsmi.amdsmi_get_gpu_vram_usage(handle)["vram_used"], "MiB"),
+        "other_processes": (lambda: _others(amdsmi.amdsmi_get_gpu_process_list(handle)), None),
+    }
+    return {name: fact(partial(_told, ask, None), unit) for name, (ask, unit) in asked.items()}
+
+
+def _find(make: type[AmdSmi] | type[RocmSmi], place: str | None) -> Amd:
+    try:
+        return _opened(make(), place)
+    except _errors() as error:
+        raise MeterError(f"{type(error).__name__}: {error}") from error
+
+
+def _opened(library: AmdSmi | RocmSmi, place: str | None) -> Amd:
+    handles = library.handles()
+    chosen = _chosen(library, handles, place)
+    if TWO_DIES not in library.market_name(chosen):
+        return Amd(library, chosen, library.address(chosen))
+    at = list(handles).index(chosen)
+    first = handles[at - at % 2]
+    return Amd(library, first, f"{library.address(first)} with the other die of its module")
+
+
+def _chosen(library: AmdSmi | RocmSmi, handles: Sequence[Any], place: str | None) -> Any:
+    """The GPU of a number or UUID; of what the environment leaves, the first. The variables count one after the other:
+    what the later ones name are numbers among those that the first leaves."""
+    left = list(handles)
+    if place is not None:
+        return _numbered(left, place)
+    for variable in VISIBLE:
+        named = os.environ.get(variable)
+        if named is not None:
+            left = [_named(library, left, word.strip()) for word in named.split(",") if word.strip()]
+            if variable != VISIBLE[0]:
+                break  # HIP reads one of the two
+    if not left:
+        raise MeterError("no GPU is left: " + ", ".join(f"{name}={os.environ.get(name)}" for name in VISIBLE))
+    return left[0]
+
+
+def _named(library: AmdSmi | RocmSmi, handles: Sequence[Any], word: str) -> Any:
+    if not word.startswith("GPU-"):
+        return _numbered(handles, word)
+    serial = word[len("GPU-") :].lower()
+    found = [handle for handle in handles if serial in library.uuid(handle).replace("-", "").lower()]
+    if len(found) != 1:
+        raise MeterError(f"{len(found)} GPUs have the UUID {word}")
+    return found[0]
+
+
+def _numbered(handles: Sequence[Any], word: str) -> Any:
+    if not word.isdigit() or int(word) >= len(handles):
+        raise MeterError(f"there is no GPU {word}: {len(handles)} are seen")
+    return handles[int(word)]
+
+
+def _told(ask: Callable[[], Any], otherwise: Any) -> Any:
+    """An answer, or what stands for one that the GPU does not give."""
+    with contextlib.suppress(*_errors()):
+        value = ask()
+        return otherwise if value == NOT_THERE else value
+    return otherwise
+
+
+def _others(processes: Any) -> int:
+    return sum(process["pid"] != os.getpid() for process in processes)
+
+
+def _errors() -> tuple[type[BaseException], ...]:
+    """Exceptions of amdsmi, where it is."""
+    return (AttributeError,) if amdsmi is None else (AttributeError, amdsmi.AmdSmiException)

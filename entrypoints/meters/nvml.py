@@ -1,0 +1,262 @@
+"""NVIDIA GPUs: the driver's management library, by nvidia-ml-py. It lists GPUs whatever CUDA_VISIBLE_DEVICES says.
+
+Field numbers, units and meanings: nvml.h as nvidia-ml-py repeats it, and
+https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from pathlib import Path
+from typing import Any, Callable, Iterator, Mapping
+
+from entrypoints.host import fact
+from entrypoints.meters import MeterError, MeterFacts, Reading
+
+try:
+    import pynvml
+except ImportError:
+    pynvml = None
+
+MEASURES = ("cuda",)
+VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
+KERNEL_MODULE = Path("/proc/driver/nvidia/version")
+POWER_INSTANT = 186  # NVML_FI_DEV_POWER_INSTANT, mW; drivers from 525 on
+UPDATE_PERIOD = 0.1  # s; the counter gets on every 20 to 100 ms, by model
+MILLI, MIB = 1e-3, 1 << 20
+THROTTLING = {  # bits of the reasons that hold clocks down; being idle and settings that were asked for are none
+    0x4: "software power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
+UNKNOWN_STATE = 32
+
+
+class Nvml:
+    """One GPU: its energy counter where it has one (Volta and newer), and its power."""
+
+    def __init__(self, handle: Any, name: str) -> None:
+        self.handle = handle
+        self.instant = _instant_power(handle) is not None
+        counts = _told(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle) is not None
+        powered = self.instant or _told(pynvml.nvmlDeviceGetPowerUsage, handle) is not None
+        if not (counts or powered):
+            raise MeterError(f"{name} tells neither energy nor power")
+        averaged = "the library does not say: 1 s on most GPUs from Ampere on, none before"
+        self.facts = MeterFacts(
+            source="nvml",
+            scope="package",
+            devices=(name,),
+            update_period=UPDATE_PERIOD,
+            averaging=None,
+            averaging_reason="an instant value, as the library calls it" if self.instant else averaged,
+            has_power=powered,
+            has_counter=counts,
+            counter_ranges=(None,) if counts else (),
+            simulated=bool(getattr(pynvml, "SIMULATED", False)),
+        )
+
+    def read(self) -> Reading:
+        """Power, and the energy since the driver was loaded."""
+        joules = [pynvml.nvmlDeviceGetTotalEnergyConsumption(self.handle) * MILLI] if self.facts.has_counter else []
+        return Reading([self.watts()] if self.facts.has_power else [], joules)
+
+    def watts(self) -> float:
+        """The newest value of power there is."""
+        milliwatts = _instant_power(self.handle) if self.instant else pynvml.nvmlDeviceGetPowerUsage(self.handle)
+        if milliwatts is None:
+            raise MeterError("the GPU told its power before, and does not now")
+        return float(milliwatts * MILLI)
+
+
+def find(place: str | None) -> Nvml:
+    """The GPU that computes: the first that CUDA may use, or `place`, a UUID, a PCI address or NVML's own number."""
+    with _library():
+        handle = _handle(place) if place else _first_visible()
+        return Nvml(*_whole(handle))
+
+
+def conditions(identifier: str | None) -> Mapping[str, Any]:
+    """How the GPU of a UUID stands, or the first that CUDA may use: facts by a name of session.DEVICE_CONDITIONS."""
+    with _library():
+        handle, _ = _whole(_handle(identifier) if identifier else _first_visible())
+        asked: Mapping[str, tuple[Callable[[], Any], str | None]] = {
+            "driver": (pynvml.nvmlSystemGetDriverVersion, None),
+            "power_cap": (lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) * MILLI, "W"),
+            "clock": (lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM), "MHz"),
+            "clock_max": (lambda: pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM), "MHz"),
+            "memory_clock": (lambda: pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM), "MHz"),
+            "performance_state": (lambda: _state(pynvml.nvmlDeviceGetPerformanceState(handle)), None),
+            "temperature": (lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU), "°C"),
+            "ecc": (lambda: _switch(pynvml.nvmlDeviceGetEccMode(handle)[0]), None),
+            "throttling": (lambda: _throttling(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)), None),
+            "partitioning": (lambda: "MIG" if _divided(handle) else "none", None),
+            "persistence": (lambda: _switch(pynvml.nvmlDeviceGetPersistenceMode(handle)), None),
+            "memory_used": (lambda: pynvml.nvmlDeviceGetMemoryInfo(handle).used / MIB, "MiB"),
+            "other_processes": (lambda: _others(pynvml.nvmlDeviceGetComputeRunningProcesses(handle)), None),
+        }
+        return {name: fact(_explained(ask), unit) for name, (ask, unit) in asked.items()}
+
+
+def why_no_gpu(built_for: str | None) -> str | None:
+    """Why a PyTorch or TensorFlow that was `built_for` a version of CUDA finds no GPU though there are device files.
+
+    None where the driver looks right.
+    """
+    try:
+        with _library():
+            newest = pynvml.nvmlSystemGetCudaDriverVersion()  # 12040 is 12.4
+            driver = pynvml.nvmlSystemGetDriverVersion()
+    except MeterError as error:
+        return str(error)
+    supported = newest // 1000, newest % 1000 // 10
+    if built_for and int(built_for.split(".")[0]) > supported[0]:
+        return (
+            f"the driver {_text(driver)} is made for CUDA {supported[0]}.{supported[1]} at the most, and this image's "
+            f"framework for CUDA {built_for}: update the driver, or take an image on an older base, such as cuda12"
+        )
+    return None
+
+
+@contextlib.contextmanager
+def _library() -> Iterator[None]:
+    """The library, loaded once for the process. Raises MeterError with both versions where they do not fit."""
+    if pynvml is None:
+        raise MeterError("nvidia-ml-py (pynvml) is not in this image")
+    try:
+        pynvml.nvmlInit()
+        yield
+    except pynvml.NVMLError as error:
+        raise MeterError(_reason(error)) from error
+
+
+def _reason(error: Any) -> str:
+    known = {
+        pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "the driver's library libnvidia-ml.so.1 is not to be seen: was the "
+        "container started with --nv? Docker needs the driver capability `utility`",
+        pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the driver of NVIDIA is not loaded",
+        pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the driver's libraries are of another version than its kernel "
+        f"module ({_kernel_module()}): it was updated and not loaded anew; restart the host",
+        pynvml.NVML_ERROR_NO_PERMISSION: "NVML refuses: this user may not ask the GPU",
+    }
+    return known.get(error.value, f"NVML: {error}")
+
+
+def _kernel_module() -> str:
+    with contextlib.suppress(OSError):
+        found = re.search(r"Kernel Module.*?(\d+\.[\d.]+)", KERNEL_MODULE.read_text("utf-8", "replace"))
+        return found.group(1) if found else "of a version that it does not tell"
+    return f"{KERNEL_MODULE} is not there"
+
+
+def _first_visible() -> Any:
+    """The GPU that CUDA calls 0. Raises MeterError where NVML's numbers cannot tell which that is."""
+    visible = os.environ.get(VISIBLE)
+    if visible is None:
+        return _by_number(0)
+    first = visible.split(",")[0].strip()
+    if not first or first.startswith("-"):
+        raise MeterError(f"{VISIBLE}={visible} leaves no GPU")
+    return _by_number(int(first)) if first.isdigit() else _by_uuid(first)
+
+
+def _by_number(number: int) -> Any:
+    """The GPU of CUDA's number, which is NVML's where CUDA was told to count so or all GPUs are alike."""
+    count = pynvml.nvmlDeviceGetCount()
+    if number >= count:
+        raise MeterError(f"{VISIBLE} names GPU {number}, and NVML sees {count}")
+    handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+    kinds = {_text(pynvml.nvmlDeviceGetName(handle)) for handle in handles}
+    if len(kinds) > 1 and os.environ.get(ORDER) != "PCI_BUS_ID":
+        raise MeterError(
+            f"this host has {', '.join(sorted(kinds))}, which CUDA numbers by speed and NVML by address: "
+            f"set {ORDER}=PCI_BUS_ID, or name the GPU's UUID in {VISIBLE}"
+        )
+    return handles[number]
+
+
+def _by_uuid(start: str) -> Any:
+    """The GPU whose UUID begins so, as CUDA reads it, or the MIG instance of a whole UUID."""
+    if start.startswith("MIG-"):
+        return pynvml.nvmlDeviceGetHandleByUUID(start.encode())
+    handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+    found = [handle for handle in handles if _text(pynvml.nvmlDeviceGetUUID(handle)).startswith(start)]
+    if len(found) != 1:
+        raise MeterError(f"{len(found)} GPUs have a UUID that begins with {start}")
+    return found[0]
+
+
+def _handle(place: str) -> Any:
+    if place.isdigit():
+        return pynvml.nvmlDeviceGetHandleByIndex(int(place))
+    if place.startswith(("GPU-", "MIG-")):
+        return _by_uuid(place)
+    return pynvml.nvmlDeviceGetHandleByPciBusId(place.encode())
+
+
+def _whole(handle: Any) -> tuple[Any, str]:
+    """The GPU itself, and a name for it: an instance of MIG has no meter of its own."""
+    instance = pynvml.nvmlDeviceIsMigDeviceHandle(handle)
+    whole = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle) if instance else handle
+    shared = " with all its MIG instances" if _divided(whole) else ""
+    return whole, _text(pynvml.nvmlDeviceGetUUID(whole)) + shared
+
+
+def _divided(handle: Any) -> bool:
+    mode = _told(pynvml.nvmlDeviceGetMigMode, handle)
+    return bool(mode and mode[0])
+
+
+def _instant_power(handle: Any) -> int | None:
+    """In mW; None where driver or GPU do not tell it."""
+    values = _told(pynvml.nvmlDeviceGetFieldValues, handle, [POWER_INSTANT])
+    if not values or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
+        return None
+    return int(values[0].value.uiVal)
+
+
+def _told(ask: Callable[..., Any], *arguments: Any) -> Any:
+    """What a call answers; None where this GPU or driver has it not."""
+    try:
+        return ask(*arguments)
+    except pynvml.NVMLError as error:
+        if error.value in (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND):
+            return None
+        raise
+
+
+def _explained(ask: Callable[[], Any]) -> Callable[[], Any]:
+    def told() -> Any:
+        try:
+            value = ask()
+        except pynvml.NVMLError as error:
+            raise MeterError(_reason(error)) from error
+        return _text(value) if isinstance(value, bytes) else value
+
+    return told
+
+
+def _state(number: int) -> str | None:
+    return None if number == UNKNOWN_STATE else f"P{number}"
+
+
+def _switch(value: int) -> str:
+    return "on" if value else "off"
+
+
+def _throttling(reasons: int) -> str:
+    return ", ".join(name for bit, name in THROTTLING.items() if reasons & bit) or "none"
+
+
+def _others(processes: Any) -> int:
+    return sum(process.pid != os.getpid() for process in processes)
+
+
+def _text(value: Any) -> str:
+    """Old releases of the wrapper gave bytes."""
+    return value.decode() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,308 @@
+"""Meters of the vendors' libraries: what they make of answers as these libraries give them."""
+
+from __future__ import annotations
+
+import ctypes
+
+import nvml_stand_in as nvidia
+import pytest
+
+from entrypoints.meters import MeterError, amd, gcipuinfo, intel, nvml, open_meter
+
+A, B = "GPU-aaaa-1", "GPU-bbbb-2"
+
+
+@pytest.fixture()
+def gpus(monkeypatch):
+    """Lets a test lay out the GPUs of a host."""
+    assert nvidia.SIMULATED
+    monkeypatch.setattr(nvml, "pynvml", nvidia)
+    for name in (nvml.VISIBLE, nvml.ORDER):
+        monkeypatch.delenv(name, raising=False)
+    return lambda *found, **host: monkeypatch.setattr(nvidia, "HOST", nvidia.Host(*found, **host))
+
+
+def test_nvml_reads_energy_and_power_in_joules_and_watts(gpus):
+    gpus(nvidia.Gpu(A), nvidia.Gpu(B))
+    meter = nvml.find(None)
+    assert meter.read() == ([360.0], [5000.0])
+    assert (meter.facts.devices, meter.facts.scope, meter.facts.counter_ranges) == ((A,), "package", (None,))
+    assert meter.facts.simulated and meter.facts.averaging_reason.startswith("an instant value")
+
+
+def test_nvml_without_counter_or_instant_power_says_so(gpus):
+    gpus(nvidia.Gpu(A, energy=None, instant=None))
+    meter = nvml.find(None)
+    assert meter.read() == ([350.0], [])
+    assert not meter.facts.has_counter and meter.facts.averaging_reason.startswith("the library does not say")
+    gpus(nvidia.Gpu(A, energy=None, instant=None, power=None))
+    with pytest.raises(MeterError, match="tells neither"):
+        nvml.find(None)
+
+
+@pytest.mark.parametrize(
+    ("visible", "found"), [(None, A), ("1", B), ("1,0", B), ("GPU-bb", B), (f"{B},{A}", B), ("0", A)]
+)
+def test_the_gpu_that_computes_is_the_first_that_is_visible(gpus, monkeypatch, visible, found):
+    gpus(nvidia.Gpu(A), nvidia.Gpu(B))
+    if visible is not None:
+        monkeypatch.setenv(nvml.VISIBLE, visible)
+    assert nvml.find(None).facts.devices == (found,)
+    assert nvml.find(B).facts.devices == (B,)
+
+
+@pytest.mark.parametrize(
+    ("visible", "said"), [("", "leaves no GPU"), ("-1", "leaves no GPU"), ("7", "sees 2"), ("GPU-", "2 GPUs have")]
+)
+def test_a_visible_gpu_that_is_not_there_is_named(gpus, monkeypatch, visible, said):
+    gpus(nvidia.Gpu(A), nvidia.Gpu(B))
+    monkeypatch.setenv(nvml.VISIBLE, visible)
+    with pytest.raises(MeterError, match=said):
+        nvml.find(None)
+
+
+def test_numbers_of_unlike_gpus_are_not_guessed(gpus, monkeypatch):
+    gpus(nvidia.Gpu(A, "NVIDIA T4"), nvidia.Gpu(B))
+    with pytest.raises(MeterError, match="set CUDA_DEVICE_ORDER=PCI_BUS_ID"):
+        nvml.find(None)
+    monkeypatch.setenv(nvml.ORDER, "PCI_BUS_ID")
+    assert nvml.find(None).facts.devices == (A,)
+
+
+def test_an_instance_of_mig_is_metered_by_its_whole_gpu(gpus, monkeypatch):
+    whole = nvidia.Gpu(A, mig=1)
+    gpus(whole, instances=(nvidia.Gpu("MIG-1", parent=whole),))
+    monkeypatch.setenv(nvml.VISIBLE, "MIG-1")
+    assert nvml.find(None).facts.devices == (f"{A} with all its MIG instances",)
+    assert nvml.conditions(None)["partitioning"] == {"value": "MIG"}
+
+
+def test_conditions_have_units_and_reasons(gpus):
+    gpus(nvidia.Gpu(A))
+    told = nvml.conditions(A)
+    assert told["power_cap"] == {"value": 700.0, "unit": "W"}
+    assert told["throttling"] == {"value": "software power cap, software thermal slowdown"}
+    assert (told["ecc"]["value"], told["performance_state"]["value"]) == ("on", "P0")
+    assert (told["memory_used"], told["other_processes"]["value"]) == ({"value": 3072.0, "unit": "MiB"}, 2)
+    assert told["persistence"] == {"value": None, "reason": "NVML refuses: this user may not ask the GPU"}
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (nvidia.NVML_ERROR_LIBRARY_NOT_FOUND, "--nv"),
+        (nvidia.NVML_ERROR_DRIVER_NOT_LOADED, "not loaded"),
+        (nvidia.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "restart the host"),
+        (nvidia.NVML_ERROR_NO_PERMISSION, "may not ask"),
+        (999, "NVML: error 999"),
+    ],
+)
+def test_a_library_that_does_not_start_says_why(gpus, error, said):
+    gpus(fails=error)
+    assert said in open_meter("nvml", "cuda").reason
+    assert said in nvml.why_no_gpu("12.4")
+
+
+def test_a_driver_too_old_is_named_with_both_versions(gpus):
+    gpus(nvidia.Gpu(A), driver="535.104", cuda=12020)
+    said = nvml.why_no_gpu("13.0")
+    assert "535.104" in said and "CUDA 12.2" in said and "CUDA 13.0" in said and "cuda12" in said
+    assert nvml.why_no_gpu("12.8") is None  # minor versions are compatible
+
+
+class AmdSmi:
+    """Answers of amdsmi, by GPU: those of a module with two dies, of which the second tells nothing."""
+
+    SIMULATED = True
+
+    class AmdSmiException(Exception):  # noqa: N818
+        pass
+
+    def __init__(self, gpus):
+        self.gpus = gpus
+
+    def amdsmi_init(self):
+        pass
+
+    def amdsmi_get_processor_handles(self):
+        return list(reversed(range(len(self.gpus))))
+
+    def amdsmi_get_gpu_device_bdf(self, handle):
+        return f"0000:{handle:02x}:00.0"
+
+    def amdsmi_get_gpu_device_uuid(self, handle):
+        return f"{handle:02x}ff74a1-0000-1000-8000-{handle:012x}"
+
+    def amdsmi_get_gpu_asic_info(self, handle):
+        return {"market_name": self.gpus[handle].get("name", "AMD Instinct MI300X")}
+
+    def amdsmi_get_power_info(self, handle):
+        return self.gpus[handle]["power"]
+
+    def amdsmi_get_energy_count(self, handle):
+        return self.gpus[handle]["energy"]
+
+
+MI300 = {
+    "power": {"current_socket_power": 140, "average_socket_power": "N/A", "power_limit": 750},
+    "energy": {"energy_accumulator": 1_000_000, "counter_resolution": 15.3, "timestamp": 1},
+}
+OLD = {
+    "power": {"average_socket_power": 90, "current_socket_power": 0xFFFF},
+    "energy": {"power": 2_000_000, "counter_resolution": 15.3, "timestamp": 1},
+}
+MI250 = {**OLD, "name": "AMD Instinct MI250X"}
+SECOND_DIE = {**MI250, "power": {"average_socket_power": 0}, "energy": {**OLD["energy"], "power": 0}}
+
+
+@pytest.fixture()
+def amds(monkeypatch):
+    for name in amd.VISIBLE:
+        monkeypatch.delenv(name, raising=False)
+    return lambda *found: monkeypatch.setattr(amd, "amdsmi", AmdSmi(found))
+
+
+@pytest.mark.parametrize(("gpu", "watts", "joules"), [(MI300, 140.0, 15.3), (OLD, 90.0, 30.6)])
+def test_amdsmi_of_any_version_gives_watts_and_joules(amds, gpu, watts, joules):
+    amds(gpu)
+    meter = amd.find(None)
+    assert meter.read() == ([watts], [pytest.approx(joules)])
+    assert (meter.facts.source, meter.facts.devices) == ("amdsmi", ("0000:00:00.0",))
+
+
+def test_the_second_die_of_a_module_is_metered_by_the_first(amds, monkeypatch):
+    amds(MI250, SECOND_DIE, MI250, SECOND_DIE)
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "3")
+    meter = amd.find(None)
+    assert meter.facts.devices == ("0000:02:00.0 with the other die of its module",)
+    assert meter.read().watts == [90.0]
+
+
+def test_visible_devices_of_rocm_count_one_after_the_other(amds, monkeypatch):
+    amds(MI300, MI300, MI300)
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "2,1")
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1")
+    assert amd.find(None).facts.devices == ("0000:01:00.0",)
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "GPU-02ff74a100001000")
+    monkeypatch.delenv("HIP_VISIBLE_DEVICES")
+    assert amd.find(None).facts.devices == ("0000:02:00.0",)
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "9")
+    with pytest.raises(MeterError, match="there is no GPU 9"):
+        amd.find(None)
+
+
+def test_without_amdsmi_and_its_forerunner_both_reasons_are_told(monkeypatch):
+    monkeypatch.setattr(amd, "amdsmi", None)
+    with pytest.raises(MeterError, match="amdsmi is not in this image.*rocm_smi: librocm_smi64.so"):
+        amd.find(None)
+
+
+class Inventory:
+    """gcipuinfo as its documentation has it: what was read first, unless it is told to read anew."""
+
+    SIMULATED = True
+
+    def __init__(self, readings):
+        self.readings, self.at, self.updates = readings, 0, False
+
+    def gcipuinfo(self):
+        return self
+
+    def setUpdateMode(self, mode):  # noqa: N802
+        self.updates = mode
+
+    def getDevices(self):  # noqa: N802
+        devices = self.readings[min(self.at, len(self.readings) - 1)]
+        self.at += self.updates
+        return devices
+
+
+def test_ipus_are_read_anew_each_time(monkeypatch):
+    readings = [[{"id": "0", "ipu power": power}] for power in ("92.1 W", "118.4W")]
+    monkeypatch.setattr(gcipuinfo, "gcipuinfo", Inventory([*readings[:1], *readings]))
+    meter = gcipuinfo.find(None)
+    assert meter.facts.devices == ("IPU 0",) and meter.facts.scope == "die"
+    assert [meter.read().watts for _ in range(2)] == [[92.1], [118.4]]
+
+
+def test_an_ipu_without_power_is_a_reading_that_failed(monkeypatch):
+    monkeypatch.setattr(gcipuinfo, "gcipuinfo", Inventory([[{"id": "0", "ipu power": "N/A"}]]))
+    assert "'N/A'" in open_meter("gcipuinfo", "ipu").reason
+
+
+def test_no_ipu_is_told(monkeypatch):
+    monkeypatch.setattr(gcipuinfo, "gcipuinfo", Inventory([[]]))
+    with pytest.raises(MeterError, match="IPUOF_VIPU_API_PARTITION_ID"):
+        gcipuinfo.find(None)
+
+
+def card(root, number, driver, address, **counters):
+    folder = root / f"hwmon{number}"
+    folder.mkdir(parents=True)
+    (folder / "name").write_text(f"{driver}\n")
+    (root / address).mkdir()
+    (folder / "device").symlink_to(root / address)
+    for name, value in counters.items():
+        (folder / name).write_text(f"{value}\n")
+    return folder
+
+
+@pytest.fixture()
+def cards(tmp_path, monkeypatch):
+    monkeypatch.setattr(intel, "LOADER", "no_such_library.so")
+    monkeypatch.setattr(intel, "HWMON", tmp_path)
+    monkeypatch.delenv(intel.MASK, raising=False)
+    card(tmp_path, 3, "i915", "0000:29:00.0", energy1_input=2_000_000)
+    card(tmp_path, 1, "i915_gt0", "0000:29:00.1", energy1_input=1_000_000)  # a tile
+    card(tmp_path, 2, "xe", "0000:9a:00.0", energy2_input=7_000_000)
+    card(tmp_path, 4, "nvme", "0000:01:00.0")
+    return tmp_path
+
+
+def test_a_card_of_intel_s_by_the_kernel(cards, monkeypatch):
+    meter = intel.find(None)
+    assert meter.read() == ((), [2.0])
+    assert (meter.facts.source, meter.facts.devices) == ("drm_hwmon", ("0000:29:00.0",))
+    monkeypatch.setenv(intel.MASK, "1.0,1.1")  # tiles of the second
+    assert intel.find(None).read().joules == [7.0]
+
+
+def test_a_card_that_is_not_there(cards):
+    with pytest.raises(MeterError, match="level_zero: no_such_library.so.*there is no card 5"):
+        intel.find("5")
+
+
+class Sysman:
+    """Level Zero's functions, called as a C library's are."""
+
+    def __init__(self, energy, cards=2, failing=None):
+        self.energy, self.cards, self.failing = energy, cards, failing
+
+    def __getattr__(self, name):
+        def call(*arguments):
+            if name == self.failing:
+                return 0x78000003
+            if name in ("zesDriverGet", "zesDeviceGet"):
+                count, handles = arguments[-2:]
+                count = count._obj
+                count.value = 1 if name == "zesDriverGet" else self.cards
+                for index in range(count.value if handles is not None else 0):
+                    handles[index] = index + 1
+            if name == "zesPowerGetEnergyCounter":
+                arguments[1]._obj.energy = self.energy
+            return 0
+
+        call.__name__ = name
+        return call
+
+
+def test_a_card_of_intel_s_by_sysman(cards, monkeypatch):
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: Sysman(3_500_000))
+    meter = intel.find("1")
+    assert meter.read() == ((), [3.5])
+    assert (meter.facts.source, meter.facts.devices) == ("level_zero", ("card 1",))
+
+
+def test_where_sysman_fails_the_kernel_is_asked(cards, monkeypatch):
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: Sysman(0, failing="zesDeviceGetCardPowerDomain"))
+    assert intel.find(None).facts.source == "drm_hwmon"
