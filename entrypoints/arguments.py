@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Callable, NoReturn, Sequence
 
 from entrypoints import meters
-from entrypoints.session import PRECISIONS
+from entrypoints.session import PRECISIONS, STRATEGIES
 from entrypoints.statuses import STATUSES, UsageError
 
 TASKS = ("training", "inference", "sampling")
@@ -30,6 +30,10 @@ class Options:
     precision: str | None
     compile: bool
     batch_size: int | None
+    micro_batch_size: int | None
+    replicas: int
+    stages: int
+    strategy: str | None
     concurrency: int | None
     batch_sizes: tuple[int, ...] | None
     find_max_batch: bool
@@ -82,7 +86,7 @@ def parser() -> argparse.ArgumentParser:
     add("workload", nargs="?", metavar="WORKLOAD", help="default: what the image's name says")
     add("--all", action="store_true", help="every workload of this image in turn, a failure ends none but its own")
     add("--task", choices=TASKS, help="default: the first that the workload has: training, or sampling")
-    add("--device", metavar="NAME", help="default: the image's; cpu, which every image can")
+    add("--device", metavar="NAME", help="default: the image's; cpu, which every image can; auto")
     add("--precision", choices=PRECISIONS, help="default: the card's")
     add(
         "--compile",
@@ -90,6 +94,7 @@ def parser() -> argparse.ArgumentParser:
         help="have the framework compile the model: torch.compile or XLA; takes a while",
     )
     _add_batch(grammar)
+    _add_division(grammar)
     _add_length(grammar)
     add("--repeat", type=whole(1, MOST_REPEATS), default=1, metavar="N", help="runs, each in a process of its own")
     add(
@@ -149,6 +154,19 @@ def _add_batch(grammar: argparse.ArgumentParser) -> None:
         metavar="N",
         help="inference by requests, for its latency: N streams, each asks again once it is answered (a closed loop)",
     )
+
+
+def _add_division(grammar: argparse.ArgumentParser) -> None:
+    add = grammar.add_argument
+    add(
+        "--micro-batch-size",
+        type=whole(1),
+        metavar="N",
+        help="samples that are computed at once; gradients accumulate over the batch. On IPUs also in inference",
+    )
+    add("--replicas", type=whole(1, 4096), default=1, metavar="N", help="copies of the model that share a batch; IPUs")
+    add("--stages", type=whole(1, 256), default=1, metavar="N", help="IPUs that the model is cut for; default: 1")
+    add("--strategy", choices=STRATEGIES, help="how the stages take turns; default: pipelined")
 
 
 def _add_length(grammar: argparse.ArgumentParser) -> None:

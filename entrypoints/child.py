@@ -100,7 +100,7 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
     send(Phase("model", time.monotonic()))
     rule = rule_of(card.problem, configuration.batch_size)
     model = build.model(card, configuration.seed)
-    session = device.open_session(model, rule, configuration.precision, configuration.compile)
+    session = device.open_session(model, rule, configuration.precision, configuration.compile, configuration.division)
     cleanup.callback(session.close)
     send(session.facts)
     send(answered(session.conditions, DeviceConditions.unknown))

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any, Mapping, Sequence
 
-from entrypoints import arguments, cards, configuration, image, naming, plan
+from entrypoints import arguments, cards, configuration, devices, image, naming, plan
 from entrypoints.arguments import Options
 from entrypoints.cards import Card
 from entrypoints.progress import say
@@ -49,6 +49,9 @@ def run(options: Options) -> int:
     from entrypoints.series import Series  # late: it brings jsonschema, which the other verbs do without
 
     meant, built = find(options)
+    if options.device == devices.AUTO:
+        framework, own = image.target(built)
+        say("--device auto: {}, since {}".format(*devices.choose([own] if built else devices.kinds(framework))))
     planned = [(card, plans(options, card, built)) for card in meant]
     refused = [(card, found) for card, found in planned if isinstance(found, UsageError)]
     if len(refused) == len(planned):

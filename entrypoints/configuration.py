@@ -6,13 +6,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Mapping, TypedDict
 
-from entrypoints import host
+from entrypoints import devices, host
 from entrypoints.arguments import Options
 from entrypoints.cards import Card, labelled, tabular
 from entrypoints.data import formats, table
 from entrypoints.data.source import Source
 from entrypoints.goal import Goal
 from entrypoints.image import target
+from entrypoints.session import STRATEGIES, Division
 from entrypoints.statuses import UsageError
 
 SMOKE = {"batch_size": 2, "steps": 4, "warmup_steps": 1}
@@ -41,6 +42,12 @@ class Configuration:
     precision: str
     compile: bool  # whether the framework compiles the model, where it would not by itself
     batch_size: int  # global
+    micro_batch_size: int  # times accumulation, replicas and device iterations it is the batch
+    gradient_accumulation: int
+    replicas: int
+    device_iterations: int  # of a call in inference
+    stages: int
+    strategy: str | None
     concurrency: int | None  # streams of requests; None where batches follow each other
     steps: int | None
     duration_seconds: float | None
@@ -65,9 +72,27 @@ class Configuration:
     repeat: Repeat
 
     def of_size(self, batch_size: int, memory_limit_mib: int | None) -> Configuration:
-        """The same with another batch, within a limit of memory."""
+        """The same with another batch, computed at once, within a limit of memory."""
         per_epoch = self.samples_per_epoch // batch_size if self.samples_per_epoch else None
-        return replace(self, batch_size=batch_size, steps_per_epoch=per_epoch, memory_limit_mib=memory_limit_mib)
+        return replace(
+            self,
+            batch_size=batch_size,
+            micro_batch_size=batch_size,
+            steps_per_epoch=per_epoch,
+            memory_limit_mib=memory_limit_mib,
+        )
+
+    @property
+    def division(self) -> Division:
+        """How the samples of a step are divided."""
+        return Division(
+            self.micro_batch_size,
+            self.gradient_accumulation,
+            self.replicas,
+            self.device_iterations,
+            self.stages,
+            self.strategy,
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Plain values by field name."""
@@ -85,6 +110,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     _require_task(task, options, card)
     defaults = _defaults(options, card, device)
     batch_size = options.batch_size or defaults["batch_size"]
+    division = _division(options, batch_size, framework, device)
     data, source = _data(options, card, framework)
     samples = _samples_per_epoch(options, batch_size, source)
     per_epoch = samples // batch_size if samples else None
@@ -98,6 +124,12 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         precision=options.precision or defaults["precision"],
         compile=options.compile,
         batch_size=batch_size,
+        micro_batch_size=division.micro_batch,
+        gradient_accumulation=division.accumulation,
+        replicas=division.replicas,
+        device_iterations=division.device_iterations,
+        stages=division.stages,
+        strategy=division.strategy,
         concurrency=options.concurrency,
         steps=steps,
         duration_seconds=options.duration,
@@ -124,11 +156,13 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
 
 
 def _target(options: Options, image: Mapping[str, Any] | None) -> tuple[str, str]:
-    """Framework and device: the image's, or the CPU where that is asked for."""
+    """Framework and device: the image's, or the CPU where that is asked for. Outside of images, whatever there is."""
     framework, own = target(image)
-    if options.device not in (None, own, "cpu"):
-        known = " or ".join(dict.fromkeys((own, "cpu")))
-        raise UsageError(f"--device {options.device}: this image can do {known}")
+    known = list(dict.fromkeys((own, "cpu"))) if image else devices.kinds(framework)
+    if options.device == devices.AUTO:
+        return framework, devices.choose(known).kind
+    if options.device not in (None, *known):
+        raise UsageError(f"--device {options.device}: this image can do {' or '.join(known)}")
     return framework, options.device or own
 
 
@@ -159,6 +193,45 @@ def _defaults(options: Options, card: Card, device: str) -> dict[str, Any]:
     if options.smoke:
         defaults.update(SMOKE, batch_size=min(SMOKE["batch_size"], defaults["batch_size"]))
     return defaults
+
+
+def _division(options: Options, batch_size: int, framework: str, device: str) -> Division:
+    """How a batch is divided; at once as a whole where nothing else was asked for."""
+    _require_divisible(options, framework, device)
+    at_once = options.micro_batch_size or max(1, batch_size // options.replicas)
+    times, left = divmod(batch_size, at_once * options.replicas)
+    if left or not times:
+        raise UsageError(
+            f"--batch-size {batch_size}: it is no multiple of {at_once} samples at once times {options.replicas} "
+            f"replicas. Give a multiple of {at_once * options.replicas}, or another --micro-batch-size"
+        )
+    if options.stages == 1 and options.strategy:
+        raise UsageError(f"--strategy {options.strategy}: one stage is all of the model. Add --stages 2 or more")
+    strategy = (options.strategy or STRATEGIES[0]) if options.stages > 1 else None
+    if strategy == "pipelined" and times < options.stages:
+        raise UsageError(
+            f"--stages {options.stages}: a pipeline is filled by at least as many micro-batches, and --batch-size "
+            f"{batch_size} has {times} for each replica. Give a larger batch, or a smaller --micro-batch-size"
+        )
+    accumulation, iterations = (times, 1) if options.task == "training" else (1, times)
+    return Division(at_once, accumulation, options.replicas, iterations, options.stages, strategy)
+
+
+def _require_divisible(options: Options, framework: str, device: str) -> None:
+    if device != "ipu" and (options.replicas > 1 or options.stages > 1):
+        raise UsageError(f"--replicas and --stages are for IPUs: one {device} device computes. Leave them out")
+    if options.find_max_batch and (options.micro_batch_size or options.replicas > 1):
+        raise UsageError(
+            "--find-max-batch searches on one replica for what fits at once. Give no --micro-batch-size or --replicas"
+        )
+    if options.micro_batch_size is None:
+        return
+    if framework == "tensorflow":
+        raise UsageError("--micro-batch-size is for PyTorch: TensorFlow computes a batch at once here. Leave it out")
+    if options.task != "training" and device != "ipu":
+        raise UsageError(
+            f"--micro-batch-size: {options.task} accumulates no gradients. Give --batch-size, or --task training"
+        )
 
 
 def _data(options: Options, card: Card, framework: str) -> tuple[str, Source | None]:

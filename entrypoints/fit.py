@@ -49,7 +49,7 @@ def need(card: Card, configuration: Configuration) -> Need:
     numbers = 2 + _states(card.problem["optimizer"]) if training else 1
     elements: int = card.memory[f"{configuration.task}_elements_per_unit"]
     streams = configuration.concurrency or 1
-    batch = streams * configuration.batch_size * elements * BYTES[configuration.precision]
+    batch = streams * configuration.micro_batch_size * elements * BYTES[configuration.precision]
     return Need(card.problem["parameters"] * numbers * SINGLE / MIB, batch / MIB)
 
 

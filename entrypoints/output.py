@@ -29,10 +29,13 @@ class Writer(Protocol):
         """Put one document there. Raises OSError where the place has failed since it was checked."""
 
 
-def open_writer(output: str | None, count: int) -> Writer:
-    """The place that `output` names, for `count` documents. Raises UsageError, before any run, where it will not do."""
+def open_writer(output: str | None, count: int, one_a_line: bool = False) -> Writer:
+    """The place that `output` names, for `count` documents. Raises UsageError, before any run, where it will not do.
+
+    On standard output several stand one a line, and where programs expect several, a single one too.
+    """
     if output is None:
-        return Stdout(indented=count == 1)
+        return Stdout(indented=count == 1 and not one_a_line)
     target = Path(output).resolve()  # through links: they stay links
     if output and (output.endswith("/") or target.is_dir()):
         return Store(output, target)

@@ -89,7 +89,7 @@ def search(card: Card, start: Configuration, orders: Orders) -> Search:
     size: int | None = start.batch_size
     while size is not None:
         begun = time.monotonic()
-        trial = dataclasses.replace(start, batch_size=size, steps=steps, memory_limit_mib=trial_limit, **TRIAL)
+        trial = dataclasses.replace(start.of_size(size, trial_limit), steps=steps, **TRIAL)
         last = execute(card, trial, orders)
         state, _, message = last.verdict
         trials.append(Trial(size, state, message, last.measurement.peak_process_mib, time.monotonic() - begun))

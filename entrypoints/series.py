@@ -43,7 +43,7 @@ class Series:
         self.planned, self.image, self.options = planned, image, options
         self.total = sum(len(runs) for _, runs in planned)
         self.contract = Contract()
-        self.writer = open_writer(options.output, self.total)
+        self.writer = open_writer(options.output, self.total, one_a_line=options.all)
         self.orders = Orders(options.time_limit)
         self.facts, self.conditions = host.facts(), host.conditions()  # before anything of ours keeps the host busy
         self.begun = 0

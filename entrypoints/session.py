@@ -56,6 +56,23 @@ class SamplerRule:
 
 
 Rule = Union[OptimizerRule, SamplerRule]
+STRATEGIES = ("pipelined", "sharded", "phased")  # how stages of a model take turns on devices
+
+
+class Division(NamedTuple):
+    """How the samples of a call are divided. All numbers multiplied but the stages', they are the whole."""
+
+    micro_batch: int  # samples that are computed at once
+    accumulation: int = 1  # micro-batches whose gradients make one update
+    replicas: int = 1  # copies of the model, each with samples of its own
+    device_iterations: int = 1  # micro-batches of inference that a device takes in one call
+    stages: int = 1  # parts that a copy of the model is cut into, each on a device of its own
+    strategy: str | None = None  # one of STRATEGIES, for several stages
+
+    @property
+    def samples(self) -> int:
+        """Of a call."""
+        return self.micro_batch * self.accumulation * self.replicas * self.device_iterations
 
 
 def rule_of(problem: Mapping[str, Any], batch_size: int) -> Rule:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 # Of the configuration, what is no choice of experiment: what the group tells, what had to happen around the run, when
-# it had to end, which repeat it was.
+# it had to end, which repeat it was; and what others imply.
 ASIDE = {
     "data",
     "data_path",
@@ -15,8 +15,10 @@ ASIDE = {
     "idle_seconds",
     "memory_limit_mib",
     "meter_period_seconds",
+    "micro_batch_size",
     "probe_numerics",
     "repeat",
+    "replicas",
     "seed",
     "time_limit_seconds",
 }
@@ -29,11 +31,15 @@ PLATFORM = (
     "accelerator.ranks",
     "accelerator.replicas",
     "accelerator.execution",
+    "configuration.device_iterations",
     "configuration.framework",
     "configuration.device",
     "configuration.threads",
     "configuration.data_workers",
+    "configuration.gradient_accumulation",
     "configuration.meter",
+    "configuration.stages",
+    "configuration.strategy",
     "host.cpu_model.value",
     "provenance.image.recipe",
     "provenance.image.build_key",

@@ -21,6 +21,9 @@ EXPECTED = {
     "configuration.meter": "auto",
     "accelerator.ranks": 1,
     "accelerator.replicas": 1,
+    "configuration.device_iterations": 1,
+    "configuration.gradient_accumulation": 1,
+    "configuration.stages": 1,
 }
 Row = list[str]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 
+from entrypoints.meters import nvml
 from entrypoints.statuses import RunError
 
 
@@ -11,6 +12,18 @@ def require_files(pattern: str, flag: str) -> None:
     """Raise RunError (`no_device`) where no device file matches."""
     if not glob.glob(pattern):  # noqa: PTH207 - a pattern from the root
         raise RunError("no_device", f"there is no {pattern} here; in a container: was it started with {flag}?")
+
+
+def no_gpu(amd: bool, framework: str, built_for: str | None) -> RunError:
+    """Why a framework that was built for a version of CUDA or ROCm finds no GPU. Raises the same."""
+    if built_for is None:
+        return RunError("no_device", f"{framework} is a build for the CPU: it knows neither CUDA nor ROCm")
+    require_files("/dev/kfd" if amd else "/dev/nvidia0", "--rocm" if amd else "--nv")
+    if amd:
+        access = "may this user read /dev/kfd and /dev/dri/renderD* (groups render and video)?"
+        return RunError("no_device", f"{framework}, built for ROCm {built_for}, finds no GPU: {access}")
+    why = nvml.why_no_gpu(built_for) or "is CUDA_VISIBLE_DEVICES empty?"
+    return RunError("no_device", f"{framework}, built for CUDA {built_for}, finds no GPU: {why}")
 
 
 def not_yet(name: str) -> RunError:

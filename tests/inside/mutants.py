@@ -13,7 +13,7 @@ from unittest import mock
 import torch
 from torch import nn
 
-from entrypoints.devices.pytorch import cpu
+from entrypoints.devices import eager
 from entrypoints.workloads.pytorch import autoencoder, build, layers, optimizers, resnet
 
 
@@ -171,14 +171,14 @@ def dropout():
 
 def rule(**changes):
     """The optimizer of a rule that differs, in a hyper-parameter or in one of its settings."""
-    original = cpu.optimizer
+    original = eager.optimizer
 
-    def optimizer(model, rule):
+    def optimizer(model, rule, fused):
         own = {name: value for name, value in changes.items() if hasattr(rule, name)}
         others = {name: value for name, value in changes.items() if name not in own}
-        return original(model, dataclasses.replace(rule, **own, settings={**rule.settings, **others}))
+        return original(model, dataclasses.replace(rule, **own, settings={**rule.settings, **others}), fused)
 
-    return mock.patch.object(cpu, "optimizer", optimizer)
+    return mock.patch.object(eager, "optimizer", optimizer)
 
 
 def optimizer_with_nesterov():
@@ -206,10 +206,10 @@ def optimizer_that_spares_the_normalisation():
 
 
 def optimizer_of_another_kind():
-    def adam(model, rule):
+    def adam(model, rule, _):
         return torch.optim.Adam(optimizers.parameter_groups(model, rule), lr=rule.learning_rate)
 
-    return mock.patch.object(cpu, "optimizer", adam)
+    return mock.patch.object(eager, "optimizer", adam)
 
 
 def smoothing_of_pytorch():
@@ -220,7 +220,7 @@ def smoothing_of_pytorch():
 def epsilon_of_tensorflow():
     """As large as it is where TensorFlow adds it, within the root."""
 
-    def rmsprop(groups, rule):
+    def rmsprop(groups, rule, _):
         return torch.optim.RMSprop(
             groups,
             lr=rule.learning_rate,
@@ -233,7 +233,7 @@ def epsilon_of_tensorflow():
 
 
 def adam_without_bias_correction():
-    def adam(groups, rule):
+    def adam(groups, rule, _):
         first, second = rule.settings["betas"]
         return torch.optim.RMSprop(groups, lr=rule.learning_rate * (1 - first), alpha=second)
 

@@ -21,6 +21,7 @@ import torch
 
 from entrypoints import cards, reference
 from entrypoints.data import formula
+from entrypoints.devices.eager import on_host
 from entrypoints.devices.pytorch import cpu
 from entrypoints.session import Batch
 from entrypoints.workloads import probe
@@ -177,7 +178,7 @@ def written_chains(card, known):
 def answered(model, inputs):
     """What stands for the output."""
     with torch.no_grad():
-        return probe.sampled(cpu.on_host(model.eval()(*inputs)))
+        return probe.sampled(on_host(model.eval()(*inputs)))
 
 
 def distinct(network):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints import cards, command, host
+from entrypoints import cards, command, devices, host
 from entrypoints.arguments import parse
 from entrypoints.configuration import resolve
 from entrypoints.statuses import UsageError
@@ -134,3 +134,64 @@ def test_an_image_computes_on_the_cpu_when_told_and_on_nothing_else_than_its_own
     assert told[2].batch_size == card.defaults["cpu"]["training"]["batch_size"]
     with pytest.raises(UsageError, match="--device xpu: this image can do cuda or cpu"):
         resolve(parse(["resnet50", "--device", "xpu"]), card, image)
+
+
+IPU = {"framework": "pytorch", "device": "ipu"}
+
+
+def divided(*words, image=IPU):
+    return resolve(parse(["resnet50", "--precision", "fp32", *words]), CARD, image).division
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--batch-size 8", (8, 1, 1, 1, 1, None)),
+        ("--batch-size 64 --micro-batch-size 4 --replicas 2", (4, 8, 2, 1, 1, None)),
+        ("--batch-size 64 --replicas 4", (16, 1, 4, 1, 1, None)),
+        ("--batch-size 64 --micro-batch-size 4 --task inference", (4, 1, 1, 16, 1, None)),
+        ("--batch-size 32 --micro-batch-size 4 --stages 4", (4, 8, 1, 1, 4, "pipelined")),
+        ("--batch-size 4 --stages 2 --strategy sharded", (4, 1, 1, 1, 2, "sharded")),
+    ],
+)
+def test_a_batch_is_divided_without_a_rest(words, expected):
+    found = divided(*words.split())
+    assert tuple(found) == expected
+    assert found.samples == int(words.split()[1])
+
+
+@pytest.mark.parametrize(
+    ("words", "image", "said"),
+    [
+        ("--batch-size 10 --micro-batch-size 4", IPU, "no multiple of 4 samples"),
+        ("--batch-size 4 --micro-batch-size 8", IPU, "no multiple of 8 samples"),
+        ("--batch-size 6 --replicas 4", IPU, "times 4 replicas"),
+        ("--strategy sharded", IPU, "one stage is all"),
+        ("--batch-size 8 --micro-batch-size 4 --stages 4", IPU, "has 2 for each replica"),
+        ("--find-max-batch --replicas 2", IPU, "on one replica for what"),
+        ("--replicas 2", None, "are for IPUs"),
+        ("--stages 2", None, "are for IPUs"),
+        ("--task inference --micro-batch-size 2", None, "accumulates no gradients"),
+        ("--micro-batch-size 2", {"framework": "tensorflow", "device": "cpu"}, "TensorFlow computes a batch at once"),
+    ],
+)
+def test_a_division_that_cannot_be_is_refused(words, image, said):
+    with pytest.raises(UsageError, match=said):
+        divided(*words.split(), image=image)
+
+
+def test_the_cpu_accumulates_too():
+    assert divided("--batch-size", "8", "--micro-batch-size", "2", image=None)[:2] == (2, 4)
+
+
+def test_outside_of_images_any_device_may_be_named_and_auto_looks_for_one(monkeypatch, tmp_path):
+    assert resolve(parse(["resnet50", "--device", "cuda"]), CARD, None).device == "cuda"
+    with pytest.raises(UsageError, match="cpu or cuda or ipu or xpu"):
+        resolve(parse(["resnet50", "--device", "abacus"]), CARD, None)
+    monkeypatch.setattr(devices, "SIGNS", {f"{tmp_path}/nvidia0": "cuda", f"{tmp_path}/ipu*": "ipu"})
+    assert devices.choose(["cpu", "cuda"]) == ("cpu", f"there is no {tmp_path}/nvidia0")
+    (tmp_path / "ipu0").touch()
+    assert resolve(parse(["resnet50", "--device", "auto"]), CARD, None).device == "ipu"
+    assert resolve(parse(["resnet50", "--device", "auto"]), CARD, {**IPU, "device": "cuda"}).device == "cpu"
+    (tmp_path / "nvidia0").touch()
+    assert devices.choose(["cpu", "cuda", "ipu"]) == ("cuda", f"{tmp_path}/nvidia0 is here")

@@ -91,6 +91,12 @@ ROLES = {
     "device": ("platform", "cpu", "cuda"),
     "precision": ("matches", "fp32", "bf16"),
     "batch_size": ("matches", 1, 2),
+    "micro_batch_size": ("aside", 1, 2),  # what accumulation, replicas and iterations leave of the batch
+    "gradient_accumulation": ("platform", 1, 2),
+    "replicas": ("aside", 1, 2),  # accelerator.replicas tells it
+    "device_iterations": ("platform", 1, 2),
+    "stages": ("platform", 1, 2),
+    "strategy": ("platform", None, "pipelined"),
     "concurrency": ("matches", None, 2),
     "compile": ("matches", False, True),
     "steps": ("matches", 20, 40),

@@ -2,17 +2,84 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
-from entrypoints.devices.absence import not_yet, require_files
+from entrypoints.devices import gpu
+from entrypoints.devices.absence import no_gpu
+from entrypoints.devices.eager import require_torch_compile
+from entrypoints.meters import amd, nvml
+from entrypoints.session import DeviceFacts, Division, Rule
 from entrypoints.statuses import RunError
+from entrypoints.workloads.pytorch.build import Objective
+
+AMPERE = (8, 0)  # compute capability: the first with TF32 and bf16
+AMD = torch.version.hip is not None
+DIES_OF_A_MODULE = ("gfx90a",)  # MI200: PyTorch sees each of the two dies of a module (MI210 has one)
 
 
-def prepare(*_: object) -> None:
-    """Raises RunError: `no_device` where there is no GPU, `unsupported` where there is one."""
+def prepare(precision: str, threads: int, _: int = 1) -> None:
+    """Set what PyTorch may do to single precision, and the threads of the host's own part.
+
+    Raises RunError: `no_device` where there is no GPU, `unsupported` for a precision that it has not.
+    """
     if not torch.cuda.is_available():
-        amd = torch.version.hip is not None
-        require_files("/dev/kfd" if amd else "/dev/nvidia0", "--rocm" if amd else "--nv")
-        runtime = torch.version.hip or torch.version.cuda or "neither CUDA nor ROCm: it is a build for the CPU"
-        raise RunError("no_device", f"PyTorch {torch.__version__}, built with {runtime}, finds no GPU")
-    raise not_yet(torch.cuda.get_device_name())
+        raise no_gpu(AMD, f"PyTorch {torch.__version__}", torch.version.hip or torch.version.cuda)
+    known = precisions()
+    if precision not in known:
+        name = torch.cuda.get_device_name()
+        raise RunError("unsupported", f"--precision {precision} on {name}: it can do {', '.join(known)}")
+    torch.set_num_threads(threads)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.benchmark = True  # the fastest of its convolutions for each shape, found in the first step
+
+
+def precisions() -> tuple[str, ...]:
+    """What the GPU computes in by itself. AMD's has no TF32 in PyTorch."""
+    if AMD:
+        return ("fp32", "bf16", "fp16")
+    newer = torch.cuda.get_device_capability() >= AMPERE
+    return ("fp32", "tf32", "bf16", "fp16") if newer else ("fp32", "fp16")
+
+
+def free_mib() -> float | None:
+    """Memory of the GPU that nobody has taken."""
+    return gpu.free_mib(torch.cuda)
+
+
+def open_session(
+    model: Objective, rule: Rule, precision: str, compiled: bool = False, division: Division | None = None
+) -> gpu.GpuSession:
+    """A session over `model`, which it takes over.
+
+    Raises RunError (`unsupported`) where it is to be compiled and this PyTorch compiles nothing.
+    """
+    if compiled:
+        require_torch_compile()
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    identifier = getattr(properties, "uuid", None)
+    library = amd if AMD else nvml
+    return gpu.GpuSession(
+        torch.cuda,
+        model,
+        rule,
+        precision,
+        compiled,
+        division,
+        facts(properties),
+        functools.partial(library.conditions, f"GPU-{identifier}" if identifier and not AMD else None),
+    )
+
+
+def facts(properties: object) -> DeviceFacts:
+    """What the session runs on."""
+    name = torch.cuda.get_device_name()
+    architecture = str(getattr(properties, "gcnArchName", "")).split(":")[0]
+    return gpu.facts(
+        kind="cuda",
+        vendor="AMD" if AMD else "NVIDIA",
+        name=name,
+        granularity="die" if architecture in DIES_OF_A_MODULE and "MI210" not in name else "package",
+        memory=properties.total_memory,  # type: ignore[attr-defined]
+    )

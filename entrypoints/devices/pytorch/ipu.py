@@ -1,18 +1,374 @@
-"""Graphcore IPUs, through PopTorch."""
+"""Graphcore IPUs, through PopTorch: one call compiles, or runs, forward, backward and update of a whole batch.
+
+Calls and their arguments are those of PopTorch 3.1 to 3.4; nothing here was run on an IPU.
+"""
 
 from __future__ import annotations
 
-from entrypoints.devices.absence import not_yet
+import contextlib
+import os
+import time
+from typing import Any, Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from entrypoints.devices.eager import on_host
+from entrypoints.meters import gcipuinfo
+from entrypoints.session import (
+    Answer,
+    Batch,
+    DeviceConditions,
+    DeviceFacts,
+    Division,
+    Draw,
+    Judged,
+    OptimizerRule,
+    Rule,
+    StepReport,
+    Usage,
+)
 from entrypoints.statuses import RunError
+from entrypoints.workloads.pytorch.build import Objective, cuts, plain_attention, weights
+from entrypoints.workloads.pytorch.optimizers import parameter_groups
 
 try:
     import poptorch
 except ImportError as absent:
     raise RunError("no_device", f"PopTorch cannot be imported: {absent}") from absent
 
+PRECISIONS = {"fp32": torch.float32, "fp16": torch.float16}  # PopTorch makes fp16 of bf16
+MODELS = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")  # environment: compute on a model of an IPU
+ARCHITECTURES = {1: "GC2", 2: "GC200 or Bow", 21: "C600"}
+LOSS_SCALING = 128.0  # in half precision, else small gradients vanish; PopTorch takes it off again
+AT_ONCE = Division(0)  # whatever a batch is
+UNCOUNTED = "PopTorch does not tell"
 
-def prepare(*_: object) -> None:
-    """Raises RunError: `no_device` where there is no IPU, `unsupported` where there is one."""
-    if not poptorch.ipuHardwareIsAvailable():
+
+def modelled() -> bool:
+    """Whether PopTorch was told to compute on a model of an IPU."""
+    return any(os.environ.get(name, "0") != "0" for name in MODELS)
+
+
+def prepare(precision: str, threads: int, _: int = 1) -> None:
+    """Set the threads of the host's own part.
+
+    Raises RunError: `no_device` where there is no IPU, `unsupported` for a precision that it has not.
+    """
+    if not (modelled() or poptorch.ipuHardwareIsAvailable()):
         raise RunError("no_device", "PopTorch finds no IPU: are IPUOF_CONFIG_PATH or IPUOF_VIPU_API_HOST set?")
-    raise not_yet("an IPU")
+    if precision not in PRECISIONS:
+        raise RunError("unsupported", f"--precision {precision} on ipu: it can do {', '.join(PRECISIONS)}")
+    torch.set_num_threads(threads)
+
+
+def free_mib() -> None:
+    """Nobody knows: memory is given out when a model is compiled."""
+
+
+def open_session(
+    model: Objective, rule: Rule, precision: str, compiled: bool = False, division: Division | None = None
+) -> IpuSession:
+    """A session over `model`, which it takes over.
+
+    Raises RunError (`unsupported`) for a sampler, for what PopTorch's optimizers cannot do, for too few IPUs.
+    """
+    if compiled:
+        raise RunError("unsupported", "--compile: PopTorch compiles every model by itself. Leave it out")
+    if not isinstance(rule, OptimizerRule):
+        raise RunError("unsupported", "PopTorch compiles steps of training and inference, and no sampler")
+    return IpuSession(model, rule, precision, division)
+
+
+class Trained(nn.Module):
+    """The whole step as PopTorch wants it: tensors in, and the loss, where autograd begins, out."""
+
+    def __init__(self, objective: Objective, shape: Nesting, single: bool) -> None:
+        super().__init__()
+        self.objective, self.shape, self.single = objective, shape, single
+
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """Inputs and targets, one after the other -> a scalar."""
+        inputs, targets = self.shape.nested(tensors)
+        output, _ = self.objective(inputs)
+        output = in_single(output) if self.single else output
+        return poptorch.identity_loss(self.objective.loss_of(output, targets), reduction="none")
+
+
+class Applied(nn.Module):
+    """The network alone."""
+
+    def __init__(self, objective: Objective, shape: Nesting) -> None:
+        super().__init__()
+        self.objective, self.shape = objective, shape
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        """Inputs, one after the other -> the output."""
+        inputs, _ = self.shape.nested(tensors)
+        return self.objective(inputs)[0]
+
+
+class Nesting:
+    """How many tensors inputs and targets are: PopTorch takes them one after the other. None: a single one."""
+
+    def __init__(self, inputs: Any, targets: Any) -> None:
+        self.inputs, self.targets = (len(one) if isinstance(one, tuple) else None for one in (inputs, targets))
+
+    def nested(self, tensors: Sequence[torch.Tensor]) -> tuple[Any, Any]:
+        """Inputs and targets; no targets where there are no tensors left."""
+        count = 1 if self.inputs is None else self.inputs
+        inputs, targets = tuple(tensors[:count]), tuple(tensors[count:])
+        return (
+            inputs[0] if self.inputs is None else inputs,
+            (targets[0] if self.targets is None else targets) if targets else None,
+        )
+
+
+class IpuSession:
+    """Executors for training and for inference over one model; the one that is asked has the IPUs.
+
+    A call returns when its output is on the host.
+    """
+
+    asynchronous = False
+
+    def __init__(self, model: Objective, rule: OptimizerRule, precision: str, division: Division | None) -> None:
+        self.half = precision == "fp16"
+        self.model = plain_attention(model.half() if self.half else model)
+        self.rule, self.division = rule, division or AT_ONCE
+        self.training: Any = None
+        self.inference: Any = None
+        count = self.division.stages * self.division.replicas
+        require_ipus(count)
+        cut(self.model, self.division.stages)
+        half = ", half partials, stochastic rounding in training" if self.half else ""
+        self.facts = DeviceFacts(
+            kind="ipu",
+            vendor="Graphcore",
+            name=None if modelled() else ARCHITECTURES.get(poptorch.ipuHardwareVersion()),
+            devices=count,
+            granularity="package",
+            memory_mib=None,
+            ranks=1,
+            replicas=self.division.replicas,
+            execution=f"compiled by PopTorch {poptorch.__version__}, {self.division.strategy or 'one stage'}{half}",
+            simulated=modelled() or bool(getattr(poptorch, "SIMULATED", False)),
+        )
+
+    def place(self, batch: Batch) -> Batch:
+        """The batch as it is, its numbers in the run's precision: PopTorch sends it with each call."""
+        return batch._replace(inputs=self.cast(batch.inputs))
+
+    def train(self, batch: Batch) -> StepReport:
+        """Forward, backward and update, and the mean loss of all micro-batches."""
+        batch = self.place(batch)
+        with compilation():
+            executor = self.trainer(batch)
+            losses = executor(*flat(batch.inputs), *flat(batch.targets))
+        return StepReport(samples=batch.samples, updates=1, loss=losses.float().mean().item)
+
+    def infer(self, batch: Batch) -> StepReport:
+        """Forward in evaluation mode."""
+        self.applied(self.place(batch))
+        return StepReport(samples=batch.samples, updates=0, loss=None)
+
+    def evaluate(self, batch: Batch) -> Judged:
+        """Forward in evaluation mode; the loss is the host's to compute, of as many samples as there are."""
+        output = in_single(self.applied(self.place(batch)))
+        loss = self.model.loss_of(output, batch.targets)
+        labels = batch.targets
+        labelled = isinstance(labels, torch.Tensor) and labels.dim() == 1
+        right = int((output.argmax(1) == labels).sum()) if labelled else None
+        return Judged(batch.samples, loss.item(), right, None if batch.numbers is None else on_host(output))
+
+    def respond(self, batch: Batch) -> Answer:
+        """Forward in evaluation mode; the parts of its time are the executor's own count."""
+        output = self.applied(self.place(batch))
+        sent, computed, fetched = (
+            ask()[2]  # least, most, mean
+            for ask in (
+                self.inference.getHostIpuLatency,
+                self.inference.getComputeLatency,
+                self.inference.getIpuHostLatency,
+            )
+        )
+        return Answer(on_host(output), sent, computed, fetched)
+
+    def begin(self, *_: object) -> Any:
+        """Raises RunError (`unsupported`)."""
+        raise RunError("unsupported", "texts are not continued on IPUs: PopTorch compiles one shape, and a text grows")
+
+    def iterate(self, state: Any) -> Any:
+        """There is no state."""
+        raise NotImplementedError
+
+    def draw(self, state: Any) -> Draw:
+        """There is no state."""
+        raise NotImplementedError
+
+    def weights(self) -> Mapping[str, np.ndarray]:
+        """The parameters, fetched from the IPUs."""
+        if self.training is not None and self.training.isCompiled():
+            self.training.copyWeightsToHost()
+        return {name: weight.astype(np.float32) for name, weight in weights(self.model).items()}
+
+    def usage(self) -> Usage:
+        """Nothing that PopTorch counts."""
+        return Usage.unknown(UNCOUNTED)
+
+    def conditions(self) -> DeviceConditions:
+        """As the SDK's library tells them."""
+        return DeviceConditions(dict(gcipuinfo.conditions()), None)
+
+    def mark(self) -> float:
+        """Now: a call has done what it was given when it returns."""
+        return time.perf_counter()
+
+    def seconds_between(self, earlier: float, later: float) -> float:
+        """Seconds of the monotonic clock."""
+        return later - earlier
+
+    def synchronise(self) -> None:
+        """Nothing to wait for."""
+
+    def close(self) -> None:
+        """Let go of the IPUs."""
+        for executor in filter(None, (self.training, self.inference)):
+            executor.destroy()
+        del self.model, self.training, self.inference
+
+    def trainer(self, batch: Batch) -> Any:
+        """The executor of training, with the IPUs."""
+        if self.training is None:
+            step = Trained(self.model, Nesting(batch.inputs, batch.targets), self.half).train()
+            rule = optimizer(step, self.rule, self.half)
+            options = self.options(batch.samples, training=True)
+            self.training = poptorch.trainingModel(step, options=options, optimizer=rule)
+        self.take_turns(self.training, self.inference)
+        return self.training
+
+    def applied(self, batch: Batch) -> Any:
+        """The output for a batch. Where it is smaller than those before, its last sample is repeated and left out."""
+        if self.inference is None:
+            self.samples = batch.samples
+            network = Applied(self.model, Nesting(batch.inputs, None)).eval()
+            self.inference = poptorch.inferenceModel(network, options=self.options(batch.samples, training=False))
+        with compilation():
+            self.take_turns(self.inference, self.training)
+            output = self.inference(*(filled(tensor, self.samples) for tensor in flat(batch.inputs)))
+        return first(output, batch.samples)
+
+    def take_turns(self, wanted: Any, other: Any) -> None:
+        """Give the IPUs to an executor, and it the weights that the other one left."""
+        if other is not None and other.isCompiled() and other.isAttachedToDevice():
+            other.detachFromDevice()  # which brings the weights to the host
+        if wanted.isCompiled() and not wanted.isAttachedToDevice():
+            wanted.attachToDevice()
+            wanted.copyWeightsToDevice()
+
+    def options(self, samples: int, training: bool) -> Any:
+        """What PopTorch is told of a batch of so many samples."""
+        division = self.division
+        rounds = samples // ((division.micro_batch or samples) * division.replicas)
+        options = poptorch.Options()
+        options.replicationFactor(division.replicas)
+        options.outputMode(poptorch.OutputMode.All)
+        if training:
+            options.Training.gradientAccumulation(rounds)
+            options.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Mean)
+        else:
+            options.deviceIterations(rounds)
+        if self.half:
+            options.Precision.setPartialsType(torch.float16)
+            options.Precision.enableStochasticRounding(training)
+        if division.strategy:
+            options.setExecutionStrategy(strategy(division))
+        return options
+
+    def cast(self, tensors: Any) -> Any:
+        """Numbers in the run's precision; what counts stays."""
+        if isinstance(tensors, tuple):
+            return tuple(map(self.cast, tensors))
+        return tensors.half() if self.half and tensors.is_floating_point() else tensors
+
+
+def require_ipus(count: int) -> None:
+    """Raise RunError (`no_device`) where there are not so many."""
+    if not (modelled() or poptorch.ipuHardwareIsAvailable(count)):
+        raise RunError("no_device", f"{count} IPUs are wanted, and PopTorch finds no partition of that size")
+
+
+def cut(model: Objective, stages: int) -> None:
+    """Mark where each stage begins: the layers are shared out evenly, in their order."""
+    if stages == 1:
+        return
+    marks = cuts(model.network)
+    if len(marks) < stages:
+        raise RunError("unsupported", f"--stages {stages}: this model can be cut into {len(marks)}")
+    poptorch.BeginBlock(model.network, user_id=block(0), ipu_id=0)
+    for stage in range(1, stages):
+        poptorch.BeginBlock(marks[stage * len(marks) // stages], user_id=block(stage), ipu_id=stage)
+
+
+def block(stage: int) -> str:
+    """The name of a stage's layers."""
+    return f"stage{stage}"
+
+
+def strategy(division: Division) -> Any:
+    """How the stages take turns."""
+    if division.strategy == "phased":
+        phases = [poptorch.Phase(poptorch.Stage(block(stage))) for stage in range(division.stages)]
+        return poptorch.SerialPhasedExecution(*phases)
+    kinds = {"pipelined": poptorch.PipelinedExecution, "sharded": poptorch.ShardedExecution}
+    return kinds[str(division.strategy)](poptorch.AutoStage.SameAsIpu)
+
+
+def optimizer(model: nn.Module, rule: OptimizerRule, half: bool) -> Any:
+    """The optimizer that a rule names, by PopTorch's own. Raises RunError (`unsupported`) for what it cannot do."""
+    groups, settings = parameter_groups(model, rule), rule.settings
+    chosen: dict[str, Any] = {"lr": rule.learning_rate, "loss_scaling": LOSS_SCALING if half else 1.0}
+    if rule.gradient_norm is not None:
+        chosen["max_grad_norm"] = rule.gradient_norm
+    if rule.name == "sgd":
+        momentum = {"momentum": settings["momentum"], "nesterov": settings["nesterov"]}
+        return poptorch.optim.SGD(groups, use_combined_accum=False, **momentum, **chosen)
+    if rule.name == "rmsprop":
+        own = {"alpha": settings["smoothing"], "eps": settings["epsilon"], "momentum": settings["momentum"]}
+        return poptorch.optim.RMSprop(groups, use_tf_variant=False, **own, **chosen)
+    kinds = {"adam": poptorch.optim.Adam, "adamw": poptorch.optim.AdamW}
+    if rule.name not in kinds:
+        raise RunError("unsupported", f"{rule.name} on ipu: PopTorch's does not limit the norm of gradients")
+    return kinds[rule.name](groups, betas=tuple(settings["betas"]), eps=settings["epsilon"], **chosen)
+
+
+@contextlib.contextmanager
+def compilation() -> Iterator[None]:
+    """For calls that may compile. Raises RunError: `out_of_memory` where a model is too large, or `compile_failure`."""
+    try:
+        yield
+    except poptorch.Error as error:
+        text = str(error)[:1000]
+        raise RunError("out_of_memory" if "out of memory" in text.lower() else "compile_failure", text) from error
+
+
+def flat(tensors: Any) -> tuple[torch.Tensor, ...]:
+    """A tensor, or each of a tuple."""
+    return tensors if isinstance(tensors, tuple) else (tensors,)
+
+
+def in_single(output: Any) -> Any:
+    """Outputs in single precision."""
+    return tuple(map(in_single, output)) if isinstance(output, tuple) else output.float()
+
+
+def filled(tensor: torch.Tensor, samples: int) -> torch.Tensor:
+    """So many samples: the last one again and again."""
+    missing = samples - len(tensor)
+    return torch.cat([tensor, tensor[-1:].expand(missing, *tensor.shape[1:])]) if missing else tensor
+
+
+def first(output: Any, samples: int) -> Any:
+    """The first samples of an output."""
+    return tuple(first(one, samples) for one in output) if isinstance(output, tuple) else output[:samples]

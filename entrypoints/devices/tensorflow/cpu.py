@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from entrypoints.devices.processors import HostSession
 from entrypoints.memory import free_mib
-from entrypoints.session import Answer, Batch, Draw, Judged, OptimizerRule, Rule, StepReport
+from entrypoints.session import Answer, Batch, Division, Draw, Judged, OptimizerRule, Rule, StepReport
 from entrypoints.statuses import RunError
 from entrypoints.workloads.tensorflow.build import Objective, Tensors, weights
 from entrypoints.workloads.tensorflow.optimizers import optimizer
@@ -40,7 +40,9 @@ def on_host(output: Tensors) -> Any:
     return tuple(map(on_host, output)) if isinstance(output, tuple) else output.numpy()
 
 
-def open_session(model: Objective, rule: Rule, _: str, compiled: bool = False) -> CpuSession:
+def open_session(
+    model: Objective, rule: Rule, _: str, compiled: bool = False, __: Division | None = None
+) -> CpuSession:
     """A session over `model`, which it takes over."""
     return CpuSession(model, rule, compiled)
 

@@ -37,7 +37,14 @@ class Objective(nn.Module):
     def forward(self, inputs: Tensors, targets: Tensors | None = None) -> tuple[Tensors, torch.Tensor | None]:
         """Output, and the mean loss over the batch where targets are given."""
         output = self.network(*inputs) if isinstance(inputs, tuple) else self.network(inputs)
-        return output, None if targets is None or self.loss is None else self.loss(output, targets)
+        return output, None if targets is None or self.loss is None else self.loss_of(output, targets)
+
+    def loss_of(self, output: Tensors, targets: Tensors) -> torch.Tensor:
+        """The mean loss of an output over the batch. Only where there is a loss."""
+        if self.loss is None:
+            raise TypeError("a density has no loss")
+        mean: torch.Tensor = self.loss(output, targets)
+        return mean
 
 
 class CrossEntropy(nn.Module):
@@ -137,8 +144,8 @@ def model(card: Card, seed: int) -> Objective:
 
 
 def weights(model: Objective) -> dict[str, np.ndarray]:
-    """Views of the network's parameters by name; they change with the next step."""
-    return {name: weight.detach().numpy() for name, weight in model.network.named_parameters()}
+    """The network's parameters by name. Where they lie on the host they are views, which change with the next step."""
+    return {name: weight.detach().cpu().numpy() for name, weight in model.network.named_parameters()}
 
 
 def folded(model: Objective) -> Objective:
@@ -157,6 +164,21 @@ def folded(model: Objective) -> Objective:
                 module.add_module(name, fuse_conv_bn_eval(layer, after, transposed))
                 module.add_module(name_after, nn.Identity())
     return copied
+
+
+def cuts(network: nn.Module) -> list[nn.Module]:
+    """The layers before which a pipeline may be cut, in the order in which they compute: a network's `blocks`, else its
+    parts."""
+    blocks = getattr(network, "blocks", None)
+    return list(blocks if blocks is not None else network.children())
+
+
+def plain_attention(model: Objective) -> Objective:
+    """The same model, whose attention is written out for compilers that do not know PyTorch's."""
+    for layer in model.modules():
+        if hasattr(layer, "fused"):
+            layer.fused = False
+    return model
 
 
 def by_inputs(model: Objective) -> Objective:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Callable
 
 import torch
@@ -16,52 +17,50 @@ LAYERS = {
 BIAS = "bias"  # what the names of biases begin with, in every layer of PyTorch
 
 
-def optimizer(model: nn.Module, rule: OptimizerRule) -> torch.optim.Optimizer:
-    """The optimizer that a rule names, over all parameters of `model`."""
-    return RULES[rule.name](parameter_groups(model, rule), rule)
+def optimizer(model: nn.Module, rule: OptimizerRule, fused: bool = False) -> torch.optim.Optimizer:
+    """The optimizer that a rule names, over all parameters of `model`; in one kernel, if `fused` and PyTorch has it."""
+    return RULES[rule.name](parameter_groups(model, rule), rule, fused)
 
 
-def sgd(groups: list[dict[str, Any]], rule: OptimizerRule) -> torch.optim.Optimizer:
+def made(kind: Any, groups: list[dict[str, Any]], fused: bool, **settings: Any) -> torch.optim.Optimizer:
+    """An optimizer of PyTorch's that updates many tensors at a time. Which it has in one kernel differs by version."""
+    one = fused and "fused" in inspect.signature(kind).parameters
+    optimizer: torch.optim.Optimizer = kind(groups, **{"fused" if one else "foreach": True}, **settings)
+    return optimizer
+
+
+def sgd(groups: list[dict[str, Any]], rule: OptimizerRule, fused: bool) -> torch.optim.Optimizer:
     """Stochastic gradient descent; momentum is added to the gradient before the learning rate applies."""
     settings = rule.settings
-    return torch.optim.SGD(
-        groups, lr=rule.learning_rate, momentum=settings["momentum"], nesterov=settings["nesterov"], foreach=True
-    )
+    chosen = {"momentum": settings["momentum"], "nesterov": settings["nesterov"]}
+    return made(torch.optim.SGD, groups, fused, lr=rule.learning_rate, **chosen)
 
 
-def rmsprop(groups: list[dict[str, Any]], rule: OptimizerRule) -> torch.optim.Optimizer:
+def rmsprop(groups: list[dict[str, Any]], rule: OptimizerRule, fused: bool) -> torch.optim.Optimizer:
     """RMSprop; epsilon is added after the root, momentum after the division."""
     settings = rule.settings
-    return torch.optim.RMSprop(
-        groups,
-        lr=rule.learning_rate,
-        alpha=settings["smoothing"],
-        eps=settings["epsilon"],
-        momentum=settings["momentum"],
-        foreach=True,
-    )
+    chosen = {"alpha": settings["smoothing"], "eps": settings["epsilon"], "momentum": settings["momentum"]}
+    return made(torch.optim.RMSprop, groups, fused, lr=rule.learning_rate, **chosen)
 
 
-def adam(groups: list[dict[str, Any]], rule: OptimizerRule) -> torch.optim.Optimizer:
+def adam(groups: list[dict[str, Any]], rule: OptimizerRule, fused: bool) -> torch.optim.Optimizer:
     """Adam with bias correction."""
     settings = rule.settings
-    return torch.optim.Adam(
-        groups, lr=rule.learning_rate, betas=tuple(settings["betas"]), eps=settings["epsilon"], foreach=True
-    )
+    chosen = {"betas": tuple(settings["betas"]), "eps": settings["epsilon"]}
+    return made(torch.optim.Adam, groups, fused, lr=rule.learning_rate, **chosen)
 
 
-def adamw(groups: list[dict[str, Any]], rule: OptimizerRule) -> torch.optim.Optimizer:
+def adamw(groups: list[dict[str, Any]], rule: OptimizerRule, fused: bool) -> torch.optim.Optimizer:
     """Adam that takes weight decay off the weights (Loshchilov and Hutter, arXiv:1711.05101)."""
     settings = rule.settings
-    return torch.optim.AdamW(
-        groups, lr=rule.learning_rate, betas=tuple(settings["betas"]), eps=settings["epsilon"], foreach=True
-    )
+    chosen = {"betas": tuple(settings["betas"]), "eps": settings["epsilon"]}
+    return made(torch.optim.AdamW, groups, fused, lr=rule.learning_rate, **chosen)
 
 
 class Lamb(torch.optim.Optimizer):
     """Adam whose step is as long as a share of each tensor's own norm (You et al., arXiv:1904.00962, algorithm 2)."""
 
-    def __init__(self, groups: list[dict[str, Any]], rule: OptimizerRule) -> None:
+    def __init__(self, groups: list[dict[str, Any]], rule: OptimizerRule, _: bool) -> None:
         super().__init__(groups, {"lr": rule.learning_rate})
         self.betas, self.epsilon = rule.settings["betas"], rule.settings["epsilon"]
         self.corrected, self.steps = rule.settings["bias_correction"], 0
@@ -90,7 +89,7 @@ class Lamb(torch.optim.Optimizer):
                 parameter.sub_(step.mul_(trust), alpha=group["lr"])
 
 
-RULES: dict[str, Callable[[list[dict[str, Any]], OptimizerRule], torch.optim.Optimizer]] = {
+RULES: dict[str, Callable[[list[dict[str, Any]], OptimizerRule, bool], torch.optim.Optimizer]] = {
     "sgd": sgd,
     "rmsprop": rmsprop,
     "adam": adam,

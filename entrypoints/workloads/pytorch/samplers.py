@@ -76,7 +76,8 @@ class HamiltonianMonteCarlo:
         """One transition of each chain."""
         chance, number = self.density.chance, chains.transitions
         momentum = torch.from_numpy(chance.normal(f"momentum {number}", chains.position.shape)).to(chains.position)
-        threshold = torch.from_numpy(chance.share(f"threshold {number}", chains.log_density.shape)).log()
+        share = torch.from_numpy(chance.share(f"threshold {number}", chains.log_density.shape))
+        threshold = share.log().to(chains.log_density)
         position, log_density, gradient, last = self.trajectory(chains, momentum)
         ratio = energy(log_density, last) - energy(chains.log_density, momentum)
         ratio = ratio.masked_fill(ratio.isnan(), -math.inf)  # a trajectory that diverged
@@ -120,7 +121,7 @@ def energy(log_density: torch.Tensor, momentum: torch.Tensor) -> torch.Tensor:
 def drawn(chains: Chains) -> Draw:
     """The part of their state that is told of."""
     told = (chains.position, chains.log_density, chains.accepted, chains.log_acceptance, chains.step_size[:, 0])
-    return Draw(*(one.numpy() for one in told))
+    return Draw(*(one.cpu().numpy() for one in told))
 
 
 RULES = {"hamiltonian_monte_carlo": HamiltonianMonteCarlo}

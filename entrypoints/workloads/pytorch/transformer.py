@@ -65,7 +65,7 @@ class Attention(nn.Module):
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
         self.heads, self.causal = model["heads"], model["attention"] == "causal"
-        self.rotary = model["positions"]["kind"] == "rotary"
+        self.rotary, self.fused = model["positions"]["kind"] == "rotary", FUSED
         self.query_key_value = nn.Linear(model["width"], 3 * model["width"])
         self.project = nn.Linear(model["width"], model["width"])
         self.dropout = nn.Dropout(model["dropout"])
@@ -92,7 +92,7 @@ class Attention(nn.Module):
         """(N, heads, T, size) each -> the same shape."""
         p = self.dropout.p if self.training else 0.0
         causal = self.causal and query.shape[2] > 1  # a single place is the last one, and sees all
-        if FUSED:
+        if self.fused:
             return functional.scaled_dot_product_attention(query, key, value, seen, p, causal)
         scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])  # (N, heads, T, T)
         if causal:

@@ -1,0 +1,236 @@
+"""What sessions have in common on hardware that PyTorch computes on by itself: the host's processors and GPUs."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any, Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+
+from entrypoints.session import Answer, Batch, Division, Draw, Judged, OptimizerRule, Rule, StepReport
+from entrypoints.statuses import RunError
+from entrypoints.workloads.pytorch.build import Objective, Tensors, folded, weights
+from entrypoints.workloads.pytorch.optimizers import optimizer
+from entrypoints.workloads.pytorch.samplers import drawn, sampler
+
+AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+COMPILERS = ("torch._dynamo", "torch._inductor")  # where their exceptions are from
+
+Applied = Any  # a model, or what stands for it: it is called, and its network is asked
+
+
+def on_host(output: Tensors) -> Any:
+    """Outputs as arrays, of halves in single precision."""
+    if isinstance(output, tuple):
+        return tuple(map(on_host, output))
+    return (output.float() if output.dtype in (torch.bfloat16, torch.float16) else output).cpu().numpy()
+
+
+def execution(compiled: bool) -> str:
+    """How a session runs a model, for the result."""
+    how = "compiled by TorchInductor" if compiled else "eager"
+    return f"{how}, channels_last; inference with normalisations folded into convolutions"
+
+
+def require_torch_compile() -> None:
+    """Raise RunError (`unsupported`) where this PyTorch compiles nothing."""
+    if not hasattr(torch, "compile"):
+        raise RunError("unsupported", f"--compile: PyTorch {torch.__version__} compiles nothing; from 2.0 on it does")
+
+
+@contextlib.contextmanager
+def compilation() -> Iterator[None]:
+    """For calls that may compile. Raises RunError (`compile_failure`) where that fails."""
+    try:
+        yield
+    except Exception as error:
+        if any(kind.__module__.startswith(COMPILERS) for kind in type(error).__mro__):
+            raise RunError("compile_failure", f"--compile: {str(error)[:1000]}") from error
+        raise
+
+
+def parts(batch: Batch, count: int) -> Sequence[Batch]:
+    """A batch as so many micro-batches of one size."""
+    if count == 1:
+        return [batch]
+    pieces = zip(chunked(batch.inputs, count), chunked(batch.targets, count))
+    return [batch._replace(inputs=inputs, targets=targets) for inputs, targets in pieces]
+
+
+def chunked(tensors: Any, count: int) -> Sequence[Any]:
+    """A tensor in so many pieces, or a tuple as so many tuples of pieces."""
+    if isinstance(tensors, tuple):
+        return list(zip(*(chunked(tensor, count) for tensor in tensors)))
+    return list(tensors.chunk(count))
+
+
+class EagerSession:
+    """PyTorch, eager or compiled. Weights stay fp32; bf16 and fp16 are autocast, as PyTorch recommends it for training.
+
+    A subclass says how far the hardware has got: `mark`, `seconds_between` and `synchronise` of a Session.
+    """
+
+    scaler: Any = None  # of gradients, for a precision that loses small ones
+
+    def __init__(
+        self,
+        model: Objective,
+        rule: Rule,
+        hardware: torch.device,
+        precision: str,
+        compiled: bool,
+        division: Division | None,
+    ) -> None:
+        self.hardware, self.dtype, self.compiled = hardware, AUTOCAST[precision], compiled
+        self.rounds = division.accumulation if division else 1  # micro-batches of an update
+        # channels_last saved a fifth (fp32) to two fifths (bf16) of a ResNet-50 step on a CPU with torch 2.13.
+        self.model = model.to(hardware, memory_format=torch.channels_last)
+        self.trained = self.made(self.model)
+        self.optimizer: Any = None
+        self.sampler: Any = None
+        if isinstance(rule, OptimizerRule):
+            fused = hardware.type != "cpu"
+            self.optimizer, self.gradient_norm = optimizer(self.model, rule, fused), rule.gradient_norm
+        else:
+            self.sampler = sampler(self.model.network, self.made(self.model.network), rule)
+        self.applied: Applied | None = None  # what inference applies, as long as the weights stay
+
+    def synchronise(self) -> None:
+        """Wait for the hardware."""
+        raise NotImplementedError
+
+    def place(self, batch: Batch) -> Batch:
+        """The batch on the hardware, its images in channels_last."""
+        return batch._replace(inputs=self.placed(batch.inputs), targets=self.placed(batch.targets))
+
+    def placed(self, tensors: Any) -> Any:
+        """A tensor, or each of a tuple, on the hardware."""
+        if isinstance(tensors, tuple):
+            return tuple(map(self.placed, tensors))
+        if not isinstance(tensors, torch.Tensor):
+            return tensors
+        sent = self.sent(tensors)
+        return sent.contiguous(memory_format=torch.channels_last) if sent.dim() == 4 else sent
+
+    def sent(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor where the hardware reads it."""
+        return tensor.to(self.hardware)
+
+    def train(self, batch: Batch) -> StepReport:
+        """Forward, backward, update."""
+        self.model.train()
+        self.applied = None
+        batch = self.place(batch)
+        self.optimizer.zero_grad(set_to_none=True)
+        losses = [self.learn(part) for part in parts(batch, self.rounds)]
+        self.update()
+        loss = losses[0] if self.rounds == 1 else torch.stack(losses).mean()
+        return StepReport(samples=batch.samples, updates=1, loss=loss.item)
+
+    def learn(self, batch: Batch) -> torch.Tensor:
+        """Forward and backward of a micro-batch, whose gradients count for their share; its loss."""
+        with compilation():
+            with self.casting():
+                _, loss = self.trained(batch.inputs, batch.targets)
+            share = loss if self.rounds == 1 else loss / self.rounds
+            (self.scaler.scale(share) if self.scaler else share).backward()
+        return loss.detach()
+
+    def update(self) -> None:
+        """The optimizer's step, by gradients that are no longer than the rule has it."""
+        if self.scaler:
+            self.scaler.unscale_(self.optimizer)
+        if self.gradient_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.gradient_norm)
+        if self.scaler:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            self.optimizer.step()
+
+    def infer(self, batch: Batch) -> StepReport:
+        """Forward in evaluation mode."""
+        self.forward(self.place(batch._replace(targets=None)))
+        return StepReport(samples=batch.samples, updates=0, loss=None)
+
+    def evaluate(self, batch: Batch) -> Judged:
+        """Forward in evaluation mode; what is likeliest counts where targets are labels, and all where samples have
+        numbers."""
+        batch = self.place(batch)
+        output, loss = self.forward(batch)
+        labels = batch.targets
+        labelled = isinstance(labels, torch.Tensor) and labels.dim() == 1
+        right = int((output.argmax(1) == labels).sum()) if labelled else None
+        return Judged(batch.samples, loss.item(), right, None if batch.numbers is None else on_host(output))
+
+    def respond(self, batch: Batch) -> Answer:
+        """Forward in evaluation mode, the host waiting at the end of each part."""
+        asked = time.perf_counter()
+        placed = self.place(batch._replace(targets=None))
+        self.synchronise()
+        begun = time.perf_counter()
+        output, _ = self.forward(placed)
+        self.synchronise()
+        done = time.perf_counter()
+        host_output = on_host(output)
+        return Answer(host_output, begun - asked, done - begun, time.perf_counter() - done)
+
+    def begin(self, batch: Batch, iterations: int, chains: int = 1) -> Any:
+        """By the sampler, or by the network in evaluation mode.
+
+        Raises RunError (`unsupported`) where a network that generates is to be compiled.
+        """
+        batch = self.place(batch)
+        if self.sampler:
+            with self.iterating():
+                return self.sampler.begin(batch.inputs, batch.targets, iterations, chains)
+        if self.compiled:
+            raise RunError("unsupported", "--compile: generation is not compiled, its shapes change with every token")
+        with self.iterating():
+            return self.prepared().network.begin(batch.inputs, iterations)
+
+    def iterate(self, state: Any) -> Any:
+        """By the sampler, or by the network in evaluation mode."""
+        with self.iterating():
+            return (self.sampler or self.prepared().network).follow(state)
+
+    def draw(self, state: Any) -> Draw:
+        """The sampler's state on the host."""
+        return drawn(state)
+
+    def weights(self) -> Mapping[str, np.ndarray]:
+        """The parameters on the host; views of them where they lie there."""
+        return weights(self.model)
+
+    def forward(self, placed: Batch) -> tuple[Any, Any]:
+        """Output, and the loss where there are targets."""
+        with compilation(), torch.inference_mode(), self.casting():
+            answer: tuple[Any, Any] = self.prepared()(placed.inputs, placed.targets)
+        return answer
+
+    def casting(self) -> Any:
+        """Operations in a half precision, where that is the run's."""
+        return torch.autocast(self.hardware.type, dtype=self.dtype, enabled=self.dtype is not None)
+
+    @contextlib.contextmanager
+    def iterating(self) -> Iterator[None]:
+        """For iterations, which learn nothing."""
+        with compilation(), torch.no_grad(), self.casting():
+            yield
+
+    def made(self, model: Objective) -> Applied:
+        """What is called in its place."""
+        return torch.compile(model) if self.compiled else model
+
+    def prepared(self) -> Applied:
+        """The model as inference applies it. Streams that ask side by side may each prepare one: all are equal."""
+        prepared = self.applied
+        if prepared is None:
+            prepared = self.applied = self.made(folded(self.model).to(memory_format=torch.channels_last))
+        return prepared
+
+    def close(self) -> None:
+        """Nothing to release but memory."""
+        del self.model, self.trained, self.applied, self.optimizer, self.sampler

@@ -1,0 +1,101 @@
+"""What sessions on GPUs have in common: PyTorch calls them cuda (NVIDIA and AMD) and xpu (Intel), by one interface."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, Callable, Mapping
+
+import torch
+
+from entrypoints.devices.eager import EagerSession, execution
+from entrypoints.host import MIB
+from entrypoints.session import DeviceConditions, DeviceFacts, Division, Rule, Usage
+from entrypoints.workloads.pytorch.build import Objective
+
+Ask = Callable[[], Mapping[str, Any]]  # how the device stands: facts by a name of session.DEVICE_CONDITIONS
+UNCOUNTED = "PyTorch does not count what is sent"
+
+
+class GpuSession(EagerSession):
+    """Work is queued, and events in the device's own queue tell when it was done.
+
+    `runtime` is `torch.cuda` or `torch.xpu`.
+    """
+
+    asynchronous = True
+
+    def __init__(
+        self,
+        runtime: ModuleType,
+        model: Objective,
+        rule: Rule,
+        precision: str,
+        compiled: bool,
+        division: Division | None,
+        facts: DeviceFacts,
+        ask: Ask,
+    ) -> None:
+        self.runtime, self.ask = runtime, ask
+        kind = facts.kind
+        self.facts = facts._replace(execution=execution(compiled))
+        runtime.reset_peak_memory_stats()
+        super().__init__(model, rule, torch.device(kind, runtime.current_device()), precision, compiled, division)
+        if precision == "fp16" and self.optimizer:
+            self.scaler = scaler(kind)
+
+    def sent(self, tensor: torch.Tensor) -> torch.Tensor:
+        """By way of memory that the device reads by itself, so that the host does not wait for the transfer."""
+        if tensor.device.type == self.hardware.type:
+            return tensor
+        return tensor.pin_memory().to(self.hardware, non_blocking=True)
+
+    def mark(self) -> Any:
+        """An event in the device's queue."""
+        event = self.runtime.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds_between(self, earlier: Any, later: Any) -> float | None:
+        """By the device's own clock; None while the later event is to come."""
+        if not later.query():
+            return None
+        milliseconds: float = earlier.elapsed_time(later)
+        return milliseconds / 1000
+
+    def synchronise(self) -> None:
+        """Wait until the queue is empty."""
+        self.runtime.synchronize()
+
+    def usage(self) -> Usage:
+        """The peaks of PyTorch's own allocator."""
+        allocated, reserved = self.runtime.max_memory_allocated(), self.runtime.max_memory_reserved()
+        return Usage(allocated / MIB, reserved / MIB, UNCOUNTED)
+
+    def conditions(self) -> DeviceConditions:
+        """By the vendor's management library."""
+        return DeviceConditions(dict(self.ask()), None)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        super().close()
+        self.runtime.empty_cache()
+
+
+def facts(kind: str, vendor: str, name: str, granularity: str, memory: int) -> DeviceFacts:
+    """One device with so many bytes of memory, in one process; how a model is run there the session says."""
+    return DeviceFacts(kind, vendor, name, 1, granularity, memory / MIB, 1, 1, execution="", simulated=False)
+
+
+def scaler(kind: str) -> Any:
+    """Of gradients in fp16, for the newest PyTorch and for those before 2.3."""
+    if hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler"):
+        return torch.amp.GradScaler(kind)
+    return torch.cuda.amp.GradScaler()
+
+
+def free_mib(runtime: ModuleType) -> float | None:
+    """Memory that is left on the device, in MiB; None where this PyTorch cannot tell."""
+    if not hasattr(runtime, "mem_get_info"):
+        return None
+    free, _ = runtime.mem_get_info()
+    return free / MIB

@@ -1,0 +1,466 @@
+"""A stand-in for PopTorch: the calls, argument names and defaults of `api.json`, and nothing else, on this host's CPU.
+
+`POPTORCH_STAND_IN_SDK` (3.1 to 3.4) says which version it stands in for, `POPTORCH_STAND_IN_IPUS` how many IPUs there
+are. An executor computes on a copy of the model, as an IPU has its own weights. Half precision is computed in single.
+What `api.json` has and this file does not raises NotImplementedError: a test needs it first.
+"""
+
+from __future__ import annotations
+
+import copy
+import enum
+import functools
+import inspect
+import json
+import os
+from pathlib import Path
+
+import torch
+from torch.nn import functional
+
+SIMULATED = True
+SDK = os.environ.get("POPTORCH_STAND_IN_SDK", "3.3")
+API = json.loads((Path(__file__).parent / "api.json").read_text())
+__version__ = f"{SDK}.0"
+NAMES = {name: entry for name, entry in API["names"].items() if SDK in entry.get("sdks", [SDK])}
+if SDK not in API["torch"]:
+    raise ImportError(f"POPTORCH_STAND_IN_SDK={SDK}: it is one of {', '.join(API['torch'])}")
+_GIVEN = {"True": True, "False": False, "None": None}
+
+
+class Error(Exception):
+    """What PopTorch raises."""
+
+
+class RecoverableError(Error):
+    """A device that may be used again."""
+
+
+class UnrecoverableError(Error):
+    """A device that may not."""
+
+
+def bound(name, arguments, named):
+    """Arguments by name, as the signature of a version has them. Raises TypeError as Python would."""
+    entry = NAMES[name]
+    parameters = [
+        inspect.Parameter(
+            parameter,
+            getattr(inspect.Parameter, kind.upper()),
+            default=_GIVEN.get(default[0], default[0]) if default else inspect.Parameter.empty,
+        )
+        for parameter, kind, *default in entry["parameters"]
+    ]
+    values = inspect.Signature(parameters).bind(*arguments, **named).arguments
+    for parameter, kind in entry.get("types", {}).items():
+        if parameter in values and type(values[parameter]).__name__ != kind:
+            raise TypeError(f"{name}: {parameter} is of type {type(values[parameter]).__name__}, and not {kind}")
+    return dict(values)
+
+
+def known(name):
+    """For what is written here: it has the signature of `api.json`, and is not there in a version that lacks it."""
+
+    def wrap(function):
+        if name not in NAMES:
+            return None
+        method = NAMES[name]["kind"] == "method"
+
+        @functools.wraps(function)
+        def called(*arguments, **named):
+            bound(name, arguments[1:] if method else arguments, named)
+            return function(*arguments, **named)
+
+        return called
+
+    return wrap
+
+
+class Recorder:
+    """An object of options: every method that `api.json` has notes its arguments and returns the object."""
+
+    def __init__(self, name, owner=None):
+        self.__dict__.update(name=name, owner=owner, values={}, frozen=False)
+
+    def __getattr__(self, attribute):
+        name = f"{self.name}.{attribute}"
+        if name not in NAMES:
+            raise AttributeError(f"PopTorch {SDK} has no {name}")
+        return functools.partial(self.note, attribute, name)
+
+    def __setattr__(self, attribute, value):
+        raise AttributeError(f"{self.name}.{attribute} is no attribute that may be set")
+
+    def note(self, attribute, name, *arguments, **named):
+        if (self.owner or self).frozen:
+            raise AttributeError(f"{name}: the options are frozen since they were given away; clone() them")
+        self.values[attribute] = bound(name, arguments, named)
+        return self
+
+    def value(self, attribute, default):
+        """The only argument that a method was called with."""
+        return next(iter(self.values[attribute].values())) if attribute in self.values else default
+
+
+class Options(Recorder):
+    """As poptorch.Options."""
+
+    def __init__(self, *arguments, **named):
+        super().__init__("poptorch.Options")
+        bound("poptorch.Options", arguments, named)
+        parts = ("Precision", "Training", "Distributed", "TensorLocations", "_Popart")
+        self.__dict__.update({part: Recorder(f"poptorch.Options.{part}", self) for part in parts})
+
+    def freeze(self):
+        """As it is once a DataLoader or a model has them."""
+        self.__dict__["frozen"] = True
+        return self
+
+    @property
+    def strategy(self):
+        """The execution strategy."""
+        return self.value("setExecutionStrategy", None) or PipelinedExecution()
+
+
+def _enumerations():
+    for name, entry in API["enums"].items():
+        if SDK in entry.get("sdks", [SDK]) and entry["members"]:
+            short = name.rpartition(".")[2]
+            yield short, enum.Enum(short, entry["members"])
+
+
+globals().update(_enumerations())
+
+
+class PipelinedExecution:
+    """Stages that work on different micro-batches."""
+
+    def __init__(self, *args):
+        bound("poptorch.PipelinedExecution", args, {})
+        self.stages = args
+
+
+class ShardedExecution(PipelinedExecution):
+    """Stages one after the other."""
+
+
+class Stage:
+    """Blocks that lie on one IPU."""
+
+    def __init__(self, *block_ids):
+        if not all(isinstance(block, str) for block in block_ids):
+            raise TypeError("poptorch.Stage takes names of blocks")
+        self.block_ids = block_ids
+
+
+class Phase:
+    """Stages side by side."""
+
+    def __init__(self, *arg):
+        self.stages = arg
+
+
+class SerialPhasedExecution:
+    """Phases one after the other."""
+
+    def __init__(self, *phases):
+        if not phases or not all(isinstance(phase, Phase) for phase in phases):
+            raise AssertionError("phases are given one by one")
+        self.phases = phases
+
+
+class ParallelPhasedExecution(SerialPhasedExecution):
+    """Phases on two groups of IPUs in turn."""
+
+
+RUNNING = []  # numbers of IPUs whose block began, in the order of one forward pass
+
+
+@known("poptorch.BeginBlock")
+def BeginBlock(layer_to_call, user_id=None, ipu_id=None):
+    if hasattr(layer_to_call, "_block"):
+        raise Error("the module belongs to a block already")
+    layer_to_call._block = (user_id, ipu_id)
+    layer_to_call.register_forward_pre_hook(_begun)
+    return layer_to_call
+
+
+def _begun(layer, _):
+    RUNNING.append(layer._block[1])
+
+
+@known("poptorch.identity_loss")
+def identity_loss(x, reduction):
+    if reduction not in ("sum", "mean", "none"):
+        raise ValueError(f"reduction is {reduction!r}")
+    loss = x if reduction == "none" else getattr(x, reduction)()
+    loss._begins_autograd = True
+    return loss
+
+
+class Fleet:
+    """The IPUs of this host, and who holds how many."""
+
+    def __init__(self):
+        self.count, self.held = int(os.environ.get("POPTORCH_STAND_IN_IPUS", "16")), {}
+
+    def take(self, executor, count):
+        if sum(self.held.values()) + count > self.count:
+            raise Error(f"no device with {count} IPUs is free")
+        self.held[id(executor)] = count
+
+    def give_back(self, executor):
+        self.held.pop(id(executor), None)
+
+
+FLEET = Fleet()
+
+
+@known("poptorch.ipuHardwareIsAvailable")
+def ipuHardwareIsAvailable(num_ipus=1):
+    return num_ipus <= FLEET.count
+
+
+@known("poptorch.ipuHardwareVersion")
+def ipuHardwareVersion():
+    return 2
+
+
+def _no_fused_attention(*_, **__):
+    raise Error("scaled_dot_product_attention: no such operation")
+
+
+class PoplarExecutor:
+    """A model with weights of its own, as on an IPU."""
+
+    def __init__(self, model, options, training, optimizer=None):
+        self.user_model, self._options, self.training = model, options.freeze(), training
+        self.user_optimizer = optimizer
+        self.device_model = self.device_optimizer = self.shape = None
+        self.seconds = [0.0, 0.0, 0.0]
+
+    @property
+    def ipus(self):
+        """How many a copy of the model needs, by its blocks."""
+        blocks = [layer._block[1] for layer in self.user_model.modules() if hasattr(layer, "_block")]
+        return max([0, *(ipu for ipu in blocks if ipu is not None)]) + 1
+
+    @property
+    def replicas(self):
+        return self._options.value("replicationFactor", 1)
+
+    @property
+    def rounds(self):
+        """Micro-batches of each replica in a call."""
+        iterations = self._options.value("deviceIterations", 1)
+        return iterations * (self._options.Training.value("gradientAccumulation", 1) if self.training else 1)
+
+    def isCompiled(self):
+        return self.device_model is not None
+
+    def isAttachedToDevice(self):
+        return self.isCompiled() and id(self) in FLEET.held
+
+    @known("poptorch.PoplarExecutor.attachToDevice")
+    def attachToDevice(self):
+        if not self.isCompiled() or self.isAttachedToDevice():
+            raise Error("not compiled, or attached already")
+        FLEET.take(self, self.ipus * self.replicas)
+
+    @known("poptorch.PoplarExecutor.detachFromDevice")
+    def detachFromDevice(self):
+        if not self.isAttachedToDevice():
+            raise Error("not attached")
+        if self.training:
+            self.copyWeightsToHost()
+        FLEET.give_back(self)
+
+    @known("poptorch.PoplarExecutor.destroy")
+    def destroy(self):
+        FLEET.give_back(self)
+        self.device_model = None
+
+    @known("poptorch.PoplarExecutor.copyWeightsToHost")
+    def copyWeightsToHost(self):
+        if not self.isCompiled():
+            raise Error("not compiled")
+        self._copy(self.device_model, self.user_model)
+
+    @known("poptorch.PoplarExecutor.copyWeightsToDevice")
+    def copyWeightsToDevice(self):
+        self._copy(self.user_model, self.device_model)
+
+    @staticmethod
+    def _copy(source, target):
+        with torch.no_grad():
+            for one, other in zip(source.state_dict().values(), target.state_dict().values()):
+                other.copy_(one)
+
+    @known("poptorch.PoplarExecutor.compile")
+    def compile(self, *args):
+        if self.isCompiled():
+            return
+        self._require_rounds()
+        FLEET.take(self, self.ipus * self.replicas)
+        self.device_model, self.device_optimizer = copy.deepcopy((self.user_model, self.user_optimizer))
+        self.device_model.float()
+        self.shape = [(tensor.shape, tensor.dtype) for tensor in args]
+
+    def _require_rounds(self):
+        if not self.training and self._options.Training.value("gradientAccumulation", 1) != 1:
+            raise Error("inference accumulates no gradients")
+        pipelined = type(self._options.strategy) is PipelinedExecution
+        if pipelined and self.ipus > self.rounds:
+            raise Error(f"a pipeline of {self.ipus} stages is not filled by {self.rounds} micro-batches")
+
+    @known("poptorch.PoplarExecutor.__call__")
+    def __call__(self, *args):
+        self._require_inputs(args)
+        self.compile(*args)
+        if not self.isAttachedToDevice():
+            raise Error("the executor is not attached to a device")
+        if self.shape != [(tensor.shape, tensor.dtype) for tensor in args]:
+            raise Error("inputs have another shape or type than those that were compiled for")
+        pieces = [[_computed(piece) for piece in tensor.chunk(self.rounds * self.replicas)] for tensor in args]
+        genuine = getattr(functional, "scaled_dot_product_attention", None)
+        if genuine:
+            functional.scaled_dot_product_attention = _no_fused_attention
+        try:
+            outputs = (self._train if self.training else self._infer)(list(zip(*pieces)))
+        finally:
+            if genuine:
+                functional.scaled_dot_product_attention = genuine
+        self.seconds = [0.001, 0.01, 0.002]
+        return self._gathered(outputs)
+
+    def _require_inputs(self, tensors):
+        for tensor in tensors:
+            if not isinstance(tensor, torch.Tensor) or tensor.device.type != "cpu" or tensor.requires_grad:
+                raise Error("inputs are tensors of the host that need no gradient")
+            if tensor.dtype == torch.bfloat16:
+                raise Error("bfloat16 is no type of an IPU")
+            if len(tensor) % (self.rounds * self.replicas):
+                raise AssertionError(f"{len(tensor)} samples are not {self.rounds} x {self.replicas} micro-batches")
+
+    def _train(self, micro_batches):
+        per_update = self._options.Training.value("gradientAccumulation", 1) * self.replicas
+        losses = []
+        for start in range(0, len(micro_batches), per_update):
+            for tensors in micro_batches[start : start + per_update]:
+                RUNNING.clear()
+                loss = self.device_model(*tensors)
+                if not getattr(loss, "_begins_autograd", False):
+                    raise Error("no loss is marked")
+                self._require_order()
+                (loss / per_update).backward()
+                losses.append(loss.detach())
+            self.device_optimizer.update(self.device_model)
+        return losses
+
+    def _infer(self, micro_batches):
+        RUNNING.clear()
+        with torch.no_grad():
+            return [self.device_model(*tensors) for tensors in micro_batches]
+
+    def _require_order(self):
+        if sorted(RUNNING) != RUNNING or (self.ipus > 1 and [*dict.fromkeys(RUNNING)] != list(range(self.ipus))):
+            raise Error(f"blocks ran on IPUs {RUNNING}: a later stage may not go back to an earlier one")
+
+    def _gathered(self, outputs):
+        if self._options.value("outputMode", None) is not globals()["OutputMode"].All:
+            raise NotImplementedError("the stand-in gathers all outputs")
+        if isinstance(outputs[0], tuple):
+            return tuple(map(_together, zip(*outputs)))
+        return _together(outputs)
+
+    @known("poptorch.PoplarExecutor.getHostIpuLatency")
+    def getHostIpuLatency(self):
+        return (self.seconds[0],) * 3
+
+    @known("poptorch.PoplarExecutor.getComputeLatency")
+    def getComputeLatency(self):
+        return (self.seconds[1],) * 3
+
+    @known("poptorch.PoplarExecutor.getIpuHostLatency")
+    def getIpuHostLatency(self):
+        return (self.seconds[2],) * 3
+
+    def __getattr__(self, attribute):
+        name = f"poptorch.PoplarExecutor.{attribute}"
+        if name in NAMES:
+            raise NotImplementedError(f"the stand-in does not do {name}")
+        raise AttributeError(f"PopTorch {SDK} has no {name}")
+
+
+def _computed(tensor):
+    return tensor.float() if tensor.is_floating_point() else tensor
+
+
+def _together(outputs):
+    joined = torch.stack(list(outputs)) if outputs[0].dim() == 0 else torch.cat(list(outputs))
+    return joined.int() if joined.dtype == torch.int64 else joined
+
+
+@known("poptorch.trainingModel")
+def trainingModel(model, options=None, optimizer=None):
+    if isinstance(getattr(model, "_executor", None), PoplarExecutor):
+        raise RuntimeError("the model is wrapped already")
+    return PoplarExecutor(model, options or Options(), True, optimizer)
+
+
+@known("poptorch.inferenceModel")
+def inferenceModel(model, options=None):
+    if model.training:
+        raise Error("the model is in training mode")
+    return PoplarExecutor(model, options or Options(), False)
+
+
+class DataLoader(torch.utils.data.DataLoader):
+    """Freezes the options; of the rest, batches of one call."""
+
+    def __init__(self, options, dataset, batch_size=1, **named):
+        super().__init__(dataset, batch_size=batch_size, **named)
+        options.freeze()
+
+
+class optim:  # a module there
+    """Optimizers: what PyTorch's compute, with the arguments of `api.json`, by name."""
+
+    class _Optimizer:
+        kind = None
+
+        def __init__(self, params, *positional, **named):
+            name = f"poptorch.optim.{type(self).__name__}"
+            if positional:
+                raise TypeError(f"{name}: positions of arguments differ by version; give names")
+            given = bound(name, (params,), named)
+            own = inspect.signature(self.kind).parameters
+            chosen = {key: value for key, value in given.items() if key in own and value is not None}
+            self.largest = given.get("max_grad_norm")
+            self.inner = self.kind(**chosen)
+
+        def update(self, model):
+            """One update by the gradients that are there."""
+            if self.largest is not None:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), self.largest)
+            self.inner.step()
+            self.inner.zero_grad()
+
+    class SGD(_Optimizer):
+        kind = torch.optim.SGD
+
+    class Adam(_Optimizer):
+        kind = torch.optim.Adam
+
+    class AdamW(_Optimizer):
+        kind = torch.optim.AdamW
+
+    class RMSprop(_Optimizer):
+        kind = torch.optim.RMSprop
+
+
+def __getattr__(attribute):
+    name = f"poptorch.{attribute}"
+    if name in NAMES:
+        raise NotImplementedError(f"the stand-in does not do {name}")
+    raise AttributeError(f"PopTorch {SDK} has no {name}")

@@ -1,0 +1,141 @@
+"""The GPUs' session: the calls that it makes are PyTorch's, and it steps as the CPU's does. No GPU is here."""
+
+from __future__ import annotations
+
+import ast
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from entrypoints import cards, devices  # noqa: E402
+from entrypoints.devices import absence, gpu  # noqa: E402
+from entrypoints.devices.pytorch import cpu, cuda, xpu  # noqa: E402
+from entrypoints.loop import Loop  # noqa: E402
+from entrypoints.messages import Step  # noqa: E402
+from entrypoints.session import Division, rule_of  # noqa: E402
+from entrypoints.statuses import RunError  # noqa: E402
+from entrypoints.workloads.pytorch import build, loader  # noqa: E402
+
+CARD = cards.load()["image_compression"]
+FOLDER = Path(devices.__file__).resolve().parent
+
+
+def called(file, *roots):
+    """What a module asks of PyTorch's interface to a kind of GPU."""
+    names = set()
+    for node in ast.walk(ast.parse((FOLDER / file).read_text("utf-8"))):
+        text = ast.unparse(node) if isinstance(node, ast.Attribute) and hasattr(ast, "unparse") else ""
+        names |= {text[len(root) + 1 :] for root in roots if text.startswith(f"{root}.")}
+    return {name for name in names if "." not in name and "(" not in name}
+
+
+@pytest.mark.skipif(not hasattr(ast, "unparse"), reason="Python 3.8 cannot print syntax trees")
+def test_pytorch_has_what_is_called():
+    shared = called("gpu.py", "self.runtime", "runtime")
+    assert {"Event", "synchronize", "max_memory_allocated", "reset_peak_memory_stats"} <= shared
+    asked = shared | called("pytorch/cuda.py", "torch.cuda")
+    assert {name for name in asked if not hasattr(torch.cuda, name)} == set()
+    if hasattr(torch, "xpu") and hasattr(torch.xpu, "mem_get_info"):  # torch 2.6 and newer
+        asked = shared | called("pytorch/xpu.py", "xpu", "torch.xpu")
+        assert {name for name in asked if not hasattr(torch.xpu, name)} == set()
+
+
+class Event:
+    """Passed a moment after it was recorded, as on a device that is behind."""
+
+    def __init__(self, enable_timing):
+        assert enable_timing
+
+    def record(self):
+        self.at = time.perf_counter() + 0.002
+
+    def query(self):
+        return time.perf_counter() >= self.at
+
+    def elapsed_time(self, later):
+        return (later.at - self.at) * 1000
+
+
+def synchronize():
+    time.sleep(0.003)
+
+
+RUNTIME = SimpleNamespace(
+    Event=Event,
+    synchronize=synchronize,
+    current_device=lambda: 0,
+    reset_peak_memory_stats=lambda: None,
+    max_memory_allocated=lambda: 3 << 20,
+    max_memory_reserved=lambda: 5 << 20,
+    empty_cache=lambda: None,
+)
+
+
+def sessions(division=None):
+    """That of GPUs, whose device is the host for once, and that of the CPU."""
+    rule = rule_of(CARD.problem, 4)
+    facts = gpu.facts("cpu", "nobody", "none", "package", 1 << 30)
+    ask = lambda: {"driver": {"value": "1"}}  # noqa: E731
+    found = gpu.GpuSession(RUNTIME, build.model(CARD, 1), rule, "fp32", False, division, facts, ask)
+    return found, cpu.open_session(build.model(CARD, 1), rule, "fp32", division=division)
+
+
+@pytest.mark.parametrize("division", [None, Division(2, accumulation=2)])
+def test_it_learns_what_the_cpu_learns(division):
+    batch = loader.synthetic_batch(CARD, 4, seed=1)
+    told = [[session.train(session.place(batch)).loss() for _ in range(3)] for session in sessions(division)]
+    assert told[0] == pytest.approx(told[1], rel=1e-5)
+
+
+def test_steps_are_told_when_the_device_has_done_them():
+    session, _ = sessions()
+    batch = session.place(loader.synthetic_batch(CARD, 4, seed=1))
+    sent = []
+    loop = Loop(session, "training", iter([batch] * 20), sent.append)
+    loop.advance()
+    assert not sent, "the device has not done it yet"
+    for _ in range(9):
+        loop.advance()
+    loop.settle()
+    steps = [message for message in sent if isinstance(message, Step)]
+    assert len(steps) == 10 and all(step.seconds > 0 for step in steps)
+    assert steps[-1].loss is not None, "the last one is read once nothing is under way"
+
+
+def test_what_was_taken_of_the_device_is_told():
+    session, _ = sessions()
+    assert session.usage()[:2] == (3.0, 5.0)
+    assert session.conditions().facts["driver"]["value"] == "1"
+    assert session.facts.memory_mib == 1024.0 and "channels_last" in session.facts.execution
+
+
+@pytest.mark.parametrize("device", [cuda, xpu])
+def test_a_build_for_the_cpu_finds_no_gpu(device):
+    with pytest.raises(RunError) as raised:
+        device.prepare("fp32", 1)
+    assert raised.value.state == "no_device"
+
+
+def test_a_framework_that_knows_no_gpu_says_so():
+    assert "build for the CPU" in absence.no_gpu(False, "PyTorch 2", None).message
+    with pytest.raises(RunError, match="/dev/kfd here"):
+        absence.no_gpu(True, "PyTorch 2", "6.2")
+
+
+@pytest.mark.parametrize(
+    ("name", "hierarchy", "granularity"),
+    [
+        ("Intel(R) Data Center GPU Max 1550", None, "tile"),
+        ("Intel(R) Data Center GPU Max 1550", "COMPOSITE", "package"),
+        ("Intel(R) Data Center GPU Max 1100", None, "package"),
+    ],
+)
+def test_what_one_device_of_intel_s_is(monkeypatch, name, hierarchy, granularity):
+    monkeypatch.delenv(xpu.HIERARCHY, raising=False)
+    if hierarchy:
+        monkeypatch.setenv(xpu.HIERARCHY, hierarchy)
+    assert xpu.granularity(name) == granularity

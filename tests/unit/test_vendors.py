@@ -1,0 +1,207 @@
+"""Every call of a vendor's package that in-image code makes: there, and with arguments that it takes, by version.
+
+PopTorch is held against `api.json` of its stand-in, the packages that an index has against their own sources.
+"""
+
+import ast
+import json
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from sifmark import house
+
+POPTORCH = json.loads((house.ROOT / "tests" / "inside" / "stand_ins" / "poptorch" / "api.json").read_text())
+SDKS = tuple(POPTORCH["torch"])
+IPU, NVML, AMD = "devices/pytorch/ipu.py", "meters/nvml.py", "meters/amd.py"
+# What holds an object of PopTorch's in our module, by the expression there.
+OBJECTS = {
+    "options": "poptorch.Options",
+    "executor": "poptorch.PoplarExecutor",
+    "wanted": "poptorch.PoplarExecutor",
+    "other": "poptorch.PoplarExecutor",
+    "self.training": "poptorch.PoplarExecutor",
+    "self.inference": "poptorch.PoplarExecutor",
+}
+
+
+class Use(NamedTuple):
+    """A name that is asked of a vendor; of a call also how many arguments, and by which names."""
+
+    name: str
+    positional: int | None  # None: no call, or one that unpacks a list
+    keywords: frozenset[str]
+
+
+class Parameters(NamedTuple):
+    """What a vendor's function takes. None of them: it cannot be called, or nobody knows."""
+
+    positional: tuple[str, ...]
+    required: int
+    any_more: bool  # a list or a dictionary of further ones
+
+
+def uses(tree: ast.AST, roots: dict[str, str]) -> Iterator[Use]:
+    """Every attribute of the names in `roots`, called or not."""
+    called = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(tree):
+        name = _vendor_name(node, roots)
+        if name is None or id(node) in inner:
+            continue
+        call = called.get(id(node))
+        if call is None:
+            yield Use(name, None, frozenset())
+            continue
+        unpacked = any(isinstance(one, ast.Starred) for one in call.args)
+        keywords = frozenset(keyword.arg for keyword in call.keywords if keyword.arg)
+        yield Use(name, None if unpacked else len(call.args), keywords)
+
+
+def _vendor_name(node: ast.AST, roots: dict[str, str]) -> str | None:
+    """The vendor's own name for an expression, longest root first."""
+    if not isinstance(node, ast.Attribute):
+        return None
+    text = ast.unparse(node)
+    for root in sorted(roots, key=len, reverse=True):
+        if text.startswith(f"{root}.") and "(" not in text:
+            return roots[root] + text[len(root) :]
+    return None
+
+
+def problem(use: Use, known: Callable[[str], Parameters | bool | None]) -> str | None:
+    """What is wrong with a use. `known` tells the parameters of a name, True without them, False where it is not."""
+    found = known(use.name)
+    if found is False:
+        return f"{use.name} is not there"
+    if not isinstance(found, Parameters):
+        return None
+    unknown = use.keywords - set(found.positional)
+    if unknown and not found.any_more:
+        return f"{use.name} takes no {', '.join(sorted(unknown))}"
+    if use.positional is not None and use.positional > len(found.positional) and not found.any_more:
+        return f"{use.name} takes {len(found.positional)} arguments"
+    given = (use.positional or 0) + len(use.keywords)
+    if use.positional is not None and given < found.required:
+        return f"{use.name} wants {found.required} arguments"
+    return None
+
+
+def poptorch(sdk: str) -> Callable[[str], Parameters | bool | None]:
+    """PopTorch of a version."""
+
+    def known(name: str) -> Parameters | bool | None:
+        enumeration, _, member = name.rpartition(".")
+        if enumeration in POPTORCH["enums"]:
+            return member in POPTORCH["enums"][enumeration]["members"]
+        if name in ("poptorch.Error", "poptorch.__version__", "poptorch.SIMULATED"):
+            return True  # the first is of its compiled part
+        entry = POPTORCH["names"].get(name)
+        if entry is None or sdk not in entry.get("sdks", SDKS):
+            return any(full.startswith(f"{name}.") for full in POPTORCH["names"])  # a part of it, such as Precision
+        parameters = entry.get("parameters", [])
+        own = [one for one in parameters if not one[1].startswith("var_")]
+        return Parameters(tuple(one[0] for one in own), sum(len(one) == 2 for one in own), len(own) < len(parameters))
+
+    return known
+
+
+@cache
+def sources(module: str) -> dict[str, Parameters | None]:
+    """The names that a package's own source defines, without importing it: it may want a library."""
+    spec = find_spec(module)
+    assert spec is not None and spec.origin
+    folder = Path(spec.origin).parent
+    files = [folder / f"{module}_{part}.py" for part in ("interface", "exception")]
+    found: dict[str, Parameters | None] = {}
+    for file in files if spec.submodule_search_locations else [Path(spec.origin)]:
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.FunctionDef):
+                names = tuple(argument.arg for argument in node.args.args)
+                required = len(names) - len(node.args.defaults)
+                more = bool(node.args.vararg or node.args.kwarg)
+                found[f"{module}.{node.name}"] = Parameters(names, required, more)
+            elif isinstance(node, ast.ClassDef):
+                members = [name.id for part in node.body if isinstance(part, ast.Assign) for name in _names(part)]
+                found |= {f"{module}.{node.name}": None, **{f"{module}.{node.name}.{name}": None for name in members}}
+            elif isinstance(node, ast.Assign):
+                found |= {f"{module}.{name.id}": None for name in _names(node)}
+    return found
+
+
+def _names(node: ast.Assign) -> list[ast.Name]:
+    return [target for target in node.targets if isinstance(target, ast.Name)]
+
+
+def package(module: str) -> Callable[[str], Parameters | bool | None]:
+    """A package of the index."""
+
+    def known(name: str) -> Parameters | bool | None:
+        if name == f"{module}.SIMULATED":  # a stand-in's own
+            return True
+        return sources(module).get(name, True) if name in sources(module) else False
+
+    return known
+
+
+def problems(source: str, roots: dict[str, str], known: Callable[[str], Parameters | bool | None]) -> list[str]:
+    found = list(uses(ast.parse(source), roots))
+    assert found, "nothing of the vendor's is used"
+    return [said for use in found if (said := problem(use, known))]
+
+
+def code(file: str) -> str:
+    return (house.ENTRYPOINTS / file).read_text()
+
+
+@pytest.mark.parametrize("sdk", SDKS)
+def test_poptorch_has_what_we_call(sdk: str) -> None:
+    assert problems(code(IPU), {"poptorch": "poptorch", **OBJECTS}, poptorch(sdk)) == []
+
+
+@pytest.mark.parametrize(("file", "module"), [(NVML, "pynvml"), (AMD, "amdsmi")])
+def test_management_libraries_have_what_we_call(file: str, module: str) -> None:
+    assert problems(code(file), {module: module}, package(module)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("options.outputMode(", "options.outputModes(", "outputModes is not there"),
+        ("poptorch.trainingModel(", "poptorch.TrainingModel(", "TrainingModel is not there"),
+        ("model.network, user_id=", "model.network, user=", "takes no user"),
+        ('reduction="none"', 'reduce="none"', "takes no reduce"),
+        ("options.deviceIterations(rounds)", "options.deviceIterations(rounds, 2)", "takes 1 arguments"),
+        ("poptorch.OutputMode.All", "poptorch.OutputMode.Each", "Each is not there"),
+        ("Precision.setPartialsType(", "Precision.autocastEnabled(", "autocastEnabled is not there"),
+        ("self.training.copyWeightsToHost()", "self.training.copyNamedBuffersToDevice()", None),
+    ],
+)
+def test_an_invented_call_and_a_wrong_argument_are_caught(old: str, new: str, said: str | None) -> None:
+    source = code(IPU)
+    assert old in source
+    roots = {"poptorch": "poptorch", **OBJECTS}
+    found = problems(source.replace(old, new), roots, poptorch("3.3"))
+    assert ([said in one for one in found] == [True]) if said else found == []
+    if said is None:  # that one came with 3.3
+        assert problems(source.replace(old, new), roots, poptorch("3.1"))
+
+
+def test_an_invented_call_of_nvml_is_caught() -> None:
+    source = code(NVML).replace("nvmlDeviceGetPowerUsage(handle", "nvmlDeviceGetPower(handle")
+    source = source.replace("nvmlDeviceGetPowerUsage(self.handle)", "nvmlDeviceGetPowerUsage(self.handle, 1)")
+    found = problems(source, {"pynvml": "pynvml"}, package("pynvml"))
+    assert any("takes 1 arguments" in one for one in found)
+
+
+def test_the_stand_in_of_nvml_has_the_signatures_of_the_package() -> None:
+    tree = ast.parse((house.ROOT / "tests" / "inside" / "nvml_stand_in.py").read_text())
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("nvml")]
+    assert len(functions) > 15
+    for function in functions:
+        found = sources("pynvml")[f"pynvml.{function.name}"]
+        assert found is not None and found.positional == tuple(one.arg for one in function.args.args)
