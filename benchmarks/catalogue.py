@@ -45,7 +45,7 @@ def names(folder: Path) -> Times:
 
 
 # What a build does at its end: every name of the recipe anew.
-_NOTHING = "from sifmark.engines.apptainer import Apptainer, image_file, workloads_of"
+_NOTHING = "from sifmark.engines.apptainer import Apptainer; from sifmark.images import image_file, workloads_of"
 _AGAIN = f"""{_NOTHING}
 for name in workloads_of("{RECIPE}"):
     image_file(f"{{name}}-{RECIPE}").unlink()
