@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Iterator, Mapping
 
 import numpy as np
 import torch
 
+from entrypoints.devices.tensors import on_host, parts
 from entrypoints.session import Answer, Batch, Division, Draw, Judged, OptimizerRule, Rule, StepReport
 from entrypoints.statuses import RunError
-from entrypoints.workloads.pytorch.build import Objective, Tensors, folded, weights
+from entrypoints.workloads.pytorch.build import Objective, folded, weights
 from entrypoints.workloads.pytorch.optimizers import optimizer
 from entrypoints.workloads.pytorch.samplers import drawn, sampler
 
@@ -19,13 +20,6 @@ AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.fl
 COMPILERS = ("torch._dynamo", "torch._inductor")  # where their exceptions are from
 
 Applied = Any  # a model, or what stands for it: it is called, and its network is asked
-
-
-def on_host(output: Tensors) -> Any:
-    """Outputs as arrays, of halves in single precision."""
-    if isinstance(output, tuple):
-        return tuple(map(on_host, output))
-    return (output.float() if output.dtype in (torch.bfloat16, torch.float16) else output).cpu().numpy()
 
 
 def execution(compiled: bool) -> str:
@@ -49,21 +43,6 @@ def compilation() -> Iterator[None]:
         if any(kind.__module__.startswith(COMPILERS) for kind in type(error).__mro__):
             raise RunError("compile_failure", f"--compile: {str(error)[:1000]}") from error
         raise
-
-
-def parts(batch: Batch, count: int) -> Sequence[Batch]:
-    """A batch as so many micro-batches of one size."""
-    if count == 1:
-        return [batch]
-    pieces = zip(chunked(batch.inputs, count), chunked(batch.targets, count))
-    return [batch._replace(inputs=inputs, targets=targets) for inputs, targets in pieces]
-
-
-def chunked(tensors: Any, count: int) -> Sequence[Any]:
-    """A tensor in so many pieces, or a tuple as so many tuples of pieces."""
-    if isinstance(tensors, tuple):
-        return list(zip(*(chunked(tensor, count) for tensor in tensors)))
-    return list(tensors.chunk(count))
 
 
 class EagerSession:

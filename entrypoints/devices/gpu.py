@@ -7,7 +7,7 @@ from typing import Any, Callable, Mapping
 
 import torch
 
-from entrypoints.devices.eager import EagerSession, execution
+from entrypoints.devices.eager import EagerSession, execution, require_torch_compile
 from entrypoints.host import MIB
 from entrypoints.session import DeviceConditions, DeviceFacts, Division, Rule, Usage
 from entrypoints.workloads.pytorch.build import Objective
@@ -19,7 +19,8 @@ UNCOUNTED = "PyTorch does not count what is sent"
 class GpuSession(EagerSession):
     """Work is queued, and events in the device's own queue tell when it was done.
 
-    `runtime` is `torch.cuda` or `torch.xpu`.
+    `runtime` is `torch.cuda` or `torch.xpu`. Raises RunError (`unsupported`) where a model is to be compiled and this
+    PyTorch compiles nothing.
     """
 
     asynchronous = True
@@ -35,6 +36,8 @@ class GpuSession(EagerSession):
         facts: DeviceFacts,
         ask: Ask,
     ) -> None:
+        if compiled:
+            require_torch_compile()
         self.runtime, self.ask = runtime, ask
         kind = facts.kind
         self.facts = facts._replace(execution=execution(compiled))

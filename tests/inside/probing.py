@@ -21,8 +21,8 @@ import torch
 
 from entrypoints import cards, reference
 from entrypoints.data import formula
-from entrypoints.devices.eager import on_host
 from entrypoints.devices.pytorch import cpu
+from entrypoints.devices.tensors import on_host
 from entrypoints.session import Batch
 from entrypoints.workloads import probe
 from entrypoints.workloads.pytorch import build, loader

@@ -8,7 +8,6 @@ import torch
 
 from entrypoints.devices import gpu
 from entrypoints.devices.absence import no_gpu
-from entrypoints.devices.eager import require_torch_compile
 from entrypoints.meters import amd, nvml
 from entrypoints.session import DeviceFacts, Division, Rule
 from entrypoints.statuses import RunError
@@ -55,8 +54,6 @@ def open_session(
 
     Raises RunError (`unsupported`) where it is to be compiled and this PyTorch compiles nothing.
     """
-    if compiled:
-        require_torch_compile()
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     identifier = getattr(properties, "uuid", None)
     library = amd if AMD else nvml

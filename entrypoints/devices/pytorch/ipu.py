@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Iterator, Mapping
 
 import numpy as np
 import torch
 from torch import nn
 
-from entrypoints.devices.eager import on_host
+from entrypoints.devices.tensors import Nesting, filled, first, flat, in_single, on_host
 from entrypoints.meters import gcipuinfo
 from entrypoints.session import (
     Answer,
@@ -107,22 +107,6 @@ class Applied(nn.Module):
         """Inputs, one after the other -> the output."""
         inputs, _ = self.shape.nested(tensors)
         return self.objective(inputs)[0]
-
-
-class Nesting:
-    """How many tensors inputs and targets are: PopTorch takes them one after the other. None: a single one."""
-
-    def __init__(self, inputs: Any, targets: Any) -> None:
-        self.inputs, self.targets = (len(one) if isinstance(one, tuple) else None for one in (inputs, targets))
-
-    def nested(self, tensors: Sequence[torch.Tensor]) -> tuple[Any, Any]:
-        """Inputs and targets; no targets where there are no tensors left."""
-        count = 1 if self.inputs is None else self.inputs
-        inputs, targets = tuple(tensors[:count]), tuple(tensors[count:])
-        return (
-            inputs[0] if self.inputs is None else inputs,
-            (targets[0] if self.targets is None else targets) if targets else None,
-        )
 
 
 class IpuSession:
@@ -351,24 +335,3 @@ def compilation() -> Iterator[None]:
     except poptorch.Error as error:
         text = str(error)[:1000]
         raise RunError("out_of_memory" if "out of memory" in text.lower() else "compile_failure", text) from error
-
-
-def flat(tensors: Any) -> tuple[torch.Tensor, ...]:
-    """A tensor, or each of a tuple."""
-    return tensors if isinstance(tensors, tuple) else (tensors,)
-
-
-def in_single(output: Any) -> Any:
-    """Outputs in single precision."""
-    return tuple(map(in_single, output)) if isinstance(output, tuple) else output.float()
-
-
-def filled(tensor: torch.Tensor, samples: int) -> torch.Tensor:
-    """So many samples: the last one again and again."""
-    missing = samples - len(tensor)
-    return torch.cat([tensor, tensor[-1:].expand(missing, *tensor.shape[1:])]) if missing else tensor
-
-
-def first(output: Any, samples: int) -> Any:
-    """The first samples of an output."""
-    return tuple(first(one, samples) for one in output) if isinstance(output, tuple) else output[:samples]

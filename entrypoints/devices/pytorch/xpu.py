@@ -10,7 +10,6 @@ import torch
 
 from entrypoints.devices import gpu
 from entrypoints.devices.absence import require_files
-from entrypoints.devices.eager import require_torch_compile
 from entrypoints.meters import intel
 from entrypoints.session import Division, Rule
 from entrypoints.statuses import RunError
@@ -57,8 +56,6 @@ def open_session(
 
     Raises RunError (`unsupported`) where it is to be compiled and this PyTorch compiles nothing.
     """
-    if compiled:
-        require_torch_compile()
     xpu = runtime()
     properties = xpu.get_device_properties(xpu.current_device())
     described = gpu.facts(

@@ -1,0 +1,69 @@
+"""Tensors of PyTorch, one by one or in tuples, as the inputs, targets and outputs of models are."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import torch
+
+from entrypoints.session import Batch
+from entrypoints.workloads.pytorch.build import Tensors
+
+
+def on_host(output: Tensors) -> Any:
+    """Outputs as arrays, of halves in single precision."""
+    if isinstance(output, tuple):
+        return tuple(map(on_host, output))
+    return (output.float() if output.dtype in (torch.bfloat16, torch.float16) else output).cpu().numpy()
+
+
+def flat(tensors: Any) -> tuple[torch.Tensor, ...]:
+    """A tensor, or each of a tuple."""
+    return tensors if isinstance(tensors, tuple) else (tensors,)
+
+
+def in_single(output: Any) -> Any:
+    """Outputs in single precision."""
+    return tuple(map(in_single, output)) if isinstance(output, tuple) else output.float()
+
+
+def filled(tensor: torch.Tensor, samples: int) -> torch.Tensor:
+    """So many samples: the last one again and again."""
+    missing = samples - len(tensor)
+    return torch.cat([tensor, tensor[-1:].expand(missing, *tensor.shape[1:])]) if missing else tensor
+
+
+def first(output: Any, samples: int) -> Any:
+    """The first samples of an output."""
+    return tuple(first(one, samples) for one in output) if isinstance(output, tuple) else output[:samples]
+
+
+def parts(batch: Batch, count: int) -> Sequence[Batch]:
+    """A batch as so many micro-batches of one size."""
+    if count == 1:
+        return [batch]
+    pieces = zip(chunked(batch.inputs, count), chunked(batch.targets, count))
+    return [batch._replace(inputs=inputs, targets=targets) for inputs, targets in pieces]
+
+
+def chunked(tensors: Any, count: int) -> Sequence[Any]:
+    """A tensor in so many pieces, or a tuple as so many tuples of pieces."""
+    if isinstance(tensors, tuple):
+        return list(zip(*(chunked(tensor, count) for tensor in tensors)))
+    return list(tensors.chunk(count))
+
+
+class Nesting:
+    """How many tensors inputs and targets are: PopTorch takes them one after the other. None: a single one."""
+
+    def __init__(self, inputs: Any, targets: Any) -> None:
+        self.inputs, self.targets = (len(one) if isinstance(one, tuple) else None for one in (inputs, targets))
+
+    def nested(self, tensors: Sequence[torch.Tensor]) -> tuple[Any, Any]:
+        """Inputs and targets; no targets where there are no tensors left."""
+        count = 1 if self.inputs is None else self.inputs
+        inputs, targets = tuple(tensors[:count]), tuple(tensors[count:])
+        return (
+            inputs[0] if self.inputs is None else inputs,
+            (targets[0] if self.targets is None else targets) if targets else None,
+        )
