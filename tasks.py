@@ -204,12 +204,20 @@ def prepare_data(
     pack(source, target, format, samples_per_file, seed, strict, tokenizer, length)
 
 
-@verb(help={"json": "for programs"})
-def doctor(c: Context, json: bool = False) -> None:
-    """Say what works on this host, and what to do about the rest."""
+@verb(
+    help={
+        "image": "an image, a recipe or a file: a run of seconds in it tells of device, driver, meter and tenants",
+        "engine": _ENGINE,
+        "json": "for programs",
+    }
+)
+def doctor(c: Context, image: str = "", engine: str = "", json: bool = False) -> None:
+    """Say what works on this host, or what an image sees of it, and what to do about the rest."""
     from sifmark.doctor import show_findings
+    from sifmark.settings import choose
 
-    show_findings(as_json=json)
+    choose(engine=engine)
+    show_findings(image, as_json=json)
 
 
 @verb(

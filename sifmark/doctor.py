@@ -6,21 +6,22 @@ import pwd
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
+from sifmark import inside
 from sifmark.console import show
 from sifmark.engines.apptainer import MINIMUM, Apptainer, user_flags
 from sifmark.engines.docker_client import DockerError, client
 from sifmark.errors import SifmarkError
 from sifmark.files import human_size
+from sifmark.findings import BAD, GOOD, POOR, Finding
 from sifmark.plan import BaseImage, make_plan
 from sifmark.recipe import load_recipe, recipe_names
 from sifmark.registry import unanswered
 from sifmark.run import CommandError, run
 from sifmark.settings import machine, settings
 
-GOOD, POOR, BAD = "good", "poor", "bad"  # poor: works, but slower or not for everybody
 _SPACE_NEEDED = 6 * 1024**3  # bytes: a torch image, its stages in the cache, and a copy being written
 # Kernel settings that keep ordinary users from opening user namespaces, and the values that do so.
 _FORBIDDING = {
@@ -30,19 +31,9 @@ _FORBIDDING = {
 }
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing looked at. The remedy is empty where nothing needs one."""
-
-    subject: str
-    state: str
-    seen: str
-    remedy: str = ""
-
-
-def show_findings(as_json: bool) -> None:
-    """Print every finding. Raises SifmarkError when something is bad."""
-    findings = [finding for examine in EXAMINATIONS for finding in examine()]
+def show_findings(image: str, as_json: bool) -> None:
+    """Print every finding of this host, or what an image sees of it. Raises SifmarkError when something is bad."""
+    findings = list(inside.examine(image)) if image else [finding for examine in EXAMINATIONS for finding in examine()]
     if as_json:
         show(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:

@@ -42,6 +42,13 @@ def test_doctor_finds_this_host_ready(built: Site) -> None:
     assert subjects["Apptainer"] == "good"
 
 
+def test_doctor_asks_an_image_what_it_sees(built: Site) -> None:
+    findings = {one["subject"]: one for one in json.loads(built.inv("doctor", "--image", "cpu", "--json").stdout)}
+    assert findings["run"]["seen"].startswith("completed") and findings["device"]["seen"].startswith("1 x ")
+    assert findings["framework"]["seen"].startswith("pytorch 2.") and "topology" in findings
+    assert findings["meter"]["state"] in ("good", "poor")
+
+
 def test_doctor_without_engine_says_what_to_do(site: Site) -> None:
     done = site.inv("doctor", check=False, PATH="/nonexistent")
     assert done.returncode == 1

@@ -1,0 +1,86 @@
+"""What an image sees of this host: told by a run of seconds inside it, whose result has it all."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from sifmark.errors import SifmarkError
+from sifmark.execute import device_options, locate
+from sifmark.findings import BAD, GOOD, POOR, Finding
+from sifmark.images import names_of
+from sifmark.plan import WORKLOADS
+from sifmark.recipe import recipe_names
+from sifmark.run import run
+from sifmark.settings import settings
+
+SMALLEST = "image_compression"
+UNHINDERED = "throttling none"
+# Parts of a result by what they are about, in the order in which they are told.
+TOLD = {
+    "driver": ("device_conditions.driver",),
+    "clocks": ("device_conditions.clock", "device_conditions.clock_max", "device_conditions.memory_clock"),
+    "power limit": ("device_conditions.power_cap", "conditions.cpu_power_cap"),
+    "throttling": ("device_conditions.throttling",),
+    "partitioning": ("device_conditions.partitioning",),
+    "other tenants": (
+        "device_conditions.other_processes",
+        "device_conditions.memory_used",
+        "conditions.runnable_others",
+        "conditions.cpu_pressure",
+    ),
+    "topology": ("host.sockets", "host.cores", "conditions.numa_nodes_allowed", "conditions.cpu_affinity"),
+}
+
+
+def examine(name: str) -> Iterator[Finding]:
+    """The image's device, its driver and how it stands, its meter and its framework. Raises SifmarkError."""
+    tool, address = locate(name if name not in recipe_names() else names_of(name)[0])
+    seen = tool.look(address)
+    if seen is None or SMALLEST not in seen.labels.get(WORKLOADS, "").split(","):
+        raise SifmarkError(f"{address} has no {SMALLEST}, which this would run", "is it an image that sifmark built?")
+    options = [*tool.sealed_off(), *device_options(tool, address)]
+    argv = tool.command(address, "run", [SMALLEST, "--smoke"], options)
+    done = run(argv, time_limit=settings().time_limit, check=False)
+    try:
+        result: dict[str, Any] = json.loads(done.output)
+    except ValueError as error:
+        raise SifmarkError(f"{address} did not answer with JSON: {error}", "check it: inv verify") from error
+    yield from of_result(result)
+
+
+def of_result(result: dict[str, Any]) -> Iterator[Finding]:
+    """What one result tells of the place where it was made."""
+    status, software = result["status"], result["provenance"]["software"]
+    ended = GOOD if status["state"] == "completed" else BAD
+    remedy = "" if ended == GOOD else "the README's table of failures has a remedy for each"
+    yield Finding("run", ended, f"{status['state']}: {status['message']}", remedy)
+    version = software["framework_version"] or "of a version that was not told"
+    yield Finding("framework", GOOD, f"{software['framework']} {version}, Python {software['python']}")
+    yield _device(result["accelerator"])
+    for subject, fields in TOLD.items():
+        told = list(filter(None, (_said(result, field) for field in fields)))
+        held_back = subject == "throttling" and told != [UNHINDERED]
+        if told:
+            yield Finding(subject, POOR if held_back else GOOD, ", ".join(told))
+    power = result["power"]
+    if "source" in power:
+        yield Finding("meter", GOOD, f"{power['source']}, each {power['scope']}")
+    else:
+        yield Finding("meter", POOR, power["reason"], "without a meter a result has no energy; --meter names another")
+
+
+def _device(device: dict[str, Any]) -> Finding:
+    if "count" not in device:
+        return Finding("device", BAD, f"{device['kind']}: {device['reason']}", "inv doctor says what this host has")
+    named = device.get("name") or device["kind"]
+    memory = f", {device['memory_mib'] / 1024:.1f} GiB" if "memory_mib" in device else ""
+    return Finding("device", GOOD, f"{device['count']} x {named} ({device['granularity']}){memory}")
+
+
+def _said(result: dict[str, Any], field: str) -> str | None:
+    """A fact with its unit; none where it is not known."""
+    part, name = field.split(".")
+    fact = result[part].get(name)
+    if fact is None or fact["value"] is None:
+        return None
+    return f"{name.replace('_', ' ')} {fact['value']} {fact.get('unit', '')}".strip()
