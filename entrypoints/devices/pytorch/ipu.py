@@ -5,6 +5,13 @@ Calls and their arguments are those of PopTorch 3.1 to 3.4; nothing here was run
 
 from __future__ import annotations
 
+from entrypoints.statuses import RunError
+
+try:
+    import poptorch  # first of all: without it there is no use of PyTorch, which may not be here either
+except ImportError as absent:
+    raise RunError("no_device", f"PopTorch cannot be imported: {absent}") from absent
+
 import contextlib
 import os
 import time
@@ -29,14 +36,8 @@ from entrypoints.session import (
     StepReport,
     Usage,
 )
-from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.build import Objective, cuts, plain_attention, weights
 from entrypoints.workloads.pytorch.optimizers import parameter_groups
-
-try:
-    import poptorch
-except ImportError as absent:
-    raise RunError("no_device", f"PopTorch cannot be imported: {absent}") from absent
 
 PRECISIONS = {"fp32": torch.float32, "fp16": torch.float16}  # PopTorch makes fp16 of bf16
 MODELS = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")  # environment: compute on a model of an IPU
