@@ -50,7 +50,8 @@ class GpuSession(EagerSession):
         """By way of memory that the device reads by itself, so that the host does not wait for the transfer."""
         if tensor.device.type == self.hardware.type:
             return tensor
-        return tensor.pin_memory().to(self.hardware, non_blocking=True)
+        pinned = tensor.pin_memory() if self.hardware.type == "cuda" else tensor  # of Intel's, versions differ
+        return pinned.to(self.hardware, non_blocking=True)
 
     def mark(self) -> Any:
         """An event in the device's queue."""

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from images.sites import Site, answer, assert_same_tree, call, make_site
 
+from sifmark import house
 from sifmark.errors import SifmarkError
 from sifmark.images import workloads_of
 from sifmark.plan import make_plan
+from sifmark.reading import document_problems
 from sifmark.recipe import load_recipe, recipe_names
 from sifmark.settings import overridden
 
@@ -105,6 +107,26 @@ def test_the_run_verb_says_what_it_would_do(site: Site, image: Path) -> None:
     done = site.inv("run", image.stem, "--print", "--", "--steps", "3")
     assert done.stdout.split()[-3:] == [str(image), "--steps", "3"]
     assert "has no /dev/nvidia0" in done.stderr and "--nv" not in done.stdout
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("image", ["ipu_sdk32"], indirect=True)
+@pytest.mark.parametrize("task", ["training", "inference"])
+def test_ipus_are_computed_on_by_the_stand_in_of_poptorch(apptainer, image: Path, task: str) -> None:
+    """With PyTorch 1.13.1 of the stand-in base. What is refused is beyond PopTorch, or beyond this host's memory."""
+    bind = ["--containall", "--cleanenv", "--bind", f"{house.ROOT}/tests/inside/stand_ins:/stand-ins"]
+    told = {"PYTHONPATH": "/stand-ins", "POPTORCH_STAND_IN_SDK": "3.2", "OMP_WAIT_POLICY": "PASSIVE"}
+    variables = [word for name, value in told.items() for word in ("--env", f"{name}={value}")]
+    words = ["--all", "--smoke", "--task", task, "--memory-limit", 4096]
+    done = apptainer("run", *bind, *variables, image, *words, check=False)
+    results = {result["workload"]["name"]: result for result in map(json.loads, done.stdout.splitlines())}
+    assert all(document_problems(result) == [] for result in results.values())
+    states = {name: result["status"]["state"] for name, result in results.items()}
+    assert set(states.values()) <= {"completed", "unsupported", "out_of_memory"}, states
+    wanted = {"resnet50", "lstm", SMALL, *(["bert_base", "gpt2"] if task == "training" else [])}
+    assert {name for name in wanted if states[name] != "completed"} == set()
+    completed = [result for result in results.values() if result["status"]["state"] == "completed"]
+    assert all(result["provenance"]["simulated"] and result["provenance"]["image"] for result in completed)
 
 
 def test_each_vendor_has_workloads() -> None:

@@ -194,7 +194,7 @@ class IpuSession:
 
     def weights(self) -> Mapping[str, np.ndarray]:
         """The parameters, fetched from the IPUs."""
-        if self.training is not None and self.training.isCompiled():
+        if self.training is not None and self.training.isAttachedToDevice():  # else they came when it was detached
             self.training.copyWeightsToHost()
         return {name: weight.astype(np.float32) for name, weight in weights(self.model).items()}
 
