@@ -110,7 +110,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     _require_task(task, options, card)
     defaults = _defaults(options, card, device)
     batch_size = options.batch_size or defaults["batch_size"]
-    division = _division(options, batch_size, framework, device)
+    division = _division(options, batch_size, framework, device, defaults.get("micro_batch_size"))
     data, source = _data(options, card, framework)
     samples = _samples_per_epoch(options, batch_size, source)
     per_epoch = samples // batch_size if samples else None
@@ -195,10 +195,11 @@ def _defaults(options: Options, card: Card, device: str) -> dict[str, Any]:
     return defaults
 
 
-def _division(options: Options, batch_size: int, framework: str, device: str) -> Division:
-    """How a batch is divided; at once as a whole where nothing else was asked for."""
+def _division(options: Options, batch_size: int, framework: str, device: str, usual: int | None) -> Division:
+    """How a batch is divided; by the `usual` micro-batch where that divides it, else as a whole."""
     _require_divisible(options, framework, device)
-    at_once = options.micro_batch_size or max(1, batch_size // options.replicas)
+    fits = usual is not None and batch_size % (usual * options.replicas) == 0 and not options.find_max_batch
+    at_once = options.micro_batch_size or (usual if fits else None) or max(1, batch_size // options.replicas)
     times, left = divmod(batch_size, at_once * options.replicas)
     if left or not times:
         raise UsageError(

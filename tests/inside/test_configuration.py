@@ -195,3 +195,12 @@ def test_outside_of_images_any_device_may_be_named_and_auto_looks_for_one(monkey
     assert resolve(parse(["resnet50", "--device", "auto"]), CARD, {**IPU, "device": "cuda"}).device == "cpu"
     (tmp_path / "nvidia0").touch()
     assert devices.choose(["cpu", "cuda", "ipu"]) == ("cuda", f"{tmp_path}/nvidia0 is here")
+
+
+def test_a_usual_micro_batch_gives_way_where_it_divides_no_batch():
+    told = resolve(parse(["resnet50"]), CARD, IPU)
+    assert (told.batch_size, told.micro_batch_size, told.gradient_accumulation) == (480, 20, 24)
+    assert resolve(parse(["resnet50", "--smoke"]), CARD, IPU).division == (2, 1, 1, 1, 1, None)
+    assert divided("--batch-size", "30") == (30, 1, 1, 1, 1, None)
+    assert divided("--batch-size", "40", "--replicas", "2") == (20, 1, 2, 1, 1, None)
+    assert divided("--find-max-batch", "--batch-size", "40").micro_batch == 40

@@ -14,6 +14,7 @@ except ImportError as absent:
 
 import contextlib
 import os
+import threading
 import time
 from typing import Any, Iterator, Mapping
 
@@ -124,6 +125,7 @@ class IpuSession:
         self.rule, self.division = rule, division or AT_ONCE
         self.training: Any = None
         self.inference: Any = None
+        self.turn = threading.Lock()  # an executor answers one call at a time
         count = self.division.stages * self.division.replicas
         require_ipus(count)
         cut(self.model, self.division.stages)
@@ -168,16 +170,12 @@ class IpuSession:
         return Judged(batch.samples, loss.item(), right, None if batch.numbers is None else on_host(output))
 
     def respond(self, batch: Batch) -> Answer:
-        """Forward in evaluation mode; the parts of its time are the executor's own count."""
-        output = self.applied(self.place(batch))
-        sent, computed, fetched = (
-            ask()[2]  # least, most, mean
-            for ask in (
-                self.inference.getHostIpuLatency,
-                self.inference.getComputeLatency,
-                self.inference.getIpuHostLatency,
-            )
-        )
+        """Forward in evaluation mode; the executor itself counts the parts of its time. Threads take turns."""
+        placed = self.place(batch)
+        with self.turn:
+            output = self.applied(placed)
+            parts = self.inference.getHostIpuLatency, self.inference.getComputeLatency, self.inference.getIpuHostLatency
+            sent, computed, fetched = (ask()[2] for ask in parts)  # least, most, mean
         return Answer(on_host(output), sent, computed, fetched)
 
     def begin(self, *_: object) -> Any:
