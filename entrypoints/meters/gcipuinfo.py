@@ -18,19 +18,30 @@ except ImportError:
 
 MEASURES = ("ipu",)
 UPDATE_PERIOD = 1.0  # s; how often the hardware has a new value is not documented, and a call takes a while
-POWER = "ipu power"
-DRIVER, CLOCK, TEMPERATURE, BOARD = "driver version", "clock", "average die temp", "board type"
+POWER, BOARD_POWER, BOARD = "ipu power", "total board power", "board serial number"
+DRIVER, CLOCK, TEMPERATURE = "driver version", "clock", "average die temp"
 
 
 class Gcipuinfo:
-    """All IPUs that this user's partition shows, each by itself."""
+    """Each IPU that this user's partition shows; where these tell no power of their own, each board of theirs."""
 
-    def __init__(self, inventory: Any, devices: tuple[str, ...]) -> None:
+    def __init__(self, inventory: Any) -> None:
         self.inventory = inventory
+        devices = inventory.getDevices()
+        if not devices:
+            raise MeterError("gcipuinfo shows no IPU: is IPUOF_VIPU_API_PARTITION_ID or IPUOF_CONFIG_PATH set?")
+        of_ipus = all(_power(device, POWER) is not None for device in devices)
+        boards = {device.get(BOARD, str(place)): place for place, device in reversed(list(enumerate(devices)))}
+        self.key = POWER if of_ipus else BOARD_POWER
+        self.places = list(range(len(devices))) if of_ipus else sorted(boards.values())
+        names = [
+            f"IPU {devices[place].get('id', place)}" if of_ipus else f"board {devices[place].get(BOARD, place)}"
+            for place in self.places
+        ]
         self.facts = MeterFacts(
             source="gcipuinfo",
-            scope="die",  # one IPU; fans and the rest of its machine are not in it
-            devices=devices,
+            scope="die" if of_ipus else "board",  # of one IPU: fans and the rest of its machine are not in it
+            devices=tuple(names),
             update_period=UPDATE_PERIOD,
             averaging=None,
             averaging_reason="the library does not say",
@@ -41,19 +52,20 @@ class Gcipuinfo:
         )
 
     def read(self) -> Reading:
-        """Power of every IPU. Raises MeterError where one does not tell."""
-        return Reading([_watts(device) for device in self.inventory.getDevices()], ())
+        """Power of each. Raises MeterError where one does not tell."""
+        devices = self.inventory.getDevices()
+        watts = [_power(devices[place], self.key) for place in self.places]
+        if None in watts:
+            told = devices[self.places[watts.index(None)]].get(self.key, "not there")
+            raise MeterError(f"gcipuinfo tells no power: {self.key} is {told!r}")
+        return Reading([value for value in watts if value is not None], ())
 
 
 def find(place: str | None) -> Gcipuinfo:
     """The IPUs of the partition; `place` is not used, since a partition shows no others."""
     if place is not None:
         raise MeterError("gcipuinfo shows the IPUs of one's partition: name no place")
-    inventory = _inventory()
-    devices = inventory.getDevices()
-    if not devices:
-        raise MeterError("gcipuinfo shows no IPU: is IPUOF_VIPU_API_PARTITION_ID or IPUOF_CONFIG_PATH set?")
-    return Gcipuinfo(inventory, tuple(f"IPU {device.get('id', place)}" for place, device in enumerate(devices)))
+    return Gcipuinfo(_inventory())
 
 
 def conditions() -> Mapping[str, Any]:
@@ -75,12 +87,10 @@ def _inventory() -> Any:
     return inventory
 
 
-def _watts(device: Mapping[str, str]) -> float:
-    text = device.get(POWER, "")
-    found = re.fullmatch(r"\s*([0-9.]+)\s*W?\s*", text)
-    if not found:
-        raise MeterError(f"an IPU tells no power: {POWER} is {text or 'not there'!r}")
-    return float(found.group(1))
+def _power(device: Mapping[str, str], key: str) -> float | None:
+    """In watts; None where it is N/A or not there, which is not 0."""
+    found = re.fullmatch(r"\s*([0-9.]+)\s*W?\s*", device.get(key, ""))
+    return float(found.group(1)) if found else None
 
 
 def _together(devices: Any, name: str) -> str | None:

@@ -226,8 +226,23 @@ def test_ipus_are_read_anew_each_time(monkeypatch):
 
 
 def test_an_ipu_without_power_is_a_reading_that_failed(monkeypatch):
-    monkeypatch.setattr(gcipuinfo, "gcipuinfo", Inventory([[{"id": "0", "ipu power": "N/A"}]]))
+    monkeypatch.setattr(
+        gcipuinfo, "gcipuinfo", Inventory([[{"id": "0", "ipu power": "N/A", "total board power": "N/A"}]])
+    )
     assert "'N/A'" in open_meter("gcipuinfo", "ipu").reason
+
+
+def test_ipus_that_tell_no_power_are_metered_by_their_boards(monkeypatch):
+    """As on PCIe cards: a board is counted once, however many IPUs it has."""
+    boards = [("a", "120 W"), ("a", "120 W"), ("b", "95 W")]
+    devices = [
+        {"id": str(place), "ipu power": "N/A", "board serial number": serial, "total board power": power}
+        for place, (serial, power) in enumerate(boards)
+    ]
+    monkeypatch.setattr(gcipuinfo, "gcipuinfo", Inventory([devices]))
+    meter = gcipuinfo.find(None)
+    assert (meter.facts.scope, meter.facts.devices) == ("board", ("board a", "board b"))
+    assert meter.read().watts == [120.0, 95.0]
 
 
 def test_no_ipu_is_told(monkeypatch):
