@@ -145,11 +145,23 @@ def fold(
         conditions=before,
         conditions_after=after,
         peak_process_mib=peak_process_mib,
-        power=power,
+        power=of_the_device(power, _last(DeviceFacts, messages)),
         flops_per_unit=flops_per_unit,
         precision=precision,
         goal=goal,
     )
+
+
+def of_the_device(metered: Metered, device: DeviceFacts | None) -> Metered:
+    """The recording, unless the framework names a device that the meter does not read: environments are read by both,
+    each in its own way."""
+    if isinstance(metered, Absence) or device is None or device.identifier is None or metered.facts.simulated:
+        return metered
+    named = metered.facts.devices
+    if any(device.identifier in name or "MIG" in name for name in named):
+        return metered
+    found, source = device.identifier, metered.facts.source
+    return Absence(f"{source} read {', '.join(named)}, and {found} computed: name it, --meter {source}:{found}")
 
 
 def _of(kind: type[M], messages: Sequence[Message]) -> list[M]:

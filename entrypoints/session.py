@@ -155,6 +155,7 @@ class DeviceFacts(NamedTuple):
     replicas: int
     execution: str  # how the model was run there: eager or compiled, memory layout
     simulated: bool
+    identifier: str | None = None  # as the vendor's management library names the device, where the framework tells it
 
 
 class Usage(NamedTuple):

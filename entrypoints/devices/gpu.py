@@ -85,9 +85,11 @@ class GpuSession(EagerSession):
         self.runtime.empty_cache()
 
 
-def facts(kind: str, vendor: str, name: str, granularity: str, memory: int) -> DeviceFacts:
+def facts(
+    kind: str, vendor: str, name: str, granularity: str, memory: int, identifier: str | None = None
+) -> DeviceFacts:
     """One device with so many bytes of memory, in one process; how a model is run there the session says."""
-    return DeviceFacts(kind, vendor, name, 1, granularity, memory / MIB, 1, 1, execution="", simulated=False)
+    return DeviceFacts(kind, vendor, name, 1, granularity, memory / MIB, 1, 1, "", False, identifier)
 
 
 def scaler(kind: str) -> Any:

@@ -211,6 +211,24 @@ def test_energy_per_epoch_needs_a_second_epoch_and_all_of_them_metered():
     assert "not defined" in str(metrics.energy_per_epoch(fold(MESSAGES, "images", "training", power=POWER)).reason)
 
 
+@pytest.mark.parametrize(
+    ("devices", "simulated", "told"),
+    [
+        (("GPU-1",), False, True),
+        (("GPU-2",), False, False),
+        (("GPU-2 with all its MIG instances",), False, True),  # an instance has a name of its own
+        (("GPU-2",), True, True),  # a trace, played back
+    ],
+)
+def test_a_meter_of_another_device_than_the_one_that_computed_tells_nothing(devices, simulated, told):
+    power = POWER._replace(facts=dataclasses.replace(POWER.facts, source="nvml", devices=devices, simulated=simulated))
+    named = [message._replace(identifier="GPU-1") if message is DEVICE else message for message in MESSAGES]
+    run = fold(named, "images", "training", power=power)
+    assert (metrics.energy(run).value is not None) == told
+    if not told:
+        assert run.power.reason == "nvml read GPU-2, and GPU-1 computed: name it, --meter nvml:GPU-1"
+
+
 def test_without_a_meter_no_energy_is_told_and_the_meter_s_reason_stands_in_one_place():
     run = fold(MESSAGES, "images", "training", power=Absence("no meter measures abacuses"))
     for name in ("energy", "energy_per_unit", "units_per_watt_hour", "throughput_per_watt", "power_mean"):

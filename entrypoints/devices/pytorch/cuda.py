@@ -55,23 +55,15 @@ def open_session(
     Raises RunError (`unsupported`) where it is to be compiled and this PyTorch compiles nothing.
     """
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    identifier = getattr(properties, "uuid", None)
-    library = amd if AMD else nvml
-    return gpu.GpuSession(
-        torch.cuda,
-        model,
-        rule,
-        precision,
-        compiled,
-        division,
-        facts(properties),
-        functools.partial(library.conditions, f"GPU-{identifier}" if identifier and not AMD else None),
-    )
+    described = facts(properties)
+    ask = functools.partial((amd if AMD else nvml).conditions, described.identifier)
+    return gpu.GpuSession(torch.cuda, model, rule, precision, compiled, division, described, ask)
 
 
 def facts(properties: object) -> DeviceFacts:
     """What the session runs on."""
     name = torch.cuda.get_device_name()
+    uuid = None if AMD else getattr(properties, "uuid", None)  # from torch 2.4 on; ROCm's is another than amdsmi's
     architecture = str(getattr(properties, "gcnArchName", "")).split(":")[0]
     return gpu.facts(
         kind="cuda",
@@ -79,4 +71,5 @@ def facts(properties: object) -> DeviceFacts:
         name=name,
         granularity="die" if architecture in DIES_OF_A_MODULE and "MI210" not in name else "package",
         memory=properties.total_memory,  # type: ignore[attr-defined]
+        identifier=f"GPU-{uuid}" if uuid else None,
     )
