@@ -110,13 +110,8 @@ def test_the_run_verb_says_what_it_would_do(site: Site, image: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("image", ["ipu_sdk32"], indirect=True)
-@pytest.mark.parametrize(
-    ("workload", "task"),
-    [
-        *((name, task) for name in ("resnet50", "lstm", SMALL) for task in ("training", "inference")),
-        *((name, "training") for name in ("bert_base", "gpt2", "deep_voice_3")),
-    ],
-)
+@pytest.mark.parametrize("workload", ["resnet50", "lstm", SMALL])  # Debian's PyTorch multiplies slowly: no transformer
+@pytest.mark.parametrize("task", ["training", "inference"])
 def test_ipus_are_computed_on_by_the_stand_in_of_poptorch(apptainer, image: Path, workload: str, task: str) -> None:
     """With PyTorch 1.13.1, which the stand-in base has."""
     bind = ["--containall", "--cleanenv", "--bind", f"{house.ROOT}/tests/inside/stand_ins:/stand-ins"]
