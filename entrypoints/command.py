@@ -50,8 +50,8 @@ def run(options: Options) -> int:
 
     meant, built = find(options)
     if options.device == devices.AUTO:
-        framework, own = image.target(built)
-        say("--device auto: {}, since {}".format(*devices.choose([own] if built else devices.kinds(framework))))
+        choice = devices.choose(devices.askable(*image.target(built), built is not None))
+        say(f"--device auto: {choice.kind}, since {choice.why}")
     planned = [(card, plans(options, card, built)) for card in meant]
     refused = [(card, found) for card, found in planned if isinstance(found, UsageError)]
     if len(refused) == len(planned):

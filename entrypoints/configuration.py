@@ -158,7 +158,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
 def _target(options: Options, image: Mapping[str, Any] | None) -> tuple[str, str]:
     """Framework and device: the image's, or the CPU where that is asked for. Outside of images, whatever there is."""
     framework, own = target(image)
-    known = list(dict.fromkeys((own, "cpu"))) if image else devices.kinds(framework)
+    known = devices.askable(framework, own, image is not None)
     if options.device == devices.AUTO:
         return framework, devices.choose(known).kind
     if options.device not in (None, *known):

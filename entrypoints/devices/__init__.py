@@ -15,6 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Sequence
 
+from entrypoints.statuses import RunError
+
 AUTO = "auto"
 # Files that drivers make. Those of Intel's GPUs are other vendors' too, so they come last.
 SIGNS = {"/dev/nvidia0": "cuda", "/dev/kfd": "cuda", "/dev/ipu*": "ipu", "/dev/dri/renderD*": "xpu"}
@@ -25,6 +27,17 @@ class Choice(NamedTuple):
 
     kind: str
     why: str
+
+
+def require_precision(precision: str, known: Sequence[str], name: str) -> None:
+    """Raise RunError (`unsupported`) for a precision that the device of a name has not."""
+    if precision not in known:
+        raise RunError("unsupported", f"--precision {precision} on {name}: it can do {', '.join(known)}")
+
+
+def askable(framework: str, own: str, in_image: bool) -> Sequence[str]:
+    """The kinds that may be asked for: an image's own and the CPU; outside of images, whatever there is."""
+    return list(dict.fromkeys((own, "cpu"))) if in_image else kinds(framework)
 
 
 @lru_cache(maxsize=None)

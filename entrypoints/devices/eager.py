@@ -9,7 +9,7 @@ from typing import Any, Iterator, Mapping
 import numpy as np
 import torch
 
-from entrypoints.devices.tensors import on_host, parts
+from entrypoints.devices.tensors import judged, on_host, parts
 from entrypoints.session import Answer, Batch, Division, Draw, Judged, OptimizerRule, Rule, StepReport
 from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.build import Objective, folded, weights
@@ -139,10 +139,7 @@ class EagerSession:
         numbers."""
         batch = self.place(batch)
         output, loss = self.forward(batch)
-        labels = batch.targets
-        labelled = isinstance(labels, torch.Tensor) and labels.dim() == 1
-        right = int((output.argmax(1) == labels).sum()) if labelled else None
-        return Judged(batch.samples, loss.item(), right, None if batch.numbers is None else on_host(output))
+        return judged(batch, output, loss)
 
     def respond(self, batch: Batch) -> Answer:
         """Forward in evaluation mode, the host waiting at the end of each part."""

@@ -8,10 +8,25 @@ from entrypoints import host
 from entrypoints.session import DeviceConditions, DeviceFacts, Usage
 
 
-class HostSession:
-    """The part of a session that needs no framework: the device is the host, and done when a call returns."""
+class Waiting:
+    """The part of a session whose calls return when the device is done."""
 
     asynchronous = False
+
+    def mark(self) -> float:
+        """Now: what was given to the device is done."""
+        return time.perf_counter()
+
+    def seconds_between(self, earlier: float, later: float) -> float:
+        """Seconds of the monotonic clock."""
+        return later - earlier
+
+    def synchronise(self) -> None:
+        """Nothing to wait for."""
+
+
+class HostSession(Waiting):
+    """The part of a session that needs no framework: the device is the host."""
 
     def __init__(self, framework: str, execution: str) -> None:
         self.framework = framework
@@ -36,14 +51,3 @@ class HostSession:
     def conditions(self) -> DeviceConditions:
         """Those of the host."""
         return DeviceConditions.unknown("the host is the device: conditions and conditions_after tell how it stood")
-
-    def mark(self) -> float:
-        """Now: a CPU has done what it was given when the call returns."""
-        return time.perf_counter()
-
-    def seconds_between(self, earlier: float, later: float) -> float:
-        """Seconds of the monotonic clock."""
-        return later - earlier
-
-    def synchronise(self) -> None:
-        """Nothing to wait for."""

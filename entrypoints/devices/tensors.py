@@ -6,7 +6,7 @@ from typing import Any, Sequence
 
 import torch
 
-from entrypoints.session import Batch
+from entrypoints.session import Batch, Judged
 from entrypoints.workloads.pytorch.build import Tensors
 
 
@@ -15,6 +15,15 @@ def on_host(output: Tensors) -> Any:
     if isinstance(output, tuple):
         return tuple(map(on_host, output))
     return (output.float() if output.dtype in (torch.bfloat16, torch.float16) else output).cpu().numpy()
+
+
+def judged(batch: Batch, output: Tensors, loss: torch.Tensor) -> Judged:
+    """How a batch was told: what is likeliest counts where its targets are labels."""
+    labels = batch.targets
+    right = None
+    if isinstance(output, torch.Tensor) and isinstance(labels, torch.Tensor) and labels.dim() == 1:
+        right = int((output.argmax(1) == labels).sum())
+    return Judged(batch.samples, loss.item(), right, None if batch.numbers is None else on_host(output))
 
 
 def flat(tensors: Any) -> tuple[torch.Tensor, ...]:

@@ -22,7 +22,7 @@ except (ImportError, OSError, KeyError):  # it looks for its library while it is
 MEASURES = ("cuda",)
 VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 UPDATE_PERIOD = 0.1  # s; the driver's power is an average over milliseconds, its counter gets on every millisecond
-MICRO, MIB = 1e-6, 1 << 20
+MICRO = 1e-6
 ROCM_SMI = "librocm_smi64.so"
 NOT_THERE = "N/A"
 NOT_THERE_RAW = 0xFFFF  # what ROCm 5.7 to 6.1.0 let through

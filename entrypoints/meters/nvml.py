@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping
 
-from entrypoints.host import fact
+from entrypoints.host import MIB, fact
 from entrypoints.meters import MeterError, MeterFacts, Reading
 
 try:
@@ -25,7 +25,7 @@ VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 KERNEL_MODULE = Path("/proc/driver/nvidia/version")
 POWER_INSTANT = 186  # NVML_FI_DEV_POWER_INSTANT, mW; drivers from 525 on
 UPDATE_PERIOD = 0.1  # s; the counter gets on every 20 to 100 ms, by model
-MILLI, MIB = 1e-3, 1 << 20
+MILLI = 1e-3
 THROTTLING = {  # bits of the reasons that hold clocks down; being idle and settings that were asked for are none
     0x4: "software power cap",
     0x8: "hardware slowdown",

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from entrypoints.devices import require_precision
 from entrypoints.devices.eager import EagerSession, execution, require_torch_compile
 from entrypoints.devices.processors import HostSession
 from entrypoints.memory import free_mib
@@ -23,8 +24,7 @@ PRECISIONS = ("fp32", "bf16")
 
 def prepare(precision: str, threads: int, _: int = 1) -> None:
     """Set the number of compute threads; each stream has as many. Raises RunError where `precision` is beyond a CPU."""
-    if precision not in PRECISIONS:
-        raise RunError("unsupported", f"--precision {precision} on cpu: it can do {', '.join(PRECISIONS)}")
+    require_precision(precision, PRECISIONS, "cpu")
     torch.set_num_threads(threads)
 
 

@@ -6,11 +6,10 @@ import functools
 
 import torch
 
-from entrypoints.devices import gpu
+from entrypoints.devices import gpu, require_precision
 from entrypoints.devices.absence import no_gpu
 from entrypoints.meters import amd, nvml
 from entrypoints.session import DeviceFacts, Division, Rule
-from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.build import Objective
 
 AMPERE = (8, 0)  # compute capability: the first with TF32 and bf16
@@ -25,10 +24,7 @@ def prepare(precision: str, threads: int, _: int = 1) -> None:
     """
     if not torch.cuda.is_available():
         raise no_gpu(AMD, f"PyTorch {torch.__version__}", torch.version.hip or torch.version.cuda)
-    known = precisions()
-    if precision not in known:
-        name = torch.cuda.get_device_name()
-        raise RunError("unsupported", f"--precision {precision} on {name}: it can do {', '.join(known)}")
+    require_precision(precision, precisions(), torch.cuda.get_device_name())
     torch.set_num_threads(threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
     torch.backends.cudnn.benchmark = True  # the fastest of its convolutions for each shape, found in the first step

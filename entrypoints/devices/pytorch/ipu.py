@@ -15,14 +15,15 @@ except ImportError as absent:
 import contextlib
 import os
 import threading
-import time
 from typing import Any, Iterator, Mapping
 
 import numpy as np
 import torch
 from torch import nn
 
-from entrypoints.devices.tensors import Nesting, filled, first, flat, in_single, on_host
+from entrypoints.devices import require_precision
+from entrypoints.devices.processors import Waiting
+from entrypoints.devices.tensors import Nesting, filled, first, flat, in_single, judged, on_host
 from entrypoints.meters import gcipuinfo
 from entrypoints.session import (
     Answer,
@@ -40,7 +41,7 @@ from entrypoints.session import (
 from entrypoints.workloads.pytorch.build import Objective, cuts, plain_attention, weights
 from entrypoints.workloads.pytorch.optimizers import parameter_groups
 
-PRECISIONS = {"fp32": torch.float32, "fp16": torch.float16}  # PopTorch makes fp16 of bf16
+PRECISIONS = ("fp32", "fp16")  # PopTorch makes fp16 of bf16
 MODELS = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")  # environment: compute on a model of an IPU
 ARCHITECTURES = {1: "GC2", 2: "GC200 or Bow", 21: "C600"}
 LOSS_SCALING = 128.0  # in half precision, else small gradients vanish; PopTorch takes it off again
@@ -60,8 +61,7 @@ def prepare(precision: str, threads: int, _: int = 1) -> None:
     """
     if not (modelled() or poptorch.ipuHardwareIsAvailable()):
         raise RunError("no_device", "PopTorch finds no IPU: are IPUOF_CONFIG_PATH or IPUOF_VIPU_API_HOST set?")
-    if precision not in PRECISIONS:
-        raise RunError("unsupported", f"--precision {precision} on ipu: it can do {', '.join(PRECISIONS)}")
+    require_precision(precision, PRECISIONS, "ipu")
     torch.set_num_threads(threads)
 
 
@@ -111,13 +111,11 @@ class Applied(nn.Module):
         return self.objective(inputs)[0]
 
 
-class IpuSession:
+class IpuSession(Waiting):
     """Executors for training and for inference over one model; the one that is asked has the IPUs.
 
     A call returns when its output is on the host.
     """
-
-    asynchronous = False
 
     def __init__(self, model: Objective, rule: OptimizerRule, precision: str, division: Division | None) -> None:
         self.half = precision == "fp16"
@@ -125,6 +123,7 @@ class IpuSession:
         self.rule, self.division = rule, division or AT_ONCE
         self.training: Any = None
         self.inference: Any = None
+        self.samples = 0  # of a call of inference, whose shape is compiled
         self.turn = threading.Lock()  # an executor answers one call at a time
         count = self.division.stages * self.division.replicas
         require_ipus(count)
@@ -163,11 +162,7 @@ class IpuSession:
     def evaluate(self, batch: Batch) -> Judged:
         """Forward in evaluation mode; the loss is the host's to compute, of as many samples as there are."""
         output = in_single(self.applied(self.place(batch)))
-        loss = self.model.loss_of(output, batch.targets)
-        labels = batch.targets
-        labelled = isinstance(labels, torch.Tensor) and labels.dim() == 1
-        right = int((output.argmax(1) == labels).sum()) if labelled else None
-        return Judged(batch.samples, loss.item(), right, None if batch.numbers is None else on_host(output))
+        return judged(batch, output, self.model.loss_of(output, batch.targets))
 
     def respond(self, batch: Batch) -> Answer:
         """Forward in evaluation mode; the executor itself counts the parts of its time. Threads take turns."""
@@ -203,17 +198,6 @@ class IpuSession:
     def conditions(self) -> DeviceConditions:
         """As the SDK's library tells them."""
         return DeviceConditions(dict(gcipuinfo.conditions()), None)
-
-    def mark(self) -> float:
-        """Now: a call has done what it was given when it returns."""
-        return time.perf_counter()
-
-    def seconds_between(self, earlier: float, later: float) -> float:
-        """Seconds of the monotonic clock."""
-        return later - earlier
-
-    def synchronise(self) -> None:
-        """Nothing to wait for."""
 
     def close(self) -> None:
         """Let go of the IPUs."""

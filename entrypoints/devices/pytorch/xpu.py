@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from entrypoints.devices import gpu
+from entrypoints.devices import gpu, require_precision
 from entrypoints.devices.absence import require_files
 from entrypoints.meters import intel
 from entrypoints.session import Division, Rule
@@ -39,8 +39,7 @@ def prepare(precision: str, threads: int, _: int = 1) -> None:
             "no_device",
             f"PyTorch {torch.__version__} finds no GPU of Intel: may this user read /dev/dri/renderD* (group render)?",
         )
-    if precision not in PRECISIONS:
-        raise RunError("unsupported", f"--precision {precision} on xpu: it can do {', '.join(PRECISIONS)}")
+    require_precision(precision, PRECISIONS, "xpu")
     torch.set_num_threads(threads)
 
 
