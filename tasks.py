@@ -264,6 +264,16 @@ def convert(c: Context, name: str, force: bool = False) -> None:
     convert_image(name, force=force)
 
 
+@verb(help={"name": "an image or a recipe that is built", "engine": _ENGINE, "json": "for programs"})
+def reproduce(c: Context, name: str, engine: str = "", json: bool = False) -> None:
+    """Build an image again with nothing that earlier builds left, and show the first difference, if any."""
+    from sifmark.reproduce import reproduce as build_again
+    from sifmark.settings import choose
+
+    choose(engine=engine)
+    build_again(name, as_json=json)
+
+
 @verb(
     iterable=["name"],
     help={

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Mapping, Sequence
 
 from entrypoints.statuses import UsageError
@@ -50,6 +49,8 @@ def _first(environ: Mapping[str, str], variables: Sequence[str]) -> str:
 def _known(name: str, known: Sequence[str]) -> str:
     if name in known:
         return name
+    import difflib  # here: only who errs waits for it
+
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
     raise UsageError(f"no workload {name[:60]!r}{hint} Known: {', '.join(known)}")

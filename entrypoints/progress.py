@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 import time
 from typing import TextIO
 
 from entrypoints.configuration import Configuration
+from entrypoints.console import put
 from entrypoints.messages import Data, Evaluated, Message, Phase, Skipped, Step
 
 INTERVALS = {True: 0.2, False: 5.0}  # seconds between updates, on a terminal and elsewhere
@@ -114,17 +113,3 @@ class Progress:
 
     def _put(self, text: str) -> None:
         put(self.stream, text)
-
-
-def say(text: str) -> None:
-    """One line for people."""
-    put(sys.stderr, f"sifmark: {text}\n")
-
-
-def put(stream: TextIO, text: str) -> None:
-    """Write at once. When whoever read it is gone, the run goes on, and Python flushes into nothing at exit."""
-    try:
-        stream.write(text)
-        stream.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

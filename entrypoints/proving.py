@@ -5,8 +5,8 @@ from __future__ import annotations
 from entrypoints import numerics, reference
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
+from entrypoints.console import say
 from entrypoints.numerics import Numerics
-from entrypoints.progress import say
 from entrypoints.reference import Reference
 from entrypoints.supervise import Child, Orders
 from entrypoints.verdict import Verdict, judge, with_numerics

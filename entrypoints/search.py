@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from entrypoints import memory
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
+from entrypoints.console import say
 from entrypoints.plain import Json
 from entrypoints.plan import most_batch
-from entrypoints.progress import say
 from entrypoints.running import Executed, execute
 from entrypoints.supervise import Orders
 

@@ -10,11 +10,11 @@ from entrypoints import host, result
 from entrypoints.arguments import Options
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
+from entrypoints.console import say
 from entrypoints.metrics import Metric, throughput
 from entrypoints.numerics import Numerics
 from entrypoints.output import Contract, Writer, line_text, open_writer
 from entrypoints.plain import Json
-from entrypoints.progress import say
 from entrypoints.proving import prove
 from entrypoints.running import Executed, execute
 from entrypoints.search import Search, search

@@ -10,7 +10,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -72,17 +73,24 @@ class Entry:
             self._make_again(check)
         raise self._spoiled()
 
-    def ensure(self) -> None:
-        """Make it where it is not there."""
+    def ensure(self) -> bool:
+        """Make it where it is not there; whether it was made now, and so read to be sealed."""
+        there = self.seal() is not None
         with self.held(check=False):
-            pass
+            return not there
 
-    def copy(self, target: Path) -> None:
-        """Put copies of its files into a folder, held against its seal on the way; made again where it is damaged."""
+    def copy(self, target: Path, skip: Mapping[str, int] | None = None) -> None:
+        """Put copies of its files into a folder, held against its seal on the way; made again where it is damaged.
+
+        `skip` are bytes to leave free before what is copied, by the file's name.
+        """
+        free = skip or {}
         for _ in range(_ATTEMPTS):
             with self.held(check=False) as content:
                 seal = self.seal()
-                digests = {name: _copy(path, target / name) for name, path in _files(content).items()}
+                digests = {
+                    name: _copy(path, target / name, free.get(name, 0)) for name, path in _files(content).items()
+                }
                 if seal is not None and sha256_json(digests) == seal.digest:
                     return
             self._make_again(check=True)
@@ -220,12 +228,14 @@ def _files(content: Path) -> dict[str, Path]:
     return {str(path.relative_to(content)): path for path in sorted(content.rglob("*")) if path.is_file()}
 
 
-def _copy(source: Path, target: Path) -> str:
-    """Copy a file and hash it in one pass: `sha256:<hex>` of what was read."""
+def _copy(source: Path, target: Path, skip: int) -> str:
+    """Copy a file and hash it in one pass, side by side: `sha256:<hex>` of what was read."""
     digest = hashlib.sha256()
     target.parent.mkdir(parents=True, exist_ok=True)
-    with source.open("rb") as reader, target.open("wb") as writer:
+    with source.open("rb") as reader, target.open("wb") as writer, ThreadPoolExecutor(1) as beside_us:
+        writer.seek(skip)
         while block := reader.read(_BLOCK):
-            digest.update(block)
+            hashed = beside_us.submit(digest.update, block)
             writer.write(block)
+            hashed.result()
     return f"sha256:{digest.hexdigest()}"

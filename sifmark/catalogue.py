@@ -6,7 +6,6 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -24,7 +23,7 @@ from sifmark.images import Image, cards, find_images, recipes_in, workloads_of
 from sifmark.plan import BASE_DIGEST, LOCK, Plan, make_plan
 from sifmark.recipe import recipe_names
 from sifmark.registry import weigh
-from sifmark.run import run, stop_running
+from sifmark.run import run, side_by_side
 from sifmark.settings import Settings, overridden, settings
 from sifmark.sources import base_in_sources, size_of_base
 from sifmark.wheels import size_at_hand
@@ -146,14 +145,9 @@ def jobs_here(intents: Sequence[Intent]) -> int:
 
 def carry_out(intents: Sequence[Intent], options: Options, jobs: int) -> list[Outcome]:
     """Build side by side what is to be built, each in a process of its own; a failure is an outcome too."""
-    with ThreadPoolExecutor(jobs) as pool:
-        try:
-            running = [pool.submit(_carry_out, intent, options) for intent in intents]
-            return [future.result() for future in running]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            stop_running()
-            raise
+    with side_by_side(jobs) as pool:
+        running = [pool.submit(_carry_out, intent, options) for intent in intents]
+        return [future.result() for future in running]
 
 
 def build_one(recipe: str, options: Options) -> Outcome:

@@ -13,13 +13,13 @@ from sifmark.engines import Made
 from sifmark.engines.apptainer import Apptainer, finished
 from sifmark.engines.docker import Docker
 from sifmark.engines.docker_evidence import DockerEvidence
-from sifmark.engines.flat import build_definition
-from sifmark.errors import SifmarkError, UsageError
+from sifmark.engines.flat import build_definition, wrap
+from sifmark.errors import SifmarkError
 from sifmark.files import beside, human_size
-from sifmark.images import find_images, image_file, recipes_in
-from sifmark.layers import code_layer
+from sifmark.images import find_recipe, image_file
 from sifmark.plan import BUILD_KEY, LABEL, STAND_IN, Plan, make_plan
 from sifmark.settings import overridden
+from sifmark.sif import DATA_START, read_sif
 
 CONVERTED = f"{LABEL}.converted-from"  # the identifier of the Docker image
 
@@ -31,10 +31,7 @@ def convert(name: str, force: bool = False) -> None:
     alone.
     Raises SifmarkError.
     """
-    recipes = recipes_in(find_images(name))
-    if len(recipes) > 1:
-        raise UsageError(f"{name!r} means {len(recipes)} recipes", f"name one of: {', '.join(recipes)}")
-    recipe, docker, apptainer = recipes[0], Docker(), Apptainer()
+    recipe, docker, apptainer = find_recipe(name), Docker(), Apptainer()
     started = time.monotonic()
     with alone(lock_of(recipe, docker)), alone(lock_of(recipe, apptainer)):
         evidence = docker.evidence(docker.address(recipe))
@@ -72,8 +69,10 @@ def _converted(plan: Plan, identifier: str, log: Path) -> Iterator[Made]:
         archive, definition = folder / "image.tar", folder / "definition"
         with step("save the Docker image"):
             Docker().save(identifier, archive)
-        code_layer(plan, folder / "layers")
-        definition.write_text(render.converted_definition(plan.recipe, str(archive), labels, str(folder / "layers")))
+        definition.write_text(render.converted_definition(plan.recipe, str(archive), labels))
         with step("convert it") as progress:
-            build_definition(plan, definition, draft, log, progress.detail)
+            build_definition(plan, definition, folder / "converted.sif", log, progress.detail)
+            converted = read_sif(folder / "converted.sif")
+            converted.copy(converted.system, draft, skip=DATA_START)
+            wrap(plan, draft, converted.attributes())
         yield finished(draft)

@@ -6,6 +6,7 @@ from difflib import get_close_matches
 FAILED = 1
 USAGE = 2
 # The remedy for an image that is not what it should be.
+ASK_AGAIN = "is it up, and is the name right? a mirror can be set in sifmark.toml: [mirrors]"  # of a registry
 AGAIN = "build it again: inv build NAME --force, with the --engine that it is of"
 
 
@@ -34,6 +35,10 @@ class UsageError(SifmarkError):
 
 class Unbuildable(SifmarkError):  # noqa: N818 - named for what it says
     """A recipe that cannot be built here, though nothing is wrong with it."""
+
+
+class RegistryError(SifmarkError):
+    """A registry that does not answer, or not with what was asked for."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:

@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -105,15 +106,21 @@ def sha256_file(path: Path) -> str:
         return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
 
 
+def sha256_bytes(content: bytes) -> str:
+    """`sha256:<hex>` of some bytes."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
 def sha256_json(document: Any) -> str:
     """`sha256:<hex>` of a document in canonical form: sorted keys, no blanks, UTF-8."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+    return sha256_bytes(text.encode())
 
 
 def sha256_tree(files: dict[str, Path]) -> str:
     """`sha256:<hex>` over names and contents of a set of files, independent of order and dates."""
-    return sha256_json({name: sha256_file(path) for name, path in files.items()})
+    with ThreadPoolExecutor() as pool:
+        return sha256_json(dict(zip(files, pool.map(sha256_file, files.values()), strict=True)))
 
 
 def normalise_tree(folder: Path) -> None:

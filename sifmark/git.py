@@ -1,9 +1,11 @@
-"""The revision of the code that builds."""
+"""The revision of the code that builds, and its date."""
 
 from functools import cache
 
 from sifmark import house
+from sifmark.files import FIXED_MTIME
 from sifmark.run import CommandError, run
+from sifmark.settings import source_date
 
 # Where a change, a new file too, makes another image than the commit's.
 _BUILD_INPUTS = ("entrypoints", "schemas", "recipes", "sifmark")
@@ -21,3 +23,19 @@ def revision() -> str | None:
     except CommandError:
         return None
     return f"{commit}-dirty" if dirty else commit
+
+
+@cache
+def date() -> int:
+    """The date that images carry, in seconds since 1970, so that one commit gives one image.
+
+    It is the commit's, unless SOURCE_DATE_EPOCH says another; without a checkout a fixed one.
+    """
+    if (asked := source_date()) is not None:
+        return asked
+    if not house.IS_CHECKOUT:
+        return FIXED_MTIME
+    try:
+        return int(run(["git", "-C", str(house.CHECKOUT), "log", "-1", "--format=%ct"]).output)
+    except (CommandError, ValueError):
+        return FIXED_MTIME

@@ -86,6 +86,14 @@ def find_image(name: str) -> Image:
     return found[0]
 
 
+def find_recipe(pattern: str) -> str:
+    """The one recipe whose images a name, a glob or a recipe's name means. Raises UsageError for none or several."""
+    recipes = recipes_in(find_images(pattern))
+    if len(recipes) > 1:
+        raise UsageError(f"{pattern!r} means {len(recipes)} recipes", f"name one of: {', '.join(recipes)}")
+    return recipes[0]
+
+
 def recipes_in(found: Iterable[Image]) -> tuple[str, ...]:
     """The recipes that a set of images needs, each once."""
     return tuple(dict.fromkeys(image.recipe for image in found))

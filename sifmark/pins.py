@@ -11,10 +11,10 @@ import tomlkit
 
 from sifmark import house
 from sifmark.console import say, show, step
-from sifmark.errors import SifmarkError, UsageError
+from sifmark.errors import RegistryError, SifmarkError, UsageError
 from sifmark.files import write_text
 from sifmark.recipe import UNRESOLVED, Recipe, load_recipe, recipe_names
-from sifmark.registry import RegistryError, Tagged, resolve
+from sifmark.registry import Tagged, resolve
 from sifmark.settings import settings
 
 AS_PINNED, DIFFERS, RESOLVABLE, UNKNOWN = "as pinned", "differs", "resolvable", "unknown"

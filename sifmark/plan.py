@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from sifmark import __version__, house, render
 from sifmark.errors import SifmarkError, Unbuildable
 from sifmark.files import sha256_file, sha256_json, sha256_tree
-from sifmark.git import revision
+from sifmark.git import date, revision
 from sifmark.images import workloads_of
 from sifmark.recipe import UNRESOLVED, Recipe, Target, load_recipe, pinned_digest
 from sifmark.schema import check_document
@@ -31,8 +32,9 @@ DOCKER_FLAGS = f"{LABEL}.docker-flags"
 BASE_DIGEST = "org.opencontainers.image.base.digest"
 LOCK = f"{LABEL}.lock"
 REVISION = "org.opencontainers.image.revision"
+CREATED = "org.opencontainers.image.created"
 SHIPPED = (".py", ".json")  # suffixes of the files that go into images, beside the entrypoint itself
-_BUILDER = 1  # raise it when the same inputs must give another image
+_BUILDER = 2  # raise it when the same inputs must give another image
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,9 @@ class Plan:
 
     def labels(self) -> dict[str, str]:
         """OCI's labels and ours, all strings."""
+        created = datetime.fromtimestamp(date(), UTC).isoformat()
         labels = {**self._statements(), COMPRESSION: self.compression, BUILD_KEY: self.build_key}
+        labels |= {CREATED: created, render.BUILD_DATE: created}
         if (commit := revision()) is not None:
             labels[REVISION] = commit
         return labels

@@ -12,8 +12,12 @@ from sifmark.recipe import Recipe
 SITE = "sifmark-site"  # wheels we add
 CODE = "sifmark"  # entrypoints and schemas
 APPS = "scif"  # Apptainer's apps: one small script per workload
+# Folders of a build's context, each copied as a whole: so the folders within keep their dates with Docker too.
+SITE_LAYER, CODE_LAYER = "site", "code"
+_PLACES = {SITE: SITE_LAYER, CODE: CODE_LAYER, APPS: CODE_LAYER}
 
 TITLE = "org.opencontainers.image.title"
+BUILD_DATE = "org.label-schema.build-date"  # Apptainer's own, which a definition may state with `build --force`
 
 # Holds in every image: packages in a user's home never mix with the image's.
 FIXED_ENVIRONMENT = {"PYTHONNOUSERSITE": "1"}
@@ -30,25 +34,27 @@ sifmark image. It runs one workload and prints one JSON result on stdout.
 A file called WORKLOAD-RECIPE.sif runs that workload when none is named. Progress goes to stderr."""
 
 
-def base_definition(recipe: Recipe, address: str, agent: str = "docker") -> str:
+def base_definition(recipe: Recipe, address: str, agent: str = "docker", date: str = "") -> str:
     """The definition of the converted base: `address` is registry/repository@digest. No layer of ours is in it.
 
     Recipes on one base with one environment share it, so it names none of them. Labels stand at its end, as in the
-    whole definition: Apptainer keeps the blank lines between a section and the next.
+    whole definition: Apptainer keeps the blank lines between a section and the next. `date` is told in place of the
+    moment of the conversion.
     """
-    return _definition(recipe, address, _section("labels", f"{TITLE} sifmark"), agent=agent)
+    return _definition(
+        recipe, address, _labels({TITLE: "sifmark", **({BUILD_DATE: date} if date else {})}), agent=agent
+    )
 
 
 def definition(recipe: Recipe, address: str, labels: Mapping[str, str], context: str) -> str:
     """The whole definition. `context` is the folder that holds our layers, assembled beforehand."""
-    layers = "\n".join(f"{_quote_path(f'{context}/{layer}')} /{layer}" for layer in (SITE, CODE, APPS))
+    layers = "\n".join(f"{_quote_path(f'{context}/{place}/{name}')} /{name}" for name, place in _PLACES.items())
     return _definition(recipe, address, _section("files", layers), _labels(labels))
 
 
-def converted_definition(recipe: Recipe, archive: str, labels: Mapping[str, str], context: str) -> str:
+def converted_definition(recipe: Recipe, archive: str, labels: Mapping[str, str]) -> str:
     """The definition that turns a Docker image of ours, saved as `archive`, into what `definition` gives."""
-    apps = f"{_quote_path(f'{context}/{APPS}')} /{APPS}"
-    return _definition(recipe, archive, _section("files", apps), _labels(labels), agent="docker-archive")
+    return _definition(recipe, archive, _labels(labels), agent="docker-archive")
 
 
 def dockerfile(recipe: Recipe, address: str, labels: Mapping[str, str], context: str) -> str:
@@ -57,9 +63,9 @@ def dockerfile(recipe: Recipe, address: str, labels: Mapping[str, str], context:
     return "\n".join([*start, *_docker_steps(recipe, labels)])
 
 
-def dockerfile_of_stage(address: str) -> str:
-    """The Dockerfile of a base with our wheels."""
-    return f"FROM {address}\nCOPY {SITE} /{SITE}\n"
+def dockerfile_of_stage(address: str, layer: str = SITE_LAYER) -> str:
+    """The Dockerfile of a base with our wheels, which lie in a folder of the context."""
+    return f"FROM {address}\nCOPY {layer} /\n"
 
 
 def dockerfile_on_stage(recipe: Recipe, stage: str, labels: Mapping[str, str]) -> str:
@@ -71,7 +77,7 @@ def _docker_steps(recipe: Recipe, labels: Mapping[str, str]) -> list[str]:
     environment = " \\\n    ".join(f"{key}={_docker_quote(value)}" for key, value in environment_of(recipe).items())
     stated = " \\\n    ".join(f"{key}={_docker_quote(value)}" for key, value in sorted(labels.items()))
     return [
-        f"COPY {CODE} /{CODE}",
+        f"COPY {CODE_LAYER} /",
         f"ENV {environment}",
         f"LABEL {stated}",
         f"ENTRYPOINT {json.dumps([f'/{CODE}/run'])}",

@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -136,6 +137,22 @@ def stop_running() -> None:
     for process in tuple(_living):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def side_by_side(size: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads for work that is done at the same time. What did not begin is left where the block fails.
+
+    Where a signal or Ctrl-C ends the program, their commands are ended too: it would else wait for them.
+    """
+    with ThreadPoolExecutor(size) as pool:
+        try:
+            yield pool
+        except BaseException as error:
+            pool.shutdown(wait=False, cancel_futures=True)
+            if not isinstance(error, Exception):
+                stop_running()
+            raise
 
 
 def _end(process: subprocess.Popen[str], *drains: "_Drain") -> None:

@@ -3,19 +3,23 @@
 import json
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
-from jsonschema import Draft202012Validator, ValidationError
-from jsonschema.exceptions import best_match
 
 from sifmark import house
 from sifmark.errors import UsageError
 
+# Imported where a document has faults: verbs that find nothing to do should not wait for it.
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator, ValidationError
+
 
 @cache
-def validator(name: str) -> Draft202012Validator:
+def validator(name: str) -> "Draft202012Validator":
     """The validator of `schemas/<name>.json`."""
+    from jsonschema import Draft202012Validator
+
     document = _read(name)
     Draft202012Validator.check_schema(document)
     return Draft202012Validator(document)
@@ -27,7 +31,7 @@ def fast_validator(name: str) -> jsonschema_rs.Draft202012Validator:
     return jsonschema_rs.Draft202012Validator(_read(name))
 
 
-def errors_of(schema: str, document: Any) -> Iterator[ValidationError]:
+def errors_of(schema: str, document: Any) -> Iterator["ValidationError"]:
     """What is wrong with a document. The fast validator passes what is right; on all else jsonschema has the word."""
     if not fast_validator(schema).is_valid(document):
         yield from validator(schema).iter_errors(document)
@@ -35,17 +39,19 @@ def errors_of(schema: str, document: Any) -> Iterator[ValidationError]:
 
 def check_document(schema: str, document: Any, where: str) -> None:
     """Pass, or raise UsageError that names `where`, the field and what it should be."""
-    error = best_match(validator(schema).iter_errors(document))
-    if error is not None:
+    if errors := list(errors_of(schema, document)):
+        from jsonschema.exceptions import best_match
+
+        error = best_match(errors)
         raise UsageError(f"{where}: {explain(error)}", remedy_for(error))
 
 
-def explain(error: ValidationError) -> str:
+def explain(error: "ValidationError") -> str:
     """One line: the field by its dotted path, and what is wrong with it."""
     return f"{field_of(error)}: {_shorten(error.message)}"
 
 
-def remedy_for(error: ValidationError) -> str:
+def remedy_for(error: "ValidationError") -> str:
     """What would make the field right, from the schema's own words."""
     rule = error.schema if isinstance(error.schema, dict) else {}
     if error.validator == "additionalProperties":
@@ -55,7 +61,7 @@ def remedy_for(error: ValidationError) -> str:
     return str(rule.get("description") or f"the schema asks for {error.validator} {error.validator_value!r}")
 
 
-def field_of(error: ValidationError) -> str:
+def field_of(error: "ValidationError") -> str:
     """`base.digests.x86_64` and the like; `the document` for its top level."""
     return ".".join(str(part) for part in error.absolute_path) or "the document"
 

@@ -90,6 +90,19 @@ def machine() -> str:
     return {"arm64": "aarch64", "AMD64": "x86_64"}.get(name, name)
 
 
+def source_date() -> int | None:
+    """The date that whoever builds asks for, in seconds since 1970: SOURCE_DATE_EPOCH of reproducible-builds.org.
+
+    Raises UsageError where it is no such number.
+    """
+    given = os.environ.get("SOURCE_DATE_EPOCH")
+    if given is None:
+        return None
+    if not re.fullmatch(r"\d{1,10}", given):
+        raise UsageError(f"SOURCE_DATE_EPOCH is {given!r}", "unset it, or set it to seconds since 1970")
+    return int(given)
+
+
 def tool_environment(**extra: str) -> dict[str, str]:
     """The environment for the tools that we call: the user's own without wishes for containers, and additions."""
     return {**{key: value for key, value in os.environ.items() if not _MEDDLING.fullmatch(key)}, **extra}

@@ -1,4 +1,4 @@
-"""Reading SIF files without an engine: descriptors, labels, identity, the file system's bytes.
+"""SIF files without an engine: read their descriptors, labels, identity and file system, and write whole ones.
 
 Layout from the SIF 1.0 format as Apptainer writes it (github.com/apptainer/sif, pkg/sif/sif.go): a header of 128 bytes,
 then descriptors of 585 bytes, integers little-endian.
@@ -6,21 +6,34 @@ then descriptors of 585 bytes, integers little-endian.
 
 import hashlib
 import json
+import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from sifmark.errors import SifmarkError
+from sifmark.files import sha256_file
 
-PARTITION, SIGNATURE, METADATA = 0x4004, 0x4005, 0x4006  # data types
+DEFINITION, PARTITION, SIGNATURE, METADATA = 0x4001, 0x4004, 0x4005, 0x4006  # data types
 SYSTEM = 2  # partition type: the primary system partition
 INSPECT_NAME = "inspect-metadata.json"  # where `apptainer inspect` reads labels, apps and help
 
+# Launch script, magic, version and architecture; UUID; made and changed, in seconds; free, total and place of the
+# descriptors, their size; place and size of the data, in bytes.
 _HEADER = struct.Struct("<32s10s3s3s16s8q")
+# Kind, in use, number, group, link; place, size, size with padding; made and changed, in seconds; owner and group; name
+# and what is special to its kind.
 _DESCRIPTOR = struct.Struct("<i?III7q128s384s")
 _MAGIC = b"SIF_MAGIC\0"
+_LAUNCH = b"#!/usr/bin/env run-singularity\n"
+_ARCHITECTURES = {"x86_64": b"02", "aarch64": b"04"}
+_SQUASHFS = 1  # of file systems
+_GROUP = 0xF0000000  # added to a group's number
+_TABLE_START, _TABLE_ROWS = 4096, 48
+DATA_START = 32768  # bytes: the first page after the table
 _MOST_DESCRIPTORS = 4096
 _MOST_METADATA = 64 * 1024 * 1024  # bytes
 
@@ -39,6 +52,16 @@ class Descriptor:
     size: int
     name: str
     partition: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """A small object beside the file system, to be written."""
+
+    kind: int
+    content: bytes
+    name: str = ""
+    extra: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -72,9 +95,10 @@ class Sif:
             stream.seek(entry.offset)
             return stream.read(entry.size)
 
-    def copy(self, entry: Descriptor, target: Path) -> None:
-        """Write an object's bytes to a file."""
+    def copy(self, entry: Descriptor, target: Path, skip: int = 0) -> None:
+        """Write an object's bytes to a file, after so many that are left free."""
         with target.open("wb") as sink:
+            sink.seek(skip)
             for block in self._blocks(entry):
                 sink.write(block)
 
@@ -97,11 +121,15 @@ class Sif:
         """`sha256:<hex>` over system partition and inspect metadata: unchanged by signing and by file dates."""
         digest = hashlib.sha256()
         for entry in (self.system, self.metadata):
-            part = hashlib.sha256()
-            for block in self._blocks(entry):
-                part.update(block)
-            digest.update(part.digest())
+            digest.update(self.digest(entry))
         return f"sha256:{digest.hexdigest()}"
+
+    def digest(self, entry: Descriptor) -> bytes:
+        """SHA-256 of an object."""
+        digest = hashlib.sha256()
+        for block in self._blocks(entry):
+            digest.update(block)
+        return digest.digest()
 
     def _blocks(self, entry: Descriptor, block: int = 1 << 20) -> Iterator[bytes]:
         with self.path.open("rb") as stream:
@@ -123,6 +151,41 @@ def read_sif(path: Path) -> Sif:
             return Sif(path, tuple(_descriptors(path, stream, size)))
     except OSError as error:
         raise SifError(f"{path}: {error.strerror}", "name an image that exists: `inv list`") from error
+
+
+def fingerprints(path: Path) -> tuple[str, str]:
+    """Identity and digest of a SIF file, side by side. Raises SifError where it is none."""
+    with ThreadPoolExecutor(1) as beside_us:
+        digest = beside_us.submit(sha256_file, path)
+        return read_sif(path).identity(), digest.result()
+
+
+def write_sif(path: Path, architecture: str, parts: Iterable[Part], seconds: int, unique: bytes) -> None:
+    """Make a SIF of a file that holds a squashfs from DATA_START on: other objects follow it, the table comes before.
+
+    `architecture` is a platform's name, `seconds` the date of all, `unique` 16 bytes that tell this SIF from others.
+    Nothing else gets in, so that the same parts give the same bytes.
+    """
+    with path.open("r+b") as stream:
+        end = stream.seek(0, os.SEEK_END)
+        system = struct.pack("<ii3s", _SQUASHFS, SYSTEM, _ARCHITECTURES[architecture])
+        rows = [_row(1, PARTITION, DATA_START, end - DATA_START, seconds, extra=system)]
+        for number, part in enumerate(parts, start=2):
+            rows.append(_row(number, part.kind, stream.tell(), len(part.content), seconds, part.name, part.extra))
+            stream.write(part.content)
+        size = stream.tell() - DATA_START
+        stream.seek(0)
+        free = _TABLE_ROWS - len(rows)
+        places = (seconds, seconds, free, _TABLE_ROWS, _TABLE_START, _TABLE_ROWS * _DESCRIPTOR.size, DATA_START, size)
+        stream.write(_HEADER.pack(_LAUNCH, _MAGIC, b"01", _ARCHITECTURES[architecture], unique, *places))
+        stream.seek(_TABLE_START)
+        stream.write(b"".join(rows).ljust(_TABLE_ROWS * _DESCRIPTOR.size, b"\0"))
+
+
+def _row(number: int, kind: int, start: int, size: int, seconds: int, name: str = "", extra: bytes = b"") -> bytes:
+    """A descriptor, of root's group 1, which a signature covers as a whole."""
+    place = (start, size, size, seconds, seconds, 0, 0)
+    return _DESCRIPTOR.pack(kind, True, number, _GROUP | 1, 0, *place, name.encode(), extra)
 
 
 def _descriptors(path: Path, stream: BinaryIO, size: int) -> Iterator[Descriptor]:

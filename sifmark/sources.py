@@ -9,14 +9,15 @@ import json
 import shutil
 import tarfile
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from sifmark.cache import WHEELS
 from sifmark.errors import SifmarkError
-from sifmark.files import beside, sha256_file, write_json
+from sifmark.files import FIXED_MTIME, beside, sha256_file, write_json
 from sifmark.plan import BaseImage
-from sifmark.registry import DIGEST, fetch_image
+from sifmark.registry import DIGEST, configuration, fetch_image
 from sifmark.settings import machine, settings
 
 _AGAIN = "fetch it again where a network is: inv fetch-sources FOLDER"
@@ -27,6 +28,19 @@ def base_in_sources(base: BaseImage) -> Path | None:
     sources = settings().sources
     layout = sources and _layout(sources, base.digest)
     return layout if layout and (layout / "index.json").is_file() else None
+
+
+def base_made(base: BaseImage) -> int:
+    """When a base was made, in seconds since 1970; none of its files should be newer. It is in its configuration.
+
+    Builders of reproducible images put 1970 there, or nothing. Raises SifmarkError where it cannot be asked.
+    """
+    layout = base_in_sources(base)
+    told = _read(_blobs(layout, base.digest)[2]) if layout else configuration(base.address, base.digest, machine())
+    try:
+        return max(int(datetime.fromisoformat(told["created"]).timestamp()), FIXED_MTIME)
+    except (KeyError, TypeError, ValueError):
+        return FIXED_MTIME
 
 
 def add_base(folder: Path, base: BaseImage, tell: Callable[[str], None]) -> int:

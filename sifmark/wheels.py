@@ -5,6 +5,7 @@ the files and fetches them.
 """
 
 import ast
+import csv
 import json
 import os
 import re
@@ -35,6 +36,7 @@ _MANYLINUX = (
     "manylinux1",
 )
 _PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input")
+_UV = (sys.executable, "-m", "uv", "pip", "--no-config")
 _ENTRY = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+) --hash=sha256:(?P<hash>[0-9a-f]{64})$")
 
 _DOWNLOAD_REMEDY = "a hash that differs is not the locked file: do not use it; else check network, index and disk space"
@@ -114,21 +116,36 @@ def size_at_hand(lock: Path) -> int | None:
 def unpack(target: Target, wheels: Iterable[Path], folder: Path, progress: Step, log: Path | None) -> None:
     """Install wheels into a folder of their own, without a network and without running them.
 
-    pip is isolated: no variable and no configuration file adds to what the lock says.
+    uv is isolated: no variable and no configuration file adds to what the lock says. What it unpacks is linked from a
+    cache beside the folder, which goes when it is done.
     """
-    command = [sys.executable, "-I", *_PIP, "--isolated", "install", "--no-index", "--no-deps", "--no-compile"]
-    command += ["--no-cache-dir", "--target", str(folder), *target_options(target), *map(str, wheels)]
-    run(
-        command,
-        log=log,
-        watch=progress.detail,
-        time_limit=settings().time_limit,
-        remedy="free some space in the cache folder, or remove it and build again: `inv clean --cache`",
-    )
-    # Console scripts name the host's interpreter; nothing in an image calls them.
+    with tempfile.TemporaryDirectory(dir=folder.parent) as own:
+        command = [*_UV, "install", "--no-index", "--no-deps", "--cache-dir", own, "--link-mode", "hardlink"]
+        run(
+            [*command, "--target", folder, *_uv_target(target), *wheels],
+            log=log,
+            watch=progress.detail,
+            time_limit=settings().time_limit,
+            remedy="free some space in the cache folder, or remove it and build again: `inv clean --cache`",
+        )
+    # Console scripts name the host's interpreter, and nothing in an image calls them; the others tell of this host.
     shutil.rmtree(folder / "bin", ignore_errors=True)
-    for record in folder.glob("*.dist-info/direct_url.json"):
-        record.unlink()  # names a folder of this host
+    for path in [
+        folder / ".lock",
+        *folder.glob("*.dist-info/direct_url.json"),
+        *folder.glob("*.dist-info/uv_cache.json"),
+    ]:
+        path.unlink(missing_ok=True)
+    for record in folder.glob("*.dist-info/RECORD"):
+        _forget_removed(record)
+
+
+def _forget_removed(record: Path) -> None:
+    """Let a wheel's list of files name those that are there."""
+    with record.open(newline="", encoding="utf-8") as stream:
+        kept = [row for row in csv.reader(stream) if (record.parents[1] / row[0]).exists()]
+    with record.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream, lineterminator="\n").writerows(kept)
 
 
 def bytecode_python(version: str) -> str | None:
@@ -183,11 +200,15 @@ def _versions(recipe: Recipe, target: Target, folder: Path, progress: Step) -> l
     """`name==version` of all that the recipe's requirements need there."""
     wanted, found = folder / "wanted.in", folder / "found.txt"
     wanted.write_text("".join(f"{requirement}\n" for requirement in recipe.requires))
-    command = [sys.executable, "-m", "uv", "pip", "compile", str(wanted), "--output-file", str(found), "--no-config"]
-    command += ["--quiet", "--no-header", "--no-annotate", "--only-binary", ":all:", *_uv_sources()]
-    command += ["--python-version", target.python, "--python-platform", f"{target.platform}-{_MANYLINUX[0]}"]
+    command = [*_UV, "compile", str(wanted), "--output-file", str(found), "--quiet", "--no-header", "--no-annotate"]
+    command += ["--only-binary", ":all:", *_uv_sources(), *_uv_target(target)]
     _ask_indexes(recipe, command, progress)
     return found.read_text().split()
+
+
+def _uv_target(target: Target) -> list[str]:
+    """What tells uv to choose for that Python and platform, whatever it runs on."""
+    return ["--python-version", target.python, "--python-platform", f"{target.platform}-{_MANYLINUX[0]}"]
 
 
 def _uv_sources() -> list[str]:

@@ -10,7 +10,6 @@ earlier one was closed. What several of them have in common stands beside the fo
 from __future__ import annotations
 
 import glob
-import pkgutil
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Sequence
@@ -44,7 +43,7 @@ def askable(framework: str, own: str, in_image: bool) -> Sequence[str]:
 def kinds(framework: str) -> Sequence[str]:
     """The kinds of device that a framework has a module for."""
     folder = Path(__file__).resolve().parent / framework
-    return sorted(module.name for module in pkgutil.iter_modules([str(folder)]))
+    return sorted(path.stem for path in folder.glob("[!_]*.py"))
 
 
 def choose(known: Sequence[str]) -> Choice:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import pkgutil
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +62,7 @@ class Meter(Protocol):
 
 def names() -> list[str]:
     """The meters that there are."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
 
 
 def open_meter(choice: str, device: str) -> Meter | Absence:

@@ -59,6 +59,12 @@ class Engine(Protocol):
     def stages(self, plan: Plan) -> dict[str, bool]:
         """The stages of a build that are kept, and whether they are at hand."""
 
+    def rebuilt(self, plan: Plan, ours: Callable[..., str], folder: Path) -> AbstractContextManager[str]:
+        """Build without anything that earlier builds left; the address of what was made, which lasts for the block.
+
+        `ours` runs a verb of ours that puts all it makes into a folder, and gives what it printed.
+        """
+
     def give_names(self, recipe: str) -> tuple[str, ...]:
         """Let each workload's name mean the recipe's image; the names."""
 
@@ -104,6 +110,9 @@ class Evidence(Protocol):
 
     def modes(self) -> Iterable[tuple[str, str]]:
         """Mode, as `ls` prints it, and name of each file of ours."""
+
+    def difference(self, again: str) -> str | None:
+        """What differs first from another image, by its address; None where nothing does."""
 
     def require_base(self, plan: Plan) -> str:
         """Say how all that is not ours stands to the base. Raises Refuted where it differs."""

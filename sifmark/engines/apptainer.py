@@ -4,7 +4,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -13,13 +13,13 @@ from sifmark.console import say
 from sifmark.engines import Made, Seen
 from sifmark.engines.flat import build_flat, stages
 from sifmark.engines.sif_evidence import SifEvidence
-from sifmark.files import beside, human_size, sha256_file, sweep
+from sifmark.files import beside, human_size, scratch, sweep
 from sifmark.images import image_file, names_of
 from sifmark.plan import Plan
 from sifmark.recipe import Access
 from sifmark.run import CommandError, run
 from sifmark.settings import settings
-from sifmark.sif import SifError, read_sif
+from sifmark.sif import SifError, fingerprints, read_sif
 
 NAME = "apptainer"
 MINIMUM = (1, 3)  # the first whose `sif` command and unprivileged mounts do all that we use
@@ -68,6 +68,12 @@ class Apptainer:
             build_flat(plan, draft, log)
             yield finished(draft)
 
+    @contextmanager
+    def rebuilt(self, plan: Plan, ours: Callable[..., str], folder: Path) -> Iterator[str]:
+        """The fast build once more."""
+        ours("build", plan.recipe.name, "--compression", plan.compression)
+        yield str(next(folder.glob(f"**/{plan.recipe.name}.{self.suffix}")))
+
     def stages(self, plan: Plan) -> dict[str, bool]:
         """The entries of the cache that a build takes."""
         return {kind: entry.seal() is not None for kind, entry in stages(plan).items()}
@@ -76,10 +82,11 @@ class Apptainer:
         """Hard links; a name that is there is replaced in one step."""
         target = image_file(recipe)
         names = names_of(recipe)
-        for path in map(image_file, names):
-            if not (path.exists() and path.samefile(target)):
-                with beside(path) as draft:
-                    _link(target, draft)
+        with scratch(target.parent, "names") as drafts:
+            for path in map(image_file, names):
+                if not (path.exists() and path.samefile(target)):
+                    _link(target, drafts / path.name)
+                    (drafts / path.name).replace(path)
         return names
 
     def forget(self, recipe: str) -> Iterable[str]:
@@ -125,7 +132,7 @@ def make() -> Apptainer:
 def finished(draft: Path) -> Made:
     """A SIF that is whole and may start: what to record of it."""
     draft.chmod(0o755)
-    return Made(draft.stat().st_size, read_sif(draft).identity(), sha256_file(draft))
+    return Made(draft.stat().st_size, *fingerprints(draft))
 
 
 @cache

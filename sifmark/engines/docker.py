@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -61,10 +61,10 @@ class Docker:
         stage = stage_of(plan)
         if attributes(stage) is None:
             with site_layer(plan, log).held() as site, step(f"add the wheels to {plan.base.pull}") as progress:
-                text = render.dockerfile_of_stage(_base(plan))
-                build(text, log, progress.detail, site, tag=stage)
+                text = render.dockerfile_of_stage(_base(plan), site.name)
+                build(text, log, progress.detail, site.parent, tag=stage)
         with tempfile.TemporaryDirectory(prefix="sifmark-") as folder:
-            code_layer(plan, Path(folder))
+            code_layer(plan, Path(folder) / render.CODE_LAYER)
             with step("add the code") as progress:
                 text = render.dockerfile_on_stage(plan.recipe, stage, plan.labels())
                 identifier = build(text, log, progress.detail, Path(folder))
@@ -72,6 +72,18 @@ class Docker:
         yield Made(evidence.size, evidence.identity(), identifier)
         with explained():
             client().images.get(identifier).tag(REPOSITORY, plan.recipe.name)
+
+    @contextmanager
+    def rebuilt(self, plan: Plan, ours: Callable[..., str], folder: Path) -> Iterator[str]:
+        """What the rendered Dockerfile gives, every step of it done."""
+        text = ours("render", plan.recipe.name, "--format", "dockerfile")
+        with step("build it without the engine's cache") as progress:
+            context = next(folder.glob(f"**/context/{plan.recipe.name}"))
+            identifier = build(text, watch=progress.detail, context=context, anew=True)
+        try:
+            yield identifier
+        finally:
+            _remove_unnamed(identifier)
 
     def stages(self, plan: Plan) -> dict[str, bool]:
         """The base with our wheels."""
@@ -185,7 +197,8 @@ def _remove_unnamed(identifier: str) -> None:
 
 def stage_of(plan: Plan) -> str:
     """The tag of a base with our wheels."""
-    key = sha256_json([plan.base.digest, plan.site_key]).removeprefix("sha256:")
+    steps = render.dockerfile_of_stage(plan.base.digest)
+    key = sha256_json([steps, plan.site_key]).removeprefix("sha256:")
     return f"{STAGES}:{key[:32]}"
 
 

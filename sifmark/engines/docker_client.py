@@ -77,9 +77,10 @@ def build(
     watch: Callable[[str], None] | None = None,
     context: Path | None = None,
     tag: str | None = None,
+    anew: bool = False,
 ) -> str:
     """Build and answer with the image's identifier. Raises DockerError of the kind that the engine's words mean."""
-    how: dict[str, Any] = {"tag": tag, "rm": True, "forcerm": True, "network_mode": "none"}
+    how: dict[str, Any] = {"tag": tag, "rm": True, "forcerm": True, "network_mode": "none", "nocache": anew}
     with tempfile.TemporaryDirectory(prefix="sifmark-") as folder:
         if context is None:
             how["fileobj"] = io.BytesIO(dockerfile.encode())

@@ -4,6 +4,7 @@ import io
 import stat
 import tarfile
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from typing import Any
 
 from sifmark import render
@@ -16,7 +17,8 @@ from sifmark.plan import RECIPE, Plan
 WORKLOAD = "SCIF_APPNAME"  # the variable by which a name tells the entrypoint its workload, as SCIF has it
 # What differs between images of the same content: where a build stood, not what runs.
 _OWN = ("Hostname", "Domainname", "Image")
-_OURS = (render.SITE, render.CODE)
+_OURS = (render.SITE, render.CODE, render.APPS)
+_LAYERS = (render.SITE_LAYER, render.CODE_LAYER)
 
 
 class DockerEvidence:
@@ -74,6 +76,17 @@ class DockerEvidence:
         finally:
             container.remove(force=True)
 
+    def difference(self, again: str) -> str | None:
+        """Layer by layer, then field by field of the configuration; identifiers differ, since the engine dates them."""
+        other = DockerEvidence(again, self._base_of)
+        for number, (here, there) in enumerate(zip_longest(self.layers, other.layers), start=1):
+            if here != there:
+                return f"layer {number} of {len(self.layers)} is {here} and {there}"
+        if self.identity() != other.identity():
+            fields = [key for key in self.config if key not in _OWN and self.config[key] != other.config.get(key)]
+            return f"the layers are the same, the configuration differs in {', '.join(fields)}"
+        return None
+
     def require_base(self, plan: Plan) -> str:
         """Its first layers are the base's, byte for byte, and we add two."""
         base = attributes(self._base_of(plan))
@@ -82,9 +95,9 @@ class DockerEvidence:
         layers = base["RootFS"]["Layers"]
         if self.layers[: len(layers)] != layers:
             raise Refuted("its first layers are not the base's", AGAIN)
-        if len(self.layers) != len(layers) + len(_OURS):
-            raise Refuted(f"it adds {len(self.layers) - len(layers)} layers to the base, not {len(_OURS)}", AGAIN)
-        return f"{len(layers)} layers of the base, all as they were, and {len(_OURS)} of ours"
+        if len(self.layers) != len(layers) + len(_LAYERS):
+            raise Refuted(f"it adds {len(self.layers) - len(layers)} layers to the base, not {len(_LAYERS)}", AGAIN)
+        return f"{len(layers)} layers of the base, all as they were, and {len(_LAYERS)} of ours"
 
 
 def stream_of(blocks: Iterator[bytes]) -> io.BufferedReader:

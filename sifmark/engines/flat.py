@@ -7,21 +7,23 @@ the image has one ordinary file system. Each stage is kept in the cache; what is
 import json
 import tempfile
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import NAMESPACE_URL, uuid5
 
-from sifmark import render
+from sifmark import git, render
 from sifmark.cache import BASES, LAYERS, STOCKED, Entry
 from sifmark.console import step
-from sifmark.files import write_json
+from sifmark.files import FIXED_MTIME, write_json
 from sifmark.images import workloads_of
 from sifmark.layers import code_layer, site_layer
 from sifmark.plan import Plan
-from sifmark.run import run
+from sifmark.run import run, side_by_side
 from sifmark.settings import settings
-from sifmark.sif import read_sif
-from sifmark.sources import base_in_sources, require_whole
+from sifmark.sif import DATA_START, DEFINITION, INSPECT_NAME, METADATA, Part, read_sif, write_sif
+from sifmark.sources import base_in_sources, base_made, require_whole
 
 # Options of mksquashfs. Level 3 of zstd packs a torch image 20 times faster than gzip, into the same size.
 COMPRESSION = {
@@ -31,27 +33,29 @@ COMPRESSION = {
     "xz": ["-comp", "xz"],
 }
 SQUASHFS, ATTRIBUTES = "root.squashfs", "attributes.json"  # files of a converted base
-# `apptainer sif add` by number: data types, partition type and file system, and architectures.
-_DEFINITION, _PARTITION, _METADATA = "1", "4", "6"
-_ARCHITECTURES = {"x86_64": "2", "aarch64": "4"}
 _DISK_REMEDY = "free space in the cache, temporary and dist folders; `inv doctor` shows what each has"
 
 
 def build_flat(plan: Plan, target: Path, log: Path) -> None:
     """Make the SIF of a plan as `target`. Raises SifmarkError naming the stage's command and log."""
     stocked = stocked_base(plan, log)
-    if stocked.seal() is None:  # each on its own, so that each knows how long it took
-        converted_base(plan, log).ensure()
-        site_layer(plan, log).ensure()
+    if stocked.seal() is None:
+        with side_by_side(2) as pool:  # neither needs the other
+            converted = pool.submit(converted_base(plan, log).ensure)
+            made = site_layer(plan, log).ensure()
+            converted.result()
+        stocked = stocked_base(plan, log, check=not made)
     stocked.ensure()
     with tempfile.TemporaryDirectory(prefix=".build-", dir=target.parent) as name:
         folder = Path(name)
-        code_layer(plan, folder / "layer")
         with step("append the code"):
-            stocked.copy(folder)
-            _append(folder / "layer", folder / SQUASHFS, log)
-        with step("wrap as a SIF"):
-            _wrap(plan, folder, target, log)
+            with side_by_side(1) as pool:
+                written = pool.submit(code_layer, plan, folder / "layer")
+                stocked.copy(folder, skip={SQUASHFS: DATA_START})
+                written.result()
+            _append(folder / "layer", folder / SQUASHFS, log, DATA_START)
+        wrap(plan, folder / SQUASHFS, _attributes(plan, json.loads((folder / ATTRIBUTES).read_text())))
+        (folder / SQUASHFS).rename(target)
 
 
 def converted_base(plan: Plan, log: Path | None = None) -> Entry:
@@ -59,9 +63,9 @@ def converted_base(plan: Plan, log: Path | None = None) -> Entry:
     return Entry(BASES, plan.base_key, partial(_convert, plan, log))
 
 
-def stocked_base(plan: Plan, log: Path | None = None) -> Entry:
-    """The converted base with the wheels appended."""
-    return Entry(STOCKED, f"{plan.base_key[:32]}-{plan.site_key[:32]}", partial(_stock, plan, log))
+def stocked_base(plan: Plan, log: Path | None = None, check: bool = True) -> Entry:
+    """The converted base with the wheels appended, whose layer is held against its seal before with `check`."""
+    return Entry(STOCKED, f"{plan.base_key[:32]}-{plan.site_key[:32]}", partial(_stock, plan, log, check))
 
 
 def stages(plan: Plan) -> dict[str, Entry]:
@@ -71,11 +75,12 @@ def stages(plan: Plan) -> dict[str, Entry]:
 
 def _convert(plan: Plan, log: Path | None, folder: Path) -> None:
     definition, image = folder / "base.def", folder / "base.sif"
+    date = datetime.fromtimestamp(base_made(plan.base), UTC).isoformat()
     if layout := base_in_sources(plan.base):
         require_whole(layout, plan.base.digest)
-        definition.write_text(render.base_definition(plan.recipe, str(layout), agent="oci"))
+        definition.write_text(render.base_definition(plan.recipe, str(layout), agent="oci", date=date))
     else:
-        definition.write_text(render.base_definition(plan.recipe, plan.base.pull))
+        definition.write_text(render.base_definition(plan.recipe, plan.base.pull, date=date))
     remedy = f"is the registry of {plan.base.address} up? `inv doctor` asks it. {_DISK_REMEDY}"
     with step(f"convert the base {plan.base.pull}") as progress:
         build_definition(plan, definition, image, log, progress.detail, remedy)
@@ -89,52 +94,54 @@ def _convert(plan: Plan, log: Path | None, folder: Path) -> None:
 def build_definition(
     plan: Plan, definition: Path, target: Path, log: Path | None, watch: Callable[[str], None], remedy: str = ""
 ) -> None:
-    """`apptainer build` of a definition on a plan's base, with its compression. Raises CommandError."""
+    """`apptainer build` of a definition on a plan's base, with its compression. Raises SifmarkError.
+
+    What Apptainer adds is dated as the base is: its mksquashfs takes SOURCE_DATE_EPOCH for the latest date.
+    """
     command = ["apptainer", "build", "--force", "--notest"]
     command += [f"--mksquashfs-args={' '.join(COMPRESSION[plan.compression])}"]
     command += ["--no-https"] if plan.base.plain_http else []
-    run([*command, target, definition], log=log, watch=watch, time_limit=settings().time_limit, remedy=remedy)
+    run(
+        [*command, target, definition],
+        log=log,
+        watch=watch,
+        time_limit=settings().time_limit,
+        remedy=remedy,
+        SOURCE_DATE_EPOCH=str(base_made(plan.base)),
+    )
 
 
-def _stock(plan: Plan, log: Path | None, folder: Path) -> None:
+def _stock(plan: Plan, log: Path | None, check: bool, folder: Path) -> None:
     base, site = converted_base(plan, log), site_layer(plan, log)
     base.ensure()
-    with site.held() as layer, step("append the wheels"):
+    with site.held(check=check) as layer, step("append the wheels"):
         base.copy(folder)
         _append(layer, folder / SQUASHFS, log)
 
 
-def _append(layer: Path, squashfs: Path, log: Path | None) -> None:
+def _append(layer: Path, squashfs: Path, log: Path | None, offset: int = 0) -> None:
+    """Add a layer's folders to a squashfs that begins so many bytes into its file."""
     run(
-        ["mksquashfs", layer, squashfs, "-all-root", "-no-progress", "-no-recovery"],
+        ["mksquashfs", layer, squashfs, "-all-root", "-no-progress", "-no-recovery", "-offset", str(offset)],
         log=log,
         time_limit=settings().time_limit,
         remedy=_DISK_REMEDY,
+        SOURCE_DATE_EPOCH=str(FIXED_MTIME),
     )
 
 
-def _wrap(plan: Plan, folder: Path, target: Path, log: Path) -> None:
-    definition = folder / "definition"
-    metadata = folder / "metadata.json"
-    text = render.definition(plan.recipe, plan.base.pull, plan.labels(), context=".")
-    definition.write_text(text)
-    attributes = _attributes(plan, text, folder / ATTRIBUTES)
-    metadata.write_text(json.dumps({"data": {"attributes": attributes}, "type": "container"}))
-    options = {
-        definition: ["--datatype", _DEFINITION],
-        metadata: ["--datatype", _METADATA, "--filename", "inspect-metadata.json"],
-        folder / SQUASHFS: ["--datatype", _PARTITION, "--parttype", "2", "--partfs", "1"]
-        + ["--partarch", _ARCHITECTURES[plan.platform]],
-    }
-    run(["apptainer", "sif", "new", target], log=log, remedy=_DISK_REMEDY)
-    for path, option in options.items():
-        run(["apptainer", "sif", "add", *option, "--groupid", "1", target, path], log=log, remedy=_DISK_REMEDY)
+def wrap(plan: Plan, squashfs: Path, attributes: dict[str, Any]) -> None:
+    """Make a SIF of a file that holds an image's squashfs behind room for the table. Apptainer answers `attributes`."""
+    told = json.dumps({"data": {"attributes": attributes}, "type": "container"}, sort_keys=True)
+    parts = [Part(DEFINITION, attributes["deffile"].encode()), Part(METADATA, told.encode(), INSPECT_NAME)]
+    write_sif(squashfs, plan.platform, parts, git.date(), uuid5(NAMESPACE_URL, plan.build_key).bytes)
 
 
-def _attributes(plan: Plan, definition: str, of_base: Path) -> dict[str, Any]:
+def _attributes(plan: Plan, of_base: dict[str, Any]) -> dict[str, Any]:
     """What `apptainer inspect` will answer: the base's own attributes, with our labels, apps and definition."""
-    attributes: dict[str, Any] = json.loads(of_base.read_text())
-    attributes["labels"] = {**(attributes.get("labels") or {}), **plan.labels()}
-    attributes["deffile"] = definition
-    attributes["apps"] = {name: {"runscript": render.app_script()} for name in workloads_of(plan.recipe.name)}
-    return attributes
+    return {
+        **of_base,
+        "labels": {**(of_base.get("labels") or {}), **plan.labels()},
+        "deffile": render.definition(plan.recipe, plan.base.pull, plan.labels(), context="."),
+        "apps": {name: {"runscript": render.app_script()} for name in workloads_of(plan.recipe.name)},
+    }

@@ -8,6 +8,7 @@ from typing import Any
 from sifmark import render
 from sifmark.engines import Refuted
 from sifmark.engines.flat import SQUASHFS, converted_base
+from sifmark.engines.sif_difference import ROOT, difference, listed
 from sifmark.errors import AGAIN, SifmarkError
 from sifmark.files import sha256_file
 from sifmark.plan import WORKLOADS, Plan
@@ -15,7 +16,6 @@ from sifmark.run import run
 from sifmark.sif import PARTITION, SIGNATURE, read_sif
 
 _OURS = (render.SITE, render.CODE, render.APPS)
-_ROOT = "squashfs-root/"  # what unsquashfs calls it
 # What Apptainer itself writes into every image, dated by the conversion; three of its files tell of the build.
 _APPTAINERS = re.compile(
     r"\.singularity\.d(/.*)?|(\.exec|\.run|\.shell|\.test|environment|singularity) -> .*|etc/(hosts|resolv\.conf)"
@@ -64,18 +64,22 @@ class SifEvidence:
 
     def modes(self) -> Iterator[tuple[str, str]]:
         """Our folders in its squashfs."""
-        for mode, *_, name in _listed(self.path, self.sif.system.offset, *_OURS):
+        for mode, *_, name in listed(self.path, self.sif.system.offset, *_OURS):
             yield mode, name
+
+    def difference(self, again: str) -> str | None:
+        """Object by object, and within the file system file by file."""
+        return difference(self.path, Path(again))
 
     def require_base(self, plan: Plan) -> str:
         """Mode, owner, size and date of each file, if the cache still has the converted base."""
         base = converted_base(plan)
         if base.seal() is None:
             return "base: not in the cache, its tree was not compared"
-        ours = tuple(f"{_ROOT}{folder}" for folder in _OURS)
+        ours = tuple(f"{ROOT}{folder}" for folder in _OURS)
         with base.held() as content:
-            before = set(map(_undated, _listed(content / SQUASHFS, 0)))
-        rows = _listed(self.path, self.sif.system.offset)
+            before = set(map(_undated, listed(content / SQUASHFS, 0)))
+        rows = listed(self.path, self.sif.system.offset)
         after = {_undated(row) for row in rows if not row[-1].startswith(ours)}
         if changed := before ^ after:
             names = sorted({row[-1].partition(" -> ")[0] for row in changed})
@@ -86,7 +90,7 @@ class SifEvidence:
 def _undated(row: tuple[str, ...]) -> tuple[str, ...]:
     """A row of the list without what differs from one conversion to the next, as sizes and dates of folders do."""
     mode, owner, size, *_, name = row
-    own = name.removeprefix(_ROOT)
+    own = name.removeprefix(ROOT)
     if mode[0] == "d" or own in _TELLING:
         return (mode, owner, name)
     return (mode, owner, size, name) if _APPTAINERS.fullmatch(own) else row
@@ -101,10 +105,3 @@ def _inspect(path: Path) -> dict[str, Any]:
         return dict(answer["attributes"])
     except (KeyError, TypeError, ValueError, OSError, SystemExit) as error:
         raise SifmarkError(f"Apptainer cannot inspect {path}", f"see why: apptainer inspect --all {path}") from error
-
-
-def _listed(squashfs: Path, offset: int, *folders: str) -> list[tuple[str, ...]]:
-    """Mode, owner, size, date, time and name of each file in a squashfs."""
-    listed = run(["unsquashfs", "-offset", str(offset), "-lls", squashfs, *folders]).output.splitlines()
-    rows = [line for line in listed if line[:1] in "-dlbcps" and _ROOT in line]
-    return [tuple(line.split(maxsplit=5)) for line in rows]

@@ -1,10 +1,12 @@
 # docker build -f FILE '<context>'
 FROM nvcr.io/nvidia/pytorch:24.06-py3
-COPY sifmark-site /sifmark-site
-COPY sifmark /sifmark
+COPY site /
+COPY code /
 ENV PYTHONNOUSERSITE="1"
-LABEL org.opencontainers.image.base.digest="unresolved" \
+LABEL org.label-schema.build-date="2026-11-22T14:41:12+00:00" \
+    org.opencontainers.image.base.digest="unresolved" \
     org.opencontainers.image.base.name="nvcr.io/nvidia/pytorch:24.06-py3" \
+    org.opencontainers.image.created="2026-11-22T14:41:12+00:00" \
     org.opencontainers.image.description="NVIDIA GPU with CUDA 12, PyTorch" \
     org.opencontainers.image.revision="<revision>" \
     org.opencontainers.image.title="sifmark cuda12" \

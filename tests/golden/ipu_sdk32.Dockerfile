@@ -1,10 +1,12 @@
 # docker build -f FILE '<context>'
 FROM docker.io/graphcore/pytorch:3.2.0-ubuntu-20.04-20230314
-COPY sifmark-site /sifmark-site
-COPY sifmark /sifmark
+COPY site /
+COPY code /
 ENV PYTHONNOUSERSITE="1"
-LABEL org.opencontainers.image.base.digest="unresolved" \
+LABEL org.label-schema.build-date="2026-11-22T14:41:12+00:00" \
+    org.opencontainers.image.base.digest="unresolved" \
     org.opencontainers.image.base.name="docker.io/graphcore/pytorch:3.2.0-ubuntu-20.04-20230314" \
+    org.opencontainers.image.created="2026-11-22T14:41:12+00:00" \
     org.opencontainers.image.description="Graphcore IPU with Poplar SDK 3.2, PyTorch" \
     org.opencontainers.image.revision="<revision>" \
     org.opencontainers.image.title="sifmark ipu_sdk32" \

@@ -1,10 +1,12 @@
 # docker build -f FILE '<context>'
 FROM docker.io/rocm/tensorflow:rocm7.2.4-py3.12-tf2.20-dev
-COPY sifmark-site /sifmark-site
-COPY sifmark /sifmark
+COPY site /
+COPY code /
 ENV PYTHONNOUSERSITE="1"
-LABEL org.opencontainers.image.base.digest="unresolved" \
+LABEL org.label-schema.build-date="2026-11-22T14:41:12+00:00" \
+    org.opencontainers.image.base.digest="unresolved" \
     org.opencontainers.image.base.name="docker.io/rocm/tensorflow:rocm7.2.4-py3.12-tf2.20-dev" \
+    org.opencontainers.image.created="2026-11-22T14:41:12+00:00" \
     org.opencontainers.image.description="AMD GPU, TensorFlow" \
     org.opencontainers.image.revision="<revision>" \
     org.opencontainers.image.title="sifmark rocm_tf" \

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from program import Program
 
-from entrypoints import cards, command, numerics, reference
+from entrypoints import cards, numerics, reference, work
 from entrypoints.arguments import parse
 from entrypoints.messages import Probed
 from entrypoints.verdict import Verdict, with_numerics
@@ -196,6 +196,6 @@ def test_what_is_probed_alike_is_probed_once(monkeypatch, capsys):
         return Verdict("completed", 0, "numerics passed")
 
     monkeypatch.setattr("entrypoints.proving.check", checked)
-    assert command.check(parse(["--check", "--all"])) == 0
+    assert work.check(parse(["--check", "--all"])) == 0
     told = [line.split()[3].rstrip(":") for line in capsys.readouterr().err.splitlines()]
     assert told == list(cards.load_for("pytorch")) and len(set(probed)) == len(probed) < len(told)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from sifmark import house, pins
-from sifmark.errors import SifmarkError
+from sifmark.errors import RegistryError, SifmarkError
 from sifmark.recipe import read_recipe
-from sifmark.registry import RegistryError, resolve, unanswered
+from sifmark.registry import resolve, unanswered
 from sifmark.settings import settings
 
 AMD, ARM = "sha256:" + "a" * 64, "sha256:" + "b" * 64
@@ -90,7 +90,7 @@ def test_a_single_manifest_is_of_the_platform_that_its_configuration_names(serve
     digest = served.put("x/manifests/1.0", {"schemaVersion": 2, "config": {"digest": blob}})
     assert resolve(f"{served.host}/x", "1.0").platforms == {"aarch64": digest}
     served.answers[f"x/blobs/{blob}"] = (200, b'{"os": "linux", "architecture": "amd64"}', {})
-    with pytest.raises(RegistryError, match="its configuration is sha256:"):
+    with pytest.raises(RegistryError, match="was asked for, sha256:"):
         resolve(f"{served.host}/x", "1.0")
 
 

@@ -1,12 +1,28 @@
-"""The SIF reader, on files made to its layout and on damaged ones."""
+"""Reading SIF files, of other makers and damaged ones, writing them, and where two differ."""
 
 import json
+import os
+import shutil
 import struct
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from sifmark.sif import METADATA, PARTITION, SifError, read_sif
+from sifmark.engines.sif_difference import difference
+from sifmark.files import sha256_file
+from sifmark.sif import DATA_START as DATA_START_OF_OURS
+from sifmark.sif import (
+    DEFINITION,
+    INSPECT_NAME,
+    METADATA,
+    PARTITION,
+    Part,
+    SifError,
+    fingerprints,
+    read_sif,
+    write_sif,
+)
 
 DATA_START = 128 + 2 * 585
 
@@ -81,3 +97,74 @@ def test_missing_file_is_an_error_with_remedy(tmp_path: Path) -> None:
     with pytest.raises(SifError, match="No such file") as caught:
         read_sif(tmp_path / "none.sif")
     assert caught.value.remedy
+
+
+def written(path: Path, **changed) -> Path:
+    path.write_bytes(bytes(DATA_START_OF_OURS) + b"squashfs bytes")
+    told = {"labels": {"a": "b"}, **changed.pop("attributes", {})}
+    metadata = json.dumps({"data": {"attributes": told}, "type": "container"}).encode()
+    parts = [Part(DEFINITION, b"Bootstrap: docker\nFrom: x\n"), Part(METADATA, metadata, INSPECT_NAME)]
+    write_sif(path, "x86_64", parts, **{"seconds": 86400, "unique": bytes(16), **changed})
+    return path
+
+
+def test_what_is_written_reads_back_and_is_the_same_each_time(tmp_path: Path) -> None:
+    sif = read_sif(written(tmp_path / "one.sif"))
+    assert sif.labels() == {"a": "b"} and sif.path.read_bytes() == written(tmp_path / "two.sif").read_bytes()
+    assert [sif.read(entry) for entry in sif.descriptors][:2] == [b"squashfs bytes", b"Bootstrap: docker\nFrom: x\n"]
+    assert sif.system.offset % 4096 == 0
+    assert fingerprints(sif.path) == (sif.identity(), sha256_file(sif.path))
+    later = read_sif(written(tmp_path / "later.sif", seconds=2 * 86400, unique=bytes(range(16))))
+    assert later.identity() == sif.identity() and later.path.read_bytes() != sif.path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({}, None),
+        ({"seconds": 1}, "the header or the table before them is not"),
+        ({"attributes": {"labels": {"a": "c"}}}, 'inspect-metadata.json: data: attributes: labels: a: "b" and "c"'),
+        ({"attributes": {"more": 1}}, "inspect-metadata.json: data: attributes: more: null and 1"),
+    ],
+)
+def test_the_first_difference_is_named(tmp_path: Path, changed: dict, told: str | None) -> None:
+    found = difference(written(tmp_path / "one.sif"), written(tmp_path / "two.sif", **changed))
+    assert found == told or (told and found and told in found)
+
+
+def test_an_object_of_one_image_alone_is_a_difference(tmp_path: Path, image: Path) -> None:
+    ours = written(tmp_path / "one.sif")
+    assert "has an object of type 0x4004 '' where the other has an object of type 0x4006" in str(
+        difference(ours, image)
+    )
+
+
+@pytest.mark.skipif(shutil.which("mksquashfs") is None, reason="squashfs-tools are not installed")
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda tree: (tree / "a").write_text("other"), "/a: its size is "),
+        (lambda tree: (tree / "a").write_text("onf"), "/a: its content differs, byte 2 first"),
+        (lambda tree: (tree / "b").write_text("new"), "/b is in one image only"),
+        (lambda tree: (tree / "a").chmod(0o600), "/a: its mode is "),
+        (lambda tree: os.utime(tree / "a", (0, 0)), "/a: its date is "),
+    ],
+)
+def test_a_difference_is_followed_into_the_file_system(tmp_path: Path, change, told: str) -> None:
+    trees = []
+    for name in ("one", "two"):
+        tree = tmp_path / name
+        tree.mkdir()
+        (tree / "a").write_text("one")
+        if trees:
+            change(tree)
+        if told != "/a: its date is ":
+            os.utime(tree / "a", (86400, 86400))
+        image = tmp_path / f"{name}.sif"
+        image.write_bytes(bytes(DATA_START_OF_OURS))
+        call = ["mksquashfs", tree, image, "-all-root", "-no-progress", "-offset", str(DATA_START_OF_OURS), "-noappend"]
+        subprocess.run(call, check=True, capture_output=True)
+        metadata = json.dumps({"data": {"attributes": {"labels": {}}}}).encode()
+        write_sif(image, "x86_64", [Part(METADATA, metadata, INSPECT_NAME)], 0, bytes(16))
+        trees.append(image)
+    assert str(difference(*trees)).startswith(told)

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sifmark import registry, settings
-from sifmark.errors import SifmarkError
+from sifmark import registry_client, settings
+from sifmark.errors import RegistryError, SifmarkError
 from sifmark.plan import BaseImage
-from sifmark.registry import RegistryError
 from sifmark.settings import machine
 from sifmark.sources import add_base, base_in_sources, require_whole, size_of_base
 
@@ -38,12 +37,14 @@ class Shelf:
 @pytest.fixture
 def shelf(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shelf:
     made = Shelf()
-    monkeypatch.setattr(registry._Registry, "content", lambda _self, path, _kinds: made.held[path.rpartition("/")[2]])
+    monkeypatch.setattr(
+        registry_client.Registry, "content", lambda _self, path, _kinds: made.held[path.rpartition("/")[2]]
+    )
 
     def download(_self: object, path: str, _digest: str, target: Path) -> None:
         target.write_bytes(made.held[path.rpartition("/")[2]])
 
-    monkeypatch.setattr(registry._Registry, "download", download)
+    monkeypatch.setattr(registry_client.Registry, "download", download)
     monkeypatch.setenv("SIFMARK_SOURCES", str(tmp_path / "sources"))
     settings.settings.cache_clear()
     return made

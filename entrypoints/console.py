@@ -1,0 +1,21 @@
+"""What is told to a person, on standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TextIO
+
+
+def say(text: str) -> None:
+    """One line for people."""
+    put(sys.stderr, f"sifmark: {text}\n")
+
+
+def put(stream: TextIO, text: str) -> None:
+    """Write at once. When whoever read it is gone, the run goes on, and Python flushes into nothing at exit."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,0 +1,66 @@
+"""The reproduce verb: build an image again from its sources alone, and look for the first byte that differs."""
+
+import json
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+from sifmark.build import alone, is_current, lock_of
+from sifmark.cache import WHEELS
+from sifmark.console import say, show
+from sifmark.engines import engine
+from sifmark.errors import SifmarkError
+from sifmark.files import scratch
+from sifmark.images import find_recipe
+from sifmark.plan import STAND_IN, make_plan
+from sifmark.run import run
+from sifmark.settings import overridden, settings
+
+_DOWNLOADED = (WHEELS, "stand-in")  # folders of the cache whose files are held against hashes wherever they are used
+_REMEDY = "was it built of the same commit, by the same versions of the tools? `inv build NAME --force` builds it here"
+
+
+def reproduce(name: str, as_json: bool) -> None:
+    """Build a recipe's image again and print whether it is the same. Raises SifmarkError where it is not."""
+    recipe, tool = find_recipe(name), engine()
+    address = tool.address(recipe)
+    started = time.monotonic()
+    with alone(lock_of(recipe, tool)), scratch(settings().dist, "reproduce") as folder:
+        folder.chmod(0o755)
+        evidence = tool.evidence(address)
+        stand_in = evidence.labels.get(STAND_IN) == "true"
+        plan = make_plan(recipe, overridden(bases="stand-in" if stand_in else "pinned"))
+        if not is_current(tool.look(address), plan):
+            raise SifmarkError(f"{address} was built of another recipe or other code than is here", _REMEDY)
+        say(f"building {recipe} again, with nothing that earlier builds left")
+        ours = partial(_ours, _site(folder), tool.name, plan.base.stand_in)
+        with tool.rebuilt(plan, ours, folder) as again:
+            found = evidence.difference(again)
+        identity = evidence.identity()
+    told = {
+        "recipe": recipe,
+        "reproduced": found is None,
+        "identity": identity,
+        "difference": found,
+        "seconds": round(time.monotonic() - started, 1),
+    }
+    show(json.dumps(told, indent=2) if as_json else f"{address}: {found or f'reproduced, {identity}'}")
+    if found is not None:
+        raise SifmarkError(f"{address} was not reproduced: {found}", _REMEDY)
+
+
+def _site(folder: Path) -> Path:
+    """A cache that holds what was downloaded, and nothing that was made of it."""
+    cache = folder / "cache"
+    cache.mkdir()
+    for name in _DOWNLOADED:
+        (settings().cache / name).mkdir(parents=True, exist_ok=True)
+        (cache / name).symlink_to(settings().cache / name)
+    return folder
+
+
+def _ours(site: Path, engine_name: str, stand_in: bool, *words: str) -> str:
+    argv = [sys.executable, "-P", "-m", "sifmark", *words, "--bases", "stand-in" if stand_in else "pinned"]
+    cache, dist = str(site / "cache"), str(site / "dist")
+    return run(argv, watch_errors=say, SIFMARK_ENGINE=engine_name, SIFMARK_CACHE=cache, SIFMARK_DIST=dist).output

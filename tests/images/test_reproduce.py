@@ -1,0 +1,51 @@
+"""The same image again: bit for bit as a SIF, layer for layer with Docker, and what is told where it is not."""
+
+import json
+from pathlib import Path
+
+import pytest
+from images.sites import Site, call, copy_project, docker_alone
+
+from sifmark.engines.docker import Docker
+from sifmark.sif import read_sif
+
+RECIPE = "ipu"  # the smallest
+
+
+def test_a_sif_is_built_again_bit_for_bit(site: Site) -> None:
+    site.inv("build", RECIPE)
+    told = json.loads(site.inv("reproduce", f"resnet50-{RECIPE}", "--json").stdout)
+    assert (told["recipe"], told["reproduced"], told["difference"]) == (RECIPE, True, None)
+    assert told["identity"] == read_sif(site.dist / f"{RECIPE}.sif").identity()
+    # Apptainer itself takes what we wrote, and adds to it.
+    listed = call(["apptainer", "sif", "list", site.dist / f"{RECIPE}.sif"]).stdout
+    assert "FS (Squashfs/*System/amd64)" in listed or "FS (Squashfs/*System/arm64)" in listed
+    assert not list(site.dist.glob(".*partial*"))
+
+
+def test_another_date_is_the_first_difference(site: Site, tmp_path: Path) -> None:
+    site.inv("build", RECIPE, SOURCE_DATE_EPOCH="86400")
+    labels = read_sif(site.dist / f"{RECIPE}.sif").labels()
+    assert labels["org.opencontainers.image.created"] == "1970-01-02T00:00:00+00:00"
+    failed = site.inv("reproduce", RECIPE, check=False)
+    assert failed.returncode == 1
+    assert "was not reproduced: the definition" in failed.stderr and "1970-01-02" in failed.stderr
+    refused = site.inv("build", RECIPE, "--force", check=False, SOURCE_DATE_EPOCH="yesterday")
+    assert refused.returncode == 2 and "SOURCE_DATE_EPOCH is 'yesterday'" in refused.stderr
+
+
+def test_an_image_of_other_code_is_refused_before_anything_is_built(site: Site) -> None:
+    site.inv("build", RECIPE)
+    clone = copy_project(site.folder / "clone")
+    (clone / "entrypoints" / "more.py").write_text("")
+    refused = site.inv("reproduce", RECIPE, check=False, PYTHONPATH=str(clone))
+    assert refused.returncode == 1 and "built of another recipe or other code than is here" in refused.stderr
+
+
+@pytest.mark.matrix("docker", recipe=RECIPE)
+@pytest.mark.skipif(Docker().version() is None, reason="no Docker Engine answers: ci/setup/docker")
+def test_docker_gives_the_same_layers_again(site: Site) -> None:
+    with docker_alone():
+        site.inv("build", RECIPE, "--engine", "docker")
+        told = json.loads(site.inv("reproduce", RECIPE, "--engine", "docker", "--json").stdout)
+    assert told["reproduced"] is True

@@ -1,0 +1,81 @@
+"""Layers that are the same wherever they are assembled: bytecode, and what wheels tell of themselves."""
+
+import marshal
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from unit.test_wheels import STEP, TARGET, make_wheel
+
+from sifmark import git, layers, render, sources
+from sifmark.files import FIXED_MTIME
+from sifmark.plan import BaseImage
+from sifmark.settings import source_date
+from sifmark.wheels import unpack
+
+BODY = "kinds = {'a', 'b', 'c', 'd'}\ndef f(x):\n    return x in {'a', 'b', 'c', 'd'} and __file__\n"
+
+
+def compiled(folder: Path) -> Iterator[bytes]:
+    """The bytecode of some packages."""
+    for name in ("one", "two", "three"):
+        (folder / render.SITE / name / "tests").mkdir(parents=True)
+        (folder / render.SITE / name / "__init__.py").write_text(BODY)
+    (folder / render.SITE / "one" / "tests" / "test_it.py").write_text("x = 1\n")
+    (folder / render.SITE / "two" / "newer.py").write_text("def f(: pass\n")
+    layers._compile(sys.executable, folder, render.SITE, None)
+    return (path.read_bytes() for path in sorted(folder.rglob("*.pyc")))
+
+
+def test_bytecode_is_the_same_in_any_folder_whatever_the_user_wishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = list(compiled(tmp_path / "first"))
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    monkeypatch.setenv("PYTHONOPTIMIZE", "2")
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path / "elsewhere"))
+    monkeypatch.setattr(layers, "_SOURCES_AT_ONCE", 2)  # the lists differ, what they hold of a file must not
+    assert list(compiled(tmp_path / "second")) == first and len(first) == 3
+    assert marshal.loads(first[0][16:]).co_filename == f"/{render.SITE}/one/__init__.py"
+    assert int.from_bytes(first[0][4:8], "little") == 1  # by hash, and nobody looks at the source: PEP 552
+
+
+def test_a_wheel_tells_nothing_of_the_folder_it_was_unpacked_from(tmp_path: Path) -> None:
+    told = []
+    for name in ("first", "second"):
+        (tmp_path / name / "site").mkdir(parents=True)
+        unpack(TARGET, [make_wheel(tmp_path / name)], tmp_path / name / "site", STEP, None)
+        told.append({path.name: path.read_bytes() for path in (tmp_path / name / "site").rglob("*") if path.is_file()})
+    assert told[0] == told[1]
+    assert set(told[0]) == {"tiny.py", "METADATA", "WHEEL", "RECORD", "INSTALLER", "REQUESTED", "entry_points.txt"}
+    assert b"direct_url" not in told[0]["RECORD"] and b"bin/" not in told[0]["RECORD"]
+
+
+def test_images_are_dated_by_their_commit_or_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
+    assert source_date() is None and git.date.__wrapped__() > FIXED_MTIME
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    assert git.date.__wrapped__() == 86400
+    monkeypatch.delenv("SOURCE_DATE_EPOCH")
+    monkeypatch.setattr(git.house, "IS_CHECKOUT", False)
+    assert git.date.__wrapped__() == FIXED_MTIME
+
+
+@pytest.mark.parametrize(
+    ("created", "seconds"),
+    [
+        ("2026-08-21T10:00:00.123456789Z", 1787306400),
+        ("1970-01-01T00:00:00Z", FIXED_MTIME),
+        (None, FIXED_MTIME),
+        ("soon", FIXED_MTIME),
+    ],
+)
+def test_a_base_is_as_old_as_its_configuration_says(
+    created: str | None, seconds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = BaseImage("registry.example/x", "1.0", f"sha256:{'0' * 64}", "3.11", None, stand_in=False, plain_http=False)
+    monkeypatch.setattr(sources, "configuration", lambda *_: {"created": created})
+    assert sources.base_made(base) == seconds
+    assert os.environ.get("SOURCE_DATE_EPOCH") is None
