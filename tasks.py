@@ -1,6 +1,7 @@
 """The verbs. Each is a docstring and one call into sifmark/; `sifmark VERB` is the same without a clone."""
 
 import functools
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -104,25 +105,60 @@ def render(c: Context, name: str, format: str = "def", bases: str = "") -> None:
         "name": "an image or its file; everything after -- goes to the image",
         "engine": _ENGINE,
         "print": "only print the command, for a job's script",
-    }
+        "require-signature": "start it only if a trusted key has signed it: one of the settings or of --key",
+        "key": "as of verify",
+    },
+    iterable=["key"],
 )
-def run(c: Context, name: str, engine: str = "", print: bool = False) -> None:  # noqa: A002
+def run(
+    c: Context,
+    name: str,
+    engine: str = "",
+    print: bool = False,  # noqa: A002
+    require_signature: bool = False,
+    key: Sequence[str] | None = None,
+) -> None:
     """Run an image with the flags that its device and this host need: inv run resnet50-cpu -- --steps 20."""
     from sifmark.execute import run_image
     from sifmark.settings import choose
 
-    choose(engine=engine)
-    run_image(name, sys.argv, printed=print)
+    choose(engine=engine, keys=os.pathsep.join(key or ()))
+    run_image(name, sys.argv, printed=print, signed=require_signature)
 
 
-@verb(help={"name": "an image, a quoted glob, or a file", "engine": _ENGINE, "json": "for programs"})
-def verify(c: Context, name: str, engine: str = "", json: bool = False) -> None:
+@verb(
+    iterable=["key"],
+    help={
+        "name": "an image, a quoted glob, or a file",
+        "key": "a public key in PEM form, or the fingerprint of a PGP key, whose signature is to hold; repeatable",
+        "stages": "only these, with commas: trust,structure,smoke,golden; default: all",
+        "engine": _ENGINE,
+        "json": "for programs",
+    },
+)
+def verify(
+    c: Context, name: str, key: Sequence[str] | None = None, stages: str = "", engine: str = "", json: bool = False
+) -> None:
     """Check an image in stages: trust, structure, smoke, and in a clone golden."""
     from sifmark.settings import choose
     from sifmark.verify import verify_images
 
-    choose(engine=engine)
-    verify_images(name, as_json=json)
+    choose(engine=engine, keys=os.pathsep.join(key or ()))
+    verify_images(name, as_json=json, stages=stages, signed=bool(key))
+
+
+@verb(
+    help={
+        "name": "an image or a recipe; its SIF is signed",
+        "key": "a private key in PEM form, without a passphrase",
+        "pgp": "or the number of a key in Apptainer's keyring: apptainer key list --secret",
+    }
+)
+def sign(c: Context, name: str, key: str = "", pgp: str = "") -> None:
+    """Sign an image, all of it: file system, labels, SBOM and provenance. Its identity stays."""
+    from sifmark.signing import sign as sign_image
+
+    sign_image(name, key, pgp)
 
 
 @verb(help={"path": _RESULTS, "quiet": "name only files that are not valid"})

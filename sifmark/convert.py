@@ -14,6 +14,7 @@ from sifmark.engines.apptainer import Apptainer, finished
 from sifmark.engines.docker import Docker
 from sifmark.engines.docker_evidence import DockerEvidence
 from sifmark.engines.flat import build_definition, wrap
+from sifmark.engines.squashfs import packages_in
 from sifmark.errors import SifmarkError
 from sifmark.files import beside, human_size
 from sifmark.images import find_recipe, image_file
@@ -74,5 +75,5 @@ def _converted(plan: Plan, identifier: str, log: Path) -> Iterator[Made]:
             build_definition(plan, definition, folder / "converted.sif", log, progress.detail)
             converted = read_sif(folder / "converted.sif")
             converted.copy(converted.system, draft, skip=DATA_START)
-            wrap(plan, draft, converted.attributes())
+            wrap(plan, draft, converted.attributes(), packages_in(draft, DATA_START))
         yield finished(draft)

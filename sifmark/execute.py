@@ -14,17 +14,21 @@ from sifmark.images import find_image
 from sifmark.plan import DEVICES, DOCKER_FLAGS, RECIPE, RUN_FLAGS
 from sifmark.recipe import Access, load_recipe, recipe_names
 from sifmark.run import CommandError
+from sifmark.settings import settings
 
 
-def run_image(name: str, command_line: Sequence[str], printed: bool = False) -> None:
+def run_image(name: str, command_line: Sequence[str], printed: bool = False, signed: bool = False) -> None:
     """Become the run of an image; what stands after `--` on the command line goes to it, word for word.
 
     The exit code, the signals and the terminal are the image's. With `printed` the command is only told, for a job's
-    script. Raises SifmarkError where there is no such image.
+    script. Where this site or `signed` asks for a signature, an image without one by a trusted key is not started.
+    Raises SifmarkError where there is no such image.
     """
     words = list(command_line)
     arguments = words[words.index("--") + 1 :] if "--" in words else []
     tool, address = locate(name)
+    if signed or settings().require_signature:
+        say(f"signed by {tool.evidence(address).signer(settings().keys)}")
     argv = tool.command(address, "run", arguments, [*tool.at_home(), *device_options(tool, address)])
     if printed:
         show(shlex.join(argv))

@@ -13,6 +13,7 @@ from sifmark.errors import UsageError
 from sifmark.schema import check_document
 
 FILE_NAME = "sifmark.toml"
+_VARIABLES = ("cache", "dist", "bases", "engine", "sources", "builder", "keys")  # each also as SIFMARK_*
 MACHINES = ("x86_64", "aarch64")  # the platforms that recipes may have bases for
 # A shell's wishes for its own containers; those that we start to build and to verify must not follow them.
 _MEDDLING = re.compile(
@@ -36,6 +37,9 @@ class Settings:
     time_limit: float = 3600.0  # seconds for one engine call
     cache_limit: float | None = None  # GiB that the cache may take
     sources: Path | None = None  # a folder that `inv fetch-sources` filled, asked before any network
+    builder: str = "https://sifmark.org/builder/by-hand"  # who builds, as provenance names it
+    keys: tuple[str, ...] = ()  # whose signatures hold: files of public keys, fingerprints of PGP keys
+    require_signature: bool = False  # of each image that is run
 
     def mirrored(self, image: str) -> str:
         """Where `registry/repository` is fetched."""
@@ -60,6 +64,7 @@ def settings() -> Settings:
             cache=Path(chosen.pop("cache", _default_cache())).expanduser().absolute(),
             dist=Path(chosen.pop("dist", "dist")).expanduser().absolute(),
             sources=Path(sources).expanduser().absolute() if (sources := chosen.pop("sources", None)) else None,
+            keys=tuple(chosen.pop("keys", ())),
             **chosen,
         )
     except RuntimeError as error:  # this user has no home folder
@@ -78,8 +83,9 @@ def choose(**given: str) -> None:
 
     Raises UsageError for values that are not allowed.
     """
-    check_document("settings-1.0", {key: value for key, value in given.items() if value}, "the command line")
-    os.environ.update({f"SIFMARK_{key.upper()}": value for key, value in given.items() if value})
+    asked = {key: value for key, value in given.items() if value}
+    check_document("settings-1.0", {key: _meant(key, value) for key, value in asked.items()}, "the command line")
+    os.environ.update({f"SIFMARK_{key.upper()}": value for key, value in asked.items()})
     settings.cache_clear()
     settings()
 
@@ -127,7 +133,12 @@ def _from_file() -> dict[str, Any]:
 
 
 def _from_environment() -> dict[str, Any]:
-    names = {key: f"SIFMARK_{key.upper()}" for key in ("cache", "dist", "bases", "engine", "sources")}
-    chosen: dict[str, Any] = {key: os.environ[name] for key, name in names.items() if os.environ.get(name)}
+    names = {key: f"SIFMARK_{key.upper()}" for key in _VARIABLES}
+    chosen = {key: _meant(key, os.environ[name]) for key, name in names.items() if os.environ.get(name)}
     check_document("settings-1.0", chosen, "the SIFMARK_* variables")
     return chosen
+
+
+def _meant(key: str, text: str) -> Any:
+    """The value of a variable: several keys stand as several folders of PATH do."""
+    return text.split(os.pathsep) if key == "keys" else text

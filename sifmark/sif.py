@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sifmark.errors import SifmarkError
-from sifmark.files import sha256_file
+from sifmark.files import sha256_bytes, sha256_file
 
-DEFINITION, PARTITION, SIGNATURE, METADATA = 0x4001, 0x4004, 0x4005, 0x4006  # data types
+DEFINITION, PARTITION, SIGNATURE, METADATA, SBOM = 0x4001, 0x4004, 0x4005, 0x4006, 0x4009  # data types
+CYCLONEDX_JSON, SPDX_JSON = (struct.pack("<i", number) for number in (1, 4))  # forms of an SBOM
 SYSTEM = 2  # partition type: the primary system partition
 INSPECT_NAME = "inspect-metadata.json"  # where `apptainer inspect` reads labels, apps and help
 
@@ -81,6 +82,11 @@ class Sif:
         """The object that `apptainer inspect` answers from."""
         return self._only(lambda entry: entry.kind == METADATA and entry.name == INSPECT_NAME, "inspect metadata")
 
+    def named(self, name: str) -> Descriptor | None:
+        """The object of a name; None where there is none or more than one."""
+        found = [entry for entry in self.descriptors if entry.name == name]
+        return found[0] if len(found) == 1 else None
+
     def _only(self, wanted: Any, what: str) -> Descriptor:
         found = [entry for entry in self.descriptors if wanted(entry)]
         if len(found) != 1:
@@ -119,10 +125,7 @@ class Sif:
 
     def identity(self) -> str:
         """`sha256:<hex>` over system partition and inspect metadata: unchanged by signing and by file dates."""
-        digest = hashlib.sha256()
-        for entry in (self.system, self.metadata):
-            digest.update(self.digest(entry))
-        return f"sha256:{digest.hexdigest()}"
+        return sha256_bytes(self.digest(self.system) + self.digest(self.metadata))
 
     def digest(self, entry: Descriptor) -> bytes:
         """SHA-256 of an object."""
@@ -153,11 +156,31 @@ def read_sif(path: Path) -> Sif:
         raise SifError(f"{path}: {error.strerror}", "name an image that exists: `inv list`") from error
 
 
-def fingerprints(path: Path) -> tuple[str, str]:
-    """Identity and digest of a SIF file, side by side. Raises SifError where it is none."""
+def sha256_from(path: Path, start: int) -> str:
+    """SHA-256 of a file's bytes from a place on, hexadecimal."""
+    with path.open("rb") as stream:
+        stream.seek(start)
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@dataclass(frozen=True)
+class Fingerprints:
+    """Hashes of a SIF file: `identity` and `digest` as `sha256:<hex>`, and in hexadecimal what identity is over."""
+
+    identity: str
+    digest: str
+    system: str
+    metadata: str
+
+
+def fingerprints(path: Path) -> Fingerprints:
+    """All hashes of a SIF file, side by side. Raises SifError where it is none."""
     with ThreadPoolExecutor(1) as beside_us:
         digest = beside_us.submit(sha256_file, path)
-        return read_sif(path).identity(), digest.result()
+        sif = read_sif(path)
+        system, metadata = sif.digest(sif.system), sif.digest(sif.metadata)
+        identity = sha256_bytes(system + metadata)
+        return Fingerprints(identity, digest.result(), system.hex(), metadata.hex())
 
 
 def write_sif(path: Path, architecture: str, parts: Iterable[Part], seconds: int, unique: bytes) -> None:

@@ -3,9 +3,10 @@
 import json
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from sifmark import house
 from sifmark.build import record_of
 from sifmark.console import show, step
 from sifmark.engines import Engine, Evidence, Refuted
-from sifmark.errors import AGAIN, SifmarkError
+from sifmark.errors import AGAIN, SifmarkError, unknown_name
 from sifmark.execute import device_options, locate, names_file
 from sifmark.golden import REFRESH, differences
 from sifmark.images import find_images
@@ -30,9 +31,10 @@ from sifmark.plan import (
 )
 from sifmark.reading import document_problems
 from sifmark.recipe import Base, load_recipe, recipe_names
-from sifmark.run import run
+from sifmark.run import run, side_by_side
 from sifmark.settings import overridden, settings
 
+_SIGNED = "signature:"
 _DIGEST = r"sha256:[0-9a-f]{64}"
 # What a label must look like before anything is done with it.
 _CLAIMS = {
@@ -69,6 +71,7 @@ class Subject:
     engine: Engine
     address: str
     evidence: Evidence
+    to_be_signed: bool = False  # by one of the trusted keys
 
     @property
     def labels(self) -> dict[str, str]:
@@ -92,14 +95,23 @@ class Subject:
         return (named,) if named in self.workloads else self.workloads
 
 
+Stage = Callable[[Subject], list[str]]
+
+
 class Skipped(Exception):  # noqa: N818 - it is no error
     """A stage cannot be judged here."""
 
 
-def verify_images(name: str, as_json: bool) -> None:
-    """Verify what a name, a glob or a path means, and print it. Raises SifmarkError when a stage fails."""
+def verify_images(name: str, as_json: bool, stages: str = "", signed: bool = False) -> None:
+    """Verify what a name, a glob or a path means, and print it; only some stages, or all.
+
+    With `signed` a signature by a trusted key is asked for, as it is where the site's settings do.
+
+    Raises SifmarkError when a stage fails.
+    """
+    chosen = _chosen(stages)
     found = [locate(name)] if names_file(name) else [locate(image.name) for image in find_images(name)]
-    verdicts = {address: verify(tool, address) for tool, address in found}
+    verdicts = {address: verify(tool, address, chosen, signed) for tool, address in found}
     if as_json:
         show(json.dumps({address: [_plain(v) for v in judged] for address, judged in verdicts.items()}, indent=2))
     else:
@@ -110,20 +122,35 @@ def verify_images(name: str, as_json: bool) -> None:
         raise SifmarkError(f"not verified: {', '.join(failed)}", "the failed stages above say what is wrong")
 
 
-def verify(tool: Engine, address: str) -> list[Verdict]:
-    """All stages of one image, in order. What is not to be trusted is not started."""
+def _chosen(names: str) -> Sequence[Stage]:
+    """The stages that a list with commas names, in their own order; all where it is empty. Raises UsageError."""
+    known = {stage.__name__: stage for stage in STAGES}
+    wanted = [name.strip() for name in names.split(",")] if names else list(known)
+    if strange := [name for name in wanted if name not in known]:
+        raise unknown_name("stage", strange[0], known)
+    return [stage for name, stage in known.items() if name in wanted]
+
+
+def verify(tool: Engine, address: str, stages: Sequence[Stage] | None = None, signed: bool = False) -> list[Verdict]:
+    """Stages of one image, in order. What is not to be trusted is not started."""
     verdicts: list[Verdict] = []
-    for stage in STAGES:
+    for stage in stages or STAGES:
         distrusted = stage is smoke and any(v.outcome is Outcome.FAILED for v in verdicts if v.stage == trust.__name__)
-        verdicts.append(_judge(stage, tool, address, "not started: the image is not to be trusted" * distrusted))
+        reason = "not started: the image is not to be trusted" if distrusted else ""
+        with step(f"{Path(address).name}: {stage.__name__}"):
+            verdicts.append(_judge(stage, partial(_subject, tool, address, signed), reason))
     return verdicts
 
 
 def trust(image: Subject) -> list[str]:
     """Is it what was built, on the base that the recipe pins, with nothing added that would run?"""
     image.evidence.require_alone()
-    base, recorded = _matches_pin(image), _matches_record(image)
-    return [recorded, base, "signature: not checked; this version does not sign"]
+    with side_by_side(1) as pool:  # Apptainer reads all of it too
+        signature = pool.submit(_signature, image)
+        image.evidence.identity()
+        told = signature.result()
+    came_from, by_name = _came_from(image), told.startswith(f"{_SIGNED} by ")
+    return [*(_or_signed(check, image, by_name) for check in (_matches_record, _matches_pin)), came_from, told]
 
 
 def structure(image: Subject) -> list[str]:
@@ -167,32 +194,74 @@ def golden(image: Subject) -> list[str]:
     return ["definition and Dockerfile are as reviewed"]
 
 
-STAGES: tuple[Callable[[Subject], list[str]], ...] = (trust, structure, smoke, golden)
+STAGES: tuple[Stage, ...] = (trust, structure, smoke, golden)
 
 
-def _judge(stage: Callable[[Subject], list[str]], tool: Engine, address: str, not_to_run: str = "") -> Verdict:
-    with step(f"{Path(address).name}: {stage.__name__}"):
-        try:
-            subject = _subject(tool, address)
-            if not_to_run:
-                raise Skipped(not_to_run)
-            return Verdict(stage.__name__, Outcome.PASSED, tuple(stage(subject)))
-        except Skipped as reason:
-            return Verdict(stage.__name__, Outcome.SKIPPED, (str(reason),))
-        except SifmarkError as error:
-            return Verdict(stage.__name__, Outcome.FAILED, (error.cause, error.remedy))
+def _judge(stage: Stage, subject_of: Callable[[], Subject], not_to_run: str) -> Verdict:
+    try:
+        subject = subject_of()
+        if not_to_run:
+            raise Skipped(not_to_run)
+        return Verdict(stage.__name__, Outcome.PASSED, tuple(stage(subject)))
+    except Skipped as reason:
+        return Verdict(stage.__name__, Outcome.SKIPPED, (str(reason),))
+    except SifmarkError as error:
+        return Verdict(stage.__name__, Outcome.FAILED, (error.cause, error.remedy))
 
 
 def _any_failed(verdicts: list[Verdict]) -> bool:
     return any(verdict.outcome is Outcome.FAILED for verdict in verdicts)
 
 
-def _subject(tool: Engine, address: str) -> Subject:
+def _subject(tool: Engine, address: str, signed: bool) -> Subject:
     evidence = tool.evidence(address)
     for key, form in _CLAIMS.items():
         if re.fullmatch(form, evidence.labels.get(key, "")) is None:
             raise Refuted(f"its label {key} is {evidence.labels.get(key)!r}", "is it an image that sifmark built?")
-    return Subject(tool, address, evidence)
+    return Subject(tool, address, evidence, signed or settings().require_signature)
+
+
+def _or_signed(check: Callable[[Subject], str], image: Subject, by_name: bool) -> str:
+    """What a check says; where it cannot be made here, a trusted signature stands in for it."""
+    try:
+        return check(image)
+    except Skipped as reason:
+        if not by_name:
+            raise
+        return str(reason)
+
+
+def _signature(image: Subject) -> str:
+    """By whom it is signed. Raises Refuted where a signature is asked for and none holds."""
+    keys = settings().keys
+    if image.to_be_signed or (keys and image.evidence.signed()):
+        return f"{_SIGNED} by {image.evidence.signer(keys)}"
+    known = "nobody says whose: no keys in sifmark.toml" if image.evidence.signed() else "none"
+    return f"{_SIGNED} {known}"
+
+
+def _came_from(image: Subject) -> str:
+    """Whether its provenance is of this image, and says what its labels say."""
+    if (found := image.evidence.provenance()) is None:
+        return "provenance: none in it"
+    statement, subjects = found
+    try:
+        told = json.loads(statement)
+        stated = {subject["name"]: subject["digest"]["sha256"] for subject in told["subject"]}
+        definition = told["predicate"]["buildDefinition"]
+        claims = {
+            RECIPE: definition["externalParameters"]["recipe"],
+            BUILD_KEY: definition["internalParameters"]["buildKey"],
+            BASE_DIGEST: f"sha256:{definition['resolvedDependencies'][0]['digest']['sha256']}",
+        }
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise Refuted(f"its provenance does not read: {error!r}", AGAIN) from error
+    if stated != subjects:
+        raise Refuted("its provenance is of another image", AGAIN)
+    for label, claim in claims.items():
+        if image.labels[label] != claim:
+            raise Refuted(f"its provenance says {claim}, its label {label} says {image.labels[label]}", AGAIN)
+    return f"provenance: of this image; SBOM: {', '.join(sorted(image.evidence.sboms())) or 'none'}"
 
 
 def _matches_record(image: Subject) -> str:

@@ -111,6 +111,18 @@ class Evidence(Protocol):
     def modes(self) -> Iterable[tuple[str, str]]:
         """Mode, as `ls` prints it, and name of each file of ours."""
 
+    def signer(self, keys: Sequence[str]) -> str:
+        """Which of the trusted keys signed all of it. Raises Refuted where none did, and says why."""
+
+    def signed(self) -> bool:
+        """Whether there is a signature, whosever."""
+
+    def provenance(self) -> tuple[bytes, dict[str, str]] | None:
+        """The statement of where it came from, and what that must be of: names with SHA-256, hexadecimal."""
+
+    def sboms(self) -> dict[str, bytes]:
+        """The documents of what is in it, by name."""
+
     def difference(self, again: str) -> str | None:
         """What differs first from another image, by its address; None where nothing does."""
 

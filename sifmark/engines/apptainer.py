@@ -132,7 +132,8 @@ def make() -> Apptainer:
 def finished(draft: Path) -> Made:
     """A SIF that is whole and may start: what to record of it."""
     draft.chmod(0o755)
-    return Made(draft.stat().st_size, *fingerprints(draft))
+    seen = fingerprints(draft)
+    return Made(draft.stat().st_size, seen.identity, seen.digest)
 
 
 @cache

@@ -3,7 +3,7 @@
 import io
 import stat
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -75,6 +75,22 @@ class DockerEvidence:
                         yield stat.filemode(kind | member.mode), f"/{member.name}"
         finally:
             container.remove(force=True)
+
+    def signer(self, keys: Sequence[str]) -> str:  # noqa: ARG002 - whosever they are
+        """Images in an engine's store carry no signatures; those in a registry do."""
+        raise Refuted("an image in Docker's store is not signed", "sign and verify the SIF, or its push with cosign")
+
+    def signed(self) -> bool:
+        """Never in the engine's store."""
+        return False
+
+    def provenance(self) -> tuple[bytes, dict[str, str]] | None:
+        """What its build wrote beside its record."""
+        return None
+
+    def sboms(self) -> dict[str, bytes]:
+        """What its build wrote beside its record."""
+        return {}
 
     def difference(self, again: str) -> str | None:
         """Layer by layer, then field by field of the configuration; identifiers differ, since the engine dates them."""

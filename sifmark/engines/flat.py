@@ -4,25 +4,41 @@
 the image has one ordinary file system. Each stage is kept in the cache; what is appended to is always a pristine copy.
 """
 
+import hashlib
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from sifmark import git, render
+from sifmark import git, provenance, render, sbom
 from sifmark.cache import BASES, LAYERS, STOCKED, Entry
 from sifmark.console import step
+from sifmark.engines.squashfs import packages_in
 from sifmark.files import FIXED_MTIME, write_json
 from sifmark.images import workloads_of
+from sifmark.inventory import Package
 from sifmark.layers import code_layer, site_layer
 from sifmark.plan import Plan
 from sifmark.run import run, side_by_side
 from sifmark.settings import settings
-from sifmark.sif import DATA_START, DEFINITION, INSPECT_NAME, METADATA, Part, read_sif, write_sif
+from sifmark.sif import (
+    CYCLONEDX_JSON,
+    DATA_START,
+    DEFINITION,
+    INSPECT_NAME,
+    METADATA,
+    SBOM,
+    SPDX_JSON,
+    Part,
+    read_sif,
+    sha256_from,
+    write_sif,
+)
 from sifmark.sources import base_in_sources, base_made, require_whole
 
 # Options of mksquashfs. Level 3 of zstd packs a torch image 20 times faster than gzip, into the same size.
@@ -33,6 +49,8 @@ COMPRESSION = {
     "xz": ["-comp", "xz"],
 }
 SQUASHFS, ATTRIBUTES = "root.squashfs", "attributes.json"  # files of a converted base
+PACKAGES = "packages.json"  # and of one with our wheels
+SYSTEM_NAME = "system partition"  # as provenance calls it
 _DISK_REMEDY = "free space in the cache, temporary and dist folders; `inv doctor` shows what each has"
 
 
@@ -54,7 +72,8 @@ def build_flat(plan: Plan, target: Path, log: Path) -> None:
                 stocked.copy(folder, skip={SQUASHFS: DATA_START})
                 written.result()
             _append(folder / "layer", folder / SQUASHFS, log, DATA_START)
-        wrap(plan, folder / SQUASHFS, _attributes(plan, json.loads((folder / ATTRIBUTES).read_text())))
+        attributes, known = (json.loads((folder / name).read_text()) for name in (ATTRIBUTES, PACKAGES))
+        wrap(plan, folder / SQUASHFS, _attributes(plan, attributes), [Package(**told) for told in known])
         (folder / SQUASHFS).rename(target)
 
 
@@ -117,6 +136,7 @@ def _stock(plan: Plan, log: Path | None, check: bool, folder: Path) -> None:
     with site.held(check=check) as layer, step("append the wheels"):
         base.copy(folder)
         _append(layer, folder / SQUASHFS, log)
+        write_json(folder / PACKAGES, [asdict(package) for package in packages_in(folder / SQUASHFS)])
 
 
 def _append(layer: Path, squashfs: Path, log: Path | None, offset: int = 0) -> None:
@@ -130,10 +150,21 @@ def _append(layer: Path, squashfs: Path, log: Path | None, offset: int = 0) -> N
     )
 
 
-def wrap(plan: Plan, squashfs: Path, attributes: dict[str, Any]) -> None:
-    """Make a SIF of a file that holds an image's squashfs behind room for the table. Apptainer answers `attributes`."""
-    told = json.dumps({"data": {"attributes": attributes}, "type": "container"}, sort_keys=True)
-    parts = [Part(DEFINITION, attributes["deffile"].encode()), Part(METADATA, told.encode(), INSPECT_NAME)]
+def wrap(plan: Plan, squashfs: Path, attributes: dict[str, Any], packages: Sequence[Package]) -> None:
+    """Make a SIF of a file that holds an image's squashfs behind room for the table. Apptainer answers `attributes`.
+
+    What is in it and where it came from goes with it, before anyone signs.
+    """
+    told = json.dumps({"data": {"attributes": attributes}, "type": "container"}, sort_keys=True).encode()
+    subjects = {SYSTEM_NAME: sha256_from(squashfs, DATA_START), INSPECT_NAME: hashlib.sha256(told).hexdigest()}
+    boms = sbom.documents(plan, packages, git.date())
+    parts = [
+        Part(DEFINITION, attributes["deffile"].encode()),
+        Part(METADATA, told, INSPECT_NAME),
+        Part(SBOM, boms[sbom.SPDX], sbom.SPDX, SPDX_JSON),
+        Part(SBOM, boms[sbom.CYCLONEDX], sbom.CYCLONEDX, CYCLONEDX_JSON),
+        Part(METADATA, provenance.statement(plan, subjects), provenance.NAME),
+    ]
     write_sif(squashfs, plan.platform, parts, git.date(), uuid5(NAMESPACE_URL, plan.build_key).bytes)
 
 

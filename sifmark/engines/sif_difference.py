@@ -7,13 +7,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from sifmark.engines.squashfs import ROOT, extract, listed
 from sifmark.files import sha256_file
-from sifmark.run import run
-from sifmark.settings import settings
 from sifmark.sif import METADATA, PARTITION, SIGNATURE, Descriptor, Sif, read_sif
 
 _COLUMNS = ("mode", "owner", "size", "date", "time", "name")  # of what unsquashfs lists
-ROOT = "squashfs-root/"  # what unsquashfs calls it
 
 
 def difference(ours: Path, other: Path) -> str | None:
@@ -31,13 +29,6 @@ def difference(ours: Path, other: Path) -> str | None:
     if not signed and sha256_file(ours) != sha256_file(other):
         return "all objects are the same, and the header or the table before them is not"
     return None
-
-
-def listed(squashfs: Path, offset: int, *folders: str) -> list[tuple[str, ...]]:
-    """Mode, owner, size, date, time and name of each file in a squashfs."""
-    lines = run(["unsquashfs", "-offset", str(offset), "-lls", squashfs, *folders]).output.splitlines()
-    rows = [line for line in lines if line[:1] in "-dlbcps" and ROOT in line]
-    return [tuple(line.split(maxsplit=5)) for line in rows]
 
 
 def _unsigned(sif: Sif) -> list[Descriptor]:
@@ -85,7 +76,7 @@ def _in_tree(one: Sif, mine: Descriptor, two: Sif, its: Descriptor) -> str:
                 return f"/{name.removeprefix(ROOT)}: its {column} is {here} and {there}"
     with tempfile.TemporaryDirectory(prefix="sifmark-", dir=one.path.parent) as name:
         trees = [
-            _extracted(sif.path, entry.offset, Path(name, side))
+            extract(sif.path, entry.offset, Path(name, side))
             for side, sif, entry in (("one", one, mine), ("two", two, its))
         ]
         for path in sorted(path for path in trees[0].rglob("*") if path.is_file() and not path.is_symlink()):
@@ -93,21 +84,6 @@ def _in_tree(one: Sif, mine: Descriptor, two: Sif, its: Descriptor) -> str:
             if sha256_file(path) != sha256_file(trees[1] / inside):
                 return f"/{inside}: its content differs, byte {_first_byte(path, trees[1] / inside)} first"
     return "the file systems hold the same files, packed in another way"
-
-
-def _extracted(squashfs: Path, offset: int, folder: Path) -> Path:
-    command: list[str | Path] = [
-        "unsquashfs",
-        "-offset",
-        str(offset),
-        "-no-progress",
-        "-no-xattrs",
-        "-dest",
-        folder,
-        squashfs,
-    ]
-    run(command, time_limit=settings().time_limit, check=False)  # an ordinary user cannot make its device files
-    return folder
 
 
 def _first_byte(left: Path, right: Path) -> int:

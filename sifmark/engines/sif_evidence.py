@@ -1,19 +1,21 @@
 """What a SIF file shows of itself: to us, to Apptainer, and to unsquashfs."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sifmark import render
+from sifmark import provenance, render
 from sifmark.engines import Refuted
-from sifmark.engines.flat import SQUASHFS, converted_base
-from sifmark.engines.sif_difference import ROOT, difference, listed
+from sifmark.engines.flat import SQUASHFS, SYSTEM_NAME, converted_base
+from sifmark.engines.sif_difference import difference
+from sifmark.engines.sif_signature import signed, signer
+from sifmark.engines.squashfs import ROOT, listed
 from sifmark.errors import AGAIN, SifmarkError
-from sifmark.files import sha256_file
 from sifmark.plan import WORKLOADS, Plan
 from sifmark.run import run
-from sifmark.sif import PARTITION, SIGNATURE, read_sif
+from sifmark.sif import INSPECT_NAME, PARTITION, SBOM, Fingerprints, fingerprints, read_sif
 
 _OURS = (render.SITE, render.CODE, render.APPS)
 # What Apptainer itself writes into every image, dated by the conversion; three of its files tell of the build.
@@ -32,9 +34,13 @@ class SifEvidence:
         before, dash, _ = path.name.partition("-")
         self.workload = before if dash else None
 
+    @cached_property
+    def _seen(self) -> Fingerprints:
+        return fingerprints(self.path)
+
     def identity(self) -> str:
         """Over system partition and inspect metadata."""
-        return self.sif.identity()
+        return self._seen.identity
 
     def require_alone(self) -> None:
         """One partition: an overlay would change what runs."""
@@ -44,9 +50,9 @@ class SifEvidence:
 
     def require_digest(self, recorded: str) -> str:
         """A signature may have been added to the file since it was built; nothing else."""
-        if recorded == sha256_file(self.path):
+        if recorded == self._seen.digest:
             return "identity and digest as recorded"
-        if any(entry.kind == SIGNATURE for entry in self.sif.descriptors):
+        if self.signed():
             return "identity as recorded; the file was signed since"
         raise Refuted("what would run is as recorded, but the file has changed since its build", AGAIN)
 
@@ -66,6 +72,24 @@ class SifEvidence:
         """Our folders in its squashfs."""
         for mode, *_, name in listed(self.path, self.sif.system.offset, *_OURS):
             yield mode, name
+
+    def signer(self, keys: Sequence[str]) -> str:
+        """Apptainer checks; it looks at every object."""
+        return signer(self.path, keys)
+
+    def signed(self) -> bool:
+        """A signature is an object of its own."""
+        return signed(self.sif)
+
+    def provenance(self) -> tuple[bytes, dict[str, str]] | None:
+        """The statement that lies in it, of its file system and metadata."""
+        entry = self.sif.named(provenance.NAME)
+        subjects = {SYSTEM_NAME: self._seen.system, INSPECT_NAME: self._seen.metadata}
+        return None if entry is None else (self.sif.read(entry), subjects)
+
+    def sboms(self) -> dict[str, bytes]:
+        """The lists of packages that lie in it, by name."""
+        return {entry.name: self.sif.read(entry) for entry in self.sif.descriptors if entry.kind == SBOM}
 
     def difference(self, again: str) -> str | None:
         """Object by object, and within the file system file by file."""

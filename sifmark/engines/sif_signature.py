@@ -1,0 +1,72 @@
+"""Signatures in SIF files: checked by Apptainer, judged by the keys that this site trusts."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from sifmark.engines import Refuted
+from sifmark.errors import SifmarkError, UsageError
+from sifmark.run import CommandError, run
+from sifmark.sif import SIGNATURE, Sif, read_sif
+
+# What Apptainer says of a signature that does not hold, and what that means.
+_FAULTS = (
+    (r"signature not found", "it is not signed"),
+    (r"not associated with object group|object not signed", "something was added to it after it was signed"),
+    (r"integrity compromised|hash|digest", "what it holds is not what was signed"),
+    (r"accepted signatures do not match|unknown entity", "its signature is by none of the keys that this site trusts"),
+)
+_FINGERPRINT = re.compile(r"[0-9A-Fa-f]{40}")
+_REMEDY = "do not run it; ask where it came from, or trust its key: keys in sifmark.toml"
+
+
+def signed(sif: Sif) -> bool:
+    """Whether there is a signature in it, whosever."""
+    return any(entry.kind == SIGNATURE for entry in sif.descriptors)
+
+
+def signer(path: Path, keys: Sequence[str]) -> str:
+    """Which of the keys that this site trusts has signed all of a SIF. Raises Refuted where none has, and says why."""
+    if not keys:
+        raise Refuted(f"{path.name}: no key is trusted here", 'name keys in sifmark.toml: keys = ["site.pub"]')
+    if not signed(read_sif(path)):
+        raise Refuted("it is not signed", _REMEDY)
+    said: list[str] = []
+    for key in (key for key in keys if not _FINGERPRINT.fullmatch(key)):
+        if not Path(key).expanduser().is_file():
+            raise UsageError(f"there is no key {key}", "correct `keys` in sifmark.toml")
+        done = run(["apptainer", "verify", "--key", Path(key).expanduser(), path], check=False)
+        if done.exit_code == 0:
+            return Path(key).name
+        said += done.tail
+    if fingerprints := {key.lower() for key in keys if _FINGERPRINT.fullmatch(key)}:
+        done = run(["apptainer", "verify", "--local", "--json", path], check=False)
+        if done.exit_code == 0 and (found := _signers(done.output, _objects(path)) & fingerprints):
+            return found.pop()
+        said += done.tail
+    raise Refuted(_meaning(said), _REMEDY)
+
+
+def _objects(path: Path) -> int:
+    return sum(entry.kind != SIGNATURE for entry in read_sif(path).descriptors)
+
+
+def _signers(answer: str, objects: int) -> set[str]:
+    """The fingerprints of the PGP keys that signed as many objects as there are. Raises SifmarkError."""
+    try:
+        told = [entry["Signer"] for entry in json.loads(answer)["SignerKeys"]]
+        good = [signer for signer in told if signer["KeyCheck"] and signer["DataCheck"]]
+        signed_by = Counter(str(signer["Fingerprint"]).lower() for signer in good)
+        return {fingerprint for fingerprint, count in signed_by.items() if count >= objects}
+    except (ValueError, KeyError, TypeError) as error:
+        raise SifmarkError(f"apptainer verify answers in another form: {error}", "which version is it?") from error
+
+
+def _meaning(said: Sequence[str]) -> str:
+    """The gravest of what was said: that the content differs goes before whose key it was."""
+    for pattern, meaning in _FAULTS:
+        if any(re.search(pattern, line) for line in said):
+            return meaning
+    raise CommandError(f"apptainer verify failed: {' '.join(said)[-300:]}", "run it by hand to see")

@@ -1,0 +1,145 @@
+"""What is in an image as SPDX 2.3 and CycloneDX 1.6 documents, by the libraries of the two formats.
+
+Nothing random and no moment of this run gets in: the same image gives the same documents.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from sifmark import __version__
+from sifmark.inventory import PYTHON, Package
+from sifmark.plan import Plan
+
+SPDX, CYCLONEDX = "sbom.spdx.json", "sbom.cyclonedx.json"  # names of the documents
+_SPACE = "https://sifmark.org/sbom"
+
+
+def documents(plan: Plan, packages: Sequence[Package], date: int) -> dict[str, bytes]:
+    """Both documents by their names, of an image made at a date, in seconds since 1970."""
+    made = datetime.fromtimestamp(date, UTC)
+    return {SPDX: _bytes(_spdx(plan, packages, made)), CYCLONEDX: _bytes(_cyclonedx(plan, packages, made))}
+
+
+def url_of(package: Package) -> str:
+    """The package URL: github.com/package-url/purl-spec."""
+    from packageurl import PackageURL
+
+    if package.kind == PYTHON:
+        return str(PackageURL("pypi", None, package.name, package.version))
+    vendor = package.distribution.partition("-")[0]
+    qualifiers = {"arch": package.architecture, "distro": package.distribution}
+    return str(PackageURL("deb", vendor, package.name, package.version, {k: v for k, v in qualifiers.items() if v}))
+
+
+def url_of_base(plan: Plan) -> str:
+    """The package URL of the base, by digest."""
+    from packageurl import PackageURL
+
+    name = plan.recipe.base.image.rpartition("/")[2]
+    told = {"repository_url": plan.recipe.base.image, "tag": plan.recipe.base.tag}
+    return str(PackageURL("oci", None, name, plan.base.digest, told))
+
+
+def _ours(plan: Plan) -> tuple[str, str]:
+    return f"sifmark-{plan.recipe.name}", f"{__version__}+{plan.build_key.removeprefix('sha256:')[:12]}"
+
+
+def _bytes(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _spdx(plan: Plan, packages: Iterable[Package], made: datetime) -> dict[str, Any]:
+    from spdx_tools.spdx.jsonschema.document_converter import DocumentConverter
+    from spdx_tools.spdx.model import (
+        Actor,
+        ActorType,
+        CreationInfo,
+        Document,
+        ExternalPackageRef,
+        ExternalPackageRefCategory,
+        Relationship,
+        RelationshipType,
+    )
+    from spdx_tools.spdx.model.package import Package as Entry
+    from spdx_tools.spdx.model.spdx_no_assertion import SpdxNoAssertion
+
+    def entry(identifier: str, name: str, version: str, url: str | None, licence: str = "") -> Entry:
+        reference = url and ExternalPackageRef(ExternalPackageRefCategory.PACKAGE_MANAGER, "purl", url)
+        return Entry(
+            spdx_id=f"SPDXRef-{identifier}",
+            name=name,
+            download_location=SpdxNoAssertion(),
+            version=version,
+            files_analyzed=False,
+            license_declared=SpdxNoAssertion(),
+            comment=f"its record says of its licence: {licence}" if licence else None,
+            external_references=[reference] if reference else [],
+        )
+
+    name, version = _ours(plan)
+    base = entry("base", plan.recipe.base.reference, plan.base.digest, url_of_base(plan), plan.recipe.base.licence)
+    entries = [entry("image", name, version, None), base]
+    entries += [
+        entry(f"package-{number}", package.name, package.version, url_of(package), package.licence)
+        for number, package in enumerate(packages, start=1)
+    ]
+    contained = [Relationship("SPDXRef-image", RelationshipType.CONTAINS, other.spdx_id) for other in entries[1:]]
+    document = Document(
+        CreationInfo(
+            spdx_version="SPDX-2.3",
+            spdx_id="SPDXRef-DOCUMENT",
+            name=name,
+            document_namespace=f"{_SPACE}/{plan.build_key.removeprefix('sha256:')}",
+            creators=[Actor(ActorType.TOOL, f"sifmark-{__version__}")],
+            created=made.replace(tzinfo=None),
+        ),
+        packages=entries,
+        relationships=[
+            Relationship("SPDXRef-DOCUMENT", RelationshipType.DESCRIBES, "SPDXRef-image"),
+            *contained,
+        ],
+    )
+    return dict(DocumentConverter().convert(document))
+
+
+def _cyclonedx(plan: Plan, packages: Iterable[Package], made: datetime) -> dict[str, Any]:
+    from cyclonedx.model import HashAlgorithm, HashType, Property
+    from cyclonedx.model.bom import Bom, BomMetaData
+    from cyclonedx.model.component import Component, ComponentType
+    from cyclonedx.model.license import DisjunctiveLicense
+    from cyclonedx.output.json import JsonV1Dot6
+    from packageurl import PackageURL
+
+    def component(package: Package) -> Component:
+        url = url_of(package)
+        return Component(
+            type=ComponentType.LIBRARY,
+            name=package.name,
+            version=package.version,
+            bom_ref=f"{url}#{package.place}" if package.place else url,
+            purl=PackageURL.from_string(url),
+            licenses=[DisjunctiveLicense(name=package.licence)] if package.licence else [],
+            properties=[Property(name="sifmark:place", value=package.place)] if package.place else [],
+        )
+
+    name, version = _ours(plan)
+    base = Component(
+        type=ComponentType.CONTAINER,
+        name=plan.recipe.base.reference,
+        version=plan.base.digest,
+        bom_ref="base",
+        purl=PackageURL.from_string(url_of_base(plan)),
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=plan.base.digest.removeprefix("sha256:"))],
+        properties=[Property(name="sifmark:stand-in", value=str(plan.base.stand_in).lower())],
+    )
+    image = Component(type=ComponentType.CONTAINER, name=name, version=version, bom_ref="image")
+    bom = Bom(
+        serial_number=uuid5(NAMESPACE_URL, f"{_SPACE}/{plan.build_key}"),
+        metadata=BomMetaData(component=image, timestamp=made),
+        components=[base, *map(component, packages)],
+    )
+    bom.register_dependency(image, [base])
+    return dict(json.loads(JsonV1Dot6(bom).output_as_string()))

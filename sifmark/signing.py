@@ -1,0 +1,42 @@
+"""The sign verb."""
+
+import shutil
+from pathlib import Path
+
+from sifmark.build import alone, lock_of, read_record, record_of
+from sifmark.console import say, step
+from sifmark.engines.apptainer import Apptainer, finished
+from sifmark.errors import UsageError
+from sifmark.files import beside, write_json
+from sifmark.images import find_recipe, image_file
+from sifmark.run import run
+from sifmark.sif import read_sif
+
+
+def sign(name: str, key: str, pgp: str) -> None:
+    """Sign a recipe's SIF with a private key in PEM form, or with one of Apptainer's PGP keyring, by its number.
+
+    The image keeps its identity. All its names are links to the signed file afterwards. Raises SifmarkError.
+    """
+    if bool(key) == bool(pgp):
+        raise UsageError(
+            "which key is to sign?", "name one: --key FILE.pem, or --pgp NUMBER of apptainer key list --secret"
+        )
+    if pgp and not pgp.isdigit():
+        raise UsageError(f"--pgp {pgp!r} is no number", "apptainer key list --secret tells the numbers")
+    if key and not Path(key).is_file():
+        raise UsageError(f"there is no file {key}", "make a key: openssl genpkey -algorithm ed25519 -out FILE.pem")
+    recipe, tool = find_recipe(name), Apptainer()
+    target = image_file(recipe)
+    with alone(lock_of(recipe, tool)):
+        read_sif(target)
+        with beside(target) as draft, step(f"sign {target.name}"):
+            shutil.copyfile(target, draft)
+            how = ["--key", Path(key).absolute()] if key else ["--keyidx", pgp]
+            run(["apptainer", "sign", *how, draft], remedy="is it a private key without a passphrase?")
+            made = finished(draft)
+        record = read_record(recipe, tool)
+        if record.get("identity") == made.identity:
+            write_json(record_of(recipe, tool), {**record, "digest": made.digest})
+        names = tool.give_names(recipe)
+    say(f"{target}: signed, {made.identity}, also called {', '.join(names)}")

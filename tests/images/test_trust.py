@@ -1,0 +1,271 @@
+"""An image that is signed, and each way in which it could be another: real keys, real Apptainer, faults by name."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from images.sites import Site, call, make_site
+
+from sifmark.engines.apptainer import user_flags
+from sifmark.sbom import CYCLONEDX, SPDX
+from sifmark.sif import METADATA, SBOM, SIGNATURE, read_sif
+
+RECIPE = "ipu"  # the smallest
+IMAGE = f"{RECIPE}.sif"
+
+
+def make_key(folder: Path, name: str) -> Path:
+    """A private key, with its public half beside it."""
+    key = folder / f"{name}.pem"
+    call(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key])
+    call(["openssl", "pkey", "-in", key, "-pubout", "-out", key.with_suffix(".pub")])
+    return key
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A site that trusts its own key, with a signed image; tests that change the image take a copy."""
+    folder = tmp_path_factory.mktemp("signed")
+    site = make_site(folder)
+    key = make_key(folder, "site")
+    (folder / "sifmark.toml").write_text(f'keys = ["{key.with_suffix(".pub")}"]\n')
+    site.inv("build", RECIPE)
+    before = read_sif(site.dist / IMAGE).identity()
+    site.inv("sign", f"resnet50-{RECIPE}", "--key", str(key))
+    assert read_sif(site.dist / IMAGE).identity() == before
+    yield site
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def copied(signed: Site, tmp_path: Path) -> Site:
+    """The same in a folder of its own, whose image a test may change."""
+    shutil.copytree(signed.folder, tmp_path / "site", symlinks=True)
+    folder = tmp_path / "site"
+    return replace(signed, folder=folder, environment={**signed.environment, "SIFMARK_DIST": str(folder / "dist")})
+
+
+def trust(site: Site, name: str = f"dist/{IMAGE}", **environment: str) -> dict:
+    """The verdict of the stage trust."""
+    done = site.inv("verify", name, "--stages", "trust", "--json", check=False, **environment)
+    ((verdict,),) = json.loads(done.stdout).values()
+    assert (done.returncode == 0) == (verdict["outcome"] != "failed")
+    return verdict
+
+
+def flip(path: Path, place: int) -> None:
+    """Change one bit of a file."""
+    with path.open("r+b") as stream:
+        stream.seek(place)
+        byte = stream.read(1)[0]
+        stream.seek(place)
+        stream.write(bytes([byte ^ 1]))
+
+
+def sif_add(path: Path, *options: str) -> None:
+    extra = path.with_name("extra.json")
+    extra.write_text("{}")
+    call(["apptainer", "sif", "add", *options, path, extra])
+
+
+def object_of(path: Path, kind: int, name: str = "") -> int:
+    """Where an object begins."""
+    return next(e.offset for e in read_sif(path).descriptors if e.kind == kind and name in e.name)
+
+
+# What is done to the image, and what must be told of it.
+ATTACKS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a bit of the file system": (lambda path: flip(path, read_sif(path).system.offset + 5000), "not what was signed"),
+    "a bit of the labels": (lambda path: flip(path, read_sif(path).metadata.offset + 400), ""),
+    "a bit of the SBOM": (lambda path: flip(path, object_of(path, SBOM) + 900), "not what was signed"),
+    "a bit of the provenance": (lambda path: flip(path, object_of(path, METADATA, "provenance") + 300), ""),
+    "a bit of the signature": (lambda path: flip(path, object_of(path, SIGNATURE) + 300), ""),
+    "an object added": (lambda path: sif_add(path, "--datatype", "6"), "was added to it after it was signed"),
+    "an object added to the group": (
+        lambda path: sif_add(path, "--datatype", "6", "--groupid", "1"),
+        "was added to it after it was signed",
+    ),
+    "the signature taken away": (
+        lambda path: call(["apptainer", "sif", "del", str(len(read_sif(path).descriptors)), path]),
+        "the file has changed since its build",
+    ),
+    "the SBOM taken away": (lambda path: call(["apptainer", "sif", "del", "3", path]), ""),
+    "cut short": (lambda path: os.truncate(path, path.stat().st_size // 2), "reaches beyond the file's end"),
+    "no image at all": (lambda path: path.write_text("hello"), "is not a SIF file"),
+}
+
+
+def test_a_signed_image_says_by_whom_and_what_is_in_it(signed: Site) -> None:
+    verdict = trust(signed)
+    assert verdict["outcome"] == "passed"
+    told = "\n".join(verdict["reasons"])
+    assert "signature: by site.pub" in told and "identity and digest as recorded" in told
+    assert f"provenance: of this image; SBOM: {CYCLONEDX}, {SPDX}" in told
+
+
+def test_every_name_is_a_link_to_the_signed_file(signed: Site) -> None:
+    files = {path.stat().st_ino for path in signed.dist.glob("*.sif")}
+    assert len(files) == 1 and len(list(signed.dist.glob("*.sif"))) > 10
+
+
+def test_a_signed_image_runs_where_a_signature_is_asked_for(signed: Site) -> None:
+    done = signed.inv("run", f"resnet50-{RECIPE}", "--require-signature", "--", "--version")
+    assert "signed by site.pub" in done.stderr and done.stdout.startswith("sifmark ")
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_image_that_was_changed_is_refused_by_name(copied: Site, attack: str) -> None:
+    change, told = ATTACKS[attack]
+    path = copied.dist / IMAGE
+    for link in copied.dist.glob("*-*.sif"):
+        link.unlink()
+    change(path)
+    verdict = trust(copied)
+    assert verdict["outcome"] == "failed" and told in verdict["reasons"][0], verdict
+    done = copied.inv("run", f"dist/{IMAGE}", "--require-signature", "--", "--version", check=False)
+    assert done.returncode != 0 and done.stdout == ""
+
+
+def test_another_key_and_none_are_refused_by_name(copied: Site, tmp_path: Path) -> None:
+    other = make_key(tmp_path, "other").with_suffix(".pub")
+    settings = copied.folder / "sifmark.toml"
+    settings.write_text(f'keys = ["{other}"]\n')
+    assert "by none of the keys that this site trusts" in trust(copied)["reasons"][0]
+    settings.write_text("require_signature = true\n")
+    assert "no key is trusted here" in trust(copied)["reasons"][0]
+    settings.write_text('keys = ["nowhere.pub"]\n')
+    assert "there is no key nowhere.pub" in trust(copied)["reasons"][0]
+    settings.write_text("")
+    verdict = trust(copied)
+    assert verdict["outcome"] == "passed" and "signature: nobody says whose" in verdict["reasons"][-1]
+
+
+def test_an_unsigned_image_is_refused_where_the_site_asks_for_signatures(copied: Site) -> None:
+    copied.inv("build", RECIPE, "--force")
+    assert trust(copied)["reasons"][-1] == "signature: none"
+    with (copied.folder / "sifmark.toml").open("a") as stream:
+        stream.write("require_signature = true\n")
+    assert trust(copied)["reasons"][0] == "it is not signed"
+    done = copied.inv("run", f"resnet50-{RECIPE}", "--", "--version", check=False)
+    assert done.returncode == 1 and done.stdout == "" and "it is not signed" in done.stderr
+
+
+def test_the_signature_of_another_image_does_not_hold_elsewhere(copied: Site) -> None:
+    """The parts of one image with the signature of another: each part is what it was, together they are not."""
+    theirs = read_sif(copied.dist / IMAGE)
+    entry = next(entry for entry in theirs.descriptors if entry.kind == SIGNATURE)
+    signature = copied.folder / "signature"
+    theirs.copy(entry, signature)
+    copied.inv("build", RECIPE, "--force", SOURCE_DATE_EPOCH="86400")
+    options = ["--datatype", "5", "--signhash", "1", "--signentity", "0" * 40, "--groupid", "0", "--link", "4026531841"]
+    call(["apptainer", "sif", "add", *options, copied.dist / IMAGE, signature])
+    verdict = trust(copied)
+    assert verdict["outcome"] == "failed", verdict
+
+
+def test_a_key_of_the_pgp_keyring_signs_too(copied: Site) -> None:
+    environment = {"APPTAINER_KEYSDIR": str(copied.folder / "keys")}
+    words = ["--name", "Site", "--email", "site@example.org", "--comment", "none", "--password", "", "--push=false"]
+    call(["apptainer", "key", "newpair", *words], env={**copied.environment, **environment})
+    listed = call(["apptainer", "key", "list"], env={**copied.environment, **environment}).stdout
+    fingerprint = next(line.split()[-1] for line in listed.splitlines() if "Fingerprint" in line)
+    (copied.folder / "sifmark.toml").write_text(f'keys = ["{fingerprint}"]\n')
+    copied.inv("build", RECIPE, "--force")
+    copied.inv("sign", RECIPE, "--pgp", "0", **environment)
+    assert f"signature: by {fingerprint.lower()}" in trust(copied, **environment)["reasons"]
+    (copied.folder / "sifmark.toml").write_text(f'keys = ["{"0" * 40}"]\n')
+    assert trust(copied, **environment)["outcome"] == "failed"
+
+
+def test_keys_of_the_command_line_hold_for_it_alone(copied: Site, tmp_path: Path) -> None:
+    other = make_key(tmp_path, "other").with_suffix(".pub")
+    words = ("verify", f"dist/{IMAGE}", "--stages", "trust", "--key")
+    refused = copied.inv(*words, str(other), check=False)
+    assert refused.returncode == 1 and "by none of the keys" in refused.stdout
+    (copied.folder / "sifmark.toml").unlink()
+    assert "signature: by site.pub" in copied.inv(*words, str(copied.folder / "site.pub")).stdout
+    copied.inv("build", RECIPE, "--force")
+    unsigned = copied.inv(*words, str(copied.folder / "site.pub"), check=False)
+    assert unsigned.returncode == 1 and "it is not signed" in unsigned.stdout
+
+
+def test_a_trusted_signature_stands_in_for_the_record_of_the_build(copied: Site) -> None:
+    for record in copied.dist.glob(f"{RECIPE}*.json"):
+        record.unlink()
+    verdict = trust(copied)
+    assert verdict["outcome"] == "passed" and "no record of its build is here" in verdict["reasons"][0]
+    (copied.folder / "sifmark.toml").unlink()
+    assert trust(copied)["outcome"] == "skipped"
+
+
+def test_only_known_stages_are_verified(signed: Site) -> None:
+    done = signed.inv("verify", RECIPE, "--stages", "trust,beauty", check=False)
+    assert done.returncode == 2 and "no stage 'beauty'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "which key is to sign?"),
+        (("--key", "nowhere.pem"), "there is no file nowhere.pem"),
+        (("--pgp", "one"), "--pgp 'one' is no number"),
+        (("--key", "a.pem", "--pgp", "0"), "which key is to sign?"),
+    ],
+)
+def test_what_sign_cannot_do(signed: Site, words: tuple[str, ...], told: str) -> None:
+    done = signed.inv("sign", RECIPE, *words, check=False)
+    assert done.returncode == 2 and told in done.stderr
+
+
+def test_a_public_key_does_not_sign_and_the_image_stays(signed: Site) -> None:
+    before = (signed.dist / IMAGE).stat()
+    done = signed.inv("sign", RECIPE, "--key", str(signed.folder / "site.pub"), check=False)
+    assert done.returncode == 1 and "is it a private key" in done.stderr
+    assert (signed.dist / IMAGE).stat().st_ino == before.st_ino and not list(signed.dist.glob(".*partial*"))
+
+
+def test_the_lists_of_packages_hold_what_is_installed(signed: Site) -> None:
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+    from spdx_tools.spdx.parser.json.json_parser import parse_from_file
+    from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
+
+    image = signed.dist / IMAGE
+    sif = read_sif(image)
+    texts = {entry.name: sif.read(entry) for entry in sif.descriptors if entry.kind == SBOM}
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(texts[CYCLONEDX].decode()) is None
+    path = signed.folder / SPDX
+    path.write_bytes(texts[SPDX])
+    assert validate_full_spdx_document(parse_from_file(str(path))) == []
+    urls = {entry.get("purl", "") for entry in json.loads(texts[CYCLONEDX])["components"]}
+    argv = ["apptainer", "exec", *user_flags(), image, "dpkg-query", "-W", "-f", "${Package} ${Version}\\n"]
+    installed = dict(line.split() for line in call(argv).stdout.splitlines())
+    listed = {unquote(url.split("/")[2].split("@")[0]) for url in urls if url.startswith("pkg:deb/")}
+    assert listed == {name.split(":")[0] for name in installed}
+    assert any(url.startswith("pkg:pypi/jsonschema@") for url in urls)
+
+
+def test_provenance_reads_by_the_rules_of_in_toto(signed: Site) -> None:
+    from google.protobuf.json_format import ParseDict
+    from in_toto_attestation.v1.statement import Statement
+    from in_toto_attestation.v1.statement_pb2 import Statement as Message
+
+    sif = read_sif(signed.dist / IMAGE)
+    entry = sif.named("provenance.json")
+    assert entry is not None
+    told = json.loads(sif.read(entry))
+    Statement.copy_from_pb(ParseDict(told, Message())).validate()
+    assert [subject["digest"]["sha256"] for subject in told["subject"]] == [
+        sif.digest(sif.system).hex(),
+        sif.digest(sif.metadata).hex(),
+    ]
+    definition = told["predicate"]["buildDefinition"]
+    assert definition["resolvedDependencies"][0]["annotations"] == {"standIn": True}
+    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    assert {"gitCommit": head} in [found["digest"] for found in definition["resolvedDependencies"]]
