@@ -6,7 +6,8 @@ from difflib import get_close_matches
 FAILED = 1
 USAGE = 2
 # The remedy for an image that is not what it should be.
-ASK_AGAIN = "is it up, and is the name right? a mirror can be set in sifmark.toml: [mirrors]"  # of a registry
+# The remedy for a registry.
+ASK_AGAIN = "is it up, and is the name right? `inv doctor` asks it; a mirror can be set in sifmark.toml: [mirrors]"
 AGAIN = "build it again: inv build NAME --force, with the --engine that it is of"
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from sifmark import house
 from sifmark.page import pages
-from sifmark.plan import BUILD_KEY, BYTECODE, COMPRESSION, REVISION, make_plan
-from sifmark.render import definition, dockerfile
+from sifmark.plan import BUILD_KEY, BYTECODE, COMPRESSION, CREATED, REVISION, make_plan
+from sifmark.render import BUILD_DATE, definition, dockerfile
 from sifmark.settings import settings
 
 REFRESH = "review it, then write them anew: python -m sifmark.golden"
@@ -13,6 +13,8 @@ REFRESH = "review it, then write them anew: python -m sifmark.golden"
 _VOLATILE = {
     BUILD_KEY: "<build key>",
     REVISION: "<revision>",
+    CREATED: "<date>",
+    BUILD_DATE: "<date>",
     BYTECODE: "<true where the host has the base's Python>",
     COMPRESSION: "<as chosen>",
 }

@@ -5,10 +5,10 @@ COPY code /
 ENV PYTHONNOUSERSITE="1" \
     PYTHONPATH="" \
     PYTHONHOME=""
-LABEL org.label-schema.build-date="2026-11-22T14:41:12+00:00" \
+LABEL org.label-schema.build-date="<date>" \
     org.opencontainers.image.base.digest="sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b" \
     org.opencontainers.image.base.name="docker.io/library/python:3.11-slim-bookworm" \
-    org.opencontainers.image.created="2026-11-22T14:41:12+00:00" \
+    org.opencontainers.image.created="<date>" \
     org.opencontainers.image.description="CPU, PyTorch" \
     org.opencontainers.image.revision="<revision>" \
     org.opencontainers.image.title="sifmark cpu" \

@@ -3,10 +3,10 @@ FROM nvcr.io/nvidia/pytorch@sha256:33ef5fc15e8937602d64022209cdb2777b32dadf742f4
 COPY site /
 COPY code /
 ENV PYTHONNOUSERSITE="1"
-LABEL org.label-schema.build-date="2026-11-22T14:41:12+00:00" \
+LABEL org.label-schema.build-date="<date>" \
     org.opencontainers.image.base.digest="sha256:33ef5fc15e8937602d64022209cdb2777b32dadf742f41332023d946041b3c14" \
     org.opencontainers.image.base.name="nvcr.io/nvidia/pytorch:26.08-py3" \
-    org.opencontainers.image.created="2026-11-22T14:41:12+00:00" \
+    org.opencontainers.image.created="<date>" \
     org.opencontainers.image.description="NVIDIA GPU, PyTorch" \
     org.opencontainers.image.revision="<revision>" \
     org.opencontainers.image.title="sifmark cuda" \

@@ -3,10 +3,10 @@ FROM nvcr.io/nvidia/pytorch:24.06-py3
 COPY site /
 COPY code /
 ENV PYTHONNOUSERSITE="1"
-LABEL org.label-schema.build-date="2026-11-22T14:41:12+00:00" \
+LABEL org.label-schema.build-date="<date>" \
     org.opencontainers.image.base.digest="unresolved" \
     org.opencontainers.image.base.name="nvcr.io/nvidia/pytorch:24.06-py3" \
-    org.opencontainers.image.created="2026-11-22T14:41:12+00:00" \
+    org.opencontainers.image.created="<date>" \
     org.opencontainers.image.description="NVIDIA GPU with CUDA 12, PyTorch" \
     org.opencontainers.image.revision="<revision>" \
     org.opencontainers.image.title="sifmark cuda12" \

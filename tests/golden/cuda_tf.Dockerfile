@@ -3,10 +3,10 @@ FROM nvcr.io/nvidia/tensorflow@sha256:c83b37d26f19ab00d8a13cf974edd079c3d099918e
 COPY site /
 COPY code /
 ENV PYTHONNOUSERSITE="1"
-LABEL org.label-schema.build-date="2026-11-22T14:41:12+00:00" \
+LABEL org.label-schema.build-date="<date>" \
     org.opencontainers.image.base.digest="sha256:c83b37d26f19ab00d8a13cf974edd079c3d099918ec3110c304a989d6e2f75d5" \
     org.opencontainers.image.base.name="nvcr.io/nvidia/tensorflow:25.02-tf2-py3" \
-    org.opencontainers.image.created="2026-11-22T14:41:12+00:00" \
+    org.opencontainers.image.created="<date>" \
     org.opencontainers.image.description="NVIDIA GPU, TensorFlow" \
     org.opencontainers.image.revision="<revision>" \
     org.opencontainers.image.title="sifmark cuda_tf" \

@@ -3,10 +3,10 @@ FROM docker.io/graphcore/pytorch@sha256:7f65b5ff5bdc2dad3c112e45e380dc2549113d3e
 COPY site /
 COPY code /
 ENV PYTHONNOUSERSITE="1"
-LABEL org.label-schema.build-date="2026-11-22T14:41:12+00:00" \
+LABEL org.label-schema.build-date="<date>" \
     org.opencontainers.image.base.digest="sha256:7f65b5ff5bdc2dad3c112e45e380dc2549113d3eec181d4cf04df6a006cd42a4" \
     org.opencontainers.image.base.name="docker.io/graphcore/pytorch:3.3.0-ubuntu-20.04-20230703" \
-    org.opencontainers.image.created="2026-11-22T14:41:12+00:00" \
+    org.opencontainers.image.created="<date>" \
     org.opencontainers.image.description="Graphcore IPU, PyTorch" \
     org.opencontainers.image.revision="<revision>" \
     org.opencontainers.image.title="sifmark ipu" \

@@ -3,10 +3,10 @@ FROM docker.io/graphcore/tensorflow-jupyter:2-amd-3.1.0-ubuntu-20.04-20230224
 COPY site /
 COPY code /
 ENV PYTHONNOUSERSITE="1"
-LABEL org.label-schema.build-date="2026-11-22T14:41:12+00:00" \
+LABEL org.label-schema.build-date="<date>" \
     org.opencontainers.image.base.digest="unresolved" \
     org.opencontainers.image.base.name="docker.io/graphcore/tensorflow-jupyter:2-amd-3.1.0-ubuntu-20.04-20230224" \
-    org.opencontainers.image.created="2026-11-22T14:41:12+00:00" \
+    org.opencontainers.image.created="<date>" \
     org.opencontainers.image.description="Graphcore IPU, TensorFlow" \
     org.opencontainers.image.revision="<revision>" \
     org.opencontainers.image.title="sifmark ipu_tf" \

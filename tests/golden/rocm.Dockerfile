@@ -3,10 +3,10 @@ FROM docker.io/rocm/pytorch@sha256:7fe531fa185af260352fe7fbb3fa64ad749abe72adf06
 COPY site /
 COPY code /
 ENV PYTHONNOUSERSITE="1"
-LABEL org.label-schema.build-date="2026-11-22T14:41:12+00:00" \
+LABEL org.label-schema.build-date="<date>" \
     org.opencontainers.image.base.digest="sha256:7fe531fa185af260352fe7fbb3fa64ad749abe72adf0600a648c4692801b125a" \
     org.opencontainers.image.base.name="docker.io/rocm/pytorch:rocm7.2.4_ubuntu24.04_py3.12_pytorch_release_2.9.1" \
-    org.opencontainers.image.created="2026-11-22T14:41:12+00:00" \
+    org.opencontainers.image.created="<date>" \
     org.opencontainers.image.description="AMD GPU, PyTorch" \
     org.opencontainers.image.revision="<revision>" \
     org.opencontainers.image.title="sifmark rocm" \

@@ -3,10 +3,10 @@ FROM docker.io/intel/intel-extension-for-pytorch:2.8.10-xpu
 COPY site /
 COPY code /
 ENV PYTHONNOUSERSITE="1"
-LABEL org.label-schema.build-date="2026-11-22T14:41:12+00:00" \
+LABEL org.label-schema.build-date="<date>" \
     org.opencontainers.image.base.digest="unresolved" \
     org.opencontainers.image.base.name="docker.io/intel/intel-extension-for-pytorch:2.8.10-xpu" \
-    org.opencontainers.image.created="2026-11-22T14:41:12+00:00" \
+    org.opencontainers.image.created="<date>" \
     org.opencontainers.image.description="Intel GPU, PyTorch" \
     org.opencontainers.image.revision="<revision>" \
     org.opencontainers.image.title="sifmark xpu" \

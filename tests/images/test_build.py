@@ -125,7 +125,7 @@ def test_an_unknown_name_lists_the_nearest(site: Site) -> None:
     [
         "append the wheels",
         pytest.param("convert the base", marks=pytest.mark.full),
-        pytest.param("wrap as a SIF", marks=pytest.mark.full),
+        pytest.param("append the code", marks=pytest.mark.full),
     ],
 )
 def test_a_killed_build_leaves_nothing_that_looks_finished(cold: Site, moment: str) -> None:
@@ -176,12 +176,12 @@ def test_two_builds_at_once(cold: Site) -> None:
 
 @pytest.fixture
 def small_disk(site: Site) -> Iterator[Path]:
-    """A file system of 100 MiB."""
+    """A file system of 60 MiB, less than the image takes."""
     if os.geteuid() != 0:
         pytest.skip("only root may mount a small file system")
     folder = site.folder / "small"
     folder.mkdir()
-    call(["mount", "-t", "tmpfs", "-o", "size=100m", "tmpfs", folder])
+    call(["mount", "-t", "tmpfs", "-o", "size=60m", "tmpfs", folder])
     yield folder
     call(["umount", "--lazy", folder])
 
@@ -192,7 +192,7 @@ def test_a_full_disk_is_named_and_leaves_nothing(cold: Site, small_disk: Path, r
         shutil.copytree(settings().cache / "stand-in", small_disk / "stand-in")
     fill = small_disk / "fill"
     if role == "TMPDIR":
-        fill.write_bytes(bytes(95 * 2**20))
+        fill.write_bytes(bytes(55 * 2**20))
     done = cold.build(check=False, **{role: str(small_disk)})
     assert done.returncode == 1, done.stderr
     assert "no space left" in done.stderr.lower()
@@ -210,7 +210,6 @@ def test_a_registry_that_is_down(cold: Site) -> None:
     assert done.returncode == 1
     assert "127.0.0.1:1" in done.stderr
     assert "inv doctor" in done.stderr
-    assert "log:" in done.stderr
     assert finished(cold) == []
 
 
