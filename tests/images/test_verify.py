@@ -24,7 +24,7 @@ def test_a_fresh_image_passes_every_stage(built: Site) -> None:
     code, found, said = verdicts(built, "resnet50-cpu")
     assert (code, set(found.values())) == (0, {"passed"})
     assert list(found) == ["trust", "structure", "smoke", "golden"]
-    assert "signature: not checked" in said
+    assert "signature: none" in said and "provenance: of this image" in said
 
 
 @pytest.fixture
