@@ -161,6 +161,44 @@ def sign(c: Context, name: str, key: str = "", pgp: str = "") -> None:
     sign_image(name, key, pgp)
 
 
+@verb(
+    help={
+        "name": "an image or a recipe that is built",
+        "registry": "host and path, such as registry.site.example/sifmark; default: registry in sifmark.toml",
+        "tag": "default: the version",
+        "json": "for programs: digests and names",
+    }
+)
+def push(c: Context, name: str, registry: str = "", tag: str = "", json: bool = False) -> None:
+    """Put an image into a registry, under each of its names; its bytes go there once."""
+    from sifmark.publishing import push as push_image
+    from sifmark.settings import choose
+
+    choose(registry=registry)
+    push_image(name, registry, tag, as_json=json)
+
+
+@verb(
+    iterable=["key"],
+    help={
+        "name": "an image or a recipe",
+        "registry": "as of push",
+        "tag": "as of push",
+        "key": "a trusted key, as of verify: what it has not signed is refused",
+        "json": "for programs",
+    },
+)
+def pull(
+    c: Context, name: str, registry: str = "", tag: str = "", key: Sequence[str] | None = None, json: bool = False
+) -> None:
+    """Fetch an image from a registry; it takes its names when digest, labels and signature hold."""
+    from sifmark.publishing import pull as pull_image
+    from sifmark.settings import choose
+
+    choose(registry=registry, keys=os.pathsep.join(key or ()))
+    pull_image(name, registry, tag, as_json=json, to_be_signed=bool(key))
+
+
 @verb(help={"path": _RESULTS, "quiet": "name only files that are not valid"})
 def validate(c: Context, path: str, quiet: bool = False) -> None:
     """Check results against the schema they name."""

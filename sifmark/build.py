@@ -4,7 +4,7 @@ import errno
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ from sifmark.errors import SifmarkError
 from sifmark.files import human_size, write_json
 from sifmark.images import find_images, recipes_in
 from sifmark.layers import context
-from sifmark.plan import BUILD_KEY, COMPRESSION, Plan, make_plan
+from sifmark.plan import BUILD_KEY, COMPRESSION, STAND_IN, Plan, make_plan
 from sifmark.render import definition, dockerfile
 from sifmark.settings import overridden, settings
 
@@ -109,19 +109,27 @@ def read_record(recipe: str, tool: Engine) -> dict[str, Any]:
 
 def write_record(plan: Plan, tool: Engine, made: Made, **more: Any) -> None:
     """Write down what was made and how."""
+    write_facts(plan.recipe.name, tool, made, plan.labels(), built=_now(), **more)
+
+
+def write_facts(recipe: str, tool: Engine, made: Made, labels: Mapping[str, str], **more: Any) -> None:
+    """Write down what there is of a recipe and how it came here."""
     record = {
-        "name": Path(tool.address(plan.recipe.name)).name,
+        "name": Path(tool.address(recipe)).name,
         "identity": made.identity,
         "digest": made.digest,
-        "build_key": plan.build_key,
-        "compression": plan.compression,
-        "stand_in": plan.base.stand_in,
+        "build_key": labels.get(BUILD_KEY),
+        "compression": labels.get(COMPRESSION),
+        "stand_in": labels.get(STAND_IN) == "true",
         "sifmark": __version__,
         tool.name: tool.version(),
-        "built": datetime.now(UTC).isoformat(timespec="seconds"),
         **more,
     }
-    write_json(record_of(plan.recipe.name, tool), record)
+    write_json(record_of(recipe, tool), record)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def build_recipe(plan: Plan, compression: str | None = None, force: bool = False) -> Built:

@@ -23,11 +23,14 @@ PLATFORMS = {("linux", "amd64"): "x86_64", ("linux", "arm64"): "aarch64"}  # Go'
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-def connect(host: str) -> "Registry":
-    """The connection to a registry; its library takes a while to import, and most verbs ask none."""
-    from sifmark.registry_client import Registry
+def connect(host: str, patient: bool = False) -> "Registry":
+    """The connection to a registry; its library takes a while to import, and most verbs ask none.
 
-    return Registry(host)
+    A patient one asks again where the registry is busy or the connection breaks.
+    """
+    from sifmark.registry_client import ATTEMPTS, Registry
+
+    return Registry(host, ATTEMPTS if patient else 1)
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ def fetch_image(
     RegistryError.
     """
     host, _, repository = address.partition("/")
-    registry = connect(host)
+    registry = connect(host, patient=True)
     manifest = _manifest(registry, repository, digest, platform)
     for number, (name, size) in enumerate(manifest.parts, start=1):
         target = blobs / name.removeprefix("sha256:")

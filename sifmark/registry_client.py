@@ -1,16 +1,23 @@
-"""The connection to a registry: questions, tokens, blobs that are what their digests say.
+"""The connection to a registry: questions, tokens, blobs that are what their digests say, up and down.
 
-By the OCI distribution specification 1.1 and Docker's token authentication.
+By the OCI distribution specification 1.1 and Docker's token authentication. Whoever logged in by `docker login` or
+`apptainer registry login` is known; nothing of a password or token is ever told.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+from urllib.parse import urljoin, urlsplit
 
 import requests
+from requests.adapters import HTTPAdapter
+from urllib3.exceptions import HTTPError
+from urllib3.util import Retry
 
 from sifmark.errors import ASK_AGAIN, RegistryError
 from sifmark.files import sha256_bytes
@@ -19,53 +26,77 @@ from sifmark.plan import is_loopback
 APIS = {"docker.io": "registry-1.docker.io"}  # Docker Hub's API lives beside its name
 PATIENCE = 20  # seconds for one question
 MOST = 4 * 1024 * 1024  # bytes of a document, as registries limit manifests
+ATTEMPTS = 5  # at what moves an image; a pause of seconds between them, doubled each time
+SLOWEST, FOR_SECONDS = 1024, 30.0  # bytes a second on average over so long: less is taken for a dead connection
+_BUSY = (429, 500, 502, 503, 504)
+# Where the tools keep what a login left, in the form of Docker's configuration.
+_APPTAINERS_LOGINS = Path("~/.apptainer/docker-config.json")
+_MEANINGS = {
+    401: ("it asks for another login than there is here", "log in: docker login HOST, or apptainer registry login"),
+    403: ("it forbids this", "may this login write there? log in as who may: docker login HOST"),
+    404: ("it has no such thing", "is the name right, and was it pushed? inv catalog lists what is there"),
+    429: ("it is asked too often", "wait, or log in: registries allow more to those they know"),
+    507: ("its disk is full", "free space there, or push elsewhere"),
+}
 
 
 class Registry:
-    """One registry, asked as nobody; with the token that it hands out to everybody."""
+    """One registry. Questions are asked once; with more `attempts` a busy or broken one is asked again."""
 
-    def __init__(self, host: str) -> None:
-        self.host, plain = host, is_loopback(host)
+    def __init__(self, host: str, attempts: int = 1) -> None:
+        self.host, self.attempts, plain = host, attempts, is_loopback(host)
         self.base = f"{'http' if plain else 'https'}://{APIS.get(host, host)}/v2/"
         self.session = requests.Session()
         self.session.trust_env = not plain  # a proxy leads out of this machine, and never to its own loopback address
+        again = Retry(
+            total=attempts - 1,
+            backoff_factor=0.5,
+            status_forcelist=_BUSY,
+            allowed_methods=None,
+            raise_on_status=False,
+            respect_retry_after_header=True,
+        )
+        self.session.mount(self.base, HTTPAdapter(max_retries=again))
 
-    def get(self, path: str, **headers: str) -> requests.Response:
-        """Raises RegistryError where nothing answers."""
+    def ask(self, method: str, path: str, again: bool = True, **options: Any) -> requests.Response:
+        """Send a request, as whoever is logged in where that is wanted. Raises RegistryError where nothing answers."""
         try:
-            return self.session.get(self.base + path, headers=headers, timeout=PATIENCE)
+            answer = self.session.request(method, urljoin(self.base, path), timeout=PATIENCE, **options)
         except requests.RequestException as error:
             raise RegistryError(f"{self.host}: {_short(error)}", ASK_AGAIN) from None
+        if answer.status_code == 401 and again:
+            answer.close()
+            self.log_in(answer.headers.get("WWW-Authenticate", ""))
+            _rewind(options.get("data"))
+            return self.ask(method, path, again=False, **options)
+        return answer
 
-    def download(self, path: str, digest: str, target: Path, again: bool = True) -> None:
-        """Write a blob to a file. Raises RegistryError where it is not what its digest says."""
-        seen = hashlib.sha256()
-        try:
-            with self.session.get(self.base + path, stream=True, timeout=PATIENCE) as answer, target.open("wb") as sink:
-                if answer.status_code == 401 and again:  # a token lasts minutes, a large image longer
-                    self.log_in(answer.headers.get("WWW-Authenticate", ""))
-                    self.download(path, digest, target, again=False)
-                    return
-                if answer.status_code != 200:
-                    raise RegistryError(f"{self.host}/{path}: answers with {answer.status_code}", ASK_AGAIN)
-                for block in answer.iter_content(1 << 20):
-                    seen.update(block)
-                    sink.write(block)
-        except requests.RequestException as error:
-            raise RegistryError(f"{self.host}/{path}: {_short(error)}", ASK_AGAIN) from None
-        if f"sha256:{seen.hexdigest()}" != digest:
-            raise RegistryError(f"{self.host}/{path}: what came has digest sha256:{seen.hexdigest()}", ASK_AGAIN)
+    def get(self, path: str, **headers: str) -> requests.Response:
+        """Ask without logging in. Raises RegistryError where nothing answers."""
+        return self.ask("GET", path, again=False, headers=headers)
+
+    def download(self, path: str, digest: str, target: Path, tell: Callable[[int], None] | None = None) -> None:
+        """Write a blob to a file; after a cut it goes on where it stood. Raises RegistryError for any other bytes."""
+        arrival = _Arrival(self, path, tell or _ignore)
+        with target.open("wb") as sink:
+            for attempt in range(1, self.attempts + 1):
+                try:
+                    arrival.receive(sink)
+                    break
+                except (requests.RequestException, HTTPError, OSError) as error:
+                    if isinstance(error, OSError) and not isinstance(error, requests.RequestException):
+                        raise
+                    if attempt == self.attempts:
+                        told = f"the connection broke {attempt} times, last after {arrival.size} bytes: {_short(error)}"
+                        raise RegistryError(f"{self.host}/{path}: {told}", ASK_AGAIN) from None
+                    time.sleep(0.5 * 2 ** (attempt - 1))
+        if arrival.digest != digest:
+            raise RegistryError(f"{self.host}/{path}: what came has digest {arrival.digest}", ASK_AGAIN)
 
     def content(self, path: str, accepted: tuple[str, ...] = ("*/*",)) -> bytes:
         """A document as it came. Raises RegistryError where there is none."""
-        answer = self.get(path, Accept=", ".join(accepted))
-        if answer.status_code == 401 and "Authorization" not in self.session.headers:
-            self.log_in(answer.headers.get("WWW-Authenticate", ""))
-            answer = self.get(path, Accept=", ".join(accepted))
-        where = f"{self.host}/{path}"
-        if answer.status_code != 200:
-            raise RegistryError(f"{where}: answers with {answer.status_code}: {answer.text[:200].strip()}", ASK_AGAIN)
-        digest = sha256_bytes(answer.content)
+        answer = self.expect(self.ask("GET", path, headers={"Accept": ", ".join(accepted)}), 200)
+        where, digest = f"{self.host}/{path}", sha256_bytes(answer.content)
         stated = answer.headers.get("Docker-Content-Digest", digest)
         if len(answer.content) > MOST or stated != digest:
             size = len(answer.content)
@@ -91,21 +122,123 @@ class Registry:
             raise RegistryError(f"{self.host}/{repository}: {digest} was asked for, {seen} came", ASK_AGAIN)
         return told
 
+    def upload(self, repository: str, digest: str, content: bytes | Path, origin: str | None = None) -> bool:
+        """Put a blob into a repository, unless it is there; whether anything was sent.
+
+        Where `origin` is a repository of this registry that has it, it is only linked. Raises RegistryError.
+        """
+        if self.ask("HEAD", f"{repository}/blobs/{digest}").status_code == 200:
+            return False
+        asked = {"mount": digest, "from": origin} if origin else {}
+        started = self.ask("POST", f"{repository}/blobs/uploads/", params=asked)
+        if started.status_code == 201:
+            return False
+        place = urljoin(self.base, self.expect(started, 202).headers.get("Location", ""))
+        if urlsplit(place)[:2] != urlsplit(self.base)[:2]:  # our token is for this registry alone
+            raise RegistryError(f"{self.host}: it wants the upload to go to {urlsplit(place).netloc}", ASK_AGAIN)
+        headers = {"Content-Type": "application/octet-stream"}
+        if isinstance(content, bytes):
+            self.expect(self.ask("PUT", place, params={"digest": digest}, data=content, headers=headers), 201)
+            return True
+        with content.open("rb") as stream:
+            self.expect(self.ask("PUT", place, params={"digest": digest}, data=stream, headers=headers), 201)
+        return True
+
+    def tag(self, repository: str, tag: str, manifest: bytes, media: str) -> None:
+        """Let a tag stand for a manifest. Raises RegistryError where it does not afterwards."""
+        headers = {"Content-Type": media}
+        self.expect(self.ask("PUT", f"{repository}/manifests/{tag}", data=manifest, headers=headers), 201)
+
+    def expect(self, answer: requests.Response, status: int) -> requests.Response:
+        """The answer, where its status is as it should be. Raises RegistryError that says what another one means."""
+        if answer.status_code == status:
+            return answer
+        meaning, remedy = _MEANINGS.get(answer.status_code, ("", ASK_AGAIN))
+        path = answer.url.partition("?")[0].removeprefix(self.base)
+        told = f"{self.host}/{path}: answers with {answer.status_code}{f', {meaning}' if meaning else ''}"
+        said = answer.text[:200].strip()
+        raise RegistryError(f"{told}: {said}" if said else told, remedy.replace("HOST", self.host))
+
     def log_in(self, challenge: str) -> None:
-        """Take the token that is for everybody. Raises RegistryError where there is none."""
+        """Take a token, as whoever is logged in or as everybody, or use a password. Raises RegistryError."""
         fields = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
-        realm = fields.get("realm", "")
-        if not challenge.lower().startswith("bearer ") or not realm.startswith(("https://", self.base[:7])):
-            raise RegistryError(f"{self.host}: it asks for a password", "log in is not supported: set a mirror")
+        realm, kind = fields.get("realm", ""), challenge.lower().partition(" ")[0]
+        if kind == "basic" and self._login is not None:
+            self.session.auth = self._login
+            return
+        if kind != "bearer" or not realm.startswith(("https://", self.base[:7])):
+            raise RegistryError(f"{self.host}: it asks for a password", _MEANINGS[401][1].replace("HOST", self.host))
         asked = {key: fields[key] for key in ("service", "scope") if key in fields}
         try:
-            told = self.session.get(realm, params=asked, timeout=PATIENCE).json()
+            answer = self.session.get(realm, params=asked, timeout=PATIENCE, auth=self._login)
+            told = answer.json()
         except (requests.RequestException, ValueError) as error:
             raise RegistryError(f"{self.host}: no token from {realm}: {_short(error)}", ASK_AGAIN) from None
         token = (told.get("token") or told.get("access_token")) if isinstance(told, dict) else None
         if not isinstance(token, str):
-            raise RegistryError(f"{self.host}: {realm} gives no token", ASK_AGAIN)
+            raise RegistryError(f"{self.host}: {realm} gives no token", _MEANINGS[401][1].replace("HOST", self.host))
         self.session.headers["Authorization"] = f"Bearer {token}"
+
+    @cached_property
+    def _login(self) -> tuple[str, str] | None:
+        """User and password for this host, where Docker or Apptainer has a login; None for everybody."""
+        from docker.auth import load_config
+        from docker.errors import DockerException
+
+        own = _APPTAINERS_LOGINS.expanduser()
+        for place in (None, *([str(own)] if own.is_file() else [])):
+            try:
+                found = load_config(config_path=place).resolve_authconfig(self.host)
+            except (DockerException, ValueError):  # one that does not read is as good as none
+                continue
+            if found and found.get("username") and found.get("password"):
+                return found["username"], found["password"]
+        return None
+
+
+class _Arrival:
+    """A blob on its way: what came so far, and the hash of it."""
+
+    def __init__(self, registry: Registry, path: str, tell: Callable[[int], None]) -> None:
+        self._registry, self._path, self._tell = registry, path, tell
+        self._hash, self.size = hashlib.sha256(), 0
+
+    @property
+    def digest(self) -> str:
+        """`sha256:<hex>` of what came."""
+        return f"sha256:{self._hash.hexdigest()}"
+
+    def receive(self, sink: BinaryIO) -> None:
+        """Ask for the rest, and write it. Raises RequestException or HTTPError where it does not come."""
+        rest = {"Range": f"bytes={self.size}-"} if self.size else {}
+        with self._registry.ask("GET", self._path, stream=True, headers=rest) as answer:
+            if answer.status_code != 206:
+                self._registry.expect(answer, 200)
+                self._hash, self.size = hashlib.sha256(), 0
+                sink.seek(0)
+                sink.truncate()
+            began, expected = self.size, answer.headers.get("Content-Length")
+            since, size_then = time.monotonic(), self.size
+            while block := answer.raw.read1(1 << 20):
+                self._hash.update(block)
+                sink.write(block)
+                self.size += len(block)
+                self._tell(self.size)
+                if (now := time.monotonic()) - since >= FOR_SECONDS:
+                    if self.size - size_then < SLOWEST * (now - since):
+                        raise requests.Timeout(f"less than {SLOWEST} bytes a second came for {now - since:.0f} s")
+                    since, size_then = now, self.size
+            if expected is not None and self.size - began < int(expected):
+                raise requests.ConnectionError(f"the connection ended {int(expected) - self.size + began} bytes early")
+
+
+def _rewind(data: Any) -> None:
+    if hasattr(data, "seek"):
+        data.seek(0)
+
+
+def _ignore(_size: int) -> None:
+    pass
 
 
 def _short(error: Exception) -> str:

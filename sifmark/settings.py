@@ -13,7 +13,7 @@ from sifmark.errors import UsageError
 from sifmark.schema import check_document
 
 FILE_NAME = "sifmark.toml"
-_VARIABLES = ("cache", "dist", "bases", "engine", "sources", "builder", "keys")  # each also as SIFMARK_*
+_VARIABLES = ("cache", "dist", "bases", "engine", "sources", "builder", "keys", "registry")  # each also as SIFMARK_*
 MACHINES = ("x86_64", "aarch64")  # the platforms that recipes may have bases for
 # A shell's wishes for its own containers; those that we start to build and to verify must not follow them.
 _MEDDLING = re.compile(
@@ -40,6 +40,8 @@ class Settings:
     builder: str = "https://sifmark.org/builder/by-hand"  # who builds, as provenance names it
     keys: tuple[str, ...] = ()  # whose signatures hold: files of public keys, fingerprints of PGP keys
     require_signature: bool = False  # of each image that is run
+    registry: str | None = None  # `host/path` under which images are pushed and pulled
+    private_registries: tuple[str, ...] = ()  # hosts that nobody outside may pull from
 
     def mirrored(self, image: str) -> str:
         """Where `registry/repository` is fetched."""
@@ -65,6 +67,7 @@ def settings() -> Settings:
             dist=Path(chosen.pop("dist", "dist")).expanduser().absolute(),
             sources=Path(sources).expanduser().absolute() if (sources := chosen.pop("sources", None)) else None,
             keys=tuple(chosen.pop("keys", ())),
+            private_registries=tuple(chosen.pop("private_registries", ())),
             **chosen,
         )
     except RuntimeError as error:  # this user has no home folder

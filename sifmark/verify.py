@@ -291,6 +291,8 @@ def _matches_pin(image: Subject) -> str:
         raise Skipped(f"base {digest}; no recipe {image.recipe!r} here to hold it against")
     base = load_recipe(image.recipe).base
     stand_in = image.labels[STAND_IN] == "true"
+    if stand_in and not settings().stand_in_pins.is_file():
+        raise Skipped(f"base: a stand-in for {base.reference}, {digest}; no stand-ins are here to hold it against")
     pinned = _stand_in_of(base, platform).get("digest") if stand_in else base.digests.get(platform)
     if digest != pinned:
         raise Refuted(f"its base is {digest}, pinned is {pinned}", AGAIN)
@@ -308,6 +310,8 @@ def _base_untouched(image: Subject) -> str:
     if image.recipe not in recipe_names():
         return f"base: no recipe {image.recipe!r} here, its tree was not compared"
     bases = "stand-in" if image.labels[STAND_IN] == "true" else "pinned"
+    if bases == "stand-in" and not settings().stand_in_pins.is_file():
+        return "base: no stand-ins are here, its tree was not compared"
     chosen = overridden(bases=bases, compression=image.labels.get(COMPRESSION))
     return image.evidence.require_base(make_plan(image.recipe, chosen))
 
@@ -336,6 +340,8 @@ def _match_framework(image: Subject, seen: str | None) -> None:
         return
     base = load_recipe(image.recipe).base
     stated = base.framework_version
+    if image.labels[STAND_IN] == "true" and not settings().stand_in_pins.is_file():
+        return
     if image.labels[STAND_IN] == "true":
         stated = _stand_in_of(base, image.labels[PLATFORM]).get("framework_version")
     if stated is not None and not str(seen).startswith(stated):

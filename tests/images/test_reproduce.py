@@ -42,6 +42,13 @@ def test_an_image_of_other_code_is_refused_before_anything_is_built(site: Site) 
     assert refused.returncode == 1 and "built of another recipe or other code than is here" in refused.stderr
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("recipe", ["cpu", "cpu_tf"])
+def test_the_recipes_of_the_cpu_are_too(site: Site, recipe: str) -> None:
+    site.inv("build", recipe)
+    assert json.loads(site.inv("reproduce", recipe, "--json").stdout)["reproduced"] is True
+
+
 @pytest.mark.matrix("docker", recipe=RECIPE)
 @pytest.mark.skipif(Docker().version() is None, reason="no Docker Engine answers: ci/setup/docker")
 def test_docker_gives_the_same_layers_again(site: Site) -> None:

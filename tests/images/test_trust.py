@@ -119,7 +119,10 @@ def test_a_signed_image_runs_where_a_signature_is_asked_for(signed: Site) -> Non
     assert "signed by site.pub" in done.stderr and done.stdout.startswith("sifmark ")
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+QUICK = ("a bit of the file system", "an object added", "the signature taken away", "no image at all")  # for the gate
+
+
+@pytest.mark.parametrize("attack", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.full) for n in ATTACKS])
 def test_an_image_that_was_changed_is_refused_by_name(copied: Site, attack: str) -> None:
     change, told = ATTACKS[attack]
     path = copied.dist / IMAGE
@@ -156,6 +159,7 @@ def test_an_unsigned_image_is_refused_where_the_site_asks_for_signatures(copied:
     assert done.returncode == 1 and done.stdout == "" and "it is not signed" in done.stderr
 
 
+@pytest.mark.full
 def test_the_signature_of_another_image_does_not_hold_elsewhere(copied: Site) -> None:
     """The parts of one image with the signature of another: each part is what it was, together they are not."""
     theirs = read_sif(copied.dist / IMAGE)
@@ -169,6 +173,7 @@ def test_the_signature_of_another_image_does_not_hold_elsewhere(copied: Site) ->
     assert verdict["outcome"] == "failed", verdict
 
 
+@pytest.mark.full
 def test_a_key_of_the_pgp_keyring_signs_too(copied: Site) -> None:
     environment = {"APPTAINER_KEYSDIR": str(copied.folder / "keys")}
     words = ["--name", "Site", "--email", "site@example.org", "--comment", "none", "--password", "", "--push=false"]

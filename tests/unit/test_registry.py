@@ -110,7 +110,12 @@ def test_the_token_that_is_for_everybody_is_taken(served: Served) -> None:
         (b"the registry is being mended", 200, {}, "answers with no JSON object"),
         (b"[]", 200, {}, "answers with no JSON object"),
         (b"{}", 200, {}, "is no manifest of an image"),
-        (b'{"errors": [{"code": "TOOMANYREQUESTS"}]}', 429, {}, "answers with 429: .*TOOMANYREQUESTS"),
+        (
+            b'{"errors": [{"code": "TOOMANYREQUESTS"}]}',
+            429,
+            {},
+            "answers with 429, it is asked too often: .*TOOMANYREQUESTS",
+        ),
         (b'{"schemaVersion": 2}', 200, {"Docker_Content_Digest": AMD}, f"came with digest sha256:.*, not {AMD}"),
     ],
     ids=["text", "list", "nothing", "limit", "digest"],

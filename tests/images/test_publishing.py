@@ -1,0 +1,331 @@
+"""Images through a real registry, and through a proxy before it that fails in the ways that registries do."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from secrets import token_hex
+from threading import Lock, Thread
+
+import pytest
+import requests
+from images.sites import Site, answer, call, make_site
+from images.test_trust import make_key
+
+from sifmark import __version__
+from sifmark.engines.apptainer import user_flags
+from sifmark.settings import settings
+from sifmark.sif import read_sif
+
+RECIPE = "ipu"  # the smallest
+IMAGE = f"{RECIPE}.sif"
+LOGIN = "Basic dXNlcjpzZWNyZXQ="  # user:secret
+
+
+class Proxy(ThreadingHTTPServer):
+    """Passes on what the real registry says; `fault` may answer in its place, and is told each request first."""
+
+    def __init__(self, real: str) -> None:
+        super().__init__(("127.0.0.1", 0), Passing)
+        self.real, self.lock = real, Lock()
+        self.fault: Callable[[Passing], bool] = lambda _: False
+        self.asked: list[tuple[str, str, str]] = []  # method, path, range
+        self.failed = 0
+        self.session = requests.Session()
+        self.session.trust_env = False
+        Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.server_address[1]}"
+
+    def fail(self, times: int, fault: "Callable[[Passing], None]", only: str = "") -> None:
+        """Let a fault answer so many requests whose method and path hold a text."""
+
+        def judge(request: "Passing") -> bool:
+            with self.lock:
+                if self.failed >= times or only not in f"{request.command} {request.path}":
+                    return False
+                self.failed += 1
+            fault(request)
+            return True
+
+        self.fault = judge
+
+
+class Passing(BaseHTTPRequestHandler):
+    server: Proxy
+    protocol_version = "HTTP/1.1"
+
+    def pass_on(self) -> None:
+        self.server.asked.append((self.command, self.path, self.headers.get("Range", "")))
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.server.fault(self):
+            return
+        self.say(self.real(body))
+
+    def real(self, body: bytes = b"") -> requests.Response:
+        named = ("Accept", "Content-Type", "Range")
+        headers = {name: self.headers[name] for name in named if name in self.headers}
+        return self.server.session.request(
+            self.command,
+            f"http://{self.server.real}{self.path}",
+            headers={"Accept-Encoding": "identity", **headers},
+            data=body,
+        )
+
+    def say(self, told: requests.Response, content: bytes | None = None, claimed: int | None = None) -> None:
+        content = told.content if content is None else content
+        self.send_response(told.status_code)
+        for name in {"Content-Type", "Docker-Content-Digest", "Content-Range"} & set(told.headers):
+            self.send_header(name, told.headers[name])
+        if "Location" in told.headers:
+            self.send_header("Location", told.headers["Location"].replace(self.server.real, self.server.host))
+        size = told.headers.get("Content-Length", "0") if self.command == "HEAD" else len(content)
+        self.send_header("Content-Length", str(size if claimed is None else claimed))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def refuse(self, status: int, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": "0", **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+
+    def cut(self) -> None:
+        """Half of what was asked for, then nothing."""
+        told = self.real()
+        self.say(told, told.content[: len(told.content) // 2], claimed=len(told.content))
+        self.close_connection = True
+
+    def spoil(self) -> None:
+        """As many bytes, of which one is another."""
+        told = self.real()
+        self.say(told, told.content[:-1] + bytes([told.content[-1] ^ 1]))
+
+    def ask_for_login(self) -> None:
+        self.refuse(401, WWW_Authenticate='Basic realm="here"')
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = pass_on  # noqa: N815 - the library's names
+
+    def log_message(self, *_words: object) -> None:
+        pass
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    server = Proxy(json.loads(settings().stand_in_pins.read_text())["registry"])
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A site with an image signed by its key."""
+    folder = tmp_path_factory.mktemp("made")
+    site = make_site(folder)
+    site.inv("build", RECIPE)
+    site.inv("sign", RECIPE, "--key", str(make_key(folder, "site")))
+    yield site
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def published(made: Site) -> str:
+    """Where it was pushed to: a path in the real registry."""
+    prefix = f"{json.loads(settings().stand_in_pins.read_text())['registry']}/test-{token_hex(4)}/images"
+    made.inv("push", RECIPE, "--registry", prefix)
+    return prefix
+
+
+@pytest.fixture
+def fetching(made: Site, tmp_path: Path) -> Site:
+    """A site without images that trusts the key of the other."""
+    folder = tmp_path / "fetching"
+    folder.mkdir()
+    (folder / "sifmark.toml").write_text(f'keys = ["{made.folder / "site.pub"}"]\n')
+    return replace(make_site(folder), environment={**make_site(folder).environment, "HOME": str(folder)})
+
+
+def through(proxy: Proxy, prefix: str) -> str:
+    """The same path, by way of the proxy."""
+    return f"{proxy.host}/{prefix.partition('/')[2]}"
+
+
+def untouched(site: Site) -> bool:
+    return not site.dist.exists() or not [path for path in site.dist.rglob("*.sif*") if path.suffix != ".lock"]
+
+
+def test_from_build_to_result_through_a_registry(made: Site, published: str, fetching: Site) -> None:
+    """Build, sign and push on one site; pull, verify, run and validate on another, which has nothing but the key."""
+    told = json.loads(fetching.inv("pull", f"lstm-{RECIPE}", "--registry", published, "--json").stdout)
+    assert told["signed_by"] == "site.pub"
+    assert told["identity"] == read_sif(made.dist / IMAGE).identity()
+    assert (fetching.dist / IMAGE).read_bytes() == (made.dist / IMAGE).read_bytes()
+    verified = json.loads(fetching.inv("verify", f"lstm-{RECIPE}", "--stages", "trust,structure", "--json").stdout)
+    ((trust, structure),) = verified.values()
+    assert (trust["outcome"], structure["outcome"]) == ("passed", "passed")
+    assert "signature: by site.pub" in trust["reasons"]
+    done = fetching.inv("run", f"lstm-{RECIPE}", "--require-signature", "--", "--smoke", check=False)
+    result = answer(done)
+    assert result["status"]["state"] == "no_device" and result["provenance"]["image"]["recipe"] == RECIPE
+    (fetching.folder / "result.json").write_text(done.stdout)
+    fetching.inv("validate", "result.json")
+    assert "pulled" in json.loads((fetching.dist / f"{RECIPE}.sif.json").read_text())
+
+
+def test_every_name_is_one_manifest_and_apptainer_itself_pulls_it(made: Site, published: str, tmp_path: Path) -> None:
+    told = json.loads(made.inv("push", RECIPE, "--registry", published, "--json").stdout)
+    assert len(told["names"]) > 10 and told["names"][0] == f"{published}/{RECIPE}:{__version__}"
+    host = published.partition("/")[0]
+    session = requests.Session()
+    session.trust_env = False
+    digests = set()
+    for name in told["names"]:
+        repository = name.removeprefix(f"{host}/").rpartition(":")[0]
+        media = {"Accept": "application/vnd.oci.image.manifest.v1+json"}
+        found = session.get(f"http://{host}/v2/{repository}/manifests/{__version__}", headers=media)
+        digests.add(found.headers["Docker-Content-Digest"])
+    assert digests == {told["digest"]}
+    annotations = found.json()["annotations"]
+    assert annotations["org.sifmark.identity"] == told["identity"] and annotations["org.sifmark.signed"] == "true"
+    call(["apptainer", "pull", "--no-https", f"oras://{published}/lstm-{RECIPE}:{__version__}"], cwd=tmp_path)
+    pulled = tmp_path / f"lstm-{RECIPE}_{__version__}.sif"
+    said = call(["apptainer", "run", *user_flags(), pulled, "--smoke"], check=False)
+    assert answer(said)["workload"]["name"] == "lstm"
+
+
+# What goes wrong on the way, how often, and what is told; None: it is pulled all the same.
+FAULTS: dict[str, tuple[Callable[[Passing], None], int, str, str | None]] = {
+    "401 without a login": (Passing.ask_for_login, 99, "", "it asks for a password"),
+    "404": (lambda request: request.refuse(404), 99, "manifests", "answers with 404, it has no such thing"),
+    "429 twice": (lambda request: request.refuse(429, Retry_After="0"), 2, "", None),
+    "429 always": (lambda request: request.refuse(429, Retry_After="0"), 99, "", "it is asked too often"),
+    "500 twice": (lambda request: request.refuse(500), 2, "blobs", None),
+    "500 always": (lambda request: request.refuse(500), 99, "blobs", "answers with 500"),
+    "cut once": (Passing.cut, 1, "blobs", None),
+    "cut always": (Passing.cut, 99, "blobs", "the connection broke 5 times"),
+    "another blob": (Passing.spoil, 99, "blobs", "what came has digest sha256:"),
+    "another manifest": (Passing.spoil, 99, "manifests", "came with digest"),
+}
+
+
+# The gate has one of each outcome; what fails always costs its pauses.
+QUICK = ("401 without a login", "429 twice", "cut once", "another blob")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.full) for n in FAULTS])
+def test_a_registry_that_fails(published: str, fetching: Site, proxy: Proxy, name: str) -> None:
+    fault, times, only, told = FAULTS[name]
+    proxy.fail(times, fault, only)
+    done = fetching.inv("pull", RECIPE, "--registry", through(proxy, published), check=False)
+    assert "Traceback" not in done.stderr
+    if told is None:
+        assert done.returncode == 0, done.stderr
+        assert proxy.failed == times
+        assert ("bytes=" in "".join(rest for _, _, rest in proxy.asked)) == (name == "cut once")
+        return
+    assert done.returncode == 1 and told in done.stderr and "remedy:" in done.stderr
+    assert untouched(fetching)
+
+
+def test_a_login_of_docker_is_used_and_never_told(made: Site, published: str, fetching: Site, proxy: Proxy) -> None:
+    proxy.fail(99, Passing.ask_for_login)
+    strict = proxy.fault
+    proxy.fault = lambda request: request.headers.get("Authorization") != LOGIN and strict(request)
+    docker = fetching.folder / ".docker"
+    docker.mkdir()
+    (docker / "config.json").write_text(json.dumps({"auths": {proxy.host: {"auth": LOGIN.split()[1]}}}))
+    done = fetching.inv("pull", RECIPE, "--registry", through(proxy, published))
+    written = "".join(path.read_text(errors="replace") for path in fetching.dist.rglob("*.json"))
+    assert "secret" not in done.stdout + done.stderr + written and LOGIN.split()[1] not in done.stderr + written
+    shutil.rmtree(docker)
+    own = fetching.folder / ".apptainer" / "docker-config.json"
+    own.parent.mkdir(exist_ok=True)
+    own.write_text(json.dumps({"auths": {proxy.host: {"auth": LOGIN.split()[1]}}}))
+    fetching.inv("pull", RECIPE, "--registry", through(proxy, published))
+    own.unlink()
+    assert fetching.inv("pull", RECIPE, "--registry", through(proxy, published), check=False).returncode == 1
+
+
+def test_an_interrupted_push_leaves_no_tag(made: Site, fetching: Site, proxy: Proxy) -> None:
+    prefix = f"{proxy.host}/test-{token_hex(4)}/images"
+
+    def hang_up(request: Passing) -> None:
+        request.close_connection = True
+        request.connection.close()
+
+    proxy.fail(99, hang_up, "PUT ")
+    done = made.inv("push", RECIPE, "--registry", prefix, check=False)
+    assert done.returncode == 1 and "remedy:" in done.stderr and "Traceback" not in done.stderr
+    proxy.fault = lambda _: False
+    assert "it has no such thing" in fetching.inv("pull", RECIPE, "--registry", prefix, check=False).stderr
+    made.inv("push", RECIPE, "--registry", prefix)
+    fetching.inv("pull", RECIPE, "--registry", prefix)
+
+
+def test_two_publishers_at_once(made: Site, fetching: Site, proxy: Proxy, tmp_path: Path) -> None:
+    prefix = f"{proxy.host}/test-{token_hex(4)}/images"
+    other = replace(made, environment={**made.environment, "SIFMARK_DIST": str(tmp_path / "dist")})
+    shutil.copytree(made.dist, tmp_path / "dist", symlinks=True)
+    both = [site.start("push", RECIPE, "--registry", prefix) for site in (made, other)]
+    said = [process.communicate() for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert said[0][0] == said[1][0]
+    fetching.inv("pull", RECIPE, "--registry", prefix)
+
+
+def test_what_another_key_signed_does_not_take_its_name(published: str, fetching: Site, tmp_path: Path) -> None:
+    other = make_key(tmp_path, "other").with_suffix(".pub")
+    refused = fetching.inv("pull", RECIPE, "--registry", published, "--key", str(other), check=False)
+    assert refused.returncode == 1 and "by none of the keys that this site trusts" in refused.stderr
+    assert untouched(fetching)
+
+
+def test_a_disk_that_is_too_small_is_named_before_anything_is_fetched(published: str, fetching: Site) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a small file system")
+    small = fetching.folder / "small"
+    small.mkdir()
+    call(["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", small])
+    try:
+        done = fetching.inv("pull", RECIPE, "--registry", published, check=False, SIFMARK_DIST=str(small / "dist"))
+        assert done.returncode == 1 and "has 20 MiB left" in done.stderr
+        assert not list(small.rglob("*.sif"))
+    finally:
+        call(["umount", "--lazy", small])
+
+
+def test_an_image_of_another_recipe_is_refused(made: Site, published: str, fetching: Site, proxy: Proxy) -> None:
+    """A registry that serves one image under another's name: each part is what its digest says."""
+
+    def serve_other(request: Passing) -> bool:
+        request.path = request.path.replace(f"/cpu/manifests/{__version__}", f"/{RECIPE}/manifests/{__version__}")
+        request.path = request.path.replace("/cpu/blobs/", f"/{RECIPE}/blobs/")
+        return False
+
+    proxy.fault = serve_other
+    done = fetching.inv("pull", "cpu", "--registry", through(proxy, published), check=False)
+    assert done.returncode == 1 and f"what came has org.sifmark.recipe {RECIPE}, not cpu" in done.stderr
+    assert untouched(fetching)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("push", RECIPE), 2, "which registry?"),
+        (("pull", RECIPE), 2, "which registry?"),
+        (("push", RECIPE, "--registry", "nowhere"), 2, "host, optional port, and path"),
+        (("push", RECIPE, "--registry", "registry.example/x"), 1, "is built on a stand-in"),
+        (("pull", RECIPE, "--registry", "127.0.0.1:9/x"), 1, "127.0.0.1:9: "),
+        (("push", "cpu", "--registry", "127.0.0.1:9/x"), 1, "cpu.sif"),
+    ],
+)
+def test_what_is_refused_at_once(made: Site, words: tuple[str, ...], code: int, told: str) -> None:
+    done = made.inv(*words, check=False)
+    assert done.returncode == code and told in done.stderr and "remedy:" in done.stderr
