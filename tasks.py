@@ -1,7 +1,6 @@
 """The verbs. Each is a docstring and one call into sifmark/; `sifmark VERB` is the same without a clone."""
 
 import functools
-import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -120,9 +119,9 @@ def run(
 ) -> None:
     """Run an image with the flags that its device and this host need: inv run resnet50-cpu -- --steps 20."""
     from sifmark.execute import run_image
-    from sifmark.settings import choose
+    from sifmark.settings import choose, joined
 
-    choose(engine=engine, keys=os.pathsep.join(key or ()))
+    choose(engine=engine, keys=joined(key))
     run_image(name, sys.argv, printed=print, signed=require_signature)
 
 
@@ -140,10 +139,10 @@ def verify(
     c: Context, name: str, key: Sequence[str] | None = None, stages: str = "", engine: str = "", json: bool = False
 ) -> None:
     """Check an image in stages: trust, structure, smoke, and in a clone golden."""
-    from sifmark.settings import choose
+    from sifmark.settings import choose, joined
     from sifmark.verify import verify_images
 
-    choose(engine=engine, keys=os.pathsep.join(key or ()))
+    choose(engine=engine, keys=joined(key))
     verify_images(name, as_json=json, stages=stages, signed=bool(key))
 
 
@@ -193,9 +192,9 @@ def pull(
 ) -> None:
     """Fetch an image from a registry; it takes its names when digest, labels and signature hold."""
     from sifmark.publishing import pull as pull_image
-    from sifmark.settings import choose
+    from sifmark.settings import choose, joined
 
-    choose(registry=registry, keys=os.pathsep.join(key or ()))
+    choose(registry=registry, keys=joined(key))
     pull_image(name, registry, tag, as_json=json, to_be_signed=bool(key))
 
 

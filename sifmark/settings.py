@@ -4,6 +4,7 @@ import os
 import platform
 import re
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -91,6 +92,11 @@ def choose(**given: str) -> None:
     os.environ.update({f"SIFMARK_{key.upper()}": value for key, value in asked.items()})
     settings.cache_clear()
     settings()
+
+
+def joined(values: Sequence[str] | None) -> str:
+    """What was given more than once as the text of one variable."""
+    return os.pathsep.join(values or ())
 
 
 def machine() -> str:

@@ -149,8 +149,9 @@ def trust(image: Subject) -> list[str]:
         signature = pool.submit(_signature, image)
         image.evidence.identity()
         told = signature.result()
-    came_from, by_name = _came_from(image), told.startswith(f"{_SIGNED} by ")
-    return [*(_or_signed(check, image, by_name) for check in (_matches_record, _matches_pin)), came_from, told]
+    by_name = told.startswith(f"{_SIGNED} by ")
+    base, recorded = (_or_signed(check, image, by_name) for check in (_matches_pin, _matches_record))
+    return [recorded, base, _came_from(image), told]
 
 
 def structure(image: Subject) -> list[str]:

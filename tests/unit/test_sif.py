@@ -113,7 +113,9 @@ def test_what_is_written_reads_back_and_is_the_same_each_time(tmp_path: Path) ->
     assert sif.labels() == {"a": "b"} and sif.path.read_bytes() == written(tmp_path / "two.sif").read_bytes()
     assert [sif.read(entry) for entry in sif.descriptors][:2] == [b"squashfs bytes", b"Bootstrap: docker\nFrom: x\n"]
     assert sif.system.offset % 4096 == 0
-    assert fingerprints(sif.path) == (sif.identity(), sha256_file(sif.path))
+    seen = fingerprints(sif.path)
+    assert (seen.identity, seen.digest) == (sif.identity(), sha256_file(sif.path))
+    assert (seen.system, seen.metadata) == (sif.digest(sif.system).hex(), sif.digest(sif.metadata).hex())
     later = read_sif(written(tmp_path / "later.sif", seconds=2 * 86400, unique=bytes(range(16))))
     assert later.identity() == sif.identity() and later.path.read_bytes() != sif.path.read_bytes()
 
