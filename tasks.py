@@ -198,6 +198,20 @@ def pull(
     pull_image(name, registry, tag, as_json=json, to_be_signed=bool(key))
 
 
+@verb(
+    help={
+        "name": "an image or its file, or an SBOM in CycloneDX form, FILE.json",
+        "advisories": "in OSV's format: a file, a folder of files, or a ZIP archive from osv.dev",
+        "json": "for programs",
+    }
+)
+def audit(c: Context, name: str, advisories: str, json: bool = False) -> None:
+    """Look up the packages of an image in advisories, without a network; it fails where one holds."""
+    from sifmark.audit import audit as look_up
+
+    look_up(name, advisories, as_json=json)
+
+
 @verb(help={"path": _RESULTS, "quiet": "name only files that are not valid"})
 def validate(c: Context, path: str, quiet: bool = False) -> None:
     """Check results against the schema they name."""

@@ -24,6 +24,7 @@ class Package:
     place: str = ""  # of a Python package: the folder that it is imported from
     architecture: str = ""  # of a system's package
     distribution: str = ""  # and the system it is of, such as `debian-12`
+    source: str = ""  # and the source that it was built from, `name` or `name@version` where that is another
 
 
 def wanted(name: str) -> bool:
@@ -63,7 +64,22 @@ def _of_system(text: str, distribution: str) -> Iterator[Package]:
         name, version = told.get("Package"), told.get("Version")
         # A status is missing in status.d, where distroless images have theirs.
         if name and version and told.get("Status", "install ok installed").split()[-1] == "installed":
-            yield Package(SYSTEM, name, version, architecture=told.get("Architecture", ""), distribution=distribution)
+            yield Package(
+                SYSTEM,
+                name,
+                version,
+                architecture=told.get("Architecture", ""),
+                distribution=distribution,
+                source=_source(told.get("Source", ""), name),
+            )
+
+
+def _source(told: str, name: str) -> str:
+    """`openssl (3.0-1)` as `openssl@3.0-1`; a package that is its own source need not say so."""
+    found = re.fullmatch(r"(\S+)(?: \((\S+)\))?", told.strip())
+    if found is None:
+        return name
+    return f"{found[1]}@{found[2]}" if found[2] else found[1]
 
 
 def _of_python(text: str, place: str) -> Iterator[Package]:

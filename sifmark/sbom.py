@@ -30,7 +30,8 @@ def url_of(package: Package) -> str:
     if package.kind == PYTHON:
         return str(PackageURL("pypi", None, package.name, package.version))
     vendor = package.distribution.partition("-")[0]
-    qualifiers = {"arch": package.architecture, "distro": package.distribution}
+    source = "" if package.source == package.name else package.source
+    qualifiers = {"arch": package.architecture, "distro": package.distribution, "upstream": source}
     return str(PackageURL("deb", vendor, package.name, package.version, {k: v for k, v in qualifiers.items() if v}))
 
 

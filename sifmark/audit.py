@@ -1,0 +1,239 @@
+"""The audit verb: the packages of an image against advisories that the user has, without a network.
+
+Advisories are in the OSV format, github.com/ossf/osv-schema: a file with one, with a list of them, or one a line, a
+folder of such, or a ZIP archive as osv.dev gives for each ecosystem.
+"""
+
+import json
+import re
+import zipfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sifmark.console import out, say, show
+from sifmark.engines import engine
+from sifmark.errors import SifmarkError, UsageError
+from sifmark.execute import locate
+from sifmark.inventory import PYTHON, SYSTEM
+from sifmark.listing import table
+from sifmark.sbom import CYCLONEDX
+
+_VERSIONED = re.compile(r"(?P<name>[A-Za-z]+)(?::(?P<version>[\d.]+).*)?")  # `Debian:12`, `Ubuntu:22.04:LTS`, `PyPI`
+_ENDINGS = (".json", ".jsonl", ".zip")
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A package of an image as advisories name it: those of a system by their source."""
+
+    ecosystem: str  # `PyPI`, or `Debian:12` and the like
+    name: str
+    version: str
+    known_as: str  # the package itself
+    place: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An advisory that holds for a package."""
+
+    advisory: str
+    severity: str
+    package: str
+    version: str
+    fixed: str  # versions that end it, with commas; empty where none is known
+    place: str
+    summary: str
+
+
+def audit(name: str, advisories: str, as_json: bool) -> None:
+    """Print which advisories hold for an image, or for an SBOM in CycloneDX form. Raises SifmarkError where one does."""
+    installed = packages_of(name)
+    found = sorted(
+        set(findings(installed, read_advisories(Path(advisories)))), key=lambda one: (one.package, one.advisory)
+    )
+    if as_json:
+        show(json.dumps([asdict(one) for one in found], indent=2))
+    elif found:
+        rows = [
+            [one.advisory, one.severity, one.package, one.version, one.fixed, one.place, one.summary[:60]]
+            for one in found
+        ]
+        out.print(table("advisory", "severity", "package", "version", "fixed in", "place", "summary", rows=rows))
+    say(f"{len(installed)} packages looked up, {len({one.package for one in found})} with advisories")
+    if found:
+        raise SifmarkError(f"{name}: {len(found)} advisories hold", "take a newer base or wheel: inv pins, inv lock")
+
+
+def packages_of(name: str) -> list[Installed]:
+    """What an image or an SBOM file holds. Raises SifmarkError where there is no list of packages."""
+    if name.endswith(".json"):
+        text, where = _read(Path(name)), name
+    else:
+        tool, address = locate(name)
+        where = address
+        text = engine(tool.name).evidence(address).sboms().get(CYCLONEDX, b"")
+    try:
+        components = json.loads(text)["components"]
+        return [package for component in components if (package := _installed(component)) is not None]
+    except (ValueError, KeyError, TypeError) as error:
+        raise SifmarkError(
+            f"{where} holds no CycloneDX list of packages: {error}", "build it again: inv build"
+        ) from error
+
+
+def read_advisories(place: Path) -> Iterator[Mapping[str, Any]]:
+    """The advisories of a file, an archive or a folder, but those withdrawn. Raises UsageError for what is none."""
+    if place.is_dir():
+        files = sorted(path for path in place.rglob("*") if path.suffix in _ENDINGS)
+        if not files:
+            raise UsageError(f"{place} has no advisories", f"they are files that end in {', '.join(_ENDINGS)}")
+    else:
+        files = [place]
+    for path in files:
+        for where, text in _texts(path):
+            for document in _documents(where, text):
+                if not isinstance(document, dict) or not {"id", "affected"} <= document.keys():
+                    raise UsageError(
+                        f"{where} is no advisory in the OSV format", "get one, or an archive, from osv.dev"
+                    )
+                if "withdrawn" not in document:
+                    yield document
+
+
+def findings(installed: Iterable[Installed], advisories: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
+    """What holds of advisories for packages."""
+    by_name: dict[str, list[Installed]] = defaultdict(list)
+    for package in installed:
+        by_name[package.name].append(package)
+    for advisory in advisories:
+        for affected in advisory["affected"]:
+            told = affected.get("package", {})
+            for package in by_name.get(_plain(str(told.get("ecosystem")), str(told.get("name"))), ()):
+                if _same_ecosystem(str(told["ecosystem"]), package.ecosystem) and _holds(affected, package):
+                    yield _finding(advisory, affected, package)
+
+
+def _finding(advisory: Mapping[str, Any], affected: Mapping[str, Any], package: Installed) -> Finding:
+    events = [event for known in affected.get("ranges", ()) for event in known.get("events", ())]
+    fixed = ", ".join(dict.fromkeys(str(event["fixed"]) for event in events if "fixed" in event))
+    specific = advisory.get("database_specific") or {}
+    scores = [str(score.get("score")) for score in advisory.get("severity", ())]
+    severity = str(specific.get("severity") or (scores[0] if scores else ""))
+    known_as = package.known_as if package.known_as == package.name else f"{package.known_as} (of {package.name})"
+    summary = str(advisory.get("summary") or advisory.get("details") or "").strip().split("\n")[0]
+    return Finding(str(advisory["id"]), severity, known_as, package.version, fixed, package.place, summary)
+
+
+def _installed(component: Mapping[str, Any]) -> Installed | None:
+    from packageurl import PackageURL
+
+    url = component.get("purl")
+    if not url:
+        return None
+    told = PackageURL.from_string(str(url))
+    qualifiers = told.qualifiers if isinstance(told.qualifiers, dict) else {}
+    name, version = told.name, told.version or ""
+    if told.type == PYTHON:
+        places = [entry["value"] for entry in component.get("properties", ()) if entry["name"] == "sifmark:place"]
+        return Installed("PyPI", _plain("PyPI", name), version, name, places[0] if places else "")
+    if told.type != SYSTEM:
+        return None
+    source, _, source_version = str(qualifiers.get("upstream", name)).partition("@")
+    system, _, release = str(qualifiers.get("distro", told.namespace or "")).partition("-")
+    ecosystem = f"{system.capitalize()}:{release}" if release else system.capitalize()
+    return Installed(ecosystem, source, source_version or version, name, "")
+
+
+def _plain(ecosystem: str, name: str) -> str:
+    """A name as its ecosystem compares them: PyPI's by PEP 503."""
+    return re.sub(r"[-_.]+", "-", name).lower() if ecosystem == "PyPI" else name
+
+
+def _same_ecosystem(stated: str, own: str) -> bool:
+    """Whether an advisory's ecosystem holds for a package's; one without a release is for all."""
+    left, right = _VERSIONED.fullmatch(stated), _VERSIONED.fullmatch(own)
+    if left is None or right is None or left["name"] != right["name"]:
+        return False
+    return left["version"] in (None, right["version"])
+
+
+def _holds(affected: Mapping[str, Any], package: Installed) -> bool:
+    """By the versions that are listed, or the ranges: the schema's own algorithm."""
+    if package.version in affected.get("versions", ()):
+        return True
+    parse = _python_version if package.ecosystem == "PyPI" else _debian_version
+    ranges = [known["events"] for known in affected.get("ranges", ()) if known.get("type") in ("ECOSYSTEM", "SEMVER")]
+    try:
+        return any(_within(events, parse(package.version), parse) for events in ranges)
+    except ValueError:  # a version that is none: only the list could tell
+        return False
+
+
+def _within(events: Iterable[Mapping[str, str]], version: Any, parse: Callable[[str], Any]) -> bool:
+    """Whether the last event at or before a version leaves it affected."""
+    affected = False
+    ordered = sorted(
+        ((_point(kind, value, parse), kind) for event in events for kind, value in event.items()), key=_order
+    )
+    for point, kind in ordered:
+        if kind == "introduced" and (point is None or version >= point):
+            affected = True
+        elif (kind == "fixed" and version >= point) or (kind == "last_affected" and version > point):
+            affected = False
+    return affected
+
+
+def _point(kind: str, value: str, parse: Callable[[str], Any]) -> Any:
+    return None if kind == "introduced" and value == "0" else parse(value)
+
+
+def _order(event: tuple[Any, str]) -> Any:
+    point, _ = event
+    return (0,) if point is None else (1, point)
+
+
+def _python_version(text: str) -> Any:
+    from packaging.version import Version
+
+    return Version(text)
+
+
+def _debian_version(text: str) -> Any:
+    from debian_inspector.version import Version
+
+    return Version.from_string(text)
+
+
+def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
+    if path.suffix != ".zip":
+        yield str(path), _read(path)
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in archive.namelist():
+                if name.endswith(_ENDINGS[:2]):
+                    yield f"{path}: {name}", archive.read(name)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise UsageError(f"{path}: {error}", "get it again from osv.dev") from error
+
+
+def _documents(where: str, text: bytes) -> Iterator[Any]:
+    try:
+        if where.endswith(".jsonl"):
+            yield from (json.loads(line) for line in text.splitlines() if line.strip())
+            return
+        document = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{where}: {error}", "it is no JSON: get it again") from error
+    yield from document if isinstance(document, list) else [document]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", "name a file, an archive or a folder that exists") from error

@@ -1,0 +1,167 @@
+"""Packages by their records, and advisories that hold for them or do not."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from sifmark.audit import Installed, audit, findings, packages_of, read_advisories
+from sifmark.errors import SifmarkError, UsageError
+from sifmark.inventory import packages, unread, wanted
+
+STATUS = b"""\
+Package: libssl3
+Status: install ok installed
+Architecture: amd64
+Source: openssl (3.0.11-1~deb12u2)
+Version: 3.0.11-1~deb12u2+b1
+Description: a library
+ with a long text: of
+ more lines
+
+Package: gone
+Status: deinstall ok config-files
+Version: 1.0
+
+Package: bash
+Status: install ok installed
+Architecture: amd64
+Version: 5.2.15-2+b2
+"""
+METADATA = b"Metadata-Version: 2.1\nName: Jinja2\nVersion: 3.1.2\nLicense: BSD-3-Clause\n\nA long text\nVersion: 9\n"
+FILES = {
+    "etc/os-release": b'PRETTY_NAME="Debian"\nID=debian\nVERSION_ID="12"\n',
+    "var/lib/dpkg/status": STATUS,
+    "sifmark-site/jinja2-3.1.2.dist-info/METADATA": METADATA,
+    "opt/venv/lib/python3.8/site-packages/old_one.egg-info/PKG-INFO": b"Name: old.one\nVersion: 0.1\n",
+}
+
+
+def test_packages_are_those_that_are_installed() -> None:
+    assert all(map(wanted, FILES)) and not wanted("var/lib/dpkg/info/bash.list") and not wanted("x/METADATA")
+    told = {package.name: package for package in packages(FILES)}
+    assert set(told) == {"bash", "libssl3", "jinja2", "old-one"}
+    assert told["libssl3"].source == "openssl@3.0.11-1~deb12u2" and told["libssl3"].distribution == "debian-12"
+    assert told["jinja2"].version == "3.1.2" and told["jinja2"].licence == "BSD-3-Clause"
+    assert told["jinja2"].place == "/sifmark-site"
+    assert unread(["var/lib/rpm/rpmdb.sqlite", "usr/bin/x"]) == ["RPM"]
+
+
+def range_of(*events: dict) -> dict:
+    return {"type": "ECOSYSTEM", "events": list(events)}
+
+
+def advisory(ecosystem: str, name: str, **affected) -> dict:
+    return {
+        "id": "T-1",
+        "summary": "bad",
+        "affected": [{"package": {"ecosystem": ecosystem, "name": name}, **affected}],
+    }
+
+
+JINJA = Installed("PyPI", "jinja2", "3.1.2", "jinja2", "/sifmark-site")
+OPENSSL = Installed("Debian:12", "openssl", "3.0.11-1~deb12u2", "libssl3", "")
+
+
+@pytest.mark.parametrize(
+    ("told", "package", "holds"),
+    [
+        (advisory("PyPI", "Jinja2", ranges=[range_of({"introduced": "0"}, {"fixed": "3.1.3"})]), JINJA, True),
+        (advisory("PyPI", "Jinja2", ranges=[range_of({"introduced": "0"}, {"fixed": "3.1.2"})]), JINJA, False),
+        (advisory("PyPI", "jinja2", ranges=[range_of({"introduced": "3.2"})]), JINJA, False),
+        (advisory("PyPI", "jinja2", ranges=[range_of({"introduced": "3.0"}, {"last_affected": "3.1.2"})]), JINJA, True),
+        (
+            advisory("PyPI", "jinja2", ranges=[range_of({"introduced": "3.0"}, {"last_affected": "3.1.1"})]),
+            JINJA,
+            False,
+        ),
+        (
+            advisory(
+                "PyPI",
+                "jinja2",
+                ranges=[range_of({"fixed": "3.1.3"}, {"introduced": "3.1"}, {"introduced": "0"}, {"fixed": "2.0"})],
+            ),
+            JINJA,
+            True,
+        ),
+        (advisory("PyPI", "jinja2", versions=["3.1.2"]), JINJA, True),
+        (advisory("PyPI", "jinja2", versions=["3.1.1"]), JINJA, False),
+        (advisory("PyPI", "jinja", versions=["3.1.2"]), JINJA, False),
+        (advisory("npm", "jinja2", versions=["3.1.2"]), JINJA, False),
+        (advisory("PyPI", "jinja2", ranges=[{"type": "GIT", "events": [{"introduced": "0"}]}]), JINJA, False),
+        (
+            advisory("Debian:12", "openssl", ranges=[range_of({"introduced": "0"}, {"fixed": "3.0.14-1~deb12u1"})]),
+            OPENSSL,
+            True,
+        ),
+        (
+            advisory("Debian:12", "openssl", ranges=[range_of({"introduced": "0"}, {"fixed": "3.0.11-1~deb12u2"})]),
+            OPENSSL,
+            False,
+        ),
+        (advisory("Debian:11", "openssl", ranges=[range_of({"introduced": "0"})]), OPENSSL, False),
+        (advisory("Debian", "openssl", ranges=[range_of({"introduced": "0"})]), OPENSSL, True),
+        (advisory("Debian:12", "libssl3", ranges=[range_of({"introduced": "0"})]), OPENSSL, False),
+        (advisory("Debian:12", "openssl", ranges=[range_of({"introduced": "3.0.11-1"})]), OPENSSL, False),
+    ],
+)
+def test_what_holds(told: dict, package: Installed, holds: bool) -> None:
+    assert bool(list(findings([package], [told]))) is holds
+
+
+@pytest.fixture
+def bom(tmp_path: Path) -> Path:
+    components = [
+        {"name": "jinja2", "purl": "pkg:pypi/jinja2@3.1.2", "properties": [{"name": "sifmark:place", "value": "/x"}]},
+        {
+            "name": "libssl3",
+            "purl": "pkg:deb/debian/libssl3@3.0.11?arch=amd64&distro=debian-12&upstream=openssl%403.0.10",
+        },
+        {"name": "base", "purl": "pkg:oci/python@sha256:0"},
+        {"name": "without"},
+    ]
+    path = tmp_path / "bom.json"
+    path.write_text(json.dumps({"components": components}))
+    return path
+
+
+def test_an_audit_tells_and_fails(bom: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert [(package.ecosystem, package.name, package.version) for package in packages_of(str(bom))] == [
+        ("PyPI", "jinja2", "3.1.2"),
+        ("Debian:12", "openssl", "3.0.10"),
+    ]
+    known = tmp_path / "advisories.zip"
+    with zipfile.ZipFile(known, "w") as archive:
+        archive.writestr("a.json", json.dumps(advisory("PyPI", "Jinja2", versions=["3.1.2"])))
+        archive.writestr("b.json", json.dumps({**advisory("PyPI", "Jinja2", versions=["3.1.2"]), "withdrawn": "2026"}))
+    with pytest.raises(SifmarkError, match="1 advisories hold"):
+        audit(str(bom), str(known), as_json=True)
+    (told,) = json.loads(capsys.readouterr().out)
+    assert (told["advisory"], told["package"], told["version"], told["place"]) == ("T-1", "jinja2", "3.1.2", "/x")
+    fine = tmp_path / "fine.jsonl"
+    fine.write_text("\n".join([json.dumps(advisory("PyPI", "other", versions=["1"]))] * 2))
+    audit(str(bom), str(fine), as_json=False)
+    assert "2 packages looked up, 0 with advisories" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("x.json", "{", "x.json: "),
+        ("x.json", "{}", "is no advisory in the OSV format"),
+        ("x.json", '["a"]', "is no advisory in the OSV format"),
+        ("x.zip", "PK", "x.zip: "),
+        ("x.txt", None, "No such file"),
+    ],
+)
+def test_what_is_no_advisory(tmp_path: Path, name: str, content: str | None, told: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(UsageError, match=told):
+        list(read_advisories(tmp_path / name))
+
+
+def test_a_folder_without_advisories(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="has no advisories"):
+        list(read_advisories(tmp_path))
