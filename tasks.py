@@ -9,7 +9,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
-from sifmark.arguments import NameOrAll
+from sifmark.arguments import EVERYTHING, NameOrAll
 from sifmark.errors import SifmarkError
 from sifmark.run import unwind_on_signals
 
@@ -171,9 +171,7 @@ def sign(c: Context, name: str, key: str = "", pgp: str = "") -> None:
 def push(c: Context, name: str, registry: str = "", tag: str = "", json: bool = False) -> None:
     """Put an image into a registry, under each of its names; its bytes go there once."""
     from sifmark.publishing import push as push_image
-    from sifmark.settings import choose
 
-    choose(registry=registry)
     push_image(name, registry, tag, as_json=json)
 
 
@@ -194,8 +192,39 @@ def pull(
     from sifmark.publishing import pull as pull_image
     from sifmark.settings import choose, joined
 
-    choose(registry=registry, keys=joined(key))
+    choose(keys=joined(key))
     pull_image(name, registry, tag, as_json=json, to_be_signed=bool(key))
+
+
+@verb(
+    iterable=["name"],
+    help={
+        "target": "a folder, as /PATH or ./PATH, or HOST/PATH of another registry",
+        "name": "an image, a recipe or a quoted glob; repeatable; default: all that are there",
+        "registry": "where they come from, as of push; may be a folder too",
+        "tag": "as of push",
+    },
+)
+def mirror(c: Context, target: str, name: Sequence[str] | None = None, registry: str = "", tag: str = "") -> None:
+    """Copy published images to another registry, or to a folder for a site without a network: pull from it there."""
+    from sifmark.publishing import mirror as copy
+
+    copy(target, name or (EVERYTHING,), registry, tag)
+
+
+@verb(
+    help={
+        "registry": "as of push; may be a folder",
+        "tag": "as of push",
+        "output": "a folder for catalog.json and a page, index.html; default: a table here",
+        "json": "for programs",
+    }
+)
+def catalog(c: Context, registry: str = "", tag: str = "", output: str = "", json: bool = False) -> None:
+    """Say which images a registry or a folder has."""
+    from sifmark.publishing import catalog as look
+
+    look(registry, tag, output, as_json=json)
 
 
 @verb(

@@ -50,7 +50,7 @@ class Finding:
 
 
 def audit(name: str, advisories: str, as_json: bool) -> None:
-    """Print which advisories hold for an image, or for an SBOM in CycloneDX form. Raises SifmarkError where one does."""
+    """Print the advisories that hold for an image, or an SBOM in CycloneDX form. Raises SifmarkError where one does."""
     installed = packages_of(name)
     found = sorted(
         set(findings(installed, read_advisories(Path(advisories)))), key=lambda one: (one.package, one.advisory)

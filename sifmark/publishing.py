@@ -1,181 +1,230 @@
-"""The push and pull verbs: SIF files in a registry, as Apptainer itself pulls them (ORAS).
+"""The push, pull, mirror and catalog verbs: SIF files to and from registries and folders."""
 
-Each name of a recipe is a repository of its own, `PREFIX/<workload>-<recipe>`, so that `apptainer pull` gives a file
-that runs its workload; all of them stand for one manifest and one blob. The tag is the version.
-"""
-
+import html
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from sifmark import __version__
+from sifmark.arguments import EVERYTHING
 from sifmark.build import alone, lock_of, write_facts
-from sifmark.catalogue import free_space
-from sifmark.console import Step, say, show, step
+from sifmark.catalogue import free_space, recipes_meant
+from sifmark.console import Step, out, say, show, step
 from sifmark.engines.apptainer import Apptainer, finished
 from sifmark.engines.sif_signature import signed, signer
-from sifmark.errors import RegistryError, SifmarkError, UsageError
-from sifmark.files import beside, human_size, sha256_bytes
+from sifmark.errors import RegistryError, SifmarkError
+from sifmark.files import beside, human_size, write_json, write_text
 from sifmark.images import find_images, find_recipe, image_file, names_of
-from sifmark.plan import BUILD_KEY, LABEL, PLATFORM, RECIPE, STAND_IN, is_loopback
-from sifmark.registry import DIGEST, connect
+from sifmark.listing import table
+from sifmark.plan import BASE_DIGEST, BUILD_KEY, CREATED, LABEL, PLATFORM, RECIPE, REVISION, STAND_IN, is_loopback
+from sifmark.schema import check_document
 from sifmark.settings import machine, settings
+from sifmark.shelves import Published, Shelf, publish, shelf
 from sifmark.sif import Sif, read_sif
 
-# As Apptainer writes and expects them: github.com/apptainer/apptainer, internal/pkg/client/oras.
-_CONFIG_MEDIA = "application/vnd.sylabs.sif.config.v1+json"
-_LAYER_MEDIA = "application/vnd.sylabs.sif.layer.v1.sif"
-_MANIFEST_MEDIA = "application/vnd.oci.image.manifest.v1+json"
-_CONFIG = b"{}"
-_TITLE = "org.opencontainers.image.title"
 IDENTITY, SIGNED = f"{LABEL}.identity", f"{LABEL}.signed"  # annotations, beside the image's own labels
+_VERSION = "org.opencontainers.image.version"
 _LICENCE, _REDISTRIBUTABLE = f"{LABEL}.base-licence", f"{LABEL}.base-redistributable"
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where the images of a site are: `host/path` and a tag."""
-
-    host: str
-    path: str
-    tag: str
-
-    def repository(self, name: str) -> str:
-        """The repository of an image's name."""
-        return f"{self.path}/{name}"
-
-    def reference(self, name: str) -> str:
-        """What `apptainer pull oras://` takes."""
-        return f"{self.host}/{self.repository(name)}:{self.tag}"
-
-
-def place_of(prefix: str, tag: str) -> Place:
-    """The place that options or settings name. Raises UsageError where there is none."""
-    if not (chosen := prefix or settings().registry):
-        raise UsageError("which registry?", "name it: --registry HOST/PATH, or registry in sifmark.toml")
-    host, _, path = chosen.partition("/")
-    platform = "" if machine() == "x86_64" else f"-{machine()}"
-    return Place(host, path, tag or f"{__version__}{platform}")
-
-
-def push(name: str, prefix: str, tag: str, as_json: bool) -> None:
-    """Put a recipe's SIF into a registry, under each of its names. Raises SifmarkError."""
-    recipe, place = find_recipe(name), place_of(prefix, tag)
-    path = image_file(recipe)
+def push(name: str, registry: str, tag: str, as_json: bool) -> None:
+    """Put a recipe's SIF on a shelf, under each of its names. Raises SifmarkError."""
+    recipe, there = find_recipe(name), shelf(registry, tag)
+    path, names = image_file(recipe), (recipe, *names_of(recipe))
     with alone(lock_of(recipe, Apptainer())):
         sif = read_sif(path)
-        labels = sif.labels()
-        _require_allowed(place.host, path, labels)
+        require_allowed(there.host, path.name, sif.labels())
         with step(f"hash {path.name}"):
             made = finished(path)
-        told = {**_stated(labels), IDENTITY: made.identity, SIGNED: str(signed(sif)).lower()}
-        layer = {
-            "mediaType": _LAYER_MEDIA,
-            "digest": made.digest,
-            "size": made.size,
-            "annotations": {_TITLE: path.name},
-        }
-        manifest = _manifest(layer, told)
-        registry, first = connect(place.host, patient=True), place.repository(recipe)
-        with step(f"push {path.name}, {human_size(made.size)}, to {place.host}"):
-            sent = registry.upload(first, made.digest, path)
-            registry.upload(first, sha256_bytes(_CONFIG), _CONFIG)
-            registry.tag(first, place.tag, manifest, _MANIFEST_MEDIA)
-            for other in names_of(recipe):
-                for digest in (made.digest, sha256_bytes(_CONFIG)):
-                    registry.upload(place.repository(other), digest, path if digest == made.digest else _CONFIG, first)
-                registry.tag(place.repository(other), place.tag, manifest, _MANIFEST_MEDIA)
-    digest = sha256_bytes(manifest)
+        told = {**_stated(sif.labels()), IDENTITY: made.identity, SIGNED: str(signed(sif)).lower()}
+        image = publish(path, made.digest, made.size, told)
+        with step(f"push {path.name}, {human_size(made.size)}, to {there.reference(recipe)}"):
+            sent = there.put(names, image, path)
     if as_json:
-        names = [place.reference(each) for each in (recipe, *names_of(recipe))]
-        show(json.dumps({"digest": digest, "file": made.digest, "identity": made.identity, "names": names}, indent=2))
+        references = [there.reference(each) for each in names]
+        answer = {"digest": image.digest, "file": made.digest, "identity": made.identity, "names": references}
+        show(json.dumps(answer, indent=2))
     else:
-        show(f"{place.reference(recipe)}@{digest}")
-        say(f"  {'sent' if sent else 'it was there already'}; also as {', '.join(names_of(recipe))}")
+        show(f"{there.reference(recipe)}@{image.digest}")
+        say(f"  {'sent' if sent else 'it was there already'}; also as {', '.join(names[1:])}")
 
 
-def pull(name: str, prefix: str, tag: str, as_json: bool, to_be_signed: bool = False) -> None:
+def pull(name: str, registry: str, tag: str, as_json: bool, to_be_signed: bool = False) -> None:
     """Fetch the SIF of a name, hold it against its digests, labels and signature, and give it its names.
 
     Nothing has its final name before. Raises SifmarkError.
     """
-    recipe, place = find_recipe(name), place_of(prefix, tag)
+    recipe, there = find_recipe(name), shelf(registry, tag)
     asked = find_images(name)[0].name if name != recipe else recipe
-    registry, repository = connect(place.host, patient=True), place.repository(asked)
-    digest, document = registry.document(f"{repository}/manifests/{place.tag}", (_MANIFEST_MEDIA,))
-    blob, size = _layer(document, place.reference(asked))
+    image = there.look(asked)
     target, tool = image_file(recipe), Apptainer()
     target.parent.mkdir(parents=True, exist_ok=True)
-    if size > (free := free_space(target.parent)):
-        raise SifmarkError(
-            f"{place.reference(asked)} takes {human_size(size)}, {target.parent} has {human_size(free)} left",
-            "free space (inv clean), or name another folder: dist in sifmark.toml",
-        )
+    _require_space(there.reference(asked), image.size, target.parent)
     with alone(lock_of(recipe, tool)):
         with beside(target) as draft:
-            with step(f"pull {place.reference(asked)}, {human_size(size)}") as progress:
-                registry.download(f"{repository}/blobs/{blob}", blob, draft, partial(_tell, progress, size))
+            _fetch(there, asked, image, draft)
             made = finished(draft)
-            _require_announced(read_sif(draft), made.identity, recipe, document.get("annotations") or {})
+            sif = read_sif(draft)
+            _require_announced(sif, made.identity, recipe, image.annotations)
             by = _signer(draft, to_be_signed or settings().require_signature)
-            record = {"pulled": f"{place.reference(asked)}@{digest}", "signed_by": by}
-            write_facts(recipe, tool, made, read_sif(draft).labels(), **record)
+            pulled = f"{there.reference(asked)}@{image.digest}"
+            write_facts(recipe, tool, made, sif.labels(), pulled=pulled, signed_by=by)
         names = tool.give_names(recipe)
-    signature = f"signed by {by}" if by else "not signed by anyone who is trusted here"
     if as_json:
-        told = {"digest": digest, "file": made.digest, "identity": made.identity, "signed_by": by, "path": str(target)}
-        show(json.dumps(told, indent=2))
+        facts = {"digest": image.digest, "file": made.digest, "identity": made.identity}
+        show(json.dumps({**facts, "signed_by": by, "path": str(target)}, indent=2))
     else:
+        signature = f"signed by {by}" if by else "not signed by anyone who is trusted here"
         show(f"{target}: {made.identity}, {signature}; also called {', '.join(names)}")
+
+
+def mirror(target: str, patterns: Sequence[str], registry: str, tag: str) -> None:
+    """Copy the images of recipes from one shelf to another, with all their names. Raises SifmarkError.
+
+    What a shelf does not have is said and left; the file of each is held against its digest on the way.
+    """
+    origin, there = shelf(registry, tag), shelf(target, tag)
+    found = _published(origin, patterns)
+    for recipe, image in found.items():
+        require_allowed(there.host, recipe, image.annotations)
+    with TemporaryDirectory(prefix="sifmark-") as folder:
+        for recipe, image in found.items():
+            _require_space(origin.reference(recipe), image.size, Path(folder))
+            file = Path(folder) / f"{recipe}.sif"
+            _fetch(origin, recipe, image, file)
+            sent = there.put((recipe, *names_of(recipe)), image, file)
+            file.unlink()
+            show(f"{there.reference(recipe)}@{image.digest}{'' if sent else ' was there already'}")
+
+
+def catalog(registry: str, tag: str, output: str, as_json: bool) -> None:
+    """Print what a shelf has, or write it to a folder as catalog.json and a page. Raises SifmarkError."""
+    there = shelf(registry, tag)
+    entries = [_entry(there, recipe, image) for recipe, image in _published(there, (EVERYTHING,)).items()]
+    document = {"schema_version": "1.0", "place": there.reference("NAME"), "images": entries}
+    check_document("catalog-1.0", document, "the catalog")
+    if output:
+        write_json(Path(output) / "catalog.json", document)
+        write_text(Path(output) / "index.html", _page(document))
+        show(str(Path(output) / "catalog.json"))
+    elif as_json:
+        show(json.dumps(document, indent=2))
+    else:
+        rows = [[str(entry[column]) for column in _COLUMNS] for entry in entries]
+        out.print(table(*_COLUMNS, rows=rows))
+
+
+_COLUMNS = ("recipe", "reference", "version", "platform", "size", "signed", "stand_in", "created", "identity", "digest")
+
+
+def _entry(there: Shelf, recipe: str, image: Published) -> dict[str, Any]:
+    told = image.annotations.get
+    return {
+        "recipe": recipe,
+        "names": list(names_of(recipe)),
+        "reference": there.reference(recipe),
+        "digest": image.digest,
+        "file": image.blob,
+        "size": image.size,
+        "identity": told(IDENTITY),
+        "build_key": told(BUILD_KEY),
+        "version": told(_VERSION),
+        "platform": told(PLATFORM),
+        "created": told(CREATED),
+        "revision": told(REVISION),
+        "base_digest": told(BASE_DIGEST),
+        "signed": told(SIGNED) == "true",
+        "stand_in": told(STAND_IN) == "true",
+    }
+
+
+def _page(document: Mapping[str, Any]) -> str:
+    """The catalog for people. All of it comes from annotations that anyone may have written, so all is escaped."""
+    head = "".join(f"<th>{html.escape(column.replace('_', '-'))}</th>" for column in _COLUMNS)
+    rows = "\n".join(
+        f"<tr>{''.join(f'<td>{html.escape(str(entry[column]))}</td>' for column in _COLUMNS)}</tr>"
+        for entry in document["images"]
+    )
+    return _PAGE.format(place=html.escape(str(document["place"])), head=head, rows=rows)
+
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>sifmark images</title>
+<style>
+body {{ font-family: sans-serif }}
+td, th {{ padding: 0.2em 0.8em; text-align: left; word-break: break-all }}
+</style>
+</head>
+<body>
+<h1>sifmark images</h1>
+<p>At <code>{place}</code>. Fetch one: <code>inv pull NAME</code>, or <code>apptainer pull oras://REFERENCE</code>.</p>
+<table>
+<tr>{head}</tr>
+{rows}
+</table>
+</body>
+</html>
+"""
+
+
+def _published(there: Shelf, patterns: Sequence[str]) -> dict[str, Published]:
+    """The images of recipes that a shelf has. Raises SifmarkError where it has none, or fails in another way."""
+    found, missing = {}, []
+    for recipe in dict.fromkeys(recipe for pattern in patterns for recipe in recipes_meant(pattern)):
+        try:
+            found[recipe] = there.look(recipe)
+        except RegistryError as error:
+            if "no such thing" not in error.cause:
+                raise
+            missing.append(recipe)
+    if not found:
+        raise SifmarkError(f"{there.reference(missing[0])}: nothing of {', '.join(missing)} is there", "inv push")
+    if missing:
+        say(f"  not there: {', '.join(missing)}")
+    return found
+
+
+def _fetch(there: Shelf, name: str, image: Published, target: Path) -> None:
+    with step(f"pull {there.reference(name)}, {human_size(image.size)}") as progress:
+        there.fetch(name, image, target, partial(_tell, progress, image.size))
 
 
 def _tell(progress: Step, size: int, arrived: int) -> None:
     progress.detail(f"{human_size(arrived)} of {human_size(size)}")
 
 
-def _require_allowed(host: str, path: Path, labels: Mapping[str, str]) -> None:
-    """Raise SifmarkError where an image may not leave: its base's licence, or a stand-in that others took for real."""
-    if host in settings().private_registries:
+def _require_space(what: str, size: int, folder: Path) -> None:
+    if size > (free := free_space(folder)):
+        raise SifmarkError(
+            f"{what} takes {human_size(size)}, {folder} has {human_size(free)} left",
+            "free space (inv clean), or name another folder: dist in sifmark.toml, or TMPDIR",
+        )
+
+
+def require_allowed(host: str, name: str, labels: Mapping[str, str]) -> None:
+    """Raise SifmarkError where an image may not leave: its base's licence, or a stand-in that others took for real.
+
+    A folder, whose host is empty, leaves nothing by itself.
+    """
+    if not host or host in settings().private_registries:
         return
     remedy = f'if nobody outside may pull from {host}, say so in sifmark.toml: private_registries = ["{host}"]'
-    if labels.get(STAND_IN) == "true" and not is_loopback(host):
-        raise SifmarkError(f"{path.name} is built on a stand-in: it is for tests", remedy)
-    if labels.get(STAND_IN) != "true" and labels.get(_REDISTRIBUTABLE) != "true":
+    if labels.get(STAND_IN) == "true":
+        if not is_loopback(host):
+            raise SifmarkError(f"{name} is built on a stand-in: it is for tests", remedy)
+    elif labels.get(_REDISTRIBUTABLE) != "true":
         licence = labels.get(_LICENCE, "unknown")
-        raise SifmarkError(f"{path.name}: its base may not be redistributed. Licence: {licence}", remedy)
+        raise SifmarkError(f"{name}: its base may not be redistributed. Licence: {licence}", remedy)
 
 
 def _stated(labels: Mapping[str, str]) -> dict[str, str]:
-    """The labels that tell whoever looks at a registry what an image is."""
+    """The labels that tell whoever looks at a shelf what an image is."""
     return {key: value for key, value in labels.items() if key.startswith((f"{LABEL}.", "org.opencontainers.image."))}
-
-
-def _manifest(layer: Mapping[str, Any], annotations: Mapping[str, str]) -> bytes:
-    """The manifest of one SIF, as bytes: its digest is over them."""
-    config = {"mediaType": _CONFIG_MEDIA, "digest": sha256_bytes(_CONFIG), "size": len(_CONFIG)}
-    document = {
-        "schemaVersion": 2,
-        "mediaType": _MANIFEST_MEDIA,
-        "config": config,
-        "layers": [{"mediaType": _LAYER_MEDIA, **layer}],
-        "annotations": annotations,
-    }
-    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
-
-
-def _layer(document: Mapping[str, Any], reference: str) -> tuple[str, int]:
-    """Digest and bytes of the one SIF that a manifest names. Raises RegistryError for anything else."""
-    try:
-        (layer,) = document["layers"]
-        digest, size = str(layer["digest"]), int(layer["size"])
-        if layer["mediaType"] == _LAYER_MEDIA and DIGEST.fullmatch(digest) and size >= 0:
-            return digest, size
-    except (ValueError, KeyError, TypeError):
-        pass
-    raise RegistryError(f"{reference} is no SIF", "Docker images are pulled by `docker pull`")
 
 
 def _require_announced(sif: Sif, identity: str, recipe: str, annotations: Mapping[str, str]) -> None:

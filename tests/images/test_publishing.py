@@ -17,6 +17,7 @@ from images.test_trust import make_key
 
 from sifmark import __version__
 from sifmark.engines.apptainer import user_flags
+from sifmark.schema import check_document
 from sifmark.settings import settings
 from sifmark.sif import read_sif
 
@@ -315,12 +316,50 @@ def test_an_image_of_another_recipe_is_refused(made: Site, published: str, fetch
     assert untouched(fetching)
 
 
+def test_a_folder_takes_images_to_a_site_without_a_network(made: Site, published: str, fetching: Site) -> None:
+    folder = fetching.folder / "carried"
+    said = fetching.inv("mirror", str(folder), "--name", RECIPE, "--registry", published)
+    assert said.stdout.startswith(f"{folder}: {RECIPE}:{__version__}@sha256:")
+    assert "was there already" in fetching.inv("mirror", str(folder), "--registry", published).stdout
+    told = json.loads(fetching.inv("pull", f"lstm-{RECIPE}", "--registry", str(folder), "--json").stdout)
+    assert told["signed_by"] == "site.pub"
+    assert (fetching.dist / IMAGE).read_bytes() == (made.dist / IMAGE).read_bytes()
+    again = f"{published}-again"
+    fetching.inv("mirror", again, "--registry", str(folder))
+    assert json.loads(made.inv("pull", RECIPE, "--registry", again, "--json").stdout)["digest"] == told["digest"]
+    blob = max((folder / "blobs" / "sha256").iterdir(), key=lambda path: path.stat().st_size)
+    with blob.open("r+b") as stream:
+        stream.seek(9000)
+        stream.write(b"spoiled")
+    spoiled = fetching.inv("pull", RECIPE, "--registry", str(folder), check=False)
+    assert spoiled.returncode == 1 and "what came has digest sha256:" in spoiled.stderr
+    blob.unlink()
+    assert "is missing" in fetching.inv("pull", RECIPE, "--registry", str(folder), check=False).stderr
+    (folder / "index.json").write_text("[]")
+    broken = fetching.inv("pull", RECIPE, "--registry", str(folder), check=False)
+    assert broken.returncode == 1 and "is no index of an OCI image layout" in broken.stderr
+
+
+def test_a_catalog_says_what_is_there(made: Site, published: str, fetching: Site) -> None:
+    fetching.inv("catalog", "--registry", published, "--output", "site")
+    document = json.loads((fetching.folder / "site" / "catalog.json").read_text())
+    check_document("catalog-1.0", document, "catalog.json")
+    (image,) = document["images"]
+    assert image["recipe"] == RECIPE and image["signed"] and image["stand_in"]
+    assert image["identity"] == read_sif(made.dist / IMAGE).identity()
+    page = (fetching.folder / "site" / "index.html").read_text()
+    assert image["identity"] in page and "<script" not in page
+    assert RECIPE in fetching.inv("catalog", "--registry", published).stdout
+    empty = fetching.inv("catalog", "--registry", f"{published}-nothing", check=False)
+    assert empty.returncode == 1 and "is there" in empty.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
         (("push", RECIPE), 2, "which registry?"),
         (("pull", RECIPE), 2, "which registry?"),
-        (("push", RECIPE, "--registry", "nowhere"), 2, "host, optional port, and path"),
+        (("push", RECIPE, "--registry", "nowhere"), 2, "no registry 'nowhere'"),
         (("push", RECIPE, "--registry", "registry.example/x"), 1, "is built on a stand-in"),
         (("pull", RECIPE, "--registry", "127.0.0.1:9/x"), 1, "127.0.0.1:9: "),
         (("push", "cpu", "--registry", "127.0.0.1:9/x"), 1, "cpu.sif"),

@@ -1,0 +1,83 @@
+"""Which images may leave, and what of strangers' words gets into a page."""
+
+import json
+
+import pytest
+
+from sifmark import publishing, settings
+from sifmark.errors import RegistryError, SifmarkError, UsageError
+from sifmark.images import recipe_names
+from sifmark.publishing import require_allowed
+from sifmark.shelves import Folder, Repositories, publish, shelf
+
+LABELS = {
+    "org.sifmark.stand-in": "false",
+    "org.sifmark.base-redistributable": "false",
+    "org.sifmark.base-licence": "NVIDIA Deep Learning Container License",
+}
+
+
+@pytest.fixture(autouse=True)
+def private(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    (tmp_path / "sifmark.toml").write_text('private_registries = ["inside.example:5000"]\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SIFMARK_SETTINGS", str(tmp_path / "sifmark.toml"))
+    settings.settings.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("host", "changed", "told"),
+    [
+        ("registry.example", {}, "Licence: NVIDIA Deep Learning Container License"),
+        ("127.0.0.1:5000", {}, "may not be redistributed"),
+        ("inside.example", {}, "may not be redistributed"),  # another port is another registry
+        ("inside.example:5000", {}, None),
+        ("", {}, None),
+        ("registry.example", {"org.sifmark.base-redistributable": "true"}, None),
+        ("registry.example", {"org.sifmark.stand-in": "true"}, "is built on a stand-in"),
+        ("127.0.0.1:5000", {"org.sifmark.stand-in": "true"}, None),
+    ],
+)
+def test_which_images_may_leave(host: str, changed: dict, told: str | None) -> None:
+    if told is None:
+        require_allowed(host, "cuda.sif", {**LABELS, **changed})
+        return
+    with pytest.raises(SifmarkError, match=told) as caught:
+        require_allowed(host, "cuda.sif", {**LABELS, **changed})
+    assert "private_registries" in caught.value.remedy
+
+
+def test_what_an_annotation_says_is_text_in_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    file = tmp_path / "x.sif"
+    image = publish(file, f"sha256:{'0' * 64}", 1, {"org.opencontainers.image.version": "<script>alert(1)</script>"})
+    name = recipe_names()[0]
+    monkeypatch.setattr(publishing, "_published", lambda *_: {name: image})
+    publishing.catalog("registry.example/x", "", str(tmp_path / "site"), as_json=False)
+    page = (tmp_path / "site" / "index.html").read_text()
+    assert "<script" not in page and "&lt;script&gt;alert(1)" in page
+
+
+def test_which_shelf_is_meant(tmp_path) -> None:
+    assert shelf("registry.example:5000/a/b", "1") == Repositories("registry.example:5000", "a/b", "1")
+    assert shelf("./here", "1") == Folder(tmp_path / "here", "1")
+    for bad in ("registry.example", "registry.example/Upper", "https://registry.example/x"):
+        with pytest.raises(UsageError, match="no registry"):
+            shelf(bad, "1")
+    with pytest.raises(UsageError, match="which registry"):
+        shelf("", "")
+
+
+@pytest.mark.parametrize("digest", ["sha256:../../etc/passwd", "sha256:0", ""])
+def test_a_folder_that_names_what_is_no_digest(tmp_path, digest: str) -> None:
+    entry = {"digest": digest, "annotations": {"org.opencontainers.image.ref.name": "cpu:1"}}
+    (tmp_path / "index.json").write_text(json.dumps({"manifests": [entry]}))
+    with pytest.raises(SifmarkError, match="which is no digest"):
+        Folder(tmp_path, "1").look("cpu")
+
+
+def test_a_manifest_of_something_else(tmp_path) -> None:
+    from sifmark.shelves import _read
+
+    for text in (b"{}", b"[]", b'{"layers": [{}]}', b"no", publish(tmp_path / "x", "sha256:1", 1, {}).manifest):
+        with pytest.raises(RegistryError, match="is no SIF"):
+            _read(text, "here")
