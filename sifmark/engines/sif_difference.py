@@ -9,7 +9,7 @@ from typing import Any
 
 from sifmark.engines.squashfs import ROOT, extract, listed
 from sifmark.files import sha256_file
-from sifmark.sif import METADATA, PARTITION, SIGNATURE, Descriptor, Sif, read_sif
+from sifmark.sif import METADATA, PARTITION, SBOM, SIGNATURE, Descriptor, Sif, read_sif
 
 _COLUMNS = ("mode", "owner", "size", "date", "time", "name")  # of what unsquashfs lists
 
@@ -44,7 +44,7 @@ def _in_object(one: Sif, mine: Descriptor, two: Sif, its: Descriptor) -> str | N
         return None
     if mine.kind == PARTITION:
         return _in_tree(one, mine, two, its)
-    if mine.kind == METADATA:
+    if mine.kind in (METADATA, SBOM):
         return _in_document(f"{mine.name or mine.kind}", json.loads(one.read(mine)), json.loads(two.read(its)))
     lines = zip_longest(one.read(mine).decode().splitlines(), two.read(its).decode().splitlines())
     number, (left, right) = next((n, pair) for n, pair in enumerate(lines, start=1) if pair[0] != pair[1])

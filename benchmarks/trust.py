@@ -1,0 +1,77 @@
+"""What trust in a large signed image costs, against hashing it once. README.md says how to read it."""
+
+import shutil
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+
+from pairs import Times, measure, parser, report, require_folder, spend
+
+from sifmark.console import say
+from sifmark.engines.flat import wrap
+from sifmark.errors import SifmarkError
+from sifmark.house import CHECKOUT
+from sifmark.inventory import Package
+from sifmark.plan import make_plan
+from sifmark.run import run
+from sifmark.settings import settings
+from sifmark.sif import DATA_START, read_sif
+
+RECIPE = "cpu"
+SIZE = 1 << 30  # bytes of the image, at least
+INV = (Path(sys.executable).with_name("inv"), "--search-root", CHECKOUT)
+_HASH = "import hashlib, sys; hashlib.file_digest(open(sys.argv[1], 'rb'), 'sha256')"
+
+
+def make_image(folder: Path) -> tuple[Path, Path]:
+    """A signed image of a recipe, made larger by a file that does not compress, and the key to it."""
+    run([*INV, "build", RECIPE], SIFMARK_DIST=str(folder / "dist"))
+    small, large = folder / "dist" / f"{RECIPE}.sif", folder / f"{RECIPE}.sif"
+    sif = read_sif(small)
+    sif.copy(sif.system, large, skip=DATA_START)
+    filler = folder / "filler"
+    filler.mkdir()
+    with Path("/dev/urandom").open("rb") as source, (filler / "more").open("wb") as sink:
+        for _ in range(0, SIZE - sif.system.size, 1 << 20):
+            sink.write(source.read(1 << 20))
+    run(["mksquashfs", filler, large, "-all-root", "-no-progress", "-no-recovery", "-offset", str(DATA_START)])
+    wrap(make_plan(RECIPE), large, sif.attributes(), [Package("pypi", "none", "0")])
+    shutil.rmtree(filler)
+    key = folder / "key.pem"
+    run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key])
+    run(["openssl", "pkey", "-in", key, "-pubout", "-out", key.with_suffix(".pub")])
+    run(["apptainer", "sign", "--key", key, large])
+    return large, key.with_suffix(".pub")
+
+
+def hashed(image: Path) -> Times:
+    """SHA-256 of the file, by Python."""
+    return {"wall": spend([sys.executable, "-c", _HASH, image]).seconds}
+
+
+def verified(image: Path, key: Path) -> Times:
+    """Signature, identity, pin and provenance."""
+    return {"wall": spend([*INV, "verify", image, "--stages", "trust", "--key", key]).seconds}
+
+
+def main() -> None:
+    """Measure, print, keep. Raises SifmarkError."""
+    options = parser(__doc__, pairs=7).parse_args()
+    require_folder(options.json)
+    target = options.json and options.json.absolute()
+    with tempfile.TemporaryDirectory(prefix="sifmark-benchmark-") as name:
+        say(f"making a signed image of {SIZE >> 20} MiB")
+        image, key = make_image(Path(name))
+        sides = {"hash": partial(hashed, image), "trust": partial(verified, image, key)}
+        measure(1, sides)  # the file is in memory for both
+        rounds = measure(options.pairs, sides)
+        about = {"bases": settings().bases, "bytes": image.stat().st_size}
+    report("trust", rounds, "hash", about, target)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except SifmarkError as error:
+        sys.exit(f"error: {error}")

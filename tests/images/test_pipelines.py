@@ -1,0 +1,120 @@
+"""The pipelines that users copy: valid by their published schemas, and each step run here as the files have it."""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import pytest
+import yaml
+from images.sites import Site, call
+from images.test_trust import make_key
+
+from sifmark import house
+from sifmark.settings import settings
+
+PIPELINES = house.ROOT / "ci" / "pipelines"
+GITHUB = yaml.safe_load((PIPELINES / "github.yml").read_text())
+GITLAB = yaml.safe_load((PIPELINES / "gitlab.yml").read_text())
+RECIPE = "ipu"  # the smallest
+SET_UP = "ci/setup/"  # those that run these tests have run it
+STEPS = {step["name"]: step for step in GITHUB["jobs"]["image"]["steps"] if "run" in step}
+
+
+@pytest.mark.parametrize(
+    ("file", "options"),
+    [
+        ("github.yml", ("--builtin-schema", "vendor.github-workflows")),
+        ("gitlab.yml", ("--builtin-schema", "vendor.gitlab-ci", "--data-transform", "gitlab-ci")),
+    ],
+)
+def test_they_are_valid_by_the_published_schemas(file: str, options: tuple[str, ...]) -> None:
+    call([house.CHECKOUT / ".venv" / "bin" / "check-jsonschema", *options, PIPELINES / file])
+
+
+def test_they_only_call_the_project(tmp_path: Path) -> None:
+    """Programs that steps start, beside what a shell has."""
+    shell = {"printf", "tr", "umask", "rm", "cat", "if", "for", "["}
+    lines = [step["run"] for job in GITHUB["jobs"].values() for step in job["steps"] if "run" in step]
+    jobs = [job for job in GITLAB.values() if isinstance(job, dict) and "script" in job]
+    lines += [line for job in jobs for line in job["script"]]
+    assert len(lines) > 12
+    for line in lines:
+        bare = re.sub(r"""'[^']*'|"[^"$]*\"""", "''", line)
+        starts = re.findall(r"(?:^|&&|\||;|\$\(|\bthen\b|\bdo\b)\s*([\w./\[-]+)", bare)
+        assert {start for start in starts if start not in {*shell, "fi", "done", "then", "do"}} <= {
+            ".venv/bin/inv",
+            "ci/setup/apptainer",
+            "ci/setup/python",
+        }, line
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A folder like a clone, with the variables that the pipelines ask for."""
+    folder = tmp_path_factory.mktemp("clone")
+    for name in ("tasks.py", ".venv"):
+        (folder / name).symlink_to(house.CHECKOUT / name)
+    registry = json.loads(settings().stand_in_pins.read_text())["registry"]
+    key = make_key(folder, "site")
+    given = {
+        "SIFMARK_BASES": "stand-in",
+        "SIFMARK_REGISTRY": f"{registry}/test-{token_hex(4)}/ci",
+        "SIFMARK_BUILDER": "https://ci.example/run/1",
+        "SIGNING_KEY": key.read_text(),
+        "RECIPE": RECIPE,
+        "GITHUB_OUTPUT": str(folder / "output"),
+        "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
+        "CI_COMMIT_BRANCH": "main",
+    }
+    yield Site(folder, {**os.environ, **given})
+
+
+def do(line: str, site: Site, **environment: str) -> subprocess.CompletedProcess:
+    """A line as the runners start it."""
+    options: dict[str, Any] = {"cwd": site.folder, "env": {**site.environment, **environment}}
+    return call(["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", line], check=False, **options)
+
+
+def test_the_matrix_is_what_can_be_built(clone: Site) -> None:
+    (line,) = [step["run"] for step in GITHUB["jobs"]["plan"]["steps"] if step.get("id") == "list"]
+    assert do(line, clone).returncode == 0
+    listed = json.loads((clone.folder / "output").read_text().removeprefix("list="))
+    recipes = {recipe["name"]: recipe for recipe in listed["recipes"]}
+    assert recipes[RECIPE]["buildable"] is True and recipes[RECIPE]["build_key"].startswith("sha256:")
+    assert all(recipe["buildable"] or recipe["reason"] for recipe in recipes.values())
+
+
+@pytest.mark.parametrize("name", [name for name, step in STEPS.items() if SET_UP not in step["run"]])
+def test_every_step_for_github_works_in_its_order(clone: Site, name: str) -> None:
+    done = do(STEPS[name]["run"], clone)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    for path in clone.folder.glob("*.json"):
+        assert json.loads(path.read_text()), path
+    if name == "summary":
+        summary = (clone.folder / "summary.md").read_text()
+        assert all(f"## {file} of {RECIPE}" in summary for file in ("build", "reproduced", "verified", "pushed"))
+        assert "sha256:" in summary and "PRIVATE KEY" not in summary
+
+
+def test_every_line_for_gitlab_works_in_its_order(clone: Site) -> None:
+    key = clone.folder / "site.pem"  # there it is a file
+    for line in GITLAB["recipe"]["script"]:
+        done = do(line, clone, SIGNING_KEY=str(key))
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    assert json.loads((clone.folder / "pushed.json").read_text())["digest"].startswith("sha256:")
+
+
+@pytest.mark.full
+def test_the_gate_on_results_measures_and_compares(clone: Site) -> None:
+    build, run, compare = GITLAB["regression"]["script"]
+    assert do(build, clone).returncode == 0
+    assert do(run.replace("measured/", "baseline/"), clone).returncode == 0
+    assert do(run, clone).returncode == 0
+    done = do(compare, clone)
+    assert done.returncode in (0, 7), f"{done.stdout}\n{done.stderr}"  # 7: this machine was slower the second time
+    assert "throughput" in (clone.folder / "compared.md").read_text()
