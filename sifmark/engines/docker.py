@@ -1,6 +1,7 @@
 """The Docker engine, through docker-py: one image for each recipe, and for each workload a name that adds metadata."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -13,6 +14,7 @@ from sifmark.console import step
 from sifmark.engines import Made, Seen
 from sifmark.engines.docker_client import DockerError, attributes, build, client, explained
 from sifmark.engines.docker_evidence import WORKLOAD, DockerEvidence
+from sifmark.engines.docker_papers import papers_of, write_papers
 from sifmark.files import human_size, sha256_json
 from sifmark.images import names_of, workloads_of
 from sifmark.layers import code_layer, site_layer
@@ -70,6 +72,8 @@ class Docker:
                 identifier = build(text, log, progress.detail, Path(folder))
         evidence = self.evidence(identifier)
         yield Made(evidence.size, evidence.identity(), identifier)
+        with step("list the packages"):
+            write_papers(plan, stage, evidence.identity())
         with explained():
             client().images.get(identifier).tag(REPOSITORY, plan.recipe.name)
 
@@ -111,6 +115,9 @@ class Docker:
                 with explained():
                     client().images.remove(self.address(name))
                 yield self.address(name)
+        if papers_of(recipe).is_dir():
+            shutil.rmtree(papers_of(recipe))
+            yield str(papers_of(recipe))
 
     def forget_stages(self) -> Iterable[str]:
         """Remove the bases with our wheels, and those loaded from sources; what Docker pulled stays."""

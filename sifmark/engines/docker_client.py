@@ -136,3 +136,24 @@ def explained() -> Iterator[None]:
             remedy = "let the administrator add you to the group that may use it, mostly `docker`"
             raise Unreachable(f"this user may not use the Docker Engine at {host}", remedy) from error
         raise Unreachable(f"no Docker Engine answers at {host}: {str(error)[:200]}", _SETUP) from error
+
+
+def stream_of(blocks: Iterator[bytes]) -> io.BufferedReader:
+    """What comes in blocks as one stream."""
+    return io.BufferedReader(_Blocks(blocks))
+
+
+class _Blocks(io.RawIOBase):
+    """A stream over the blocks that come."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks, self._left = iter(blocks), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._left = self._left or next(self._blocks, b"")
+        taken, self._left = self._left[: len(buffer)], self._left[len(buffer) :]
+        buffer[: len(taken)] = taken
+        return len(taken)

@@ -1,15 +1,16 @@
 """What a Docker image shows of itself."""
 
-import io
 import stat
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
-from sifmark import render
+from sifmark import provenance, render, sbom
 from sifmark.engines import Refuted
-from sifmark.engines.docker_client import attributes, client, explained
+from sifmark.engines.docker_client import attributes, client, explained, stream_of
+from sifmark.engines.docker_papers import IMAGE, papers_of
 from sifmark.errors import AGAIN, SifmarkError
 from sifmark.files import sha256_json
 from sifmark.plan import RECIPE, Plan
@@ -86,11 +87,18 @@ class DockerEvidence:
 
     def provenance(self) -> tuple[bytes, dict[str, str]] | None:
         """What its build wrote beside its record."""
-        return None
+        path = self._papers / provenance.NAME
+        subjects = {IMAGE: self.identity().removeprefix("sha256:")}
+        return (path.read_bytes(), subjects) if path.is_file() else None
 
     def sboms(self) -> dict[str, bytes]:
         """What its build wrote beside its record."""
-        return {}
+        paths = (self._papers / name for name in (sbom.SPDX, sbom.CYCLONEDX))
+        return {path.name: path.read_bytes() for path in paths if path.is_file()}
+
+    @property
+    def _papers(self) -> Path:
+        return papers_of(Path(self.labels.get(RECIPE, "none")).name)
 
     def difference(self, again: str) -> str | None:
         """Layer by layer, then field by field of the configuration; identifiers differ, since the engine dates them."""
@@ -114,24 +122,3 @@ class DockerEvidence:
         if len(self.layers) != len(layers) + len(_LAYERS):
             raise Refuted(f"it adds {len(self.layers) - len(layers)} layers to the base, not {len(_LAYERS)}", AGAIN)
         return f"{len(layers)} layers of the base, all as they were, and {len(_LAYERS)} of ours"
-
-
-def stream_of(blocks: Iterator[bytes]) -> io.BufferedReader:
-    """What comes in blocks as one stream."""
-    return io.BufferedReader(_Blocks(blocks))
-
-
-class _Blocks(io.RawIOBase):
-    """A stream over the blocks that come."""
-
-    def __init__(self, blocks: Iterator[bytes]) -> None:
-        self._blocks, self._left = iter(blocks), b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        self._left = self._left or next(self._blocks, b"")
-        taken, self._left = self._left[: len(buffer)], self._left[len(buffer) :]
-        buffer[: len(taken)] = taken
-        return len(taken)

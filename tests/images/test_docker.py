@@ -13,6 +13,7 @@ from images.sites import Site, answer, call, docker_alone, make_site
 
 from sifmark.engines.docker import Docker
 from sifmark.engines.docker_client import attributes, client
+from sifmark.engines.docker_papers import papers_of
 from sifmark.images import workloads_of
 from sifmark.recipe import load_recipe, recipe_names
 from sifmark.settings import settings
@@ -66,8 +67,26 @@ def test_it_passes_every_stage(shop: Site) -> None:
     found = verdicts(shop, f"{SMALL}-cpu")
     assert {stage: outcome for stage, (outcome, _) in found.items()} == dict.fromkeys(found, "passed"), found
     assert "this name adds SCIF_APPNAME" in found["trust"][1]
+    assert "provenance: of this image; SBOM: sbom.cyclonedx.json, sbom.spdx.json" in found["trust"][1]
     assert "layers of the base, all as they were, and 2 of ours" in found["structure"][1]
     assert f"{SMALL}: completed" in found["smoke"][1]
+
+
+def test_papers_that_are_of_another_image_are_found(shop: Site) -> None:
+    statement = papers_of("cpu") / "provenance.json"
+    whole = statement.read_text()
+    packages = {
+        entry["name"] for entry in json.loads((papers_of("cpu") / "sbom.cyclonedx.json").read_text())["components"]
+    }
+    assert {"torch", "bash", "jsonschema"} <= packages
+    told = json.loads(whole)
+    told["subject"][0]["digest"]["sha256"] = "0" * 64
+    try:
+        statement.write_text(json.dumps(told))
+        outcome, said = verdicts(shop, f"{SMALL}-cpu")["trust"]
+        assert outcome == "failed" and "its provenance is of another image" in said
+    finally:
+        statement.write_text(whole)
 
 
 def test_results_are_those_of_the_sif_in_identity_and_configuration(shop: Site, built: Site) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,7 +16,7 @@ import requests
 from images.sites import Site, answer, call, make_site
 from images.test_trust import make_key
 
-from sifmark import __version__
+from sifmark import __version__, house
 from sifmark.engines.apptainer import user_flags
 from sifmark.schema import check_document
 from sifmark.settings import settings
@@ -338,6 +339,29 @@ def test_a_folder_takes_images_to_a_site_without_a_network(made: Site, published
     (folder / "index.json").write_text("[]")
     broken = fetching.inv("pull", RECIPE, "--registry", str(folder), check=False)
     assert broken.returncode == 1 and "is no index of an OCI image layout" in broken.stderr
+
+
+def test_the_newcomer_s_four_commands(built: Site, tmp_path: Path) -> None:
+    """As the page has them, on a site that has a key, the address of a registry, and nothing else."""
+    registry = f"{json.loads(settings().stand_in_pins.read_text())['registry']}/test-{token_hex(4)}/images"
+    maker = replace(built, environment={**built.environment, "SIFMARK_DIST": str(tmp_path / "maker")})
+    shutil.copytree(built.dist, tmp_path / "maker", symlinks=True)
+    site = tmp_path / "site"
+    site.mkdir()
+    maker.inv("sign", "cpu", "--key", str(make_key(site, "site")))
+    (site / "site.pem").unlink()
+    maker.inv("push", "cpu", "--registry", registry)
+    for name in ("tasks.py", ".venv"):
+        (site / name).symlink_to(house.CHECKOUT / name)
+    page = (house.CHECKOUT / "docs" / "newcomer.md").read_text()
+    commands = [line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
+    assert len(commands) == 4
+    path = f"{house.CHECKOUT / '.venv' / 'bin'}:{os.environ['PATH']}"
+    environment = {**os.environ, "SIFMARK_REGISTRY": registry, "PATH": path}
+    said = [call(["bash", "-c", line], cwd=site, env=environment) for line in commands]
+    assert "signed by site.pub" in said[0].stdout and "signature: by site.pub" in said[1].stdout
+    assert len(list((site / "results").glob("*.json"))) == 3
+    assert "image_compression" in said[3].stdout
 
 
 def test_a_catalog_says_what_is_there(made: Site, published: str, fetching: Site) -> None:
