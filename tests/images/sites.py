@@ -59,6 +59,13 @@ def copy_project(target: Path) -> Path:
     return target
 
 
+def copy_images(source: Path, target: Path) -> None:
+    """A folder of images once more, in which the names of a recipe are links to one file as well."""
+    shutil.copytree(source, target, ignore=lambda _, names: [name for name in names if "-" in name and ".sif" in name])
+    for path in source.glob("*-*.sif"):
+        os.link(target / f"{path.stem.partition('-')[2]}.sif", target / path.name)
+
+
 def docker_alone() -> FileLock:
     """Held by tests that use the names in the Docker Engine: all processes of a test run share these."""
     folder = settings().cache / "docker"

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from images.sites import Site, call, make_site
+from images.sites import Site, call, copy_images, make_site
 
 from sifmark.engines.apptainer import user_flags
 from sifmark.sbom import CYCLONEDX, SPDX
@@ -46,8 +46,9 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture
 def copied(signed: Site, tmp_path: Path) -> Site:
     """The same in a folder of its own, whose image a test may change."""
-    shutil.copytree(signed.folder, tmp_path / "site", symlinks=True)
     folder = tmp_path / "site"
+    shutil.copytree(signed.folder, folder, ignore=shutil.ignore_patterns("dist"))
+    copy_images(signed.dist, folder / "dist")
     return replace(signed, folder=folder, environment={**signed.environment, "SIFMARK_DIST": str(folder / "dist")})
 
 
