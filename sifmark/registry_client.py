@@ -83,9 +83,7 @@ class Registry:
                 try:
                     arrival.receive(sink)
                     break
-                except (requests.RequestException, HTTPError, OSError) as error:
-                    if isinstance(error, OSError) and not isinstance(error, requests.RequestException):
-                        raise
+                except (requests.RequestException, HTTPError) as error:
                     if attempt == self.attempts:
                         told = f"the connection broke {attempt} times, last after {arrival.size} bytes: {_short(error)}"
                         raise RegistryError(f"{self.host}/{path}: {told}", ASK_AGAIN) from None
@@ -210,8 +208,8 @@ class _Arrival:
 
     def receive(self, sink: BinaryIO) -> None:
         """Ask for the rest, and write it. Raises RequestException or HTTPError where it does not come."""
-        rest = {"Range": f"bytes={self.size}-"} if self.size else {}
-        with self._registry.ask("GET", self._path, stream=True, headers=rest) as answer:
+        headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={self.size}-"} if self.size else {})}
+        with self._registry.ask("GET", self._path, stream=True, headers=headers) as answer:
             if answer.status_code != 206:
                 self._registry.expect(answer, 200)
                 self._hash, self.size = hashlib.sha256(), 0
