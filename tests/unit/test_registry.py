@@ -1,8 +1,10 @@
 """What registries say, by a server on the loopback interface that answers as they do, or as they should not."""
 
+import contextlib
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 
-from sifmark import house, pins
+from sifmark import house, pins, registry_client
 from sifmark.errors import RegistryError, SifmarkError
 from sifmark.recipe import read_recipe
 from sifmark.registry import resolve, unanswered
@@ -197,3 +200,42 @@ def test_the_digest_of_all_platforms_is_one_too(served: Served, clone: Path, cap
     path.write_text(path.read_text().replace(pinned["x86_64"], digest).replace(pinned["aarch64"], ARM))
     pins.pins(False, ("cuda",))
     assert capsys.readouterr().out.count("as pinned") == 2
+
+
+class Dripping(BaseHTTPRequestHandler):
+    """A byte now and then, of many that were announced."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "1000000")
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            for _ in range(100):
+                self.wfile.write(b"x")
+                self.wfile.flush()
+                time.sleep(0.05)
+
+    def log_message(self, *_words: object) -> None:
+        pass
+
+
+def test_a_blob_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(registry_client, "FOR_SECONDS", 0.3)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Dripping)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    registry = registry_client.Registry(f"127.0.0.1:{server.server_address[1]}", attempts=2)
+    try:
+        with pytest.raises(RegistryError, match="broke 2 times, .* less than 1024 bytes a second came"):
+            registry.download("x/blobs/y", AMD, tmp_path / "blob")
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_an_upload_goes_to_no_other_host(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = requests.Response()
+    answer.status_code, answer.headers["Location"] = 202, "https://elsewhere.example/upload"
+    registry = registry_client.Registry(served.host)
+    monkeypatch.setattr(registry, "ask", lambda *_words, **_options: answer)
+    with pytest.raises(RegistryError, match="wants the upload to go to elsewhere.example"):
+        registry.upload("x", AMD, b"{}")
