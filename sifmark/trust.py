@@ -1,0 +1,107 @@
+"""The stage `trust`: is an image what was built, on the pinned base, by whom it says, with nothing added?"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from sifmark.build import record_of
+from sifmark.engines import Refuted
+from sifmark.errors import AGAIN
+from sifmark.execute import names_file
+from sifmark.plan import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, STAND_IN
+from sifmark.recipe import load_recipe, recipe_names
+from sifmark.run import side_by_side
+from sifmark.settings import settings
+from sifmark.subject import Skipped, Subject, stand_in_of
+
+_SIGNED = "signature:"
+
+
+def trust(image: Subject) -> list[str]:
+    """Is it what was built, on the base that the recipe pins, with nothing added that would run?"""
+    image.evidence.require_alone()
+    with side_by_side(1) as pool:  # Apptainer reads all of it too
+        signature = pool.submit(_signature, image)
+        image.evidence.identity()
+        told = signature.result()
+    by_name = told.startswith(f"{_SIGNED} by ")
+    base, recorded = (_or_signed(check, image, by_name) for check in (_matches_pin, _matches_record))
+    return [recorded, base, _came_from(image), told]
+
+
+def _or_signed(check: Callable[[Subject], str], image: Subject, by_name: bool) -> str:
+    """What a check says; where it cannot be made here, a trusted signature stands in for it."""
+    try:
+        return check(image)
+    except Skipped as reason:
+        if not by_name:
+            raise
+        return str(reason)
+
+
+def _signature(image: Subject) -> str:
+    """By whom it is signed. Raises Refuted where a signature is asked for and none holds."""
+    keys = settings().keys
+    if image.to_be_signed or (keys and image.evidence.signed()):
+        return f"{_SIGNED} by {image.evidence.signer(keys)}"
+    known = "nobody says whose: no keys in sifmark.toml" if image.evidence.signed() else "none"
+    return f"{_SIGNED} {known}"
+
+
+def _came_from(image: Subject) -> str:
+    """Whether its provenance is of this image, and says what its labels say."""
+    if (found := image.evidence.provenance()) is None:
+        return "provenance: none in it"
+    statement, subjects = found
+    try:
+        told = json.loads(statement)
+        stated = {subject["name"]: subject["digest"]["sha256"] for subject in told["subject"]}
+        definition = told["predicate"]["buildDefinition"]
+        claims = {
+            RECIPE: definition["externalParameters"]["recipe"],
+            BUILD_KEY: definition["internalParameters"]["buildKey"],
+            BASE_DIGEST: f"sha256:{definition['resolvedDependencies'][0]['digest']['sha256']}",
+        }
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise Refuted(f"its provenance does not read: {error!r}", AGAIN) from error
+    if stated != subjects:
+        raise Refuted("its provenance is of another image", AGAIN)
+    for label, claim in claims.items():
+        if image.labels[label] != claim:
+            raise Refuted(f"its provenance says {claim}, its label {label} says {image.labels[label]}", AGAIN)
+    return f"provenance: of this image; SBOM: {', '.join(sorted(image.evidence.sboms())) or 'none'}"
+
+
+def _matches_record(image: Subject) -> str:
+    identity = image.evidence.identity()
+    path = _record_beside(image)
+    if not path.is_file():
+        raise Skipped(f"identity {identity}; no record of its build is here to hold it against")
+    try:
+        record = json.loads(path.read_text())
+        recorded, digest = record["identity"], record["digest"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Refuted(f"its build record {path} is damaged: {error}", AGAIN) from error
+    if recorded != identity:
+        raise Refuted(f"its identity is {identity}, its build recorded {recorded}", AGAIN)
+    return f"{image.evidence.require_digest(digest)}: {identity}"
+
+
+def _record_beside(image: Subject) -> Path:
+    """A file's record lies beside it, wherever it is; an engine's own images have theirs in the folder of images."""
+    record = record_of(image.recipe, image.engine)
+    return Path(image.address).with_name(record.name) if names_file(image.address) else record
+
+
+def _matches_pin(image: Subject) -> str:
+    digest, platform = image.labels[BASE_DIGEST], image.labels[PLATFORM]
+    if image.recipe not in recipe_names():
+        raise Skipped(f"base {digest}; no recipe {image.recipe!r} here to hold it against")
+    base = load_recipe(image.recipe).base
+    stand_in = image.labels[STAND_IN] == "true"
+    if stand_in and not settings().stand_in_pins.is_file():
+        raise Skipped(f"base: a stand-in for {base.reference}, {digest}; no stand-ins are here to hold it against")
+    pinned = stand_in_of(base, platform).get("digest") if stand_in else base.digests.get(platform)
+    if digest != pinned:
+        raise Refuted(f"its base is {digest}, pinned is {pinned}", AGAIN)
+    return f"base: {f'a stand-in for {base.reference}' if stand_in else base.reference}, {digest} as pinned"
