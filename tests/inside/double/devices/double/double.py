@@ -21,6 +21,7 @@ from entrypoints.statuses import RunError
 # NAME, or NAME:SIZE for the faults that come with batches above a size
 FAULT, _, SIZE = os.environ.get("DOUBLE_FAULT", "").partition(":")
 FAULTY_STEP = 4
+MESSAGES = int(sys.argv[2]) if sys.argv[1:2] == ["--child"] else -1  # the pipe to the parent
 STEP_SECONDS = float(os.environ.get("DOUBLE_STEP_SECONDS", "0.01"))
 STAMPS = os.environ.get("DOUBLE_STAMPS")  # a file for the moments of the monotonic clock at which steps ended
 TRANSFER, COMPUTE, RETRIEVAL = 0.003, 0.006, 0.001  # s of a request; they add up to a step's
@@ -133,8 +134,9 @@ class Double:
 
     def close(self):
         if FAULT == "linger":
-            while unread():
-                time.sleep(0.01)
+            wait_until_read()
+            os.write(MESSAGES, b" ")  # no message yet; whoever reads it has dealt with those before
+            wait_until_read()
             never_return("lingers")
 
 
@@ -153,9 +155,10 @@ def fail():
         never_return("hangs")
 
 
-def unread():
-    """Bytes of the child's messages that the parent has not read yet."""
-    return int.from_bytes(fcntl.ioctl(int(sys.argv[2]), termios.FIONREAD, bytes(4)), sys.byteorder)
+def wait_until_read():
+    """Until the parent has read all of this child's messages."""
+    while int.from_bytes(fcntl.ioctl(MESSAGES, termios.FIONREAD, bytes(4)), sys.byteorder):
+        time.sleep(0.01)
 
 
 def never_return(what):
