@@ -9,9 +9,11 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import requests
@@ -25,12 +27,16 @@ from sifmark.plan import is_loopback
 
 APIS = {"docker.io": "registry-1.docker.io"}  # Docker Hub's API lives beside its name
 PATIENCE = 20  # seconds for one question
+SETTLING = 600  # seconds for what a registry does with a blob after its last byte: some copy it to another store
 MOST = 4 * 1024 * 1024  # bytes of a document, as registries limit manifests
 ATTEMPTS = 5  # at what moves an image; a pause of seconds between them, doubled each time
 SLOWEST, FOR_SECONDS = 1024, 30.0  # bytes a second on average over so long: less is taken for a dead connection
 _BUSY = (429, 500, 502, 503, 504)
+# Also what a write may hear while another publisher writes the same: a blob or an upload that is unknown just now.
+_UNSETTLED = (400, 404, *_BUSY)
 # Where the tools keep what a login left, in the form of Docker's configuration.
 _APPTAINERS_LOGINS = Path("~/.apptainer/docker-config.json")
+Written = TypeVar("Written")
 _MEANINGS = {
     401: ("it asks for another login than there is here", "log in: docker login HOST, or apptainer registry login"),
     403: ("it forbids this", "may this login write there? log in as who may: docker login HOST"),
@@ -38,6 +44,10 @@ _MEANINGS = {
     429: ("it is asked too often", "wait, or log in: registries allow more to those they know"),
     507: ("its disk is full", "free space there, or push elsewhere"),
 }
+
+
+class _UnsettledError(RegistryError):
+    """A write that may well succeed when it is begun anew."""
 
 
 class Registry:
@@ -52,7 +62,7 @@ class Registry:
             total=attempts - 1,
             backoff_factor=0.5,
             status_forcelist=_BUSY,
-            allowed_methods=None,
+            allowed_methods=("GET", "HEAD", "POST"),  # a PUT ends its upload, also where no answer comes
             raise_on_status=False,
             respect_retry_after_header=True,
         )
@@ -61,7 +71,7 @@ class Registry:
     def ask(self, method: str, path: str, again: bool = True, **options: Any) -> requests.Response:
         """Send a request, as whoever is logged in where that is wanted. Raises RegistryError where nothing answers."""
         try:
-            answer = self.session.request(method, urljoin(self.base, path), timeout=PATIENCE, **options)
+            answer = self.session.request(method, urljoin(self.base, path), **{"timeout": PATIENCE, **options})
         except requests.RequestException as error:
             raise RegistryError(f"{self.host}: {_short(error)}", ASK_AGAIN) from None
         if answer.status_code == 401 and again:
@@ -87,7 +97,7 @@ class Registry:
                     if attempt == self.attempts:
                         told = f"the connection broke {attempt} times, last after {arrival.size} bytes: {_short(error)}"
                         raise RegistryError(f"{self.host}/{path}: {told}", ASK_AGAIN) from None
-                    time.sleep(0.5 * 2 ** (attempt - 1))
+                    time.sleep(_pause(attempt))
         if arrival.digest != digest:
             raise RegistryError(f"{self.host}/{path}: what came has digest {arrival.digest}", ASK_AGAIN)
 
@@ -125,6 +135,22 @@ class Registry:
 
         Where `origin` is a repository of this registry that has it, it is only linked. Raises RegistryError.
         """
+        return self._anew(lambda: self._upload(repository, digest, content, origin))
+
+    def tag(self, repository: str, tag: str, manifest: bytes, media: str) -> None:
+        """Let a tag stand for a manifest. Raises RegistryError where it does not afterwards."""
+        place, headers = f"{repository}/manifests/{tag}", {"Content-Type": media}
+        self._anew(lambda: self._put(place, data=manifest, headers=headers))
+
+    def _anew(self, write: Callable[[], Written]) -> Written:
+        """What a write gives; one that came to nothing is begun anew from its first request."""
+        for attempt in range(1, self.attempts):
+            with suppress(_UnsettledError):
+                return write()
+            time.sleep(_pause(attempt))
+        return write()
+
+    def _upload(self, repository: str, digest: str, content: bytes | Path, origin: str | None) -> bool:
         if self.ask("HEAD", f"{repository}/blobs/{digest}").status_code == 200:
             return False
         asked = {"mount": digest, "from": origin} if origin else {}
@@ -135,17 +161,20 @@ class Registry:
         if urlsplit(place)[:2] != urlsplit(self.base)[:2]:  # our token is for this registry alone
             raise RegistryError(f"{self.host}: it wants the upload to go to {urlsplit(place).netloc}", ASK_AGAIN)
         headers = {"Content-Type": "application/octet-stream"}
-        if isinstance(content, bytes):
-            self.expect(self.ask("PUT", place, params={"digest": digest}, data=content, headers=headers), 201)
-            return True
-        with content.open("rb") as stream:
-            self.expect(self.ask("PUT", place, params={"digest": digest}, data=stream, headers=headers), 201)
+        with BytesIO(content) if isinstance(content, bytes) else content.open("rb") as stream:
+            self._put(place, params={"digest": digest}, data=stream, headers=headers, timeout=(PATIENCE, SETTLING))
         return True
 
-    def tag(self, repository: str, tag: str, manifest: bytes, media: str) -> None:
-        """Let a tag stand for a manifest. Raises RegistryError where it does not afterwards."""
-        headers = {"Content-Type": media}
-        self.expect(self.ask("PUT", f"{repository}/manifests/{tag}", data=manifest, headers=headers), 201)
+    def _put(self, place: str, **options: Any) -> None:
+        try:
+            answer = self.ask("PUT", place, **options)
+        except RegistryError as error:
+            raise _UnsettledError(error.cause, error.remedy) from None
+        try:
+            self.expect(answer, 201)
+        except RegistryError as error:
+            unsettled = answer.status_code in _UNSETTLED
+            raise _UnsettledError(error.cause, error.remedy) if unsettled else error from None
 
     def expect(self, answer: requests.Response, status: int) -> requests.Response:
         """The answer, where its status is as it should be. Raises RegistryError that says what another one means."""
@@ -228,6 +257,10 @@ class _Arrival:
                     since, size_then = now, self.size
             if expected is not None and self.size - began < int(expected):
                 raise requests.ConnectionError(f"the connection ended {int(expected) - self.size + began} bytes early")
+
+
+def _pause(attempt: int) -> float:
+    return 0.5 * 2.0 ** (attempt - 1)  # seconds
 
 
 def _rewind(data: Any) -> None:

@@ -64,19 +64,19 @@ class Passing(BaseHTTPRequestHandler):
 
     def pass_on(self) -> None:
         self.server.asked.append((self.command, self.path, self.headers.get("Range", "")))
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self.server.fault(self):
             return
-        self.say(self.real(body))
+        self.say(self.real())
 
-    def real(self, body: bytes = b"") -> requests.Response:
+    def real(self) -> requests.Response:
         named = ("Accept", "Content-Type", "Range")
         headers = {name: self.headers[name] for name in named if name in self.headers}
         return self.server.session.request(
             self.command,
             f"http://{self.server.real}{self.path}",
             headers={"Accept-Encoding": "identity", **headers},
-            data=body,
+            data=self.body,
         )
 
     def say(self, told: requests.Response, content: bytes | None = None, claimed: int | None = None) -> None:
@@ -269,6 +269,29 @@ def test_an_interrupted_push_leaves_no_tag(made: Site, fetching: Site, proxy: Pr
     assert "it has no such thing" in fetching.inv("pull", RECIPE, "--registry", prefix, check=False).stderr
     made.inv("push", RECIPE, "--registry", prefix)
     fetching.inv("pull", RECIPE, "--registry", prefix)
+
+
+def lose(request: Passing) -> None:
+    """The last byte came too late: the registry has it all, and nobody hears of it."""
+    request.real()
+    request.close_connection = True
+    request.connection.close()
+
+
+DISTURBED: dict[str, tuple[Callable[[Passing], None], str]] = {
+    "a lost answer": (lose, "PUT "),
+    "an unknown upload": (lambda request: request.refuse(404), "PUT "),
+    "an unknown blob": (lambda request: request.refuse(400), "manifests"),
+}
+
+
+@pytest.mark.parametrize("name", DISTURBED)
+def test_a_push_that_is_disturbed_is_begun_anew(made: Site, proxy: Proxy, name: str) -> None:
+    prefix = f"{proxy.host}/test-{token_hex(4)}/images"
+    proxy.fail(1, *DISTURBED[name])
+    made.inv("push", RECIPE, "--registry", prefix)
+    assert proxy.failed == 1
+    assert "it was there already" in made.inv("push", RECIPE, "--registry", prefix).stderr
 
 
 def test_two_publishers_at_once(made: Site, fetching: Site, proxy: Proxy, tmp_path: Path) -> None:
