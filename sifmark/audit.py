@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from sifmark.console import out, say, show
-from sifmark.engines import engine
 from sifmark.errors import SifmarkError, UsageError
 from sifmark.execute import locate
 from sifmark.inventory import PYTHON, SYSTEM
@@ -75,7 +74,7 @@ def packages_of(name: str) -> list[Installed]:
     else:
         tool, address = locate(name)
         where = address
-        text = engine(tool.name).evidence(address).sboms().get(CYCLONEDX, b"")
+        text = tool.evidence(address).sboms().get(CYCLONEDX, b"")
     try:
         components = json.loads(text)["components"]
         return [package for component in components if (package := _installed(component)) is not None]
@@ -150,7 +149,9 @@ def _installed(component: Mapping[str, Any]) -> Installed | None:
 
 def _plain(ecosystem: str, name: str) -> str:
     """A name as its ecosystem compares them: PyPI's by PEP 503."""
-    return re.sub(r"[-_.]+", "-", name).lower() if ecosystem == "PyPI" else name
+    from packaging.utils import canonicalize_name
+
+    return canonicalize_name(name) if ecosystem == "PyPI" else name
 
 
 def _same_ecosystem(stated: str, own: str) -> bool:

@@ -21,6 +21,7 @@ from sifmark.images import find_recipe, image_file
 from sifmark.plan import BUILD_KEY, LABEL, STAND_IN, Plan, make_plan
 from sifmark.settings import overridden
 from sifmark.sif import DATA_START, read_sif
+from sifmark.sources import base_made
 
 CONVERTED = f"{LABEL}.converted-from"  # the identifier of the Docker image
 
@@ -72,7 +73,7 @@ def _converted(plan: Plan, identifier: str, log: Path) -> Iterator[Made]:
             Docker().save(identifier, archive)
         definition.write_text(render.converted_definition(plan.recipe, str(archive), labels))
         with step("convert it") as progress:
-            build_definition(plan, definition, folder / "converted.sif", log, progress.detail)
+            build_definition(plan, base_made(plan.base), definition, folder / "converted.sif", log, progress.detail)
             converted = read_sif(folder / "converted.sif")
             converted.copy(converted.system, draft, skip=DATA_START)
             wrap(plan, draft, converted.attributes(), packages_in(draft, DATA_START))

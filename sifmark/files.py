@@ -111,6 +111,11 @@ def sha256_bytes(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
+def compact_json(document: Any) -> bytes:
+    """A document as the same bytes each time: sorted keys, no blanks."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
+
 def sha256_json(document: Any) -> str:
     """`sha256:<hex>` of a document in canonical form: sorted keys, no blanks, UTF-8."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -83,10 +83,11 @@ def _source(told: str, name: str) -> str:
 
 
 def _of_python(text: str, place: str) -> Iterator[Package]:
+    from packaging.utils import canonicalize_name
+
     told = HeaderParser().parsestr(text)
     name, version = told.get("Name"), told.get("Version")
     licence = " ".join(str(told.get("License-Expression") or told.get("License") or "").split())
     if name and version:
         # Some put the whole text there, which is no name of a licence.
-        plain = re.sub(r"[-_.]+", "-", name).lower()
-        yield Package(PYTHON, plain, version.strip(), licence if len(licence) <= 100 else "", place)
+        yield Package(PYTHON, canonicalize_name(name), version.strip(), licence if len(licence) <= 100 else "", place)

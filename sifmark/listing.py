@@ -19,9 +19,10 @@ def show_list(as_json: bool) -> None:
     """Print recipes, workloads and images with their state."""
     rows = [_row(image) for image in images()]
     if as_json:
-        show(json.dumps({"recipes": _recipes(), "workloads": _workloads(), "images": rows}, indent=2))
+        recipes = [{**recipe, **_buildable(recipe["name"])} for recipe in _recipes()]
+        show(json.dumps({"recipes": recipes, "workloads": _workloads(), "images": rows}, indent=2))
         return
-    out.print(table("recipe", "title", "framework", "device", "base", rows=[list(r.values())[:5] for r in _recipes()]))
+    out.print(table("recipe", "title", "framework", "device", "base", rows=[list(r.values()) for r in _recipes()]))
     columns = ("workload", "title", "tasks", "unit", "parameters", "GFLOP/unit")
     out.print(table(*columns, rows=[[*list(r.values())[:-1], f"{r['flops'] / 1e9:.3f}"] for r in _workloads()]))
     out.print(table("image", "state", "file", rows=[[r["name"], _said(r), r["file"]] for r in rows]))
@@ -44,7 +45,6 @@ def _said(row: dict[str, Any]) -> str:
 
 
 def _recipes() -> list[dict[str, Any]]:
-    """Every recipe, and what pipelines ask: whether it can be built here, and the key that says what its image is."""
     return [
         {
             "name": r.name,
@@ -52,13 +52,13 @@ def _recipes() -> list[dict[str, Any]]:
             "framework": r.framework,
             "device": r.device,
             "base": r.base.reference,
-            **_buildable(r.name),
         }
         for r in map(load_recipe, recipe_names())
     ]
 
 
 def _buildable(recipe: str) -> dict[str, Any]:
+    """What pipelines ask of a recipe: whether it can be built here, and the key that says what its image is."""
     try:
         plan = make_plan(recipe)
         plan.require_resolved()

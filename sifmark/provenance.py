@@ -4,10 +4,10 @@ Formats: github.com/in-toto/attestation, spec/v1; slsa.dev/spec/v1.0/provenance.
 sources give the same statement.
 """
 
-import json
 from typing import Any
 
 from sifmark import __version__, git
+from sifmark.files import compact_json
 from sifmark.plan import Plan
 from sifmark.settings import settings
 
@@ -38,7 +38,7 @@ def statement(plan: Plan, subjects: dict[str, str]) -> bytes:
             "runDetails": {"builder": {"id": settings().builder, "version": {"sifmark": __version__}}},
         },
     }
-    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+    return compact_json(document)
 
 
 def _dependencies(plan: Plan) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from sifmark import __version__
+from sifmark.files import compact_json
 from sifmark.inventory import PYTHON, Package
 from sifmark.plan import Plan
 
@@ -20,7 +21,10 @@ _SPACE = "https://sifmark.org/sbom"
 def documents(plan: Plan, packages: Sequence[Package], date: int) -> dict[str, bytes]:
     """Both documents by their names, of an image made at a date, in seconds since 1970."""
     made = datetime.fromtimestamp(date, UTC)
-    return {SPDX: _bytes(_spdx(plan, packages, made)), CYCLONEDX: _bytes(_cyclonedx(plan, packages, made))}
+    return {
+        SPDX: compact_json(_spdx(plan, packages, made)),
+        CYCLONEDX: compact_json(_cyclonedx(plan, packages, made)),
+    }
 
 
 def url_of(package: Package) -> str:
@@ -46,10 +50,6 @@ def url_of_base(plan: Plan) -> str:
 
 def _ours(plan: Plan) -> tuple[str, str]:
     return f"sifmark-{plan.recipe.name}", f"{__version__}+{plan.build_key.removeprefix('sha256:')[:12]}"
-
-
-def _bytes(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _spdx(plan: Plan, packages: Iterable[Package], made: datetime) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from sifmark import __version__
 from sifmark.errors import RegistryError, SifmarkError, UsageError
-from sifmark.files import beside, sha256_bytes, sha256_file, write_json
+from sifmark.files import beside, compact_json, sha256_bytes, sha256_file, write_json
 from sifmark.registry import DIGEST, connect
 from sifmark.settings import machine, settings
 
@@ -90,8 +90,7 @@ def publish(file: Path, digest: str, size: int, annotations: Mapping[str, str]) 
         "layers": [{"mediaType": _LAYER_MEDIA, "digest": digest, "size": size, "annotations": {_TITLE: file.name}}],
         "annotations": dict(annotations),
     }
-    manifest = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
-    return Published(manifest, digest, size, dict(annotations))
+    return Published(compact_json(document), digest, size, dict(annotations))
 
 
 def _read(manifest: bytes, reference: str) -> Published:

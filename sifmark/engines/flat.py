@@ -4,7 +4,6 @@
 the image has one ordinary file system. Each stage is kept in the cache; what is appended to is always a pristine copy.
 """
 
-import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from sifmark import git, provenance, render, sbom
 from sifmark.cache import BASES, LAYERS, STOCKED, Entry
 from sifmark.console import step
 from sifmark.engines.squashfs import packages_in
-from sifmark.files import FIXED_MTIME, write_json
+from sifmark.files import FIXED_MTIME, sha256_bytes, write_json
 from sifmark.images import workloads_of
 from sifmark.inventory import Package
 from sifmark.layers import code_layer, site_layer
@@ -94,7 +93,8 @@ def stages(plan: Plan) -> dict[str, Entry]:
 
 def _convert(plan: Plan, log: Path | None, folder: Path) -> None:
     definition, image = folder / "base.def", folder / "base.sif"
-    date = datetime.fromtimestamp(base_made(plan.base), UTC).isoformat()
+    made = base_made(plan.base)
+    date = datetime.fromtimestamp(made, UTC).isoformat()
     if layout := base_in_sources(plan.base):
         require_whole(layout, plan.base.digest)
         definition.write_text(render.base_definition(plan.recipe, str(layout), agent="oci", date=date))
@@ -102,7 +102,7 @@ def _convert(plan: Plan, log: Path | None, folder: Path) -> None:
         definition.write_text(render.base_definition(plan.recipe, plan.base.pull, date=date))
     remedy = f"is the registry of {plan.base.address} up? `inv doctor` asks it. {_DISK_REMEDY}"
     with step(f"convert the base {plan.base.pull}") as progress:
-        build_definition(plan, definition, image, log, progress.detail, remedy)
+        build_definition(plan, made, definition, image, log, progress.detail, remedy)
         converted = read_sif(image)
         converted.copy(converted.system, folder / SQUASHFS)
         write_json(folder / ATTRIBUTES, converted.attributes())
@@ -111,11 +111,18 @@ def _convert(plan: Plan, log: Path | None, folder: Path) -> None:
 
 
 def build_definition(
-    plan: Plan, definition: Path, target: Path, log: Path | None, watch: Callable[[str], None], remedy: str = ""
+    plan: Plan,
+    made: int,
+    definition: Path,
+    target: Path,
+    log: Path | None,
+    watch: Callable[[str], None],
+    remedy: str = "",
 ) -> None:
-    """`apptainer build` of a definition on a plan's base, with its compression. Raises SifmarkError.
+    """`apptainer build` of a definition on a plan's base, with its compression. Raises CommandError.
 
-    What Apptainer adds is dated as the base is: its mksquashfs takes SOURCE_DATE_EPOCH for the latest date.
+    What Apptainer adds is dated as the base, which was `made` so many seconds after 1970: its mksquashfs takes
+    SOURCE_DATE_EPOCH for the latest date.
     """
     command = ["apptainer", "build", "--force", "--notest"]
     command += [f"--mksquashfs-args={' '.join(COMPRESSION[plan.compression])}"]
@@ -126,7 +133,7 @@ def build_definition(
         watch=watch,
         time_limit=settings().time_limit,
         remedy=remedy,
-        SOURCE_DATE_EPOCH=str(base_made(plan.base)),
+        SOURCE_DATE_EPOCH=str(made),
     )
 
 
@@ -156,7 +163,10 @@ def wrap(plan: Plan, squashfs: Path, attributes: dict[str, Any], packages: Seque
     What is in it and where it came from goes with it, before anyone signs.
     """
     told = json.dumps({"data": {"attributes": attributes}, "type": "container"}, sort_keys=True).encode()
-    subjects = {SYSTEM_NAME: sha256_from(squashfs, DATA_START), INSPECT_NAME: hashlib.sha256(told).hexdigest()}
+    subjects = {
+        SYSTEM_NAME: sha256_from(squashfs, DATA_START),
+        INSPECT_NAME: sha256_bytes(told).removeprefix("sha256:"),
+    }
     boms = sbom.documents(plan, packages, git.date())
     parts = [
         Part(DEFINITION, attributes["deffile"].encode()),
