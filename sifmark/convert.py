@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sifmark import render
+from sifmark import render, sbom
 from sifmark.build import alone, is_current, lock_of, log_file, read_record, write_record
 from sifmark.console import say, step
 from sifmark.engines import Made
@@ -76,5 +76,5 @@ def _converted(plan: Plan, identifier: str, log: Path) -> Iterator[Made]:
             build_definition(plan, base_made(plan.base), definition, folder / "converted.sif", log, progress.detail)
             converted = read_sif(folder / "converted.sif")
             converted.copy(converted.system, draft, skip=DATA_START)
-            wrap(plan, draft, converted.attributes(), packages_in(draft, DATA_START))
+            wrap(plan, draft, converted.attributes(), sbom.drafts(plan, packages_in(draft, DATA_START)))
         yield finished(draft)

@@ -104,6 +104,12 @@ class Plan:
         definition = render.base_definition(self.recipe, self.base.digest)
         return sha256_json([definition, self.compression, _BUILDER]).removeprefix("sha256:")
 
+    @property
+    def stocked_key(self) -> str:
+        """Names the base with the wheels in the cache, and all that their lists of packages say of the base."""
+        base = [self.recipe.base.reference, self.recipe.base.licence, self.base.stand_in, __version__]
+        return sha256_json([self.base_key, self.site_key, base]).removeprefix("sha256:")
+
     @cached_property
     def build_key(self) -> str:
         """An image is up to date when it carries this: a hash over all that goes into it.

@@ -1,10 +1,11 @@
 """What is in an image as SPDX 2.3 and CycloneDX 1.6 documents, by the libraries of the two formats.
 
-Nothing random and no moment of this run gets in: the same image gives the same documents.
+The libraries write a draft, once for all images with the same packages; what tells one image from another comes into it
+at each build. Nothing random and no moment of this run gets in: the same image gives the same documents.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -16,15 +17,40 @@ from sifmark.plan import Plan
 
 SPDX, CYCLONEDX = "sbom.spdx.json", "sbom.cyclonedx.json"  # names of the documents
 _SPACE = "https://sifmark.org/sbom"
+_IMAGE = "SPDXRef-image"
+_NO_DATE = datetime.fromtimestamp(0, UTC)  # of a draft
 
 
-def documents(plan: Plan, packages: Sequence[Package], date: int) -> dict[str, bytes]:
-    """Both documents by their names, of an image made at a date, in seconds since 1970."""
-    made = datetime.fromtimestamp(date, UTC)
-    return {
-        SPDX: compact_json(_spdx(plan, packages, made)),
-        CYCLONEDX: compact_json(_cyclonedx(plan, packages, made)),
+def drafts(plan: Plan, packages: Sequence[Package]) -> dict[str, Any]:
+    """Both documents by their names, of any image with these packages on the plan's base."""
+    return {SPDX: _spdx(plan, packages), CYCLONEDX: _cyclonedx(plan, packages)}
+
+
+def documents(plan: Plan, drafted: Mapping[str, Any], date: int) -> dict[str, bytes]:
+    """Both as the plan's own image has them, made at a date, in seconds since 1970."""
+    key, made = plan.build_key, datetime.fromtimestamp(date, UTC)
+    name, version = f"sifmark-{plan.recipe.name}", f"{__version__}+{key.removeprefix('sha256:')[:12]}"
+    spdx, cyclonedx = drafted[SPDX], drafted[CYCLONEDX]
+    (image,) = (entry for entry in spdx["packages"] if entry["SPDXID"] == _IMAGE)
+    spdx = {
+        **spdx,
+        "name": name,
+        "documentNamespace": f"{_SPACE}/{key.removeprefix('sha256:')}",
+        "creationInfo": {**spdx["creationInfo"], "created": made.strftime("%Y-%m-%dT%H:%M:%SZ")},
+        "packages": [{**image, "name": name, "versionInfo": version}]
+        + [entry for entry in spdx["packages"] if entry is not image],
     }
+    metadata = cyclonedx["metadata"]
+    cyclonedx = {
+        **cyclonedx,
+        "serialNumber": uuid5(NAMESPACE_URL, f"{_SPACE}/{key}").urn,
+        "metadata": {
+            **metadata,
+            "timestamp": made.isoformat(),
+            "component": {**metadata["component"], "name": name, "version": version},
+        },
+    }
+    return {SPDX: compact_json(spdx), CYCLONEDX: compact_json(cyclonedx)}
 
 
 def url_of(package: Package) -> str:
@@ -48,11 +74,7 @@ def url_of_base(plan: Plan) -> str:
     return str(PackageURL("oci", None, name, plan.base.digest, told))
 
 
-def _ours(plan: Plan) -> tuple[str, str]:
-    return f"sifmark-{plan.recipe.name}", f"{__version__}+{plan.build_key.removeprefix('sha256:')[:12]}"
-
-
-def _spdx(plan: Plan, packages: Iterable[Package], made: datetime) -> dict[str, Any]:
+def _spdx(plan: Plan, packages: Iterable[Package]) -> dict[str, Any]:
     from spdx_tools.spdx.jsonschema.document_converter import DocumentConverter
     from spdx_tools.spdx.model import (
         Actor,
@@ -67,10 +89,10 @@ def _spdx(plan: Plan, packages: Iterable[Package], made: datetime) -> dict[str, 
     from spdx_tools.spdx.model.package import Package as Entry
     from spdx_tools.spdx.model.spdx_no_assertion import SpdxNoAssertion
 
-    def entry(identifier: str, name: str, version: str, url: str | None, licence: str = "") -> Entry:
+    def entry(spdx_id: str, name: str, version: str, url: str | None, licence: str = "") -> Entry:
         reference = url and ExternalPackageRef(ExternalPackageRefCategory.PACKAGE_MANAGER, "purl", url)
         return Entry(
-            spdx_id=f"SPDXRef-{identifier}",
+            spdx_id=spdx_id,
             name=name,
             download_location=SpdxNoAssertion(),
             version=version,
@@ -80,33 +102,34 @@ def _spdx(plan: Plan, packages: Iterable[Package], made: datetime) -> dict[str, 
             external_references=[reference] if reference else [],
         )
 
-    name, version = _ours(plan)
-    base = entry("base", plan.recipe.base.reference, plan.base.digest, url_of_base(plan), plan.recipe.base.licence)
-    entries = [entry("image", name, version, None), base]
+    base = entry(
+        "SPDXRef-base", plan.recipe.base.reference, plan.base.digest, url_of_base(plan), plan.recipe.base.licence
+    )
+    entries = [entry(_IMAGE, "image", "", None), base]
     entries += [
-        entry(f"package-{number}", package.name, package.version, url_of(package), package.licence)
+        entry(f"SPDXRef-package-{number}", package.name, package.version, url_of(package), package.licence)
         for number, package in enumerate(packages, start=1)
     ]
-    contained = [Relationship("SPDXRef-image", RelationshipType.CONTAINS, other.spdx_id) for other in entries[1:]]
+    contained = [Relationship(_IMAGE, RelationshipType.CONTAINS, other.spdx_id) for other in entries[1:]]
     document = Document(
         CreationInfo(
             spdx_version="SPDX-2.3",
             spdx_id="SPDXRef-DOCUMENT",
-            name=name,
-            document_namespace=f"{_SPACE}/{plan.build_key.removeprefix('sha256:')}",
+            name="image",
+            document_namespace=_SPACE,
             creators=[Actor(ActorType.TOOL, f"sifmark-{__version__}")],
-            created=made.replace(tzinfo=None),
+            created=_NO_DATE.replace(tzinfo=None),
         ),
         packages=entries,
         relationships=[
-            Relationship("SPDXRef-DOCUMENT", RelationshipType.DESCRIBES, "SPDXRef-image"),
+            Relationship("SPDXRef-DOCUMENT", RelationshipType.DESCRIBES, _IMAGE),
             *contained,
         ],
     )
     return dict(DocumentConverter().convert(document))
 
 
-def _cyclonedx(plan: Plan, packages: Iterable[Package], made: datetime) -> dict[str, Any]:
+def _cyclonedx(plan: Plan, packages: Iterable[Package]) -> dict[str, Any]:
     from cyclonedx.model import HashAlgorithm, HashType, Property
     from cyclonedx.model.bom import Bom, BomMetaData
     from cyclonedx.model.component import Component, ComponentType
@@ -126,7 +149,6 @@ def _cyclonedx(plan: Plan, packages: Iterable[Package], made: datetime) -> dict[
             properties=[Property(name="sifmark:place", value=package.place)] if package.place else [],
         )
 
-    name, version = _ours(plan)
     base = Component(
         type=ComponentType.CONTAINER,
         name=plan.recipe.base.reference,
@@ -136,10 +158,10 @@ def _cyclonedx(plan: Plan, packages: Iterable[Package], made: datetime) -> dict[
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=plan.base.digest.removeprefix("sha256:"))],
         properties=[Property(name="sifmark:stand-in", value=str(plan.base.stand_in).lower())],
     )
-    image = Component(type=ComponentType.CONTAINER, name=name, version=version, bom_ref="image")
+    image = Component(type=ComponentType.CONTAINER, name="image", bom_ref="image")
     bom = Bom(
-        serial_number=uuid5(NAMESPACE_URL, f"{_SPACE}/{plan.build_key}"),
-        metadata=BomMetaData(component=image, timestamp=made),
+        serial_number=uuid5(NAMESPACE_URL, _SPACE),
+        metadata=BomMetaData(component=image, timestamp=_NO_DATE),
         components=[base, *map(component, packages)],
     )
     bom.register_dependency(image, [base])

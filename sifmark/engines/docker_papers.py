@@ -27,9 +27,9 @@ def write_papers(plan: Plan, stage: str, identity: str) -> None:
     """Write what is in an image, which is what its stage has, and where it came from."""
     folder = papers_of(plan.recipe.name)
     folder.mkdir(parents=True, exist_ok=True)
-    known = _packages_of(stage)
+    sboms = sbom.documents(plan, sbom.drafts(plan, _packages_of(stage)), git.date())
     statement = provenance.statement(plan, {IMAGE: identity.removeprefix("sha256:")})
-    for name, content in {**sbom.documents(plan, known, git.date()), provenance.NAME: statement}.items():
+    for name, content in {**sboms, provenance.NAME: statement}.items():
         write_json(folder / name, json.loads(content))
 
 

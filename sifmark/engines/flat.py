@@ -6,8 +6,7 @@ the image has one ordinary file system. Each stage is kept in the cache; what is
 
 import json
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,6 @@ from sifmark.console import step
 from sifmark.engines.squashfs import packages_in
 from sifmark.files import FIXED_MTIME, sha256_bytes, write_json
 from sifmark.images import workloads_of
-from sifmark.inventory import Package
 from sifmark.layers import code_layer, site_layer
 from sifmark.plan import Plan
 from sifmark.run import run, side_by_side
@@ -48,7 +46,7 @@ COMPRESSION = {
     "xz": ["-comp", "xz"],
 }
 SQUASHFS, ATTRIBUTES = "root.squashfs", "attributes.json"  # files of a converted base
-PACKAGES = "packages.json"  # and of one with our wheels
+SBOMS = "sboms.json"  # and the drafts of one with our wheels
 SYSTEM_NAME = "system partition"  # as provenance calls it
 _DISK_REMEDY = "free space in the cache, temporary and dist folders; `inv doctor` shows what each has"
 
@@ -71,8 +69,8 @@ def build_flat(plan: Plan, target: Path, log: Path) -> None:
                 stocked.copy(folder, skip={SQUASHFS: DATA_START})
                 written.result()
             _append(folder / "layer", folder / SQUASHFS, log, DATA_START)
-        attributes, known = (json.loads((folder / name).read_text()) for name in (ATTRIBUTES, PACKAGES))
-        wrap(plan, folder / SQUASHFS, _attributes(plan, attributes), [Package(**told) for told in known])
+        attributes, sboms = (json.loads((folder / name).read_text()) for name in (ATTRIBUTES, SBOMS))
+        wrap(plan, folder / SQUASHFS, _attributes(plan, attributes), sboms)
         (folder / SQUASHFS).rename(target)
 
 
@@ -83,7 +81,7 @@ def converted_base(plan: Plan, log: Path | None = None) -> Entry:
 
 def stocked_base(plan: Plan, log: Path | None = None, check: bool = True) -> Entry:
     """The converted base with the wheels appended, whose layer is held against its seal before with `check`."""
-    return Entry(STOCKED, f"{plan.base_key[:32]}-{plan.site_key[:32]}", partial(_stock, plan, log, check))
+    return Entry(STOCKED, plan.stocked_key, partial(_stock, plan, log, check))
 
 
 def stages(plan: Plan) -> dict[str, Entry]:
@@ -143,7 +141,7 @@ def _stock(plan: Plan, log: Path | None, check: bool, folder: Path) -> None:
     with site.held(check=check) as layer, step("append the wheels"):
         base.copy(folder)
         _append(layer, folder / SQUASHFS, log)
-        write_json(folder / PACKAGES, [asdict(package) for package in packages_in(folder / SQUASHFS)])
+        write_json(folder / SBOMS, sbom.drafts(plan, packages_in(folder / SQUASHFS)))
 
 
 def _append(layer: Path, squashfs: Path, log: Path | None, offset: int = 0) -> None:
@@ -157,17 +155,17 @@ def _append(layer: Path, squashfs: Path, log: Path | None, offset: int = 0) -> N
     )
 
 
-def wrap(plan: Plan, squashfs: Path, attributes: dict[str, Any], packages: Sequence[Package]) -> None:
+def wrap(plan: Plan, squashfs: Path, attributes: dict[str, Any], sboms: Mapping[str, Any]) -> None:
     """Make a SIF of a file that holds an image's squashfs behind room for the table. Apptainer answers `attributes`.
 
-    What is in it and where it came from goes with it, before anyone signs.
+    What is in it, by drafts, and where it came from goes with it, before anyone signs.
     """
     told = json.dumps({"data": {"attributes": attributes}, "type": "container"}, sort_keys=True).encode()
     subjects = {
         SYSTEM_NAME: sha256_from(squashfs, DATA_START),
         INSPECT_NAME: sha256_bytes(told).removeprefix("sha256:"),
     }
-    boms = sbom.documents(plan, packages, git.date())
+    boms = sbom.documents(plan, sboms, git.date())
     parts = [
         Part(DEFINITION, attributes["deffile"].encode()),
         Part(METADATA, told, INSPECT_NAME),
