@@ -5,22 +5,19 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from dataclasses import dataclass
-from typing import Callable, NoReturn, Sequence
+from typing import Callable, NamedTuple, NoReturn, Sequence
 
 from entrypoints import meters
-from entrypoints.session import PRECISIONS, STRATEGIES
 from entrypoints.statuses import STATUSES, UsageError
+from entrypoints.terms import PRECISIONS, STRATEGIES, TASKS
 
-TASKS = ("training", "inference", "sampling")
 METERS = (meters.AUTO, meters.NONE, *meters.names())
 MOST = 10**9
 MOST_REPEATS = 1000
 LONGEST = 30 * 86400.0  # a month, in seconds
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """What the user asked for; None where nothing was said."""
 
     workload: str | None

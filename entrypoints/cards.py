@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 FOLDER = Path(__file__).resolve().parent / "workloads"
 
@@ -13,8 +12,7 @@ FOLDER = Path(__file__).resolve().parent / "workloads"
 PICTURES = ("photographs", "drawings")  # kinds of `problem.input` that are images
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(NamedTuple):
     """One `workloads/<name>.json`, as `schemas/card-1.0.json` describes it."""
 
     schema_version: str

@@ -13,8 +13,9 @@ from entrypoints.data import formats, table
 from entrypoints.data.source import Source
 from entrypoints.goal import Goal
 from entrypoints.image import target
-from entrypoints.session import STRATEGIES, Division
+from entrypoints.session import Division
 from entrypoints.statuses import UsageError
+from entrypoints.terms import STRATEGIES
 
 SMOKE = {"batch_size": 2, "steps": 4, "warmup_steps": 1}
 REQUESTS = 700  # timed by default: a 99th percentile needs 662
@@ -106,7 +107,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     """
     framework, device = _target(options, image)
     task = options.task or card.tasks[0]
-    options = replace(options, task=task)
+    options = options._replace(task=task)
     _require_task(task, options, card)
     defaults = _defaults(options, card, device)
     batch_size = options.batch_size or defaults["batch_size"]

@@ -22,7 +22,7 @@ def plan(options: Options, card: Card, image: Mapping[str, Any] | None) -> list[
     if options.find_max_batch:
         _require_searchable(options)
     sizes = options.batch_sizes or (options.batch_size or (1 if options.find_max_batch else None),)
-    runs = [resolve(dataclasses.replace(options, batch_size=size), card, image) for size in sizes]
+    runs = [resolve(options._replace(batch_size=size), card, image) for size in sizes]
     return [
         dataclasses.replace(run, repeat={"index": index, "of": options.repeat})
         for index in range(1, options.repeat + 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +40,7 @@ def probed_card(card: Card, known: Reference | None) -> Card:
     if known is None:
         return card
     model = {**card.problem["model"], **known.model}
-    return dataclasses.replace(card, problem={**card.problem, "model": model, "parameters": known.parameters})
+    return card._replace(problem={**card.problem, "model": model, "parameters": known.parameters})
 
 
 def probed_problem(card: Card) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, NamedTuple, Protocol, Union
 
-PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 # What the vendors' management libraries tell of a device; their units and meanings stand in the result's schema.
 DEVICE_CONDITIONS = (
     *("driver", "power_cap", "clock", "clock_max", "memory_clock", "performance_state", "temperature", "ecc"),
@@ -56,7 +55,6 @@ class SamplerRule:
 
 
 Rule = Union[OptimizerRule, SamplerRule]
-STRATEGIES = ("pipelined", "sharded", "phased")  # how stages of a model take turns on devices
 
 
 class Division(NamedTuple):
@@ -67,7 +65,7 @@ class Division(NamedTuple):
     replicas: int = 1  # copies of the model, each with samples of its own
     device_iterations: int = 1  # micro-batches of inference that a device takes in one call
     stages: int = 1  # parts that a copy of the model is cut into, each on a device of its own
-    strategy: str | None = None  # one of STRATEGIES, for several stages
+    strategy: str | None = None  # one of terms.STRATEGIES, for several stages
 
     @property
     def samples(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import sys
@@ -56,7 +55,7 @@ def check(options: Options) -> int:
     orders = Orders(options.time_limit)
     known = runnable()
     one = None if options.all else naming.named(options.workload, os.environ, list(known))
-    meant, built = find(options if one else dataclasses.replace(options, all=True))
+    meant, built = find(options if one else options._replace(all=True))
     verdicts: dict[tuple[str, str], Verdict] = {}
     for card in meant:
         resolved = configuration.resolve(options, card, built)
@@ -76,7 +75,7 @@ def describe(options: Options) -> int:
     meant, built = find(options)
     planned = [(card, run) for card in meant for run in plan.plan(options, card, built)]
     for card, resolved in planned:
-        workload = {**dataclasses.asdict(card), "identity": card.identity}
+        workload = {**card._asdict(), "identity": card.identity}
         described = {"workload": workload, "configuration": resolved.as_json(), "image": built}
         sys.stdout.write(json.dumps(described, indent=None if len(planned) > 1 else 2) + "\n")
     return 0

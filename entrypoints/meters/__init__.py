@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import os
 import weakref
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Mapping, NamedTuple, Protocol, Sequence, TypeVar
 
@@ -28,8 +27,7 @@ class Absence(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True)
-class MeterFacts:
+class MeterFacts(NamedTuple):
     """What a meter is. Its devices never contain each other, so that their energies may be added."""
 
     source: str  # module and, where one module has several, the interface it reads

@@ -119,7 +119,7 @@ def test_a_folder_that_does_not_suit_is_refused(images):
         configured("--data", str(images), "--batch-size", "6")
     with pytest.raises(UsageError, match="for synthetic data"):
         configured("--data", str(images), "--batch-size", "2", "--samples-per-epoch", "5")
-    few = cards.Card(**{**vars(CARD), "problem": {**CARD.problem, "model": {"classes": 1}}})
+    few = CARD._replace(problem={**CARD.problem, "model": {"classes": 1}})
     with pytest.raises(UsageError, match="2 classes, resnet50 knows 1"):
         resolve(parse(["--data", str(images), "--batch-size", "2"]), few, None)
 

@@ -137,6 +137,6 @@ def test_requests_need_single_samples(tmp_path):
 def test_more_classes_than_the_workload_has(tmp_path):
     packed.shards(tmp_path, [3])
     card = cards.load()["resnet50"]
-    few = cards.Card(**{**vars(card), "problem": {**card.problem, "model": {"classes": 2}}})
+    few = card._replace(problem={**card.problem, "model": {"classes": 2}})
     with pytest.raises(UsageError, match="3 classes, resnet50 knows 2"):
         resolve(parse(["--data", str(tmp_path), "--batch-size", "2"]), few, None)

@@ -109,7 +109,7 @@ def test_training_time_is_of_training_and_counts_the_steps_until_a_failure():
 
 
 def test_energy_per_device_is_the_mean_over_the_meter_s_devices():
-    facts = dataclasses.replace(POWER.facts, devices=("a", "b"), counter_ranges=(None, None))
+    facts = POWER.facts._replace(devices=("a", "b"), counter_ranges=(None, None))
     halves = [[at / 2 for at in joules] for joules in POWER.joules]
     both = POWER._replace(facts=facts, watts=[POWER.watts[0]] * 2, joules=[POWER.joules[0], *halves])
     run = fold(MESSAGES, "images", "training", power=both)
@@ -221,7 +221,7 @@ def test_energy_per_epoch_needs_a_second_epoch_and_all_of_them_metered():
     ],
 )
 def test_a_meter_of_another_device_than_the_one_that_computed_tells_nothing(devices, simulated, told):
-    power = POWER._replace(facts=dataclasses.replace(POWER.facts, source="nvml", devices=devices, simulated=simulated))
+    power = POWER._replace(facts=POWER.facts._replace(source="nvml", devices=devices, simulated=simulated))
     named = [message._replace(identifier="GPU-1") if message is DEVICE else message for message in MESSAGES]
     run = fold(named, "images", "training", power=power)
     assert (metrics.energy(run).value is not None) == told
@@ -307,7 +307,7 @@ def test_a_window_of_no_length_has_no_rate():
 
 
 def test_idle_power_begins_when_the_meter_has_forgotten_what_was_before():
-    averaging = POWER._replace(facts=dataclasses.replace(POWER.facts, averaging=2.0))
+    averaging = POWER._replace(facts=POWER.facts._replace(averaging=2.0))
     idle = result.power(dataclasses.replace(RUN, power=averaging))["idle"]
     assert idle["duration"]["value"] == pytest.approx(3.0)
     cut = dataclasses.replace(RUN, power=POWER._replace(idle_until=98.9))

@@ -31,7 +31,7 @@ def test_another_number_is_refused():
     problem = copy.deepcopy(dict(AUTOENCODER.problem))
     problem["model"]["code"] = 31
     with pytest.raises(RunError, match="its card says 429185"):
-        build.model(cards.Card(**{**vars(AUTOENCODER), "problem": problem}), seed=0)
+        build.model(AUTOENCODER._replace(problem=problem), seed=0)
 
 
 def test_weights_are_named_and_laid_out_as_in_pytorch():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 
@@ -68,7 +67,7 @@ def smaller(card):
     problem["input"] = {key: shorter.get(key, value) for key, value in card.problem["input"].items()}
     network = transformer.network(problem["model"])
     problem["parameters"] = sum(int(np.prod(weight.shape)) for weight in network.trainable_variables)
-    return dataclasses.replace(card, problem=problem)
+    return card._replace(problem=problem)
 
 
 def opened(card, rule=None, compiled=False):
@@ -83,7 +82,7 @@ def pytorch(tmp_path_factory):
     """What PyTorch makes of the small cards, by name."""
     if not PYTORCH.exists():
         pytest.skip(f"no PyTorch to compare with: {PYTORCH} is not there (ci/setup/inside makes it)")
-    small = [vars(smaller(TEXT[name])) for name in KINDS]
+    small = [smaller(TEXT[name])._asdict() for name in KINDS]
     given = {"cards": small, "descent": vars(DESCENT), "steps": STEPS, "prompt": PROMPT, "new": NEW}
     file = tmp_path_factory.mktemp("pytorch") / "told.npz"
     subprocess.run(

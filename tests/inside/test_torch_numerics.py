@@ -100,7 +100,7 @@ def test_another_problem_has_another_identity(path):
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = "other"
-    other = cards.Card(**{**vars(CARD), "problem": problem})
+    other = CARD._replace(problem=problem)
     assert other.identity != CARD.identity and reference.load(other) is None
 
 

@@ -26,7 +26,7 @@ def test_another_number_is_refused():
     problem = copy.deepcopy(dict(CARD.problem))
     problem["model"]["layers"] = [3, 4, 5, 3]
     with pytest.raises(RunError, match="its card says 25557032"):
-        build.model(cards.Card(**{**vars(CARD), "problem": problem}), seed=0)
+        build.model(CARD._replace(problem=problem), seed=0)
 
 
 def test_the_3x3_convolution_halves_the_resolution(model):

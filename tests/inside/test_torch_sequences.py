@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 
 import pytest
@@ -47,7 +46,7 @@ def smaller(card):
     problem = {**card.problem, "model": {**card.problem["model"], **SMALL.get(card.family, {})}}
     problem["input"] = {key: SHORTER.get(key, value) for key, value in card.problem["input"].items()}
     problem["parameters"] = sum(p.numel() for p in family_of(card).network(problem["model"]).parameters())
-    return dataclasses.replace(card, problem=problem)
+    return card._replace(problem=problem)
 
 
 def family_of(card):

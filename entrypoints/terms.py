@@ -1,0 +1,7 @@
+"""The words that the command line, configurations and results share."""
+
+from __future__ import annotations
+
+TASKS = ("training", "inference", "sampling")
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+STRATEGIES = ("pipelined", "sharded", "phased")  # how stages of a model take turns on devices
