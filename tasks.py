@@ -241,6 +241,27 @@ def audit(c: Context, name: str, advisories: str, json: bool = False) -> None:
     look_up(name, advisories, as_json=json)
 
 
+@verb(
+    help={
+        "path": _RESULTS,
+        "image": "the image that ran, by name or file; unless it is named, the one of the recipe that is here",
+        "key": "as of verify",
+        "engine": _ENGINE,
+        "json": "for programs",
+    },
+    iterable=["key"],
+)
+def trace(
+    c: Context, path: str, image: str = "", key: Sequence[str] | None = None, engine: str = "", json: bool = False
+) -> None:
+    """Lead from a result back to image, packages, recipe and commit, and say what of that is proven."""
+    from sifmark.settings import choose, joined
+    from sifmark.trace import trace_results
+
+    choose(engine=engine, keys=joined(key))
+    trace_results(path, image, as_json=json)
+
+
 @verb(help={"path": _RESULTS, "quiet": "name only files that are not valid"})
 def validate(c: Context, path: str, quiet: bool = False) -> None:
     """Check results against the schema they name."""

@@ -1,14 +1,20 @@
-"""What this image is, as the build wrote it down."""
+"""What this image is, as the build wrote it down, and which bytes of it ran."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping
 
 PATH = Path(__file__).resolve().parent.parent / "image.json"
 OUTSIDE = ("pytorch", "cpu")  # what a checkout runs
 ABSENT = "not run from an image: there is no image.json beside the entrypoints"
+TOLD = "SIFMARK_IMAGE"  # variable: what `inv run` saw of the image before it started it, as JSON
+_STARTED = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")  # variables: the file, by the path that it has on the host
+_MAGIC, _MAGIC_AT = b"SIF_MAGIC\0", 32
+_BLOCK = 1 << 20  # bytes
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def read(path: Path = PATH) -> Mapping[str, Any] | None:
@@ -22,3 +28,64 @@ def read(path: Path = PATH) -> Mapping[str, Any] | None:
 def target(image: Mapping[str, Any] | None) -> tuple[str, str]:
     """Framework and device of an image, or of a checkout."""
     return (image["framework"], image["device"]) if image else OUTSIDE
+
+
+def file_of(image: Mapping[str, Any], environ: Mapping[str, str], stop: Callable[[], object]) -> dict[str, Any]:
+    """Identity and digest of what ran, whose signature it bears, and who saw that: `provenance.image.file` of a result.
+
+    `inv run` tells it; else the file is read here, where the runtime shows it, unless there is an order to stop.
+    """
+    if TOLD in environ:
+        return _as_told(environ[TOLD], image["build_key"])
+    paths = [Path(environ[name]) for name in _STARTED if name in environ]
+    if not paths:
+        return _unknown("this runtime does not tell where the image is; inv run tells what it is")
+    try:
+        digest = _digest(paths[0], stop)
+    except (OSError, ValueError):
+        return _unknown("its file is not to be seen from inside; inv run tells what it is")
+    if digest is None:
+        return _unknown("the run was cut short, and reading its file takes time; inv run reads it beforehand")
+    return {**_unknown("its file was read as a whole, whatever is in it"), "digest": digest, "seen_by": "entrypoint"}
+
+
+def _unknown(reason: str) -> dict[str, Any]:
+    return {"identity": None, "digest": None, "signer": None, "seen_by": None, "reason": reason}
+
+
+def _as_told(text: str, build_key: str) -> dict[str, Any]:
+    try:
+        told = json.loads(text)
+        key, signer = told["build_key"], told["signer"]
+        digests = {name: told[name] for name in ("identity", "digest")}
+        if not all(map(_DIGEST.fullmatch, digests.values())) or not isinstance(signer, (str, type(None))):
+            raise ValueError("not of its form")
+    except (ValueError, KeyError, TypeError):
+        return _unknown(f"{TOLD} does not read")
+    if key != build_key:
+        return _unknown(f"{TOLD} tells of another image")
+    known = {**digests, "signer": signer or None, "seen_by": "inv run"}
+    return known if signer else {**known, "reason": "it bears no signature of a key that the site trusts"}
+
+
+_digests: dict[Path, str] = {}  # of files that this process has read: a series has many runs
+
+
+def _digest(path: Path, stop: Callable[[], object]) -> str | None:
+    """`sha256:<hex>` of a SIF, None where there was an order to stop. Raises OSError, and ValueError for no SIF."""
+    if path in _digests:
+        return _digests[path]
+    import hashlib  # here: a list of the workloads would wait for OpenSSL
+
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        if stream.read(_MAGIC_AT + len(_MAGIC))[_MAGIC_AT:] != _MAGIC:
+            raise ValueError(f"{path} is no SIF")
+        stream.seek(0)
+        while not stop():
+            block = stream.read(_BLOCK)
+            if not block:
+                _digests[path] = f"sha256:{digest.hexdigest()}"
+                return _digests[path]
+            digest.update(block)
+    return None

@@ -39,7 +39,7 @@ class Context:
 
     card: Card
     configuration: Configuration
-    image: Mapping[str, Any] | None
+    image: Mapping[str, Any] | None  # with what is known of its file
     host: Mapping[str, Fact]
     conditions: Mapping[str, Fact]
     conditions_after: Mapping[str, Fact]

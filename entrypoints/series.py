@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any, Mapping, NamedTuple, Sequence, Tuple
 
@@ -11,6 +12,7 @@ from entrypoints.arguments import Options
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
 from entrypoints.console import say
+from entrypoints.image import file_of
 from entrypoints.metrics import Metric, throughput
 from entrypoints.numerics import Numerics
 from entrypoints.output import Contract, Writer, line_text, open_writer
@@ -85,7 +87,7 @@ class Series:
         context = result.Context(
             card=card,
             configuration=executed.configuration,
-            image=self.image,
+            image=self.image and {**self.image, "file": file_of(self.image, os.environ, self.orders.stop)},
             host=self.facts,
             conditions=self.conditions,
             conditions_after=executed.conditions_after,

@@ -1,20 +1,23 @@
 """Running an image by name, with the flags that this host needs."""
 
+import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from sifmark.console import say, show
-from sifmark.engines import Engine, engine
+from sifmark.console import say, show, step
+from sifmark.engines import Engine, Evidence, Refuted, engine
 from sifmark.errors import SifmarkError
 from sifmark.images import find_image
-from sifmark.plan import DEVICES, DOCKER_FLAGS, RECIPE, RUN_FLAGS
+from sifmark.plan import BUILD_KEY, DEVICES, DOCKER_FLAGS, RECIPE, RUN_FLAGS
 from sifmark.recipe import Access, load_recipe, recipe_names
 from sifmark.run import CommandError
 from sifmark.settings import settings
+
+_TOLD = "SIFMARK_IMAGE"  # the variable that entrypoints/image.py reads
 
 
 def run_image(name: str, command_line: Sequence[str], printed: bool = False, signed: bool = False) -> None:
@@ -27,14 +30,30 @@ def run_image(name: str, command_line: Sequence[str], printed: bool = False, sig
     words = list(command_line)
     arguments = words[words.index("--") + 1 :] if "--" in words else []
     tool, address = locate(name)
-    if signed or settings().require_signature:
-        say(f"signed by {tool.evidence(address).signer(settings().keys)}")
-    argv = tool.command(address, "run", arguments, [*tool.at_home(), *device_options(tool, address)])
+    options = [*tool.at_home(), *device_options(tool, address)]
     if printed:
-        show(shlex.join(argv))
+        show(shlex.join(tool.command(address, "run", arguments, options)))
         return
+    with step(f"look at {Path(address).name}"):
+        told = _told(tool.evidence(address), signed or settings().require_signature)
+    argv = tool.command(address, "run", arguments, [*options, *tool.handing_in(_TOLD)])
     say(f"+ {shlex.join(argv)}")
-    _become(argv)
+    _become(argv, {_TOLD: told})
+
+
+def _told(image: Evidence, to_be_signed: bool) -> str:
+    """What the result is to say of the image, and no one but who starts it can see. Raises Refuted."""
+    signer = None
+    if to_be_signed or (settings().keys and image.signed()):
+        try:
+            signer = image.signer(settings().keys)
+            say(f"  signed by {signer}")
+        except Refuted as reason:
+            if to_be_signed:
+                raise
+            say(f"  its signature is not trusted here: {reason.cause}")
+    facts = {"identity": image.identity(), "digest": image.digest(), "signer": signer}
+    return json.dumps({**facts, "build_key": image.labels.get(BUILD_KEY)})
 
 
 def device_options(tool: Engine, address: str) -> list[str]:
@@ -55,10 +74,10 @@ def device_options(tool: Engine, address: str) -> list[str]:
     return tool.reach(access)
 
 
-def _become(argv: list[str]) -> NoReturn:
+def _become(argv: list[str], variables: Mapping[str, str]) -> NoReturn:
     sys.stdout.flush()
     try:
-        os.execvp(argv[0], argv)
+        os.execvpe(argv[0], argv, {**os.environ, **variables})
     except OSError as error:
         raise CommandError(f"cannot start {argv[0]}: {error.strerror}", f"install it: ci/setup/{argv[0]}") from error
 

@@ -25,6 +25,14 @@ def revision() -> str | None:
     return f"{commit}-dirty" if dirty else commit
 
 
+def has(commit: str) -> bool:
+    """Whether this checkout's repository has a commit, by its whole hash."""
+    if not house.IS_CHECKOUT:
+        return False
+    asked = ["git", "-C", str(house.CHECKOUT), "cat-file", "-e", f"{commit}^{{commit}}"]
+    return run(asked, check=False).exit_code == 0
+
+
 @cache
 def date() -> int:
     """The date that images carry, in seconds since 1970, so that one commit gives one image.

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from sifmark.build import record_of
@@ -14,19 +15,28 @@ from sifmark.run import side_by_side
 from sifmark.settings import settings
 from sifmark.subject import Skipped, Subject, stand_in_of
 
-_SIGNED = "signature:"
+
+@dataclass(frozen=True)
+class Signature:
+    """Whether an image is signed, and by which of the keys that this site trusts."""
+
+    there: bool
+    by: str | None
+
+    def __str__(self) -> str:
+        known = "nobody says whose: no keys in sifmark.toml" if self.there else "none"
+        return f"by {self.by}" if self.by else known
 
 
 def trust(image: Subject) -> list[str]:
     """Is it what was built, on the base that the recipe pins, with nothing added that would run?"""
     image.evidence.require_alone()
     with side_by_side(1) as pool:  # Apptainer reads all of it too
-        signature = pool.submit(_signature, image)
+        asked = pool.submit(signature, image)
         image.evidence.identity()
-        told = signature.result()
-    by_name = told.startswith(f"{_SIGNED} by ")
-    base, recorded = (_or_signed(check, image, by_name) for check in (_matches_pin, _matches_record))
-    return [recorded, base, _came_from(image), told]
+        told = asked.result()
+    base, recorded = (_or_signed(check, image, told.by is not None) for check in (matches_pin, _matches_record))
+    return [recorded, f"base: {base}", f"provenance: {came_from(image) or 'none in it'}", f"signature: {told}"]
 
 
 def _or_signed(check: Callable[[Subject], str], image: Subject, by_name: bool) -> str:
@@ -39,19 +49,18 @@ def _or_signed(check: Callable[[Subject], str], image: Subject, by_name: bool) -
         return str(reason)
 
 
-def _signature(image: Subject) -> str:
+def signature(image: Subject) -> Signature:
     """By whom it is signed. Raises Refuted where a signature is asked for and none holds."""
-    keys = settings().keys
-    if image.to_be_signed or (keys and image.evidence.signed()):
-        return f"{_SIGNED} by {image.evidence.signer(keys)}"
-    known = "nobody says whose: no keys in sifmark.toml" if image.evidence.signed() else "none"
-    return f"{_SIGNED} {known}"
+    keys, there = settings().keys, image.evidence.signed()
+    if image.to_be_signed or (keys and there):
+        return Signature(there, image.evidence.signer(keys))
+    return Signature(there, None)
 
 
-def _came_from(image: Subject) -> str:
-    """Whether its provenance is of this image, and says what its labels say."""
+def came_from(image: Subject) -> str | None:
+    """What its provenance is of; None where it has none. Raises Refuted where that is not this image and its labels."""
     if (found := image.evidence.provenance()) is None:
-        return "provenance: none in it"
+        return None
     statement, subjects = found
     try:
         told = json.loads(statement)
@@ -69,7 +78,7 @@ def _came_from(image: Subject) -> str:
     for label, claim in claims.items():
         if image.labels[label] != claim:
             raise Refuted(f"its provenance says {claim}, its label {label} says {image.labels[label]}", AGAIN)
-    return f"provenance: of this image; SBOM: {', '.join(sorted(image.evidence.sboms())) or 'none'}"
+    return f"of this image; SBOM: {', '.join(sorted(image.evidence.sboms())) or 'none'}"
 
 
 def _matches_record(image: Subject) -> str:
@@ -93,15 +102,16 @@ def _record_beside(image: Subject) -> Path:
     return Path(image.address).with_name(record.name) if names_file(image.address) else record
 
 
-def _matches_pin(image: Subject) -> str:
+def matches_pin(image: Subject) -> str:
+    """Say which base it is on. Raises Refuted where the recipe here pins another, Skipped where none is here."""
     digest, platform = image.labels[BASE_DIGEST], image.labels[PLATFORM]
     if image.recipe not in recipe_names():
-        raise Skipped(f"base {digest}; no recipe {image.recipe!r} here to hold it against")
+        raise Skipped(f"its base is {digest}; no recipe {image.recipe!r} here to hold it against")
     base = load_recipe(image.recipe).base
     stand_in = image.labels[STAND_IN] == "true"
     if stand_in and not settings().stand_in_pins.is_file():
-        raise Skipped(f"base: a stand-in for {base.reference}, {digest}; no stand-ins are here to hold it against")
+        raise Skipped(f"its base is a stand-in for {base.reference}, {digest}; no pins of stand-ins are here")
     pinned = stand_in_of(base, platform).get("digest") if stand_in else base.digests.get(platform)
     if digest != pinned:
         raise Refuted(f"its base is {digest}, pinned is {pinned}", AGAIN)
-    return f"base: {f'a stand-in for {base.reference}' if stand_in else base.reference}, {digest} as pinned"
+    return f"{'a stand-in for ' if stand_in else ''}{base.reference}, {digest} as pinned"

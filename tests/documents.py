@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, ValidationError
 
 from sifmark import house
 
@@ -35,6 +35,14 @@ def whole() -> dict[str, Any]:
 def bare() -> dict[str, Any]:
     """A document with what is required only, and null wherever that is allowed."""
     return dict(json.loads(_text(False)))
+
+
+def unseen() -> dict[str, Any]:
+    """The whole one, of an image whose file nobody saw."""
+    nothing = {**dict.fromkeys(("identity", "digest", "signer", "seen_by")), "reason": "a reason"}
+    document = whole()
+    document["provenance"]["image"]["file"] = nothing
+    return document
 
 
 def result(**changes: Any) -> dict[str, Any]:
@@ -126,7 +134,7 @@ def _of_kind(kind: str, schema: dict[str, Any], whole: bool) -> Any:
 def _mended(document: dict[str, Any]) -> dict[str, Any]:
     """Without what may not stand beside the rest, and with the reasons for what is missing."""
     for _ in range(3):
-        for error in list(VALIDATOR.iter_errors(document)):
+        for error in [leaf for found in VALIDATOR.iter_errors(document) for leaf in _leaves(found)]:
             path = tuple(error.absolute_path)
             if error.validator is None:  # a schema that is `false`: what our schemas forbid is a reason beside a value
                 _at(document, path).pop("reason", None)
@@ -135,6 +143,14 @@ def _mended(document: dict[str, Any]) -> dict[str, Any]:
                 put(document, (*path, missing), "a reason")
     VALIDATOR.validate(document)
     return document
+
+
+def _leaves(error: ValidationError) -> Iterator[ValidationError]:
+    """What is wrong within the alternatives, where none of them fits."""
+    if error.context:
+        yield from (leaf for inner in error.context for leaf in _leaves(inner))
+    else:
+        yield error
 
 
 def _places(value: Any, schemas: list[Any], path: Path) -> Iterator[tuple[Path, Any, list[dict[str, Any]]]]:

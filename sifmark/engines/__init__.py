@@ -83,6 +83,9 @@ class Engine(Protocol):
     def at_home(self) -> list[str]:
         """The options of `command` that let a run see the user's folder, where it does not by itself."""
 
+    def handing_in(self, variable: str) -> list[str]:
+        """The options of `command` that let a run see a variable of our environment, where it does not by itself."""
+
     def sealed_off(self) -> list[str]:
         """The options of `command` that keep the user's folders and variables out."""
 
@@ -98,6 +101,9 @@ class Evidence(Protocol):
 
     def identity(self) -> str:
         """The hash of what runs."""
+
+    def digest(self) -> str:
+        """The hash of what holds it: the file's, or Docker's identifier."""
 
     def require_alone(self) -> None:
         """Raise Refuted where something beside the image would run."""

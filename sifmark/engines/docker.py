@@ -158,6 +158,10 @@ class Docker:
         user, here = f"{os.geteuid()}:{os.getegid()}", Path.cwd()
         return [f"--user={user}", f"--volume={here}:{here}", f"--workdir={here}", *_NOBODYS_HOME]
 
+    def handing_in(self, variable: str) -> list[str]:
+        """Docker takes the value from its own environment."""
+        return [f"--env={variable}"]
+
     def sealed_off(self) -> list[str]:
         """As a user whom the image does not know."""
         return ["--user=65534:65534", "--cap-drop=ALL", "--security-opt=no-new-privileges", *_NOBODYS_HOME]

@@ -43,6 +43,10 @@ class DockerEvidence:
         told = {key: value for key, value in self.config.items() if key not in _OWN and value}
         return sha256_json({**told, "Env": self.environment, "layers": self.layers})
 
+    def digest(self) -> str:
+        """Its identifier; a name of a workload has one of its own."""
+        return self.identifier
+
     def require_alone(self) -> None:
         """An image is whole by itself."""
 

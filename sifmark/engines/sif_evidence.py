@@ -42,6 +42,10 @@ class SifEvidence:
         """Over system partition and inspect metadata."""
         return self._seen.identity
 
+    def digest(self) -> str:
+        """Of the file, signatures included."""
+        return self._seen.digest
+
     def require_alone(self) -> None:
         """One partition: an overlay would change what runs."""
         partitions = [entry for entry in self.sif.descriptors if entry.kind == PARTITION]

@@ -16,7 +16,9 @@ from sifmark.settings import settings
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note how each recipe fared with each engine: what a test says by its properties `recipe` and `engine`."""
+    """Note how each recipe fared with each engine, by properties `recipe` and `engine`; and what was refused."""
+    if report.when == "call":
+        _refused.extend(value for name, value in report.user_properties if name == "refused")
     said = dict(report.user_properties)
     if "recipe" not in said or (report.when != "call" and report.outcome == "passed"):
         return
@@ -31,16 +33,31 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Recipe by engine: the worst that any of its tests said."""
-    if not _matrix:
-        return
-    terminalreporter.section("recipe x engine, each with a smoke workload")
+    """Recipe by engine: the worst that any of its tests said; then attacks and faults with the message of each."""
+    if _matrix:
+        terminalreporter.section("recipe x engine, each with a smoke workload")
     for (recipe, engine), outcomes in sorted(_matrix.items()):
         worst = min(outcomes, key=lambda outcome: ("failed", "skipped", "passed").index(outcome.split(":")[0]))
         terminalreporter.line(f"{recipe:<12}{engine:<12}{worst}")
+    if _refused:
+        terminalreporter.section("attacks and faults, each refused")
+    for what, told in sorted(_refused):
+        terminalreporter.line(f"{what:<40}{told}")
 
 
 _matrix: dict[tuple[str, str], list[str]] = {}
+_refused: list[tuple[str, str]] = []
+
+
+@pytest.fixture
+def refused(record_property: Callable[[str, object], None]) -> Callable[[str, str], None]:
+    """Put an attack or a fault, and what was told of it, into the table at the end."""
+
+    def note(what: str, told: str) -> None:
+        lines = [line for line in told.splitlines() if line.strip() and "remedy" not in line]
+        record_property("refused", (what, lines[-1].strip().removeprefix("error: ")[:150]))
+
+    return note
 
 
 @pytest.fixture

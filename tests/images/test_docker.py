@@ -97,7 +97,12 @@ def test_results_are_those_of_the_sif_in_identity_and_configuration(shop: Site, 
     assert ours["workload"] == other["workload"] and ours["status"]["state"] == "completed"
     assert ours["configuration"] == other["configuration"]
     image, of_sif = ours["provenance"]["image"], other["provenance"]["image"]
-    assert {**image, "revision": None} == {**of_sif, "revision": None}
+    apart = {"revision": None, "file": None}
+    assert {**image, **apart} == {**of_sif, **apart}
+    (traced,) = json.loads(shop.inv("trace", "docker.json", "--json").stdout)
+    standings = {link["name"]: link["standing"] for link in traced["links"]}
+    assert standings["image"] == standings["provenance"] == standings["recipe"] == "proven"
+    assert standings["signature"] == "missing"
 
 
 def test_an_argument_beats_the_name_and_the_recipe_s_image_asks(shop: Site) -> None:

@@ -1,15 +1,22 @@
 """Images through a real registry, and through a proxy before it that fails in the ways that registries do."""
 
+import copy
+import functools
 import json
 import os
 import re
 import shutil
+import subprocess
+import sys
+import sysconfig
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from secrets import token_hex
 from threading import Lock, Thread
+from typing import NamedTuple
 
 import pytest
 import requests
@@ -163,6 +170,15 @@ def untouched(site: Site) -> bool:
     return not site.dist.exists() or not [path for path in site.dist.rglob("*.sif*") if path.suffix != ".lock"]
 
 
+LINKS = ("result", "image", "signature", "provenance", "packages", "base", "recipe", "workload", "commit")
+
+
+def traced(site: Site, path: str, *words: str) -> tuple[list[dict], dict[str, str]]:
+    """The links of a result, and how each stands."""
+    ((answer,),) = [json.loads(site.inv("trace", path, "--json", *words).stdout)]
+    return answer["links"], {link["name"]: link["standing"] for link in answer["links"]}
+
+
 def test_from_build_to_result_through_a_registry(made: Site, published: str, fetching: Site) -> None:
     """Build, sign and push on one site; pull, verify, run and validate on another, which has nothing but the key."""
     told = json.loads(fetching.inv("pull", f"lstm-{RECIPE}", "--registry", published, "--json").stdout)
@@ -178,7 +194,109 @@ def test_from_build_to_result_through_a_registry(made: Site, published: str, fet
     assert result["status"]["state"] == "no_device" and result["provenance"]["image"]["recipe"] == RECIPE
     (fetching.folder / "result.json").write_text(done.stdout)
     fetching.inv("validate", "result.json")
+    # The stand-in's pins, which this site lacks, prove base and recipe where it was made.
+    image = ("--image", str(fetching.dist / IMAGE), "--key", str(made.folder / "site.pub"))
+    ((*_, commit), standings) = traced(made, str(fetching.folder / "result.json"), *image)
+    assert standings == dict.fromkeys(LINKS, "proven") | {"commit": commit["standing"]}
+    assert commit["standing"] == ("claimed" if "-dirty" in str(result["provenance"]["image"]["revision"]) else "proven")
     assert "pulled" in json.loads((fetching.dist / f"{RECIPE}.sif.json").read_text())
+
+
+def test_an_ordinary_user_pulls_verifies_runs_and_traces(
+    made: Site, published: str, home: Path, as_user: Callable[..., subprocess.CompletedProcess]
+) -> None:
+    """With a home of his own, in which nothing is but the key; the interpreter may be the system's."""
+    (home / "site.pub").write_bytes((made.folder / "site.pub").read_bytes())
+    python = readable_python(as_user)
+    settings = home / "sifmark.toml"
+    settings.write_text(f'keys = ["{home / "site.pub"}"]\nregistry = "{published}"\nrequire_signature = true\n')
+    environment = {"SIFMARK_DIST": str(home / "dist"), "SIFMARK_CACHE": str(home / "cache"), **python.environment}
+
+    def inv(*words: str, check: bool = True) -> subprocess.CompletedProcess:
+        argv = [python.path, "-m", "invoke", "--search-root", str(house.ROOT), *words]
+        return as_user(*argv, check=check, environment=environment)
+
+    assert json.loads(inv("pull", f"lstm-{RECIPE}", "--json").stdout)["signed_by"] == "site.pub"
+    assert (home / "dist" / IMAGE).stat().st_uid == home.stat().st_uid
+    inv("verify", f"lstm-{RECIPE}", "--stages", "trust,structure")
+    done = inv("run", f"lstm-{RECIPE}", "--", "--smoke", check=False)
+    assert answer(done)["provenance"]["image"]["file"]["signer"] == "site.pub"
+    (home / "result.json").write_text(done.stdout)
+    inv("validate", "result.json")
+    ((found,),) = [json.loads(inv("trace", "result.json", "--json").stdout)]
+    standings = {link["name"]: link["standing"] for link in found["links"]}
+    # What the stand-in's pins would prove, this user's own cache does not have.
+    claimed = dict.fromkeys(("base", "recipe", "workload", "commit"), "claimed")
+    assert standings == dict.fromkeys(LINKS, "proven") | claimed
+
+
+class Python(NamedTuple):
+    """An interpreter that an ordinary user may start, and what it needs to find the packages."""
+
+    path: str
+    environment: dict[str, str]
+
+
+def readable_python(as_user: Callable[..., subprocess.CompletedProcess]) -> Python:
+    """This interpreter, or the system's of the same version with this one's packages."""
+    with suppress(PermissionError):
+        as_user(sys.executable, "-c", "")
+        return Python(sys.executable, {})
+    other = f"/usr/bin/python3.{sys.version_info.minor}"
+    if not Path(other).exists():
+        pytest.skip(f"{sys.executable} is another user's, and there is no {other}")
+    packages = sysconfig.get_paths()["purelib"]
+    return Python(other, {"PYTHONPATH": f"{house.ROOT}:{packages}"})
+
+
+def edited(result: dict, path: str, value: object) -> dict:
+    """A result in which another value stands at a dotted path."""
+    changed = copy.deepcopy(result)
+    *outer, last = path.split(".")
+    functools.reduce(lambda found, key: found[key], outer, changed)[last] = value
+    return changed
+
+
+# What someone wrote into a result, and the link at which it shows.
+FORGED: dict[str, tuple[str, object, str]] = {
+    "result: of no form": ("status.state", "fine", "result"),
+    "result: another build key": ("provenance.image.build_key", f"sha256:{'0' * 64}", "image"),
+    "result: another base": ("provenance.image.base.digest", f"sha256:{'0' * 64}", "image"),
+    "result: another platform": ("provenance.image.platform", "aarch64", "image"),
+    "result: a vendor's base": ("provenance.image.stand_in", False, "image"),
+    "result: another commit": ("provenance.image.revision", "0" * 40, "image"),
+    "result: another image": ("provenance.image.file.identity", f"sha256:{'0' * 64}", "image"),
+    "result: another signer": ("provenance.image.file.signer", "other.pub", "signature"),
+    "result: another workload": ("workload.identity", f"sha256:{'0' * 64}", "workload"),
+}
+
+
+def test_a_result_that_was_forged_breaks_at_the_link_that_it_forges(
+    made: Site, fetching: Site, published: str, refused: Callable[[str, str], None]
+) -> None:
+    fetching.inv("pull", RECIPE, "--registry", published)
+    result = answer(fetching.inv("run", f"lstm-{RECIPE}", "--", "--smoke", check=False))
+    forged = [edited(result, path, value) for path, value, _ in FORGED.values()]
+    (fetching.folder / "all.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in (result, *forged)))
+    image = ("--image", str(fetching.dist / IMAGE), "--key", str(made.folder / "site.pub"))
+    done = made.inv("trace", str(fetching.folder / "all.jsonl"), *image, "--json", check=False)
+    assert done.returncode == 1 and "broken: image, result, signature, workload" in done.stderr
+    genuine, *found = json.loads(done.stdout)
+    assert "broken" not in {link["standing"] for link in genuine["links"]}
+    for (what, (_, _, name)), one in zip(FORGED.items(), found, strict=True):
+        (link,) = [link for link in one["links"] if link["standing"] == "broken"]
+        assert link["name"] == name, what
+        refused(what, link["told"])
+
+
+def test_a_trace_without_the_image_only_claims(fetching: Site, published: str) -> None:
+    fetching.inv("pull", RECIPE, "--registry", published)
+    done = fetching.inv("run", f"lstm-{RECIPE}", "--", "--smoke", check=False)
+    (fetching.folder / "result.json").write_text(done.stdout)
+    shutil.rmtree(fetching.dist)
+    links, standings = traced(fetching, "result.json")
+    assert standings["image"] == "claimed" and "inv pull" in links[1]["told"]
+    assert {standings[name] for name in ("signature", "provenance", "packages", "base")} == {"claimed"}
 
 
 def test_every_name_is_one_manifest_and_apptainer_itself_pulls_it(made: Site, published: str, tmp_path: Path) -> None:
@@ -222,7 +340,9 @@ QUICK = ("401 without a login", "429 twice", "cut once", "another blob")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.full) for n in FAULTS])
-def test_a_registry_that_fails(published: str, fetching: Site, proxy: Proxy, name: str) -> None:
+def test_a_registry_that_fails(
+    published: str, fetching: Site, proxy: Proxy, name: str, refused: Callable[[str, str], None]
+) -> None:
     fault, times, only, told = FAULTS[name]
     proxy.fail(times, fault, only)
     done = fetching.inv("pull", RECIPE, "--registry", through(proxy, published), check=False)
@@ -234,6 +354,7 @@ def test_a_registry_that_fails(published: str, fetching: Site, proxy: Proxy, nam
         return
     assert done.returncode == 1 and told in done.stderr and "remedy:" in done.stderr
     assert untouched(fetching)
+    refused(f"registry: {name}", done.stderr)
 
 
 def test_a_login_of_docker_is_used_and_never_told(made: Site, published: str, fetching: Site, proxy: Proxy) -> None:

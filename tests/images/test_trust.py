@@ -124,7 +124,7 @@ QUICK = ("a bit of the file system", "an object added", "the signature taken awa
 
 
 @pytest.mark.parametrize("attack", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.full) for n in ATTACKS])
-def test_an_image_that_was_changed_is_refused_by_name(copied: Site, attack: str) -> None:
+def test_an_image_that_was_changed_is_refused_by_name(copied: Site, attack: str, refused: Callable) -> None:
     change, told = ATTACKS[attack]
     path = copied.dist / IMAGE
     for link in copied.dist.glob("*-*.sif"):
@@ -132,25 +132,28 @@ def test_an_image_that_was_changed_is_refused_by_name(copied: Site, attack: str)
     change(path)
     verdict = trust(copied)
     assert verdict["outcome"] == "failed" and told in verdict["reasons"][0], verdict
+    refused(attack, verdict["reasons"][0])
     done = copied.inv("run", f"dist/{IMAGE}", "--require-signature", "--", "--version", check=False)
     assert done.returncode != 0 and done.stdout == ""
 
 
-def test_another_key_and_none_are_refused_by_name(copied: Site, tmp_path: Path) -> None:
+def test_another_key_and_none_are_refused_by_name(copied: Site, tmp_path: Path, refused: Callable) -> None:
     other = make_key(tmp_path, "other").with_suffix(".pub")
     settings = copied.folder / "sifmark.toml"
     settings.write_text(f'keys = ["{other}"]\n')
     assert "by none of the keys that this site trusts" in trust(copied)["reasons"][0]
+    refused("another key", trust(copied)["reasons"][0])
     settings.write_text("require_signature = true\n")
     assert "no key is trusted here" in trust(copied)["reasons"][0]
     settings.write_text('keys = ["nowhere.pub"]\n')
     assert "there is no key nowhere.pub" in trust(copied)["reasons"][0]
+    refused("no such key", trust(copied)["reasons"][0])
     settings.write_text("")
     verdict = trust(copied)
     assert verdict["outcome"] == "passed" and "signature: nobody says whose" in verdict["reasons"][-1]
 
 
-def test_an_unsigned_image_is_refused_where_the_site_asks_for_signatures(copied: Site) -> None:
+def test_an_unsigned_image_is_refused_where_the_site_asks_for_signatures(copied: Site, refused: Callable) -> None:
     copied.inv("build", RECIPE, "--force")
     assert trust(copied)["reasons"][-1] == "signature: none"
     with (copied.folder / "sifmark.toml").open("a") as stream:
@@ -158,6 +161,7 @@ def test_an_unsigned_image_is_refused_where_the_site_asks_for_signatures(copied:
     assert trust(copied)["reasons"][0] == "it is not signed"
     done = copied.inv("run", f"resnet50-{RECIPE}", "--", "--version", check=False)
     assert done.returncode == 1 and done.stdout == "" and "it is not signed" in done.stderr
+    refused("no signature", trust(copied)["reasons"][0])
 
 
 @pytest.mark.full

@@ -25,6 +25,7 @@ IMAGE = {
     "platform": "x86_64",
     "version": "0.1.0",
 }
+FILE = {"identity": "sha256:" + "3" * 64, "digest": "sha256:" + "4" * 64, "signer": "site.pub", "seen_by": "inv run"}
 
 
 def lay(tree, **image):

@@ -8,7 +8,8 @@ from datetime import datetime, timezone
 
 import jsonschema
 import pytest
-from program import IMAGE, ROOT
+from program import FILE, ROOT
+from program import IMAGE as BUILT
 from test_latency import RUN as REQUESTS
 from test_metrics import NOTHING, RUN
 
@@ -19,6 +20,7 @@ from entrypoints.verdict import Verdict
 
 SCHEMA = json.loads((ROOT / "schemas" / "result-1.0.json").read_text("utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+IMAGE = {**BUILT, "file": FILE}
 CARD = cards.load()["resnet50"]
 COMPLETED = Verdict("completed", 0, "all of it")
 CRASHED = Verdict("crashed", 4, "gone")

@@ -73,8 +73,9 @@ def test_a_smoke_run_over_text(program, workload, task, length, new):
     metrics = {name: metric["value"] for name, metric in document["metrics"].items()}
     assert metrics["token_throughput"] == pytest.approx(metrics["throughput"] * (new or length))
     assert metrics["padding_fraction"] == 0
-    for name in ("prefill_throughput", "decode_throughput", "time_to_first_token_p50"):
+    for name in ("prefill_throughput", "decode_throughput"):
         assert (metrics.get(name) is not None) == bool(new), name
+    assert metrics.get("time_to_first_token_p50") is None, "a smoke run has too few texts for a median"
     assert (metrics["final_loss"] is None) == (task == "inference")
 
 
