@@ -59,9 +59,11 @@ def result(**changes: Any) -> dict[str, Any]:
     return document
 
 
-def mutations(document: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The document with one place changed: each value replaced by others, each key dropped, foreign keys added."""
+def mutations(document: dict[str, Any], within: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The document with a place `within` it changed: values replaced by others, keys dropped, foreign keys added."""
     for path, value, rules in _places(document, [SCHEMA], ()):
+        if path[: len(within)] != within:
+            continue
         words = [*WORDS, *QUIRKS] if isinstance(value, str) else WORDS[:1]
         for other in [*VALUES, *words, *_at_the_edge(rules)]:
             if json.dumps(other) != json.dumps(value):
