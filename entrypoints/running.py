@@ -23,7 +23,7 @@ from entrypoints.progress import Progress
 from entrypoints.sampling import Sampler
 from entrypoints.steadiness import warning
 from entrypoints.supervise import Child, Orders
-from entrypoints.verdict import Verdict, judge
+from entrypoints.verdict import Ending, Verdict, judge
 
 
 class Executed(NamedTuple):
@@ -35,6 +35,13 @@ class Executed(NamedTuple):
     finished: datetime
     measurement: Measurement
     verdict: Verdict
+
+
+def not_begun(card: Card, resolved: Configuration, conditions: Mapping[str, Fact]) -> Executed:
+    """A run of which nothing is known yet."""
+    now = datetime.now(timezone.utc)
+    verdict = judge([], Ending(returncode=None, stopped_by="time_limit", signal=None, oom_killed=False))
+    return Executed(resolved, conditions, now, now, fold([], card.problem["unit"], resolved.task), verdict)
 
 
 def execute(card: Card, resolved: Configuration, orders: Orders) -> Executed:

@@ -5,24 +5,24 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Mapping, NamedTuple, Sequence, Tuple
 
-from entrypoints import host, result
+from entrypoints import host, peaks, result
 from entrypoints.arguments import Options
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
 from entrypoints.console import say
 from entrypoints.image import file_of
 from entrypoints.metrics import Metric, throughput
-from entrypoints.numerics import Numerics
+from entrypoints.numerics import Numerics, not_run
 from entrypoints.output import Contract, Writer, line_text, open_writer
 from entrypoints.plain import Json
 from entrypoints.proving import prove
-from entrypoints.running import Executed, execute
+from entrypoints.running import Executed, execute, not_begun
 from entrypoints.search import Search, search
 from entrypoints.statuses import INVALID_RESULT_EXIT, STATUSES, exit_code
 from entrypoints.supervise import Orders
-from entrypoints.verdict import with_numerics
+from entrypoints.verdict import Verdict, with_numerics
 
 Planned = Tuple[Card, Sequence[Configuration]]
 
@@ -53,6 +53,7 @@ class Series:
 
     def run(self) -> int:
         """Do every run and return the exit code of them all."""
+        self.rehearse(*self.planned[0])
         for card, runs in self.planned:
             if self.done and self.orders.stop():
                 break
@@ -60,6 +61,15 @@ class Series:
         if len(self.planned) > 1:
             summarise(self.done)
         return close([one.exit_code for one in self.done], self.total, self.orders)
+
+    def rehearse(self, card: Card, runs: Sequence[Configuration]) -> None:
+        """Make and check the document of a run that has not begun, so that nothing has to be read when one ends.
+
+        The image's file system may be gone by then: the SIGTERM of Slurm goes to the program that mounts it, too.
+        """
+        peaks.table()
+        nothing = not_begun(card, runs[0], self.conditions)
+        self.contract.problems(self.document(card, nothing, nothing.verdict, None, not_run("not begun"), lambda: True))
 
     def workload(self, card: Card, runs: Sequence[Configuration]) -> None:
         """The runs of one workload, after a probe of its numerics and perhaps a search for its batch."""
@@ -84,10 +94,26 @@ class Series:
         verdict = with_numerics(executed.verdict, numerics)
         if verdict != executed.verdict:
             say(f"{verdict.state}: {verdict.message}")
+        document = self.document(card, executed, verdict, found, numerics, self.orders.stop)
+        code = deliver(document, self.contract, self.writer)
+        task, rate = executed.configuration.task, throughput(executed.measurement)
+        self.done.append(Done(card.name, task, verdict.state, rate, code))
+
+    def document(
+        self,
+        card: Card,
+        executed: Executed,
+        verdict: Verdict,
+        found: Search | None,
+        numerics: Numerics,
+        stop: Callable[[], object],
+    ) -> Json:
+        """The document of a run, with all that surrounds it. What takes time is left out once there is an order."""
+        ran = self.image and file_of(self.image, os.environ, stop)
         context = result.Context(
             card=card,
             configuration=executed.configuration,
-            image=self.image and {**self.image, "file": file_of(self.image, os.environ, self.orders.stop)},
+            image=self.image and {**self.image, "file": ran},
             host=self.facts,
             conditions=self.conditions,
             conditions_after=executed.conditions_after,
@@ -99,9 +125,7 @@ class Series:
             numerics=numerics,
             jsonschema_version=self.contract.library_version,
         )
-        code = deliver(result.document(executed.measurement, verdict, context), self.contract, self.writer)
-        task, rate = executed.configuration.task, throughput(executed.measurement)
-        self.done.append(Done(card.name, task, verdict.state, rate, code))
+        return result.document(executed.measurement, verdict, context)
 
 
 def summarise(done: Sequence[Done]) -> None:

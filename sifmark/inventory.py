@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from email.parser import HeaderParser
 
+from sifmark.console import say
+
 SYSTEM, PYTHON = "deb", "pypi"  # as package URLs name the kinds
 # Names of files in an image, without a slash before them.
 _OS = ("etc/os-release", "usr/lib/os-release")
@@ -32,10 +34,11 @@ def wanted(name: str) -> bool:
     return name in _OS or any(pattern.fullmatch(name) for pattern in (_DPKG, _DIST))
 
 
-def unread(names: Iterable[str]) -> list[str]:
-    """The records of packages that are there and that nobody here can read."""
+def say_unread(names: Iterable[str]) -> None:
+    """Say which records of packages are there that nobody here can read."""
     found = {kind for name in names for kind, pattern in _UNREAD.items() if pattern.fullmatch(name)}
-    return sorted(found)
+    for kind in sorted(found):
+        say(f"  its {kind} packages cannot be read here: they are missing from the list of packages")
 
 
 def packages(files: Mapping[str, bytes]) -> list[Package]:

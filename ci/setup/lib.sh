@@ -80,6 +80,21 @@ fingerprint() {
   done | sha256sum | cut -d ' ' -f 1
 }
 
+# alive FILE NAME: the process whose number a file has, if it is still that program (numbers are given again).
+alive() {
+  local pid
+  pid=$(cat "$1" 2>/dev/null) && grep -qs "$2" "/proc/$pid/comm" && printf '%s' "$pid"
+}
+
+# free_port FIRST: one on the loopback address that nobody listens on.
+free_port() {
+  local port
+  for port in $(seq "$1" $(($1 + 99))); do
+    if ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then printf '%s' "$port" && return; fi
+  done
+  fail "no free port from $1 on" "stop what listens there"
+}
+
 # lock FILE: one at a time, until this script ends. A daemon must close descriptor 9, or it holds the lock as well.
 lock() {
   mkdir -p "$(dirname "$1")"

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import cast
 
 from sifmark import git, provenance, sbom
-from sifmark.console import say
 from sifmark.engines.docker_client import client, explained, stream_of
 from sifmark.files import write_json
-from sifmark.inventory import Package, packages, unread, wanted
+from sifmark.inventory import Package, packages, say_unread, wanted
 from sifmark.plan import Plan
 from sifmark.settings import settings
 
@@ -56,6 +55,5 @@ def _listed(image: str) -> list[Package]:
                     files[member.name] = content.read()
     finally:
         container.remove(force=True)
-    for kind in unread(names):
-        say(f"  its {kind} packages cannot be read here: they are missing from the list of packages")
+    say_unread(names)
     return packages(files)

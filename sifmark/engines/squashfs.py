@@ -4,8 +4,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from sifmark.console import say
-from sifmark.inventory import Package, packages, unread, wanted
+from sifmark.inventory import Package, packages, say_unread, wanted
 from sifmark.run import run
 from sifmark.settings import settings
 
@@ -33,8 +32,7 @@ def extract(squashfs: Path, offset: int, folder: Path, names: Sequence[str] = ()
 def packages_in(squashfs: Path, offset: int = 0) -> list[Package]:
     """The packages of an image, by the records in it."""
     names = [row[-1].partition(" -> ")[0].removeprefix(ROOT) for row in listed(squashfs, offset)]
-    for kind in unread(names):
-        say(f"  its {kind} packages cannot be read here: they are missing from the list of packages")
+    say_unread(names)
     if not (known := [name for name in names if wanted(name)]):
         return []
     with tempfile.TemporaryDirectory(prefix="sifmark-") as folder:

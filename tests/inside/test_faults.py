@@ -7,7 +7,7 @@ import signal
 
 import pytest
 from processes import child_of, running, wait_for, wait_until_gone
-from program import checked
+from program import Program, checked, lay_double
 
 from entrypoints import supervise
 
@@ -179,6 +179,18 @@ def test_a_failure_counts_although_the_device_never_lets_go(clocked):
     document = after_an_hour(clocked.start(*LONG, "--time-limit", "60", fault="linger"), "the double lingers")
     assert document["status"]["state"] == "crashed"
     assert document["steps"]["count"] == 3
+
+
+def test_a_result_outlives_the_file_system_of_its_image(tmp_path):
+    """Slurm tells all processes of a job to end: also the one that mounts the image."""
+    tree = lay_double(tmp_path / "image" / "sifmark")
+    process = Program(tree, tmp_path).start(*LONG, "--meter", "none")
+    wait_for(process, "measuring")
+    tree.rename(tmp_path / "gone")
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate()
+    assert checked(output)["status"]["state"] == "interrupted", errors
+    assert "Traceback" not in errors
 
 
 def test_a_killed_child(double):

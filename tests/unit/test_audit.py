@@ -8,7 +8,7 @@ import pytest
 
 from sifmark.audit import Installed, audit, findings, packages_of, read_advisories
 from sifmark.errors import SifmarkError, UsageError
-from sifmark.inventory import packages, unread, wanted
+from sifmark.inventory import packages, say_unread, wanted
 
 STATUS = b"""\
 Package: libssl3
@@ -45,7 +45,11 @@ def test_packages_are_those_that_are_installed() -> None:
     assert told["libssl3"].source == "openssl@3.0.11-1~deb12u2" and told["libssl3"].distribution == "debian-12"
     assert told["jinja2"].version == "3.1.2" and told["jinja2"].licence == "BSD-3-Clause"
     assert told["jinja2"].place == "/sifmark-site"
-    assert unread(["var/lib/rpm/rpmdb.sqlite", "usr/bin/x"]) == ["RPM"]
+
+
+def test_packages_that_cannot_be_read_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    say_unread(["var/lib/rpm/rpmdb.sqlite", "usr/bin/x"])
+    assert "its RPM packages cannot be read" in capsys.readouterr().err
 
 
 def range_of(*events: dict) -> dict:

@@ -1,0 +1,25 @@
+#!/bin/bash
+# Slurm: measures an image on one node that nobody else uses. From a clone, after `inv pull` or `inv build`:
+#
+#   sbatch ci/pipelines/slurm.sh resnet50-cuda --repeat 3 --duration 60
+#
+# Words after the image go to it. Results are added to $SIFMARK_RESULTS, or to results/ where it is not set.
+#SBATCH --job-name=sifmark
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --exclusive
+#SBATCH --time=00:30:00
+#SBATCH --signal=TERM@60
+#SBATCH --output=sifmark-%j.log
+# --signal: a minute before the time is up the run is told; it then writes what it has measured, which is a valid result.
+# Where the node's devices are asked for, add it here: #SBATCH --gpus-per-node=1
+set -euo pipefail
+image=${1:?"which image? sbatch $0 NAME [OPTIONS OF THE IMAGE]"}
+results=${SIFMARK_RESULTS:-results}/
+
+# --cpus-per-task: steps do not take over what the job has, and would run on one core.
+code=0
+srun --cpus-per-task="$SLURM_CPUS_ON_NODE" .venv/bin/inv run "$image" -- "${@:2}" --site "${SLURM_CLUSTER_NAME:-slurm}" --output "$results" || code=$?
+.venv/bin/inv validate "$results" --quiet
+.venv/bin/inv trace "$results"
+exit "$code"
