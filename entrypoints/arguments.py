@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import re
 from typing import Callable, NamedTuple, NoReturn, Sequence
 
@@ -65,6 +66,17 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
 
+class _Help(argparse.HelpFormatter):
+    """As wide as the terminal. argparse would import half a dozen modules to know that, help or not."""
+
+    def __init__(self, prog: str) -> None:
+        try:
+            columns = os.get_terminal_size(1).columns
+        except OSError:
+            columns = 80
+        super().__init__(prog, width=columns - 2)
+
+
 def parse(argv: Sequence[str]) -> Options:
     """Options of a command line. Raises UsageError; --help prints and exits with 0."""
     return Options(**vars(parser().parse_args(argv)))
@@ -78,6 +90,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="exit codes: 2 usage, 6 the result is not valid or could not be written, "
         + ", ".join(f"{status.exit_code} {state}" for state, status in STATUSES.items()),
         allow_abbrev=False,
+        formatter_class=_Help,
     )
     add = grammar.add_argument
     add("workload", nargs="?", metavar="WORKLOAD", help="default: what the image's name says")

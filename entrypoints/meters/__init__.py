@@ -7,10 +7,9 @@ where to look when it is not the usual one.
 
 from __future__ import annotations
 
-import importlib
 import os
-import weakref
 from pathlib import Path
+from types import ModuleType
 from typing import Callable, Mapping, NamedTuple, Protocol, Sequence, TypeVar
 
 AUTO, NONE = "auto", "none"
@@ -80,12 +79,18 @@ def open_meter(choice: str, device: str) -> Meter | Absence:
     return Absence("; ".join(reasons) or f"no meter measures {device}")
 
 
+def _module(name: str) -> ModuleType:
+    import importlib  # here: a list of the workloads would wait for it
+
+    return importlib.import_module(f"{__name__}.{name}")
+
+
 def _open(name: str, device: str, place: str | None) -> Meter | Absence:
     kinds = _measures(name)
     if kinds and device not in kinds:
         return Absence(f"the meter {name} measures {', '.join(kinds)}, and this run is on {device}")
     try:
-        meter: Meter = importlib.import_module(f"{__name__}.{name}").find(place)
+        meter: Meter = _module(name).find(place)
         meter.read()
     except Exception as error:  # vendor libraries have their own; whatever it is, the run goes on without power
         return Absence(str(error) or type(error).__name__)
@@ -122,6 +127,8 @@ class KernelFile:
             self.descriptor = os.open(str(path), os.O_RDONLY)
         except OSError as error:
             raise _explained(path, error) from None
+        import weakref  # here: a list of the workloads would wait for it
+
         weakref.finalize(self, os.close, self.descriptor)
 
     def number(self) -> int:
@@ -150,5 +157,5 @@ def _explained(path: Path, error: OSError) -> MeterError:
 
 
 def _measures(name: str) -> Sequence[str]:
-    kinds: Sequence[str] = importlib.import_module(f"{__name__}.{name}").MEASURES
+    kinds: Sequence[str] = _module(name).MEASURES
     return kinds
