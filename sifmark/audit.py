@@ -13,11 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sifmark.console import out, say, show
+from sifmark.console import say, show, show_table
 from sifmark.errors import SifmarkError, UsageError
 from sifmark.execute import locate
 from sifmark.inventory import PYTHON, SYSTEM
-from sifmark.listing import table
 from sifmark.sbom import CYCLONEDX
 
 _VERSIONED = re.compile(r"(?P<name>[A-Za-z]+)(?::(?P<version>[\d.]+).*)?")  # `Debian:12`, `Ubuntu:22.04:LTS`, `PyPI`
@@ -61,7 +60,7 @@ def audit(name: str, advisories: str, as_json: bool) -> None:
             [one.advisory, one.severity, one.package, one.version, one.fixed, one.place, one.summary[:60]]
             for one in found
         ]
-        out.print(table("advisory", "severity", "package", "version", "fixed in", "place", "summary", rows=rows))
+        show_table("advisory", "severity", "package", "version", "fixed in", "place", "summary", rows=rows)
     say(f"{len(installed)} packages looked up, {len({one.package for one in found})} with advisories")
     if found:
         raise SifmarkError(f"{name}: {len(found)} advisories hold", "take a newer base or wheel: inv pins, inv lock")

@@ -18,11 +18,10 @@ from sifmark.catalogue import (
     recipes_meant,
     require_space,
 )
-from sifmark.console import err, out, say, show
+from sifmark.console import say, show, show_table
 from sifmark.engines import engine
 from sifmark.errors import SifmarkError
 from sifmark.files import human_size
-from sifmark.listing import table
 from sifmark.settings import settings
 
 
@@ -82,7 +81,7 @@ def _show_plan(intents: Iterable[Intent]) -> None:
         ]
         for intent in intents
     ]
-    err.print(table("recipe", "to do", "why", "size", "time", "in the cache", rows=rows))
+    show_table("recipe", "to do", "why", "size", "time", "in the cache", rows=rows, aside=True)
     for role, folder in {"cache": settings().cache, "dist": settings().dist}.items():
         say(f"  {role} folder {folder}: {human_size(free_space(folder))} free")
 
@@ -113,4 +112,4 @@ def _show_outcomes(outcomes: Iterable[Outcome]) -> None:
         ]
         for outcome in outcomes
     ]
-    out.print(table(*columns, rows=rows))
+    show_table(*columns, rows=rows)

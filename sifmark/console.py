@@ -2,23 +2,24 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.status import Status
+# Imported where there is a table or a terminal to draw on: verbs that find nothing to do should not wait for it.
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.status import Status
 
-# In a pipe a table is as wide as its words; on a terminal rich folds it to fit.
-out = Console(width=None if sys.stdout.isatty() else 200)
-err = Console(stderr=True, soft_wrap=True, highlight=False, width=None if sys.stderr.isatty() else 200)
-
+_NUMBERS = ("parameters", "GFLOP/unit")  # columns that are aligned to the right
 HEARTBEAT = 10.0  # seconds between two lines about the same step where there is no terminal
 
 
 class Step:
     """One piece of work in progress."""
 
-    def __init__(self, title: str, status: Status | None) -> None:
+    def __init__(self, title: str, status: "Status | None") -> None:
         self.title = title
         self.started = self._spoke = time.monotonic()
         self._status = status
@@ -43,8 +44,8 @@ class Step:
 @contextmanager
 def step(title: str) -> Iterator[Step]:
     """Announce a piece of work, and say how long it took; a failure is left to its error."""
-    if err.is_terminal:
-        with err.status(_plain(title)) as status:
+    if sys.stderr.isatty():
+        with _console(stderr=True).status(_plain(title)) as status:
             current = Step(title, status)
             yield current
     else:
@@ -56,12 +57,42 @@ def step(title: str) -> Iterator[Step]:
 
 def say(text: str) -> None:
     """A line for people, on stderr, taken literally."""
-    err.print(text, markup=False)
+    if sys.stderr.isatty():  # where a step may be moving
+        _console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+    else:
+        sys.stderr.write(f"{text}\n")
 
 
 def show(text: str) -> None:
     """A line of the answer itself, on stdout, taken literally and never wrapped."""
     sys.stdout.write(f"{text}\n")
+
+
+def show_table(*columns: str, rows: Iterable[Sequence[Any]], aside: bool = False) -> None:
+    """Rows under their columns, as every verb shows them: on stdout, or `aside` on stderr."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, justify="right" if column in _NUMBERS else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    _console(stderr=aside).print(table)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(value)
+    return f"{value:,}" if isinstance(value, int) else _plain(str(value))
+
+
+@cache
+def _console(stderr: bool) -> "Console":
+    """In a pipe a table is as wide as its words; on a terminal rich folds it to fit."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(stderr=stderr, width=None if stream.isatty() else 200)
 
 
 def _plain(text: str) -> str:

@@ -1,13 +1,10 @@
 """What there is and how it stands: for people as a table, for programs as JSON."""
 
 import json
-from collections.abc import Iterable
 from typing import Any
 
-from rich.table import Table
-
 from sifmark.build import State, state
-from sifmark.console import out, show
+from sifmark.console import show, show_table
 from sifmark.engines import engine
 from sifmark.errors import SifmarkError
 from sifmark.images import Image, cards, images
@@ -22,10 +19,10 @@ def show_list(as_json: bool) -> None:
         recipes = [{**recipe, **_buildable(recipe["name"])} for recipe in _recipes()]
         show(json.dumps({"recipes": recipes, "workloads": _workloads(), "images": rows}, indent=2))
         return
-    out.print(table("recipe", "title", "framework", "device", "base", rows=[list(r.values()) for r in _recipes()]))
+    show_table("recipe", "title", "framework", "device", "base", rows=[list(r.values()) for r in _recipes()])
     columns = ("workload", "title", "tasks", "unit", "parameters", "GFLOP/unit")
-    out.print(table(*columns, rows=[[*list(r.values())[:-1], f"{r['flops'] / 1e9:.3f}"] for r in _workloads()]))
-    out.print(table("image", "state", "file", rows=[[r["name"], _said(r), r["file"]] for r in rows]))
+    show_table(*columns, rows=[[*list(r.values())[:-1], f"{r['flops'] / 1e9:.3f}"] for r in _workloads()])
+    show_table("image", "state", "file", rows=[[r["name"], _said(r), r["file"]] for r in rows])
 
 
 def _row(image: Image) -> dict[str, Any]:
@@ -79,19 +76,3 @@ def _workloads() -> list[dict[str, Any]]:
         }
         for name, card in cards().items()
     ]
-
-
-def table(*columns: str, rows: Iterable[list[Any]]) -> Table:
-    """Rows under their columns, as every verb shows them."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, justify="right" if column in ("parameters", "GFLOP/unit") else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(value) for value in row))
-    return table
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(value)
-    return f"{value:,}" if isinstance(value, int) else str(value).replace("[", r"\[")

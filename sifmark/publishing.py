@@ -11,13 +11,12 @@ from typing import Any
 from sifmark.arguments import EVERYTHING
 from sifmark.build import alone, lock_of, write_facts
 from sifmark.catalogue import free_space, recipes_meant
-from sifmark.console import Step, out, say, show, step
+from sifmark.console import Step, say, show, show_table, step
 from sifmark.engines.apptainer import Apptainer, finished
 from sifmark.engines.sif_signature import signed, signer
 from sifmark.errors import RegistryError, SifmarkError
 from sifmark.files import beside, human_size, write_json, write_text
 from sifmark.images import find_images, find_recipe, image_file, names_of
-from sifmark.listing import table
 from sifmark.plan import BASE_DIGEST, BUILD_KEY, CREATED, LABEL, PLATFORM, RECIPE, REVISION, STAND_IN, is_loopback
 from sifmark.schema import check_document
 from sifmark.settings import machine, settings
@@ -113,7 +112,7 @@ def catalog(registry: str, tag: str, output: str, as_json: bool) -> None:
         show(json.dumps(document, indent=2))
     else:
         rows = [[str(entry[column]) for column in _COLUMNS] for entry in entries]
-        out.print(table(*_COLUMNS, rows=rows))
+        show_table(*_COLUMNS, rows=rows)
 
 
 _COLUMNS = ("recipe", "reference", "version", "platform", "size", "signed", "stand_in", "created", "identity", "digest")

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from sifmark import git
-from sifmark.console import out, show
+from sifmark.console import show, show_table
 from sifmark.engines import Engine, Refuted, engine
 from sifmark.errors import SifmarkError
 from sifmark.execute import locate
 from sifmark.files import sha256_json
 from sifmark.images import cards
-from sifmark.listing import table
 from sifmark.plan import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, REVISION, STAND_IN, make_plan
 from sifmark.reading import Judged, judge_path
 from sifmark.results import legible
@@ -72,7 +71,7 @@ def trace_results(path: str, image: str, as_json: bool) -> None:
         for judged, told in found:
             show(legible(judged.file))
             rows = [[link.name, link.standing, legible(link.told)] for link in told]
-            out.print(table("link", "standing", "told", rows=rows))
+            show_table("link", "standing", "told", rows=rows)
     broken = {link.name for _, told in found for link in told if link.standing is Standing.BROKEN}
     if broken:
         raise SifmarkError(f"broken: {', '.join(sorted(broken))}", "do not rely on such a result; ask where it is from")
