@@ -7,25 +7,28 @@ something contradicts it; or missing.
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from sifmark import git
 from sifmark.console import show, show_table
-from sifmark.engines import Engine, Refuted, engine
-from sifmark.errors import SifmarkError
+from sifmark.engines import Refuted, engine
+from sifmark.errors import SifmarkError, unknown_name
 from sifmark.execute import locate
 from sifmark.files import sha256_json
 from sifmark.images import cards
 from sifmark.plan import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, REVISION, STAND_IN, make_plan
 from sifmark.reading import Judged, judge_path
+from sifmark.recipe import recipe_names
 from sifmark.results import legible
 from sifmark.sbom import CYCLONEDX
 from sifmark.settings import overridden
 from sifmark.subject import Skipped, Subject, subject_of
-from sifmark.trust import came_from, matches_pin, signature
+from sifmark.trust import Signature, came_from, matches_pin, signature
 
 _COMMIT = re.compile(r"(?P<commit>[0-9a-f]{40,64})(?P<changed>-dirty)?")
 
@@ -86,7 +89,7 @@ def links(judged: Judged, name: str) -> list[Link]:
     built = document["provenance"]["image"]
     if built is None:
         return [result, Link("image", Standing.MISSING, document["provenance"]["reason"])]
-    image = Image(built, _find(name or built["recipe"], named=bool(name)), bool(name))
+    image = Image(built, _named(name) if name else _built(built["recipe"]), bool(name))
     ran = _image(image)
     if ran.standing is Standing.BROKEN:
         return [result, ran]
@@ -94,20 +97,22 @@ def links(judged: Judged, name: str) -> list[Link]:
     return [result, ran, *_of_image(image, proven), _base(image), *_sources(image, document["workload"])]
 
 
-def _find(name: str, named: bool) -> Subject | None:
-    """The image that a user names, or that is here under the recipe's name. Raises SifmarkError for a bad name."""
-    try:
-        tool, address = locate(name) if named else _built(name)
-        return subject_of(tool, address, signed=False)
-    except SifmarkError:
-        if named:
-            raise
+@cache  # a folder may have hundreds of results of one image, which is hashed once
+def _named(name: str) -> Subject:
+    """The image that a user names. Raises SifmarkError where there is none."""
+    tool, address = locate(name)
+    return subject_of(tool, address, signed=False)
+
+
+@cache
+def _built(recipe: str) -> Subject | None:
+    """The image that is here under a recipe's name, as a result tells it, which may be any text."""
+    if recipe not in recipe_names():
         return None
-
-
-def _built(recipe: str) -> tuple[Engine, str]:
     tool = engine()
-    return tool, tool.address(recipe)
+    with suppress(SifmarkError):
+        return subject_of(tool, tool.address(recipe), signed=False)
+    return None
 
 
 def _image(image: Image) -> Link:
@@ -117,6 +122,8 @@ def _image(image: Image) -> Link:
     seen = f"{file['seen_by']} saw {ran}" if ran else file["reason"]
     if here is None:
         return Link("image", Standing.CLAIMED, f"{seen}; no image of recipe {image.told['recipe']} is here: inv pull")
+    if ran is None and here.labels[BUILD_KEY] == image.told["build_key"]:
+        return Link("image", Standing.CLAIMED, f"{seen}; the image here has the same build key")
     if not _same(file, here):
         if image.named:
             return Link("image", Standing.BROKEN, f"{Path(here.address).name} is {here.evidence.identity()}; {seen}")
@@ -169,10 +176,9 @@ def _claim(told: str | None) -> tuple[Standing, str]:
 
 def _signature(proven: Subject, claimed: str | None) -> Link:
     """By whom it is signed now, and whether the result says another."""
-    try:
-        found = signature(proven)
-    except Refuted as reason:
-        return Link("signature", Standing.BROKEN, reason.cause)
+    found = _signed(proven)
+    if isinstance(found, Refuted):
+        return Link("signature", Standing.BROKEN, found.cause)
     if found.by is None:
         if claimed and not found.there:
             return Link("signature", Standing.BROKEN, f"the result says by {claimed}, but the image is not signed")
@@ -180,6 +186,14 @@ def _signature(proven: Subject, claimed: str | None) -> Link:
     if claimed not in (None, found.by):
         return Link("signature", Standing.BROKEN, f"the result says by {claimed}, it is by {found.by}")
     return Link("signature", Standing.PROVEN, f"by {found.by}")
+
+
+@cache
+def _signed(proven: Subject) -> Signature | Refuted:
+    try:
+        return signature(proven)
+    except Refuted as reason:
+        return reason
 
 
 def _packages(proven: Subject, whole: bool) -> Link:
@@ -210,6 +224,8 @@ def _sources(image: Image, workload: dict[str, Any]) -> Iterator[Link]:
     """Whether recipe, pins, lock and code here are those that the image was made of, and so workload and commit."""
     recipe, key, revision = (image.told[name] for name in ("recipe", "build_key", "revision"))
     try:
+        if recipe not in recipe_names():
+            raise unknown_name("recipe", recipe, recipe_names())
         today = make_plan(recipe, overridden(bases="stand-in" if image.told["stand_in"] else "pinned")).build_key
         same = today == key
         told = "give its build key" if same else "give another build key: they have changed since"

@@ -293,6 +293,14 @@ def test_a_trace_without_the_image_only_claims(fetching: Site, published: str) -
     fetching.inv("pull", RECIPE, "--registry", published)
     done = fetching.inv("run", f"lstm-{RECIPE}", "--", "--smoke", check=False)
     (fetching.folder / "result.json").write_text(done.stdout)
+    hostile = edited(json.loads(done.stdout), "provenance.image.recipe", f"../dist/{RECIPE}")  # no path is followed
+    (fetching.folder / "hostile.json").write_text(json.dumps(hostile))
+    assert traced(fetching, "hostile.json")[1] == {**dict.fromkeys(LINKS, "claimed"), "result": "proven"}
+    nothing = {**dict.fromkeys(("identity", "digest", "signer", "seen_by")), "reason": "nobody looked"}
+    unseen = edited(json.loads(done.stdout), "provenance.image.file", nothing)
+    (fetching.folder / "unseen.json").write_text(json.dumps(unseen))
+    (_, image, *_), standings = traced(fetching, "unseen.json")
+    assert standings["image"] == "claimed" and "nobody looked; the image here has the same build key" in image["told"]
     shutil.rmtree(fetching.dist)
     links, standings = traced(fetching, "result.json")
     assert standings["image"] == "claimed" and "inv pull" in links[1]["told"]
