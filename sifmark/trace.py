@@ -127,7 +127,8 @@ def _image(image: Image) -> Link:
     if not _same(file, here):
         if image.named:
             return Link("image", Standing.BROKEN, f"{Path(here.address).name} is {here.evidence.identity()}; {seen}")
-        return Link("image", Standing.CLAIMED, f"{seen}; the image here is another: name it, --image FILE, or --engine docker")
+        told = f"{seen}; the image here is another: name the one, --image FILE, or its --engine"
+        return Link("image", Standing.CLAIMED, told)
     stated = {
         RECIPE: image.told["recipe"],
         BUILD_KEY: image.told["build_key"],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import dataclasses
 import itertools
 import json
 import re
@@ -98,7 +97,7 @@ def program(tmp_path_factory):
     tree = lay(folder / "sifmark", recipe="cpu", framework="pytorch", device="cpu")
     for card in (GPT, BERT):
         parameters = sum(p.numel() for p in transformer.network(card.problem["model"]).parameters())
-        written = {**dataclasses.asdict(card), "problem": {**card.problem, "parameters": parameters}}
+        written = {**card._asdict(), "problem": {**card.problem, "parameters": parameters}}
         (tree / "entrypoints" / "workloads" / f"{card.name}.json").write_text(json.dumps(written))
     return Program(tree, folder)
 
