@@ -109,11 +109,11 @@ class Series:
         stop: Callable[[], object],
     ) -> Json:
         """The document of a run, with all that surrounds it. What takes time is left out once there is an order."""
-        ran = self.image and file_of(self.image, os.environ, stop)
+        image = self.image and {**self.image, "file": file_of(self.image, os.environ, stop)}
         context = result.Context(
             card=card,
             configuration=executed.configuration,
-            image=self.image and {**self.image, "file": ran},
+            image=image,
             host=self.facts,
             conditions=self.conditions,
             conditions_after=executed.conditions_after,

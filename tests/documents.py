@@ -67,14 +67,14 @@ def mutations(document: dict[str, Any], within: Path = ()) -> Iterator[tuple[Pat
         words = [*WORDS, *QUIRKS] if isinstance(value, str) else WORDS[:1]
         for other in [*VALUES, *words, *_at_the_edge(rules)]:
             if json.dumps(other) != json.dumps(value):
-                yield path, _changed(document, path, other)
+                yield path, changed(document, path, other)
         if isinstance(value, dict):
             for key in value:
-                yield (*path, key), _changed(document, path, {k: v for k, v in value.items() if k != key})
+                yield (*path, key), changed(document, path, {k: v for k, v in value.items() if k != key})
             known = {key for rule in rules for key in rule.get("properties", {})} - set(value)
             for key in ["unknown", "Not a name", "a\n", *sorted(known)]:
                 for fill in (None, "text", 1, {"value": 1, "unit": "s"}):
-                    yield (*path, key), _changed(document, path, {**value, key: fill})
+                    yield (*path, key), changed(document, path, {**value, key: fill})
 
 
 def rules_of(schema: Any = SCHEMA) -> Iterator[tuple[int, str]]:
@@ -194,12 +194,13 @@ def _resolved(schema: Any) -> dict[str, Any]:
     return SCHEMA["$defs"][schema["$ref"].rsplit("/", 1)[1]] if "$ref" in schema else schema
 
 
-def _changed(document: dict[str, Any], path: Path, value: Any) -> Any:
+def changed(document: dict[str, Any], path: Path, value: Any) -> Any:
+    """The document with another value at one place; the one that was given stays as it is."""
     if not path:
         return value
-    changed = copy.copy(document)
-    changed[path[0]] = _changed(document[path[0]], path[1:], value)
-    return changed
+    other = copy.copy(document)
+    other[path[0]] = changed(document[path[0]], path[1:], value)
+    return other
 
 
 def _at(document: Any, path: Path) -> Any:

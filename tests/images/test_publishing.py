@@ -1,7 +1,5 @@
 """Images through a real registry, and through a proxy before it that fails in the ways that registries do."""
 
-import copy
-import functools
 import json
 import os
 import re
@@ -20,6 +18,7 @@ from typing import NamedTuple
 
 import pytest
 import requests
+from documents import changed
 from images.sites import Site, answer, call, copy_images, make_site
 from images.test_trust import make_key
 
@@ -173,9 +172,11 @@ def untouched(site: Site) -> bool:
 LINKS = ("result", "image", "signature", "provenance", "packages", "base", "recipe", "workload", "commit")
 
 
-def traced(site: Site, path: str, *words: str) -> tuple[list[dict], dict[str, str]]:
-    """The links of a result, and how each stands."""
-    ((answer,),) = [json.loads(site.inv("trace", path, "--json", *words).stdout)]
+def traced(
+    inv: Callable[..., subprocess.CompletedProcess], path: str, *words: str
+) -> tuple[list[dict], dict[str, str]]:
+    """The links of a result, and how each stands, by whoever runs the verb."""
+    (answer,) = json.loads(inv("trace", path, "--json", *words).stdout)
     return answer["links"], {link["name"]: link["standing"] for link in answer["links"]}
 
 
@@ -196,7 +197,7 @@ def test_from_build_to_result_through_a_registry(made: Site, published: str, fet
     fetching.inv("validate", "result.json")
     # The stand-in's pins, which this site lacks, prove base and recipe where it was made.
     image = ("--image", str(fetching.dist / IMAGE), "--key", str(made.folder / "site.pub"))
-    ((*_, commit), standings) = traced(made, str(fetching.folder / "result.json"), *image)
+    ((*_, commit), standings) = traced(made.inv, str(fetching.folder / "result.json"), *image)
     assert standings == dict.fromkeys(LINKS, "proven") | {"commit": commit["standing"]}
     assert commit["standing"] == ("claimed" if "-dirty" in str(result["provenance"]["image"]["revision"]) else "proven")
     assert "pulled" in json.loads((fetching.dist / f"{RECIPE}.sif.json").read_text())
@@ -223,8 +224,7 @@ def test_an_ordinary_user_pulls_verifies_runs_and_traces(
     assert answer(done)["provenance"]["image"]["file"]["signer"] == "site.pub"
     (home / "result.json").write_text(done.stdout)
     inv("validate", "result.json")
-    ((found,),) = [json.loads(inv("trace", "result.json", "--json").stdout)]
-    standings = {link["name"]: link["standing"] for link in found["links"]}
+    _, standings = traced(inv, "result.json")
     # What the stand-in's pins would prove, this user's own cache does not have.
     claimed = dict.fromkeys(("base", "recipe", "workload", "commit"), "claimed")
     assert standings == dict.fromkeys(LINKS, "proven") | claimed
@@ -249,14 +249,6 @@ def readable_python(as_user: Callable[..., subprocess.CompletedProcess]) -> Pyth
     return Python(other, {"PYTHONPATH": f"{house.ROOT}:{packages}"})
 
 
-def edited(result: dict, path: str, value: object) -> dict:
-    """A result in which another value stands at a dotted path."""
-    changed = copy.deepcopy(result)
-    *outer, last = path.split(".")
-    functools.reduce(lambda found, key: found[key], outer, changed)[last] = value
-    return changed
-
-
 # What someone wrote into a result, and the link at which it shows.
 FORGED: dict[str, tuple[str, object, str]] = {
     "result: of no form": ("status.state", "fine", "result"),
@@ -276,7 +268,7 @@ def test_a_result_that_was_forged_breaks_at_the_link_that_it_forges(
 ) -> None:
     fetching.inv("pull", RECIPE, "--registry", published)
     result = answer(fetching.inv("run", f"lstm-{RECIPE}", "--", "--smoke", check=False))
-    forged = [edited(result, path, value) for path, value, _ in FORGED.values()]
+    forged = [changed(result, tuple(path.split(".")), value) for path, value, _ in FORGED.values()]
     (fetching.folder / "all.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in (result, *forged)))
     image = ("--image", str(fetching.dist / IMAGE), "--key", str(made.folder / "site.pub"))
     done = made.inv("trace", str(fetching.folder / "all.jsonl"), *image, "--json", check=False)
@@ -293,16 +285,18 @@ def test_a_trace_without_the_image_only_claims(fetching: Site, published: str) -
     fetching.inv("pull", RECIPE, "--registry", published)
     done = fetching.inv("run", f"lstm-{RECIPE}", "--", "--smoke", check=False)
     (fetching.folder / "result.json").write_text(done.stdout)
-    hostile = edited(json.loads(done.stdout), "provenance.image.recipe", f"../dist/{RECIPE}")  # no path is followed
+    hostile = changed(
+        json.loads(done.stdout), ("provenance", "image", "recipe"), f"../dist/{RECIPE}"
+    )  # no path is followed
     (fetching.folder / "hostile.json").write_text(json.dumps(hostile))
-    assert traced(fetching, "hostile.json")[1] == {**dict.fromkeys(LINKS, "claimed"), "result": "proven"}
+    assert traced(fetching.inv, "hostile.json")[1] == {**dict.fromkeys(LINKS, "claimed"), "result": "proven"}
     nothing = {**dict.fromkeys(("identity", "digest", "signer", "seen_by")), "reason": "nobody looked"}
-    unseen = edited(json.loads(done.stdout), "provenance.image.file", nothing)
+    unseen = changed(json.loads(done.stdout), ("provenance", "image", "file"), nothing)
     (fetching.folder / "unseen.json").write_text(json.dumps(unseen))
-    (_, image, *_), standings = traced(fetching, "unseen.json")
+    (_, image, *_), standings = traced(fetching.inv, "unseen.json")
     assert standings["image"] == "claimed" and "nobody looked; the image here has the same build key" in image["told"]
     shutil.rmtree(fetching.dist)
-    links, standings = traced(fetching, "result.json")
+    links, standings = traced(fetching.inv, "result.json")
     assert standings["image"] == "claimed" and "inv pull" in links[1]["told"]
     assert {standings[name] for name in ("signature", "provenance", "packages", "base")} == {"claimed"}
 
