@@ -9,7 +9,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
-from sifmark.arguments import EVERYTHING, NameOrAll
+from sifmark.arguments import EVERYTHING, NameOrAll, Verb
 from sifmark.errors import SifmarkError
 from sifmark.run import unwind_on_signals
 
@@ -38,7 +38,7 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
             except KeyboardInterrupt:
                 raise Exit("interrupted; nothing half done was left under a final name", code=130) from None
 
-        return task(guarded, **options)
+        return task(guarded, **{"klass": Verb, **options})
 
     return wrap
 

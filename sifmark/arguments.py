@@ -1,10 +1,12 @@
-"""What invoke's arguments lack: a flag that stands for the name that is asked for otherwise."""
+"""What invoke's arguments lack: `VERB --help` where a name is wanted, and a flag that stands for that name."""
 
 from typing import Any
 
-from invoke.exceptions import ParseError
+from invoke.exceptions import Exit, ParseError
 from invoke.parser.argument import Argument
 from invoke.tasks import Task
+
+from sifmark.errors import USAGE
 
 EVERYTHING = "*"
 
@@ -22,7 +24,32 @@ class AllArgument(Argument):
         self.name_argument.value = EVERYTHING
 
 
-class NameOrAll(Task):  # type: ignore[type-arg] # invoke's own annotations leave it open
+class Positional(Argument):
+    """An argument that has its place, so that invoke takes whatever comes first for it."""
+
+    verb: str
+
+    def set_value(self, value: Any, cast: bool = True) -> None:
+        """Take the value. Raises Exit where it is a call for help."""
+        if value in ("-h", "--help"):
+            raise Exit(f"help is asked for before the verb: inv --help {self.verb}", code=USAGE)
+        super().set_value(value, cast)
+
+
+class Verb(Task):  # type: ignore[type-arg] # invoke's own annotations leave it open
+    """A task that says where its help is."""
+
+    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
+        """Invoke's arguments, the positional ones as ours."""
+        arguments = super().get_arguments(ignore_unknown_help)
+        for argument in arguments:
+            if argument.positional:
+                argument.__class__ = Positional
+                argument.verb = self.name.replace("_", "-")  # type: ignore[attr-defined]
+        return arguments
+
+
+class NameOrAll(Verb):
     """A task with the arguments `name` and `all`, of which one is needed."""
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:

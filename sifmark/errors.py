@@ -5,9 +5,9 @@ from difflib import get_close_matches
 
 FAILED = 1
 USAGE = 2
-# The remedy for an image that is not what it should be.
 # The remedy for a registry.
 ASK_AGAIN = "is it up, and is the name right? `inv doctor` asks it; a mirror can be set in sifmark.toml: [mirrors]"
+# The remedy for an image that is not what it should be.
 AGAIN = "build it again: inv build NAME --force, with the --engine that it is of"
 
 
@@ -42,9 +42,10 @@ class RegistryError(SifmarkError):
     """A registry that does not answer, or not with what was asked for."""
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
-    """The error for a name that does not exist: the nearest ones first, then all."""
+def unknown_name(kind: str, name: str, known: Iterable[str], told_by: str = "") -> UsageError:
+    """The error for a name that does not exist: the nearest ones first, then all, or which verb tells them."""
     names = sorted(known)
     near = get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
-    return UsageError(f"no {kind} {name!r}", f"{hint}known: {', '.join(names) or 'none'}")
+    rest = f"`{told_by}` shows all {len(names)}" if told_by else f"known: {', '.join(names) or 'none'}"
+    return UsageError(f"no {kind} {name!r}", f"{hint}{rest}")

@@ -74,7 +74,7 @@ def find_images(pattern: str) -> tuple[Image, ...]:
         return _images_of(pattern)
     found = tuple(image for name, image in named.items() if fnmatchcase(name, pattern))
     if not found:
-        raise unknown_name("image", pattern, named)
+        raise unknown_name("image", pattern, named, "inv list")
     return found
 
 
@@ -82,7 +82,8 @@ def find_image(name: str) -> Image:
     """The one image that a name means. Raises UsageError for none or several."""
     found = find_images(name)
     if len(found) > 1:
-        raise UsageError(f"{name!r} means {len(found)} images", f"name one of: {', '.join(i.name for i in found)}")
+        some = ", ".join(image.name for image in found[:3])
+        raise UsageError(f"{name!r} means {len(found)} images", f"name one, such as {some}; `inv list` shows all")
     return found[0]
 
 
