@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from pathlib import Path
 
 from sifmark.console import say
@@ -232,10 +233,13 @@ def _copy(source: Path, target: Path, skip: int) -> str:
     """Copy a file and hash it in one pass, side by side: `sha256:<hex>` of what was read."""
     digest = hashlib.sha256()
     target.parent.mkdir(parents=True, exist_ok=True)
+    # Two for all: one is hashed while the other is filled, and fresh memory for each costs more than its hash.
+    blocks = cycle([memoryview(bytearray(_BLOCK)) for _ in range(2)])
     with source.open("rb") as reader, target.open("wb") as writer, ThreadPoolExecutor(1) as beside_us:
         writer.seek(skip)
-        while block := reader.read(_BLOCK):
-            hashed = beside_us.submit(digest.update, block)
-            writer.write(block)
+        hashed = beside_us.submit(digest.update, b"")
+        while count := reader.readinto(block := next(blocks)):
             hashed.result()
+            hashed = beside_us.submit(digest.update, block[:count])
+            writer.write(block[:count])
     return f"sha256:{digest.hexdigest()}"

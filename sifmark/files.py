@@ -16,6 +16,7 @@ from typing import Any
 # Wheels and ZIP files cannot hold an earlier date; ours carry no other.
 FIXED_MTIME = 315_532_800  # 1980-01-01T00:00:00Z, seconds
 _DRAFT = ".partial-"
+_SMALL = 256 * 1024  # bytes
 
 
 @contextmanager
@@ -102,7 +103,9 @@ def write_json(target: Path, document: Any) -> None:
 
 def sha256_file(path: Path) -> str:
     """`sha256:<hex>` of a file's bytes."""
-    with path.open("rb") as stream:
+    with path.open("rb", buffering=0) as stream:
+        if os.fstat(stream.fileno()).st_size <= _SMALL:  # a buffer costs more than what would be read into it
+            return sha256_bytes(stream.readall())
         return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
 
 
@@ -124,8 +127,10 @@ def sha256_json(document: Any) -> str:
 
 def sha256_tree(files: dict[str, Path]) -> str:
     """`sha256:<hex>` over names and contents of a set of files, independent of order and dates."""
-    with ThreadPoolExecutor() as pool:
-        return sha256_json(dict(zip(files, pool.map(sha256_file, files.values()), strict=True)))
+    with ThreadPoolExecutor() as pool:  # of the small ones each is done sooner than a thread is asked
+        large = {name: pool.submit(sha256_file, path) for name, path in files.items() if path.stat().st_size > _SMALL}
+        digests = {name: sha256_file(path) for name, path in files.items() if name not in large}
+        return sha256_json(digests | {name: digest.result() for name, digest in large.items()})
 
 
 def normalise_tree(folder: Path) -> None:

@@ -134,16 +134,18 @@ class Sif:
             digest.update(block)
         return digest.digest()
 
-    def _blocks(self, entry: Descriptor, block: int = 1 << 20) -> Iterator[bytes]:
+    def _blocks(self, entry: Descriptor, size: int = 1 << 20) -> Iterator[memoryview]:
+        """The bytes of an object, each block gone when the next is asked for."""
+        block = memoryview(bytearray(size))
         with self.path.open("rb") as stream:
             stream.seek(entry.offset)
             left = entry.size
             while left > 0:
-                data = stream.read(min(block, left))
-                if not data:
+                count = stream.readinto(block[: min(size, left)])
+                if not count:
                     raise SifError(f"{self.path} ends in the middle of object {entry.id}", "build or fetch it again")
-                left -= len(data)
-                yield data
+                left -= count
+                yield block[:count]
 
 
 def read_sif(path: Path) -> Sif:
