@@ -148,30 +148,40 @@ def verify(
 
 @verb(
     help={
-        "name": "an image or a recipe; its SIF is signed",
+        "name": "an image or a recipe",
         "key": "a private key in PEM form, without a passphrase",
         "pgp": "or the number of a key in Apptainer's keyring: apptainer key list --secret",
+        "engine": f"{_ENGINE}; an image of Docker is signed with cosign, in the registry that it was pushed to",
+        "registry": "as of push, for an image of Docker",
+        "tag": "as of push, for an image of Docker",
     }
 )
-def sign(c: Context, name: str, key: str = "", pgp: str = "") -> None:
+def sign(
+    c: Context, name: str, key: str = "", pgp: str = "", engine: str = "", registry: str = "", tag: str = ""
+) -> None:
     """Sign an image, all of it: file system, labels, SBOM and provenance. Its identity stays."""
+    from sifmark.settings import choose
     from sifmark.signing import sign as sign_image
 
-    sign_image(name, key, pgp)
+    choose(engine=engine)
+    sign_image(name, key, pgp, registry, tag)
 
 
 @verb(
     help={
         "name": "an image or a recipe that is built",
         "registry": "host and path, such as registry.site.example/sifmark; default: registry in sifmark.toml",
-        "tag": "default: the version",
+        "tag": "default: the version; an image of Docker has -docker behind it",
+        "engine": _ENGINE,
         "json": "for programs: digests and names",
     }
 )
-def push(c: Context, name: str, registry: str = "", tag: str = "", json: bool = False) -> None:
+def push(c: Context, name: str, registry: str = "", tag: str = "", engine: str = "", json: bool = False) -> None:
     """Put an image into a registry, under each of its names; its bytes go there once."""
     from sifmark.publishing import push as push_image
+    from sifmark.settings import choose
 
+    choose(engine=engine)
     push_image(name, registry, tag, as_json=json)
 
 
@@ -182,17 +192,24 @@ def push(c: Context, name: str, registry: str = "", tag: str = "", json: bool = 
         "registry": "as of push",
         "tag": "as of push",
         "key": "a trusted key, as of verify: what it has not signed is refused",
+        "engine": _ENGINE,
         "json": "for programs",
     },
 )
 def pull(
-    c: Context, name: str, registry: str = "", tag: str = "", key: Sequence[str] | None = None, json: bool = False
+    c: Context,
+    name: str,
+    registry: str = "",
+    tag: str = "",
+    key: Sequence[str] | None = None,
+    engine: str = "",
+    json: bool = False,
 ) -> None:
     """Fetch an image from a registry; it takes its names when digest, labels and signature hold."""
     from sifmark.publishing import pull as pull_image
     from sifmark.settings import choose, joined
 
-    choose(keys=joined(key))
+    choose(engine=engine, keys=joined(key))
     pull_image(name, registry, tag, as_json=json, to_be_signed=bool(key))
 
 

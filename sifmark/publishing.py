@@ -1,4 +1,4 @@
-"""The push, pull, mirror and catalog verbs: SIF files to and from registries and folders."""
+"""The push, pull, mirror and catalog verbs: images to and from registries, SIF files to and from folders too."""
 
 import html
 import json
@@ -8,28 +8,37 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from sifmark import docker_publishing
 from sifmark.arguments import EVERYTHING
 from sifmark.build import alone, lock_of, write_facts
 from sifmark.catalogue import free_space, recipes_meant
 from sifmark.console import Step, say, show, show_table, step
 from sifmark.engines.apptainer import Apptainer, finished
+from sifmark.engines.docker import NAME as DOCKER
 from sifmark.engines.sif_signature import signed, signer
 from sifmark.errors import RegistryError, SifmarkError
 from sifmark.files import beside, human_size, write_json, write_text
 from sifmark.images import find_images, find_recipe, image_file, names_of
-from sifmark.plan import BASE_DIGEST, BUILD_KEY, CREATED, LABEL, PLATFORM, RECIPE, REVISION, STAND_IN, is_loopback
+from sifmark.plan import BASE_DIGEST, BUILD_KEY, CREATED, LABEL, PLATFORM, RECIPE, REVISION, STAND_IN
+from sifmark.redistribution import require_allowed
 from sifmark.schema import check_document
 from sifmark.settings import machine, settings
-from sifmark.shelves import Published, Shelf, publish, shelf
+from sifmark.shelves import Published, Shelf, publish, shelf, stated
 from sifmark.sif import Sif, read_sif
 
 IDENTITY, SIGNED = f"{LABEL}.identity", f"{LABEL}.signed"  # annotations, beside the image's own labels
 _VERSION = "org.opencontainers.image.version"
-_LICENCE, _REDISTRIBUTABLE = f"{LABEL}.base-licence", f"{LABEL}.base-redistributable"
 
 
 def push(name: str, registry: str, tag: str, as_json: bool) -> None:
-    """Put a recipe's SIF on a shelf, under each of its names. Raises SifmarkError."""
+    """Put a recipe's image on a shelf, under each of its names. Raises SifmarkError."""
+    if settings().engine == DOCKER:
+        docker_publishing.push(name, registry, tag, as_json)
+    else:
+        _push_sif(name, registry, tag, as_json)
+
+
+def _push_sif(name: str, registry: str, tag: str, as_json: bool) -> None:
     recipe, there = find_recipe(name), shelf(registry, tag)
     path, names = image_file(recipe), (recipe, *names_of(recipe))
     with alone(lock_of(recipe, Apptainer())):
@@ -37,7 +46,7 @@ def push(name: str, registry: str, tag: str, as_json: bool) -> None:
         require_allowed(there.host, path.name, sif.labels())
         with step(f"hash {path.name}"):
             made = finished(path)
-        told = {**_stated(sif.labels()), IDENTITY: made.identity, SIGNED: str(signed(sif)).lower()}
+        told = {**stated(sif.labels()), IDENTITY: made.identity, SIGNED: str(signed(sif)).lower()}
         image = publish(path, made.digest, made.size, told)
         with step(f"push {path.name}, {human_size(made.size)}, to {there.reference(recipe)}"):
             sent = there.put(names, image, path)
@@ -50,11 +59,19 @@ def push(name: str, registry: str, tag: str, as_json: bool) -> None:
         say(f"  {'sent' if sent else 'it was there already'}; also as {', '.join(names[1:])}")
 
 
-def pull(name: str, registry: str, tag: str, as_json: bool, to_be_signed: bool = False) -> None:
-    """Fetch the SIF of a name, hold it against its digests, labels and signature, and give it its names.
+def pull(name: str, registry: str, tag: str, as_json: bool, to_be_signed: bool) -> None:
+    """Fetch the image of a name, hold it against its digests, labels and signature, and give it its names.
 
     Nothing has its final name before. Raises SifmarkError.
     """
+    to_be_signed = to_be_signed or settings().require_signature
+    if settings().engine == DOCKER:
+        docker_publishing.pull(name, registry, tag, as_json, to_be_signed)
+    else:
+        _pull_sif(name, registry, tag, as_json, to_be_signed)
+
+
+def _pull_sif(name: str, registry: str, tag: str, as_json: bool, to_be_signed: bool) -> None:
     recipe, there = find_recipe(name), shelf(registry, tag)
     asked = find_images(name)[0].name if name != recipe else recipe
     image = there.look(asked)
@@ -67,7 +84,7 @@ def pull(name: str, registry: str, tag: str, as_json: bool, to_be_signed: bool =
             made = finished(draft)
             sif = read_sif(draft)
             _require_announced(sif, made.identity, recipe, image.annotations)
-            by = _signer(draft, to_be_signed or settings().require_signature)
+            by = _signer(draft, to_be_signed)
             pulled = f"{there.reference(asked)}@{image.digest}"
             write_facts(recipe, tool, made, sif.labels(), pulled=pulled, signed_by=by)
         names = tool.give_names(recipe)
@@ -203,27 +220,6 @@ def _require_space(what: str, size: int, folder: Path) -> None:
             f"{what} takes {human_size(size)}, {folder} has {human_size(free)} left",
             "free space (inv clean), or name another folder: dist in sifmark.toml, or TMPDIR",
         )
-
-
-def require_allowed(host: str, name: str, labels: Mapping[str, str]) -> None:
-    """Raise SifmarkError where an image may not leave: its base's licence, or a stand-in that others took for real.
-
-    A folder, whose host is empty, leaves nothing by itself.
-    """
-    if not host or host in settings().private_registries:
-        return
-    remedy = f'if nobody outside may pull from {host}, say so in sifmark.toml: private_registries = ["{host}"]'
-    if labels.get(STAND_IN) == "true":
-        if not is_loopback(host):
-            raise SifmarkError(f"{name} is built on a stand-in: it is for tests", remedy)
-    elif labels.get(_REDISTRIBUTABLE) != "true":
-        licence = labels.get(_LICENCE, "unknown")
-        raise SifmarkError(f"{name}: its base may not be redistributed. Licence: {licence}", remedy)
-
-
-def _stated(labels: Mapping[str, str]) -> dict[str, str]:
-    """The labels that tell whoever looks at a shelf what an image is."""
-    return {key: value for key, value in labels.items() if key.startswith((f"{LABEL}.", "org.opencontainers.image."))}
 
 
 def _require_announced(sif: Sif, identity: str, recipe: str, annotations: Mapping[str, str]) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from sifmark import __version__
 from sifmark.errors import RegistryError, SifmarkError, UsageError
 from sifmark.files import beside, compact_json, sha256_bytes, sha256_file, write_json
+from sifmark.plan import LABEL
 from sifmark.registry import DIGEST, connect
 from sifmark.settings import machine, settings
 
@@ -93,6 +94,11 @@ def publish(file: Path, digest: str, size: int, annotations: Mapping[str, str]) 
     return Published(compact_json(document), digest, size, dict(annotations))
 
 
+def stated(labels: Mapping[str, str]) -> dict[str, str]:
+    """The labels that tell whoever looks at a shelf what an image is."""
+    return {key: value for key, value in labels.items() if key.startswith((f"{LABEL}.", "org.opencontainers.image."))}
+
+
 def _read(manifest: bytes, reference: str) -> Published:
     """A manifest of one SIF. Raises RegistryError for anything else."""
     try:
@@ -104,7 +110,7 @@ def _read(manifest: bytes, reference: str) -> Published:
             return Published(manifest, digest, size, annotations)
     except (ValueError, KeyError, TypeError, AttributeError):
         pass
-    raise RegistryError(f"{reference} is no SIF", "Docker images are pulled by `docker pull`")
+    raise RegistryError(f"{reference} is no SIF", "is it an image of Docker? those are pulled with --engine docker")
 
 
 @dataclass(frozen=True)

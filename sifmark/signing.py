@@ -3,20 +3,23 @@
 import shutil
 from pathlib import Path
 
+from sifmark import docker_publishing
 from sifmark.build import alone, lock_of, read_record, record_of
 from sifmark.console import say, step
 from sifmark.engines.apptainer import Apptainer, finished
+from sifmark.engines.docker import NAME as DOCKER
 from sifmark.errors import UsageError
 from sifmark.files import beside, write_json
 from sifmark.images import find_recipe, image_file
 from sifmark.run import run
+from sifmark.settings import settings
 from sifmark.sif import read_sif
 
 
-def sign(name: str, key: str, pgp: str) -> None:
-    """Sign a recipe's SIF with a private key in PEM form, or with one of Apptainer's PGP keyring, by its number.
+def sign(name: str, key: str, pgp: str, registry: str = "", tag: str = "") -> None:
+    """Sign a recipe's image with a private key in PEM form; a SIF also with one of Apptainer's PGP keyring, by number.
 
-    The image keeps its identity. All its names are links to the signed file afterwards. Raises SifmarkError.
+    A SIF carries its signature; that of a Docker image is beside it in the registry. Raises SifmarkError.
     """
     if bool(key) == bool(pgp):
         raise UsageError(
@@ -26,6 +29,18 @@ def sign(name: str, key: str, pgp: str) -> None:
         raise UsageError(f"--pgp {pgp!r} is no number", "apptainer key list --secret tells the numbers")
     if key and not Path(key).is_file():
         raise UsageError(f"there is no file {key}", "make a key: openssl genpkey -algorithm ed25519 -out FILE.pem")
+    if settings().engine == DOCKER:
+        if pgp:
+            raise UsageError("images of Docker are signed by a key in PEM form", "name one: --key FILE.pem")
+        docker_publishing.sign(name, Path(key), registry, tag)
+    elif registry or tag:
+        raise UsageError("a SIF is signed here, before it is pushed", "leave --registry and --tag to inv push")
+    else:
+        _sign_sif(name, key, pgp)
+
+
+def _sign_sif(name: str, key: str, pgp: str) -> None:
+    """The image keeps its identity. All its names are links to the signed file afterwards."""
     recipe, tool = find_recipe(name), Apptainer()
     target = image_file(recipe)
     with alone(lock_of(recipe, tool)):

@@ -63,6 +63,53 @@ apt_mirror() {
     awk -v suffix="$1" '$1 ~ "^(bookworm|trixie|stable|oldstable)" suffix "$" && !seen++ { print $2 }'
 }
 
+# Where the second apt configuration is: the machine's own sources, lists and caches stay as they are.
+apt_dir=/var/lib/sifmark-apt
+
+write_apt_configuration() {
+  local mirror=$1 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+  # Its caches are only needed while it installs.
+  as_root mkdir -p "$apt_dir/lists/partial" "$apt_dir/cache/archives/partial"
+  as_root tee "$apt_dir/sources.list" >/dev/null <<SOURCES
+deb [signed-by=$keyring] $mirror trixie main
+deb [signed-by=$keyring] $mirror sid main
+SOURCES
+  # Under 500 a package is taken only where a dependency asks for more than what is installed;
+  # under 100 never. So unstable gives Apptainer itself and nothing else.
+  as_root tee "$apt_dir/preferences" >/dev/null <<PINS
+Package: *
+Pin: release n=sid
+Pin-Priority: 50
+
+Package: apptainer
+Pin: release n=sid
+Pin-Priority: 600
+
+Package: *
+Pin: release n=trixie
+Pin-Priority: 400
+PINS
+}
+
+second_apt() {
+  apt_get -o "Dir::Etc::sourcelist=$apt_dir/sources.list" -o Dir::Etc::sourceparts=/dev/null \
+    -o "Dir::Etc::preferences=$apt_dir/preferences" -o Dir::Etc::preferencesparts=/dev/null \
+    -o "Dir::State::lists=$apt_dir/lists" -o "Dir::Cache=$apt_dir/cache" \
+    -o Dpkg::Options::=--force-confold "$@"
+}
+
+# install_from_newer_debian PACKAGE: on Debian, one that the machine's own release has not.
+install_from_newer_debian() {
+  local mirror
+  apt_get update
+  mirror=$(apt_mirror '')
+  [ -n "$mirror" ] || fail "apt names no mirror of Debian 12 or 13" "mend /etc/apt/sources.list, or install $1 yourself"
+  write_apt_configuration "$mirror"
+  { second_apt update && second_apt install --no-install-recommends "$1"; } ||
+    fail "apt could not install $1 from $mirror" "see apt's message above; a mirror must carry trixie and sid"
+  as_root rm -rf "$apt_dir/lists" "$apt_dir/cache"
+}
+
 # find_python MAJOR.MINOR...: the first of these that starts (a version manager's shim may be there and not start).
 find_python() {
   local version

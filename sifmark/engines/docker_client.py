@@ -92,13 +92,18 @@ def build(
             return follow(client().api.build(decode=True, **how), log, watch)
 
 
-def follow(events: Iterable[dict[str, Any]], log: Path | None, watch: Callable[[str], None] | None) -> str:
-    """A failed build is an event among others, not an answer of its own."""
+def follow(
+    events: Iterable[dict[str, Any]], log: Path | None, watch: Callable[[str], None] | None, wanted: str = "ID"
+) -> str:
+    """What the engine names at the end, or the last thing it said where nothing is `wanted`.
+
+    A failure is an event among others, not an answer of its own. Raises DockerError.
+    """
     identifier, said = "", []
     for event in events:
         if "error" in event:
             raise _fault(str(event["error"]), log)
-        identifier = str(event.get("aux", {}).get("ID", identifier))
+        identifier = str(event.get("aux", {}).get(wanted, identifier))
         if line := str(event.get("stream") or event.get("status") or "").strip():
             said.append(line)
             if watch:
@@ -107,8 +112,8 @@ def follow(events: Iterable[dict[str, Any]], log: Path | None, watch: Callable[[
                 log.parent.mkdir(parents=True, exist_ok=True)
                 with log.open("a", encoding="utf-8") as sink:
                     sink.write(f"{line}\n")
-    if not identifier:
-        raise DockerError(f"Docker ended the build and named no image: {' '.join(said[-3:])}", "see its own log")
+    if wanted and not identifier:
+        raise DockerError(f"Docker ended and named no image: {' '.join(said[-3:])}", "see its own log")
     return identifier
 
 

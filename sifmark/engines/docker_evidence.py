@@ -3,12 +3,14 @@
 import stat
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from sifmark import provenance, render, sbom
-from sifmark.engines import Refuted
+from sifmark.console import say
+from sifmark.engines import Refuted, cosign
 from sifmark.engines.docker_client import attributes, client, explained, stream_of
 from sifmark.engines.docker_papers import IMAGE, papers_of
 from sifmark.errors import AGAIN, SifmarkError
@@ -37,6 +39,8 @@ class DockerEvidence:
         self.environment = dict(variable.partition("=")[::2] for variable in self.config.get("Env") or ())
         self.workload = self.environment.pop(WORKLOAD, None)
         self.address = address
+        self.references: list[str] = found.get("RepoDigests") or []  # by digest, of registries that have it
+        self._parent = str(found.get("Parent") or "")
 
     def identity(self) -> str:
         """Over layers and all of the configuration but a name's variable: all names of an image have the same."""
@@ -81,23 +85,50 @@ class DockerEvidence:
         finally:
             container.remove(force=True)
 
-    def signer(self, keys: Sequence[str]) -> str:  # noqa: ARG002 - whosever they are
-        """Images in an engine's store carry no signatures; those in a registry do."""
-        raise Refuted("an image in Docker's store is not signed", "sign and verify the SIF, or its push with cosign")
+    def signer(self, keys: Sequence[str]) -> str:
+        """By the signatures that are beside it in a registry."""
+        reference, *others = self._published()
+        for other in others:
+            with suppress(SifmarkError):
+                return cosign.signer(other, keys)
+        return cosign.signer(reference, keys)
 
     def signed(self) -> bool:
-        """Never in the engine's store."""
-        return False
+        """An image in the engine's store carries no signature; the one that was pushed or pulled may have one."""
+        try:
+            return any(map(cosign.signed, self._published()))
+        except SifmarkError as reason:
+            say(f"  no signature was looked for: {reason.cause}")
+            return False
+
+    def _published(self) -> list[str]:
+        """Where it is in registries, by digest. Raises Refuted where it is in none.
+
+        A workload's name is an image on top, which is in none itself; it counts where it is the same but for the name.
+        """
+        found = self.references
+        if not found and self._parent:
+            below = DockerEvidence(self._parent, self._base_of)
+            found = below.references if below.identity() == self.identity() else []
+        if not found:
+            raise Refuted(
+                "it is in no registry, where its signature would be",
+                "inv push, then inv sign, both with --engine docker",
+            )
+        return found
 
     def provenance(self) -> tuple[bytes, dict[str, str]] | None:
         """What its build wrote beside its record."""
-        path = self._papers / provenance.NAME
-        subjects = {IMAGE: self.identity().removeprefix("sha256:")}
-        return (path.read_bytes(), subjects) if path.is_file() else None
+        found = self.papers().get(provenance.NAME)
+        return None if found is None else (found, {IMAGE: self.identity().removeprefix("sha256:")})
 
     def sboms(self) -> dict[str, bytes]:
         """What its build wrote beside its record."""
-        paths = (self._papers / name for name in (sbom.SPDX, sbom.CYCLONEDX))
+        return {name: content for name, content in self.papers().items() if name != provenance.NAME}
+
+    def papers(self) -> dict[str, bytes]:
+        """All that its build wrote beside its record, by name."""
+        paths = (self._papers / name for name in (sbom.SPDX, sbom.CYCLONEDX, provenance.NAME))
         return {path.name: path.read_bytes() for path in paths if path.is_file()}
 
     @property

@@ -1,16 +1,23 @@
 """The Docker engine for real: built, named, verified, run, refuted, and converted into a SIF."""
 
+import io
 import json
 import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
+from docker.errors import ImageNotFound
 from images.sites import Site, answer, call, docker_alone, make_site
+from images.test_trust import make_key
 
+from sifmark import __version__
 from sifmark.engines.docker import Docker
 from sifmark.engines.docker_client import attributes, client
 from sifmark.engines.docker_papers import papers_of
@@ -205,3 +212,93 @@ def test_every_recipe_builds_and_a_workload_runs_from_each(shop: Site, recipe: s
     done = call(tool.command(f"sifmark:{SMALL}-{recipe}", "run", ["--smoke", "--device", "cpu"], tool.sealed_off()),
                 check=False)  # fmt: skip
     assert answer(done)["status"]["state"] in ("completed", "crashed"), "crashed: a stand-in without a framework"
+
+
+@pytest.fixture(scope="module")
+def registry() -> str:
+    """A path in the real registry that nobody else uses."""
+    return f"{json.loads(settings().stand_in_pins.read_text())['registry']}/test-{token_hex(4)}/images"
+
+
+@pytest.fixture
+def pushed(shop: Site, registry: str) -> Iterator[str]:
+    """The digest of the recipe's image in the registry; the engine has it as it was at the end."""
+    yield json.loads(shop.inv("push", "cpu", "--registry", registry, "--json").stdout)["digest"]
+    forget_all(registry)
+    shop.inv("build", "cpu")
+
+
+def forget_all(registry: str) -> None:
+    """Let the engine have the recipe's image under no name, so that a pull has something to do."""
+    list(Docker().forget("cpu"))
+    for image in client().images.list(all=True):
+        for name in [*image.tags, *image.attrs.get("RepoDigests", [])]:
+            if name.startswith(registry):
+                with suppress(ImageNotFound):  # a digest goes with the last tag
+                    client().images.remove(name)
+
+
+@pytest.mark.skipif(not shutil.which("cosign"), reason="no cosign here: ci/setup/cosign")
+def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
+    shop: Site, registry: str, pushed: str, tmp_path: Path, refused: Callable[[str, str], None]
+) -> None:
+    key, other = make_key(tmp_path, "site"), make_key(tmp_path, "other")
+    was = attributes("sifmark:cpu")
+    assert was is not None
+    there = replace(shop, folder=tmp_path, environment={**shop.environment, "SIFMARK_CACHE": str(tmp_path / "cache")})
+    shutil.copytree(settings().cache / "stand-in", tmp_path / "cache" / "stand-in")
+    fetch = ("pull", "resnet50-cpu", "--registry", registry, "--key", str(key.with_suffix(".pub")))
+
+    def refuses(what: str, why: str) -> None:
+        said = there.inv(*fetch, check=False)
+        assert said.returncode == 1 and why in said.stderr, said.stderr
+        assert attributes("sifmark:cpu") is None
+        refused(f"Docker: {what}", said.stderr)
+
+    forget_all(registry)
+    refuses("not signed", "it is not signed")
+    shop.inv("build", "cpu")
+    shop.inv("push", "cpu", "--registry", registry)
+    shop.inv("sign", "cpu", "--registry", registry, "--key", str(other))
+    forget_all(registry)
+    refuses("another's signature", "its signature is by none of the keys that this site trusts")
+
+    shop.inv("build", "cpu")
+    shop.inv("push", "cpu", "--registry", registry)
+    shop.inv("sign", "cpu", "--registry", registry, "--key", str(key))
+    signed = attributes("sifmark:cpu")
+    forget_all(registry)
+    told = json.loads(there.inv(*fetch, "--json").stdout)
+    assert told["signed_by"] == "site.pub"
+    pulled = attributes("sifmark:cpu")
+    assert pulled is not None and signed is not None and pulled["Id"] == signed["Id"]
+    trusting = {"SIFMARK_KEYS": str(key.with_suffix(".pub"))}
+    found = verdicts(there, f"{SMALL}-cpu", **trusting)
+    assert {outcome for outcome, _ in found.values()} <= {"passed", "skipped"}, found
+    assert "signature: by site.pub" in found["trust"][1] and "provenance: of this image" in found["trust"][1]
+    run = ("run", f"{SMALL}-cpu", "--require-signature", "--", "--smoke", "--output", "result.json")
+    there.inv(*run, **trusting)
+    result = json.loads((there.folder / "result.json").read_text())
+    assert result["provenance"]["image"]["file"]["signer"] == "site.pub"
+    assert "broken" not in there.inv("trace", "result.json", **trusting).stdout
+
+
+def test_a_registry_that_has_another_image_than_its_papers_say_gives_none(
+    shop: Site, registry: str, pushed: str, refused: Callable[[str, str], None]
+) -> None:
+    forged, tag = f"{registry}/cpu", f"{__version__}-docker"
+    image, _ = client().images.build(fileobj=io.BytesIO(b"FROM sifmark:cpu\nENV FORGED=1\n"))
+    image.tag(forged, tag)
+    client().images.push(forged, tag=tag)
+    forget_all(registry)
+    said = shop.inv("pull", "cpu", "--registry", registry, check=False)
+    assert said.returncode == 1 and ".papers: answers with 404" in said.stderr
+    assert attributes("sifmark:cpu") is None
+    refused("Docker: pushed past sifmark", said.stderr)
+    told = shop.inv("sign", "cpu", "--registry", registry, "--key", "none.pem", check=False)
+    assert told.returncode == 2
+
+
+def test_a_folder_takes_no_image_of_docker(shop: Site, tmp_path: Path) -> None:
+    said = shop.inv("push", "cpu", "--registry", str(tmp_path), check=False)
+    assert said.returncode == 2 and "a folder has no room for images of Docker" in said.stderr

@@ -7,7 +7,7 @@ import pytest
 from sifmark import publishing, settings
 from sifmark.errors import RegistryError, SifmarkError, UsageError
 from sifmark.images import recipe_names
-from sifmark.publishing import require_allowed
+from sifmark.redistribution import require_allowed
 from sifmark.shelves import Folder, Repositories, publish, shelf
 
 LABELS = {

@@ -1,0 +1,227 @@
+"""Pushing, pulling and signing Docker images: the engine moves them, their papers go beside them as an OCI artifact.
+
+`HOST/PATH/<name>:TAG-docker` is an image; the SIF of the same name has the tag without that ending. Its papers (lists
+of packages and provenance) have the tag `sha256-<digest>.papers` in the recipe's repository, beside cosign's signature.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sifmark.build import alone, lock_of, write_facts
+from sifmark.console import Step, say, show, step
+from sifmark.engines import Made, cosign
+from sifmark.engines.docker import NAME, REPOSITORY, Docker
+from sifmark.engines.docker_client import BaseUnavailable, client, explained, follow
+from sifmark.engines.docker_evidence import DockerEvidence
+from sifmark.engines.docker_papers import IMAGE, papers_of
+from sifmark.errors import ASK_AGAIN, RegistryError, SifmarkError, UsageError
+from sifmark.files import compact_json, human_size, sha256_bytes, write_json
+from sifmark.images import find_recipe, names_of
+from sifmark.plan import PLATFORM, RECIPE
+from sifmark.provenance import NAME as PROVENANCE
+from sifmark.redistribution import require_allowed
+from sifmark.registry import DIGEST, MANIFESTS, connect
+from sifmark.sbom import CYCLONEDX, SPDX
+from sifmark.settings import machine, settings
+from sifmark.shelves import MANIFEST_MEDIA, Repositories, shelf, stated
+
+_PAPERS = (SPDX, CYCLONEDX, PROVENANCE)
+_PAPERS_TYPE = "application/vnd.sifmark.papers.v1"
+_PAPER_MEDIA = "application/json"
+_EMPTY, _EMPTY_MEDIA = b"{}", "application/vnd.oci.empty.v1+json"  # OCI image specification 1.1, manifest.md
+_TITLE = "org.opencontainers.image.title"
+_STRANGE = "do not run it; ask whoever pushed it"
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where the Docker images of a recipe are."""
+
+    there: Repositories
+    recipe: str
+
+    @property
+    def tag(self) -> str:
+        return f"{self.there.tag}-{NAME}"
+
+    @property
+    def repository(self) -> str:
+        """Within the registry."""
+        return f"{self.there.path}/{self.recipe}"
+
+    def called(self, name: str) -> str:
+        """What `docker pull` takes, but the tag."""
+        return f"{self.there.host}/{self.there.path}/{name}"
+
+    def pinned(self, digest: str) -> str:
+        """The one image, whatever becomes of its tag."""
+        return f"{self.called(self.recipe)}@{digest}"
+
+    def digest(self) -> str:
+        """What the tag stands for. Raises RegistryError where there is none."""
+        return self._ask(self.tag, MANIFESTS)[0]
+
+    def papers(self, digest: str) -> tuple[str, Mapping[str, Any]]:
+        """The manifest of an image's papers. Raises RegistryError where there is none."""
+        return self._ask(_beside(digest), (MANIFEST_MEDIA,))
+
+    def _ask(self, tag: str, accepted: tuple[str, ...]) -> tuple[str, Mapping[str, Any]]:
+        return connect(self.there.host, patient=True).document(f"{self.repository}/manifests/{tag}", accepted)
+
+
+def push(name: str, registry: str, tag: str, as_json: bool) -> None:
+    """Put a recipe's image into a registry, under each of its names, and its papers. Raises SifmarkError."""
+    place, tool = _place(name, registry, tag), Docker()
+    names = (place.recipe, *names_of(place.recipe))
+    with alone(lock_of(place.recipe, tool)):
+        image = tool.evidence(tool.address(place.recipe))
+        require_allowed(place.there.host, image.address, image.labels)
+        papers = {name: json.loads(content) for name, content in image.papers().items()}
+        _require_announced(image, place.recipe, papers)
+        with step(f"push {image.address}, {human_size(image.size)}, to {place.called(place.recipe)}") as progress:
+            digest, *_ = [_send(tool, place, each, progress) for each in names]
+            _put_papers(place, digest, papers, image.labels)
+    references = [f"{place.called(each)}:{place.tag}" for each in names]
+    if as_json:
+        show(json.dumps({"digest": digest, "identity": image.identity(), "names": references}, indent=2))
+    else:
+        show(place.pinned(digest))
+        say(f"  as {', '.join(references)}")
+
+
+def pull(name: str, registry: str, tag: str, as_json: bool, to_be_signed: bool) -> None:
+    """Fetch a recipe's image and its papers, and name it when digest, signature, labels and identity hold.
+
+    Raises SifmarkError, Refuted for a signature.
+    """
+    place, tool = _place(name, registry, tag), Docker()
+    digest = place.digest()
+    pinned = place.pinned(digest)
+    papers, told_by = _fetch_papers(place, digest)
+    by, _ = (_signer(reference, to_be_signed) for reference in (pinned, told_by))
+    with alone(lock_of(place.recipe, tool)):
+        with step(f"pull {place.called(place.recipe)}:{place.tag}") as progress, _told_of(place):
+            follow(client().api.pull(pinned, stream=True, decode=True), None, progress.detail, wanted="")
+        try:
+            image = tool.evidence(pinned)
+            _require_announced(image, place.recipe, papers)
+        except SifmarkError:
+            with explained():
+                client().images.remove(pinned)
+            raise
+        for each, content in papers.items():
+            write_json(papers_of(place.recipe) / each, content)
+        made = Made(image.size, image.identity(), image.identifier)
+        write_facts(place.recipe, tool, made, image.labels, pulled=pinned, signed_by=by)
+        with explained():
+            client().images.get(pinned).tag(REPOSITORY, place.recipe)
+        names = tool.give_names(place.recipe)
+    if as_json:
+        show(json.dumps({"digest": digest, "identity": made.identity, "signed_by": by}, indent=2))
+    else:
+        signature = f"signed by {by}" if by else "not signed by anyone who is trusted here"
+        show(f"{tool.address(place.recipe)}: {made.identity}, {signature}; also called {', '.join(names)}")
+
+
+def sign(name: str, key: Path, registry: str, tag: str) -> None:
+    """Sign a pushed image and its papers, where the registry has what is here. Raises SifmarkError."""
+    place, tool = _place(name, registry, tag), Docker()
+    digest = place.digest()
+    pinned = place.pinned(digest)
+    if pinned not in tool.evidence(tool.address(place.recipe)).references:
+        raise SifmarkError(f"{pinned} is not the image that is here", "push it before: inv push NAME --engine docker")
+    with step(f"sign {pinned}"):
+        for each in (digest, place.papers(digest)[0]):
+            cosign.sign(place.pinned(each), key)
+    show(f"{pinned}: signed, and its papers")
+
+
+def _place(name: str, registry: str, tag: str) -> _Place:
+    there = shelf(registry, tag)
+    if not isinstance(there, Repositories):
+        raise UsageError("a folder has no room for images of Docker", "name a registry, or carry the SIF: inv convert")
+    return _Place(there, find_recipe(name))
+
+
+def _beside(digest: str) -> str:
+    """The tag of what goes with an image."""
+    return f"{digest.replace(':', '-')}.papers"
+
+
+def _send(tool: Docker, place: _Place, name: str, progress: Step) -> str:
+    """Push the image of a name; its digest. The engine asks again where an upload breaks.
+
+    The name in the registry stays here for the recipe's image alone: by it `inv sign` knows what was pushed.
+    """
+    target = place.called(name)
+    with _told_of(place), explained():
+        client().images.get(tool.address(name)).tag(target, place.tag)
+        events = client().api.push(target, tag=place.tag, stream=True, decode=True)
+        digest = follow(events, None, progress.detail, wanted="Digest")
+        if name != place.recipe:
+            client().images.remove(f"{target}:{place.tag}")
+    return digest
+
+
+@contextmanager
+def _told_of(place: _Place) -> Iterator[None]:
+    """What the engine says of a registry is of this one."""
+    try:
+        yield
+    except BaseUnavailable as error:
+        remedy = f"does it want a login? docker login {place.there.host}; {ASK_AGAIN}"
+        raise RegistryError(f"{place.called(place.recipe)}: {error.cause}", remedy) from error
+
+
+def _put_papers(place: _Place, digest: str, papers: Mapping[str, Any], labels: Mapping[str, str]) -> None:
+    registry, layers = connect(place.there.host, patient=True), []
+    for name, content in papers.items():
+        told = compact_json(content)
+        paper = sha256_bytes(told)
+        registry.upload(place.repository, paper, told)
+        entry = {"mediaType": _PAPER_MEDIA, "digest": paper, "size": len(told)}
+        layers.append({**entry, "annotations": {_TITLE: name}})
+    registry.upload(place.repository, sha256_bytes(_EMPTY), _EMPTY)
+    document = {
+        "schemaVersion": 2,
+        "mediaType": MANIFEST_MEDIA,
+        "artifactType": _PAPERS_TYPE,
+        "config": {"mediaType": _EMPTY_MEDIA, "digest": sha256_bytes(_EMPTY), "size": len(_EMPTY)},
+        "layers": layers,
+        "annotations": stated(labels),
+    }
+    registry.tag(place.repository, _beside(digest), compact_json(document), MANIFEST_MEDIA)
+
+
+def _fetch_papers(place: _Place, digest: str) -> tuple[dict[str, Any], str]:
+    """An image's papers by name, and the reference of their manifest. Raises RegistryError where one is missing."""
+    told_by, manifest = place.papers(digest)
+    try:
+        listed = {layer["annotations"][_TITLE]: layer["digest"] for layer in manifest["layers"]}
+        digests = {name: listed[name] for name in _PAPERS}
+        if not all(map(DIGEST.fullmatch, digests.values())):
+            raise ValueError("they have no digests")
+    except (KeyError, TypeError, ValueError) as error:
+        raise RegistryError(f"{place.pinned(told_by)}: no papers of an image: {error}", "push it again") from error
+    registry = connect(place.there.host, patient=True)
+    return {name: registry.blob(place.repository, each) for name, each in digests.items()}, place.pinned(told_by)
+
+
+def _signer(reference: str, needed: bool) -> str | None:
+    """Which trusted key has signed it. Raises Refuted where one is needed, or where its signature does not hold."""
+    keys = settings().keys
+    return cosign.signer(reference, keys) if needed or (keys and cosign.signed(reference)) else None
+
+
+def _require_announced(image: DockerEvidence, recipe: str, papers: Mapping[str, Any]) -> None:
+    """Raise SifmarkError where an image is not the recipe's for this machine, or the papers are not of it."""
+    for label, wanted in ((RECIPE, recipe), (PLATFORM, machine())):
+        if image.labels.get(label) != wanted:
+            raise SifmarkError(f"{image.address} has {label} {image.labels.get(label)}, not {wanted}", _STRANGE)
+    subject = [{"name": IMAGE, "digest": {"sha256": image.identity().removeprefix("sha256:")}}]
+    if papers.get(PROVENANCE, {}).get("subject") != subject:
+        raise SifmarkError(f"{image.address} is {image.identity()}: its papers are of another image", _STRANGE)

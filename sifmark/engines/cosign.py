@@ -1,0 +1,69 @@
+"""Signatures of Docker images in a registry: made and checked by cosign 2, with the site's own keys.
+
+A signature is a tag beside the image, `sha256-<digest>.sig`. No public log is written or asked: a site without a
+network could not reach one.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from sifmark.engines import Refuted
+from sifmark.errors import RegistryError, SifmarkError, UsageError
+from sifmark.registry import MANIFESTS, connect
+from sifmark.run import CommandError, run
+
+_PROGRAM = "cosign"
+_NONE, _OTHERS = 10, 12  # cosign's exit codes for no signatures and for none that the key made
+_REMEDY = "do not run it; ask where it came from, or trust its key: keys in sifmark.toml"
+
+
+def sign(reference: str, key: Path) -> None:
+    """Sign what a reference by digest names, with a private key in PEM form. Raises SifmarkError."""
+    login = f"may this login write there? docker login {reference.partition('/')[0]}"
+    with tempfile.TemporaryDirectory(prefix="sifmark-") as folder:
+        own = Path(folder) / "key"
+        words: list[str | Path] = [_program(), "import-key-pair", "--key", key, "--output-key-prefix", own]
+        run(
+            words, remedy="make one that it takes: openssl genpkey -algorithm ed25519 -out FILE.pem", COSIGN_PASSWORD=""
+        )
+        words = [_program(), "sign", "--key", own.with_suffix(".key"), "--tlog-upload=false", "--yes", reference]
+        run(words, remedy=login, COSIGN_PASSWORD="")
+
+
+def signer(reference: str, keys: Sequence[str]) -> str:
+    """Which of the keys that this site trusts has signed what a reference by digest names. Raises Refuted for none."""
+    files = [Path(key).expanduser() for key in keys if not key.isalnum()]  # fingerprints are of PGP, for SIF files
+    if not files:
+        raise Refuted(f"{reference}: no key is trusted here", 'name keys in sifmark.toml: keys = ["site.pub"]')
+    for key in files:
+        if not key.is_file():
+            raise UsageError(f"there is no key {key}", "correct `keys` in sifmark.toml")
+        done = run([_program(), "verify", "--key", key, "--insecure-ignore-tlog=true", reference], check=False)
+        if done.exit_code == 0:
+            return key.name
+        if done.exit_code == _NONE:
+            raise Refuted("it is not signed", _REMEDY)
+        if done.exit_code != _OTHERS:
+            raise CommandError(f"cosign verify failed: {' '.join(done.tail)[-300:]}", "run it by hand to see")
+    raise Refuted("its signature is by none of the keys that this site trusts", _REMEDY)
+
+
+def signed(reference: str) -> bool:
+    """Whether a registry has a signature of what a reference by digest names, whosever. Raises RegistryError."""
+    address, _, digest = reference.partition("@")
+    host, _, repository = address.partition("/")
+    path, accepted = f"{repository}/manifests/{digest.replace(':', '-')}.sig", {"Accept": ", ".join(MANIFESTS)}
+    answer = connect(host).ask("HEAD", path, headers=accepted)
+    if answer.status_code in (200, 404):
+        return answer.status_code == 200
+    raise RegistryError(f"{reference}: answers with {answer.status_code} when asked for its signature", "is it up?")
+
+
+def _program() -> str:
+    if shutil.which(_PROGRAM) is None:
+        raise SifmarkError(
+            "signatures of Docker images need cosign, which is not here", "ci/setup/cosign installs it, on Debian"
+        )
+    return _PROGRAM
