@@ -64,7 +64,7 @@ def test_elsewhere_lines_are_few_and_plain(monkeypatch):
 def test_a_terminal_gets_one_line_that_rewrites_itself(monkeypatch):
     stream = Terminal()
     monkeypatch.setattr(progress, "INTERVALS", {True: 0.0})
-    monkeypatch.setattr(progress.shutil, "get_terminal_size", lambda: os.terminal_size((40, 24)))
+    monkeypatch.setattr(progress.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((40, 24)))
     follow(stream, "--steps", "10").note("done")
     *rewritten, last = stream.getvalue().split("\r\x1b[2K")
     assert any(line.startswith("measuring [############........] step 6") for line in rewritten)

@@ -25,6 +25,7 @@ from entrypoints.session import Batch, OptimizerRule  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader, optimizers  # noqa: E402
 
 CARD = cards.load()["resnet50"]
+OLD = torch.__version__ < "2"  # Debian's 1.13, on OpenBLAS
 SMALL = "mobilenet_v3_small"  # the workload of photographs that takes least time
 
 
@@ -152,7 +153,7 @@ def test_requests_of_two_streams(program, precision):
     assert document["data"]["samples"] == 1 and metrics["data_wait_fraction"] is None
 
 
-@pytest.mark.skipif(torch.__version__ < "2" or not shutil.which("g++"), reason="nothing to compile with")
+@pytest.mark.skipif(OLD or not shutil.which("g++"), reason="nothing to compile with")
 @pytest.mark.parametrize("task", ["training", pytest.param("inference", marks=pytest.mark.full)])
 def test_a_compiled_model(program, task):
     words = ("image_compression", "--smoke", "--threads", 1, "--meter", "none", "--task", task)
@@ -165,7 +166,7 @@ def test_a_compiled_model(program, task):
 
 
 @pytest.mark.full
-@pytest.mark.skipif(torch.__version__ < "2" or not shutil.which("g++"), reason="nothing to compile with")
+@pytest.mark.skipif(OLD or not shutil.which("g++"), reason="nothing to compile with")
 def test_a_compiled_model_computes_the_same(program):
     code, output, errors = program.run("image_compression", "--check", "--compile")
     assert (code, output) == (0, ""), errors
@@ -178,7 +179,7 @@ def test_nothing_to_compile_with(program, tmp_path):
     assert "--compile: PyTorch " in document["status"]["message"]
 
 
-@pytest.mark.skipif(torch.__version__ < "2", reason="1.13 compiles nothing")
+@pytest.mark.skipif(OLD, reason="1.13 compiles nothing")
 @pytest.mark.parametrize("task", ["training", pytest.param("inference", marks=pytest.mark.full)])
 def test_a_compiler_that_fails(program, tmp_path, task):
     broken = tmp_path / "g++"
@@ -241,7 +242,7 @@ def test_a_batch_beyond_all_memory(program):
     assert "nine tenths of what was free " in document["status"]["message"]
 
 
-@pytest.mark.skipif(torch.__version__ < "2", reason="the search knows nothing of PyTorch, and with 1.13 takes minutes")
+@pytest.mark.skipif(OLD, reason="the search knows nothing of PyTorch, and with 1.13 takes minutes")
 def test_the_largest_batch_within_a_limit(program):
     """Here a batch of 1 takes 600 to 750 MiB for training, and one of 4 takes 950 to 1100 MiB."""
     document = program.result(
@@ -256,10 +257,13 @@ def test_the_largest_batch_within_a_limit(program):
     assert document["search"]["memory_limit_mib"] == 921 and document["configuration"]["memory_limit_mib"] == 1024
 
 
-@pytest.mark.parametrize("limit", [60, 250])
+@pytest.mark.parametrize("limit", [60, pytest.param(250, marks=[pytest.mark.full] * OLD)])
 def test_a_limit_that_the_framework_alone_exceeds(program, limit):
-    """Some libraries then raise, some abort, some leave the process."""
+    """Some libraries then raise, some abort, some leave the process; OpenBLAS waits for ever, with all of a core."""
     document = program.result("resnet50", "--smoke", "--memory-limit", limit, "--time-limit", 120)
+    if limit == 250 and OLD:
+        assert (document["status"]["state"], document["status"]["phase"]) == ("time_limit", "import")
+        return
     assert document["status"]["state"] == "out_of_memory", document["status"]
     assert f"--memory-limit {limit} MiB" in document["status"]["message"]
 
