@@ -1,18 +1,102 @@
-"""GPUs of NVIDIA and AMD, through TensorFlow."""
+"""GPUs of NVIDIA and AMD, which TensorFlow both calls GPU. No run on one has been seen yet."""
 
 from __future__ import annotations
 
+from typing import Any, Mapping
+
 import tensorflow as tf
 
-from entrypoints.devices.absence import not_yet, require_files
-from entrypoints.statuses import RunError
+from entrypoints.devices import require_precision
+from entrypoints.devices.absence import no_gpu
+from entrypoints.devices.graphs import GraphSession, execution
+from entrypoints.host import MIB
+from entrypoints.meters import amd, nvml
+from entrypoints.session import Batch, DeviceConditions, DeviceFacts, Division, Rule, Usage
+from entrypoints.workloads.tensorflow.build import Objective
+
+AMPERE = (8, 0)  # compute capability: the first with TF32
+AMD = tf.test.is_built_with_rocm()
+DIES_OF_A_MODULE = ("MI250", "MI200")  # TensorFlow sees each of the two dies of a module
+HARDWARE = "/device:GPU:0"
 
 
-def prepare(*_: object) -> None:
-    """Raises RunError: `no_device` where there is no GPU, `unsupported` where there is one."""
+def prepare(precision: str, threads: int, _: int = 1) -> None:
+    """Take the first GPU, its memory as it is wanted; say what becomes of single precision there.
+
+    Raises RunError: `no_device` where there is no GPU, `unsupported` for a precision that this session has not.
+    """
     found = tf.config.list_physical_devices("GPU")
     if not found:
-        amd = tf.test.is_built_with_rocm()
-        require_files("/dev/kfd" if amd else "/dev/nvidia0", "--rocm" if amd else "--nv")
-        raise RunError("no_device", f"TensorFlow {tf.__version__} finds no GPU")
-    raise not_yet(found[0].name)
+        built_for = tf.sysconfig.get_build_info().get("rocm_version" if AMD else "cuda_version")
+        raise no_gpu(AMD, f"TensorFlow {tf.__version__}", built_for and str(built_for))
+    tf.config.set_visible_devices(found[:1], "GPU")
+    tf.config.experimental.set_memory_growth(found[0], True)
+    told = details()
+    require_precision(precision, precisions(told), str(told.get("device_name", found[0].name)))
+    tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+
+
+def details() -> Mapping[str, Any]:
+    """What TensorFlow knows of the first GPU: `device_name`, and of NVIDIA's `compute_capability`."""
+    told: Mapping[str, Any] = tf.config.experimental.get_device_details(tf.config.list_physical_devices("GPU")[0])
+    return told
+
+
+def precisions(told: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the networks compute in: their layers are none of Keras', whose policies half precisions would need."""
+    return ("fp32", "tf32") if not AMD and told.get("compute_capability", (0, 0)) >= AMPERE else ("fp32",)
+
+
+def free_mib() -> float | None:
+    """TensorFlow does not tell."""
+    return None
+
+
+def open_session(
+    model: Objective, rule: Rule, _: str, compiled: bool = False, __: Division | None = None
+) -> GpuSession:
+    """A session over `model`, which it takes over."""
+    name = str(details().get("device_name", "unknown"))
+    die = AMD and any(module in name for module in DIES_OF_A_MODULE)
+    vendor, how = "AMD" if AMD else "NVIDIA", f"{execution(compiled)}; the host waits for each call"
+    facts = DeviceFacts("cuda", vendor, name, 1, "die" if die else "package", None, 1, 1, how, False)
+    return GpuSession(model, rule, compiled, facts, HARDWARE)
+
+
+class GpuSession(GraphSession):
+    """TensorFlow has no events: a call is done when a number of what it computed has been read back."""
+
+    def __init__(self, model: Objective, rule: Rule, compiled: bool, facts: DeviceFacts, hardware: str) -> None:
+        self.facts, self.hardware = facts, hardware
+        self.memory = hardware.rpartition("device:")[2]
+        tf.config.experimental.reset_memory_stats(self.memory)
+        super().__init__(model, rule, compiled)
+
+    def place(self, batch: Batch) -> Batch:
+        """The batch on the GPU."""
+        return batch._replace(inputs=self.placed(batch.inputs), targets=self.placed(batch.targets))
+
+    def placed(self, tensors: Any) -> Any:
+        """A tensor, or each of a tuple, on the GPU."""
+        if isinstance(tensors, tuple):
+            return tuple(map(self.placed, tensors))
+        if not isinstance(tensors, tf.Tensor) or tensors.device.endswith(self.hardware):
+            return tensors
+        with tf.device(self.hardware):
+            return tf.identity(tensors)
+
+    def waited(self, result: Any) -> Any:
+        """What was asked for, when the GPU has computed it: its queue is one, and a copy to the host stands last."""
+        first = tf.nest.flatten(result)[0]
+        tf.reshape(first, [-1])[:1].numpy()
+        return result
+
+    def usage(self) -> Usage:
+        """The peak of TensorFlow's own allocator."""
+        peak = tf.config.experimental.get_memory_info(self.memory)["peak"]
+        return Usage(peak / MIB, "TensorFlow does not tell what it holds", "TensorFlow does not count what is sent")
+
+    def conditions(self) -> DeviceConditions:
+        """By the vendor's management library."""
+        return DeviceConditions(dict((amd if AMD else nvml).conditions(None)), None)

@@ -60,15 +60,18 @@ def table_batch(table: Table) -> Batch:
 
 
 def tensors(arrays: drawn.Arrays) -> Any:
-    """Arrays as tensors."""
-    return tuple(map(tensors, arrays)) if isinstance(arrays, tuple) else tf.convert_to_tensor(arrays)
+    """Arrays as tensors in the host's memory, also where TensorFlow would rather have them on a GPU."""
+    if isinstance(arrays, tuple):
+        return tuple(map(tensors, arrays))
+    with tf.device("CPU"):
+        return tf.convert_to_tensor(arrays)
 
 
 def as_batch(inputs: np.ndarray, targets: drawn.Arrays | None, skipped: Sequence[str] = ()) -> Batch:
     """Images (N, C, H, W) and their labels, or themselves, as tensors, the images (N, H, W, C)."""
-    tensor = tf.convert_to_tensor(np.ascontiguousarray(inputs.transpose(0, 2, 3, 1)))
+    tensor = tensors(np.ascontiguousarray(inputs.transpose(0, 2, 3, 1)))
     if targets is not None:
-        targets = tensor if targets is inputs else tf.convert_to_tensor(targets)
+        targets = tensor if targets is inputs else tensors(targets)
     return Batch(tensor, targets, tuple(skipped))
 
 
