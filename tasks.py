@@ -43,14 +43,21 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
     return wrap
 
 
-@verb(name="list", help={"json": "for programs", "engine": _ENGINE})
-def list_(c: Context, json: bool = False, engine: str = "") -> None:
+@verb(
+    name="list",
+    help={
+        "json": "for programs",
+        "matrix": "for pipelines: a job with RECIPE and BUILD_KEY for each recipe that can be built here",
+        "engine": _ENGINE,
+    },
+)
+def list_(c: Context, json: bool = False, matrix: bool = False, engine: str = "") -> None:
     """Show recipes, workloads, and which images are built, stale or missing."""
-    from sifmark.listing import show_list
+    from sifmark.listing import show_list, show_matrix
     from sifmark.settings import choose
 
     choose(engine=engine)
-    show_list(as_json=json)
+    show_matrix() if matrix else show_list(as_json=json)
 
 
 @verb(

@@ -12,6 +12,13 @@ from sifmark.plan import make_plan
 from sifmark.recipe import load_recipe, recipe_names
 
 
+def show_matrix() -> None:
+    """Print a job for each recipe that can be built here, as pipelines take them: variables by name."""
+    found = {recipe: _buildable(recipe) for recipe in recipe_names()}
+    jobs = [{"RECIPE": recipe, "BUILD_KEY": told["build_key"]} for recipe, told in found.items() if told["buildable"]]
+    show(json.dumps(jobs))
+
+
 def show_list(as_json: bool) -> None:
     """Print recipes, workloads and images with their state."""
     rows = [_row(image) for image in images()]

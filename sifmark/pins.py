@@ -2,7 +2,7 @@
 
 import difflib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -53,7 +53,7 @@ def pins(update: bool, names: Iterable[str] = (), as_json: bool = False) -> None
             raise SifmarkError(
                 f"nothing was written: no digest for {', '.join(lost)}", "name only recipes that resolve"
             )
-        write([pin for pin in found if pin.state in (DIFFERS, RESOLVABLE)])
+        write([pin for pin in found if pin.state in (DIFFERS, RESOLVABLE)], say if as_json else show)
         return
     wrong = sorted({pin.recipe for pin in found if pin.state == DIFFERS})
     if wrong or lost:
@@ -74,13 +74,13 @@ def compare(recipe: Recipe) -> list[Pin]:
     return [_compared(recipe, platform, tagged) for platform in recipe.base.digests]
 
 
-def write(changed: list[Pin]) -> None:
-    """Write new digests into their recipes, and print what changes. All texts are made before the first is written."""
+def write(changed: list[Pin], tell: Callable[[str], None]) -> None:
+    """Write new digests into their recipes, and tell what changes. All texts are made before the first is written."""
     texts = {house.RECIPES / f"{name}.toml": _text(name, changed) for name in sorted({pin.recipe for pin in changed})}
     for path, text in texts.items():
         before = path.read_text(encoding="utf-8")
         lines = difflib.unified_diff(before.splitlines(True), text.splitlines(True), path.name, path.name)
-        show("".join(lines).rstrip("\n"))
+        tell("".join(lines).rstrip("\n"))
     for path, text in texts.items():
         write_text(path, text)
     say(f"{len(changed)} pins were written" if changed else "all pins are what the registries say")

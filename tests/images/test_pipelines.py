@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from images.sites import Site, call
+from images.sites import Site, call, copy_project
 from images.test_trust import make_key
 
 from sifmark import house
@@ -21,6 +21,8 @@ from sifmark.settings import settings
 PIPELINES = house.ROOT / "ci" / "pipelines"
 GITHUB = yaml.safe_load((PIPELINES / "github.yml").read_text())
 GITLAB = yaml.safe_load((PIPELINES / "gitlab.yml").read_text())
+OF_RECIPE = yaml.safe_load((PIPELINES / "gitlab-recipe.yml").read_text())
+GITLABS = ("--builtin-schema", "vendor.gitlab-ci", "--data-transform", "gitlab-ci")
 RECIPE = "ipu"  # the smallest
 SET_UP = "ci/setup/"  # those that run these tests have run it
 STEPS = {step["name"]: step for step in GITHUB["jobs"]["image"]["steps"] if "run" in step}
@@ -30,7 +32,8 @@ STEPS = {step["name"]: step for step in GITHUB["jobs"]["image"]["steps"] if "run
     ("file", "options"),
     [
         ("github.yml", ("--builtin-schema", "vendor.github-workflows")),
-        ("gitlab.yml", ("--builtin-schema", "vendor.gitlab-ci", "--data-transform", "gitlab-ci")),
+        ("gitlab.yml", GITLABS),
+        ("gitlab-recipe.yml", GITLABS),
     ],
 )
 def test_they_are_valid_by_the_published_schemas(file: str, options: tuple[str, ...]) -> None:
@@ -41,7 +44,7 @@ def test_they_only_call_the_project(tmp_path: Path) -> None:
     """Programs that steps start, beside what a shell has."""
     shell = {"printf", "tr", "umask", "rm", "cat", "if", "for", "["}
     lines = [step["run"] for job in GITHUB["jobs"].values() for step in job["steps"] if "run" in step]
-    jobs = [job for job in GITLAB.values() if isinstance(job, dict) and "script" in job]
+    jobs = [job for file in (GITLAB, OF_RECIPE) for job in file.values() if isinstance(job, dict) and "script" in job]
     lines += [line for job in jobs for line in job["script"]]
     assert len(lines) > 12
     for line in lines:
@@ -49,6 +52,7 @@ def test_they_only_call_the_project(tmp_path: Path) -> None:
         starts = re.findall(r"(?:^|&&|\||;|\$\(|\bthen\b|\bdo\b)\s*([\w./\[-]+)", bare)
         assert {start for start in starts if start not in {*shell, "fi", "done", "then", "do"}} <= {
             ".venv/bin/inv",
+            "git",
             "ci/setup/apptainer",
             "ci/setup/python",
         }, line
@@ -146,10 +150,45 @@ def test_every_step_for_github_works_in_its_order(clone: Site, name: str) -> Non
         assert "sha256:" in summary and "PRIVATE KEY" not in summary
 
 
+def test_gitlab_starts_a_job_for_each_recipe_that_can_be_built(clone: Site) -> None:
+    (line,) = GITLAB["plan"]["script"]
+    assert do(line, clone).returncode == 0
+    call([house.CHECKOUT / ".venv" / "bin" / "check-jsonschema", *GITLABS, clone.folder / "recipes.yml"])
+    started = yaml.safe_load((clone.folder / "recipes.yml").read_text())
+    assert (house.ROOT / started["include"]["local"]).samefile(PIPELINES / "gitlab-recipe.yml")
+    jobs = {job["RECIPE"]: job["BUILD_KEY"] for job in started["recipe"]["parallel"]["matrix"]}
+    listed = json.loads(clone.inv("list", "--json").stdout)["recipes"]
+    assert jobs == {recipe["name"]: recipe["build_key"] for recipe in listed if recipe["buildable"]}
+    assert RECIPE in jobs and OF_RECIPE.keys() >= {"recipe"}
+
+
+def test_newer_pins_are_pushed_to_a_branch_of_their_own(clone: Site, tmp_path: Path) -> None:
+    """The stand-in of the base is what its registry has now."""
+    project, remote = copy_project(tmp_path / "project"), tmp_path / "remote.git"
+    for path in (project / "recipes").glob("*.toml"):
+        path.unlink() if path.stem != RECIPE else None
+    registry = json.loads(settings().stand_in_pins.read_text())["registry"]
+    (project / "sifmark.toml").write_text(f'[mirrors]\n"docker.io" = "{registry}"\n')
+    (project / ".venv").symlink_to(house.CHECKOUT / ".venv")
+    for words in (
+        ("init", "--quiet", "--bare", str(remote)),
+        ("-C", str(remote), "config", "receive.advertisePushOptions", "true"),
+        ("-C", str(project), "init", "--quiet"),
+    ):
+        call(["git", *words])
+    there = Site(project, {**clone.environment, "PYTHONPATH": str(project), "PINS_REMOTE": str(remote)})
+    for line in GITLAB["pins"]["script"]:
+        done = do(line, there)
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    pinned = call(["git", "-C", remote, "show", f"pins:recipes/{RECIPE}.toml"]).stdout
+    (found,) = {pin["found"] for pin in json.loads((project / "pins.json").read_text())}
+    assert found in pinned and found not in (house.ROOT / "recipes" / f"{RECIPE}.toml").read_text()
+
+
 def test_every_line_for_gitlab_works_in_its_order(clone: Site) -> None:
     key = clone.folder / "site.pem"  # there it is a file
-    for line in GITLAB["recipe"]["script"]:
-        done = do(line, clone, SIGNING_KEY=str(key))
+    for line in OF_RECIPE["recipe"]["script"]:
+        done = do(line, clone, SIGNING_KEY=str(key), CI_PIPELINE_SOURCE="schedule")
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     assert json.loads((clone.folder / "pushed.json").read_text())["digest"].startswith("sha256:")
 
