@@ -13,7 +13,7 @@ from typing import Any
 
 from sifmark.build import alone, lock_of, write_facts
 from sifmark.console import Step, say, show, step
-from sifmark.engines import Made, cosign
+from sifmark.engines import Made, cosign, signature_counts
 from sifmark.engines.docker import NAME, REPOSITORY, Docker
 from sifmark.engines.docker_client import BaseUnavailable, client, explained, follow
 from sifmark.engines.docker_evidence import DockerEvidence
@@ -213,8 +213,8 @@ def _fetch_papers(place: _Place, digest: str) -> tuple[dict[str, Any], str]:
 
 def _signer(reference: str, needed: bool) -> str | None:
     """Which trusted key has signed it. Raises Refuted where one is needed, or where its signature does not hold."""
-    keys = settings().keys
-    return cosign.signer(reference, keys) if needed or (keys and cosign.signed(reference)) else None
+    looked_at = signature_counts(needed, lambda: cosign.signed(reference))
+    return cosign.signer(reference, settings().keys) if looked_at else None
 
 
 def _require_announced(image: DockerEvidence, recipe: str, papers: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from sifmark.console import say, show, step
-from sifmark.engines import Engine, Evidence, Refuted, engine
+from sifmark.engines import Engine, Evidence, Refuted, engine, signature_counts
 from sifmark.errors import SifmarkError
 from sifmark.images import find_image
 from sifmark.plan import BUILD_KEY, DEVICES, DOCKER_FLAGS, RECIPE, RUN_FLAGS
@@ -44,7 +44,7 @@ def run_image(name: str, command_line: Sequence[str], printed: bool = False, sig
 def _told(image: Evidence, to_be_signed: bool) -> str:
     """What the result is to say of the image, and no one but who starts it can see. Raises Refuted."""
     signer = None
-    if to_be_signed or (settings().keys and image.signed()):
+    if signature_counts(to_be_signed, image.signed):
         try:
             signer = image.signer(settings().keys)
             say(f"  signed by {signer}")

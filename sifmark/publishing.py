@@ -13,6 +13,7 @@ from sifmark.arguments import EVERYTHING
 from sifmark.build import alone, lock_of, write_facts
 from sifmark.catalogue import free_space, recipes_meant
 from sifmark.console import Step, say, show, show_table, step
+from sifmark.engines import signature_counts
 from sifmark.engines.apptainer import Apptainer, finished
 from sifmark.engines.docker import NAME as DOCKER
 from sifmark.engines.sif_signature import signed, signer
@@ -235,5 +236,5 @@ def _require_announced(sif: Sif, identity: str, recipe: str, annotations: Mappin
 
 def _signer(path: Path, needed: bool) -> str | None:
     """Which trusted key has signed it. Raises Refuted where one is needed, or where its signature does not hold."""
-    keys = settings().keys
-    return signer(path, keys) if needed or (keys and signed(read_sif(path))) else None
+    looked_at = signature_counts(needed, lambda: signed(read_sif(path)))
+    return signer(path, settings().keys) if looked_at else None

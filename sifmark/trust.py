@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sifmark.build import record_of
-from sifmark.engines import Refuted
+from sifmark.engines import Refuted, signature_counts
 from sifmark.errors import AGAIN
 from sifmark.execute import names_file
 from sifmark.plan import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, STAND_IN
@@ -51,10 +51,9 @@ def _or_signed(check: Callable[[Subject], str], image: Subject, by_name: bool) -
 
 def signature(image: Subject) -> Signature:
     """By whom it is signed. Raises Refuted where a signature is asked for and none holds."""
-    keys, there = settings().keys, image.evidence.signed()
-    if image.to_be_signed or (keys and there):
-        return Signature(there, image.evidence.signer(keys))
-    return Signature(there, None)
+    there = image.evidence.signed()
+    looked_at = signature_counts(image.to_be_signed, lambda: there)
+    return Signature(there, image.evidence.signer(settings().keys) if looked_at else None)
 
 
 def came_from(image: Subject) -> str | None:

@@ -136,6 +136,11 @@ class Evidence(Protocol):
         """Say how all that is not ours stands to the base. Raises Refuted where it differs."""
 
 
+def signature_counts(needed: bool, signed: Callable[[], bool]) -> bool:
+    """Whether a signature is to be looked at: where one is needed, or there is one and this site trusts keys."""
+    return needed or (bool(settings().keys) and signed())
+
+
 def engine(name: str | None = None) -> Engine:
     """The engine of a name, or the one in use. Each is its own module, imported when it is wanted."""
     module = import_module(f"sifmark.engines.{name or settings().engine}")
