@@ -35,6 +35,7 @@ class Settings:
     engine: str = "apptainer"
     compression: str = "zstd"
     mirrors: dict[str, str] = field(default_factory=dict)
+    wheel_indexes: tuple[str, ...] = ()  # asked in place of the one that pip knows and of a vendor's
     time_limit: float = 3600.0  # seconds for one engine call
     cache_limit: float | None = None  # GiB that the cache may take
     sources: Path | None = None  # a folder that `inv fetch-sources` filled, asked before any network
@@ -68,6 +69,7 @@ def settings() -> Settings:
             dist=Path(chosen.pop("dist", "dist")).expanduser().absolute(),
             sources=Path(sources).expanduser().absolute() if (sources := chosen.pop("sources", None)) else None,
             keys=tuple(chosen.pop("keys", ())),
+            wheel_indexes=tuple(chosen.pop("wheel_indexes", ())),
             private_registries=tuple(chosen.pop("private_registries", ())),
             **chosen,
         )

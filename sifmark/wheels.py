@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sifmark import house
 from sifmark.cache import WHEELS, in_use
@@ -215,6 +216,8 @@ def _uv_sources() -> list[str]:
     """Where pip is configured to look, in uv's words, which reads none of pip's settings. All are asked, as by pip."""
     options = {"index-url": "--default-index", "extra-index-url": "--index", "find-links": "--find-links"}
     words = ["--index-strategy", "unsafe-best-match"]
+    if settings().wheel_indexes:
+        return words
     for line in run([*_pip(), "config", "list"]).output.splitlines():
         key, _, value = line.partition("=")
         if option := options.get(key.rpartition(".")[2]):
@@ -234,16 +237,25 @@ def _download(recipe: Recipe, target: Target, missing: list[LockedWheel], progre
 
 
 def _ask_indexes(recipe: Recipe, command: list[str], progress: Step, log: Path | None = None) -> None:
-    """Run pip against the indexes it is configured for; the framework vendor's own only when they lack something."""
+    """Run pip or uv against the site's indexes; without any against those that pip is configured for, and against the
+    framework vendor's own where these lack something."""
     limit = settings().time_limit
     try:
-        run(command, log=log, watch=progress.detail, time_limit=limit)
+        run(command, log=log, watch=progress.detail, time_limit=limit, **_site_indexes())
     except CommandError as error:
-        if recipe.index is None or not any(words in error.cause for words in _NOT_THERE):
+        if settings().wheel_indexes or recipe.index is None or not any(words in error.cause for words in _NOT_THERE):
             raise SifmarkError(error.cause, _DOWNLOAD_REMEDY) from error
         progress.detail(f"not all wheels are in the configured indexes; asking {recipe.index}")
         with_index = [*command, "--extra-index-url", recipe.index]
         run(with_index, log=log, watch=progress.detail, time_limit=limit, remedy=_DOWNLOAD_REMEDY)
+
+
+def _site_indexes() -> dict[str, Any]:
+    """The variables that name the site's indexes to pip and uv; as words of a command a password would be logged."""
+    if not settings().wheel_indexes:
+        return {}
+    first, others = settings().wheel_indexes[0], " ".join(settings().wheel_indexes[1:])
+    return {"PIP_INDEX_URL": first, "PIP_EXTRA_INDEX_URL": others, "UV_DEFAULT_INDEX": first, "UV_INDEX": others}
 
 
 def _store(path: Path) -> None:

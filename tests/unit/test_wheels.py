@@ -1,7 +1,11 @@
 """Locks and the cache of wheels, against a folder of wheels made here."""
 
+import threading
 import zipfile
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -70,6 +74,43 @@ def test_fetching_again_asks_nobody(site, monkeypatch: pytest.MonkeyPatch) -> No
     first = fetch(recipe, tmp_path)
     wheel.unlink()
     assert fetch(recipe, tmp_path) == first
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[str]:
+    """The address of an index with the wheel of `site`, behind a password that it does not look at."""
+    packages = tmp_path / "served" / "simple" / "tiny"
+    packages.mkdir(parents=True)
+    wheel = make_wheel(packages)
+    (packages / "index.html").write_text(f'<a href="{wheel.name}#{sha256_file(wheel).replace(":", "=")}">tiny</a>')
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path / "served"))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://user:hunter2@127.0.0.1:{server.server_port}/simple"
+    server.shutdown()
+    server.server_close()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_site_s_own_index_is_asked_alone_and_its_password_stays_out_of_the_log(
+    site, index: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    recipe, _, _ = site
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple")  # nobody answers there
+    chosen = replace(wheels.settings(), wheel_indexes=(index,))
+    monkeypatch.setattr(wheels, "settings", lambda: chosen)
+    (found,) = fetch(replace(recipe, index="http://127.0.0.1:1/vendor"), tmp_path)
+    assert found.name == "tiny-1.0-py3-none-any.whl"
+    log = (tmp_path / "log").read_text()
+    assert " download --require-hashes " in log and "hunter2" not in log
+    recipe.lock(TARGET).unlink()
+    monkeypatch.setattr(wheels, "load_recipe", lambda _: replace(recipe, requires=("tiny",)))
+    assert "\ntiny==1.0 --hash=sha256:" in wheels.write_lock("tiny", "3.11", "x86_64").read_text()
 
 
 def test_another_hash_stops_the_build_and_keeps_nothing(site) -> None:
