@@ -157,13 +157,16 @@ def _send(tool: Docker, place: _Place, name: str, progress: Step) -> str:
 
     The name in the registry stays here for the recipe's image alone: by it `inv sign` knows what was pushed.
     """
-    target = place.called(name)
+    target, pushed = place.called(name), False
     with _told_of(place), explained():
         client().images.get(tool.address(name)).tag(target, place.tag)
-        events = client().api.push(target, tag=place.tag, stream=True, decode=True)
-        digest = follow(events, None, progress.detail, wanted="Digest")
-        if name != place.recipe:
-            client().images.remove(f"{target}:{place.tag}")
+        try:
+            events = client().api.push(target, tag=place.tag, stream=True, decode=True)
+            digest = follow(events, None, progress.detail, wanted="Digest")
+            pushed = True
+        finally:
+            if not pushed or name != place.recipe:
+                client().images.remove(f"{target}:{place.tag}")
     return digest
 
 

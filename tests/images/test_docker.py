@@ -299,6 +299,13 @@ def test_a_registry_that_has_another_image_than_its_papers_say_gives_none(
     assert told.returncode == 2
 
 
+def test_a_push_that_nobody_takes_leaves_no_name(shop: Site, refused: Callable[[str, str], None]) -> None:
+    said = shop.inv("push", "cpu", "--registry", "127.0.0.1:1/nowhere", check=False)
+    assert said.returncode == 1 and "connection refused" in said.stderr and "docker login 127.0.0.1:1" in said.stderr
+    assert attributes(f"127.0.0.1:1/nowhere/cpu:{__version__}-docker") is None
+    refused("Docker: no registry", said.stderr)
+
+
 def test_a_folder_takes_no_image_of_docker(shop: Site, tmp_path: Path) -> None:
     said = shop.inv("push", "cpu", "--registry", str(tmp_path), check=False)
     assert said.returncode == 2 and "a folder has no room for images of Docker" in said.stderr
