@@ -7,6 +7,8 @@ FAILED = 1
 USAGE = 2
 # The remedy for a registry.
 ASK_AGAIN = "is it up, and is the name right? `inv doctor` asks it; a mirror can be set in sifmark.toml: [mirrors]"
+# The remedy for a signature that does not hold here.
+UNTRUSTED = "do not run it; ask where it came from, or trust its key: keys in sifmark.toml"
 # The remedy for an image that is not what it should be.
 AGAIN = "build it again: inv build NAME --force, with the --engine that it is of"
 

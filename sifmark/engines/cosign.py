@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sifmark.engines import Refuted
-from sifmark.errors import RegistryError, SifmarkError, UsageError
+from sifmark.errors import UNTRUSTED, RegistryError, SifmarkError, UsageError
 from sifmark.registry import MANIFESTS, connect
 from sifmark.run import CommandError, run
 
 _PROGRAM = "cosign"
 _NONE, _OTHERS = 10, 12  # cosign's exit codes for no signatures and for none that the key made
-_REMEDY = "do not run it; ask where it came from, or trust its key: keys in sifmark.toml"
 
 
 def sign(reference: str, key: Path) -> None:
@@ -44,10 +43,10 @@ def signer(reference: str, keys: Sequence[str]) -> str:
         if done.exit_code == 0:
             return key.name
         if done.exit_code == _NONE:
-            raise Refuted("it is not signed", _REMEDY)
+            raise Refuted("it is not signed", UNTRUSTED)
         if done.exit_code != _OTHERS:
             raise CommandError(f"cosign verify failed: {' '.join(done.tail)[-300:]}", "run it by hand to see")
-    raise Refuted("its signature is by none of the keys that this site trusts", _REMEDY)
+    raise Refuted("its signature is by none of the keys that this site trusts", UNTRUSTED)
 
 
 def signed(reference: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sifmark.engines import Refuted
-from sifmark.errors import SifmarkError, UsageError
+from sifmark.errors import UNTRUSTED, SifmarkError, UsageError
 from sifmark.run import CommandError, run
 from sifmark.sif import SIGNATURE, Sif, read_sif
 
@@ -19,7 +19,6 @@ _FAULTS = (
     (r"accepted signatures do not match|unknown entity", "its signature is by none of the keys that this site trusts"),
 )
 _FINGERPRINT = re.compile(r"[0-9A-Fa-f]{40}")
-_REMEDY = "do not run it; ask where it came from, or trust its key: keys in sifmark.toml"
 
 
 def signed(sif: Sif) -> bool:
@@ -32,7 +31,7 @@ def signer(path: Path, keys: Sequence[str]) -> str:
     if not keys:
         raise Refuted(f"{path.name}: no key is trusted here", 'name keys in sifmark.toml: keys = ["site.pub"]')
     if not signed(read_sif(path)):
-        raise Refuted("it is not signed", _REMEDY)
+        raise Refuted("it is not signed", UNTRUSTED)
     said: list[str] = []
     for key in (key for key in keys if not _FINGERPRINT.fullmatch(key)):
         if not Path(key).expanduser().is_file():
@@ -46,7 +45,7 @@ def signer(path: Path, keys: Sequence[str]) -> str:
         if done.exit_code == 0 and (found := _signers(done.output, _objects(path)) & fingerprints):
             return found.pop()
         said += done.tail
-    raise Refuted(_meaning(said), _REMEDY)
+    raise Refuted(_meaning(said), UNTRUSTED)
 
 
 def _objects(path: Path) -> int:
