@@ -72,6 +72,10 @@ def docker() -> Iterator[Finding]:
         yield Finding("Docker", without, f"{version}, and no docker command", f"{why}ci/setup/docker installs it")
     else:
         yield Finding("Docker", GOOD, str(version))
+    if (path := shutil.which("cosign")) is None:
+        yield Finding("cosign", POOR, "not installed", "needed only for signatures of Docker images: ci/setup/cosign")
+    else:
+        yield Finding("cosign", GOOD, path)
 
 
 def user_namespaces() -> Iterator[Finding]:
