@@ -287,7 +287,7 @@ def test_a_registry_that_has_another_image_than_its_papers_say_gives_none(
     shop: Site, registry: str, pushed: str, refused: Callable[[str, str], None]
 ) -> None:
     forged, tag = f"{registry}/cpu", f"{__version__}-docker"
-    image, _ = client().images.build(fileobj=io.BytesIO(b"FROM sifmark:cpu\nENV FORGED=1\n"))
+    image, _ = client().images.build(fileobj=io.BytesIO(b"FROM sifmark:cpu\nENV FORGED=1\n"), rm=True)
     image.tag(forged, tag)
     client().images.push(forged, tag=tag)
     forget_all(registry)
