@@ -30,6 +30,7 @@ class Options(NamedTuple):
     batch_size: int | None
     micro_batch_size: int | None
     replicas: int
+    device_iterations: int
     stages: int
     strategy: str | None
     concurrency: int | None
@@ -175,6 +176,13 @@ def _add_division(grammar: argparse.ArgumentParser) -> None:
         help="samples that are computed at once; gradients accumulate over the batch. On IPUs also in inference",
     )
     add("--replicas", type=whole(1, 4096), default=1, metavar="N", help="copies of the model that share a batch; IPUs")
+    add(
+        "--device-iterations",
+        type=whole(1, 4096),
+        default=1,
+        metavar="N",
+        help="batches that IPUs train on in one call, which is one step; default: 1",
+    )
     add("--stages", type=whole(1, 256), default=1, metavar="N", help="IPUs that the model is cut for; default: 1")
     add("--strategy", choices=STRATEGIES, help="how the stages take turns; default: pipelined")
 

@@ -192,7 +192,7 @@ def answered(ask: Callable[[], A], unknown: Callable[[str], A]) -> A:
 def open_inputs(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Iterator[Any]:
     """Batches, a single one where they are synthetic or a table; where streams make requests, what makes the batch of
     each."""
-    size, seed = configuration.batch_size, configuration.seed
+    size, seed = configuration.division.samples, configuration.seed
     if tabular(card.problem):
         return iter([open_table(loader, card, configuration, send)])
     if configuration.data_path is None:

@@ -42,11 +42,11 @@ class Configuration:
     device: str
     precision: str
     compile: bool  # whether the framework compiles the model, where it would not by itself
-    batch_size: int  # global
-    micro_batch_size: int  # times accumulation, replicas and device iterations it is the batch
+    batch_size: int  # global: of an update, or of a call in inference
+    micro_batch_size: int  # times accumulation, replicas and, in inference, device iterations it is the batch
     gradient_accumulation: int
     replicas: int
-    device_iterations: int  # of a call in inference
+    device_iterations: int  # of a call: updates in training, micro-batches of a replica in inference
     stages: int
     strategy: str | None
     concurrency: int | None  # streams of requests; None where batches follow each other
@@ -113,8 +113,8 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     batch_size = options.batch_size or defaults["batch_size"]
     division = _division(options, batch_size, framework, device, defaults.get("micro_batch_size"))
     data, source = _data(options, card, framework)
-    samples = _samples_per_epoch(options, batch_size, source)
-    per_epoch = samples // batch_size if samples else None
+    samples = _samples_per_epoch(options, division.samples, source)
+    per_epoch = samples // division.samples if samples else None
     steps = _steps(options, defaults["steps"], per_epoch)
     warmup = _warmup(options, defaults["warmup_steps"], steps)
     return Configuration(
@@ -215,16 +215,25 @@ def _division(options: Options, batch_size: int, framework: str, device: str, us
             f"--stages {options.stages}: a pipeline is filled by at least as many micro-batches, and --batch-size "
             f"{batch_size} has {times} for each replica. Give a larger batch, or a smaller --micro-batch-size"
         )
-    accumulation, iterations = (times, 1) if options.task == "training" else (1, times)
+    trained = options.task == "training"
+    accumulation, iterations = (times, options.device_iterations) if trained else (1, times)
     return Division(at_once, accumulation, options.replicas, iterations, options.stages, strategy)
 
 
 def _require_divisible(options: Options, framework: str, device: str) -> None:
-    if device != "ipu" and (options.replicas > 1 or options.stages > 1):
-        raise UsageError(f"--replicas and --stages are for IPUs: one {device} device computes. Leave them out")
-    if options.find_max_batch and (options.micro_batch_size or options.replicas > 1):
+    own = (options.replicas, options.device_iterations, options.stages)
+    if device != "ipu" and own != (1, 1, 1):
         raise UsageError(
-            "--find-max-batch searches on one replica for what fits at once. Give no --micro-batch-size or --replicas"
+            f"--replicas, --device-iterations and --stages are for IPUs: one {device} device computes. Leave them out"
+        )
+    if options.device_iterations > 1 and options.task != "training":
+        raise UsageError(
+            f"--device-iterations: of {options.task} they follow from --batch-size and --micro-batch-size. Leave it out"
+        )
+    if options.find_max_batch and (options.micro_batch_size or own[:2] != (1, 1)):
+        raise UsageError(
+            "--find-max-batch searches on one replica for what fits at once. Give no --micro-batch-size, --replicas or "
+            "--device-iterations"
         )
     if options.micro_batch_size is None:
         return
@@ -252,20 +261,20 @@ def _data(options: Options, card: Card, framework: str) -> tuple[str, Source | N
     return name, source
 
 
-def _samples_per_epoch(options: Options, batch_size: int, source: Source | None) -> int | None:
+def _samples_per_epoch(options: Options, of_step: int, source: Source | None) -> int | None:
     if source is None:
         if options.epochs and not options.samples_per_epoch:
             raise UsageError("--epochs with synthetic data needs --samples-per-epoch: it has no end of its own")
-        return _at_least_a_batch(options.samples_per_epoch, batch_size, "--samples-per-epoch")
+        return _at_least_a_step(options.samples_per_epoch, of_step, "--samples-per-epoch")
     if options.samples_per_epoch:
         raise UsageError("--samples-per-epoch is for synthetic data: an epoch of --data is all its samples")
-    return _at_least_a_batch(source.samples, batch_size, f"--data {options.data}")
+    return _at_least_a_step(source.samples, of_step, f"--data {options.data}")
 
 
-def _at_least_a_batch(samples: int | None, batch_size: int, where: str) -> int | None:
-    if samples is not None and samples < batch_size:
+def _at_least_a_step(samples: int | None, of_step: int, where: str) -> int | None:
+    if samples is not None and samples < of_step:
         raise UsageError(
-            f"{where}: {samples} samples do not fill one batch. Give more, or --batch-size {samples} or less"
+            f"{where}: {samples} samples do not fill one step of {of_step}. Give more, or a smaller --batch-size"
         )
     return samples
 

@@ -1,4 +1,4 @@
-"""What devices can compute at the most, as their vendors say it: `peaks.json`."""
+"""What devices can compute and draw at the most, as their vendors say it: `peaks.json`."""
 
 from __future__ import annotations
 
@@ -20,21 +20,47 @@ class Peak(NamedTuple):
     reason: str | None
 
 
+class RatedPower(NamedTuple):
+    """Watts that a device may draw as it is sold, what they are of and who says so, or why there is no number."""
+
+    watts: float | None
+    scope: str | None  # package, or the board that holds one or several
+    source: str | None
+    reason: str | None
+
+
 def of_device(device: DeviceFacts, precision: str | None) -> Peak:
-    """The cited peak of one such device.
+    """The cited peak of one such device."""
+    entry = _entry(device)
+    if entry and precision in entry["flops"]:
+        return Peak(entry["flops"][precision], entry["source"], None)
+    return Peak(None, None, f"no cited peak for {_named(device)} in {precision}")
+
+
+def rated_power(device: DeviceFacts) -> RatedPower:
+    """The cited power of one such device, or of the smallest part around it for which its vendor cites one."""
+    entry = _entry(device)
+    if not entry:
+        return RatedPower(None, None, None, f"no cited power for {_named(device)}")
+    return RatedPower(**entry["power"], reason=None)
+
+
+def _entry(device: DeviceFacts) -> Any:
+    """What is known of a device.
 
     A name has to be equal to the whole of what the vendor's library prints: names of halves, slices and other boards
     begin alike.
     """
-    for entry in table():
-        known = device.name in entry["names"] and device.granularity == entry["granularity"]
-        if known and precision in entry["flops"]:
-            return Peak(entry["flops"][precision], entry["source"], None)
-    return Peak(None, None, f"no cited peak for {device.name or device.kind} ({device.granularity}) in {precision}")
+    known = (entry for entry in table() if device.name in entry["names"])
+    return next((entry for entry in known if entry["granularity"] == device.granularity), None)
+
+
+def _named(device: DeviceFacts) -> str:
+    return f"{device.name or device.kind} ({device.granularity})"
 
 
 @lru_cache(maxsize=None)
 def table() -> Sequence[Any]:
-    """The entries: names, granularity, FLOP/s by precision, source."""
+    """The entries: names, granularity, FLOP/s by precision, source; power with its scope and source."""
     entries: Sequence[Any] = json.loads(PATH.read_text("utf-8"))
     return entries

@@ -121,6 +121,9 @@ def accelerator(measurement: Measurement, resolved: Configuration) -> Json:
     peak = peaks.of_device(measurement.device, resolved.precision)
     facts["peak"] = number(peak.flops, "FLOP/s", peak.reason)
     facts["peak_source"] = peak.source
+    rated = peaks.rated_power(measurement.device)
+    facts["rated_power"] = number(rated.watts, "W", rated.reason)
+    facts["rated_power_scope"], facts["rated_power_source"] = rated.scope, rated.source
     return {key: value for key, value in facts.items() if value is not None}
 
 

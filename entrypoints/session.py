@@ -63,7 +63,7 @@ class Division(NamedTuple):
     micro_batch: int  # samples that are computed at once
     accumulation: int = 1  # micro-batches whose gradients make one update
     replicas: int = 1  # copies of the model, each with samples of its own
-    device_iterations: int = 1  # micro-batches of inference that a device takes in one call
+    device_iterations: int = 1  # what a device does in one call: updates, or micro-batches of inference
     stages: int = 1  # parts that a copy of the model is cut into, each on a device of its own
     strategy: str | None = None  # one of terms.STRATEGIES, for several stages
 

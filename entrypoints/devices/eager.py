@@ -22,9 +22,10 @@ COMPILERS = ("torch._dynamo", "torch._inductor")  # where their exceptions are f
 Applied = Any  # a model, or what stands for it: it is called, and its network is asked
 
 
-def execution(compiled: bool) -> str:
+def execution(compiled: bool, graphs: bool = False) -> str:
     """How a session runs a model, for the result."""
     how = "compiled by TorchInductor" if compiled else "eager"
+    how += ", training replayed as CUDA graphs" if graphs else ""
     return f"{how}, channels_last; inference with normalisations folded into convolutions"
 
 
@@ -52,6 +53,7 @@ class EagerSession:
     """
 
     scaler: Any = None  # of gradients, for a precision that loses small ones
+    graphs = False  # a compiled step of training is recorded once, then replayed by the GPU
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class EagerSession:
         self.rounds = division.accumulation if division else 1  # micro-batches of an update
         # channels_last saved a fifth (fp32) to two fifths (bf16) of a ResNet-50 step on a CPU with torch 2.13.
         self.model = model.to(hardware, memory_format=torch.channels_last)
-        self.trained = self.made(self.model)
+        self.trained = self.made(self.model, self.graphs)
         self.optimizer: Any = None
         self.sampler: Any = None
         if isinstance(rule, OptimizerRule):
@@ -115,7 +117,7 @@ class EagerSession:
                 _, loss = self.trained(batch.inputs, batch.targets)
             share = loss if self.rounds == 1 else loss / self.rounds
             (self.scaler.scale(share) if self.scaler else share).backward()
-        return loss.detach()
+        return loss.detach().clone()  # what a graph gave is overwritten when it is replayed
 
     def update(self) -> None:
         """The optimizer's step, by gradients that are no longer than the rule has it."""
@@ -196,9 +198,9 @@ class EagerSession:
         with compilation(), torch.no_grad(), self.casting():
             yield
 
-    def made(self, model: Objective) -> Applied:
+    def made(self, model: Objective, graphs: bool = False) -> Applied:
         """What is called in its place."""
-        return torch.compile(model) if self.compiled else model
+        return torch.compile(model, mode="reduce-overhead" if graphs else None) if self.compiled else model
 
     def prepared(self) -> Applied:
         """The model as inference applies it. Streams that ask side by side may each prepare one: all are equal."""

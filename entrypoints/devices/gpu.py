@@ -40,7 +40,10 @@ class GpuSession(EagerSession):
             require_torch_compile()
         self.runtime, self.ask = runtime, ask
         kind = facts.kind
-        self.facts = facts._replace(execution=execution(compiled))
+        # Not where gradients accumulate: the graph of a micro-batch overwrites those of the one before, as
+        # https://github.com/pytorch/pytorch/issues/96693 shows. Not in inference: graphs belong to one thread.
+        self.graphs = compiled and kind == "cuda" and not (division and division.accumulation > 1)
+        self.facts = facts._replace(execution=execution(compiled, self.graphs))
         runtime.reset_peak_memory_stats()
         super().__init__(model, rule, torch.device(kind, runtime.current_device()), precision, compiled, division)
         if precision == "fp16" and self.optimizer:

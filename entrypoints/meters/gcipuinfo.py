@@ -19,6 +19,8 @@ except ImportError:
 MEASURES = ("ipu",)
 UPDATE_PERIOD = 1.0  # s; how often the hardware has a new value is not documented, and a call takes a while
 POWER, BOARD_POWER, BOARD = "ipu power", "total board power", "board serial number"
+# Which chip of the second architecture it is only its clock tells, as gc-info and gc-monitor print it.
+CHIPS = {"1330MHz": "GC200", "1850MHz": "Bow"}
 DRIVER, CLOCK, TEMPERATURE = "driver version", "clock", "average die temp"
 
 
@@ -76,6 +78,14 @@ def conditions() -> Mapping[str, Any]:
         "clock": fact(lambda: _together(devices, CLOCK)),
         "temperature": fact(lambda: _together(devices, TEMPERATURE)),
     }
+
+
+def chip() -> str | None:
+    """The IPUs of the second architecture by their name; None where that cannot be told."""
+    try:
+        return CHIPS.get(_together(_inventory().getDevices(), CLOCK) or "")
+    except (MeterError, RuntimeError):  # the library's own errors are of the latter kind
+        return None
 
 
 def _inventory() -> Any:

@@ -80,7 +80,7 @@ def test_a_default_warm_up_gives_way_to_a_short_run():
         (("--steps", "5", "--warmup-steps", "5"), "5 warm-up of 5 steps leave none to time"),
         (("--steps", "1"), "at least 2 steps"),
         (("--epochs", "2"), "needs --samples-per-epoch"),
-        (("--samples-per-epoch", "3", "--batch-size", "4"), "--batch-size 3 or less"),
+        (("--samples-per-epoch", "3", "--batch-size", "4"), "do not fill one step of 4"),
         (("--data-workers", "2"), "--data PATH"),
         (("--concurrency", "2"), "training answers no requests. Add --task inference"),
         (("--data", "/no/such/folder"), "no such file or folder"),
@@ -115,7 +115,7 @@ def test_streams_decode_for_themselves(images):
 
 
 def test_a_folder_that_does_not_suit_is_refused(images):
-    with pytest.raises(UsageError, match="--batch-size 5 or less"):
+    with pytest.raises(UsageError, match="5 samples do not fill one step"):
         configured("--data", str(images), "--batch-size", "6")
     with pytest.raises(UsageError, match="for synthetic data"):
         configured("--data", str(images), "--batch-size", "2", "--samples-per-epoch", "5")
@@ -149,6 +149,7 @@ def divided(*words, image=IPU):
         ("--batch-size 8", (8, 1, 1, 1, 1, None)),
         ("--batch-size 64 --micro-batch-size 4 --replicas 2", (4, 8, 2, 1, 1, None)),
         ("--batch-size 64 --replicas 4", (16, 1, 4, 1, 1, None)),
+        ("--batch-size 64 --replicas 4 --device-iterations 3", (16, 1, 4, 3, 1, None)),
         ("--batch-size 64 --micro-batch-size 4 --task inference", (4, 1, 1, 16, 1, None)),
         ("--batch-size 32 --micro-batch-size 4 --stages 4", (4, 8, 1, 1, 4, "pipelined")),
         ("--batch-size 4 --stages 2 --strategy sharded", (4, 1, 1, 1, 2, "sharded")),
@@ -157,7 +158,8 @@ def divided(*words, image=IPU):
 def test_a_batch_is_divided_without_a_rest(words, expected):
     found = divided(*words.split())
     assert tuple(found) == expected
-    assert found.samples == int(words.split()[1])
+    updates = found.device_iterations if "inference" not in words else 1
+    assert found.samples == int(words.split()[1]) * updates
 
 
 @pytest.mark.parametrize(
@@ -169,6 +171,9 @@ def test_a_batch_is_divided_without_a_rest(words, expected):
         ("--strategy sharded", IPU, "one stage is all"),
         ("--batch-size 8 --micro-batch-size 4 --stages 4", IPU, "has 2 for each replica"),
         ("--find-max-batch --replicas 2", IPU, "on one replica for what"),
+        ("--find-max-batch --device-iterations 2", IPU, "on one replica for what"),
+        ("--task inference --device-iterations 2", IPU, "follow from --batch-size"),
+        ("--device-iterations 2", None, "are for IPUs"),
         ("--replicas 2", None, "are for IPUs"),
         ("--stages 2", None, "are for IPUs"),
         ("--task inference --micro-batch-size 2", None, "accumulates no gradients"),
@@ -178,6 +183,14 @@ def test_a_batch_is_divided_without_a_rest(words, expected):
 def test_a_division_that_cannot_be_is_refused(words, image, said):
     with pytest.raises(UsageError, match=said):
         divided(*words.split(), image=image)
+
+
+def test_a_step_of_several_updates_takes_their_samples():
+    words = ["--batch-size", "8", "--device-iterations", "4", "--samples-per-epoch", "100", "--epochs", "2"]
+    told = resolve(parse(["resnet50", *words]), CARD, IPU)
+    assert (told.batch_size, told.steps_per_epoch, told.steps) == (8, 3, 6)
+    with pytest.raises(UsageError, match="do not fill one"):
+        resolve(parse(["resnet50", *words[:5], "20"]), CARD, IPU)
 
 
 def test_the_cpu_accumulates_too():

@@ -120,7 +120,7 @@ def test_the_configuration_names_format_and_path(tmp_path):
     resolved = configured("--data", tmp_path, "--batch-size", 2, "--epochs", 2)
     assert (resolved.data, resolved.data_path) == ("idx", str(tmp_path))
     assert (resolved.samples_per_epoch, resolved.steps_per_epoch, resolved.steps) == (3, 1, 2)
-    with pytest.raises(UsageError, match="3 samples do not fill one batch"):
+    with pytest.raises(UsageError, match="3 samples do not fill one step"):
         configured("--data", tmp_path, "--batch-size", 4)
 
 

@@ -245,6 +245,19 @@ def test_ipus_that_tell_no_power_are_metered_by_their_boards(monkeypatch):
     assert meter.read().watts == [120.0, 95.0]
 
 
+@pytest.mark.parametrize(
+    ("clocks", "chip"),
+    [(["1330MHz"] * 4, "GC200"), (["1850MHz"], "Bow"), (["1330MHz", "1850MHz"], None), (["N/A"], None)],
+)
+def test_the_clock_tells_which_ipu_it_is(monkeypatch, clocks, chip):
+    monkeypatch.setattr(gcipuinfo, "gcipuinfo", Inventory([[{"clock": clock} for clock in clocks]]))
+    assert gcipuinfo.chip() == chip
+
+
+def test_without_the_library_nobody_can_tell_which_ipu_it_is():
+    assert gcipuinfo.gcipuinfo is None and gcipuinfo.chip() is None
+
+
 def test_no_ipu_is_told(monkeypatch):
     monkeypatch.setattr(gcipuinfo, "gcipuinfo", Inventory([[]]))
     with pytest.raises(MeterError, match="IPUOF_VIPU_API_PARTITION_ID"):

@@ -20,7 +20,7 @@ def device(name, granularity="package", count=1):
 
 @pytest.mark.parametrize("entry", peaks.table(), ids=lambda entry: entry["names"][0])
 def test_an_entry_is_whole_and_cited(entry):
-    assert set(entry) == {"names", "granularity", "flops", "source"}
+    assert set(entry) == {"names", "granularity", "flops", "source", "power"}
     assert entry["names"] and all(name == name.strip() and name for name in entry["names"])
     assert entry["granularity"] in GRANULARITIES
     assert entry["flops"] and set(entry["flops"]) <= set(PRECISIONS)
@@ -28,10 +28,29 @@ def test_an_entry_is_whole_and_cited(entry):
     rates = [entry["flops"][precision] for precision in PRECISIONS if precision in entry["flops"]]
     assert rates == sorted(rates), "no device is slower in a narrower format"
     assert all(1e12 < rate < 1e16 for rate in rates), "FLOP/s, not TFLOP/s"
+    power = entry["power"]
+    assert set(power) == {"watts", "scope", "source"} and 50 < power["watts"] < 2000 and "http" in power["source"]
+    assert power["scope"] in ("package", "board")
 
 
 def test_no_device_has_two_peaks():
-    assert len(NAMES) == len(set(NAMES))
+    devices = [(name, entry["granularity"]) for entry in peaks.table() for name in entry["names"]]
+    assert len(devices) == len(set(devices))
+
+
+def test_two_tiles_are_the_whole():
+    name = "Intel(R) Data Center GPU Max 1550"
+    tile, whole = device(name, "tile"), device(name)
+    for precision in PRECISIONS:
+        assert 2 * peaks.of_device(tile, precision).flops == peaks.of_device(whole, precision).flops
+    assert peaks.rated_power(tile) == peaks.rated_power(whole), "of both: nobody cites the half"
+
+
+def test_the_power_of_a_device_is_of_a_scope():
+    assert peaks.rated_power(device("AMD Instinct MI250", "die"))[:2] == (560, "package")
+    assert peaks.rated_power(device("GC200"))[:2] == (1500, "board")
+    unknown = peaks.rated_power(device("NVIDIA H200 NVL"))
+    assert unknown == (None, None, None, "no cited power for NVIDIA H200 NVL (package)")
 
 
 def test_the_peak_of_a_device_with_its_source():

@@ -105,7 +105,7 @@ def test_all_of_them_or_one(double):
         (("--find-max-batch", "--epochs", 1, "--samples-per-epoch", 99), "--steps or --duration"),
         (("--find-max-batch", "--batch-size", 2**16 + 1), "no further than 65536"),
         (("--find-max-batch", "--target-loss", 1, "--steps", 9), "find the batch first"),
-        (("--samples-per-epoch", 3, "--batch-sizes", "1,4"), "do not fill one batch"),
+        (("--samples-per-epoch", 3, "--batch-sizes", "1,4"), "do not fill one step"),
     ],
 )
 def test_contradictions_are_refused_before_anything_runs(double, arguments, said):

@@ -202,7 +202,7 @@ def test_the_configuration_counts_blocks_and_compares_tokenizers(tmp_path):
     tokens(same, TEXT, header={"tokenizer": b"\1" * 32})
     with pytest.raises(UsageError, match=r"--evaluation-data .*b: made by another tokenizer than .*a: the same number"):
         configured(GPT, *words, "--evaluation-data", same)
-    with pytest.raises(UsageError, match="7 samples do not fill one batch"):
+    with pytest.raises(UsageError, match="7 samples do not fill one step"):
         configured(GPT, "--data", tmp_path / "a", "--batch-size", 8)
     with pytest.raises(UsageError, match=r"no such file or folder. Give a folder of tokens \(inv prepare-data"):
         configured(GPT, "--data", tmp_path / "nowhere")

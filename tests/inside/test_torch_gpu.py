@@ -106,6 +106,28 @@ def test_steps_are_told_when_the_device_has_done_them():
     assert steps[-1].loss is not None, "the last one is read once nothing is under way"
 
 
+@pytest.mark.parametrize(
+    ("kind", "division", "mode"),
+    [
+        ("cuda", None, "reduce-overhead"),
+        ("cuda", Division(2, accumulation=2), None),
+        ("xpu", None, None),
+    ],
+)
+def test_compiled_steps_of_training_are_replayed_as_graphs_where_that_is_right(monkeypatch, kind, division, mode):
+    modes = []
+    compiled = lambda model, mode: modes.append(mode) or model  # noqa: E731
+    monkeypatch.setattr(torch, "compile", compiled, raising=False)
+    monkeypatch.setattr(torch, "device", lambda *_: SimpleNamespace(type="cpu"))
+    monkeypatch.setattr(torch.nn.Module, "to", lambda self, *_, **__: self)
+    facts = gpu.facts(kind, "nobody", "none", "package", 1 << 30)
+    rule = rule_of(CARD.problem, 4)
+    session = gpu.GpuSession(RUNTIME, build.model(CARD, 1), rule, "fp32", True, division, facts, dict)
+    session.prepared()
+    assert modes == [mode, None], "of training, and of inference"
+    assert ("CUDA graphs" in session.facts.execution) == (mode is not None)
+
+
 def test_what_was_taken_of_the_device_is_told():
     session, _ = sessions()
     assert session.usage()[:2] == (3.0, 5.0)

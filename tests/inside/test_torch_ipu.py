@@ -62,6 +62,19 @@ def test_replicas_and_accumulation_lose_what_the_cpu_loses(workload):
     assert found[0] == pytest.approx(expected[0], rel=1e-5)
 
 
+def test_a_call_of_several_iterations_makes_as_many_updates():
+    """Two batches in one call, or in two."""
+    alone, batch = opened(ipu, QUICK, Division(1, accumulation=2))
+    halves = [batch._replace(inputs=batch.inputs[at : at + 2], targets=batch.targets[at : at + 2]) for at in (0, 2)]
+    together, _ = opened(ipu, QUICK, Division(1, accumulation=2, device_iterations=2))
+    reports = [alone.train(half) for half in halves]
+    report = together.train(batch)
+    assert (report.samples, report.updates) == (BATCH, 2)
+    assert report.loss() == pytest.approx(sum(one.loss() for one in reports) / 2)
+    weights, expected = together.weights(), alone.weights()
+    assert all(weights[name] == pytest.approx(expected[name], abs=1e-6) for name in expected)
+
+
 @pytest.mark.parametrize(
     ("workload", "strategy"), [("gpt2", "pipelined"), (QUICK, "pipelined"), (QUICK, "sharded"), (QUICK, "phased")]
 )

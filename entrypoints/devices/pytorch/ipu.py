@@ -43,7 +43,8 @@ from entrypoints.workloads.pytorch.optimizers import parameter_groups
 
 PRECISIONS = ("fp32", "fp16")  # PopTorch makes fp16 of bf16
 MODELS = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")  # environment: compute on a model of an IPU
-ARCHITECTURES = {1: "GC2", 2: "GC200 or Bow", 21: "C600"}
+ARCHITECTURES = {1: "GC2", 21: "C600"}
+SECOND, OF_SECOND = 2, "GC200 or Bow"
 LOSS_SCALING = 128.0  # in half precision, else small gradients vanish; PopTorch takes it off again
 AT_ONCE = Division(0)  # whatever a batch is
 UNCOUNTED = "PopTorch does not tell"
@@ -132,7 +133,7 @@ class IpuSession(Waiting):
         self.facts = DeviceFacts(
             kind="ipu",
             vendor="Graphcore",
-            name=None if modelled() else ARCHITECTURES.get(poptorch.ipuHardwareVersion()),
+            name=None if modelled() else name(poptorch.ipuHardwareVersion()),
             devices=count,
             granularity="package",
             memory_mib=None,
@@ -147,12 +148,13 @@ class IpuSession(Waiting):
         return batch._replace(inputs=self.cast(batch.inputs))
 
     def train(self, batch: Batch) -> StepReport:
-        """Forward, backward and update, and the mean loss of all micro-batches."""
+        """Forward, backward and update, as often as a call has iterations, and the mean loss of all micro-batches."""
         batch = self.place(batch)
         with compilation():
             executor = self.trainer(batch)
             losses = executor(*flat(batch.inputs), *flat(batch.targets))
-        return StepReport(samples=batch.samples, updates=1, loss=losses.float().mean().item)
+        updates = self.division.device_iterations
+        return StepReport(samples=batch.samples, updates=updates, loss=losses.float().mean().item)
 
     def infer(self, batch: Batch) -> StepReport:
         """Forward in evaluation mode."""
@@ -242,7 +244,8 @@ class IpuSession(Waiting):
         options.replicationFactor(division.replicas)
         options.outputMode(poptorch.OutputMode.All)
         if training:
-            options.Training.gradientAccumulation(rounds)
+            options.deviceIterations(division.device_iterations)
+            options.Training.gradientAccumulation(rounds // division.device_iterations)
             options.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Mean)
         else:
             options.deviceIterations(rounds)
@@ -258,6 +261,11 @@ class IpuSession(Waiting):
         if isinstance(tensors, tuple):
             return tuple(map(self.cast, tensors))
         return tensors.half() if self.half and tensors.is_floating_point() else tensors
+
+
+def name(version: int) -> str | None:
+    """Of the IPUs, by the number of their architecture."""
+    return (gcipuinfo.chip() or OF_SECOND) if version == SECOND else ARCHITECTURES.get(version)
 
 
 def require_ipus(count: int) -> None:

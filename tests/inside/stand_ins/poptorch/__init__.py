@@ -250,10 +250,13 @@ class PoplarExecutor:
         return self._options.value("replicationFactor", 1)
 
     @property
+    def accumulation(self):
+        return self._options.Training.value("gradientAccumulation", 1)
+
+    @property
     def rounds(self):
         """Micro-batches of each replica in a call."""
-        iterations = self._options.value("deviceIterations", 1)
-        return iterations * (self._options.Training.value("gradientAccumulation", 1) if self.training else 1)
+        return self._options.value("deviceIterations", 1) * (self.accumulation if self.training else 1)
 
     def isCompiled(self):
         return self.device_model is not None
@@ -307,11 +310,12 @@ class PoplarExecutor:
         self.shape = [(tensor.shape, tensor.dtype) for tensor in args]
 
     def _require_rounds(self):
-        if not self.training and self._options.Training.value("gradientAccumulation", 1) != 1:
+        if not self.training and self.accumulation != 1:
             raise Error("inference accumulates no gradients")
         pipelined = type(self._options.strategy) is PipelinedExecution
-        if pipelined and self.ipus > self.rounds:
-            raise Error(f"a pipeline of {self.ipus} stages is not filled by {self.rounds} micro-batches")
+        filling = self.accumulation if self.training else self.rounds
+        if pipelined and self.ipus > filling:
+            raise Error(f"a pipeline of {self.ipus} stages is not filled by {filling} micro-batches")
 
     @known("poptorch.PoplarExecutor.__call__")
     def __call__(self, *args):
@@ -343,7 +347,7 @@ class PoplarExecutor:
                 raise AssertionError(f"{len(tensor)} samples are not {self.rounds} x {self.replicas} micro-batches")
 
     def _train(self, micro_batches):
-        per_update = self._options.Training.value("gradientAccumulation", 1) * self.replicas
+        per_update = self.accumulation * self.replicas
         losses = []
         for start in range(0, len(micro_batches), per_update):
             for tensors in micro_batches[start : start + per_update]:
