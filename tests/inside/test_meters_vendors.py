@@ -6,7 +6,9 @@ import ctypes
 
 import nvml_stand_in as nvidia
 import pytest
+from metered import Clock, Square, sampled
 
+from entrypoints.energy import spent
 from entrypoints.meters import MeterError, amd, gcipuinfo, intel, nvml, open_meter
 
 A, B = "GPU-aaaa-1", "GPU-bbbb-2"
@@ -243,6 +245,45 @@ def test_ipus_that_tell_no_power_are_metered_by_their_boards(monkeypatch):
     meter = gcipuinfo.find(None)
     assert (meter.facts.scope, meter.facts.devices) == ("board", ("board a", "board b"))
     assert meter.read().watts == [120.0, 95.0]
+
+
+class Drawing:
+    """gcipuinfo over IPUs that draw power by the clock; `of_boards`: two share a board, which alone tells its power."""
+
+    def __init__(self, clock, count, of_boards):
+        self.clock, self.of_boards = clock, of_boards
+        self.waves = [Square(20.0 + place, 60.0 + place, 150.0, phase=place) for place in range(count)]
+
+    def gcipuinfo(self):
+        return self
+
+    def setUpdateMode(self, mode):  # noqa: N802
+        assert mode
+
+    def getDevices(self):  # noqa: N802
+        watts = [wave.watts(self.clock()) for wave in self.waves]
+        boards = [sum(watts[place : place + 2]) for place in range(0, len(watts), 2)]
+        return [
+            {
+                "id": str(place),
+                "ipu power": "N/A" if self.of_boards else f"{watts[place]:.1f} W",
+                "board serial number": f"serial {place // 2}",
+                "total board power": f"{boards[place // 2]:.1f} W",
+            }
+            for place in range(len(watts))
+        ]
+
+
+@pytest.mark.parametrize("of_boards", [False, True])
+@pytest.mark.parametrize("count", [1, 4, 8])
+def test_ipus_use_together_what_the_exact_integrals_are(monkeypatch, count, of_boards):
+    clock, window = Clock(), (4.03, 103.97)
+    drawing = Drawing(clock, count, of_boards)
+    monkeypatch.setattr(gcipuinfo, "gcipuinfo", drawing)
+    meter = gcipuinfo.find(None)
+    used = spent(sampled(meter, clock, 110.0), window)
+    assert len(used.joules) == (-(-count // 2) if of_boards else count)
+    assert sum(used.joules) == pytest.approx(sum(wave.between(window) for wave in drawing.waves), rel=0.005)
 
 
 @pytest.mark.parametrize(
