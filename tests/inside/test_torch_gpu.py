@@ -128,6 +128,32 @@ def test_compiled_steps_of_training_are_replayed_as_graphs_where_that_is_right(m
     assert ("CUDA graphs" in session.facts.execution) == (mode is not None)
 
 
+class Extension:
+    """Intel's extension, of which there is no build here: the call as it is documented, which changes nothing."""
+
+    __version__ = "2.8.10"
+    asked = 0
+
+    def optimize(self, model, dtype=None, optimizer=None, level="O1", inplace=False):
+        assert dtype is None and level == "O1" and inplace and model.training and optimizer is not None
+        self.asked += 1
+        return model, optimizer
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_intel_s_extension_makes_over_what_it_is_there_for(monkeypatch, there):
+    extension = Extension()
+    monkeypatch.setattr(xpu, "extension", extension if there else None)
+    facts = gpu.facts("cpu", "nobody", "none", "package", 1 << 30)
+    rule, batch = rule_of(CARD.problem, 4), loader.synthetic_batch(CARD, 4, seed=1)
+    session = xpu.XpuSession(RUNTIME, build.model(CARD, 1), rule, "fp32", False, None, facts, dict)
+    expected = cpu.open_session(build.model(CARD, 1), rule, "fp32")
+    told = [(one.train(batch).loss(), one.evaluate(batch).loss) for one in (session, expected)]
+    assert told[0] == pytest.approx(told[1], rel=1e-5)
+    assert extension.asked == there
+    assert ("intel_extension_for_pytorch 2.8.10" in session.facts.execution) == there
+
+
 def test_what_was_taken_of_the_device_is_told():
     session, _ = sessions()
     assert session.usage()[:2] == (3.0, 5.0)

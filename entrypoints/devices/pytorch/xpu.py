@@ -1,8 +1,11 @@
-"""GPUs of Intel, through PyTorch or through Intel's extension of it."""
+"""GPUs of Intel, through PyTorch, and through Intel's extension of it where that is there.
+
+Calls of the extension and their arguments are those of its documentation for torch 1.13 to 2.8:
+https://intel.github.io/intel-extension-for-pytorch/xpu/latest/tutorials/api_doc.html
+"""
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import Any
 
@@ -15,8 +18,10 @@ from entrypoints.session import Division, Rule
 from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.build import Objective
 
-with contextlib.suppress(ImportError):  # before torch 2.4, this gives it `torch.xpu`
-    import intel_extension_for_pytorch  # noqa: F401
+try:
+    import intel_extension_for_pytorch as extension  # before torch 2.4, this gives it `torch.xpu`
+except ImportError:
+    extension = None
 
 PRECISIONS = ("fp32", "bf16", "fp16")
 HIERARCHY = "ZE_FLAT_DEVICE_HIERARCHY"
@@ -64,7 +69,23 @@ def open_session(
         granularity=granularity(xpu.get_device_name()),
         memory=properties.total_memory,
     )
-    return gpu.GpuSession(xpu, model, rule, precision, compiled, division, described, intel.conditions)
+    return XpuSession(xpu, model, rule, precision, compiled, division, described, intel.conditions)
+
+
+class XpuSession(gpu.GpuSession):
+    """Training as Intel's extension makes it over, where it is there and nothing is compiled: fused updates above all.
+
+    Weights stay fp32, since no precision is handed to it. What it does for inference is done already, or is for CPUs.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        if extension is None or self.compiled:
+            return
+        how = f"{self.facts.execution}; by intel_extension_for_pytorch {extension.__version__}"
+        self.facts = self.facts._replace(execution=how)
+        if self.optimizer:
+            self.trained, self.optimizer = extension.optimize(self.model, optimizer=self.optimizer, inplace=True)
 
 
 def granularity(name: str) -> str:
