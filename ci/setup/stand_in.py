@@ -162,16 +162,18 @@ def requirements(description: Description) -> Iterator[str]:
 
 
 def framework_version(description: Description, root: Path) -> str | None:
-    """The version of the framework, by the requirements or by the root's list of packages."""
+    """What the framework says of its version, by the requirements or by what Debian installed.
+
+    Not by Debian's own number: its torch 1.13.1 calls itself 1.13.0a0.
+    """
     name = description.get("framework")
     if name is None:
         return None
     if "requirements" in description:
         return next(line.split("==")[1] for line in requirements(description) if line.startswith(f"{name}=="))
+    record = re.compile(rf"/dist-packages/{re.escape(name.removeprefix('python3-'))}-([^-+/]+)[^/]*\.(egg|dist)-info")
     with tarfile.open(root) as archive:
-        status = archive.extractfile("./var/lib/dpkg/status")
-        text = status.read().decode() if status else ""
-    found = re.search(rf"^Package: {re.escape(name)}$.*?^Version: ([0-9.]+)", text, re.MULTILINE | re.DOTALL)
+        found = next(filter(None, map(record.search, archive.getnames())), None)
     return found.group(1) if found else None
 
 
