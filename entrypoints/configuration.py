@@ -109,7 +109,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     task = options.task or card.tasks[0]
     options = options._replace(task=task)
     _require_task(task, options, card)
-    defaults = _defaults(options, card, device)
+    defaults = _defaults(options, card, framework, device)
     batch_size = options.batch_size or defaults["batch_size"]
     division = _division(options, batch_size, framework, device, defaults.get("micro_batch_size"))
     data, source = _data(options, card, framework)
@@ -185,9 +185,11 @@ def _require_task(task: str, options: Options, card: Card) -> None:
         )
 
 
-def _defaults(options: Options, card: Card, device: str) -> dict[str, Any]:
+def _defaults(options: Options, card: Card, framework: str, device: str) -> dict[str, Any]:
     """The card's, unless the run is of requests: those are of one sample, and the warm-up has one more per stream."""
     defaults = dict(card.defaults_for(device, str(options.task)))
+    if framework == "tensorflow" and "micro_batch_size" in defaults:  # it divides none, and has no half precision here
+        defaults.update(batch_size=defaults.pop("micro_batch_size"), precision="fp32")
     if options.concurrency:
         warmup = defaults["warmup_steps"] + options.concurrency
         defaults.update(batch_size=1, steps=warmup + REQUESTS, warmup_steps=warmup)
@@ -222,9 +224,10 @@ def _division(options: Options, batch_size: int, framework: str, device: str, us
 
 def _require_divisible(options: Options, framework: str, device: str) -> None:
     own = (options.replicas, options.device_iterations, options.stages)
-    if device != "ipu" and own != (1, 1, 1):
+    if (framework, device) != ("pytorch", "ipu") and own != (1, 1, 1):
         raise UsageError(
-            f"--replicas, --device-iterations and --stages are for IPUs: one {device} device computes. Leave them out"
+            "--replicas, --device-iterations and --stages are for IPUs, by PopTorch: one device computes here. "
+            "Leave them out"
         )
     if options.device_iterations > 1 and options.task != "training":
         raise UsageError(

@@ -24,8 +24,3 @@ def no_gpu(amd: bool, framework: str, built_for: str | None) -> RunError:
         return RunError("no_device", f"{framework}, built for ROCm {built_for}, finds no GPU: {access}")
     why = nvml.why_no_gpu(built_for) or "is CUDA_VISIBLE_DEVICES empty?"
     return RunError("no_device", f"{framework}, built for CUDA {built_for}, finds no GPU: {why}")
-
-
-def not_yet(name: str) -> RunError:
-    """A device is there, and this version has no session for it."""
-    return RunError("unsupported", f"{name} is there, but this version of sifmark computes only with --device cpu")

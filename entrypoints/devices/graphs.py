@@ -127,7 +127,7 @@ class GraphSession(Waiting):
         output, loss = self.model(inputs, targets)
         if isinstance(targets, tuple) or targets.shape.rank != 1:
             return loss, None
-        return loss, tf.math.count_nonzero(tf.argmax(output, axis=1) == targets)
+        return loss, tf.math.count_nonzero(tf.argmax(output, axis=1, output_type=targets.dtype) == targets)
 
     def close(self) -> None:
         """Nothing to release but memory."""

@@ -210,6 +210,13 @@ def test_outside_of_images_any_device_may_be_named_and_auto_looks_for_one(monkey
     assert devices.choose(["cpu", "cuda", "ipu"]) == ("cuda", f"{tmp_path}/nvidia0 is here")
 
 
+def test_tensorflow_computes_the_usual_micro_batch_of_ipus_at_once():
+    told = resolve(parse(["resnet50"]), CARD, {**IPU, "framework": "tensorflow"})
+    assert (told.batch_size, told.gradient_accumulation, told.precision) == (20, 1, "fp32")
+    with pytest.raises(UsageError, match="by PopTorch"):
+        resolve(parse(["resnet50", "--replicas", "2"]), CARD, {**IPU, "framework": "tensorflow"})
+
+
 def test_a_usual_micro_batch_gives_way_where_it_divides_no_batch():
     told = resolve(parse(["resnet50"]), CARD, IPU)
     assert (told.batch_size, told.micro_batch_size, told.gradient_accumulation) == (480, 20, 24)

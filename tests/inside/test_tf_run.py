@@ -50,9 +50,16 @@ def test_a_smoke_run(program, task):
         assert document["metrics"][name]["value"] is None, "a CPU's is unknown, and not 0"
 
 
-@pytest.mark.parametrize("task", ["training", pytest.param("inference", marks=pytest.mark.full)])
-def test_a_compiled_model(program, task):
-    document = program.result("image_compression", "--smoke", "--compile", "--task", task, *QUICK)
+@pytest.mark.parametrize(
+    ("workload", "task"),
+    [
+        ("image_compression", "training"),
+        pytest.param("image_compression", "inference", marks=pytest.mark.full),
+        *(pytest.param(name, "training", marks=pytest.mark.full) for name in ("resnet50", "lstm", "bert_base", "gpt2")),
+    ],
+)
+def test_a_compiled_model(program, workload, task):
+    document = program.result(workload, "--smoke", "--compile", "--task", task, *QUICK)
     assert document["status"]["state"] == "completed", document["status"]
     assert "compiled by XLA" in document["accelerator"]["execution"] and document["configuration"]["compile"] is True
 

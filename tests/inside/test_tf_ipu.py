@@ -1,0 +1,173 @@
+"""IPUs in TensorFlow: the session makes no call that Graphcore's sources do not have, and steps as the CPU's does.
+
+What stands in for Graphcore's package runs steps on the host; its calls are those of `stand_ins/ipu_strategy.json`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+np = pytest.importorskip("numpy")
+
+from entrypoints import cards  # noqa: E402
+from entrypoints.devices.tensorflow import cpu  # noqa: E402
+from entrypoints.session import rule_of  # noqa: E402
+from entrypoints.statuses import RunError  # noqa: E402
+from entrypoints.workloads.tensorflow import build, loader  # noqa: E402
+
+FACTS = json.loads((Path(__file__).parent / "stand_ins" / "ipu_strategy.json").read_text("utf-8"))["names"]
+MODULE = "entrypoints.devices.tensorflow.ipu"
+GONE = "Target configuration failed: model disabled and no hardware IPU found."
+SHORT = "[Poplar][Compile engine] graph_memory_allocation_error: x"
+FUNCTIONS = type(tf.function(lambda: None))
+
+
+class IPUConfig:
+    """Settings that are known by name, and take values of their own type alone."""
+
+    there = True
+
+    def __setattr__(self, name, value):
+        if f"ipu.config.IPUConfig.{name}" not in FACTS:
+            raise ValueError(f"'{name}' is not a valid attribute")
+        if not isinstance(value, (int, list, tuple)) or isinstance(value, bool):
+            raise TypeError(f"{name}: {type(value).__name__}")
+        super().__setattr__(name, value)
+
+    def configure_ipu_system(self, device="cpu"):
+        assert self.auto_select_ipus == 1 and device == "cpu"
+        if not self.there:
+            raise tf.errors.InvalidArgumentError(None, None, GONE)
+
+
+class IPUStrategy:
+    """Runs graphs on the host. What it refuses, Graphcore's refuses."""
+
+    entered, fault = 0, None
+
+    def __init__(
+        self,
+        ipu_device="/device:IPU:0",
+        cpu_device="/device:CPU:0",
+        enable_dataset_iterators=True,
+        enable_keras_extensions=True,
+    ):
+        assert not enable_keras_extensions
+
+    @contextlib.contextmanager
+    def _entered(self):
+        type(self).entered += 1
+        yield
+
+    def scope(self):
+        return self._entered()
+
+    def run(self, fn, args=(), kwargs=None, options=None):
+        assert self.entered == 1, "variables were made outside of its scope"
+        if not isinstance(fn, FUNCTIONS):
+            raise ValueError("IPUStrategy.run(fn, ...) requires fn to be a tf.function")
+        if self.fault is not None:
+            raise self.fault
+        sent = [tensor for tensor in tf.nest.flatten(args) if tensor is not None]
+        for tensor in sent:
+            if tensor.dtype in (tf.float64, tf.int64):
+                raise TypeError(f"{tensor.dtype} is not supported on an IPU")
+        return fn(*args)
+
+
+@pytest.fixture()
+def ipu(monkeypatch):
+    """The device's module over the stand-in."""
+    monkeypatch.setattr(IPUStrategy, "entered", 0)
+    monkeypatch.setattr(IPUStrategy, "fault", None)
+    package = SimpleNamespace(
+        SIMULATED=True,
+        config=SimpleNamespace(IPUConfig=IPUConfig),
+        ipu_strategy=SimpleNamespace(IPUStrategy=IPUStrategy),
+    )
+    monkeypatch.setattr(importlib.import_module("tensorflow.python"), "ipu", package, raising=False)
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    yield importlib.import_module(MODULE)
+    sys.modules.pop(MODULE, None)
+
+
+def sessions(ipu, name):
+    """That of IPUs and that of the CPU, over models of the same seed."""
+    card = cards.load()[name]
+    ipu.strategy()
+    rule = rule_of(card.problem, 4)
+    ours = ipu.open_session(build.model(card, seed=1), rule, "fp32")
+    return card, ours, cpu.open_session(build.model(card, seed=1), rule, "fp32")
+
+
+@pytest.mark.parametrize("own", [IPUConfig, IPUStrategy])
+def test_the_stand_in_has_the_signatures_of_the_sources(own):
+    (name,) = [name for name in FACTS if name.endswith(f".{own.__name__}")]
+    methods = {fact: getattr(own, fact.rpartition(".")[2], None) for fact in FACTS if fact.startswith(f"{name}.")}
+    for fact, made in {name: own, **methods}.items():
+        assert "signature" not in FACTS[fact] or str(inspect.signature(made)) == FACTS[fact]["signature"]
+
+
+@pytest.mark.parametrize("workload", ["image_compression", "lstm", pytest.param("resnet50", marks=pytest.mark.full)])
+def test_it_learns_what_the_cpu_learns(ipu, workload):
+    card, ours, theirs = sessions(ipu, workload)
+    batch = loader.synthetic_batch(card, 4, seed=3)
+    losses = [[session.train(session.place(batch)).loss() for _ in range(3)] for session in (ours, theirs)]
+    assert (
+        losses[0] == pytest.approx(losses[1], rel=2e-2 if workload == "resnet50" else 2e-3)
+        and losses[0][-1] < losses[0][0]
+    )
+    judged = [session.evaluate(batch) for session in (ours, theirs)]
+    assert judged[0].loss == pytest.approx(judged[1].loss, rel=1e-2) and judged[0].samples == 4
+    assert ours.infer(ours.place(batch)).samples == 4
+    answer = ours.respond(batch)
+    assert min(answer.transfer, answer.compute, answer.retrieval) >= 0
+    assert ours.facts.simulated and "Poplar under IPUStrategy" in ours.facts.execution
+    ours.close()
+
+
+def test_without_an_ipu_its_reason_is_told(ipu, monkeypatch):
+    monkeypatch.setattr(IPUConfig, "there", False)
+    with pytest.raises(RunError, match="no hardware IPU found") as raised:
+        ipu.strategy()
+    assert raised.value.state == "no_device"
+
+
+@pytest.mark.parametrize(
+    ("fault", "state"),
+    [
+        (
+            tf.errors.InternalError(None, None, "[Poplar][Compile engine] graph_memory_allocation_error: x"),
+            "out_of_memory",
+        ),
+        (tf.errors.InternalError(None, None, "[Poplar][Compile engine] poplar_error: x"), "compile_failure"),
+    ],
+)
+def test_what_poplar_refuses_is_a_result(ipu, monkeypatch, fault, state):
+    card, ours, _ = sessions(ipu, "image_compression")
+    monkeypatch.setattr(IPUStrategy, "fault", fault)
+    with pytest.raises(RunError) as raised:
+        ours.train(ours.place(loader.synthetic_batch(card, 4, seed=3)))
+    assert raised.value.state == state
+
+
+def test_what_is_not_known_of_ipus_is_refused(ipu):
+    found = cards.load()
+    with pytest.raises(RunError, match="no sampler runs there"):
+        ipu.open_session(build.model(found["mcmc"], 1), rule_of(found["mcmc"].problem, 1), "fp32")
+    with pytest.raises(RunError, match="Leave it out"):
+        ipu.open_session(None, rule_of(found["lstm"].problem, 1), "fp32", True)
+    with pytest.raises(RunError, match="--precision bf16 on ipu"):
+        ipu.prepare("bf16", 1)
+    _, ours, _ = sessions(ipu, "lstm")
+    with pytest.raises(RunError, match="texts are not continued"):
+        ours.begin(None, 1)
