@@ -185,7 +185,7 @@ def test_a_compiled_density_is_asked_for(monkeypatch):
         pytest.skip("this torch compiles nothing")
     asked = []
     monkeypatch.setattr(cpu, "require_compiler", lambda: None)
-    monkeypatch.setattr(torch, "compile", lambda model: lambda *given: asked.append(model) or model(*given))
+    monkeypatch.setattr(torch, "compile", lambda model, mode: lambda *given: asked.append(model) or model(*given))
     session = cpu.open_session(build.model(CARD, 0), dataclasses.replace(RULE, leapfrog_steps=2), "fp32", True)
     positions(session, loader.synthetic_batch(CARD, 3, seed=1), 1)
     assert len(asked) == 5 and set(asked) == {session.model.network}

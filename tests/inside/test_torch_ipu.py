@@ -73,6 +73,8 @@ def test_a_call_of_several_iterations_makes_as_many_updates():
     assert report.loss() == pytest.approx(sum(one.loss() for one in reports) / 2)
     weights, expected = together.weights(), alone.weights()
     assert all(weights[name] == pytest.approx(expected[name], abs=1e-6) for name in expected)
+    alone.close()
+    together.close()
 
 
 @pytest.mark.parametrize(
