@@ -175,7 +175,11 @@ def test_management_libraries_have_what_we_call(file: str, module: str) -> None:
         ("poptorch.trainingModel(", "poptorch.TrainingModel(", "TrainingModel is not there"),
         ("model.network, user_id=", "model.network, user=", "takes no user"),
         ('reduction="none"', 'reduce="none"', "takes no reduce"),
-        ("options.deviceIterations(rounds)", "options.deviceIterations(rounds, 2)", "takes 1 arguments"),
+        (
+            "options.deviceIterations(division.device_iterations)",
+            "options.deviceIterations(division.device_iterations, 2)",
+            "takes 1 arguments",
+        ),
         ("poptorch.OutputMode.All", "poptorch.OutputMode.Each", "Each is not there"),
         ("Precision.setPartialsType(", "Precision.autocastEnabled(", "autocastEnabled is not there"),
         ("self.training.copyWeightsToHost()", "self.training.copyNamedBuffersToDevice()", None),

@@ -239,16 +239,15 @@ class IpuSession(Waiting):
     def options(self, samples: int, training: bool) -> Any:
         """What PopTorch is told of a batch of so many samples."""
         division = self.division
-        rounds = samples // ((division.micro_batch or samples) * division.replicas)
         options = poptorch.Options()
         options.replicationFactor(division.replicas)
         options.outputMode(poptorch.OutputMode.All)
         if training:
             options.deviceIterations(division.device_iterations)
-            options.Training.gradientAccumulation(rounds // division.device_iterations)
+            options.Training.gradientAccumulation(division.accumulation)
             options.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Mean)
         else:
-            options.deviceIterations(rounds)
+            options.deviceIterations(samples // ((division.micro_batch or samples) * division.replicas))
         if self.half:
             options.Precision.setPartialsType(torch.float16)
             options.Precision.enableStochasticRounding(training)

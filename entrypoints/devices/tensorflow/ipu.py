@@ -104,7 +104,8 @@ class IpuSession(GraphSession):
 
     def place(self, batch: Batch) -> Batch:
         """The batch as it is, whole numbers as an IPU has them: they go there with each call."""
-        return batch._replace(inputs=narrowed(batch.inputs), targets=narrowed(batch.targets))
+        inputs, targets = tf.nest.map_structure(narrowed, (batch.inputs, batch.targets))
+        return batch._replace(inputs=inputs, targets=targets)
 
     def begin(self, *_: object) -> Any:
         """Raises RunError (`unsupported`)."""
@@ -119,11 +120,9 @@ class IpuSession(GraphSession):
         return DeviceConditions(dict(gcipuinfo.conditions()), None)
 
 
-def narrowed(tensors: Any) -> Any:
-    """A tensor, or each of a tuple, with 32 bits for whole numbers."""
-    if isinstance(tensors, tuple):
-        return tuple(map(narrowed, tensors))
-    if not isinstance(tensors, tf.Tensor) or tensors.dtype != tf.int64:
-        return tensors
+def narrowed(tensor: Any) -> Any:
+    """A tensor with 32 bits for whole numbers; what is none, as it is."""
+    if not isinstance(tensor, tf.Tensor) or tensor.dtype != tf.int64:
+        return tensor
     with tf.device("CPU"):
-        return tf.cast(tensors, tf.int32)
+        return tf.cast(tensor, tf.int32)
