@@ -20,6 +20,7 @@ from entrypoints.messages import Message
 from entrypoints.meters import Absence, open_meter
 from entrypoints.metrics import throughput
 from entrypoints.progress import Progress
+from entrypoints.ranks import counted_elsewhere
 from entrypoints.sampling import Sampler
 from entrypoints.steadiness import warning
 from entrypoints.supervise import Child, Orders
@@ -116,11 +117,13 @@ def metering(resolved: Configuration, orders: Orders, progress: Progress) -> Ite
         yield lambda: absence
         return
     sampler = Sampler(meter, resolved.meter_period_seconds)
-    with sampler.running():
+    elsewhere = counted_elsewhere(meter.facts.source, meter.facts.devices)
+    # A rank that counts nothing rests all the same: the other one would take its work for idle power.
+    with contextlib.nullcontext() if elsewhere else sampler.running():
         if resolved.idle_seconds:
             source, devices = meter.facts.source, ", ".join(meter.facts.devices)
             seconds = max(resolved.idle_seconds, rest_needed(meter.facts, resolved.meter_period_seconds))
             progress.note(f"measuring idle power for {seconds:g} s ({source}: {devices})")
             orders.rest(seconds)
             sampler.idle_until = time.monotonic()
-        yield sampler.recording
+        yield sampler.recording if elsewhere is None else lambda: Absence(elsewhere)
