@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import os
 from typing import Any, Mapping, NamedTuple, Sequence
 
-FOLDER = Path(__file__).resolve().parent / "workloads"
+FOLDER = os.path.join(os.path.dirname(os.path.realpath(__file__)), "workloads")
 
 
 PICTURES = ("photographs", "drawings")  # kinds of `problem.input` that are images
@@ -47,15 +47,21 @@ class Card(NamedTuple):
         return defaults
 
 
-def load(folder: Path = FOLDER) -> dict[str, Card]:
-    """Every card of `folder` by name, sorted."""
-    cards = (Card(**json.loads(path.read_text("utf-8"))) for path in sorted(folder.glob("*.json")))
+def load() -> dict[str, Card]:
+    """Every card by name, sorted."""
+    cards = (_read(os.path.join(FOLDER, name)) for name in sorted(os.listdir(FOLDER)) if name.endswith(".json"))
     return {card.name: card for card in cards}
 
 
-def load_for(framework: str, folder: Path = FOLDER) -> dict[str, Card]:
+def load_for(framework: str) -> dict[str, Card]:
     """The cards that a framework can run: those whose family has a module in it."""
-    return {name: card for name, card in load(folder).items() if (folder / framework / f"{card.family}.py").is_file()}
+    families = set(os.listdir(os.path.join(FOLDER, framework)))
+    return {name: card for name, card in load().items() if f"{card.family}.py" in families}
+
+
+def _read(path: str) -> Card:
+    with open(path, encoding="utf-8") as stream:
+        return Card(**json.load(stream))
 
 
 def pictures(problem: Mapping[str, Any]) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-from pathlib import Path
 from typing import Any, Callable, Mapping
 
-PATH = Path(__file__).resolve().parent.parent / "image.json"
+PATH = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "image.json")
 OUTSIDE = ("pytorch", "cpu")  # what a checkout runs
 ABSENT = "not run from an image: there is no image.json beside the entrypoints"
 TOLD = "SIFMARK_IMAGE"  # variable: what `inv run` saw of the image before it started it, as JSON
@@ -17,11 +17,12 @@ _BLOCK = 1 << 20  # bytes
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-def read(path: Path = PATH) -> Mapping[str, Any] | None:
+def read() -> Mapping[str, Any] | None:
     """The build's description of this image, or None in a checkout (`ABSENT` is the reason)."""
-    if not path.is_file():
+    if not os.path.isfile(PATH):
         return None
-    image: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
+    with open(PATH, encoding="utf-8") as stream:
+        image: Mapping[str, Any] = json.load(stream)
     return image
 
 
@@ -37,7 +38,7 @@ def file_of(image: Mapping[str, Any], environ: Mapping[str, str], stop: Callable
     """
     if TOLD in environ:
         return _as_told(environ[TOLD], image["build_key"])
-    paths = [Path(environ[name]) for name in _STARTED if name in environ]
+    paths = [environ[name] for name in _STARTED if name in environ]
     if not paths:
         return _unknown("this runtime does not tell where the image is; inv run tells what it is")
     try:
@@ -68,17 +69,17 @@ def _as_told(text: str, build_key: str) -> dict[str, Any]:
     return known if signer else {**known, "reason": "it bears no signature of a key that the site trusts"}
 
 
-_digests: dict[Path, str] = {}  # of files that this process has read: a series has many runs
+_digests: dict[str, str] = {}  # of files that this process has read: a series has many runs
 
 
-def _digest(path: Path, stop: Callable[[], object]) -> str | None:
+def _digest(path: str, stop: Callable[[], object]) -> str | None:
     """`sha256:<hex>` of a SIF, None where there was an order to stop. Raises OSError, and ValueError for no SIF."""
     if path in _digests:
         return _digests[path]
     import hashlib  # here: a list of the workloads would wait for OpenSSL
 
     digest = hashlib.sha256()
-    with path.open("rb") as stream:
+    with open(path, "rb") as stream:
         if stream.read(_MAGIC_AT + len(_MAGIC))[_MAGIC_AT:] != _MAGIC:
             raise ValueError(f"{path} is no SIF")
         stream.seek(0)

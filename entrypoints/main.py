@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 
 def arrange_path() -> None:
@@ -16,10 +15,10 @@ def arrange_path() -> None:
     be imported; absolute entries stay, since vendor images find their own SDK through them.
     """
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    relative = {os.path.abspath(entry) for entry in entries if not os.path.isabs(entry)}  # noqa: PTH100, PTH117
-    site = Path(f"{ROOT}-site")
+    relative = {os.path.abspath(entry) for entry in entries if not os.path.isabs(entry)}
+    site = f"{ROOT}-site"
     kept = [entry for entry in sys.path[1:] if entry and entry not in relative]
-    sys.path[:] = [str(ROOT), *kept, *([str(site)] if site.is_dir() else [])]
+    sys.path[:] = [ROOT, *kept, *([site] if os.path.isdir(site) else [])]
 
 
 if __name__ == "__main__":

@@ -8,9 +8,11 @@ where to look when it is not the usual one.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from types import ModuleType
-from typing import Callable, Mapping, NamedTuple, Protocol, Sequence, TypeVar
+from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple, Protocol, Sequence, TypeVar
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 AUTO, NONE = "auto", "none"
 M = TypeVar("M")
@@ -59,7 +61,8 @@ class Meter(Protocol):
 
 def names() -> list[str]:
     """The meters that there are."""
-    return sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
+    found = (os.path.splitext(name) for name in os.listdir(os.path.dirname(__file__)))
+    return sorted(stem for stem, ending in found if ending == ".py" and not stem.startswith("_"))
 
 
 def open_meter(choice: str, device: str) -> Meter | Absence:

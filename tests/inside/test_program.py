@@ -20,6 +20,18 @@ def test_list_names_every_workload(program):
     assert "25,557,032" in output
 
 
+def test_a_list_does_not_wait_for_modules_that_it_has_no_use_for(program):
+    def loaded(*words):
+        told = subprocess.run(
+            [sys.executable, "-s", "-X", "importtime", *map(str, words)], stderr=subprocess.PIPE, check=True
+        ).stderr.decode()
+        return {line.rpartition("|")[2].strip() for line in told.splitlines()}
+
+    ours = loaded(program.main, "--list") - loaded("-c", "pass")
+    assert {"argparse", "json"} <= ours
+    assert not {"hashlib", "importlib.util", "pathlib", "socket", "subprocess", "urllib.parse"} & ours
+
+
 def test_an_image_knows_the_workloads_of_its_framework_alone(tmp_path):
     program = Program(lay(tmp_path / "image", framework="tensorflow", device="cpu"), tmp_path)
     _, output, _ = program.run("--list")
