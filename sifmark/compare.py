@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 
 from sifmark.comparability import FIELDS, unit_field
 from sifmark.comparison import Answer, Line, Question, compare
-from sifmark.console import say, show
+from sifmark.console import legible, say, show
 from sifmark.errors import SifmarkError, UsageError, unknown_name
 from sifmark.observation import PLATFORM, SETTING, Observation, metrics_of, number, observe
 from sifmark.reading import judge_path
-from sifmark.results import legible
 from sifmark.tables import FORMATS, sentence, unfit_sentence
 
 DEFAULT_METRICS = ["throughput", "step_time_p50", "peak_process_memory"]

@@ -69,30 +69,54 @@ def show(text: str) -> None:
 
 
 def show_table(*columns: str, rows: Iterable[Sequence[Any]], aside: bool = False) -> None:
-    """Rows under their columns, as every verb shows them: on stdout, or `aside` on stderr."""
+    """Rows under their columns, as every verb shows them: on stdout, or `aside` on stderr.
+
+    On a terminal they are folded to fit; in a pipe a column is as wide as its words.
+    """
+    cells = [[legible(_cell(value)) for value in row] for row in rows]
+    right = [column in _NUMBERS for column in columns]
+    stream = sys.stderr if aside else sys.stdout
+    if stream.isatty():
+        _draw(columns, cells, right, _console(stderr=aside))
+    else:
+        stream.writelines(f"{line}\n" for line in aligned([columns, *cells], right))
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> Iterator[str]:
+    """Rows as lines whose columns stand below each other, two blanks apart; those of `right` end together."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    just = [str.rjust if to_right else str.ljust for to_right in right] or [str.ljust] * len(widths)
+    for row in rows:
+        yield "  ".join(put(cell, width) for put, cell, width in zip(just, row, widths, strict=True)).rstrip()
+
+
+def legible(text: str) -> str:
+    """One line that any terminal takes: what others wrote may hold escape sequences, newlines or half characters."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _draw(columns: Sequence[str], rows: list[list[str]], right: list[bool], console: "Console") -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, justify="right" if column in _NUMBERS else "left", overflow="fold")
+    for column, to_right in zip(columns, right, strict=True):
+        table.add_column(column, justify="right" if to_right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(value) for value in row))
-    _console(stderr=aside).print(table)
+        table.add_row(*map(_plain, row))
+    console.print(table)
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(value)
-    return f"{value:,}" if isinstance(value, int) else _plain(str(value))
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 @cache
 def _console(stderr: bool) -> "Console":
-    """In a pipe a table is as wide as its words; on a terminal rich folds it to fit."""
     from rich.console import Console
 
-    stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, width=None if stream.isatty() else 200)
+    return Console(stderr=stderr)
 
 
 def _plain(text: str) -> str:

@@ -8,13 +8,12 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from sifmark.console import Step, say, step
+from sifmark.console import Step, legible, say, step
 from sifmark.errors import SifmarkError, UsageError, unknown_name
 from sifmark.files import beside, human_size, sha256_file, sweep, write_json
 from sifmark.image_order import FORMS, ImageOrder
 from sifmark.order import Chunk, Order
 from sifmark.originals import find_originals
-from sifmark.results import legible
 from sifmark.schema import check_document
 
 SCHEMA = "manifest-1.0"

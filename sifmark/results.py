@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from sifmark.console import say, show
+from sifmark.console import legible, say, show
 from sifmark.errors import SifmarkError
 from sifmark.reading import judge_path
 
@@ -70,8 +70,3 @@ def _metrics(metrics: dict[str, Any]) -> Iterator[str]:
             yield f"  {name:<26} {metric['value']:,.4g} {metric['unit']}"
     for reason, names in unknown.items():
         yield f"  - {', '.join(names)}: {reason}"
-
-
-def legible(text: str) -> str:
-    """One line that any terminal takes: what others wrote may hold escape sequences, newlines or half characters."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

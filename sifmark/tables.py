@@ -9,7 +9,7 @@ from typing import Any
 
 from sifmark.comparability import NUMERICS, UNFIT, Finding, Unfit, said
 from sifmark.comparison import Answer, Line, Question, Table, varying
-from sifmark.results import legible
+from sifmark.console import aligned, legible
 from sifmark.spread import CONFIDENCE, Mean, Ratio
 
 MOST_NOTES = 12  # below one table
@@ -182,10 +182,7 @@ def _missing(line: Line) -> Iterator[str]:
 
 
 def _aligned(rows: list[Row]) -> Iterator[str]:
-    rows = [[legible(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    return aligned([[legible(cell) for cell in row] for row in rows])
 
 
 def _piped(rows: list[Row]) -> Iterator[str]:

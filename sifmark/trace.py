@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sifmark import git
-from sifmark.console import show, show_table
+from sifmark.console import legible, show, show_table
 from sifmark.engines import Refuted, engine
 from sifmark.errors import SifmarkError, unknown_name
 from sifmark.execute import locate
@@ -24,7 +24,6 @@ from sifmark.images import cards
 from sifmark.plan import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, REVISION, STAND_IN, make_plan
 from sifmark.reading import Judged, judge_path
 from sifmark.recipe import recipe_names
-from sifmark.results import legible
 from sifmark.sbom import CYCLONEDX
 from sifmark.settings import overridden
 from sifmark.subject import Skipped, Subject, subject_of
@@ -73,7 +72,7 @@ def trace_results(path: str, image: str, as_json: bool) -> None:
     else:
         for judged, told in found:
             show(legible(judged.file))
-            rows = [[link.name, link.standing, legible(link.told)] for link in told]
+            rows = [[link.name, link.standing, link.told] for link in told]
             show_table("link", "standing", "told", rows=rows)
     broken = {link.name for _, told in found for link in told if link.standing is Standing.BROKEN}
     if broken:
