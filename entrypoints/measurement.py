@@ -23,6 +23,7 @@ from entrypoints.messages import (
     Step,
 )
 from entrypoints.meters import Absence
+from entrypoints.sampling import Recording
 from entrypoints.session import DeviceConditions, DeviceFacts, Usage
 
 NO_METER = Absence("nothing was metered")
@@ -153,15 +154,31 @@ def fold(
 
 
 def of_the_device(metered: Metered, device: DeviceFacts | None) -> Metered:
-    """The recording, unless the framework names a device that the meter does not read: environments are read by both,
-    each in its own way."""
-    if isinstance(metered, Absence) or device is None or device.identifier is None or metered.facts.simulated:
+    """What the recording has of the devices that computed; why it has nothing of them where the framework names one
+    that the meter does not read: environments are read by both, each in its own way."""
+    if isinstance(metered, Absence) or device is None:
+        return metered
+    if metered.held:
+        return _of_those_held(metered, device.devices)
+    if device.identifier is None or metered.facts.simulated:
         return metered
     named = metered.facts.devices
     if any(device.identifier in name or "MIG" in name for name in named):
         return metered
     found, source = device.identifier, metered.facts.source
     return Absence(f"{source} read {', '.join(named)}, and {found} computed: name it, --meter {source}:{found}")
+
+
+def _of_those_held(recording: Recording, count: int) -> Metered:
+    """Of a meter that shows more accelerators than the `count` that computed, those that a process had."""
+    if len(recording.held) == count:
+        return recording
+    held = [device for device, has in recording.held if has]
+    if len(held) == count:
+        return recording.only(sorted(set(held)))
+    shown, source = len(recording.held), recording.facts.source
+    which = f"processes had {len(held)}" if held else "it does not tell which processes had"
+    return Absence(f"{source} shows {shown} accelerators, {count} computed, and {which}: use a partition of {count}")
 
 
 def _of(kind: type[M], messages: Sequence[Message]) -> list[M]:

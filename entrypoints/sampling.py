@@ -25,6 +25,16 @@ class Recording(NamedTuple):
     idle_until: float | None  # the moment until which nothing of ours ran; None where nobody waited
     failures: int
     last_failure: str | None
+    held: Sequence[tuple[int, bool]] = ()  # as in a reading; true where a process had it at any of them
+
+    def only(self, places: Sequence[int]) -> Recording:
+        """What it has of the devices at these places."""
+        facts = self.facts._replace(
+            devices=tuple(self.facts.devices[place] for place in places),
+            counter_ranges=tuple(self.facts.counter_ranges[place] for place in places if self.facts.has_counter),
+        )
+        watts, joules = ([columns[place] for place in places if columns] for columns in (self.watts, self.joules))
+        return self._replace(facts=facts, watts=watts, joules=joules)
 
 
 class Sampler:
@@ -48,6 +58,7 @@ class Sampler:
         self.times = array("d")
         self.watts = [array("d") for _ in devices] if meter.facts.has_power else []
         self.joules = [array("d") for _ in devices] if meter.facts.has_counter else []
+        self.held: Sequence[tuple[int, bool]] = ()
         self.idle_until: float | None = None
         self.failures, self.last_failure = 0, ""
 
@@ -87,6 +98,8 @@ class Sampler:
         for columns, values in ((self.watts, reading.watts), (self.joules, reading.joules)):
             for column, value in zip(columns, values):
                 column.append(value)
+        before_it = self.held or reading.held
+        self.held = [(device, had or has) for (device, has), (_, had) in zip(reading.held, before_it)]
         self.times.append(at)  # last, so that whoever looks finds no time without its values
 
     def recording(self) -> Recording:
@@ -101,4 +114,5 @@ class Sampler:
             idle_until=self.idle_until,
             failures=self.failures,
             last_failure=self.last_failure or None,
+            held=tuple(self.held),
         )

@@ -10,6 +10,7 @@ earlier one was closed. What several of them have in common stands beside the fo
 from __future__ import annotations
 
 import glob
+import os
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Sequence
@@ -17,8 +18,16 @@ from typing import NamedTuple, Sequence
 from entrypoints.statuses import RunError
 
 AUTO = "auto"
-# Files that drivers make. Those of Intel's GPUs are other vendors' too, so they come last.
-SIGNS = {"/dev/nvidia0": "cuda", "/dev/kfd": "cuda", "/dev/ipu*": "ipu", "/dev/dri/renderD*": "xpu"}
+# Files that drivers make; IPUs over a network have none, but a configuration or variables that name their partition.
+# Those of Intel's GPUs are other vendors' too, so they come last.
+SIGNS = {
+    "/dev/nvidia[0-9]*": "cuda",
+    "/dev/kfd": "cuda",
+    "/dev/ipu*": "ipu",
+    "~/.ipuof.conf.d/*.conf": "ipu",
+    "/dev/dri/renderD*": "xpu",
+}
+VARIABLES = {"IPUOF_CONFIG_PATH": "ipu", "IPUOF_VIPU_API_PARTITION_ID": "ipu"}
 
 
 class Choice(NamedTuple):
@@ -47,9 +56,13 @@ def kinds(framework: str) -> Sequence[str]:
 
 
 def choose(known: Sequence[str]) -> Choice:
-    """Of the kinds that are known, the first that the files of a driver tell of; the processors where none do."""
+    """Of the kinds that are known, the first that variables or the files of a driver tell of; else the processors."""
+    for variable, kind in VARIABLES.items():
+        if kind in known and os.environ.get(variable):
+            return Choice(kind, f"{variable} is set")
     for pattern, kind in SIGNS.items():
-        found = sorted(glob.glob(pattern)) if kind in known else []  # noqa: PTH207 - a pattern from the root
+        place = os.path.expanduser(pattern)  # noqa: PTH111 - a pattern
+        found = sorted(glob.glob(place)) if kind in known else []  # noqa: PTH207 - from the root
         if found:
             return Choice(kind, f"{found[0]} is here")
     looked = ", ".join(pattern for pattern, kind in SIGNS.items() if kind in known)

@@ -18,7 +18,7 @@ def no_gpu(amd: bool, framework: str, built_for: str | None) -> RunError:
     """Why a framework that was built for a version of CUDA or ROCm finds no GPU. Raises the same."""
     if built_for is None:
         return RunError("no_device", f"{framework} is a build for the CPU: it knows neither CUDA nor ROCm")
-    require_files("/dev/kfd" if amd else "/dev/nvidia0", "--rocm" if amd else "--nv")
+    require_files("/dev/kfd" if amd else "/dev/nvidia[0-9]*", "--rocm" if amd else "--nv")
     if amd:
         access = "may this user read /dev/kfd and /dev/dri/renderD* (groups render and video)?"
         return RunError("no_device", f"{framework}, built for ROCm {built_for}, finds no GPU: {access}")

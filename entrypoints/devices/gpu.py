@@ -10,6 +10,7 @@ import torch
 from entrypoints.devices.eager import EagerSession, execution, require_torch_compile
 from entrypoints.host import MIB
 from entrypoints.session import DeviceConditions, DeviceFacts, Division, Rule, Usage
+from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.build import Objective
 
 Ask = Callable[[], Mapping[str, Any]]  # how the device stands: facts by a name of session.DEVICE_CONDITIONS
@@ -96,10 +97,18 @@ def facts(
 
 
 def scaler(kind: str) -> Any:
-    """Of gradients in fp16, for the newest PyTorch and for those before 2.3."""
+    """Of gradients in fp16, for the newest PyTorch and for those before 2.3. Raises RunError (`unsupported`).
+
+    One of another kind of device would switch itself off with no more than a warning, and small gradients would vanish.
+    """
     if hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler"):
         return torch.amp.GradScaler(kind)
-    return torch.cuda.amp.GradScaler()
+    own = getattr(getattr(torch, kind), "amp", None)
+    if not hasattr(own, "GradScaler"):
+        raise RunError(
+            "unsupported", f"--precision fp16 on {kind}: PyTorch {torch.__version__} has no GradScaler for it"
+        )
+    return own.GradScaler()
 
 
 def free_mib(runtime: ModuleType) -> float | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple, Protocol, Seque
 if TYPE_CHECKING:
     from pathlib import Path
 
+PIDS, HOST_PIDS = "/proc/self/ns/pid", "pid:[4026531836]"  # the kernel's own number, PROC_PID_INIT_INO
 AUTO, NONE = "auto", "none"
 M = TypeVar("M")
 
@@ -48,6 +49,9 @@ class Reading(NamedTuple):
 
     watts: Sequence[float]
     joules: Sequence[float]
+    # Of a meter that may show accelerators on which others compute, or nobody: for each of them the device, by its
+    # place, that its energy is in, and whether a process has it. Else empty.
+    held: Sequence[tuple[int, bool]] = ()
 
 
 class Meter(Protocol):
@@ -151,6 +155,15 @@ def kernel_text(path: Path) -> str:
         return path.read_text("utf-8", "replace").strip()
     except OSError as error:
         raise _explained(path, error) from None
+
+
+def host_pid() -> int:
+    """The number by which drivers know this process. Raises MeterError in a container that numbers its own."""
+    if os.readlink(PIDS) != HOST_PIDS:
+        raise MeterError(
+            "this container numbers processes anew, and the driver does not: none can be told from our own"
+        )
+    return os.getpid()
 
 
 def _explained(path: Path, error: OSError) -> MeterError:

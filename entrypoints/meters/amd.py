@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Callable, Mapping, Sequence
 
 from entrypoints.host import fact
-from entrypoints.meters import MeterError, MeterFacts, Reading, first_found
+from entrypoints.meters import MeterError, MeterFacts, Reading, first_found, host_pid
 
 try:
     import amdsmi
@@ -84,9 +84,9 @@ class AmdSmi:
         """The PCI address."""
         return str(amdsmi.amdsmi_get_gpu_device_bdf(handle))
 
-    def uuid(self, handle: Any) -> str:
-        """As visible devices name it."""
-        return str(amdsmi.amdsmi_get_gpu_device_uuid(handle))
+    def serial(self, handle: Any) -> str:
+        """The number in the UUID by which visible devices name it, in hexadecimal; amdsmi's UUID is another."""
+        return str(amdsmi.amdsmi_get_gpu_asic_info(handle).get("asic_serial", ""))
 
     def market_name(self, handle: Any) -> str:
         """Such as AMD Instinct MI250X."""
@@ -136,9 +136,11 @@ class RocmSmi:
         value = number.value
         return f"{value >> 32:04x}:{value >> 8 & 0xFF:02x}:{value >> 3 & 0x1F:02x}.{value & 7}"
 
-    def uuid(self, _: int) -> str:
-        """It tells none that visible devices would name."""
-        return ""
+    def serial(self, handle: int) -> str:
+        """The number in the UUID by which visible devices name it, in hexadecimal."""
+        number = ctypes.c_uint64()
+        self.require(self.library.rsmi_dev_unique_id_get(handle, ctypes.byref(number)), "rsmi_dev_unique_id_get")
+        return f"{number.value:x}"
 
     def market_name(self, handle: int) -> str:
         """As the driver calls it."""
@@ -219,11 +221,19 @@ def _chosen(library: AmdSmi | RocmSmi, handles: Sequence[Any], place: str | None
 def _named(library: AmdSmi | RocmSmi, handles: Sequence[Any], word: str) -> Any:
     if not word.startswith("GPU-"):
         return _numbered(handles, word)
-    serial = word[len("GPU-") :].lower()
-    found = [handle for handle in handles if serial in library.uuid(handle).replace("-", "").lower()]
+    serial = _number(word[len("GPU-") :])
+    found = [handle for handle in handles if serial is not None and _number(library.serial(handle)) == serial]
     if len(found) != 1:
         raise MeterError(f"{len(found)} GPUs have the UUID {word}")
     return found[0]
+
+
+def _number(text: str) -> int | None:
+    """Of hexadecimal digits, with 0x or without; None for what is no number, such as N/A."""
+    try:
+        return int(text, 16)
+    except ValueError:
+        return None
 
 
 def _numbered(handles: Sequence[Any], word: str) -> Any:
@@ -241,7 +251,8 @@ def _told(ask: Callable[[], Any], otherwise: Any) -> Any:
 
 
 def _others(processes: Any) -> int:
-    return sum(process["pid"] != os.getpid() for process in processes)
+    own = host_pid()
+    return sum(process["pid"] != own for process in processes)
 
 
 def _errors() -> tuple[type[BaseException], ...]:

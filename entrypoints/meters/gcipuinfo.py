@@ -21,11 +21,15 @@ UPDATE_PERIOD = 1.0  # s; how often the hardware has a new value is not document
 POWER, BOARD_POWER, BOARD = "ipu power", "total board power", "board serial number"
 # Which chip of the second architecture it is only its clock tells, as gc-info and gc-monitor print it.
 CHIPS = {"1330MHz": "GC200", "1850MHz": "Bow"}
+PROCESS, NOBODY = "user process id", ("", "0", "N/A")
 DRIVER, CLOCK, TEMPERATURE = "driver version", "clock", "average die temp"
 
 
 class Gcipuinfo:
-    """Each IPU that this user's partition shows; where these tell no power of their own, each board of theirs."""
+    """Each IPU that this user's partition shows; where these tell no power of their own, each board of theirs.
+
+    A partition may have more IPUs than compute: a reading says which of them a process has.
+    """
 
     def __init__(self, inventory: Any) -> None:
         self.inventory = inventory
@@ -36,6 +40,8 @@ class Gcipuinfo:
         boards = {device.get(BOARD, str(place)): place for place, device in reversed(list(enumerate(devices)))}
         self.key = POWER if of_ipus else BOARD_POWER
         self.places = list(range(len(devices))) if of_ipus else sorted(boards.values())
+        place_of = [place if of_ipus else boards[device.get(BOARD, str(place))] for place, device in enumerate(devices)]
+        self.counted_in = [self.places.index(place) for place in place_of]  # by IPU: where its energy is
         names = [
             f"IPU {devices[place].get('id', place)}" if of_ipus else f"board {devices[place].get(BOARD, place)}"
             for place in self.places
@@ -60,7 +66,8 @@ class Gcipuinfo:
         if None in watts:
             told = devices[self.places[watts.index(None)]].get(self.key, "not there")
             raise MeterError(f"gcipuinfo tells no power: {self.key} is {told!r}")
-        return Reading([value for value in watts if value is not None], ())
+        held = [device.get(PROCESS, "").strip() not in NOBODY for device in devices]
+        return Reading([value for value in watts if value is not None], (), list(zip(self.counted_in, held)))
 
 
 def find(place: str | None) -> Gcipuinfo:

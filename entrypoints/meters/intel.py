@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
@@ -18,7 +19,11 @@ MEASURES = ("xpu",)
 LOADER = "libze_loader.so.1"
 HWMON = Path("/sys/class/hwmon")
 COUNTERS = {"i915": ("energy1_input",), "xe": ("energy1_input", "energy2_input")}  # xe: of the card, else the package
-MASK = "ZE_AFFINITY_MASK"  # cards, or tiles of cards, that Level Zero shows: 0,1 or 0.1
+MASK = "ZE_AFFINITY_MASK"  # devices that Level Zero shows: 0,1; tiles of cards: 0.1
+HIERARCHY = "ZE_FLAT_DEVICE_HIERARCHY"
+SELECTOR = "ONEAPI_DEVICE_SELECTOR"
+ANY = re.compile(r"|(\*|level_zero):(\*|gpu|0)", re.IGNORECASE)  # what leaves the first device the first
+NAME_IT = "and a card has the meter: name the card, --meter intel:NUMBER"
 UPDATE_PERIOD = 0.1  # s; not documented
 MICRO = 1e-6
 Handle = ctypes.c_void_p
@@ -78,12 +83,25 @@ def find(place: str | None) -> Intel:
 
 
 def first_visible() -> int:
-    """The number of the card that the first device is, or is a tile of."""
+    """The number of the card that the first device is, or is a tile of. Raises MeterError where that cannot be told.
+
+    https://oneapi-src.github.io/level-zero-spec/level-zero/latest/core/PROG.html#device-hierarchy
+    """
+    selector = os.environ.get(SELECTOR, "")
+    if not ANY.fullmatch(selector):
+        raise MeterError(f"{SELECTOR}={selector} chooses among devices, {NAME_IT}")
     mask = os.environ.get(MASK, "0")
-    card = mask.split(",")[0].split(".")[0].strip()
-    if not card.isdigit():
+    first, _, tile = mask.split(",")[0].strip().partition(".")
+    if not first.isdigit():
         raise MeterError(f"{MASK}={mask} names no card")
-    return int(card)
+    if first != "0" and not tile and not by_card():
+        raise MeterError(f"{MASK}={mask} numbers tiles unless {HIERARCHY} is COMPOSITE, {NAME_IT}")
+    return int(first)
+
+
+def by_card() -> bool:
+    """Whether devices are cards to Level Zero. Else, and by default, the tiles of each are devices."""
+    return os.environ.get(HIERARCHY, "FLAT").upper() == "COMPOSITE"
 
 
 def by_sysman(number: int) -> tuple[str, SysmanCounter]:

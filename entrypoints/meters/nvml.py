@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping
 
 from entrypoints.host import MIB, fact
-from entrypoints.meters import MeterError, MeterFacts, Reading
+from entrypoints.meters import MeterError, MeterFacts, Reading, host_pid
 
 try:
     import pynvml
@@ -254,7 +254,8 @@ def _throttling(reasons: int) -> str:
 
 
 def _others(processes: Any) -> int:
-    return sum(process.pid != os.getpid() for process in processes)
+    own = host_pid()
+    return sum(process.pid != own for process in processes)
 
 
 def _text(value: Any) -> str:

@@ -1,5 +1,6 @@
 """Container engines: sibling modules behind one interface. What the verbs need of an engine, and no more."""
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -11,6 +12,25 @@ from sifmark.errors import SifmarkError
 from sifmark.plan import Plan
 from sifmark.recipe import Access
 from sifmark.settings import settings
+
+# By these users and schedulers say which of a host's devices a run may use; a container that does not know would use
+# others.
+SELECTORS = (
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "ROCR_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ZE_AFFINITY_MASK",
+    "ZE_FLAT_DEVICE_HIERARCHY",
+    "ONEAPI_DEVICE_SELECTOR",
+    "IPUOF_CONFIG_PATH",
+    "IPUOF_VIPU_API_HOST",
+    "IPUOF_VIPU_API_PORT",
+    "IPUOF_VIPU_API_PARTITION_ID",
+    "IPUOF_VIPU_API_GCD_ID",
+    "IPUOF_VIPU_API_TIMEOUT",
+)
+_FILES = ("IPUOF_CONFIG_PATH",)  # those that name one
 
 
 class Refuted(SifmarkError):  # noqa: N818 - named for what it says
@@ -139,6 +159,17 @@ class Evidence(Protocol):
 def signature_counts(needed: bool, signed: Callable[[], bool]) -> bool:
     """Whether a signature is to be looked at: where one is needed, or there is one and this site trusts keys."""
     return needed or (bool(settings().keys) and signed())
+
+
+def selectors() -> dict[str, str]:
+    """The variables by which this user chooses among this host's devices."""
+    return {name: os.environ[name] for name in SELECTORS if name in os.environ}
+
+
+def selection_files() -> list[str]:
+    """The files and folders that these variables name."""
+    named = (Path(value) for name, value in selectors().items() if name in _FILES)
+    return [str(path) for path in named if path.is_absolute() and path.exists()]
 
 
 def engine(name: str | None = None) -> Engine:

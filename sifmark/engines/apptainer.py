@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from sifmark.console import say
-from sifmark.engines import Made, Seen
+from sifmark.engines import Made, Seen, selection_files, selectors
 from sifmark.engines.flat import build_flat, stages
 from sifmark.engines.sif_evidence import SifEvidence
 from sifmark.files import beside, human_size, scratch, sweep
@@ -120,8 +120,10 @@ class Apptainer:
         return []
 
     def sealed_off(self) -> list[str]:
-        """Nothing of the user's, but the devices that are bound."""
-        return ["--containall", "--cleanenv"]
+        """Nothing of the user's, but the devices that are bound, and which of them he may use."""
+        chosen = [word for name, value in selectors().items() for word in ("--env", f"{name}={value}")]
+        seen = [word for path in selection_files() for word in ("--bind", f"{path}:{path}:ro")]
+        return ["--containall", "--cleanenv", *chosen, *seen]
 
     def evidence(self, address: str) -> SifEvidence:
         """The file."""

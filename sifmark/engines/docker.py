@@ -11,7 +11,7 @@ from typing import Any
 from sifmark import render
 from sifmark.cache import STOCKED
 from sifmark.console import step
-from sifmark.engines import Made, Seen
+from sifmark.engines import Made, Seen, selection_files, selectors
 from sifmark.engines.docker_client import DockerError, attributes, build, client, explained
 from sifmark.engines.docker_evidence import WORKLOAD, DockerEvidence
 from sifmark.engines.docker_papers import papers_of, write_papers
@@ -151,7 +151,9 @@ class Docker:
             return []
         groups = sorted({gid for path in here for gid in _groups(Path(path))} - {0})
         files = [] if "--gpus=all" in access.docker else [f"--device={path}" for path in here]
-        return [*files, *(f"--group-add={gid}" for gid in groups), *access.docker]
+        chosen = [f"--env={name}" for name in selectors()]
+        seen = [f"--volume={path}:{path}:ro" for path in selection_files()]
+        return [*files, *(f"--group-add={gid}" for gid in groups), *access.docker, *chosen, *seen]
 
     def at_home(self) -> list[str]:
         """The folder that one stands in, as oneself."""

@@ -17,7 +17,7 @@ LABEL org.label-schema.build-date="<date>" \
     org.sifmark.bytecode="<true where the host has the base's Python>" \
     org.sifmark.compression="<as chosen>" \
     org.sifmark.device="cuda" \
-    org.sifmark.devices="/dev/nvidia0" \
+    org.sifmark.devices="/dev/nvidia?,/dev/nvidia1?" \
     org.sifmark.docker-flags="--gpus=all" \
     org.sifmark.driver="NVIDIA 525" \
     org.sifmark.framework="pytorch" \

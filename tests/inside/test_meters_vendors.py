@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import os
 
 import nvml_stand_in as nvidia
 import pytest
 from metered import Clock, Square, sampled
 
+from entrypoints import meters
 from entrypoints.energy import spent
+from entrypoints.measurement import of_the_device
 from entrypoints.meters import MeterError, amd, gcipuinfo, intel, nvml, open_meter
+from entrypoints.session import DeviceFacts
 
 A, B = "GPU-aaaa-1", "GPU-bbbb-2"
 
@@ -27,7 +31,7 @@ def gpus(monkeypatch):
 def test_nvml_reads_energy_and_power_in_joules_and_watts(gpus):
     gpus(nvidia.Gpu(A), nvidia.Gpu(B))
     meter = nvml.find(None)
-    assert meter.read() == ([360.0], [5000.0])
+    assert meter.read()[:2] == ([360.0], [5000.0])
     assert (meter.facts.devices, meter.facts.scope, meter.facts.counter_ranges) == ((A,), "package", (None,))
     assert meter.facts.simulated and meter.facts.averaging_reason.startswith("an instant value")
 
@@ -35,7 +39,7 @@ def test_nvml_reads_energy_and_power_in_joules_and_watts(gpus):
 def test_nvml_without_counter_or_instant_power_says_so(gpus):
     gpus(nvidia.Gpu(A, energy=None, instant=None))
     meter = nvml.find(None)
-    assert meter.read() == ([350.0], [])
+    assert meter.read()[:2] == ([350.0], [])
     assert not meter.facts.has_counter and meter.facts.averaging_reason.startswith("the library does not say")
     gpus(nvidia.Gpu(A, energy=None, instant=None, power=None))
     with pytest.raises(MeterError, match="tells neither"):
@@ -79,14 +83,32 @@ def test_an_instance_of_mig_is_metered_by_its_whole_gpu(gpus, monkeypatch):
     assert nvml.conditions(None)["partitioning"] == {"value": "MIG"}
 
 
-def test_conditions_have_units_and_reasons(gpus):
+def processes_are_numbered(monkeypatch, folder, by_host):
+    """As on the host, or anew by a container."""
+    numbers = folder / "pid"
+    numbers.symlink_to(meters.HOST_PIDS if by_host else "pid:[4026532198]")
+    monkeypatch.setattr(meters, "PIDS", str(numbers))
+
+
+def test_conditions_have_units_and_reasons(gpus, monkeypatch, tmp_path):
     gpus(nvidia.Gpu(A))
+    processes_are_numbered(monkeypatch, tmp_path, by_host=True)
     told = nvml.conditions(A)
     assert told["power_cap"] == {"value": 700.0, "unit": "W"}
     assert told["throttling"] == {"value": "software power cap, software thermal slowdown"}
     assert (told["ecc"]["value"], told["performance_state"]["value"]) == ("on", "P0")
     assert (told["memory_used"], told["other_processes"]["value"]) == ({"value": 3072.0, "unit": "MiB"}, 2)
     assert told["persistence"] == {"value": None, "reason": "NVML refuses: this user may not ask the GPU"}
+
+
+def test_a_process_is_not_taken_for_somebody_else(gpus, monkeypatch, tmp_path):
+    gpus(nvidia.Gpu(A))
+    monkeypatch.setattr(os, "getpid", lambda: 1)  # the stand-in knows of 1 and 2
+    processes_are_numbered(monkeypatch, tmp_path, by_host=True)
+    assert nvml.conditions(A)["other_processes"]["value"] == 1
+    (tmp_path / "pid").unlink()
+    processes_are_numbered(monkeypatch, tmp_path, by_host=False)
+    assert "none can be told from our own" in nvml.conditions(A)["other_processes"]["reason"]
 
 
 @pytest.mark.parametrize(
@@ -132,11 +154,9 @@ class AmdSmi:
     def amdsmi_get_gpu_device_bdf(self, handle):
         return f"0000:{handle:02x}:00.0"
 
-    def amdsmi_get_gpu_device_uuid(self, handle):
-        return f"{handle:02x}ff74a1-0000-1000-8000-{handle:012x}"
-
     def amdsmi_get_gpu_asic_info(self, handle):
-        return {"market_name": self.gpus[handle].get("name", "AMD Instinct MI300X")}
+        serial = self.gpus[handle].get("serial", f"0x9F02A1B2C3D4E5{handle:02X}")
+        return {"market_name": self.gpus[handle].get("name", "AMD Instinct MI300X"), "asic_serial": serial}
 
     def amdsmi_get_power_info(self, handle):
         return self.gpus[handle]["power"]
@@ -168,7 +188,7 @@ def amds(monkeypatch):
 def test_amdsmi_of_any_version_gives_watts_and_joules(amds, gpu, watts, joules):
     amds(gpu)
     meter = amd.find(None)
-    assert meter.read() == ([watts], [pytest.approx(joules)])
+    assert meter.read()[:2] == ([watts], [pytest.approx(joules)])
     assert (meter.facts.source, meter.facts.devices) == ("amdsmi", ("0000:00:00.0",))
 
 
@@ -185,9 +205,14 @@ def test_visible_devices_of_rocm_count_one_after_the_other(amds, monkeypatch):
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "2,1")
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1")
     assert amd.find(None).facts.devices == ("0000:01:00.0",)
-    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "GPU-02ff74a100001000")
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "GPU-9f02a1b2c3d4e502")
     monkeypatch.delenv("HIP_VISIBLE_DEVICES")
     assert amd.find(None).facts.devices == ("0000:02:00.0",)
+    amds({**MI300, "serial": "N/A"}, MI300)
+    for word in ("GPU-9f02a1b2c3d4e500", "GPU-N/A"):
+        monkeypatch.setenv("ROCR_VISIBLE_DEVICES", word)
+        with pytest.raises(MeterError, match="0 GPUs have the UUID"):
+            amd.find(None)
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "9")
     with pytest.raises(MeterError, match="there is no GPU 9"):
         amd.find(None)
@@ -250,8 +275,9 @@ def test_ipus_that_tell_no_power_are_metered_by_their_boards(monkeypatch):
 class Drawing:
     """gcipuinfo over IPUs that draw power by the clock; `of_boards`: two share a board, which alone tells its power."""
 
-    def __init__(self, clock, count, of_boards):
+    def __init__(self, clock, count, of_boards, users=()):
         self.clock, self.of_boards = clock, of_boards
+        self.users = users or ["N/A"] * count
         self.waves = [Square(20.0 + place, 60.0 + place, 150.0, phase=place) for place in range(count)]
 
     def gcipuinfo(self):
@@ -266,6 +292,7 @@ class Drawing:
         return [
             {
                 "id": str(place),
+                "user process id": self.users[place] if 20 < self.clock() < 90 else "N/A",
                 "ipu power": "N/A" if self.of_boards else f"{watts[place]:.1f} W",
                 "board serial number": f"serial {place // 2}",
                 "total board power": f"{boards[place // 2]:.1f} W",
@@ -284,6 +311,37 @@ def test_ipus_use_together_what_the_exact_integrals_are(monkeypatch, count, of_b
     used = spent(sampled(meter, clock, 110.0), window)
     assert len(used.joules) == (-(-count // 2) if of_boards else count)
     assert sum(used.joules) == pytest.approx(sum(wave.between(window) for wave in drawing.waves), rel=0.005)
+
+
+def computed_on(count):
+    return DeviceFacts("ipu", "Graphcore", "Bow", count, "die", None, 1, count, "", False)
+
+
+@pytest.mark.parametrize(
+    ("users", "count", "of_boards", "metered"),
+    [
+        (["N/A", "812", "0", ""], 1, False, [1]),
+        (["N/A", "812", "812", "N/A"], 2, False, [1, 2]),
+        (["N/A", "N/A", "812", "812"], 2, True, [2, 3]),
+        (["N/A", "812", "N/A", "N/A"], 1, True, [0, 1]),  # its board has another
+        (["812"] * 4, 4, False, [0, 1, 2, 3]),
+        (["N/A"] * 4, 4, False, [0, 1, 2, 3]),
+        (["812", "77", "N/A", "N/A"], 1, False, "shows 4 accelerators, 1 computed, and processes had 2"),
+        (["N/A"] * 4, 1, True, "it does not tell which processes had: use a partition of 1"),
+    ],
+)
+def test_energy_is_of_the_ipus_that_computed(monkeypatch, users, count, of_boards, metered):
+    clock, window = Clock(), (24.03, 83.97)
+    drawing = Drawing(clock, 4, of_boards, users)
+    monkeypatch.setattr(gcipuinfo, "gcipuinfo", drawing)
+    recording = of_the_device(sampled(gcipuinfo.find(None), clock, 110.0), computed_on(count))
+    if isinstance(metered, str):
+        assert metered in recording.reason
+        return
+    exact = sum(drawing.waves[place].between(window) for place in metered)
+    used = spent(recording, window)
+    assert sum(used.joules) == pytest.approx(exact, rel=0.01)
+    assert len(used.joules) == len(recording.facts.devices) == (len(metered) // 2 if of_boards else len(metered))
 
 
 @pytest.mark.parametrize(
@@ -320,7 +378,8 @@ def card(root, number, driver, address, **counters):
 def cards(tmp_path, monkeypatch):
     monkeypatch.setattr(intel, "LOADER", "no_such_library.so")
     monkeypatch.setattr(intel, "HWMON", tmp_path)
-    monkeypatch.delenv(intel.MASK, raising=False)
+    for name in (intel.MASK, intel.HIERARCHY, intel.SELECTOR):
+        monkeypatch.delenv(name, raising=False)
     card(tmp_path, 3, "i915", "0000:29:00.0", energy1_input=2_000_000)
     card(tmp_path, 1, "i915_gt0", "0000:29:00.1", energy1_input=1_000_000)  # a tile
     card(tmp_path, 2, "xe", "0000:9a:00.0", energy2_input=7_000_000)
@@ -330,10 +389,34 @@ def cards(tmp_path, monkeypatch):
 
 def test_a_card_of_intel_s_by_the_kernel(cards, monkeypatch):
     meter = intel.find(None)
-    assert meter.read() == ((), [2.0])
+    assert meter.read()[:2] == ((), [2.0])
     assert (meter.facts.source, meter.facts.devices) == ("drm_hwmon", ("0000:29:00.0",))
     monkeypatch.setenv(intel.MASK, "1.0,1.1")  # tiles of the second
     assert intel.find(None).read().joules == [7.0]
+
+
+@pytest.mark.parametrize(
+    ("environment", "found"),
+    [
+        ({intel.MASK: "1", intel.HIERARCHY: "COMPOSITE"}, [7.0]),
+        ({intel.MASK: "0,1"}, [2.0]),
+        ({intel.MASK: "1"}, "numbers tiles unless ZE_FLAT_DEVICE_HIERARCHY is COMPOSITE.*--meter intel:NUMBER"),
+        ({intel.MASK: "1", intel.HIERARCHY: "combined"}, "numbers tiles"),
+        ({intel.MASK: "x"}, "names no card"),
+        ({intel.SELECTOR: "level_zero:gpu"}, [2.0]),
+        ({intel.SELECTOR: "level_zero:1"}, "ONEAPI_DEVICE_SELECTOR=level_zero:1 chooses among devices"),
+        ({intel.SELECTOR: "opencl:0"}, "chooses among devices"),
+    ],
+)
+def test_the_card_that_computes_is_told_or_nothing_is_metered(cards, monkeypatch, environment, found):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    if isinstance(found, str):
+        with pytest.raises(MeterError, match=found):
+            intel.find(None)
+        assert intel.find("1").read().joules == [7.0]
+    else:
+        assert intel.find(None).read().joules == found
 
 
 def test_a_card_that_is_not_there(cards):
@@ -368,7 +451,7 @@ class Sysman:
 def test_a_card_of_intel_s_by_sysman(cards, monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda _: Sysman(3_500_000))
     meter = intel.find("1")
-    assert meter.read() == ((), [3.5])
+    assert meter.read()[:2] == ((), [3.5])
     assert (meter.facts.source, meter.facts.devices) == ("level_zero", ("card 1",))
 
 

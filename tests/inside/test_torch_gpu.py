@@ -11,11 +11,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from entrypoints import cards, devices  # noqa: E402
+from entrypoints import cards, devices, peaks  # noqa: E402
 from entrypoints.devices import absence, gpu  # noqa: E402
 from entrypoints.devices.pytorch import cpu, cuda, xpu  # noqa: E402
 from entrypoints.loop import Loop  # noqa: E402
 from entrypoints.messages import Step  # noqa: E402
+from entrypoints.meters import intel  # noqa: E402
 from entrypoints.session import Division, rule_of  # noqa: E402
 from entrypoints.statuses import RunError  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader  # noqa: E402
@@ -183,7 +184,82 @@ def test_a_framework_that_knows_no_gpu_says_so():
     ],
 )
 def test_what_one_device_of_intel_s_is(monkeypatch, name, hierarchy, granularity):
-    monkeypatch.delenv(xpu.HIERARCHY, raising=False)
+    monkeypatch.delenv(intel.HIERARCHY, raising=False)
     if hierarchy:
-        monkeypatch.setenv(xpu.HIERARCHY, hierarchy)
+        monkeypatch.setenv(intel.HIERARCHY, hierarchy)
     assert xpu.granularity(name) == granularity
+
+
+VOLTA, HOPPER = ["sm_50", "sm_60", "sm_70"], ["sm_75", "sm_80", "sm_86", "sm_90", "compute_90"]
+
+
+@pytest.mark.parametrize(
+    ("capability", "built", "runs"),
+    [
+        ((7, 0), VOLTA, True),
+        ((7, 0), HOPPER, False),  # as V100 with a base of CUDA 13
+        ((8, 6), ["sm_80"], True),
+        ((8, 0), ["sm_86"], False),
+        ((10, 0), HOPPER, True),  # by PTX
+        ((10, 0), HOPPER[:-1], False),
+        ((9, 0), ["sm_90a"], True),
+        ((10, 3), ["sm_100a"], False),
+        ((10, 3), ["sm_100f"], True),
+        ((12, 0), ["compute_90a"], False),
+        ((12, 0), ["something_new"], True),
+        ((12, 0), [], True),
+    ],
+)
+def test_a_gpu_without_kernels_is_named_before_anything_runs(monkeypatch, capability, built, runs):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla")
+    if runs:
+        cuda.require_kernels(built)
+    else:
+        with pytest.raises(
+            RunError, match="Tesla is sm_.* has kernels for .*: take an image on another base"
+        ) as raised:
+            cuda.require_kernels(built)
+        assert raised.value.state == "unsupported"
+
+
+@pytest.mark.parametrize(
+    ("architecture", "built", "runs"),
+    [
+        ("gfx90a:sramecc+:xnack-", ["gfx908", "gfx90a"], True),
+        ("gfx908", ["gfx90a"], False),
+        ("gfx942", ["gfx9-4-generic"], True),
+    ],
+)
+def test_a_gpu_of_amd_without_kernels_is_named(monkeypatch, architecture, built, runs):
+    monkeypatch.setattr(cuda, "AMD", True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(gcnArchName=architecture))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "AMD Instinct")
+    if runs:
+        cuda.require_kernels(built)
+    else:
+        with pytest.raises(RunError, match="is gfx908, and .* has kernels for gfx90a"):
+            cuda.require_kernels(built)
+
+
+@pytest.mark.parametrize(
+    ("units", "name"), [(104, "AMD Instinct MI250"), (110, "AMD Instinct MI250X"), (1, "AMD Instinct MI250X / MI250")]
+)
+def test_one_name_for_two_modules_is_told_apart(monkeypatch, units, name):
+    monkeypatch.setattr(cuda, "AMD", True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "AMD Instinct MI250X / MI250")
+    found = cuda.facts(SimpleNamespace(gcnArchName="gfx90a", total_memory=1 << 36, multi_processor_count=units))
+    assert (found.name, found.granularity) == (name, "die")
+    assert (peaks.of_device(found, "bf16").flops is not None) == (units == 104)
+
+
+@pytest.mark.parametrize("kind", ["cuda", "xpu"])
+def test_gradients_are_scaled_by_the_device_s_own_scaler_or_not_at_all(monkeypatch, kind):
+    monkeypatch.setattr(gpu.torch, "amp", SimpleNamespace())  # before torch 2.3
+    own = SimpleNamespace(GradScaler=lambda: "own")
+    monkeypatch.setattr(gpu.torch, kind, SimpleNamespace(amp=own), raising=False)
+    assert gpu.scaler(kind) == "own"
+    monkeypatch.setattr(gpu.torch, kind, SimpleNamespace(), raising=False)
+    with pytest.raises(RunError, match=f"fp16 on {kind}: PyTorch .* has no GradScaler"):
+        gpu.scaler(kind)

@@ -127,6 +127,18 @@ def test_a_last_batch_that_is_smaller_is_judged_by_its_own_samples():
     assert judged.loss == pytest.approx(reference.evaluate(few).loss, rel=1e-4)
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_first_batch_that_is_smaller_than_what_is_asked_for(count):
+    """Of fewer samples than one call has, and of no multiple of what the replicas take together."""
+    session, batch = opened(ipu, QUICK, Division(1, accumulation=2, replicas=2))
+    few = batch._replace(inputs=batch.inputs[:count], targets=batch.targets[:count])
+    reference, _ = opened(cpu, QUICK, None)
+    judged = session.evaluate(few)
+    assert judged.samples == count
+    assert judged.loss == pytest.approx(reference.evaluate(few).loss, rel=1e-4)
+    session.close()
+
+
 def test_a_request_has_the_executor_s_times():
     session, batch = opened(ipu, QUICK, Division(BATCH))
     answer = session.respond(batch)

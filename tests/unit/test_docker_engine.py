@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sifmark.engines import docker_client
+from sifmark.engines import SELECTORS, docker_client
+from sifmark.engines.apptainer import Apptainer
 from sifmark.engines.docker import Docker
 from sifmark.engines.docker_client import BaseUnavailable, DockerError, OutOfSpace, Unreachable, follow
 from sifmark.recipe import FLAGS, Access
@@ -61,6 +62,36 @@ def test_commands_have_no_network_unless_the_device_is_on_one() -> None:
     assert tool.command("sifmark:cpu", "exec", ["ls", "-l"])[-3:] == ["--entrypoint=ls", "sifmark:cpu", "-l"]
 
 
+@pytest.fixture()
+def unchosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has said which devices a run may use."""
+    for name in SELECTORS:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("unchosen")
+def test_a_container_is_told_which_devices_a_run_may_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As Slurm says it, or a user: without it Docker would use the first of all."""
+    here, partition = Access(("/dev/null",), docker=("--gpus=all",)), tmp_path / "partition.conf"
+    partition.touch()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    monkeypatch.setenv("IPUOF_CONFIG_PATH", str(partition))
+    assert Docker().reach(here)[-3:] == [
+        "--env=CUDA_VISIBLE_DEVICES",
+        "--env=IPUOF_CONFIG_PATH",
+        f"--volume={partition}:{partition}:ro",
+    ]
+    assert Apptainer().sealed_off() == [
+        "--containall",
+        "--cleanenv",
+        *("--env", "CUDA_VISIBLE_DEVICES=3,5", "--env", f"IPUOF_CONFIG_PATH={partition}"),
+        *("--bind", f"{partition}:{partition}:ro"),
+    ]
+    monkeypatch.setenv("IPUOF_CONFIG_PATH", "nowhere")
+    assert Docker().reach(here)[-1] == "--env=IPUOF_CONFIG_PATH"
+
+
+@pytest.mark.usefixtures("unchosen")
 def test_devices_are_passed_where_they_are() -> None:
     tool, null = Docker(), Path("/dev/null").stat().st_gid
     groups = [f"--group-add={null}"] if null else []

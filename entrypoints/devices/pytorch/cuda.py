@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 
 import torch
 
@@ -10,24 +11,61 @@ from entrypoints.devices import gpu, require_precision
 from entrypoints.devices.absence import no_gpu
 from entrypoints.meters import amd, nvml
 from entrypoints.session import DeviceFacts, Division, Rule
+from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.build import Objective
 
 AMPERE = (8, 0)  # compute capability: the first with TF32 and bf16
 AMD = torch.version.hip is not None
+# Of MI250 and MI250X, which drivers give one name for both, and PyTorch each die: compute units of a die.
+UNITS_OF = {104: "AMD Instinct MI250", 110: "AMD Instinct MI250X"}
+BUILT_FOR = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<only>[af]?)")
 DIES_OF_A_MODULE = ("gfx90a",)  # MI200: PyTorch sees each of the two dies of a module (MI210 has one)
 
 
 def prepare(precision: str, threads: int, _: int = 1) -> None:
     """Set what PyTorch may do to single precision, and the threads of the host's own part.
 
-    Raises RunError: `no_device` where there is no GPU, `unsupported` for a precision that it has not.
+    Raises RunError: `no_device` where there is no GPU, `unsupported` for one that this PyTorch has no kernels for, and
+    for a precision that it has not.
     """
     if not torch.cuda.is_available():
         raise no_gpu(AMD, f"PyTorch {torch.__version__}", torch.version.hip or torch.version.cuda)
+    require_kernels(torch.cuda.get_arch_list())
     require_precision(precision, precisions(), torch.cuda.get_device_name())
     torch.set_num_threads(threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
     torch.backends.cudnn.benchmark = True  # the fastest of its convolutions for each shape, found in the first step
+
+
+def require_kernels(built: list[str]) -> None:
+    """Raise RunError (`unsupported`) for a GPU that is none of the architectures that this PyTorch was `built` for."""
+    if AMD:
+        own = str(torch.cuda.get_device_properties(torch.cuda.current_device()).gcnArchName).split(":")[0]
+        runs = own in built or any("generic" in one for one in built)
+    else:
+        own = "sm_{}{}".format(*torch.cuda.get_device_capability())
+        runs = any(_runs(torch.cuda.get_device_capability(), one) for one in built)
+    if built and not runs:
+        version = torch.version.hip or torch.version.cuda
+        raise RunError(
+            "unsupported",
+            f"{torch.cuda.get_device_name()} is {own}, and PyTorch {torch.__version__}, built for "
+            f"{'ROCm' if AMD else 'CUDA'} {version}, has kernels for {', '.join(built)}: take an image on another base",
+        )
+
+
+def _runs(capability: tuple[int, int], built: str) -> bool:
+    """Whether kernels run there: machine code on GPUs of its generation from its own on, PTX on all later ones.
+
+    https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#binary-compatibility
+    """
+    found = BUILT_FOR.fullmatch(built)
+    if found is None:
+        return True  # of a form that came later: whoever runs it will see
+    its = int(found["major"]), int(found["minor"])
+    if found["only"] == "a":
+        return its == capability
+    return its <= capability and ((found["kind"] == "compute" and not found["only"]) or its[0] == capability[0])
 
 
 def precisions() -> tuple[str, ...]:
@@ -59,6 +97,8 @@ def open_session(
 def facts(properties: object) -> DeviceFacts:
     """What the session runs on."""
     name = torch.cuda.get_device_name()
+    if "MI250" in name:
+        name = UNITS_OF.get(properties.multi_processor_count, name)  # type: ignore[attr-defined]
     uuid = None if AMD else getattr(properties, "uuid", None)  # from torch 2.4 on; ROCm's is another than amdsmi's
     architecture = str(getattr(properties, "gcnArchName", "")).split(":")[0]
     return gpu.facts(

@@ -220,9 +220,10 @@ class IpuSession(Waiting):
     def applied(self, batch: Batch) -> Any:
         """The output for a batch. Where it is smaller than those before, its last sample is repeated and left out."""
         if self.inference is None:
-            self.samples = batch.samples
+            together = (self.division.micro_batch or batch.samples) * self.division.replicas
+            self.samples = -(-batch.samples // together) * together  # a first batch may be smaller than those asked for
             network = Applied(self.model, Nesting(batch.inputs, None)).eval()
-            self.inference = poptorch.inferenceModel(network, options=self.options(batch.samples, training=False))
+            self.inference = poptorch.inferenceModel(network, options=self.options(self.samples, training=False))
         with compilation():
             self.take_turns(self.inference, self.training)
             output = self.inference(*(filled(tensor, self.samples) for tensor in flat(batch.inputs)))

@@ -6,7 +6,6 @@ https://intel.github.io/intel-extension-for-pytorch/xpu/latest/tutorials/api_doc
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
@@ -24,7 +23,6 @@ except ImportError:
     extension = None
 
 PRECISIONS = ("fp32", "bf16", "fp16")
-HIERARCHY = "ZE_FLAT_DEVICE_HIERARCHY"
 
 
 def runtime() -> Any:
@@ -90,5 +88,4 @@ class XpuSession(gpu.GpuSession):
 
 def granularity(name: str) -> str:
     """What one device is: PyTorch sees the tiles of a Max 1550, unless Level Zero is told to show cards."""
-    flat = os.environ.get(HIERARCHY, "FLAT").upper() != "COMPOSITE"
-    return "tile" if flat and "Max 1550" in name else "package"
+    return "package" if intel.by_card() or "Max 1550" not in name else "tile"
