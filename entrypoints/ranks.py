@@ -30,10 +30,11 @@ def counted_elsewhere(source: str, devices: Iterable[str]) -> str | None:
     claim = (str(os.getuid()), *(os.environ[name] for name in LAUNCHERS[rank]), source, *devices)
     address = b"\0sifmark-" + hashlib.sha256(repr(claim).encode()).hexdigest().encode()
     try:
-        return _take(address)
+        _take(address)
     except OSError as error:
         why = "another rank of this node counts" if error.errno == errno.EADDRINUSE else f"{error.strerror}: who counts"
         return f"{why} what {', '.join(devices)} used; this one is {rank}={os.environ[rank]}"
+    return None
 
 
 def _take(address: bytes) -> None:

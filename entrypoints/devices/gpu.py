@@ -103,12 +103,12 @@ def scaler(kind: str) -> Any:
     """
     if hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler"):
         return torch.amp.GradScaler(kind)
-    own = getattr(getattr(torch, kind), "amp", None)
-    if not hasattr(own, "GradScaler"):
+    make = getattr(getattr(getattr(torch, kind), "amp", None), "GradScaler", None)
+    if make is None:
         raise RunError(
             "unsupported", f"--precision fp16 on {kind}: PyTorch {torch.__version__} has no GradScaler for it"
         )
-    return own.GradScaler()
+    return make()
 
 
 def free_mib(runtime: ModuleType) -> float | None:
