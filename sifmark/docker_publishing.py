@@ -1,7 +1,8 @@
 """Pushing, pulling and signing Docker images: the engine moves them, their papers go beside them as an OCI artifact.
 
 `HOST/PATH/<name>:TAG-docker` is an image; the SIF of the same name has the tag without that ending. Its papers (lists
-of packages and provenance) have the tag `sha256-<digest>.papers` in the recipe's repository, beside cosign's signature.
+of packages and provenance) have the tag `sha256-<digest>.papers` in its repository, beside cosign's signature. A
+workload's name adds a variable to the recipe's image: it has a digest of its own, and so papers and a signature.
 """
 
 import json
@@ -13,9 +14,9 @@ from typing import Any
 
 from sifmark.build import alone, lock_of, write_facts
 from sifmark.console import Step, say, show, step
-from sifmark.engines import Made, cosign, signature_counts
-from sifmark.engines.docker import NAME, REPOSITORY, Docker
-from sifmark.engines.docker_client import BaseUnavailable, client, explained, follow
+from sifmark.engines import Made, cosign
+from sifmark.engines.docker import NAME, REPOSITORY, Docker, remove_unnamed
+from sifmark.engines.docker_client import BaseUnavailable, attributes, client, explained, follow
 from sifmark.engines.docker_evidence import DockerEvidence
 from sifmark.engines.docker_papers import IMAGE, papers_of
 from sifmark.errors import ASK_AGAIN, RegistryError, SifmarkError, UsageError
@@ -28,6 +29,8 @@ from sifmark.registry import DIGEST, MANIFESTS, connect
 from sifmark.sbom import CYCLONEDX, SPDX
 from sifmark.settings import machine, settings
 from sifmark.shelves import MANIFEST_MEDIA, Repositories, shelf, stated
+from sifmark.subject import subject_of
+from sifmark.trust import require_unchanged
 
 _PAPERS = (SPDX, CYCLONEDX, PROVENANCE)
 _PAPERS_TYPE = "application/vnd.sifmark.papers.v1"
@@ -49,47 +52,64 @@ class _Place:
         return f"{self.there.tag}-{NAME}"
 
     @property
-    def repository(self) -> str:
+    def names(self) -> tuple[str, ...]:
+        """The recipe, and its workloads' names."""
+        return (self.recipe, *names_of(self.recipe))
+
+    def repository(self, name: str) -> str:
         """Within the registry."""
-        return f"{self.there.path}/{self.recipe}"
+        return f"{self.there.path}/{name}"
 
     def called(self, name: str) -> str:
         """What `docker pull` takes, but the tag."""
         return f"{self.there.host}/{self.there.path}/{name}"
 
-    def pinned(self, digest: str) -> str:
+    def pinned(self, name: str, digest: str) -> str:
         """The one image, whatever becomes of its tag."""
-        return f"{self.called(self.recipe)}@{digest}"
+        return f"{self.called(name)}@{digest}"
 
-    def digest(self) -> str:
-        """What the tag stands for. Raises RegistryError where there is none."""
-        return self._ask(self.tag, MANIFESTS)[0]
+    def digest(self, name: str) -> str:
+        """What a name's tag stands for. Raises RegistryError where there is none."""
+        return self._ask(name, self.tag, MANIFESTS)[0]
 
-    def papers(self, digest: str) -> tuple[str, Mapping[str, Any]]:
+    def papers(self, name: str, digest: str) -> tuple[str, Mapping[str, Any]]:
         """The manifest of an image's papers. Raises RegistryError where there is none."""
-        return self._ask(_beside(digest), (MANIFEST_MEDIA,))
+        return self._ask(name, _beside(digest), (MANIFEST_MEDIA,))
 
-    def _ask(self, tag: str, accepted: tuple[str, ...]) -> tuple[str, Mapping[str, Any]]:
-        return connect(self.there.host, patient=True).document(f"{self.repository}/manifests/{tag}", accepted)
+    def _ask(self, name: str, tag: str, accepted: tuple[str, ...]) -> tuple[str, Mapping[str, Any]]:
+        return connect(self.there.host, patient=True).document(f"{self.repository(name)}/manifests/{tag}", accepted)
+
+
+@dataclass(frozen=True)
+class _Papers:
+    """Papers as a registry keeps them: their manifest, and each by its digest."""
+
+    manifest: bytes
+    blobs: Mapping[str, bytes]
+
+    @property
+    def digest(self) -> str:
+        """The manifest's."""
+        return sha256_bytes(self.manifest)
 
 
 def push(name: str, registry: str, tag: str, as_json: bool) -> None:
     """Put a recipe's image into a registry, under each of its names, and its papers. Raises SifmarkError."""
     place, tool = _place(name, registry, tag), Docker()
-    names = (place.recipe, *names_of(place.recipe))
     with alone(lock_of(place.recipe, tool)):
         image = tool.evidence(tool.address(place.recipe))
         require_allowed(place.there.host, image.address, image.labels)
-        papers = {name: json.loads(content) for name, content in image.papers().items()}
-        _require_announced(image, place.recipe, papers)
+        papers = _papers_here(image, place.recipe)
         with step(f"push {image.address}, {human_size(image.size)}, to {place.called(place.recipe)}") as progress:
-            digest, *_ = [_send(tool, place, each, progress) for each in names]
-            _put_papers(place, digest, papers, image.labels)
-    references = [f"{place.called(each)}:{place.tag}" for each in names]
+            digests = {each: _send(tool, place, each, progress) for each in place.names}
+            for each, digest in digests.items():
+                _put_papers(place, each, digest, papers)
+    references = [f"{place.called(each)}:{place.tag}" for each in place.names]
     if as_json:
-        show(json.dumps({"digest": digest, "identity": image.identity(), "names": references}, indent=2))
+        told = {"digest": digests[place.recipe], "identity": image.identity(), "names": references}
+        show(json.dumps(told, indent=2))
     else:
-        show(place.pinned(digest))
+        show(place.pinned(place.recipe, digests[place.recipe]))
         say(f"  as {', '.join(references)}")
 
 
@@ -99,10 +119,12 @@ def pull(name: str, registry: str, tag: str, as_json: bool, to_be_signed: bool) 
     Raises SifmarkError, Refuted for a signature.
     """
     place, tool = _place(name, registry, tag), Docker()
-    digest = place.digest()
-    pinned = place.pinned(digest)
+    digest = place.digest(place.recipe)
+    pinned = place.pinned(place.recipe, digest)
     papers, told_by = _fetch_papers(place, digest)
-    by, _ = (_signer(reference, to_be_signed) for reference in (pinned, told_by))
+    by = None
+    if to_be_signed:
+        by, _ = (cosign.signer(reference, settings().keys) for reference in (pinned, told_by))
     with alone(lock_of(place.recipe, tool)):
         with step(f"pull {place.called(place.recipe)}:{place.tag}") as progress, _told_of(place):
             follow(client().api.pull(pinned, stream=True, decode=True), None, progress.detail, wanted="")
@@ -123,21 +145,39 @@ def pull(name: str, registry: str, tag: str, as_json: bool, to_be_signed: bool) 
     if as_json:
         show(json.dumps({"digest": digest, "identity": made.identity, "signed_by": by}, indent=2))
     else:
-        signature = f"signed by {by}" if by else "not signed by anyone who is trusted here"
-        show(f"{tool.address(place.recipe)}: {made.identity}, {signature}; also called {', '.join(names)}")
+        address = tool.address(place.recipe)
+        show(f"{address}: {made.identity}, {signature_told(by)}; also called {', '.join(names)}")
+
+
+def signature_told(by: str | None) -> str:
+    """What a pull says of a signature."""
+    return f"signed by {by}" if by else "its signature was not looked at, because no key is trusted here"
 
 
 def sign(name: str, key: Path, registry: str, tag: str) -> None:
-    """Sign a pushed image and its papers, where the registry has what is here. Raises SifmarkError."""
+    """Sign a pushed image under each of its names, and its papers, where the registry has what is here.
+
+    Raises SifmarkError.
+    """
     place, tool = _place(name, registry, tag), Docker()
-    digest = place.digest()
-    pinned = place.pinned(digest)
-    if pinned not in tool.evidence(tool.address(place.recipe)).references:
-        raise SifmarkError(f"{pinned} is not the image that is here", "push it before: inv push NAME --engine docker")
-    with step(f"sign {pinned}"):
-        for each in (digest, place.papers(digest)[0]):
-            cosign.sign(place.pinned(each), key)
-    show(f"{pinned}: signed, and its papers")
+    with alone(lock_of(place.recipe, tool)):
+        require_unchanged(subject_of(tool, tool.address(place.recipe), signed=False))
+        papers = _papers_here(tool.evidence(tool.address(place.recipe)), place.recipe)
+        with step(f"sign {place.called(place.recipe)}:{place.tag}, its names and papers"):
+            cosign.sign([told for each in place.names for told in _signable(tool, place, each, papers)], key)
+    show(f"{place.pinned(place.recipe, place.digest(place.recipe))}: signed, with all its names and papers")
+
+
+def _signable(tool: Docker, place: _Place, name: str, papers: _Papers) -> tuple[str, str]:
+    """References of an image and its papers. Raises SifmarkError where the registry has others than are here."""
+    digest = place.digest(name)
+    pinned, again = place.pinned(name, digest), "push it again: inv push NAME --engine docker"
+    if pinned not in tool.evidence(tool.address(name)).references:
+        raise SifmarkError(f"{pinned} is not the image that is here", again)
+    there, _ = place.papers(name, digest)
+    if there != papers.digest:
+        raise SifmarkError(f"{place.pinned(name, there)}: these papers are not those that are here", again)
+    return pinned, place.pinned(name, there)
 
 
 def _place(name: str, registry: str, tag: str) -> _Place:
@@ -155,9 +195,10 @@ def _beside(digest: str) -> str:
 def _send(tool: Docker, place: _Place, name: str, progress: Step) -> str:
     """Push the image of a name; its digest. The engine asks again where an upload breaks.
 
-    The name in the registry stays here for the recipe's image alone: by it `inv sign` knows what was pushed.
+    The name in the registry stays here: by it `inv sign` knows what was pushed. What had it before may go.
     """
     target, pushed = place.called(name), False
+    before = attributes(f"{target}:{place.tag}")
     with _told_of(place), explained():
         client().images.get(tool.address(name)).tag(target, place.tag)
         try:
@@ -165,8 +206,10 @@ def _send(tool: Docker, place: _Place, name: str, progress: Step) -> str:
             digest = follow(events, None, progress.detail, wanted="Digest")
             pushed = True
         finally:
-            if not pushed or name != place.recipe:
+            if not pushed:
                 client().images.remove(f"{target}:{place.tag}")
+    if before is not None:
+        remove_unnamed(before["Id"])
     return digest
 
 
@@ -180,44 +223,48 @@ def _told_of(place: _Place) -> Iterator[None]:
         raise RegistryError(f"{place.called(place.recipe)}: {error.cause}", remedy) from error
 
 
-def _put_papers(place: _Place, digest: str, papers: Mapping[str, Any], labels: Mapping[str, str]) -> None:
-    registry, layers = connect(place.there.host, patient=True), []
+def _papers_here(image: DockerEvidence, recipe: str) -> _Papers:
+    """The papers of an image that is here. Raises SifmarkError where they are of another."""
+    papers = {name: json.loads(content) for name, content in image.papers().items()}
+    _require_announced(image, recipe, papers)
+    blobs, layers = {sha256_bytes(_EMPTY): _EMPTY}, []
     for name, content in papers.items():
         told = compact_json(content)
-        paper = sha256_bytes(told)
-        registry.upload(place.repository, paper, told)
-        entry = {"mediaType": _PAPER_MEDIA, "digest": paper, "size": len(told)}
+        blobs[sha256_bytes(told)] = told
+        entry = {"mediaType": _PAPER_MEDIA, "digest": sha256_bytes(told), "size": len(told)}
         layers.append({**entry, "annotations": {_TITLE: name}})
-    registry.upload(place.repository, sha256_bytes(_EMPTY), _EMPTY)
     document = {
         "schemaVersion": 2,
         "mediaType": MANIFEST_MEDIA,
         "artifactType": _PAPERS_TYPE,
         "config": {"mediaType": _EMPTY_MEDIA, "digest": sha256_bytes(_EMPTY), "size": len(_EMPTY)},
         "layers": layers,
-        "annotations": stated(labels),
+        "annotations": stated(image.labels),
     }
-    registry.tag(place.repository, _beside(digest), compact_json(document), MANIFEST_MEDIA)
+    return _Papers(compact_json(document), blobs)
+
+
+def _put_papers(place: _Place, name: str, digest: str, papers: _Papers) -> None:
+    registry, repository = connect(place.there.host, patient=True), place.repository(name)
+    origin = None if name == place.recipe else place.repository(place.recipe)
+    for blob, content in papers.blobs.items():
+        registry.upload(repository, blob, content, origin)
+    registry.tag(repository, _beside(digest), papers.manifest, MANIFEST_MEDIA)
 
 
 def _fetch_papers(place: _Place, digest: str) -> tuple[dict[str, Any], str]:
     """An image's papers by name, and the reference of their manifest. Raises RegistryError where one is missing."""
-    told_by, manifest = place.papers(digest)
+    told_by, manifest = place.papers(place.recipe, digest)
+    reference, repository = place.pinned(place.recipe, told_by), place.repository(place.recipe)
     try:
         listed = {layer["annotations"][_TITLE]: layer["digest"] for layer in manifest["layers"]}
         digests = {name: listed[name] for name in _PAPERS}
         if not all(map(DIGEST.fullmatch, digests.values())):
             raise ValueError("they have no digests")
     except (KeyError, TypeError, ValueError) as error:
-        raise RegistryError(f"{place.pinned(told_by)}: no papers of an image: {error}", "push it again") from error
+        raise RegistryError(f"{reference}: no papers of an image: {error}", "push it again") from error
     registry = connect(place.there.host, patient=True)
-    return {name: registry.blob(place.repository, each) for name, each in digests.items()}, place.pinned(told_by)
-
-
-def _signer(reference: str, needed: bool) -> str | None:
-    """Which trusted key has signed it. Raises Refuted where one is needed, or where its signature does not hold."""
-    looked_at = signature_counts(needed, lambda: cosign.signed(reference))
-    return cosign.signer(reference, settings().keys) if looked_at else None
+    return {name: registry.blob(repository, each) for name, each in digests.items()}, reference
 
 
 def _require_announced(image: DockerEvidence, recipe: str, papers: Mapping[str, Any]) -> None:

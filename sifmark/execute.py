@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from sifmark.console import say, show, step
 from sifmark.engines import Engine, Evidence, Refuted, engine, signature_counts
-from sifmark.errors import SifmarkError
+from sifmark.errors import AGAIN, SifmarkError
 from sifmark.images import find_image
 from sifmark.plan import BUILD_KEY, DEVICES, DOCKER_FLAGS, RECIPE, RUN_FLAGS
 from sifmark.recipe import Access, load_recipe, recipe_names
@@ -95,6 +95,10 @@ def locate(name: str) -> tuple[Engine, str]:
             raise SifmarkError(f"there is no file {Path(name)}", "see what is built: inv list")
         return engine("apptainer"), str(path)
     tool, image = engine(), find_image(name)
-    if tool.look(tool.address(image.name)) is None:
+    address = tool.address(image.name)
+    seen = tool.look(address)
+    if seen is None:
         raise SifmarkError(f"{image.name} is not built", f"build it: inv build {image.name} --engine {tool.name}")
-    return tool, tool.address(image.name)
+    if (recipe := seen.labels.get(RECIPE)) not in (None, image.recipe):
+        raise SifmarkError(f"{address} is an image of recipe {recipe}", AGAIN)
+    return tool, address

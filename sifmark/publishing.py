@@ -13,7 +13,6 @@ from sifmark.arguments import EVERYTHING
 from sifmark.build import alone, lock_of, write_facts
 from sifmark.catalogue import free_space, recipes_meant
 from sifmark.console import Step, say, show, show_table, step
-from sifmark.engines import signature_counts
 from sifmark.engines.apptainer import Apptainer, finished
 from sifmark.engines.docker import NAME as DOCKER
 from sifmark.engines.sif_signature import signed, signer
@@ -65,7 +64,7 @@ def pull(name: str, registry: str, tag: str, as_json: bool, to_be_signed: bool) 
 
     Nothing has its final name before. Raises SifmarkError.
     """
-    to_be_signed = to_be_signed or settings().require_signature
+    to_be_signed = to_be_signed or settings().require_signature or bool(settings().keys)
     if settings().engine == DOCKER:
         docker_publishing.pull(name, registry, tag, as_json, to_be_signed)
     else:
@@ -85,7 +84,7 @@ def _pull_sif(name: str, registry: str, tag: str, as_json: bool, to_be_signed: b
             made = finished(draft)
             sif = read_sif(draft)
             _require_announced(sif, made.identity, recipe, image.annotations)
-            by = _signer(draft, to_be_signed)
+            by = signer(draft, settings().keys) if to_be_signed else None
             pulled = f"{there.reference(asked)}@{image.digest}"
             write_facts(recipe, tool, made, sif.labels(), pulled=pulled, signed_by=by)
         names = tool.give_names(recipe)
@@ -93,8 +92,7 @@ def _pull_sif(name: str, registry: str, tag: str, as_json: bool, to_be_signed: b
         facts = {"digest": image.digest, "file": made.digest, "identity": made.identity}
         show(json.dumps({**facts, "signed_by": by, "path": str(target)}, indent=2))
     else:
-        signature = f"signed by {by}" if by else "not signed by anyone who is trusted here"
-        show(f"{target}: {made.identity}, {signature}; also called {', '.join(names)}")
+        show(f"{target}: {made.identity}, {docker_publishing.signature_told(by)}; also called {', '.join(names)}")
 
 
 def mirror(target: str, patterns: Sequence[str], registry: str, tag: str) -> None:
@@ -232,9 +230,3 @@ def _require_announced(sif: Sif, identity: str, recipe: str, annotations: Mappin
             raise SifmarkError(f"what came has {label} {labels.get(label)}, not {wanted}", remedy)
     if identity != annotations.get(IDENTITY):
         raise SifmarkError(f"what came is {identity}, announced was {annotations.get(IDENTITY)}", remedy)
-
-
-def _signer(path: Path, needed: bool) -> str | None:
-    """Which trusted key has signed it. Raises Refuted where one is needed, or where its signature does not hold."""
-    looked_at = signature_counts(needed, lambda: signed(read_sif(path)))
-    return signer(path, settings().keys) if looked_at else None

@@ -74,7 +74,11 @@ class Sif:
 
     @property
     def system(self) -> Descriptor:
-        """The partition that becomes the container's root."""
+        """The partition that becomes the container's root. Raises SifError where it is not alone."""
+        partitions = sum(entry.kind == PARTITION for entry in self.descriptors)
+        if partitions > 1:
+            told = f"{self.path} has {partitions} partitions: an overlay changes what runs"
+            raise SifError(told, "do not run it; build or fetch it again")
         return self._only(lambda entry: entry.kind == PARTITION and entry.partition == SYSTEM, "system partition")
 
     @property

@@ -6,14 +6,17 @@ from pathlib import Path
 from sifmark import docker_publishing
 from sifmark.build import alone, lock_of, read_record, record_of
 from sifmark.console import say, step
+from sifmark.engines import Refuted
 from sifmark.engines.apptainer import Apptainer, finished
 from sifmark.engines.docker import NAME as DOCKER
-from sifmark.errors import UsageError
+from sifmark.errors import AGAIN, UsageError
 from sifmark.files import beside, write_json
 from sifmark.images import find_recipe, image_file
 from sifmark.run import run
 from sifmark.settings import settings
 from sifmark.sif import read_sif
+from sifmark.subject import subject_of
+from sifmark.trust import require_unchanged
 
 
 def sign(name: str, key: str, pgp: str, registry: str = "", tag: str = "") -> None:
@@ -40,18 +43,25 @@ def sign(name: str, key: str, pgp: str, registry: str = "", tag: str = "") -> No
 
 
 def _sign_sif(name: str, key: str, pgp: str) -> None:
-    """The image keeps its identity. All its names are links to the signed file afterwards."""
+    """The image keeps its identity. All its names are links to the signed file afterwards.
+
+    What is not as its record says is not signed: that it is not, nobody could tell afterwards.
+    """
     recipe, tool = find_recipe(name), Apptainer()
     target = image_file(recipe)
     with alone(lock_of(recipe, tool)):
         read_sif(target)
         with beside(target) as draft, step(f"sign {target.name}"):
             shutil.copyfile(target, draft)
+            image = subject_of(tool, str(draft), signed=False)
+            require_unchanged(image)
+            if image.recipe != recipe:
+                raise Refuted(f"{target.name} is an image of recipe {image.recipe}", AGAIN)
             how = ["--key", Path(key).absolute()] if key else ["--keyidx", pgp]
             run(["apptainer", "sign", *how, draft], remedy="is it a private key without a passphrase?")
             made = finished(draft)
         record = read_record(recipe, tool)
-        if record.get("identity") == made.identity:
+        if record:
             write_json(record_of(recipe, tool), {**record, "digest": made.digest})
         names = tool.give_names(recipe)
     say(f"{target}: signed, {made.identity}, also called {', '.join(names)}")

@@ -191,7 +191,7 @@ def _signature(proven: Subject, claimed: str | None) -> Link:
 @cache
 def _signed(proven: Subject) -> Signature | Refuted:
     try:
-        return signature(proven)
+        return signature(proven, proven.to_be_signed)
     except Refuted as reason:
         return reason
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from sifmark.build import record_of
@@ -29,30 +30,51 @@ class Signature:
 
 
 def trust(image: Subject) -> list[str]:
-    """Is it what was built, on the base that the recipe pins, with nothing added that would run?"""
-    image.evidence.require_alone()
+    """Is it what was built, on the base that the recipe pins, with nothing added that would run?
+
+    The record of a build here is a proof of its own. Everything else must be signed where this site trusts keys.
+    """
+    record = _record_that_counts(image)
+    to_be_signed = image.to_be_signed or (bool(settings().keys) and not (record and record.is_proof))
     with side_by_side(1) as pool:  # Apptainer reads all of it too
-        asked = pool.submit(signature, image)
+        asked = pool.submit(signature, image, to_be_signed)
         image.evidence.identity()
         told = asked.result()
-    base, recorded = (_or_signed(check, image, told.by is not None) for check in (matches_pin, _matches_record))
+    base = _or_signed(partial(matches_pin, image), told.by)
+    recorded = _or_signed(partial(_require_proof, image, record, told.by), told.by)
     return [recorded, f"base: {base}", f"provenance: {came_from(image) or 'none in it'}", f"signature: {told}"]
 
 
-def _or_signed(check: Callable[[Subject], str], image: Subject, by_name: bool) -> str:
+def require_unchanged(image: Subject) -> None:
+    """Raise SifmarkError unless an image of the engine's own, or a copy, is as it was built or fetched.
+
+    Where nothing was recorded, a trusted signature says that it is.
+    """
+    record = _read_record(record_of(image.recipe, image.engine))
+    if record is not None:
+        _hold_against(image, record, None)
+        return
+    try:
+        image.evidence.signer(settings().keys)
+    except Refuted as reason:
+        told = f"{image.recipe}: no record of its build or its fetch is here, and {reason.cause}"
+        raise Refuted(told, "build it, or fetch it: inv pull") from reason
+
+
+def _or_signed(check: Callable[[], str], signer: str | None) -> str:
     """What a check says; where it cannot be made here, a trusted signature stands in for it."""
     try:
-        return check(image)
+        return check()
     except Skipped as reason:
-        if not by_name:
+        if signer is None:
             raise
         return str(reason)
 
 
-def signature(image: Subject) -> Signature:
+def signature(image: Subject, to_be_signed: bool) -> Signature:
     """By whom it is signed. Raises Refuted where a signature is asked for and none holds."""
     there = image.evidence.signed()
-    looked_at = signature_counts(image.to_be_signed, lambda: there)
+    looked_at = signature_counts(to_be_signed, lambda: there)
     return Signature(there, image.evidence.signer(settings().keys) if looked_at else None)
 
 
@@ -80,25 +102,51 @@ def came_from(image: Subject) -> str | None:
     return f"of this image; SBOM: {', '.join(sorted(image.evidence.sboms())) or 'none'}"
 
 
-def _matches_record(image: Subject) -> str:
-    identity = image.evidence.identity()
-    path = _record_beside(image)
+@dataclass(frozen=True)
+class _Record:
+    """What was written down when an image was built or fetched here."""
+
+    identity: str
+    digest: str
+    is_proof: bool  # it was built here, or a trusted signature held when it was fetched
+
+
+def _record_that_counts(image: Subject) -> _Record | None:
+    """The record of an image in the folder of images; a file elsewhere may have brought one, which proves nothing."""
+    path = record_of(image.recipe, image.engine)
+    here = not names_file(image.address) or Path(image.address).resolve().parent == path.parent.resolve()
+    return _read_record(path) if here else None
+
+
+def _read_record(path: Path) -> _Record | None:
+    """A record; None where there is none. Raises Refuted for a damaged one."""
     if not path.is_file():
-        raise Skipped(f"identity {identity}; no record of its build is here to hold it against")
+        return None
     try:
         record = json.loads(path.read_text())
-        recorded, digest = record["identity"], record["digest"]
+        is_proof = "built" in record or bool(record["signed_by"])
+        return _Record(str(record["identity"]), str(record["digest"]), is_proof)
     except (ValueError, KeyError, TypeError) as error:
-        raise Refuted(f"its build record {path} is damaged: {error}", AGAIN) from error
-    if recorded != identity:
-        raise Refuted(f"its identity is {identity}, its build recorded {recorded}", AGAIN)
-    return f"{image.evidence.require_digest(digest)}: {identity}"
+        raise Refuted(f"the record {path} is damaged: {error!r}", AGAIN) from error
 
 
-def _record_beside(image: Subject) -> Path:
-    """A file's record lies beside it, wherever it is; an engine's own images have theirs in the folder of images."""
-    record = record_of(image.recipe, image.engine)
-    return Path(image.address).with_name(record.name) if names_file(image.address) else record
+def _require_proof(image: Subject, record: _Record | None, signer: str | None) -> str:
+    """How it stands to its record. Raises Refuted where it differs, Skipped where the record proves nothing."""
+    identity = image.evidence.identity()
+    if record is None:
+        raise Skipped(f"identity {identity}; no record of its build is here to hold it against")
+    told = f"{_hold_against(image, record, signer)}: {identity}"
+    if not record.is_proof:
+        raise Skipped(f"{told}; it was fetched here, and its signature was not looked at then")
+    return told
+
+
+def _hold_against(image: Subject, record: _Record, signer: str | None) -> str:
+    """How an image stands to a record. Raises Refuted where it differs."""
+    identity = image.evidence.identity()
+    if record.identity != identity:
+        raise Refuted(f"its identity is {identity}, its build recorded {record.identity}", AGAIN)
+    return image.evidence.require_digest(record.digest, signer)
 
 
 def matches_pin(image: Subject) -> str:

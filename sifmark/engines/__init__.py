@@ -120,16 +120,13 @@ class Evidence(Protocol):
     workload: str | None  # the one that its name means
 
     def identity(self) -> str:
-        """The hash of what runs."""
+        """The hash of what runs. Raises SifmarkError where something beside it would."""
 
     def digest(self) -> str:
         """The hash of what holds it: the file's, or Docker's identifier."""
 
-    def require_alone(self) -> None:
-        """Raise Refuted where something beside the image would run."""
-
-    def require_digest(self, recorded: str) -> str:
-        """Say how it stands to the digest that its build recorded. Raises Refuted."""
+    def require_digest(self, recorded: str, signer: str | None) -> str:
+        """Say how it stands to the digest that was recorded, where `signer`'s signature of it holds. Raises Refuted."""
 
     def require_start(self) -> str:
         """Say what the engine sees of labels, names and start. Raises Refuted where it is not what was built."""

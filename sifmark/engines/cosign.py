@@ -18,16 +18,16 @@ _PROGRAM = "cosign"
 _NONE, _OTHERS = 10, 12  # cosign's exit codes for no signatures and for none that the key made
 
 
-def sign(reference: str, key: Path) -> None:
-    """Sign what a reference by digest names, with a private key in PEM form. Raises SifmarkError."""
-    login = f"may this login write there? docker login {reference.partition('/')[0]}"
+def sign(references: Sequence[str], key: Path) -> None:
+    """Sign what references by digest name, all of one registry, with a private key in PEM form. Raises SifmarkError."""
+    login = f"may this login write there? docker login {references[0].partition('/')[0]}"
     with tempfile.TemporaryDirectory(prefix="sifmark-") as folder:
         own = Path(folder) / "key"
         words: list[str | Path] = [_program(), "import-key-pair", "--key", key, "--output-key-prefix", own]
         run(
             words, remedy="make one that it takes: openssl genpkey -algorithm ed25519 -out FILE.pem", COSIGN_PASSWORD=""
         )
-        words = [_program(), "sign", "--key", own.with_suffix(".key"), "--tlog-upload=false", "--yes", reference]
+        words = [_program(), "sign", "--key", own.with_suffix(".key"), "--tlog-upload=false", "--yes", *references]
         run(words, remedy=login, COSIGN_PASSWORD="")
 
 

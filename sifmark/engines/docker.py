@@ -87,7 +87,7 @@ class Docker:
         try:
             yield identifier
         finally:
-            _remove_unnamed(identifier)
+            remove_unnamed(identifier)
 
     def stages(self, plan: Plan) -> dict[str, bool]:
         """The base with our wheels."""
@@ -105,7 +105,7 @@ class Docker:
                 outdated += [tagged] if tagged else []
         parents = (image.get("Parent") for image in outdated)
         for identifier in filter(None, dict.fromkeys([*(image["Id"] for image in outdated), *parents])):
-            _remove_unnamed(identifier)
+            remove_unnamed(identifier)
         return names
 
     def forget(self, recipe: str) -> Iterable[str]:
@@ -198,7 +198,7 @@ def _base(plan: Plan) -> str:
     return loaded
 
 
-def _remove_unnamed(identifier: str) -> None:
+def remove_unnamed(identifier: str) -> None:
     """Remove an image that no name leads to any more; one that has a name or a container stays."""
     from docker.errors import APIError
 

@@ -51,10 +51,7 @@ class DockerEvidence:
         """Its identifier; a name of a workload has one of its own."""
         return self.identifier
 
-    def require_alone(self) -> None:
-        """An image is whole by itself."""
-
-    def require_digest(self, recorded: str) -> str:
+    def require_digest(self, recorded: str, signer: str | None) -> str:  # noqa: ARG002 - what is signed is not here
         """A workload's name adds a variable, and has an identifier of its own."""
         if self.identifier == recorded:
             return "identity and identifier as recorded"

@@ -15,7 +15,7 @@ from sifmark.engines.squashfs import ROOT, listed
 from sifmark.errors import AGAIN, SifmarkError
 from sifmark.plan import WORKLOADS, Plan
 from sifmark.run import run
-from sifmark.sif import INSPECT_NAME, PARTITION, SBOM, Fingerprints, fingerprints, read_sif
+from sifmark.sif import INSPECT_NAME, SBOM, Fingerprints, fingerprints, read_sif
 
 _OURS = (render.SITE, render.CODE, render.APPS)
 # What Apptainer itself writes into every image, dated by the conversion; three of its files tell of the build.
@@ -46,19 +46,16 @@ class SifEvidence:
         """Of the file, signatures included."""
         return self._seen.digest
 
-    def require_alone(self) -> None:
-        """One partition: an overlay would change what runs."""
-        partitions = [entry for entry in self.sif.descriptors if entry.kind == PARTITION]
-        if len(partitions) > 1:
-            raise Refuted(f"it has {len(partitions)} partitions: an overlay changes what runs", AGAIN)
-
-    def require_digest(self, recorded: str) -> str:
-        """A signature may have been added to the file since it was built; nothing else."""
+    def require_digest(self, recorded: str, signer: str | None) -> str:
+        """Something may have been added to the file since then if a trusted signature is of all of it."""
         if recorded == self._seen.digest:
             return "identity and digest as recorded"
-        if self.signed():
-            return "identity as recorded; the file was signed since"
-        raise Refuted("what would run is as recorded, but the file has changed since its build", AGAIN)
+        if signer:
+            return f"identity as recorded; the file was signed since, by {signer}"
+        raise Refuted(
+            "what would run is as recorded, but the file has changed since its build",
+            f"name the key that signed it, if it was signed since: --key; or {AGAIN}",
+        )
 
     def require_start(self) -> str:
         """Labels, apps and run script as Apptainer sees them."""

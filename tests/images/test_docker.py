@@ -18,18 +18,23 @@ from images.sites import Site, answer, call, docker_alone, make_site
 from images.test_trust import make_key
 
 from sifmark import __version__
+from sifmark.engines import cosign
 from sifmark.engines.docker import Docker
 from sifmark.engines.docker_client import attributes, client
 from sifmark.engines.docker_papers import papers_of
+from sifmark.files import compact_json
 from sifmark.images import workloads_of
 from sifmark.recipe import load_recipe, recipe_names
+from sifmark.registry import connect
 from sifmark.settings import settings
+from sifmark.shelves import MANIFEST_MEDIA
 from sifmark.sif import read_sif
 
 SMALL = "image_compression"
 GATE = ("cpu_tf", "cuda", "ipu")
 OTHERS = [pytest.param(name, marks=[pytest.mark.full] * (name not in GATE)) for name in recipe_names() if name != "cpu"]
 
+NO_COSIGN = pytest.mark.skipif(not shutil.which("cosign"), reason="no cosign here: ci/setup/cosign")
 pytestmark = pytest.mark.skipif(Docker().version() is None, reason="no Docker Engine answers: ci/setup/docker")
 
 
@@ -238,7 +243,7 @@ def forget_all(registry: str) -> None:
                     client().images.remove(name)
 
 
-@pytest.mark.skipif(not shutil.which("cosign"), reason="no cosign here: ci/setup/cosign")
+@NO_COSIGN
 def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     shop: Site, registry: str, pushed: str, tmp_path: Path, refused: Callable[[str, str], None]
 ) -> None:
@@ -257,6 +262,13 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
 
     forget_all(registry)
     refuses("not signed", "it is not signed")
+    keys = {"SIFMARK_KEYS": str(key.with_suffix(".pub"))}
+    told_keys = there.inv("pull", "cpu", "--registry", registry, check=False, **keys)
+    assert told_keys.returncode == 1 and "it is not signed" in told_keys.stderr, "the site has keys"
+    there.inv("pull", "cpu", "--registry", registry)
+    assert "it is not signed" in verdicts(there, f"{SMALL}-cpu", **keys)["trust"][1], "pulled when it had none"
+    assert verdicts(there, f"{SMALL}-cpu")["trust"][0] == "skipped"
+    forget_all(registry)
     shop.inv("build", "cpu")
     shop.inv("push", "cpu", "--registry", registry)
     shop.inv("sign", "cpu", "--registry", registry, "--key", str(other))
@@ -267,6 +279,9 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     shop.inv("push", "cpu", "--registry", registry)
     shop.inv("sign", "cpu", "--registry", registry, "--key", str(key))
     signed = attributes("sifmark:cpu")
+    for name in ("cpu", f"{SMALL}-cpu"):  # as one who has cosign alone checks them
+        (reference,) = [each for each in Docker().evidence(f"sifmark:{name}").references if each.startswith(registry)]
+        assert cosign.signer(reference, [str(key.with_suffix(".pub"))]) == "site.pub"
     forget_all(registry)
     told = json.loads(there.inv(*fetch, "--json").stdout)
     assert told["signed_by"] == "site.pub"
@@ -297,6 +312,24 @@ def test_a_registry_that_has_another_image_than_its_papers_say_gives_none(
     refused("Docker: pushed past sifmark", said.stderr)
     told = shop.inv("sign", "cpu", "--registry", registry, "--key", "none.pem", check=False)
     assert told.returncode == 2
+
+
+@NO_COSIGN
+def test_papers_of_another_are_not_signed(
+    shop: Site, registry: str, pushed: str, tmp_path: Path, refused: Callable[[str, str], None]
+) -> None:
+    host, _, path = registry.partition("/")
+    there = connect(host)
+    repository, tag = f"{path}/cpu", f"{pushed.replace(':', '-')}.papers"
+    _, manifest = there.document(f"{repository}/manifests/{tag}", (MANIFEST_MEDIA,))
+    forged = compact_json({**manifest, "layers": manifest["layers"][1:]})
+    there.tag(repository, tag, forged, MANIFEST_MEDIA)
+    key = str(make_key(tmp_path, "site"))
+    said = shop.inv("sign", "cpu", "--registry", registry, "--key", key, check=False)
+    assert said.returncode == 1 and "these papers are not those that are here" in said.stderr
+    refused("Docker: papers that another has put there, to be signed", said.stderr)
+    shop.inv("push", "cpu", "--registry", registry)
+    shop.inv("sign", "cpu", "--registry", registry, "--key", key)
 
 
 def test_a_push_that_nobody_takes_leaves_no_name(shop: Site, refused: Callable[[str, str], None]) -> None:

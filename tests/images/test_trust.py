@@ -75,6 +75,12 @@ def sif_add(path: Path, *options: str) -> None:
     call(["apptainer", "sif", "add", *options, path, extra])
 
 
+def lose(path: Path, kind: int) -> None:
+    """Take an object away."""
+    found = next(entry.id for entry in read_sif(path).descriptors if entry.kind == kind)
+    call(["apptainer", "sif", "del", str(found), path])
+
+
 def object_of(path: Path, kind: int, name: str = "") -> int:
     """Where an object begins."""
     return next(e.offset for e in read_sif(path).descriptors if e.kind == kind and name in e.name)
@@ -92,11 +98,12 @@ ATTACKS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda path: sif_add(path, "--datatype", "6", "--groupid", "1"),
         "was added to it after it was signed",
     ),
-    "the signature taken away": (
-        lambda path: call(["apptainer", "sif", "del", str(len(read_sif(path).descriptors)), path]),
-        "the file has changed since its build",
+    "an overlay within": (
+        lambda path: sif_add(path, "--datatype", "4", "--parttype", "4", "--partfs", "2", "--partarch", "2"),
+        "an overlay changes what runs",
     ),
-    "the SBOM taken away": (lambda path: call(["apptainer", "sif", "del", "3", path]), ""),
+    "the signature taken away": (lambda path: lose(path, SIGNATURE), "the file has changed since its build"),
+    "the SBOM taken away": (lambda path: lose(path, SBOM), "was taken away"),
     "cut short": (lambda path: os.truncate(path, path.stat().st_size // 2), "reaches beyond the file's end"),
     "no image at all": (lambda path: path.write_text("hello"), "is not a SIF file"),
 }
@@ -120,7 +127,13 @@ def test_a_signed_image_runs_where_a_signature_is_asked_for(signed: Site) -> Non
     assert "signed by site.pub" in done.stderr and done.stdout.startswith("sifmark ")
 
 
-QUICK = ("a bit of the file system", "an object added", "the signature taken away", "no image at all")  # for the gate
+QUICK = (
+    "a bit of the file system",
+    "an object added",
+    "an overlay within",
+    "the signature taken away",
+    "no image at all",
+)  # for the gate
 
 
 @pytest.mark.parametrize("attack", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.full) for n in ATTACKS])
@@ -155,7 +168,19 @@ def test_another_key_and_none_are_refused_by_name(copied: Site, tmp_path: Path, 
 
 def test_an_unsigned_image_is_refused_where_the_site_asks_for_signatures(copied: Site, refused: Callable) -> None:
     copied.inv("build", RECIPE, "--force")
-    assert trust(copied)["reasons"][-1] == "signature: none"
+    assert trust(copied)["reasons"][-1] == "signature: none"  # the record of its build is a proof of its own
+    record = copied.dist / f"{IMAGE}.json"
+    told = json.loads(record.read_text())
+    built = told.pop("built")
+    record.write_text(json.dumps({**told, "pulled": "from somewhere", "signed_by": None}))
+    assert trust(copied)["reasons"][0] == "it is not signed"
+    refused("no signature, pulled when no key was trusted", trust(copied)["reasons"][0])
+    settings = (copied.folder / "sifmark.toml").read_text()
+    (copied.folder / "sifmark.toml").write_text("")
+    unproven = trust(copied)
+    assert unproven["outcome"] == "skipped" and "its signature was not looked at then" in unproven["reasons"][0]
+    (copied.folder / "sifmark.toml").write_text(settings)
+    record.write_text(json.dumps({**told, "built": built}))
     with (copied.folder / "sifmark.toml").open("a") as stream:
         stream.write("require_signature = true\n")
     assert trust(copied)["reasons"][0] == "it is not signed"
@@ -179,18 +204,37 @@ def test_the_signature_of_another_image_does_not_hold_elsewhere(copied: Site) ->
 
 
 @pytest.mark.full
-def test_a_key_of_the_pgp_keyring_signs_too(copied: Site) -> None:
+def test_keys_of_the_pgp_keyring_sign_too(copied: Site, refused: Callable) -> None:
     environment = {"APPTAINER_KEYSDIR": str(copied.folder / "keys")}
-    words = ["--name", "Site", "--email", "site@example.org", "--comment", "none", "--password", "", "--push=false"]
-    call(["apptainer", "key", "newpair", *words], env={**copied.environment, **environment})
+    for name in ("Site", "Other"):
+        words = [
+            "--name",
+            name,
+            "--email",
+            f"{name}@example.org",
+            "--comment",
+            "none",
+            "--password",
+            "",
+            "--push=false",
+        ]
+        call(["apptainer", "key", "newpair", *words], env={**copied.environment, **environment})
     listed = call(["apptainer", "key", "list"], env={**copied.environment, **environment}).stdout
-    fingerprint = next(line.split()[-1] for line in listed.splitlines() if "Fingerprint" in line)
-    (copied.folder / "sifmark.toml").write_text(f'keys = ["{fingerprint}"]\n')
+    site, other = (line.split()[-1] for line in listed.splitlines() if "Fingerprint" in line)
+
+    def trusting(*keys: str) -> dict:
+        (copied.folder / "sifmark.toml").write_text(f"keys = {json.dumps(keys)}\n")
+        return trust(copied, **environment)
+
     copied.inv("build", RECIPE, "--force")
     copied.inv("sign", RECIPE, "--pgp", "0", **environment)
-    assert f"signature: by {fingerprint.lower()}" in trust(copied, **environment)["reasons"]
-    (copied.folder / "sifmark.toml").write_text(f'keys = ["{"0" * 40}"]\n')
-    assert trust(copied, **environment)["outcome"] == "failed"
+    assert f"signature: by {site.lower()}" in trusting(site)["reasons"]
+    assert trusting("0" * 40)["outcome"] == "failed"
+    copied.inv("sign", RECIPE, "--pgp", "1", **environment)
+    told = trusting(site)
+    assert told["outcome"] == "failed" and "by none of the keys" in told["reasons"][0], "one of them is a stranger's"
+    refused("a PGP signature of a stranger beside a trusted one", told["reasons"][0])
+    assert trusting(site, other)["outcome"] == "passed"
 
 
 def test_keys_of_the_command_line_hold_for_it_alone(copied: Site, tmp_path: Path) -> None:
@@ -212,6 +256,53 @@ def test_a_trusted_signature_stands_in_for_the_record_of_the_build(copied: Site)
     assert verdict["outcome"] == "passed" and "no record of its build is here" in verdict["reasons"][0]
     (copied.folder / "sifmark.toml").unlink()
     assert trust(copied)["outcome"] == "skipped"
+
+
+def test_a_record_that_came_along_proves_nothing(copied: Site, tmp_path: Path, refused: Callable) -> None:
+    copied.inv("build", RECIPE, "--force")
+    elsewhere = tmp_path / "sent"
+    elsewhere.mkdir()
+    for name in (IMAGE, f"{IMAGE}.json"):
+        shutil.copy(copied.dist / name, elsewhere)
+    assert trust(copied, str(elsewhere / IMAGE))["reasons"][0] == "it is not signed"
+    refused("a record beside an image from elsewhere", trust(copied, str(elsewhere / IMAGE))["reasons"][0])
+    (copied.folder / "sifmark.toml").unlink()
+    verdict = trust(copied, str(elsewhere / IMAGE))
+    assert verdict["outcome"] == "skipped" and "no record of its build is here" in verdict["reasons"][0]
+
+
+@pytest.mark.full
+def test_a_signature_that_nobody_knows_explains_no_change(copied: Site) -> None:
+    (copied.folder / "sifmark.toml").unlink()
+    call(["apptainer", "sif", "add", "--datatype", "5", "--signhash", "1", "--signentity", "0" * 40, "--groupid", "0",
+          "--link", "4026531841", copied.dist / IMAGE, copied.folder / "site.pub"])  # fmt: skip
+    verdict = trust(copied)
+    assert verdict["outcome"] == "failed" and "the file has changed since its build" in verdict["reasons"][0]
+
+
+def test_what_was_changed_is_not_signed(copied: Site, refused: Callable) -> None:
+    key, image = str(copied.folder / "site.pem"), copied.dist / IMAGE
+    lose(image, SBOM)
+    before = image.read_bytes()
+    done = copied.inv("sign", RECIPE, "--key", key, check=False)
+    assert done.returncode == 1 and "the file has changed since its build" in done.stderr
+    refused("to be signed after a change", done.stderr)
+    flip(image, read_sif(image).system.offset + 5000)
+    done = copied.inv("sign", RECIPE, "--key", key, check=False)
+    assert done.returncode == 1 and "its build recorded sha256:" in done.stderr
+    (copied.dist / f"{IMAGE}.json").unlink()
+    done = copied.inv("sign", RECIPE, "--key", key, check=False)
+    assert done.returncode == 1 and "no record of its build or its fetch is here, and" in done.stderr
+    flip(image, read_sif(image).system.offset + 5000)
+    assert image.read_bytes() == before
+
+
+def test_an_image_under_another_name_is_told(copied: Site, refused: Callable) -> None:
+    shutil.copy(copied.dist / IMAGE, copied.dist / "resnet50-cpu.sif")
+    for words in (("run", "resnet50-cpu", "--", "--version"), ("verify", "resnet50-cpu")):
+        done = copied.inv(*words, check=False)
+        assert done.returncode == 1 and f"is an image of recipe {RECIPE}" in done.stderr
+    refused("an image of another recipe under its name", done.stderr)
 
 
 def test_only_known_stages_are_verified(signed: Site) -> None:
