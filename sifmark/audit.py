@@ -9,6 +9,7 @@ import re
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from sifmark.inventory import PYTHON, SYSTEM
 from sifmark.sbom import CYCLONEDX
 
 _VERSIONED = re.compile(r"(?P<name>[A-Za-z]+)(?::(?P<version>[\d.]+).*)?")  # `Debian:12`, `Ubuntu:22.04:LTS`, `PyPI`
+_EVENTS = ("introduced", "fixed", "last_affected")  # `limit` bounds what a database lists, not what is affected
 _ENDINGS = (".json", ".jsonl", ".zip")
 
 
@@ -50,9 +52,9 @@ class Finding:
 def audit(name: str, advisories: str, as_json: bool) -> None:
     """Print the advisories that hold for an image, or an SBOM in CycloneDX form. Raises SifmarkError where one does."""
     installed = packages_of(name)
-    found = sorted(
-        set(findings(installed, read_advisories(Path(advisories)))), key=lambda one: (one.package, one.advisory)
-    )
+    unread: list[str] = []
+    told = set(findings(installed, read_advisories(Path(advisories)), unread.append))
+    found = sorted(told, key=lambda one: (one.package, one.advisory))
     if as_json:
         show(json.dumps([asdict(one) for one in found], indent=2))
     elif found:
@@ -62,6 +64,8 @@ def audit(name: str, advisories: str, as_json: bool) -> None:
         ]
         show_table("advisory", "severity", "package", "version", "fixed in", "place", "summary", rows=rows)
     say(f"{len(installed)} packages looked up, {len({one.package for one in found})} with advisories")
+    for one in dict.fromkeys(unread):
+        say(f"  not judged, because a version in it does not read: {one}")
     if found:
         raise SifmarkError(f"{name}: {len(found)} advisories hold", "take a newer base or wheel: inv pins, inv lock")
 
@@ -102,8 +106,10 @@ def read_advisories(place: Path) -> Iterator[Mapping[str, Any]]:
                     yield document
 
 
-def findings(installed: Iterable[Installed], advisories: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
-    """What holds of advisories for packages."""
+def findings(
+    installed: Iterable[Installed], advisories: Iterable[Mapping[str, Any]], unread: Callable[[str], None]
+) -> Iterator[Finding]:
+    """What holds of advisories for packages; `unread` is told what could not be judged."""
     by_name: dict[str, list[Installed]] = defaultdict(list)
     for package in installed:
         by_name[package.name].append(package)
@@ -111,8 +117,12 @@ def findings(installed: Iterable[Installed], advisories: Iterable[Mapping[str, A
         for affected in advisory["affected"]:
             told = affected.get("package", {})
             for package in by_name.get(_plain(str(told.get("ecosystem")), str(told.get("name"))), ()):
-                if _same_ecosystem(str(told["ecosystem"]), package.ecosystem) and _holds(affected, package):
-                    yield _finding(advisory, affected, package)
+                if _same_ecosystem(str(told["ecosystem"]), package.ecosystem):
+                    holds = _holds(affected, package)
+                    if holds is None:
+                        unread(f"{advisory['id']} for {package.name} {package.version}")
+                    elif holds:
+                        yield _finding(advisory, affected, package)
 
 
 def _finding(advisory: Mapping[str, Any], affected: Mapping[str, Any], package: Installed) -> Finding:
@@ -161,24 +171,34 @@ def _same_ecosystem(stated: str, own: str) -> bool:
     return left["version"] in (None, right["version"])
 
 
-def _holds(affected: Mapping[str, Any], package: Installed) -> bool:
-    """By the versions that are listed, or the ranges: the schema's own algorithm."""
-    if package.version in affected.get("versions", ()):
-        return True
+def _holds(affected: Mapping[str, Any], package: Installed) -> bool | None:
+    """By the versions that are listed, or the ranges: the schema's own algorithm. None where a range cannot be read."""
     parse = _python_version if package.ecosystem == "PyPI" else _debian_version
-    ranges = [known["events"] for known in affected.get("ranges", ()) if known.get("type") in ("ECOSYSTEM", "SEMVER")]
-    try:
-        return any(_within(events, parse(package.version), parse) for events in ranges)
-    except ValueError:  # a version that is none: only the list could tell
-        return False
+    listed = affected.get("versions", ())
+    judged: list[bool | None] = [package.version in listed or _same_version(package.version, listed, parse)]
+    for known in affected.get("ranges", ()):
+        if known.get("type") in ("ECOSYSTEM", "SEMVER"):
+            try:
+                judged.append(_within(known["events"], parse(package.version), parse))
+            except (ValueError, KeyError, TypeError, AttributeError):
+                judged.append(None)
+    return True if True in judged else None if None in judged else False
+
+
+def _same_version(version: str, listed: Iterable[str], parse: Callable[[str], Any]) -> bool:
+    """Whether a list has a version in another spelling, as `2.13` and `2.13.0` are, or `2.13.0+cpu`."""
+    for other in listed:
+        with suppress(ValueError, TypeError):
+            if parse(version) == parse(other):
+                return True
+    return False
 
 
 def _within(events: Iterable[Mapping[str, str]], version: Any, parse: Callable[[str], Any]) -> bool:
     """Whether the last event at or before a version leaves it affected."""
     affected = False
-    ordered = sorted(
-        ((_point(kind, value, parse), kind) for event in events for kind, value in event.items()), key=_order
-    )
+    told = ((kind, value) for event in events for kind, value in event.items() if kind in _EVENTS)
+    ordered = sorted(((_point(kind, value, parse), kind) for kind, value in told), key=_order)
     for point, kind in ordered:
         if kind == "introduced" and (point is None or version >= point):
             affected = True
@@ -197,9 +217,10 @@ def _order(event: tuple[Any, str]) -> Any:
 
 
 def _python_version(text: str) -> Any:
+    """Without what a builder added: advisories on 2.13.0 hold for 2.13.0+cpu too."""
     from packaging.version import Version
 
-    return Version(text)
+    return Version(Version(text).public)
 
 
 def _debian_version(text: str) -> Any:

@@ -179,7 +179,7 @@ def alone(target: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        say(f"  waiting: another process builds {target.name}")
+        say(f"  waiting: another process works on {target.name}")
         lock.acquire()
     try:
         yield

@@ -106,7 +106,7 @@ def fetch_image(
         if not target.is_file():
             tell(f"{number} of {len(manifest.parts)}, {human_size(size)}")
             with beside(target) as draft:
-                registry.download(f"{repository}/blobs/{name}", name, draft)
+                registry.download(f"{repository}/blobs/{name}", name, size, draft)
     for name, content in manifest.documents.items():
         with beside(blobs / name.removeprefix("sha256:")) as draft:
             draft.write_bytes(content)

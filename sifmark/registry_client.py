@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
@@ -22,13 +23,15 @@ from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
 from sifmark.errors import ASK_AGAIN, RegistryError
-from sifmark.files import sha256_bytes
+from sifmark.files import human_size, sha256_bytes
 from sifmark.plan import is_loopback
 
 APIS = {"docker.io": "registry-1.docker.io"}  # Docker Hub's API lives beside its name
 PATIENCE = 20  # seconds for one question
 SETTLING = 600  # seconds for what a registry does with a blob after its last byte: some copy it to another store
 MOST = 4 * 1024 * 1024  # bytes of a document, as registries limit manifests
+LONGEST = 120.0  # seconds from the first to the last byte of a document
+LONGEST_PAUSE = 60.0  # seconds that a busy registry may ask us to wait
 ATTEMPTS = 5  # at what moves an image; a pause of seconds between them, doubled each time
 SLOWEST, FOR_SECONDS = 1024, 30.0  # bytes a second on average over so long: less is taken for a dead connection
 _BUSY = (429, 500, 502, 503, 504)
@@ -50,6 +53,25 @@ class _UnsettledError(RegistryError):
     """A write that may well succeed when it is begun anew."""
 
 
+@dataclass(frozen=True)
+class Answer:
+    """What a registry said, all of it."""
+
+    url: str
+    status_code: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+class _Patience(Retry):
+    """Waits as long as a busy registry asks, but not for ever."""
+
+    def get_retry_after(self, response: Any) -> float | None:
+        """Seconds."""
+        told = super().get_retry_after(response)
+        return None if told is None else min(told, LONGEST_PAUSE)
+
+
 class Registry:
     """One registry. Questions are asked once; with more `attempts` a busy or broken one is asked again."""
 
@@ -58,7 +80,7 @@ class Registry:
         self.base = f"{'http' if plain else 'https'}://{APIS.get(host, host)}/v2/"
         self.session = requests.Session()
         self.session.trust_env = not plain  # a proxy leads out of this machine, and never to its own loopback address
-        again = Retry(
+        again = _Patience(
             total=attempts - 1,
             backoff_factor=0.5,
             status_forcelist=_BUSY,
@@ -68,26 +90,45 @@ class Registry:
         )
         self.session.mount(self.base, HTTPAdapter(max_retries=again))
 
-    def ask(self, method: str, path: str, again: bool = True, **options: Any) -> requests.Response:
-        """Send a request, as whoever is logged in where that is wanted. Raises RegistryError where nothing answers."""
+    def ask(self, method: str, path: str, again: bool = True, **options: Any) -> Answer:
+        """Ask, as whoever is logged in where that is wanted. Raises RegistryError where no document answers."""
+        with self.send(method, path, again, **options) as response:
+            return self.whole(response)
+
+    def whole(self, response: requests.Response) -> Answer:
+        """All of an answer. Raises RegistryError where that is more than a document, or breaks, or comes too slowly."""
         try:
-            answer = self.session.request(method, urljoin(self.base, path), **{"timeout": PATIENCE, **options})
+            content = _document(response)
+        except (requests.RequestException, HTTPError) as error:
+            raise RegistryError(f"{self.host}: {_short(error)}", ASK_AGAIN) from None
+        return Answer(response.url, response.status_code, response.headers, content)
+
+    def send(self, method: str, path: str, again: bool = True, **options: Any) -> requests.Response:
+        """The same, with the content still to come, however much it is."""
+        settled = {"timeout": PATIENCE, **options, "stream": True}
+        try:
+            answer = self.session.request(method, urljoin(self.base, path), **settled)
         except requests.RequestException as error:
             raise RegistryError(f"{self.host}: {_short(error)}", ASK_AGAIN) from None
         if answer.status_code == 401 and again:
             answer.close()
             self.log_in(answer.headers.get("WWW-Authenticate", ""))
             _rewind(options.get("data"))
-            return self.ask(method, path, again=False, **options)
+            return self.send(method, path, again=False, **options)
         return answer
 
-    def get(self, path: str, **headers: str) -> requests.Response:
+    def get(self, path: str, **headers: str) -> Answer:
         """Ask without logging in. Raises RegistryError where nothing answers."""
         return self.ask("GET", path, again=False, headers=headers)
 
-    def download(self, path: str, digest: str, target: Path, tell: Callable[[int], None] | None = None) -> None:
-        """Write a blob to a file; after a cut it goes on where it stood. Raises RegistryError for any other bytes."""
-        arrival = _Arrival(self, path, tell or _ignore)
+    def download(
+        self, path: str, digest: str, size: int, target: Path, tell: Callable[[int], None] | None = None
+    ) -> None:
+        """Write a blob of so many bytes to a file; after a cut it goes on where it stood.
+
+        Raises RegistryError for any other bytes, and at once for more.
+        """
+        arrival = _Arrival(self, path, size, tell or _ignore)
         with target.open("wb") as sink:
             for attempt in range(1, self.attempts + 1):
                 try:
@@ -106,7 +147,7 @@ class Registry:
         answer = self.expect(self.ask("GET", path, headers={"Accept": ", ".join(accepted)}), 200)
         where, digest = f"{self.host}/{path}", sha256_bytes(answer.content)
         stated = answer.headers.get("Docker-Content-Digest", digest)
-        if len(answer.content) > MOST or stated != digest:
+        if stated != digest:
             size = len(answer.content)
             raise RegistryError(f"{where}: {size} bytes came with digest {digest}, not {stated}", ASK_AGAIN)
         return answer.content
@@ -176,14 +217,14 @@ class Registry:
             unsettled = answer.status_code in _UNSETTLED
             raise _UnsettledError(error.cause, error.remedy) if unsettled else error from None
 
-    def expect(self, answer: requests.Response, status: int) -> requests.Response:
+    def expect(self, answer: Answer, status: int) -> Answer:
         """The answer, where its status is as it should be. Raises RegistryError that says what another one means."""
         if answer.status_code == status:
             return answer
         meaning, remedy = _MEANINGS.get(answer.status_code, ("", ASK_AGAIN))
         path = answer.url.partition("?")[0].removeprefix(self.base)
         told = f"{self.host}/{path}: answers with {answer.status_code}{f', {meaning}' if meaning else ''}"
-        said = answer.text[:200].strip()
+        said = answer.content[:200].decode(errors="replace").strip()
         raise RegistryError(f"{told}: {said}" if said else told, remedy.replace("HOST", self.host))
 
     def log_in(self, challenge: str) -> None:
@@ -197,9 +238,10 @@ class Registry:
             raise RegistryError(f"{self.host}: it asks for a password", _MEANINGS[401][1].replace("HOST", self.host))
         asked = {key: fields[key] for key in ("service", "scope") if key in fields}
         try:
-            answer = self.session.get(realm, params=asked, timeout=PATIENCE, auth=self._login)
-            told = answer.json()
-        except (requests.RequestException, ValueError) as error:
+            options: dict[str, Any] = {"params": asked, "timeout": PATIENCE, "auth": self._login, "stream": True}
+            with self.session.get(realm, **options) as answer:
+                told = json.loads(_document(answer))
+        except (requests.RequestException, HTTPError, ValueError) as error:
             raise RegistryError(f"{self.host}: no token from {realm}: {_short(error)}", ASK_AGAIN) from None
         token = (told.get("token") or told.get("access_token")) if isinstance(told, dict) else None
         if not isinstance(token, str):
@@ -226,8 +268,8 @@ class Registry:
 class _Arrival:
     """A blob on its way: what came so far, and the hash of it."""
 
-    def __init__(self, registry: Registry, path: str, tell: Callable[[int], None]) -> None:
-        self._registry, self._path, self._tell = registry, path, tell
+    def __init__(self, registry: Registry, path: str, most: int, tell: Callable[[int], None]) -> None:
+        self._registry, self._path, self._most, self._tell = registry, path, most, tell
         self._hash, self.size = hashlib.sha256(), 0
 
     @property
@@ -236,20 +278,27 @@ class _Arrival:
         return f"sha256:{self._hash.hexdigest()}"
 
     def receive(self, sink: BinaryIO) -> None:
-        """Ask for the rest, and write it. Raises RequestException or HTTPError where it does not come."""
+        """Ask for the rest, and write it. Raises RequestException or HTTPError where it does not come.
+
+        Raises RegistryError where more comes.
+        """
         headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={self.size}-"} if self.size else {})}
-        with self._registry.ask("GET", self._path, stream=True, headers=headers) as answer:
+        with self._registry.send("GET", self._path, headers=headers) as answer:
             if answer.status_code != 206:
-                self._registry.expect(answer, 200)
+                if answer.status_code != 200:
+                    self._registry.expect(self._registry.whole(answer), 200)
                 self._hash, self.size = hashlib.sha256(), 0
                 sink.seek(0)
                 sink.truncate()
             began, expected = self.size, answer.headers.get("Content-Length")
             since, size_then = time.monotonic(), self.size
             while block := answer.raw.read1(1 << 20):
+                self.size += len(block)
+                if self.size > self._most:
+                    where = f"{self._registry.host}/{self._path}"
+                    raise RegistryError(f"{where}: more came than the {self._most} bytes announced", ASK_AGAIN)
                 self._hash.update(block)
                 sink.write(block)
-                self.size += len(block)
                 self._tell(self.size)
                 if (now := time.monotonic()) - since >= FOR_SECONDS:
                     if self.size - size_then < SLOWEST * (now - since):
@@ -257,6 +306,18 @@ class _Arrival:
                     since, size_then = now, self.size
             if expected is not None and self.size - began < int(expected):
                 raise requests.ConnectionError(f"the connection ended {int(expected) - self.size + began} bytes early")
+
+
+def _document(response: requests.Response) -> bytes:
+    """The content of an answer. Raises RequestException or HTTPError for too much, too slow, or broken off."""
+    began, content = time.monotonic(), bytearray()
+    while block := response.raw.read1(1 << 16, decode_content=True):
+        content += block
+        if len(content) > MOST:
+            raise requests.RequestException(f"more than {human_size(MOST)} came for a document")
+        if time.monotonic() - began > LONGEST:
+            raise requests.Timeout(f"{len(content)} bytes of a document came in {LONGEST:.0f} s, and no end")
+    return bytes(content)
 
 
 def _pause(attempt: int) -> float:

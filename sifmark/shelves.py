@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sifmark import __version__
+from sifmark.build import alone
 from sifmark.errors import RegistryError, SifmarkError, UsageError
 from sifmark.files import beside, compact_json, sha256_bytes, sha256_file, write_json
 from sifmark.plan import LABEL
@@ -134,7 +135,7 @@ class Repositories:
     def fetch(self, name: str, image: Published, target: Path, tell: Callable[[int], None]) -> None:
         """Download the blob."""
         path = f"{self.path}/{name}/blobs/{image.blob}"
-        connect(self.host, patient=True).download(path, image.blob, target, tell)
+        connect(self.host, patient=True).download(path, image.blob, image.size, target, tell)
 
     def put(self, names: Sequence[str], image: Published, file: Path) -> bool:
         """The first name gets the bytes, the others are linked to them."""
@@ -183,9 +184,12 @@ class Folder:
         tell(image.size)
 
     def put(self, names: Sequence[str], image: Published, file: Path) -> bool:
-        """Blobs first, the index last: it says that all is there."""
+        """Blobs first, the index last: it says that all is there.
+
+        Raises SifmarkError, before anything is copied, where the folder is something else.
+        """
+        self._index()
         self.place.mkdir(parents=True, exist_ok=True)
-        known = [entry for entry in self._index() if entry["annotations"][_NAMED] not in self._tagged(names)]
         target = self._blob(image.blob)
         new = not (target.is_file() and sha256_file(target) == image.blob)
         if new:
@@ -195,9 +199,12 @@ class Folder:
             with beside(self._blob(sha256_bytes(content))) as draft:
                 draft.write_bytes(content)
         entry = {"mediaType": MANIFEST_MEDIA, "digest": image.digest, "size": len(image.manifest)}
-        known += [{**entry, "annotations": {_NAMED: name}} for name in self._tagged(names)]
-        write_json(self.place / "oci-layout", {"imageLayoutVersion": "1.0.0"})
-        write_json(self.place / "index.json", {"schemaVersion": 2, "manifests": known})
+        tagged = self._tagged(names)
+        with alone(self.place / "index.json"):  # what another publisher has added meanwhile stays
+            known = [entry for entry in self._index() if entry["annotations"][_NAMED] not in tagged]
+            known += [{**entry, "annotations": {_NAMED: name}} for name in tagged]
+            write_json(self.place / "oci-layout", {"imageLayoutVersion": "1.0.0"})
+            write_json(self.place / "index.json", {"schemaVersion": 2, "manifests": known})
         return new
 
     def _tagged(self, names: Sequence[str]) -> list[str]:

@@ -65,6 +65,7 @@ def advisory(ecosystem: str, name: str, **affected) -> dict:
 
 
 JINJA = Installed("PyPI", "jinja2", "3.1.2", "jinja2", "/sifmark-site")
+TORCH = Installed("PyPI", "torch", "2.13.0+cpu", "torch", "/sifmark-site")
 OPENSSL = Installed("Debian:12", "openssl", "3.0.11-1~deb12u2", "libssl3", "")
 
 
@@ -92,6 +93,11 @@ OPENSSL = Installed("Debian:12", "openssl", "3.0.11-1~deb12u2", "libssl3", "")
         (advisory("PyPI", "jinja2", versions=["3.1.2"]), JINJA, True),
         (advisory("PyPI", "jinja2", versions=["3.1.1"]), JINJA, False),
         (advisory("PyPI", "jinja", versions=["3.1.2"]), JINJA, False),
+        (advisory("PyPI", "torch", versions=["2.13.0"]), TORCH, True),
+        (advisory("PyPI", "torch", versions=["2.12.0", "odd"]), TORCH, False),
+        (advisory("PyPI", "torch", ranges=[range_of({"introduced": "2.0"}, {"last_affected": "2.13"})]), TORCH, True),
+        (advisory("PyPI", "torch", ranges=[range_of({"introduced": "0"}, {"fixed": "2.13.0"})]), TORCH, False),
+        (advisory("PyPI", "jinja2", ranges=[range_of({"introduced": "0"}, {"limit": "*"})]), JINJA, True),
         (advisory("npm", "jinja2", versions=["3.1.2"]), JINJA, False),
         (advisory("PyPI", "jinja2", ranges=[{"type": "GIT", "events": [{"introduced": "0"}]}]), JINJA, False),
         (
@@ -111,7 +117,21 @@ OPENSSL = Installed("Debian:12", "openssl", "3.0.11-1~deb12u2", "libssl3", "")
     ],
 )
 def test_what_holds(told: dict, package: Installed, holds: bool) -> None:
-    assert bool(list(findings([package], [told]))) is holds
+    unread: list[str] = []
+    assert bool(list(findings([package], [told], unread.append))) is holds
+    assert not unread
+
+
+def test_what_cannot_be_judged_is_told_and_the_rest_is_judged() -> None:
+    strange, plain = range_of({"introduced": "0"}, {"fixed": "of old"}), range_of({"introduced": "0"})
+    unread: list[str] = []
+    assert not list(findings([JINJA], [advisory("PyPI", "jinja2", ranges=[strange])], unread.append))
+    assert unread == ["T-1 for jinja2 3.1.2"]
+    assert list(findings([JINJA], [advisory("PyPI", "jinja2", ranges=[strange, plain])], unread.append))
+    odd = Installed("PyPI", "jinja2", "not a version", "jinja2", "")
+    assert not list(findings([odd], [advisory("PyPI", "jinja2", ranges=[plain])], unread.append))
+    assert list(findings([odd], [advisory("PyPI", "jinja2", versions=["not a version"])], unread.append))
+    assert unread[1:] == ["T-1 for jinja2 not a version"]
 
 
 @pytest.fixture

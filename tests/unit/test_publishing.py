@@ -1,11 +1,13 @@
 """Which images may leave, and what of strangers' words gets into a page."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from sifmark import publishing, settings
 from sifmark.errors import RegistryError, SifmarkError, UsageError
+from sifmark.files import sha256_file
 from sifmark.images import recipe_names
 from sifmark.redistribution import require_allowed
 from sifmark.shelves import Folder, Repositories, publish, shelf
@@ -81,3 +83,17 @@ def test_a_manifest_of_something_else(tmp_path) -> None:
     for text in (b"{}", b"[]", b'{"layers": [{}]}', b"no", publish(tmp_path / "x", "sha256:1", 1, {}).manifest):
         with pytest.raises(RegistryError, match="is no SIF"):
             _read(text, "here")
+
+
+def test_publishers_of_one_folder_keep_each_other_s_images(tmp_path) -> None:
+    """Also where one reads the index before the other has written it: that is what the lock is for."""
+
+    def publishes(number: int) -> None:
+        file = tmp_path / f"{number}.sif"
+        file.write_bytes(bytes([number]) * 100_000)
+        image = publish(file, sha256_file(file), 100_000, {})
+        Folder(tmp_path / "shelf", "1").put((f"name{number}",), image, file)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(publishes, range(16)))
+    assert all(Folder(tmp_path / "shelf", "1").look(f"name{number}").size == 100_000 for number in range(16))

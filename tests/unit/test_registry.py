@@ -1,6 +1,7 @@
 """What registries say, by a server on the loopback interface that answers as they do, or as they should not."""
 
 import contextlib
+import gzip
 import hashlib
 import json
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
+import urllib3
 
 from sifmark import house, pins, registry_client
 from sifmark.errors import RegistryError, SifmarkError
@@ -226,15 +227,47 @@ def test_a_blob_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path
     registry = registry_client.Registry(f"127.0.0.1:{server.server_address[1]}", attempts=2)
     try:
         with pytest.raises(RegistryError, match="broke 2 times, .* less than 1024 bytes a second came"):
-            registry.download("x/blobs/y", AMD, tmp_path / "blob")
+            registry.download("x/blobs/y", AMD, 1_000_000, tmp_path / "blob")
+        monkeypatch.setattr(registry_client, "LONGEST", 0.3)
+        with pytest.raises(RegistryError, match="bytes of a document came in 0 s, and no end"):
+            registry.content("x/manifests/y")
     finally:
         server.shutdown()
         server.server_close()
 
 
+@pytest.mark.parametrize("status", [200, 500])
+def test_a_document_without_end_is_given_up(served: Served, status: int) -> None:
+    served.put("x/manifests/1.0", b"x" * (registry_client.MOST + 1), status)
+    with pytest.raises(RegistryError, match="more than 4.* came for a document"):
+        resolve(f"{served.host}/x", "1.0")
+
+
+def test_a_blob_of_more_bytes_than_announced_stops_at_the_first(served: Served, tmp_path: Path) -> None:
+    digest = served.put("x/blobs/y", b"x" * 3_000_000)
+    registry = registry_client.Registry(served.host)
+    with pytest.raises(RegistryError, match="more came than the 1000000 bytes announced"):
+        registry.download("x/blobs/y", digest, 1_000_000, tmp_path / "blob")
+    assert (tmp_path / "blob").stat().st_size <= 1_000_000
+    registry.download("x/blobs/y", digest, 3_000_000, tmp_path / "blob")
+
+
+def test_a_packed_document_reads(served: Served) -> None:
+    served.put("x/manifests/1.0", gzip.compress(json.dumps(INDEX).encode()), Content_Encoding="gzip")
+    assert resolve(f"{served.host}/x", "1.0").platforms["x86_64"] == AMD
+
+
+def test_nobody_makes_us_wait_for_hours(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(urllib3.util.retry.time, "sleep", slept.append)
+    served.put("x/manifests/1.0", {}, 429, Retry_After="86400")
+    with pytest.raises(RegistryError, match="it is asked too often"):
+        registry_client.Registry(served.host, attempts=3).content("x/manifests/1.0")
+    assert slept == [registry_client.LONGEST_PAUSE] * 2
+
+
 def test_an_upload_goes_to_no_other_host(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = requests.Response()
-    answer.status_code, answer.headers["Location"] = 202, "https://elsewhere.example/upload"
+    answer = registry_client.Answer("", 202, {"Location": "https://elsewhere.example/upload"}, b"")
     registry = registry_client.Registry(served.host)
     monkeypatch.setattr(registry, "ask", lambda *_words, **_options: answer)
     with pytest.raises(RegistryError, match="wants the upload to go to elsewhere.example"):
