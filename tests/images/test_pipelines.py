@@ -1,9 +1,11 @@
 """The pipelines that users copy: valid by their published schemas, and each step run here as the files have it."""
 
+import base64
 import json
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from images.sites import Site, call, copy_project
+from images.test_publishing import LOGIN, Passing, Proxy
 from images.test_trust import make_key
 
 from sifmark import house
@@ -55,7 +58,23 @@ def test_they_only_call_the_project(tmp_path: Path) -> None:
             "git",
             "ci/setup/apptainer",
             "ci/setup/python",
+            "apptainer",
         }, line
+        assert "| apptainer" not in line or "| apptainer registry login" in line
+
+
+@pytest.mark.parametrize("file", ["github.yml", "gitlab.yml"])
+def test_the_variables_that_they_name_are_those_that_they_take(file: str) -> None:
+    text = (PIPELINES / file).read_text()
+    head, _, body = text.partition("\nname:" if file == "github.yml" else "\nstages:")
+    named = set(re.findall(r"\b[A-Z]+_?[A-Z]+_[A-Z]+\b|\bREGISTRY\b", head))
+    if file == "github.yml":
+        assert named == set(re.findall(r"(?:vars|secrets)\.([A-Z_]+)", body))
+    else:
+        lines = "\n".join([*OF_RECIPE["recipe"]["script"], *GITLAB["pins"]["script"]])
+        taken = set(re.findall(r"\$\{?([A-Z_]+)", lines))
+        given = {"RECIPE", "STARTED_BY"} | {name for name in taken if name.startswith("CI_")}
+        assert named == taken - given
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +83,20 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("clone")
     for name in ("tasks.py", ".venv"):
         (folder / name).symlink_to(house.CHECKOUT / name)
-    registry = json.loads(settings().stand_in_pins.read_text())["registry"]
+    registry = Proxy(json.loads(settings().stand_in_pins.read_text())["registry"])
+    registry.fail(sys.maxsize, Passing.ask_for_login)
+    strict = registry.fault
+    registry.fault = lambda request: request.headers.get("Authorization") != LOGIN and strict(request)
     key = make_key(folder, "site")
+    user, _, password = base64.b64decode(LOGIN.split()[1]).decode().partition(":")
     given = {
+        "HOME": str(folder),
+        "SIFMARK_CACHE": str(settings().cache),
         "SIFMARK_BASES": "stand-in",
-        "SIFMARK_REGISTRY": f"{registry}/test-{token_hex(4)}/ci",
+        "SIFMARK_REGISTRY": f"{registry.host}/test-{token_hex(4)}/ci",
+        "REGISTRY_USER": user,
+        "REGISTRY_PASSWORD": password,
+        "PUBLIC_KEY": key.with_suffix(".pub").read_text(),
         "SIFMARK_BUILDER": "https://ci.example/run/1",
         "SIGNING_KEY": key.read_text(),
         "RECIPE": RECIPE,
@@ -77,6 +105,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         "CI_COMMIT_BRANCH": "main",
     }
     yield Site(folder, {**os.environ, **given})
+    registry.shutdown()
+    registry.server_close()
 
 
 def do(line: str, site: Site, **environment: str) -> subprocess.CompletedProcess:
@@ -146,8 +176,32 @@ def test_every_step_for_github_works_in_its_order(clone: Site, name: str) -> Non
         assert json.loads(path.read_text()), path
     if name == "summary":
         summary = (clone.folder / "summary.md").read_text()
-        assert all(f"## {file} of {RECIPE}" in summary for file in ("build", "reproduced", "verified", "pushed"))
-        assert "sha256:" in summary and "PRIVATE KEY" not in summary
+        assert all(
+            f"## {file} of {RECIPE}" in summary for file in ("build", "reproduced", "verified", "signed", "pushed")
+        )
+        assert "sha256:" in summary and "signature: by site.pub" in summary
+        assert not any(secret in summary for secret in ("PRIVATE KEY", clone.environment["REGISTRY_PASSWORD"]))
+
+
+def test_what_cannot_be_signed_is_not_pushed(clone: Site) -> None:
+    for name, variable in (("sign", "SIGNING_KEY"), ("verify the signature", "PUBLIC_KEY")):
+        done = do(STEPS[name]["run"], clone, **{variable: ""})
+        assert done.returncode != 0 and f"{variable}: is no" in done.stderr
+        (line,) = [line for line in OF_RECIPE["recipe"]["script"] if variable in line]
+        done = do(line, clone, **{variable: ""})
+        assert done.returncode != 0 and f"{variable}: is no" in done.stderr
+    (line,) = [line for line in OF_RECIPE["recipe"]["script"] if "exit 0" in line]
+    assert do(f"{line}\necho goes on", clone).stdout == "goes on\n"
+    assert do(f"{line}\necho goes on", clone, CI_COMMIT_BRANCH="other").stdout == ""
+
+
+def test_a_child_pipeline_knows_what_started_its_parent() -> None:
+    assert GITLAB["images"]["variables"]["STARTED_BY"] == "$CI_PIPELINE_SOURCE"
+
+
+def test_both_gate_results_by_the_same_lines() -> None:
+    steps = [step["run"] for step in GITHUB["jobs"]["regression"]["steps"] if "run" in step]
+    assert steps[1:4] == GITLAB["regression"]["script"]
 
 
 def test_gitlab_starts_a_job_for_each_recipe_that_can_be_built(clone: Site) -> None:
@@ -186,9 +240,15 @@ def test_newer_pins_are_pushed_to_a_branch_of_their_own(clone: Site, tmp_path: P
 
 
 def test_every_line_for_gitlab_works_in_its_order(clone: Site) -> None:
-    key = clone.folder / "site.pem"  # there it is a file
+    key = clone.folder / "site.pem"  # there they are files
+    files = {"SIGNING_KEY": str(key), "PUBLIC_KEY": str(key.with_suffix(".pub"))}
+    for login in (
+        ".docker/config.json",
+        ".apptainer/docker-config.json",
+    ):  # of which Apptainer, by its version, has one
+        (clone.folder / login).unlink(missing_ok=True)
     for line in OF_RECIPE["recipe"]["script"]:
-        done = do(line, clone, SIGNING_KEY=str(key), CI_PIPELINE_SOURCE="schedule")
+        done = do(line, clone, **files, STARTED_BY="schedule")
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     assert json.loads((clone.folder / "pushed.json").read_text())["digest"].startswith("sha256:")
 
