@@ -92,7 +92,9 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
     card = cards.load()[configuration.workload]
     send(Phase("import", time.monotonic()))
     device, build, loader = import_modules(configuration)
-    send(build.software())
+    software = build.software()
+    below = {name: version for name, version in device.libraries().items() if version}
+    send(software._replace(libraries={**software.libraries, **below}))
     device.prepare(configuration.precision, configuration.threads, configuration.concurrency or 1)
     fit.require(card, configuration, device.free_mib())
     send(Phase("data", time.monotonic()))

@@ -55,7 +55,9 @@ def of_result(result: dict[str, Any]) -> Iterator[Finding]:
     remedy = "" if ended == GOOD else "the README's table of failures has a remedy for each"
     yield Finding("run", ended, f"{status['state']}: {status['message']}", remedy)
     version = software["framework_version"] or "of a version that was not told"
-    yield Finding("framework", GOOD, f"{software['framework']} {version}, Python {software['python']}")
+    with_it = {"Python": software["python"], **software["libraries"]}
+    versions = ", ".join(f"{name} {number}" for name, number in with_it.items())
+    yield Finding("framework", GOOD, f"{software['framework']} {version}, {versions}")
     yield _device(result["accelerator"])
     for subject, fields in TOLD.items():
         told = list(filter(None, (_said(result, field) for field in fields)))

@@ -1,6 +1,7 @@
 """AMD GPUs: ROCm's management library by its Python module amdsmi, or the older rocm_smi library where that is not.
 
-Calls, keys by version of ROCm and units: amdsmi_interface.py of ROCm 5.7 to 7.0, rocm_smi.h.
+Calls, keys by version of ROCm and units: amdsmi_interface.py of ROCm 5.7 to 7.0, rocm_smi.h. What holds clocks down:
+rocm.docs.amd.com/projects/amdsmi, GPU violations.
 """
 
 from __future__ import annotations
@@ -28,6 +29,16 @@ NOT_THERE = "N/A"
 NOT_THERE_RAW = 0xFFFF  # what ROCm 5.7 to 6.1.0 let through
 # Which of them a GPU tells differs: MI300 the current, MI200 the average, ROCm 7 has one name for both.
 POWERS = ("socket_power", "current_socket_power", "average_socket_power")
+# What may hold clocks down, on MI200 and before: bits of `indep_throttle_status` by their place (Linux, amdgpu_smu.h).
+THROTTLERS = {
+    **dict(enumerate(("PPT0", "PPT1", "PPT2", "PPT3", "SPL", "FPPT", "SPPT", "SPPT_APU"))),
+    **dict(enumerate(("TDC_GFX", "TDC_SOC", "TDC_MEM", "TDC_VDD", "TDC_CVIP", "EDC_CPU", "EDC_GFX", "APCC"), 16)),
+    **dict(enumerate(("TEMP_GPU", "TEMP_CORE", "TEMP_MEM", "TEMP_EDGE", "TEMP_HOTSPOT", "TEMP_SOC"), 32)),
+    **dict(enumerate(("TEMP_VR_GFX", "TEMP_VR_SOC", "TEMP_VR_MEM0", "TEMP_VR_MEM1"), 38)),
+    **dict(enumerate(("TEMP_LIQUID0", "TEMP_LIQUID1", "VRHOT0", "VRHOT1", "PROCHOT_CPU", "PROCHOT_GFX"), 42)),
+    **dict(enumerate(("PPM", "FIT"), 56)),
+}
+VIOLATIONS = ("prochot_thrm", "ppt_pwr", "socket_thrm", "vr_thrm", "hbm_thrm")  # the same on MI300 and later
 TWO_DIES = "MI250"  # the second die of a module shows no power and no energy: the first one's are the module's
 
 
@@ -172,16 +183,39 @@ def conditions(_: str | None) -> Mapping[str, Any]:
     library = AmdSmi()
     handle = _chosen(library, library.handles(), None)
     clock = _told(lambda: amdsmi.amdsmi_get_clock_info(handle, amdsmi.AmdSmiClkType.GFX), {})
+    memory_clock = _told(lambda: amdsmi.amdsmi_get_clock_info(handle, amdsmi.AmdSmiClkType.MEM), {})
+    metrics = _told(lambda: amdsmi.amdsmi_get_gpu_metrics_info(handle), {})
     asked: Mapping[str, tuple[Callable[[], Any], str | None]] = {
         "driver": (lambda: amdsmi.amdsmi_get_gpu_driver_info(handle)["driver_version"], None),
         "power_cap": (lambda: amdsmi.amdsmi_get_power_cap_info(handle)["power_cap"] * MICRO, "W"),
         "clock": (lambda: clock.get("clk"), "MHz"),
         "clock_max": (lambda: clock.get("max_clk"), "MHz"),
+        "memory_clock": (lambda: memory_clock.get("clk"), "MHz"),
+        "temperature": (lambda: _known(metrics.get("temperature_hotspot")), "°C"),
+        "throttling": (lambda: _throttling(handle, metrics), None),
         "partitioning": (lambda: amdsmi.amdsmi_get_gpu_compute_partition(handle), None),
         "memory_used": (lambda: amdsmi.amdsmi_get_gpu_vram_usage(handle)["vram_used"], "MiB"),
         "other_processes": (lambda: _others(amdsmi.amdsmi_get_gpu_process_list(handle)), None),
     }
     return {name: fact(partial(_told, ask, None), unit) for name, (ask, unit) in asked.items()}
+
+
+def _known(number: Any) -> Any:
+    return None if number in (NOT_THERE, NOT_THERE_RAW) else number
+
+
+def _throttling(handle: Any, metrics: Mapping[str, Any]) -> str | None:
+    """What holds the clocks down, in the vendor's words; `none` for nothing, None where that is not told."""
+    status = metrics.get("indep_throttle_status", NOT_THERE)
+    if status is True:  # all that ROCm 7 says of it
+        return "throttled"
+    if status != NOT_THERE and status < 2**64 - 1:
+        return ", ".join(name for place, name in THROTTLERS.items() if status >> place & 1) or "none"
+    told = amdsmi.amdsmi_get_violation_status(handle)
+    states = {name: told.get(f"active_{name}", NOT_THERE) for name in VIOLATIONS}
+    if set(states.values()) == {NOT_THERE}:
+        return None
+    return ", ".join(name for name, active in states.items() if active is True or active == 1) or "none"
 
 
 def _find(make: type[AmdSmi] | type[RocmSmi], place: str | None) -> Amd:
@@ -243,8 +277,8 @@ def _numbered(handles: Sequence[Any], word: str) -> Any:
 
 
 def _told(ask: Callable[[], Any], otherwise: Any) -> Any:
-    """An answer, or what stands for one that the GPU does not give."""
-    with contextlib.suppress(*_errors()):
+    """An answer, or what stands for one that the GPU, or this version of the library, does not give."""
+    with contextlib.suppress(*_errors(), LookupError, TypeError):
         value = ask()
         return otherwise if value == NOT_THERE else value
     return otherwise

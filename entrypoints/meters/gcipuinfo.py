@@ -9,7 +9,7 @@ import re
 from typing import Any, Mapping
 
 from entrypoints.host import fact
-from entrypoints.meters import MeterError, MeterFacts, Reading
+from entrypoints.meters import MeterError, MeterFacts, Reading, host_pid
 
 try:
     import gcipuinfo
@@ -84,6 +84,7 @@ def conditions() -> Mapping[str, Any]:
         "driver": fact(lambda: _together(devices, DRIVER)),
         "clock": fact(lambda: _together(devices, CLOCK)),
         "temperature": fact(lambda: _together(devices, TEMPERATURE)),
+        "other_processes": fact(lambda: _others(devices)),
     }
 
 
@@ -108,6 +109,12 @@ def _power(device: Mapping[str, str], key: str) -> float | None:
     """In watts; None where it is N/A or not there, which is not 0."""
     found = re.fullmatch(r"\s*([0-9.]+)\s*W?\s*", device.get(key, ""))
     return float(found.group(1)) if found else None
+
+
+def _others(devices: Any) -> int | None:
+    """Other processes that have IPUs of the partition; None where the library tells of no process."""
+    told = [device[PROCESS].strip() for device in devices if PROCESS in device]
+    return len({process for process in told if process not in NOBODY} - {str(host_pid())}) if told else None
 
 
 def _together(devices: Any, name: str) -> str | None:

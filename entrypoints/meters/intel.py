@@ -2,7 +2,8 @@
 
 A card with several tiles has a counter for itself and one for each tile: only the card's is read, which holds the
 others. Structures: zes_api.h of the Level Zero specification; files: sysfs-driver-intel-i915-hwmon and
-sysfs-driver-intel-xe-hwmon in the kernel's Documentation/ABI/testing.
+sysfs-driver-intel-xe-hwmon in the kernel's Documentation/ABI/testing, for the clocks and what holds them down
+docs.kernel.org/gpu/xe/xe_gt_freq.html and drivers/gpu/drm/i915/gt/intel_gt_sysfs_pm.c.
 """
 
 from __future__ import annotations
@@ -11,22 +12,54 @@ import ctypes
 import os
 import re
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
+from entrypoints.host import fact
 from entrypoints.meters import KernelFile, MeterError, MeterFacts, Reading, first_found, kernel_text
 
 MEASURES = ("xpu",)
 LOADER = "libze_loader.so.1"
 HWMON = Path("/sys/class/hwmon")
-COUNTERS = {"i915": ("energy1_input",), "xe": ("energy1_input", "energy2_input")}  # xe: of the card, else the package
 MASK = "ZE_AFFINITY_MASK"  # devices that Level Zero shows: 0,1; tiles of cards: 0.1
 HIERARCHY = "ZE_FLAT_DEVICE_HIERARCHY"
 SELECTOR = "ONEAPI_DEVICE_SELECTOR"
 ANY = re.compile(r"|(\*|level_zero):(\*|gpu|0)", re.IGNORECASE)  # what leaves the first device the first
 NAME_IT = "and a card has the meter: name the card, --meter intel:NUMBER"
 UPDATE_PERIOD = 0.1  # s; not documented
-MICRO = 1e-6
+MICRO, MILLI = 1e-6, 1e-3
 Handle = ctypes.c_void_p
+
+
+class Files(NamedTuple):
+    """Where a driver of the kernel's tells of a card: files of hwmon, those of the card before those of the package,
+    and of the device, those of a tile. The first that is there counts."""
+
+    energy: tuple[str, ...]  # microjoules
+    limit: tuple[str, ...]  # microwatts; 0 where it is switched off
+    temperature: tuple[str, ...]  # of the package, in thousandths of a degree
+    clock: str  # MHz
+    clock_max: str
+    held_down: str  # a file for each reason, whose name begins so: 1 where it holds the clock down
+
+
+FILES = {
+    "i915": Files(
+        ("energy1_input",),
+        ("power1_max",),
+        ("temp1_input",),
+        "drm/card*/gt/gt{tile}/rps_act_freq_mhz",
+        "drm/card*/gt/gt{tile}/rps_RP0_freq_mhz",
+        "drm/card*/gt/gt{tile}/throttle_reason_",
+    ),
+    "xe": Files(
+        ("energy1_input", "energy2_input"),
+        ("power1_max", "power2_max"),
+        ("temp2_input",),
+        "tile{tile}/gt0/freq0/act_freq",
+        "tile{tile}/gt0/freq0/rp0_freq",
+        "tile{tile}/gt0/freq0/throttle/reason_",
+    ),
+}
 
 
 class Intel:
@@ -137,18 +170,22 @@ def require(status: int, call: str) -> None:
         raise MeterError(f"{call} fails with {status & 0xFFFFFFFF:#x}")
 
 
-def by_hwmon(number: int, root: Path | None = None) -> tuple[str, KernelFile]:
-    """A card by the kernel's driver, cards in the order of their PCI addresses."""
-    root = root or HWMON
-    drivers = {folder: kernel_text(folder / "name") for folder in root.glob("hwmon*")}
-    cards = sorted((folder for folder in drivers if drivers[folder] in COUNTERS), key=address)
+def by_hwmon(number: int) -> tuple[str, KernelFile]:
+    """A card by the kernel's driver."""
+    folder, files = monitored(number)
+    counter = _first(folder, files.energy)
+    if counter is None:
+        raise MeterError(f"{folder} has no energy counter: Linux has it from 6.2 (i915) and 6.5 (xe) on")
+    return address(folder), KernelFile(counter)
+
+
+def monitored(number: int) -> tuple[Path, Files]:
+    """A card's folder in hwmon, and its driver's files; cards by their PCI addresses. Raises MeterError."""
+    drivers = {folder: kernel_text(folder / "name") for folder in HWMON.glob("hwmon*")}
+    cards = sorted((folder for folder in drivers if drivers[folder] in FILES), key=address)
     if number >= len(cards):
-        raise MeterError(f"there is no card {number}: {root} has {len(cards)} of the drivers {', '.join(COUNTERS)}")
-    counters = [cards[number] / name for name in COUNTERS[drivers[cards[number]]]]
-    there = next((counter for counter in counters if counter.exists()), None)
-    if there is None:
-        raise MeterError(f"{cards[number]} has no energy counter: Linux has it from 6.2 (i915) and 6.5 (xe) on")
-    return address(cards[number]), KernelFile(there)
+        raise MeterError(f"there is no card {number}: {HWMON} has {len(cards)} of the drivers {', '.join(FILES)}")
+    return cards[number], FILES[drivers[cards[number]]]
 
 
 def address(folder: Path) -> str:
@@ -156,6 +193,43 @@ def address(folder: Path) -> str:
     return (folder / "device").resolve().name
 
 
-def conditions() -> Mapping[str, Any]:
-    """What is told of a card beside its energy: nothing yet, and each part of a result says so."""
-    return {}
+def conditions(driver: str | None) -> Mapping[str, Any]:
+    """How the card that computes stands, by the kernel's files, with the version of the `driver` that PyTorch tells.
+
+    Facts by a name of session.DEVICE_CONDITIONS; clocks are those of the tile that computes, of a whole card the first.
+    """
+    return {
+        "driver": fact(lambda: driver),
+        "power_cap": fact(lambda: _of_card("limit", MICRO) or None, "W"),
+        "clock": fact(lambda: _of_tile("clock"), "MHz"),
+        "clock_max": fact(lambda: _of_tile("clock_max"), "MHz"),
+        "temperature": fact(lambda: _of_card("temperature", MILLI), "°C"),
+        "throttling": fact(_throttling),
+    }
+
+
+def _of_card(kind: str, unit: float) -> float | None:
+    folder, files = monitored(first_visible())
+    there = _first(folder, getattr(files, kind))
+    return None if there is None else int(kernel_text(there)) * unit
+
+
+def _of_tile(kind: str) -> int | None:
+    return next((int(kernel_text(path)) for path in _tile_files(kind)), None)
+
+
+def _throttling() -> str | None:
+    reasons = {path: path.name.partition("reason_")[2] for path in _tile_files("held_down")}
+    held = [reason for path, reason in reasons.items() if reason != "status" and kernel_text(path) == "1"]
+    return ", ".join(held) or "none" if reasons else None
+
+
+def _tile_files(kind: str) -> list[Path]:
+    """Files of the tile that computes, by their names."""
+    folder, files = monitored(first_visible())
+    tile = os.environ.get(MASK, "0").split(",")[0].partition(".")[2] or "0"
+    return sorted((folder / "device").glob(f"{getattr(files, kind).format(tile=tile)}{'*' * (kind == 'held_down')}"))
+
+
+def _first(folder: Path, names: Sequence[str]) -> Path | None:
+    return next((folder / name for name in names if (folder / name).exists()), None)

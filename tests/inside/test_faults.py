@@ -215,6 +215,11 @@ def test_the_child_of_a_killed_parent_dies_too(double, arguments):
     wait_until_gone(child)
 
 
+def test_versions_below_the_framework_are_told(double):
+    document = double.result("resnet50", "--smoke")
+    assert document["provenance"]["software"]["libraries"] == {"beneath": "1.2"}
+
+
 def test_what_libraries_print_stays_off_standard_output(double):
     _, output, errors = double.run("resnet50", "--smoke", fault="print")
     assert checked(output)["status"]["state"] == "completed"

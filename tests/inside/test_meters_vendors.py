@@ -13,7 +13,7 @@ from entrypoints import meters
 from entrypoints.energy import spent
 from entrypoints.measurement import of_the_device
 from entrypoints.meters import MeterError, amd, gcipuinfo, intel, nvml, open_meter
-from entrypoints.session import DeviceFacts
+from entrypoints.session import DEVICE_CONDITIONS, DeviceFacts
 
 A, B = "GPU-aaaa-1", "GPU-bbbb-2"
 
@@ -164,6 +164,32 @@ class AmdSmi:
     def amdsmi_get_energy_count(self, handle):
         return self.gpus[handle]["energy"]
 
+    class AmdSmiClkType:
+        GFX, MEM = "gfx", "mem"
+
+    def amdsmi_get_clock_info(self, _, kind):
+        return {"gfx": {"clk": 900, "max_clk": 2100}, "mem": {"clk": 1300, "max_clk": 1300}}[kind]
+
+    def amdsmi_get_gpu_metrics_info(self, handle):
+        return self.gpus[handle]["metrics"]
+
+    def amdsmi_get_violation_status(self, handle):
+        if self.gpus[handle]["violations"] is None:
+            raise self.AmdSmiException
+        return self.gpus[handle]["violations"]
+
+    def amdsmi_get_gpu_driver_info(self, _):
+        return {"driver_version": "6.8.5"}
+
+    def amdsmi_get_power_cap_info(self, handle):
+        return {"power_cap": self.gpus[handle].get("cap", 750_000_000)}
+
+    def amdsmi_get_gpu_compute_partition(self, _):
+        raise self.AmdSmiException
+
+    def amdsmi_get_gpu_process_list(self, _):
+        return [{"pid": 1}, {"pid": 2}]
+
 
 MI300 = {
     "power": {"current_socket_power": 140, "average_socket_power": "N/A", "power_limit": 750},
@@ -216,6 +242,40 @@ def test_visible_devices_of_rocm_count_one_after_the_other(amds, monkeypatch):
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "9")
     with pytest.raises(MeterError, match="there is no GPU 9"):
         amd.find(None)
+
+
+@pytest.mark.parametrize(
+    ("status", "violations", "throttling"),
+    [
+        (1 << 1 | 1 << 36, None, "PPT1, TEMP_HOTSPOT"),  # MI200, ROCm 6
+        (0, None, "none"),
+        (True, None, "throttled"),  # ROCm 7
+        (False, None, "none"),
+        ("N/A", {"active_ppt_pwr": True, "active_hbm_thrm": False}, "ppt_pwr"),  # MI300
+        (2**64 - 1, {"active_ppt_pwr": 0, "active_socket_thrm": "N/A"}, "none"),
+        ("N/A", {"active_ppt_pwr": "N/A"}, None),
+        ("N/A", None, None),
+    ],
+)
+def test_conditions_of_an_amd_gpu(amds, monkeypatch, tmp_path, status, violations, throttling):
+    amds({**MI300, "metrics": {"temperature_hotspot": 61, "indep_throttle_status": status}, "violations": violations})
+    processes_are_numbered(monkeypatch, tmp_path, by_host=True)
+    told = amd.conditions(None)
+    assert set(told) < set(DEVICE_CONDITIONS)
+    assert told["driver"] == {"value": "6.8.5"}
+    assert told["power_cap"] == {"value": 750.0, "unit": "W"}
+    assert told["temperature"] == {"value": 61, "unit": "°C"}
+    assert (told["clock"]["value"], told["clock_max"]["value"], told["memory_clock"]["value"]) == (900, 2100, 1300)
+    assert told["throttling"]["value"] == throttling
+    assert told["partitioning"] == {"value": None, "reason": "the system does not say"}  # an error of the library's
+    assert told["memory_used"]["value"] is None  # a call that this version has not
+    assert told["other_processes"]["value"] == 2
+
+
+def test_a_number_that_is_none_is_no_temperature(amds):
+    amds({**MI300, "metrics": {"temperature_hotspot": 0xFFFF}, "cap": "N/A"})
+    told = amd.conditions(None)
+    assert told["temperature"]["value"] is None and told["power_cap"]["value"] is None
 
 
 def test_without_amdsmi_and_its_forerunner_both_reasons_are_told(monkeypatch):
@@ -357,6 +417,26 @@ def test_without_the_library_nobody_can_tell_which_ipu_it_is():
     assert gcipuinfo.gcipuinfo is None and gcipuinfo.chip() is None
 
 
+def test_conditions_of_ipus(monkeypatch, tmp_path):
+    processes_are_numbered(monkeypatch, tmp_path, by_host=True)
+    monkeypatch.setattr(os, "getpid", lambda: 7)
+    devices = [
+        {"driver version": "1.0.55", "clock": "1330MHz", "average die temp": "30.1 C", "user process id": pid}
+        for pid in ("7", "12", "12", "N/A", "0", "")
+    ]
+    monkeypatch.setattr(gcipuinfo, "gcipuinfo", Inventory([devices]))
+    told = gcipuinfo.conditions()
+    assert set(told) < set(DEVICE_CONDITIONS)
+    assert {name: fact["value"] for name, fact in told.items()} == {
+        "driver": "1.0.55",
+        "clock": "1330MHz",
+        "temperature": "30.1 C",
+        "other_processes": 1,
+    }
+    monkeypatch.setattr(gcipuinfo, "gcipuinfo", Inventory([[{"clock": "1330MHz"}]]))
+    assert gcipuinfo.conditions()["other_processes"]["value"] is None
+
+
 def test_no_ipu_is_told(monkeypatch):
     monkeypatch.setattr(gcipuinfo, "gcipuinfo", Inventory([[]]))
     with pytest.raises(MeterError, match="IPUOF_VIPU_API_PARTITION_ID"):
@@ -417,6 +497,48 @@ def test_the_card_that_computes_is_told_or_nothing_is_metered(cards, monkeypatch
         assert intel.find("1").read().joules == [7.0]
     else:
         assert intel.find(None).read().joules == found
+
+
+def tile(cards, address, folder, **files):
+    place = cards / address / folder
+    place.mkdir(parents=True)
+    for name, value in files.items():
+        (place / name).write_text(f"{value}\n")
+
+
+def test_conditions_of_a_card_by_the_kernel(cards, monkeypatch):
+    assert intel.conditions(None)["driver"]["value"] is None
+    told = intel.conditions("1.3.30049")
+    assert set(told) < set(DEVICE_CONDITIONS)
+    assert told["driver"] == {"value": "1.3.30049"}
+    assert told["clock"] == {"value": None, "unit": "MHz", "reason": "the system does not say"}
+    assert told["power_cap"]["value"] is told["throttling"]["value"] is told["temperature"]["value"] is None
+
+    reasons = {"throttle_reason_status": 1, "throttle_reason_pl1": 1, "throttle_reason_thermal": 0}
+    tile(cards, "0000:29:00.0", "drm/card1/gt/gt0", rps_act_freq_mhz=1600, rps_RP0_freq_mhz=1700, **reasons)
+    tile(cards, "0000:29:00.0", "drm/card1/gt/gt1", rps_act_freq_mhz=900, throttle_reason_status=0)
+    (cards / "hwmon3" / "power1_max").write_text("600000000\n")
+    (cards / "hwmon3" / "temp1_input").write_text("51500\n")
+    told = intel.conditions(None)
+    assert (told["clock"], told["clock_max"]["value"]) == ({"value": 1600, "unit": "MHz"}, 1700)
+    assert told["throttling"] == {"value": "pl1"}
+    assert told["power_cap"] == {"value": 600.0, "unit": "W"}
+    assert told["temperature"] == {"value": 51.5, "unit": "°C"}
+    monkeypatch.setenv(intel.MASK, "0.1")
+    told = intel.conditions(None)
+    assert (told["clock"]["value"], told["clock_max"]["value"], told["throttling"]["value"]) == (900, None, "none")
+    (cards / "hwmon3" / "power1_max").write_text("0\n")
+    assert intel.conditions(None)["power_cap"]["value"] is None  # no limit
+
+    tile(cards, "0000:9a:00.0", "tile0/gt0/freq0/throttle", status=1, reason_thermal=1, reason_pl2=1)
+    (cards / "0000:9a:00.0/tile0/gt0/freq0/act_freq").write_text("2400\n")
+    (cards / "hwmon2" / "power2_max").write_text("120000000\n")
+    monkeypatch.setenv(intel.MASK, "1.0")
+    told = intel.conditions(None)
+    assert (told["clock"]["value"], told["throttling"]["value"]) == (2400, "pl2, thermal")
+    assert told["power_cap"]["value"] == 120.0
+    monkeypatch.setenv(intel.MASK, "7.0")
+    assert "there is no card 7" in intel.conditions(None)["clock"]["reason"]
 
 
 def test_a_card_that_is_not_there(cards):

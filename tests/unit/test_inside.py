@@ -18,7 +18,8 @@ def found(name: str, **changes: Any) -> dict[str, Finding]:
 def test_a_run_on_the_cpu() -> None:
     seen = found("training")
     assert (seen["run"].state, seen["device"].state) == ("good", "good")
-    assert seen["framework"].seen.startswith("pytorch 2.") and "numa nodes" in seen["topology"].seen
+    assert seen["framework"].seen.startswith("pytorch 2.") and ", numpy " in seen["framework"].seen
+    assert "numa nodes" in seen["topology"].seen
     assert "(node)" in seen["device"].seen and "GiB" in seen["device"].seen
     assert "driver" not in seen, "the host has none"
 

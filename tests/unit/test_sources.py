@@ -41,7 +41,7 @@ def shelf(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shelf:
         registry_client.Registry, "content", lambda _self, path, _kinds: made.held[path.rpartition("/")[2]]
     )
 
-    def download(_self: object, path: str, _digest: str, target: Path) -> None:
+    def download(_self: object, path: str, _digest: str, _size: int, target: Path) -> None:
         target.write_bytes(made.held[path.rpartition("/")[2]])
 
     monkeypatch.setattr(registry_client.Registry, "download", download)

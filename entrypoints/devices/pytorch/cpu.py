@@ -16,10 +16,15 @@ from entrypoints.session import Answer, Batch, Division, Rule
 from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.build import Objective, by_inputs
 
-__all__ = ["free_mib", "open_session", "prepare"]
+__all__ = ["free_mib", "libraries", "open_session", "prepare"]
 
 FEW = 2  # texts that are continued together: weights are then read for a row or two at a time
 PRECISIONS = ("fp32", "bf16")
+
+
+def libraries() -> dict[str, str | None]:
+    """None: what computes here is part of PyTorch."""
+    return {}
 
 
 def prepare(precision: str, threads: int, _: int = 1) -> None:

@@ -22,6 +22,15 @@ BUILT_FOR = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<onl
 DIES_OF_A_MODULE = ("gfx90a",)  # MI200: PyTorch sees each of the two dies of a module (MI210 has one)
 
 
+def libraries() -> dict[str, str | None]:
+    """Versions of what runs below PyTorch, as it was built for them."""
+    kernels = torch.backends.cudnn.version()
+    return {
+        "rocm" if AMD else "cuda": torch.version.hip or torch.version.cuda,
+        "miopen" if AMD else "cudnn": str(kernels) if kernels else None,
+    }
+
+
 def prepare(precision: str, threads: int, _: int = 1) -> None:
     """Set what PyTorch may do to single precision, and the threads of the host's own part.
 

@@ -55,6 +55,11 @@ def modelled() -> bool:
     return any(os.environ.get(name, "0") != "0" for name in MODELS)
 
 
+def libraries() -> dict[str, str | None]:
+    """The version of PopTorch, which is that of the SDK."""
+    return {"poptorch": poptorch.__version__}
+
+
 def prepare(precision: str, threads: int, _: int = 1) -> None:
     """Set the threads of the host's own part.
 

@@ -6,6 +6,7 @@ https://intel.github.io/intel-extension-for-pytorch/xpu/latest/tutorials/api_doc
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -23,6 +24,14 @@ except ImportError:
     extension = None
 
 PRECISIONS = ("fp32", "bf16", "fp16")
+
+
+def libraries() -> dict[str, str | None]:
+    """Versions of what runs below PyTorch: the compiler that it was built by, from torch 2.6 on, and the extension."""
+    return {
+        "oneapi": getattr(torch.version, "xpu", None),
+        "intel_extension_for_pytorch": getattr(extension, "__version__", None),
+    }
 
 
 def runtime() -> Any:
@@ -67,7 +76,8 @@ def open_session(
         granularity=granularity(xpu.get_device_name()),
         memory=properties.total_memory,
     )
-    return XpuSession(xpu, model, rule, precision, compiled, division, described, intel.conditions)
+    ask = functools.partial(intel.conditions, getattr(properties, "driver_version", None))  # from torch 2.4 on
+    return XpuSession(xpu, model, rule, precision, compiled, division, described, ask)
 
 
 class XpuSession(gpu.GpuSession):

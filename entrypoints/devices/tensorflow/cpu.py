@@ -11,9 +11,14 @@ from entrypoints.session import Division, Rule
 from entrypoints.statuses import RunError
 from entrypoints.workloads.tensorflow.build import Objective
 
-__all__ = ["free_mib", "open_session", "prepare"]
+__all__ = ["free_mib", "libraries", "open_session", "prepare"]
 
 PRECISIONS = ("fp32",)  # TensorFlow 2.6 has no bf16 kernel of batch normalisation for a CPU
+
+
+def libraries() -> dict[str, str | None]:
+    """None: what computes here is part of TensorFlow."""
+    return {}
 
 
 def prepare(precision: str, threads: int, streams: int = 1) -> None:

@@ -20,6 +20,13 @@ DIES_OF_A_MODULE = ("MI250", "MI200")  # TensorFlow sees each of the two dies of
 HARDWARE = "/device:GPU:0"
 
 
+def libraries() -> dict[str, str | None]:
+    """Versions of what runs below TensorFlow, as it was built for them."""
+    built = tf.sysconfig.get_build_info()
+    names = ("rocm", "miopen") if AMD else ("cuda", "cudnn")
+    return {name: str(built[f"{name}_version"]) for name in names if f"{name}_version" in built}
+
+
 def prepare(precision: str, threads: int, _: int = 1) -> None:
     """Take the first GPU, its memory as it is wanted; say what becomes of single precision there.
 

@@ -28,6 +28,11 @@ PRECISIONS = ("fp32",)  # as TensorFlow's networks have it everywhere
 SHORT = "memory_allocation"  # in what Poplar says of a model that is too large
 
 
+def libraries() -> dict[str, str | None]:
+    """None that this TensorFlow would tell."""
+    return {}
+
+
 def prepare(precision: str, threads: int, _: int = 1) -> None:
     """Attach to an IPU, which keeps the variables that are made from now on.
 

@@ -40,6 +40,10 @@ def prepare(precision, threads, streams=1):
         raise RunError("unsupported", f"--precision {precision} on double: it can do fp32")
 
 
+def libraries():
+    return {"beneath": "1.2", "absent": None}
+
+
 def free_mib():
     return None
 
