@@ -55,8 +55,10 @@ def test_a_failure_is_told_and_stops_no_other(cold: Site) -> None:
     lines = lock.read_text().splitlines()
     lock.write_text("\n".join(line[:-4] + "0000" if line.startswith("attrs==") else line for line in lines))
     (copy / "recipes" / "xpu.toml").write_text("title = 7")
+    for path in (copy / "recipes").glob("*.toml"):
+        path.unlink() if path.stem not in ("cuda", "ipu", "xpu") else None
     clone = Site(cold.folder, {**cold.environment, "PYTHONPATH": str(copy)})
-    done = clone.inv("build", "image_compression-[cix]*", "--json", check=False)
+    done = clone.inv("build", "image_compression-*", "--json", check=False)
     found = outcomes(done)
     assert done.returncode == 1 and "not built: cuda, xpu" in done.stderr
     assert (found["cuda"]["state"], found["xpu"]["state"], found["ipu"]["state"]) == ("failed", "failed", "built")

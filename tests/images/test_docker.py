@@ -31,7 +31,7 @@ from sifmark.shelves import MANIFEST_MEDIA
 from sifmark.sif import read_sif
 
 SMALL = "image_compression"
-GATE = ("cpu_tf", "cuda", "ipu")
+GATE = ("cuda", "ipu")
 OTHERS = [pytest.param(name, marks=[pytest.mark.full] * (name not in GATE)) for name in recipe_names() if name != "cpu"]
 
 NO_COSIGN = pytest.mark.skipif(not shutil.which("cosign"), reason="no cosign here: ci/setup/cosign")

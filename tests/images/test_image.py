@@ -60,6 +60,7 @@ def test_questions_are_answered_without_a_run(apptainer, image: Path, built: Sit
     assert "numerics passed" in apptainer("test", image).stderr
 
 
+@pytest.mark.full
 def test_every_workload_answers(apptainer, built: Site) -> None:
     """In inference; the README's own command trains them."""
     words = ("--all", "--task", "inference", "--smoke", "--steps", "2", "--memory-limit", "1150")
@@ -139,7 +140,9 @@ def start(image: Path, *options: str) -> subprocess.Popen:
     return process
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.full)]
+)
 def test_a_signal_ends_in_a_valid_result_with_the_steps_so_far(image: Path, number: int, code: int) -> None:
     process = start(image)
     process.send_signal(number)

@@ -63,7 +63,7 @@ def test_another_base_than_the_recipe_pins_is_found(site: Site, copied: Path) ->
 
 def test_without_a_record_trust_is_no_pass(site: Site, copied: Path) -> None:
     copied.with_name("cpu.sif.json").unlink()
-    _, found, said = verdicts(site, str(copied))
+    _, found, said = verdicts(site, str(copied), PATH=str(site.folder))
     assert found["trust"] == "skipped"
     assert "no record of its build" in said
 
