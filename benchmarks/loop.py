@@ -27,7 +27,7 @@ PLACE = "/mnt"  # exists in every Linux base, so that the engine need not make i
 
 def ours(image: Path, words: Sequence[str]) -> Times:
     """One run of the image; the times are those that its result states."""
-    spent = spend(Apptainer().command(image, "run", words))
+    spent = spend(Apptainer().command(str(image), "run", words))
     result = json.loads(spent.output)
     metrics, steps = result["metrics"], result["steps"]
     window = metrics["step_time_mean"]["value"] * (steps["count"] - steps["untimed"])
@@ -37,7 +37,7 @@ def ours(image: Path, words: Sequence[str]) -> Times:
 def bare(image: Path, configuration: dict[str, Any]) -> Times:
     """One run of bare.py in the image, with the interpreter's options that the image uses."""
     program = ["python3", "-s", "-B", f"{PLACE}/bare.py", json.dumps(configuration)]
-    command = Apptainer().command(image, "exec", program, ["--bind", f"{HERE}:{PLACE}:ro"])
+    command = Apptainer().command(str(image), "exec", program, ["--bind", f"{HERE}:{PLACE}:ro"])
     spent = spend(command, **{allocator.VARIABLE: allocator.tunables(os.environ)})
     seconds = json.loads(spent.output)
     return _times(statistics.median(seconds), sum(seconds), spent)
@@ -45,7 +45,7 @@ def bare(image: Path, configuration: dict[str, Any]) -> Times:
 
 def describe(image: Path, words: Sequence[str]) -> dict[str, Any]:
     """The configuration that the image makes of these options: the bare loop is given the same."""
-    answer = json.loads(spend(Apptainer().command(image, "run", [*words, "--describe"])).output)
+    answer = json.loads(spend(Apptainer().command(str(image), "run", [*words, "--describe"])).output)
     return dict(answer["configuration"])
 
 
@@ -77,7 +77,8 @@ def main() -> None:
     """Measure, print, keep. Raises SifmarkError."""
     options = _options()
     require_folder(options.json)
-    image, words = locate(options.image), _words(options)
+    (_, address), words = locate(options.image), _words(options)
+    image = Path(address)
     configuration = describe(image, words)
     sides = {"bare": lambda: bare(image, configuration), "ours": lambda: ours(image, words)}
     rounds = measure(options.pairs, sides)

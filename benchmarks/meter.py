@@ -35,7 +35,7 @@ def made_up(folder: Path) -> str:
 
 def side(meter: str, seconds: int, period: float) -> Times:
     """Processor time of one process that watches, and how often it read the meter."""
-    argv = [sys.executable, "-s", "-B", PROBE, meter, str(seconds), str(period)]
+    argv: list[str | Path] = [sys.executable, "-s", "-B", PROBE, meter, str(seconds), str(period)]
     told = json.loads(spend(argv, PYTHONPATH=str(house.CHECKOUT)).output)
     if told["failures"]:
         raise SifmarkError(f"{told['failures']} readings of {meter} failed", "name a meter that can be read")

@@ -64,7 +64,7 @@ def _identity(workload: str) -> str:
 
 
 def _variants(python: Path, document: Reference, kind: str, precision: str) -> Iterator[tuple[str, Quantities]]:
-    command = [python, PROBING, kind, precision]
+    command: list[str | Path] = [python, PROBING, kind, precision]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         with process.stdin as stdin:

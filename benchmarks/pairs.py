@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from sifmark.console import say, show
 from sifmark.errors import UsageError
@@ -68,7 +68,7 @@ def require_folder(path: Path | None) -> None:
 def spend(argv: Sequence[str | Path], **environment: str) -> Spent:
     """Run a command to its end. Raises CommandError when it fails."""
     before = _children_cpu()
-    done = run(argv, **environment)
+    done = run(argv, **cast("Any", environment))
     return Spent(done.seconds, _children_cpu() - before, done.output)
 
 
@@ -76,7 +76,7 @@ def measure(count: int, sides: Mapping[str, Callable[[], Times]]) -> list[Round]
     """Run every side once a round, every other round in reverse order, so that a steady drift cancels out."""
     found: list[Round] = []
     for number in range(count):
-        names = list(sides) if number % 2 == 0 else list(reversed(sides))
+        names = list(sides) if number % 2 == 0 else list(sides)[::-1]
         times = {}
         for name in names:
             say(f"round {number + 1}/{count}: {name}")
@@ -141,7 +141,7 @@ def tell(summaries: Mapping[str, Summary]) -> None:
 
 def _coverage(count: int, rank: int) -> float:
     outside = sum(math.comb(count, below) for below in range(rank)) / 2**count
-    return max(0.0, 1 - 2 * outside)
+    return float(max(0.0, 1 - 2 * outside))
 
 
 def _children_cpu() -> float:

@@ -120,7 +120,7 @@ def optimizer_of(model: nn.Module, rule: OptimizerRule) -> torch.optim.Optimizer
     if rule.name == "adamw":
         return torch.optim.AdamW(groups, lr=rule.learning_rate, betas=settings["betas"], eps=settings["epsilon"])
     if rule.name == "lamb":
-        return optimizers.Lamb(groups, rule)  # PyTorch has none
+        return optimizers.Lamb(groups, rule, False)  # PyTorch has none
     if rule.name == "sgd":
         return torch.optim.SGD(
             groups, lr=rule.learning_rate, momentum=settings["momentum"], nesterov=settings["nesterov"]

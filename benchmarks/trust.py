@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pairs import Times, measure, parser, report, require_folder, spend
 
+from sifmark import sbom
 from sifmark.console import say
 from sifmark.engines.flat import wrap
 from sifmark.errors import SifmarkError
@@ -36,7 +37,8 @@ def make_image(folder: Path) -> tuple[Path, Path]:
         for _ in range(0, SIZE - sif.system.size, 1 << 20):
             sink.write(source.read(1 << 20))
     run(["mksquashfs", filler, large, "-all-root", "-no-progress", "-no-recovery", "-offset", str(DATA_START)])
-    wrap(make_plan(RECIPE), large, sif.attributes(), [Package("pypi", "none", "0")])
+    plan = make_plan(RECIPE)
+    wrap(plan, large, sif.attributes(), sbom.drafts(plan, [Package("pypi", "none", "0")]))
     shutil.rmtree(filler)
     key = folder / "key.pem"
     run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key])
