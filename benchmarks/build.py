@@ -137,7 +137,11 @@ def _times(spent: Spent) -> Times:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    own: dict[str, str | Path] = {"SIFMARK_CACHE": folder / "cache", "SIFMARK_DIST": folder / "dist", "PYTHONPATH": folder / "project"}
+    own: dict[str, str | Path] = {
+        "SIFMARK_CACHE": folder / "cache",
+        "SIFMARK_DIST": folder / "dist",
+        "PYTHONPATH": folder / "project",
+    }
     chosen = Path(os.environ.get("SIFMARK_SETTINGS", FILE_NAME)).absolute()
     own |= {"SIFMARK_SETTINGS": chosen} if chosen.is_file() else {}
     own |= {"PYTHONDONTWRITEBYTECODE": ""}  # a user's copy is compiled once
