@@ -195,6 +195,70 @@ def test_an_invented_call_and_a_wrong_argument_are_caught(old: str, new: str, sa
         assert problems(source.replace(old, new), roots, poptorch("3.1"))
 
 
+# What functions of C libraries take, in number: zes_api.h of Level Zero 1.5, rocm_smi.h of ROCm 5.7 to 7.0.
+C_FUNCTIONS = {
+    "meters/intel.py": {
+        "zesInit": 1,
+        "zesDriverGet": 2,
+        "zesDeviceGet": 3,
+        "zesDeviceGetCardPowerDomain": 2,
+        "zesPowerGetEnergyCounter": 2,
+    },
+    AMD: {
+        "rsmi_init": 1,
+        "rsmi_num_monitor_devices": 1,
+        "rsmi_dev_pci_id_get": 2,
+        "rsmi_dev_unique_id_get": 2,
+        "rsmi_dev_name_get": 3,
+        "rsmi_dev_power_ave_get": 3,
+        "rsmi_dev_energy_count_get": 4,
+    },
+}
+# https://docs.graphcore.ai/projects/gcipuinfo/en/latest/attributes.html and api_reference/gcipuinfo.html
+GCIPUINFO_CALLS = {"gcipuinfo": 0, "getDevices": 0, "setUpdateMode": 1}
+GCIPUINFO_ATTRIBUTES = {
+    *("ipu power", "total board power", "board serial number", "user process id"),
+    *("driver version", "clock", "average die temp", "id"),
+}
+
+
+def c_problems(source: str, known: dict[str, int], roots: dict[str, str]) -> list[str]:
+    def parameters(name: str) -> Parameters | bool:
+        taken = known.get(name.removeprefix("library."))
+        return False if taken is None else Parameters(tuple(map(str, range(taken))), taken, any_more=False)
+
+    return problems(source, roots, parameters)
+
+
+@pytest.mark.parametrize("file", C_FUNCTIONS)
+def test_libraries_of_c_have_what_we_call(file: str) -> None:
+    roots, known = {"library": "library", "self.library": "library"}, C_FUNCTIONS[file]
+    own = {node.name for node in ast.walk(ast.parse(code(file))) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    own |= {"name", "simulated"}  # of our own class, which is called so too
+    said = c_problems(code(file), known, roots)
+    found = [one for one in said if one.split()[0].removeprefix("library.") not in own]
+    assert found == []
+    name = list(known)[-1]
+    assert c_problems(code(file).replace(f"{name}(", f"{name}s("), known, roots) != c_problems(code(file), known, roots)
+    fewer = {**known, name: known[name] - 1}
+    starred = "*references" in code(file)  # whose number nobody sees
+    assert starred or any("arguments" in said for said in c_problems(code(file), fewer, roots))
+
+
+def test_gcipuinfo_has_what_we_ask() -> None:
+    source = code("meters/gcipuinfo.py")
+    roots = {"inventory": "library", "self.inventory": "library", "gcipuinfo": "library"}
+    assert c_problems(source, GCIPUINFO_CALLS, roots) == []
+    assert c_problems(source.replace(".setUpdateMode(True)", ".setUpdateMode()"), GCIPUINFO_CALLS, roots)
+    asked: set[str] = set()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
+            names = [target.id for target in node.targets[0].elts if isinstance(target, ast.Name)]
+            told = dict(zip(names, ast.literal_eval(node.value), strict=True))
+            asked |= {value for name, value in told.items() if name != "NOBODY"}
+    assert asked == GCIPUINFO_ATTRIBUTES - {"id"}
+
+
 def test_an_invented_call_of_nvml_is_caught() -> None:
     source = code(NVML).replace("nvmlDeviceGetPowerUsage(handle", "nvmlDeviceGetPower(handle")
     source = source.replace("nvmlDeviceGetPowerUsage(self.handle)", "nvmlDeviceGetPowerUsage(self.handle, 1)")
