@@ -25,11 +25,11 @@ from urllib3.util import Retry
 from sifmark.errors import ASK_AGAIN, RegistryError
 from sifmark.files import human_size, sha256_bytes
 from sifmark.plan import is_loopback
+from sifmark.registry import MOST
 
 APIS = {"docker.io": "registry-1.docker.io"}  # Docker Hub's API lives beside its name
 PATIENCE = 20  # seconds for one question
 SETTLING = 600  # seconds for what a registry does with a blob after its last byte: some copy it to another store
-MOST = 4 * 1024 * 1024  # bytes of a document, as registries limit manifests
 LONGEST = 120.0  # seconds from the first to the last byte of a document
 LONGEST_PAUSE = 60.0  # seconds that a busy registry may ask us to wait
 ATTEMPTS = 5  # at what moves an image; a pause of seconds between them, doubled each time

@@ -19,7 +19,7 @@ from sifmark.build import alone
 from sifmark.errors import RegistryError, SifmarkError, UsageError
 from sifmark.files import beside, compact_json, sha256_bytes, sha256_file, write_json
 from sifmark.plan import LABEL
-from sifmark.registry import DIGEST, connect
+from sifmark.registry import DIGEST, MOST, connect
 from sifmark.settings import machine, settings
 
 MANIFEST_MEDIA = "application/vnd.oci.image.manifest.v1+json"
@@ -168,7 +168,7 @@ class Folder:
             raise RegistryError(f"{self.reference(name)}: it has no such thing", "inv mirror brings images there")
         blob = self._blob(wanted[0]["digest"])
         with suppress(OSError):
-            manifest = blob.read_bytes()
+            manifest = blob.read_bytes() if blob.stat().st_size <= MOST else b""
             if sha256_bytes(manifest) == wanted[0]["digest"]:
                 return _read(manifest, self.reference(name))
         raise RegistryError(f"{blob} is missing or damaged", _SPOILED)
@@ -219,6 +219,8 @@ class Folder:
         if not path.exists():
             return []
         try:
+            if path.stat().st_size > MOST:
+                raise ValueError(f"it has more than {MOST} bytes")
             entries = json.loads(path.read_text())["manifests"]
             named = [entry for entry in entries if _NAMED in (entry.get("annotations") or {})]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -77,6 +77,21 @@ def test_a_folder_that_names_what_is_no_digest(tmp_path, digest: str) -> None:
         Folder(tmp_path, "1").look("cpu")
 
 
+def test_a_folder_of_documents_without_end(tmp_path) -> None:
+    digest = f"sha256:{'0' * 64}"
+    entry = {"digest": digest, "annotations": {"org.opencontainers.image.ref.name": "cpu:1"}}
+    (tmp_path / "index.json").write_text(json.dumps({"manifests": [entry]}))
+    (tmp_path / "blobs" / "sha256").mkdir(parents=True)
+    with (tmp_path / "blobs" / "sha256" / ("0" * 64)).open("wb") as sink:
+        sink.truncate(1 << 40)
+    with pytest.raises(RegistryError, match="is missing or damaged"):
+        Folder(tmp_path, "1").look("cpu")
+    with (tmp_path / "index.json").open("wb") as sink:
+        sink.truncate(1 << 40)
+    with pytest.raises(SifmarkError, match="has more than"):
+        Folder(tmp_path, "1").look("cpu")
+
+
 def test_a_manifest_of_something_else(tmp_path) -> None:
     from sifmark.shelves import _read
 
