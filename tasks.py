@@ -10,6 +10,7 @@ from invoke.exceptions import Exit
 from invoke.tasks import task
 
 from sifmark.arguments import EVERYTHING, NameOrAll, Verb
+from sifmark.console import legible
 from sifmark.errors import SifmarkError
 from sifmark.run import unwind_on_signals
 
@@ -28,7 +29,8 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
             try:
                 body(*args, **kwargs)
             except SifmarkError as error:
-                raise Exit(f"error: {error}", code=error.exit_code) from error
+                told = "\n".join(map(legible, str(error).splitlines()))
+                raise Exit(f"error: {told}", code=error.exit_code) from error
             except BrokenPipeError:  # whoever read our answer has seen enough
                 raise Exit(code=141) from None
             except OSError as error:

@@ -81,7 +81,7 @@ def packages_of(name: str) -> list[Installed]:
     try:
         components = json.loads(text)["components"]
         return [package for component in components if (package := _installed(component)) is not None]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SifmarkError(
             f"{where} holds no CycloneDX list of packages: {error}", "build it again: inv build"
         ) from error

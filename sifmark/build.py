@@ -14,7 +14,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from sifmark import __version__
+from sifmark import __version__, proofs
 from sifmark.cache import sweep_all, trim
 from sifmark.console import say
 from sifmark.engines import Engine, Made, Seen, engine
@@ -109,6 +109,7 @@ def read_record(recipe: str, tool: Engine) -> dict[str, Any]:
 
 def write_record(plan: Plan, tool: Engine, made: Made, **more: Any) -> None:
     """Write down what was made and how."""
+    proofs.remember(made.digest)
     write_facts(plan.recipe.name, tool, made, plan.labels(), built=_now(), **more)
 
 

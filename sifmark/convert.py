@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sifmark import render, sbom
+from sifmark import proofs, render, sbom
 from sifmark.build import alone, is_current, lock_of, log_file, read_record, write_record
 from sifmark.console import say, step
 from sifmark.engines import Made
@@ -60,6 +60,8 @@ def _require_ours(plan: Plan, evidence: DockerEvidence) -> None:
     record = read_record(recipe, Docker())
     if record.get("digest") != evidence.identifier or record.get("identity") != evidence.identity():
         raise SifmarkError(f"the Docker image of {recipe} is not the one whose build was recorded here", again)
+    if not ("built" in record and proofs.known(evidence.identifier)):
+        raise SifmarkError(f"the Docker image of {recipe} was not built here", again)
     evidence.require_base(plan)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sifmark import proofs
 from sifmark.build import alone, lock_of, write_facts
 from sifmark.console import Step, say, show, step
 from sifmark.engines import Made, cosign
@@ -99,6 +100,9 @@ def push(name: str, registry: str, tag: str, as_json: bool) -> None:
     with alone(lock_of(place.recipe, tool)):
         image = tool.evidence(tool.address(place.recipe))
         require_allowed(place.there.host, image.address, image.labels)
+        for each in map(tool.address, place.names):
+            if tool.evidence(each).identity() != image.identity():
+                raise SifmarkError(f"{each} is another image than {image.address}", "name them anew: inv build NAME")
         papers = _papers_here(image, place.recipe)
         with step(f"push {image.address}, {human_size(image.size)}, to {place.called(place.recipe)}") as progress:
             digests = {each: _send(tool, place, each, progress) for each in place.names}
@@ -139,6 +143,8 @@ def pull(name: str, registry: str, tag: str, as_json: bool, to_be_signed: bool) 
             write_json(papers_of(place.recipe) / each, content)
         made = Made(image.size, image.identity(), image.identifier)
         write_facts(place.recipe, tool, made, image.labels, pulled=pinned, signed_by=by)
+        if by:
+            proofs.remember(made.digest, by)
         with explained():
             client().images.get(pinned).tag(REPOSITORY, place.recipe)
         names = tool.give_names(place.recipe)
@@ -161,7 +167,8 @@ def sign(name: str, key: Path, registry: str, tag: str) -> None:
     """
     place, tool = _place(name, registry, tag), Docker()
     with alone(lock_of(place.recipe, tool)):
-        require_unchanged(subject_of(tool, tool.address(place.recipe), signed=False))
+        for each in place.names:
+            require_unchanged(subject_of(tool, tool.address(each), signed=False))
         papers = _papers_here(tool.evidence(tool.address(place.recipe)), place.recipe)
         with step(f"sign {place.called(place.recipe)}:{place.tag}, its names and papers"):
             cosign.sign([told for each in place.names for told in _signable(tool, place, each, papers)], key)

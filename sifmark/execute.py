@@ -31,14 +31,22 @@ def run_image(name: str, command_line: Sequence[str], printed: bool = False, sig
     arguments = words[words.index("--") + 1 :] if "--" in words else []
     tool, address = locate(name)
     options = [*tool.at_home(), *device_options(tool, address)]
+    to_be_signed = signed or settings().require_signature
     if printed:
+        if to_be_signed:
+            require_signed(tool.evidence(address))
         show(shlex.join(tool.command(address, "run", arguments, options)))
         return
     with step(f"look at {Path(address).name}"):
-        told = _told(tool.evidence(address), signed or settings().require_signature)
+        told = _told(tool.evidence(address), to_be_signed)
     argv = tool.command(address, "run", arguments, [*options, *tool.handing_in(_TOLD)])
     say(f"+ {shlex.join(argv)}")
     _become(argv, {_TOLD: told})
+
+
+def require_signed(image: Evidence) -> None:
+    """Raise Refuted unless a trusted key has signed all of an image."""
+    say(f"  signed by {image.signer(settings().keys)}")
 
 
 def _told(image: Evidence, to_be_signed: bool) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sifmark.errors import SifmarkError
-from sifmark.execute import device_options, locate
+from sifmark.execute import device_options, locate, require_signed
 from sifmark.findings import BAD, GOOD, POOR, Finding
 from sifmark.images import names_of
 from sifmark.plan import WORKLOADS
@@ -38,6 +38,8 @@ def examine(name: str) -> Iterator[Finding]:
     seen = tool.look(address)
     if seen is None or SMALLEST not in seen.labels.get(WORKLOADS, "").split(","):
         raise SifmarkError(f"{address} has no {SMALLEST}, which this would run", "is it an image that sifmark built?")
+    if settings().require_signature:
+        require_signed(tool.evidence(address))
     options = [*tool.sealed_off(), *device_options(tool, address)]
     argv = tool.command(address, "run", [SMALLEST, "--smoke"], options)
     done = run(argv, time_limit=settings().time_limit, check=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sifmark import docker_publishing
+from sifmark import docker_publishing, proofs
 from sifmark.arguments import EVERYTHING
 from sifmark.build import alone, lock_of, write_facts
 from sifmark.catalogue import free_space, recipes_meant
@@ -87,6 +87,8 @@ def _pull_sif(name: str, registry: str, tag: str, as_json: bool, to_be_signed: b
             by = signer(draft, settings().keys) if to_be_signed else None
             pulled = f"{there.reference(asked)}@{image.digest}"
             write_facts(recipe, tool, made, sif.labels(), pulled=pulled, signed_by=by)
+            if by:
+                proofs.remember(made.digest, by)
         names = tool.give_names(recipe)
     if as_json:
         facts = {"digest": image.digest, "file": made.digest, "identity": made.identity}
@@ -109,6 +111,7 @@ def mirror(target: str, patterns: Sequence[str], registry: str, tag: str) -> Non
             _require_space(origin.reference(recipe), image.size, Path(folder))
             file = Path(folder) / f"{recipe}.sif"
             _fetch(origin, recipe, image, file)
+            require_allowed(there.host, recipe, read_sif(file).labels())  # what it says itself, whatever was announced
             sent = there.put((recipe, *names_of(recipe)), image, file)
             file.unlink()
             show(f"{there.reference(recipe)}@{image.digest}{'' if sent else ' was there already'}")

@@ -133,7 +133,7 @@ def _manifest(registry: "Registry", repository: str, digest: str, platform: str)
             wanted = dict(_listed(entry) for entry in told["manifests"])[platform]
             told = _named(registry, repository, wanted, documents)
         parts = [(str(part["digest"]), int(part["size"])) for part in (told["config"], *told["layers"])]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise RegistryError(f"{where}: what came is no manifest of an image for {platform}", ASK_AGAIN) from error
     if not all(DIGEST.fullmatch(name) for name, _ in parts):
         raise RegistryError(f"{where}: its manifest names parts that are no digests", ASK_AGAIN)

@@ -108,7 +108,7 @@ class Registry:
         settled = {"timeout": PATIENCE, **options, "stream": True}
         try:
             answer = self.session.request(method, urljoin(self.base, path), **settled)
-        except requests.RequestException as error:
+        except (requests.RequestException, ValueError) as error:  # the latter for addresses and dates that are none
             raise RegistryError(f"{self.host}: {_short(error)}", ASK_AGAIN) from None
         if answer.status_code == 401 and again:
             answer.close()
@@ -134,7 +134,7 @@ class Registry:
                 try:
                     arrival.receive(sink)
                     break
-                except (requests.RequestException, HTTPError) as error:
+                except (requests.RequestException, HTTPError, ValueError) as error:
                     if attempt == self.attempts:
                         told = f"the connection broke {attempt} times, last after {arrival.size} bytes: {_short(error)}"
                         raise RegistryError(f"{self.host}/{path}: {told}", ASK_AGAIN) from None
@@ -157,7 +157,7 @@ class Registry:
         content = self.content(path, accepted)
         try:
             document = json.loads(content)
-        except ValueError:
+        except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
             said = content[:100].decode(errors="replace").strip()

@@ -109,7 +109,7 @@ def _read(manifest: bytes, reference: str) -> Published:
         annotations = {str(key): str(value) for key, value in (document.get("annotations") or {}).items()}
         if layer["mediaType"] == _LAYER_MEDIA and DIGEST.fullmatch(digest) and size >= 0:
             return Published(manifest, digest, size, annotations)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         pass
     raise RegistryError(f"{reference} is no SIF", "is it an image of Docker? those are pulled with --engine docker")
 
@@ -176,6 +176,8 @@ class Folder:
     def fetch(self, name: str, image: Published, target: Path, tell: Callable[[int], None]) -> None:
         """Copy the blob."""
         try:
+            if self._blob(image.blob).stat().st_size != image.size:
+                raise RegistryError(f"{self._blob(image.blob)} has not the {image.size} bytes announced", _SPOILED)
             shutil.copyfile(self._blob(image.blob), target)
         except FileNotFoundError as error:
             raise RegistryError(f"{self.reference(name)}: {self._blob(image.blob)} is missing", _SPOILED) from error
@@ -222,8 +224,8 @@ class Folder:
             if path.stat().st_size > MOST:
                 raise ValueError(f"it has more than {MOST} bytes")
             entries = json.loads(path.read_text())["manifests"]
-            named = [entry for entry in entries if _NAMED in (entry.get("annotations") or {})]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            named = [entry for entry in entries if isinstance((entry.get("annotations") or {}).get(_NAMED), str)]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise SifmarkError(f"{path} is no index of an OCI image layout: {error}", _SPOILED) from error
         if bad := [entry for entry in named if not DIGEST.fullmatch(str(entry.get("digest")))]:
             raise SifmarkError(f"{path} names {bad[0].get('digest')!r}, which is no digest", _SPOILED)

@@ -117,7 +117,7 @@ class Sif:
         try:
             document = json.loads(self.read(self.metadata))
             return dict(document["data"]["attributes"])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise SifError(f"{self.path}: its inspect metadata does not read ({error})", "build it again") from error
 
     def labels(self) -> dict[str, str]:

@@ -3,12 +3,13 @@
 import shutil
 from pathlib import Path
 
-from sifmark import docker_publishing
+from sifmark import docker_publishing, proofs
 from sifmark.build import alone, lock_of, read_record, record_of
 from sifmark.console import say, step
 from sifmark.engines import Refuted
 from sifmark.engines.apptainer import Apptainer, finished
 from sifmark.engines.docker import NAME as DOCKER
+from sifmark.engines.sif_signature import unsign
 from sifmark.errors import AGAIN, UsageError
 from sifmark.files import beside, write_json
 from sifmark.images import find_recipe, image_file
@@ -45,6 +46,7 @@ def sign(name: str, key: str, pgp: str, registry: str = "", tag: str = "") -> No
 def _sign_sif(name: str, key: str, pgp: str) -> None:
     """The image keeps its identity. All its names are links to the signed file afterwards.
 
+    It takes the place of other signatures, since Apptainer wants all of them to be by the key that it is told.
     What is not as its record says is not signed: that it is not, nobody could tell afterwards.
     """
     recipe, tool = find_recipe(name), Apptainer()
@@ -57,11 +59,13 @@ def _sign_sif(name: str, key: str, pgp: str) -> None:
             require_unchanged(image)
             if image.recipe != recipe:
                 raise Refuted(f"{target.name} is an image of recipe {image.recipe}", AGAIN)
+            unsign(draft)
             how = ["--key", Path(key).absolute()] if key else ["--keyidx", pgp]
             run(["apptainer", "sign", *how, draft], remedy="is it a private key without a passphrase?")
             made = finished(draft)
         record = read_record(recipe, tool)
         if record:
+            proofs.inherit(made.digest, str(record["digest"]))
             write_json(record_of(recipe, tool), {**record, "digest": made.digest})
         names = tool.give_names(recipe)
     say(f"{target}: signed, {made.identity}, also called {', '.join(names)}")

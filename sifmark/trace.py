@@ -93,7 +93,7 @@ def links(judged: Judged, name: str) -> list[Link]:
     if ran.standing is Standing.BROKEN:
         return [result, ran]
     proven = image.here if ran.standing is Standing.PROVEN else None
-    return [result, ran, *_of_image(image, proven), _base(image), *_sources(image, document["workload"])]
+    return [result, ran, *_of_image(image, proven), _base(image, proven), *_sources(image, document["workload"])]
 
 
 @cache  # a folder may have hundreds of results of one image, which is hashed once
@@ -209,13 +209,13 @@ def _packages(proven: Subject, whole: bool) -> Link:
     return Link("packages", Standing.PROVEN if whole else Standing.CLAIMED, told)
 
 
-def _base(image: Image) -> Link:
+def _base(image: Image, proven: Subject | None) -> Link:
     """Whether the base is the one that the recipe here pins."""
     base = f"{image.told['base']['reference']}, {image.told['base']['digest']}"
-    if image.here is None or image.here.labels[BASE_DIGEST] != image.told["base"]["digest"]:
+    if proven is None or proven.labels[BASE_DIGEST] != image.told["base"]["digest"]:
         return Link("base", Standing.CLAIMED, base)
     try:
-        return Link("base", Standing.PROVEN, matches_pin(image.here))
+        return Link("base", Standing.PROVEN, matches_pin(proven))
     except (Skipped, Refuted) as reason:  # pins move on, and an older image stays what it is
         return Link("base", Standing.CLAIMED, f"{base}; {reason.cause if isinstance(reason, Refuted) else reason}")
 

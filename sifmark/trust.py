@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from sifmark import proofs
 from sifmark.build import record_of
 from sifmark.engines import Refuted, signature_counts
 from sifmark.errors import AGAIN
@@ -46,19 +47,21 @@ def trust(image: Subject) -> list[str]:
 
 
 def require_unchanged(image: Subject) -> None:
-    """Raise SifmarkError unless an image of the engine's own, or a copy, is as it was built or fetched.
+    """Raise SifmarkError unless an image of the engine's own, or a copy, is as it was built here.
 
-    Where nothing was recorded, a trusted signature says that it is.
+    A trusted signature, now or when it was fetched, says so too.
     """
     record = _read_record(record_of(image.recipe, image.engine))
-    if record is not None:
-        _hold_against(image, record, None)
-        return
     try:
-        image.evidence.signer(settings().keys)
+        if record is None or not record.is_proof:
+            raise Refuted(f"{image.recipe} was not built here, nor fetched with a trusted signature", "")
+        _hold_against(image, record, None)
     except Refuted as reason:
-        told = f"{image.recipe}: no record of its build or its fetch is here, and {reason.cause}"
-        raise Refuted(told, "build it, or fetch it: inv pull") from reason
+        try:
+            image.evidence.signer(settings().keys)
+        except Refuted as unsigned:
+            told = f"{reason.cause}, and {unsigned.cause}"
+            raise Refuted(told, "build it (--force), or fetch it with --key") from reason
 
 
 def _or_signed(check: Callable[[], str], signer: str | None) -> str:
@@ -104,15 +107,19 @@ def came_from(image: Subject) -> str | None:
 
 @dataclass(frozen=True)
 class _Record:
-    """What was written down when an image was built or fetched here."""
+    """What was written down beside an image when it was built or fetched."""
 
     identity: str
     digest: str
-    is_proof: bool  # it was built here, or a trusted signature held when it was fetched
+
+    @property
+    def is_proof(self) -> bool:
+        """Whether we know of what it tells that it was built here, or that a trusted signature held."""
+        return proofs.known(self.digest)
 
 
 def _record_that_counts(image: Subject) -> _Record | None:
-    """The record of an image in the folder of images; a file elsewhere may have brought one, which proves nothing."""
+    """The record of an image in the folder of images; one elsewhere is of another place."""
     path = record_of(image.recipe, image.engine)
     here = not names_file(image.address) or Path(image.address).resolve().parent == path.parent.resolve()
     return _read_record(path) if here else None
@@ -124,8 +131,7 @@ def _read_record(path: Path) -> _Record | None:
         return None
     try:
         record = json.loads(path.read_text())
-        is_proof = "built" in record or bool(record["signed_by"])
-        return _Record(str(record["identity"]), str(record["digest"]), is_proof)
+        return _Record(str(record["identity"]), str(record["digest"]))
     except (ValueError, KeyError, TypeError) as error:
         raise Refuted(f"the record {path} is damaged: {error!r}", AGAIN) from error
 
@@ -137,7 +143,7 @@ def _require_proof(image: Subject, record: _Record | None, signer: str | None) -
         raise Skipped(f"identity {identity}; no record of its build is here to hold it against")
     told = f"{_hold_against(image, record, signer)}: {identity}"
     if not record.is_proof:
-        raise Skipped(f"{told}; it was fetched here, and its signature was not looked at then")
+        raise Skipped(f"{told}; but it was not built here, and no trusted signature held when it was fetched")
     return told
 
 

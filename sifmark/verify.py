@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sifmark import house
-from sifmark.console import show, step
+from sifmark.console import legible, show, step
 from sifmark.engines import Engine, Refuted
 from sifmark.errors import AGAIN, SifmarkError, unknown_name
 from sifmark.execute import device_options, locate, names_file
@@ -103,6 +103,8 @@ def smoke(image: Subject) -> list[str]:
     tool = image.engine
     if tool.version() is None:
         raise Skipped(f"{tool.name.capitalize()} is not installed here")
+    if image.to_be_signed:
+        image.evidence.signer(settings().keys)
     options = [*tool.sealed_off(), *device_options(tool, image.address)]
     run(tool.command(image.address, "test", [], options), time_limit=settings().time_limit)
     said = ["self-test passed"]
@@ -218,4 +220,4 @@ def _print(address: str, verdicts: list[Verdict]) -> None:
     for verdict in verdicts:
         show(f"  {verdict.outcome.value:<8} {verdict.stage}")
         for reason in filter(None, verdict.reasons):
-            show(f"           {reason}")
+            show(f"           {legible(reason)}")

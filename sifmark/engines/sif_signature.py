@@ -26,6 +26,13 @@ def signed(sif: Sif) -> bool:
     return any(entry.kind == SIGNATURE for entry in sif.descriptors)
 
 
+def unsign(path: Path) -> None:
+    """Take all signatures off a file."""
+    for entry in read_sif(path).descriptors:
+        if entry.kind == SIGNATURE:
+            run(["apptainer", "sif", "del", str(entry.id), path])
+
+
 def signer(path: Path, keys: Sequence[str]) -> str:
     """Which of the keys that this site trusts has signed all of a SIF. Raises Refuted where none has, and says why."""
     if not keys:

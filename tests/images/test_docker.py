@@ -268,6 +268,9 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     there.inv("pull", "cpu", "--registry", registry)
     assert "it is not signed" in verdicts(there, f"{SMALL}-cpu", **keys)["trust"][1], "pulled when it had none"
     assert verdicts(there, f"{SMALL}-cpu")["trust"][0] == "skipped"
+    for words in (("sign", "cpu", "--registry", registry, "--key", str(key)), ("convert", "cpu")):
+        said = there.inv(*words, check=False)
+        assert said.returncode == 1 and "was not built here" in said.stderr, "fetched, and nobody knows from whom"
     forget_all(registry)
     shop.inv("build", "cpu")
     shop.inv("push", "cpu", "--registry", registry)
@@ -312,6 +315,15 @@ def test_a_registry_that_has_another_image_than_its_papers_say_gives_none(
     refused("Docker: pushed past sifmark", said.stderr)
     told = shop.inv("sign", "cpu", "--registry", registry, "--key", "none.pem", check=False)
     assert told.returncode == 2
+
+
+def test_a_name_that_stands_for_another_image_is_not_pushed(shop: Site, registry: str, refused: Callable) -> None:
+    client().images.build(fileobj=io.BytesIO(b"FROM sifmark:cpu\nENV FORGED=1\n"), tag="sifmark:lstm-cpu", rm=True)
+    said = shop.inv("push", "cpu", "--registry", registry, check=False)
+    assert said.returncode == 1 and "sifmark:lstm-cpu is another image than sifmark:cpu" in said.stderr
+    refused("Docker: another image under a workload's name, to be pushed", said.stderr)
+    client().images.remove("sifmark:lstm-cpu")
+    shop.inv("build", "cpu")
 
 
 @NO_COSIGN

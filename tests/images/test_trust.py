@@ -14,6 +14,7 @@ from images.sites import Site, call, copy_images, make_site
 
 from sifmark.engines.apptainer import user_flags
 from sifmark.sbom import CYCLONEDX, SPDX
+from sifmark.settings import settings
 from sifmark.sif import METADATA, SBOM, SIGNATURE, read_sif
 
 RECIPE = "ipu"  # the smallest
@@ -152,41 +153,50 @@ def test_an_image_that_was_changed_is_refused_by_name(copied: Site, attack: str,
 
 def test_another_key_and_none_are_refused_by_name(copied: Site, tmp_path: Path, refused: Callable) -> None:
     other = make_key(tmp_path, "other").with_suffix(".pub")
-    settings = copied.folder / "sifmark.toml"
-    settings.write_text(f'keys = ["{other}"]\n')
+    chosen = copied.folder / "sifmark.toml"
+    chosen.write_text(f'keys = ["{other}"]\n')
     assert "by none of the keys that this site trusts" in trust(copied)["reasons"][0]
     refused("another key", trust(copied)["reasons"][0])
-    settings.write_text("require_signature = true\n")
+    chosen.write_text("require_signature = true\n")
     assert "no key is trusted here" in trust(copied)["reasons"][0]
-    settings.write_text('keys = ["nowhere.pub"]\n')
+    chosen.write_text('keys = ["nowhere.pub"]\n')
     assert "there is no key nowhere.pub" in trust(copied)["reasons"][0]
     refused("no such key", trust(copied)["reasons"][0])
-    settings.write_text("")
+    chosen.write_text("")
     verdict = trust(copied)
     assert verdict["outcome"] == "passed" and "signature: nobody says whose" in verdict["reasons"][-1]
 
 
-def test_an_unsigned_image_is_refused_where_the_site_asks_for_signatures(copied: Site, refused: Callable) -> None:
-    copied.inv("build", RECIPE, "--force")
-    assert trust(copied)["reasons"][-1] == "signature: none"  # the record of its build is a proof of its own
-    record = copied.dist / f"{IMAGE}.json"
-    told = json.loads(record.read_text())
-    built = told.pop("built")
-    record.write_text(json.dumps({**told, "pulled": "from somewhere", "signed_by": None}))
-    assert trust(copied)["reasons"][0] == "it is not signed"
-    refused("no signature, pulled when no key was trusted", trust(copied)["reasons"][0])
-    settings = (copied.folder / "sifmark.toml").read_text()
+def test_an_unsigned_image_is_refused_where_the_site_asks_for_signatures(
+    copied: Site, tmp_path: Path, refused: Callable
+) -> None:
+    copied.inv("build", RECIPE, "--force", SOURCE_DATE_EPOCH="1000000")  # an image that no other test has built
+    assert trust(copied)["reasons"][-1] == "signature: none", "to have been built here is a proof of its own"
+    elsewhere = {"SIFMARK_CACHE": str(tmp_path / "cache")}  # of somebody who did not build it
+    shutil.copytree(settings().cache / "stand-in", tmp_path / "cache" / "stand-in")
+    told = trust(copied, **elsewhere)
+    assert told["outcome"] == "failed" and told["reasons"][0] == "it is not signed"
+    refused("a record that came along with its image", told["reasons"][0])
+    key = str(copied.folder / "site.pem")
+    done = copied.inv("sign", RECIPE, "--key", key, check=False, **elsewhere)
+    assert done.returncode == 1 and "was not built here, nor fetched with a trusted signature" in done.stderr
+    trusting = (copied.folder / "sifmark.toml").read_text()
     (copied.folder / "sifmark.toml").write_text("")
-    unproven = trust(copied)
-    assert unproven["outcome"] == "skipped" and "its signature was not looked at then" in unproven["reasons"][0]
-    (copied.folder / "sifmark.toml").write_text(settings)
-    record.write_text(json.dumps({**told, "built": built}))
+    unproven = trust(copied, **elsewhere)
+    assert unproven["outcome"] == "skipped" and "it was not built here, and no trusted" in unproven["reasons"][0]
+    (copied.folder / "sifmark.toml").write_text(trusting)
     with (copied.folder / "sifmark.toml").open("a") as stream:
         stream.write("require_signature = true\n")
     assert trust(copied)["reasons"][0] == "it is not signed"
     done = copied.inv("run", f"resnet50-{RECIPE}", "--", "--version", check=False)
     assert done.returncode == 1 and done.stdout == "" and "it is not signed" in done.stderr
     refused("no signature", trust(copied)["reasons"][0])
+    printed = copied.inv("run", f"resnet50-{RECIPE}", "--print", check=False)
+    assert printed.returncode == 1 and printed.stdout == "" and "it is not signed" in printed.stderr
+    started = copied.inv("verify", f"image_compression-{RECIPE}", "--stages", "smoke", check=False)
+    assert started.returncode == 1 and "it is not signed" in started.stdout
+    doctor = copied.inv("doctor", "--image", RECIPE, check=False)
+    assert doctor.returncode == 1 and "it is not signed" in doctor.stderr
 
 
 @pytest.mark.full
@@ -230,11 +240,13 @@ def test_keys_of_the_pgp_keyring_sign_too(copied: Site, refused: Callable) -> No
     copied.inv("sign", RECIPE, "--pgp", "0", **environment)
     assert f"signature: by {site.lower()}" in trusting(site)["reasons"]
     assert trusting("0" * 40)["outcome"] == "failed"
-    copied.inv("sign", RECIPE, "--pgp", "1", **environment)
+    call(["apptainer", "sign", "--keyidx", "1", copied.dist / IMAGE], env={**copied.environment, **environment})
     told = trusting(site)
     assert told["outcome"] == "failed" and "by none of the keys" in told["reasons"][0], "one of them is a stranger's"
     refused("a PGP signature of a stranger beside a trusted one", told["reasons"][0])
     assert trusting(site, other)["outcome"] == "passed"
+    copied.inv("sign", RECIPE, "--key", str(copied.folder / "site.pem"), **environment)  # in place of both
+    assert "signature: by site.pub" in trusting(str(copied.folder / "site.pub"))["reasons"]
 
 
 def test_keys_of_the_command_line_hold_for_it_alone(copied: Site, tmp_path: Path) -> None:
@@ -292,7 +304,7 @@ def test_what_was_changed_is_not_signed(copied: Site, refused: Callable) -> None
     assert done.returncode == 1 and "its build recorded sha256:" in done.stderr
     (copied.dist / f"{IMAGE}.json").unlink()
     done = copied.inv("sign", RECIPE, "--key", key, check=False)
-    assert done.returncode == 1 and "no record of its build or its fetch is here, and" in done.stderr
+    assert done.returncode == 1 and "was not built here, nor fetched with a trusted signature" in done.stderr
     flip(image, read_sif(image).system.offset + 5000)
     assert image.read_bytes() == before
 
