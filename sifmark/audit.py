@@ -114,8 +114,8 @@ def findings(
     for package in installed:
         by_name[package.name].append(package)
     for advisory in advisories:
-        for affected in advisory["affected"]:
-            told = affected.get("package", {})
+        for affected in advisory["affected"] or ():
+            told = affected.get("package") or {}
             for package in by_name.get(_plain(str(told.get("ecosystem")), str(told.get("name"))), ()):
                 if _same_ecosystem(str(told["ecosystem"]), package.ecosystem):
                     holds = _holds(affected, package)
@@ -126,10 +126,10 @@ def findings(
 
 
 def _finding(advisory: Mapping[str, Any], affected: Mapping[str, Any], package: Installed) -> Finding:
-    events = [event for known in affected.get("ranges", ()) for event in known.get("events", ())]
+    events = [event for known in affected.get("ranges") or () for event in known.get("events") or ()]
     fixed = ", ".join(dict.fromkeys(str(event["fixed"]) for event in events if "fixed" in event))
     specific = advisory.get("database_specific") or {}
-    scores = [str(score.get("score")) for score in advisory.get("severity", ())]
+    scores = [str(score.get("score")) for score in advisory.get("severity") or ()]
     severity = str(specific.get("severity") or (scores[0] if scores else ""))
     known_as = package.known_as if package.known_as == package.name else f"{package.known_as} (of {package.name})"
     summary = str(advisory.get("summary") or advisory.get("details") or "").strip().split("\n")[0]
@@ -174,9 +174,9 @@ def _same_ecosystem(stated: str, own: str) -> bool:
 def _holds(affected: Mapping[str, Any], package: Installed) -> bool | None:
     """By the versions that are listed, or the ranges: the schema's own algorithm. None where a range cannot be read."""
     parse = _python_version if package.ecosystem == "PyPI" else _debian_version
-    listed = affected.get("versions", ())
+    listed = affected.get("versions") or ()
     judged: list[bool | None] = [package.version in listed or _same_version(package.version, listed, parse)]
-    for known in affected.get("ranges", ()):
+    for known in affected.get("ranges") or ():
         if known.get("type") in ("ECOSYSTEM", "SEMVER"):
             try:
                 judged.append(_within(known["events"], parse(package.version), parse))

@@ -9,6 +9,7 @@ from sifmark.execute import device_options, locate, require_signed
 from sifmark.findings import BAD, GOOD, POOR, Finding
 from sifmark.images import names_of
 from sifmark.plan import WORKLOADS
+from sifmark.reading import document_problems
 from sifmark.recipe import recipe_names
 from sifmark.run import run
 from sifmark.settings import settings
@@ -47,6 +48,8 @@ def examine(name: str) -> Iterator[Finding]:
         result: dict[str, Any] = json.loads(done.output)
     except ValueError as error:
         raise SifmarkError(f"{address} did not answer with JSON: {error}", "check it: inv verify") from error
+    if problems := document_problems(result):
+        raise SifmarkError(f"{address} answered with what is no result: {problems[0]}", "check it: inv verify")
     yield from of_result(result)
 
 

@@ -163,7 +163,7 @@ class Folder:
 
     def look(self, name: str) -> Published:
         """By the index."""
-        wanted = [entry for entry in self._index() if entry["annotations"][_NAMED] == f"{name}:{self.tag}"]
+        wanted = [entry for entry in self._index() if _name(entry) == f"{name}:{self.tag}"]
         if not wanted:
             raise RegistryError(f"{self.reference(name)}: it has no such thing", "inv mirror brings images there")
         blob = self._blob(wanted[0]["digest"])
@@ -203,10 +203,11 @@ class Folder:
         entry = {"mediaType": MANIFEST_MEDIA, "digest": image.digest, "size": len(image.manifest)}
         tagged = self._tagged(names)
         with alone(self.place / "index.json"):  # what another publisher has added meanwhile stays
-            known = [entry for entry in self._index() if entry["annotations"][_NAMED] not in tagged]
+            document = self._document()
+            known = [other for other in document["manifests"] if _name(other) not in tagged]
             known += [{**entry, "annotations": {_NAMED: name}} for name in tagged]
             write_json(self.place / "oci-layout", {"imageLayoutVersion": "1.0.0"})
-            write_json(self.place / "index.json", {"schemaVersion": 2, "manifests": known})
+            write_json(self.place / "index.json", {**document, "manifests": known})
         return new
 
     def _tagged(self, names: Sequence[str]) -> list[str]:
@@ -217,16 +218,28 @@ class Folder:
 
     def _index(self) -> list[dict[str, Any]]:
         """The entries that have names. Raises SifmarkError where the folder is no layout."""
+        named = [entry for entry in self._document()["manifests"] if _name(entry)]
+        if bad := [entry for entry in named if not DIGEST.fullmatch(str(entry.get("digest")))]:
+            raise SifmarkError(f"{self.place} names {bad[0].get('digest')!r}, which is no digest", _SPOILED)
+        return named
+
+    def _document(self) -> dict[str, Any]:
+        """All that the index says, also what others wrote there. Raises SifmarkError where it is none."""
         path = self.place / "index.json"
         if not path.exists():
-            return []
+            return {"schemaVersion": 2, "manifests": []}
         try:
             if path.stat().st_size > MOST:
                 raise ValueError(f"it has more than {MOST} bytes")
-            entries = json.loads(path.read_text())["manifests"]
-            named = [entry for entry in entries if isinstance((entry.get("annotations") or {}).get(_NAMED), str)]
+            document: dict[str, Any] = json.loads(path.read_text())
+            for entry in document["manifests"]:
+                _name(entry)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise SifmarkError(f"{path} is no index of an OCI image layout: {error}", _SPOILED) from error
-        if bad := [entry for entry in named if not DIGEST.fullmatch(str(entry.get("digest")))]:
-            raise SifmarkError(f"{path} names {bad[0].get('digest')!r}, which is no digest", _SPOILED)
-        return named
+        return document
+
+
+def _name(entry: dict[str, Any]) -> str:
+    """What an entry of a folder's index is called there; empty where it has no name."""
+    name = (entry.get("annotations") or {}).get(_NAMED)
+    return name if isinstance(name, str) else ""

@@ -27,7 +27,7 @@ from sifmark.recipe import recipe_names
 from sifmark.sbom import CYCLONEDX
 from sifmark.settings import overridden
 from sifmark.subject import Skipped, Subject, subject_of
-from sifmark.trust import Signature, came_from, matches_pin, signature
+from sifmark.trust import Signature, built_here, came_from, matches_pin, signature
 
 _COMMIT = re.compile(r"(?P<commit>[0-9a-f]{40,64})(?P<changed>-dirty)?")
 
@@ -160,14 +160,10 @@ def _of_image(image: Image, proven: Subject | None) -> Iterator[Link]:
         return
     signed = _signature(proven, signer)
     yield signed
-    try:
-        told = came_from(proven)
-        made = Link("provenance", Standing.PROVEN if told else Standing.MISSING, told or "none in it")
-    except Refuted as reason:
-        made = Link("provenance", Standing.BROKEN, reason.cause)
-    yield made
-    whole = signed.standing is Standing.PROVEN or image.file["digest"] == proven.evidence.digest()
-    yield _packages(proven, whole)
+    vouched = signed.standing is Standing.PROVEN or built_here(proven)
+    standing = Standing.PROVEN if vouched else Standing.CLAIMED
+    yield _provenance(proven, standing)
+    yield _packages(proven, standing)
 
 
 def _claim(told: str | None) -> tuple[Standing, str]:
@@ -196,8 +192,17 @@ def _signed(proven: Subject) -> Signature | Refuted:
         return reason
 
 
-def _packages(proven: Subject, whole: bool) -> Link:
-    """The list of packages, which lies beside what runs: a signature or the file's own digest is of it too."""
+def _provenance(proven: Subject, standing: Standing) -> Link:
+    """What it says that it was made of. It lies beside what runs: a signature or the build here vouches for it."""
+    try:
+        told = came_from(proven)
+    except Refuted as reason:
+        return Link("provenance", Standing.BROKEN, reason.cause)
+    return Link("provenance", standing, told) if told else Link("provenance", Standing.MISSING, "none in it")
+
+
+def _packages(proven: Subject, standing: Standing) -> Link:
+    """The list of packages, which lies beside what runs too."""
     documents = proven.evidence.sboms()
     try:
         count = len(json.loads(documents[CYCLONEDX])["components"])
@@ -205,8 +210,7 @@ def _packages(proven: Subject, whole: bool) -> Link:
         return Link("packages", Standing.MISSING, "no SBOM in it")
     except (ValueError, TypeError) as error:
         return Link("packages", Standing.BROKEN, f"{CYCLONEDX} does not read: {error}")
-    told = f"{count} in {', '.join(sorted(documents))}"
-    return Link("packages", Standing.PROVEN if whole else Standing.CLAIMED, told)
+    return Link("packages", standing, f"{count} in {', '.join(sorted(documents))}")
 
 
 def _base(image: Image, proven: Subject | None) -> Link:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -62,6 +63,14 @@ def require_unchanged(image: Subject) -> None:
         except Refuted as unsigned:
             told = f"{reason.cause}, and {unsigned.cause}"
             raise Refuted(told, "build it (--force), or fetch it with --key") from reason
+
+
+def built_here(image: Subject) -> bool:
+    """Whether it is, to the byte, what was built here, or was when a trusted signature of it held."""
+    with suppress(Refuted):
+        record = _record_that_counts(image)
+        return record is not None and record.is_proof and bool(_hold_against(image, record, None))
+    return False
 
 
 def _or_signed(check: Callable[[], str], signer: str | None) -> str:

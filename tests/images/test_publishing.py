@@ -295,6 +295,10 @@ def test_a_trace_without_the_image_only_claims(fetching: Site, published: str) -
     (fetching.folder / "unseen.json").write_text(json.dumps(unseen))
     (_, image, *_), standings = traced(fetching.inv, "unseen.json")
     assert standings["image"] == "claimed" and "nobody looked; the image here has the same build key" in image["told"]
+    (fetching.folder / "sifmark.toml").write_text("")  # nobody vouches for what lies beside that which runs
+    standings = traced(fetching.inv, "result.json")[1]
+    assert standings["image"] == "proven"
+    assert {standings[name] for name in ("signature", "provenance", "packages")} == {"claimed"}
     shutil.rmtree(fetching.dist)
     links, standings = traced(fetching.inv, "result.json")
     assert standings["image"] == "claimed" and "inv pull" in links[1]["told"]

@@ -112,3 +112,26 @@ def test_publishers_of_one_folder_keep_each_other_s_images(tmp_path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(publishes, range(16)))
     assert all(Folder(tmp_path / "shelf", "1").look(f"name{number}").size == 100_000 for number in range(16))
+
+
+def test_what_others_wrote_in_a_folder_s_index_stays(tmp_path) -> None:
+    digest = f"sha256:{'0' * 64}"
+    unnamed = {"digest": digest, "size": 1}
+    theirs = {**unnamed, "annotations": {"org.opencontainers.image.ref.name": "other:1", "of": "theirs"}}
+    index = {"schemaVersion": 2, "annotations": {"by": "another"}, "manifests": [unnamed, theirs]}
+    (tmp_path / "index.json").write_text(json.dumps(index))
+    file = tmp_path / "cpu.sif"
+    file.write_bytes(b"sif")
+    image = publish(file, sha256_file(file), 3, {})
+    Folder(tmp_path, "1").put(("cpu",), image, file)
+    written = json.loads((tmp_path / "index.json").read_text())
+    assert written["annotations"] == {"by": "another"} and written["manifests"][:2] == [unnamed, theirs]
+    assert Folder(tmp_path, "1").look("cpu").digest == image.digest
+
+
+@pytest.mark.parametrize("index", ["[]", "{", "{}", '{"manifests": 1}', '{"manifests": ["a"]}'])
+def test_an_index_that_is_none_stays_as_it_is(tmp_path, index: str) -> None:
+    (tmp_path / "index.json").write_text(index)
+    with pytest.raises(SifmarkError, match="is no index of an OCI image layout"):
+        Folder(tmp_path, "1").put(("cpu",), publish(tmp_path / "x", f"sha256:{'0' * 64}", 1, {}), tmp_path / "x")
+    assert (tmp_path / "index.json").read_text() == index
