@@ -243,13 +243,18 @@ def mirror(c: Context, target: str, name: Sequence[str] | None = None, registry:
         "registry": "as of push; may be a folder",
         "tag": "as of push",
         "output": "a folder for catalog.json and a page, index.html; default: a table here",
+        "engine": _ENGINE,
         "json": "for programs",
     }
 )
-def catalog(c: Context, registry: str = "", tag: str = "", output: str = "", json: bool = False) -> None:
+def catalog(
+    c: Context, registry: str = "", tag: str = "", output: str = "", engine: str = "", json: bool = False
+) -> None:
     """Say which images a registry or a folder has."""
     from sifmark.publishing import catalog as look
+    from sifmark.settings import choose
 
+    choose(engine=engine)
     look(registry, tag, output, as_json=json)
 
 

@@ -29,7 +29,7 @@ from sifmark.redistribution import require_allowed
 from sifmark.registry import DIGEST, MANIFESTS, connect
 from sifmark.sbom import CYCLONEDX, SPDX
 from sifmark.settings import machine, settings
-from sifmark.shelves import MANIFEST_MEDIA, Repositories, shelf, stated
+from sifmark.shelves import IDENTITY, MANIFEST_MEDIA, SIGNED, Published, Repositories, shelf, stated
 from sifmark.subject import subject_of
 from sifmark.trust import require_unchanged
 
@@ -82,6 +82,35 @@ class _Place:
 
 
 @dataclass(frozen=True)
+class Images:
+    """The Docker images of a registry, for its catalog."""
+
+    there: Repositories
+
+    def reference(self, name: str) -> str:
+        """What `docker pull` takes."""
+        place = _Place(self.there, name)
+        return f"{place.called(name)}:{place.tag}"
+
+    def look(self, name: str) -> Published:
+        """A recipe's image, by its manifest and what its papers announce. Raises RegistryError where it has none."""
+        place = _Place(self.there, name)
+        manifest = connect(self.there.host, patient=True).content(
+            f"{place.repository(name)}/manifests/{place.tag}", MANIFESTS
+        )
+        pinned = place.pinned(name, sha256_bytes(manifest))
+        _, papers = place.papers(name, sha256_bytes(manifest))
+        try:
+            told = json.loads(manifest)
+            configuration, size = str(told["config"]["digest"]), sum(int(layer["size"]) for layer in told["layers"])
+            announced = {str(key): str(value) for key, value in papers["annotations"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise RegistryError(f"{pinned} is no image with papers: {error!r}", "push it again") from error
+        signed = str(cosign.signed(pinned)).lower()
+        return Published(manifest, configuration, size, {**announced, SIGNED: signed})
+
+
+@dataclass(frozen=True)
 class _Papers:
     """Papers as a registry keeps them: their manifest, and each by its digest."""
 
@@ -92,6 +121,11 @@ class _Papers:
     def digest(self) -> str:
         """The manifest's."""
         return sha256_bytes(self.manifest)
+
+
+def images(registry: str, tag: str) -> Images:
+    """The Docker images of a registry. Raises UsageError for a folder."""
+    return Images(_registry(registry, tag))
 
 
 def push(name: str, registry: str, tag: str, as_json: bool) -> None:
@@ -188,10 +222,14 @@ def _signable(tool: Docker, place: _Place, name: str, papers: _Papers) -> tuple[
 
 
 def _place(name: str, registry: str, tag: str) -> _Place:
+    return _Place(_registry(registry, tag), find_recipe(name))
+
+
+def _registry(registry: str, tag: str) -> Repositories:
     there = shelf(registry, tag)
     if not isinstance(there, Repositories):
         raise UsageError("a folder has no room for images of Docker", "name a registry, or carry the SIF: inv convert")
-    return _Place(there, find_recipe(name))
+    return there
 
 
 def _beside(digest: str) -> str:
@@ -246,7 +284,7 @@ def _papers_here(image: DockerEvidence, recipe: str) -> _Papers:
         "artifactType": _PAPERS_TYPE,
         "config": {"mediaType": _EMPTY_MEDIA, "digest": sha256_bytes(_EMPTY), "size": len(_EMPTY)},
         "layers": layers,
-        "annotations": stated(image.labels),
+        "annotations": {**stated(image.labels), IDENTITY: image.identity()},
     }
     return _Papers(compact_json(document), blobs)
 

@@ -19,14 +19,13 @@ from sifmark.engines.sif_signature import signed, signer
 from sifmark.errors import RegistryError, SifmarkError
 from sifmark.files import beside, human_size, write_json, write_text
 from sifmark.images import find_images, find_recipe, image_file, names_of
-from sifmark.plan import BASE_DIGEST, BUILD_KEY, CREATED, LABEL, PLATFORM, RECIPE, REVISION, STAND_IN
+from sifmark.plan import BASE_DIGEST, BUILD_KEY, CREATED, PLATFORM, RECIPE, REVISION, STAND_IN
 from sifmark.redistribution import require_allowed
 from sifmark.schema import check_document
 from sifmark.settings import machine, settings
-from sifmark.shelves import Published, Shelf, publish, shelf, stated
+from sifmark.shelves import IDENTITY, SIGNED, Listed, Published, Shelf, publish, shelf, stated
 from sifmark.sif import Sif, read_sif
 
-IDENTITY, SIGNED = f"{LABEL}.identity", f"{LABEL}.signed"  # annotations, beside the image's own labels
 _VERSION = "org.opencontainers.image.version"
 
 
@@ -119,13 +118,16 @@ def mirror(target: str, patterns: Sequence[str], registry: str, tag: str) -> Non
 
 def catalog(registry: str, tag: str, output: str, as_json: bool) -> None:
     """Print what a shelf has, or write it to a folder as catalog.json and a page. Raises SifmarkError."""
-    there = shelf(registry, tag)
+    of_docker = settings().engine == DOCKER
+    there: Listed = docker_publishing.images(registry, tag) if of_docker else shelf(registry, tag)
     entries = [_entry(there, recipe, image) for recipe, image in _published(there, (EVERYTHING,)).items()]
     document = {"schema_version": "1.0", "place": there.reference("NAME"), "images": entries}
     check_document("catalog-1.0", document, "the catalog")
     if output:
         write_json(Path(output) / "catalog.json", document)
-        write_text(Path(output) / "index.html", _page(document))
+        write_text(
+            Path(output) / "index.html", _page(document, "docker pull " if of_docker else "apptainer pull oras://")
+        )
         show(str(Path(output) / "catalog.json"))
     elif as_json:
         show(json.dumps(document, indent=2))
@@ -137,7 +139,7 @@ def catalog(registry: str, tag: str, output: str, as_json: bool) -> None:
 _COLUMNS = ("recipe", "reference", "version", "platform", "size", "signed", "stand_in", "created", "identity", "digest")
 
 
-def _entry(there: Shelf, recipe: str, image: Published) -> dict[str, Any]:
+def _entry(there: Listed, recipe: str, image: Published) -> dict[str, Any]:
     told = image.annotations.get
     return {
         "recipe": recipe,
@@ -158,14 +160,14 @@ def _entry(there: Shelf, recipe: str, image: Published) -> dict[str, Any]:
     }
 
 
-def _page(document: Mapping[str, Any]) -> str:
+def _page(document: Mapping[str, Any], fetching: str) -> str:
     """The catalog for people. All of it comes from annotations that anyone may have written, so all is escaped."""
     head = "".join(f"<th>{html.escape(column.replace('_', '-'))}</th>" for column in _COLUMNS)
     rows = "\n".join(
         f"<tr>{''.join(f'<td>{html.escape(str(entry[column]))}</td>' for column in _COLUMNS)}</tr>"
         for entry in document["images"]
     )
-    return _PAGE.format(place=html.escape(str(document["place"])), head=head, rows=rows)
+    return _PAGE.format(place=html.escape(str(document["place"])), fetching=fetching, head=head, rows=rows)
 
 
 _PAGE = """<!DOCTYPE html>
@@ -180,7 +182,7 @@ td, th {{ padding: 0.2em 0.8em; text-align: left; word-break: break-all }}
 </head>
 <body>
 <h1>sifmark images</h1>
-<p>At <code>{place}</code>. Fetch one: <code>inv pull NAME</code>, or <code>apptainer pull oras://REFERENCE</code>.</p>
+<p>At <code>{place}</code>. Fetch one: <code>inv pull NAME</code>, or <code>{fetching}REFERENCE</code>.</p>
 <table>
 <tr>{head}</tr>
 {rows}
@@ -190,7 +192,7 @@ td, th {{ padding: 0.2em 0.8em; text-align: left; word-break: break-all }}
 """
 
 
-def _published(there: Shelf, patterns: Sequence[str]) -> dict[str, Published]:
+def _published(there: Listed, patterns: Sequence[str]) -> dict[str, Published]:
     """The images of recipes that a shelf has. Raises SifmarkError where it has none, or fails in another way."""
     found, missing = {}, []
     for recipe in dict.fromkeys(recipe for pattern in patterns for recipe in recipes_meant(pattern)):

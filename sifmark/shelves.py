@@ -22,6 +22,7 @@ from sifmark.plan import LABEL
 from sifmark.registry import DIGEST, MOST, connect
 from sifmark.settings import machine, settings
 
+IDENTITY, SIGNED = f"{LABEL}.identity", f"{LABEL}.signed"  # annotations, beside the image's own labels
 MANIFEST_MEDIA = "application/vnd.oci.image.manifest.v1+json"
 # As Apptainer writes and expects them: github.com/apptainer/apptainer, internal/pkg/client/oras.
 _CONFIG_MEDIA = "application/vnd.sylabs.sif.config.v1+json"
@@ -38,8 +39,8 @@ class Published:
     """An image on a shelf: the manifest that its names stand for, and the one file that it names."""
 
     manifest: bytes
-    blob: str  # digest
-    size: int  # bytes
+    blob: str  # digest; of a Docker image its configuration's
+    size: int  # bytes; of a Docker image its layers', packed
     annotations: dict[str, str]
 
     @property
@@ -48,18 +49,22 @@ class Published:
         return sha256_bytes(self.manifest)
 
 
-class Shelf(Protocol):
-    """A place of images, with the tag that is in force."""
-
-    @property
-    def host(self) -> str:
-        """Of a registry; empty for a folder."""
+class Listed(Protocol):
+    """A place of images, with the tag that is in force, for who only looks."""
 
     def reference(self, name: str) -> str:
         """What a name is called there."""
 
     def look(self, name: str) -> Published:
         """What a name stands for. Raises RegistryError where there is no such image."""
+
+
+class Shelf(Listed, Protocol):
+    """The same for who fetches and puts SIF files."""
+
+    @property
+    def host(self) -> str:
+        """Of a registry; empty for a folder."""
 
     def fetch(self, name: str, image: Published, target: Path, tell: Callable[[int], None]) -> None:
         """Write an image's file. Raises RegistryError where it is not what its digest says."""

@@ -39,7 +39,7 @@ class DockerEvidence:
         self.environment = dict(variable.partition("=")[::2] for variable in self.config.get("Env") or ())
         self.workload = self.environment.pop(WORKLOAD, None)
         self.address = address
-        self.references: list[str] = found.get("RepoDigests") or []  # by digest, of registries that have it
+        self.references = list(map(_with_host, found.get("RepoDigests") or ()))  # by digest, where it is published
         self._parent = str(found.get("Parent") or "")
 
     def identity(self) -> str:
@@ -154,3 +154,10 @@ class DockerEvidence:
         if len(self.layers) != len(layers) + len(_LAYERS):
             raise Refuted(f"it adds {len(self.layers) - len(layers)} layers to the base, not {len(_LAYERS)}", AGAIN)
         return f"{len(layers)} layers of the base, all as they were, and {len(_LAYERS)} of ours"
+
+
+def _with_host(reference: str) -> str:
+    """The engine leaves docker.io out: `user/cpu@sha256:...`."""
+    from docker.auth import resolve_repository_name
+
+    return "/".join(resolve_repository_name(reference))

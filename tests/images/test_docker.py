@@ -285,9 +285,13 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     for name in ("cpu", f"{SMALL}-cpu"):  # as one who has cosign alone checks them
         (reference,) = [each for each in Docker().evidence(f"sifmark:{name}").references if each.startswith(registry)]
         assert cosign.signer(reference, [str(key.with_suffix(".pub"))]) == "site.pub"
+    (listed,) = json.loads(shop.inv("catalog", "--registry", registry, "--json").stdout)["images"]
+    assert (listed["recipe"], listed["signed"], listed["file"]) == ("cpu", True, signed and signed["Id"])
+    assert listed["reference"] == f"{registry}/cpu:{__version__}-docker" and listed["size"] > 100_000_000
     forget_all(registry)
     told = json.loads(there.inv(*fetch, "--json").stdout)
     assert told["signed_by"] == "site.pub"
+    assert [told[key] for key in ("digest", "identity")] == [listed[key] for key in ("digest", "identity")]
     pulled = attributes("sifmark:cpu")
     assert pulled is not None and signed is not None and pulled["Id"] == signed["Id"]
     trusting = {"SIFMARK_KEYS": str(key.with_suffix(".pub"))}
@@ -354,3 +358,4 @@ def test_a_push_that_nobody_takes_leaves_no_name(shop: Site, refused: Callable[[
 def test_a_folder_takes_no_image_of_docker(shop: Site, tmp_path: Path) -> None:
     said = shop.inv("push", "cpu", "--registry", str(tmp_path), check=False)
     assert said.returncode == 2 and "a folder has no room for images of Docker" in said.stderr
+    assert shop.inv("catalog", "--registry", str(tmp_path), check=False).returncode == 2

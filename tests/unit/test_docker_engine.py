@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sifmark.engines import SELECTORS, docker_client
+from sifmark.engines import SELECTORS, docker_client, docker_evidence
 from sifmark.engines.apptainer import Apptainer
 from sifmark.engines.docker import Docker
 from sifmark.engines.docker_client import BaseUnavailable, DockerError, OutOfSpace, Unreachable, follow
@@ -123,3 +123,14 @@ def test_an_archive_is_read_from_blocks_as_they_come() -> None:
     blocks = iter([data[at : at + 999] for at in range(0, len(data), 999)])
     with tarfile.open(fileobj=stream_of(blocks), mode="r|") as archive:
         assert [(member.name, member.size) for member in archive] == [("a", 70_000), ("b", 70_000)]
+
+
+def test_where_an_image_is_published_is_told_with_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = f"@sha256:{'0' * 64}"
+    hosts = ["127.0.0.1:5000/images/cpu", "registry.example/cpu", "docker.io/user/cpu"]
+    engine = {"Id": "", "Size": 0, "Config": {}, "RootFS": {"Layers": []}}
+    told = [f"{name}{digest}" for name in (*hosts[:2], "user/cpu")]
+    monkeypatch.setattr(docker_evidence, "attributes", lambda _: {**engine, "RepoDigests": told})
+    assert docker_evidence.DockerEvidence("sifmark:cpu", str).references == [f"{name}{digest}" for name in hosts]
+    monkeypatch.setattr(docker_evidence, "attributes", lambda _: {**engine, "RepoDigests": None})
+    assert docker_evidence.DockerEvidence("sifmark:cpu", str).references == []
