@@ -201,7 +201,8 @@ def _defaults(options: Options, card: Card, framework: str, device: str) -> dict
 def _division(options: Options, batch_size: int, framework: str, device: str, usual: int | None) -> Division:
     """How a batch is divided; by the `usual` micro-batch where that divides it, else as a whole."""
     _require_divisible(options, framework, device)
-    fits = usual is not None and batch_size % (usual * options.replicas) == 0 and not options.find_max_batch
+    whole = options.find_max_batch or options.concurrency  # a request's parts are told of what is computed at once
+    fits = usual is not None and batch_size % (usual * options.replicas) == 0 and not whole
     at_once = options.micro_batch_size or (usual if fits else None) or max(1, batch_size // options.replicas)
     times, left = divmod(batch_size, at_once * options.replicas)
     if left or not times:
@@ -212,14 +213,22 @@ def _division(options: Options, batch_size: int, framework: str, device: str, us
     if options.stages == 1 and options.strategy:
         raise UsageError(f"--strategy {options.strategy}: one stage is all of the model. Add --stages 2 or more")
     strategy = (options.strategy or STRATEGIES[0]) if options.stages > 1 else None
-    if strategy == "pipelined" and times < options.stages:
-        raise UsageError(
-            f"--stages {options.stages}: a pipeline is filled by at least as many micro-batches, and --batch-size "
-            f"{batch_size} has {times} for each replica. Give a larger batch, or a smaller --micro-batch-size"
-        )
     trained = options.task == "training"
+    filling = 2 * options.stages - 1 if trained else options.stages  # PopART counts the way back too
+    if strategy == "pipelined" and times < filling:
+        raise UsageError(
+            f"--stages {options.stages}: in {options.task} a pipeline is filled by {filling} micro-batches, and "
+            f"--batch-size {batch_size} has {times} for each replica. "
+            + ("Give --strategy sharded" if whole else "Give a larger batch, or a smaller --micro-batch-size")
+        )
     accumulation, iterations = (times, options.device_iterations) if trained else (1, times)
-    return Division(at_once, accumulation, options.replicas, iterations, options.stages, strategy)
+    division = Division(at_once, accumulation, options.replicas, iterations, options.stages, strategy)
+    if device == "ipu" and division.devices & (division.devices - 1):
+        raise UsageError(
+            f"--replicas {options.replicas} and --stages {options.stages} want {division.devices} IPUs, which are "
+            "given out in powers of two. Give other numbers"
+        )
+    return division
 
 
 def _require_divisible(options: Options, framework: str, device: str) -> None:
@@ -240,6 +249,8 @@ def _require_divisible(options: Options, framework: str, device: str) -> None:
         )
     if options.micro_batch_size is None:
         return
+    if options.concurrency:
+        raise UsageError("--micro-batch-size: a request is computed at once (--concurrency). Leave it out")
     if framework == "tensorflow":
         raise UsageError("--micro-batch-size is for PyTorch: TensorFlow computes a batch at once here. Leave it out")
     if options.task != "training" and device != "ipu":

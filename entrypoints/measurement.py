@@ -158,6 +158,8 @@ def of_the_device(metered: Metered, device: DeviceFacts | None) -> Metered:
     that the meter does not read: environments are read by both, each in its own way."""
     if isinstance(metered, Absence) or device is None:
         return metered
+    if device.simulated and not metered.facts.simulated:
+        return Absence(f"what computed is a model of a device, and {metered.facts.source} reads real ones")
     if metered.held:
         return _of_those_held(metered, device.devices)
     if device.identifier is None or metered.facts.simulated:

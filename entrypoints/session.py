@@ -64,13 +64,18 @@ class Division(NamedTuple):
     accumulation: int = 1  # micro-batches whose gradients make one update
     replicas: int = 1  # copies of the model, each with samples of its own
     device_iterations: int = 1  # what a device does in one call: updates, or micro-batches of inference
-    stages: int = 1  # parts that a copy of the model is cut into, each on a device of its own
+    stages: int = 1  # parts that a copy of the model is cut into
     strategy: str | None = None  # one of terms.STRATEGIES, for several stages
 
     @property
     def samples(self) -> int:
         """Of a call."""
         return self.micro_batch * self.accumulation * self.replicas * self.device_iterations
+
+    @property
+    def devices(self) -> int:
+        """What all replicas take: each stage has a device of its own, phases come one after the other on one."""
+        return self.replicas * (1 if self.strategy == "phased" else self.stages)
 
 
 def rule_of(problem: Mapping[str, Any], batch_size: int) -> Rule:

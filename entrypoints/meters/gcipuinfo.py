@@ -33,7 +33,7 @@ class Gcipuinfo:
 
     def __init__(self, inventory: Any) -> None:
         self.inventory = inventory
-        devices = inventory.getDevices()
+        devices = _devices(inventory)
         if not devices:
             raise MeterError("gcipuinfo shows no IPU: is IPUOF_VIPU_API_PARTITION_ID or IPUOF_CONFIG_PATH set?")
         of_ipus = all(_power(device, POWER) is not None for device in devices)
@@ -61,7 +61,7 @@ class Gcipuinfo:
 
     def read(self) -> Reading:
         """Power of each. Raises MeterError where one does not tell."""
-        devices = self.inventory.getDevices()
+        devices = _devices(self.inventory)
         watts = [_power(devices[place], self.key) for place in self.places]
         if None in watts:
             told = devices[self.places[watts.index(None)]].get(self.key, "not there")
@@ -79,7 +79,7 @@ def find(place: str | None) -> Gcipuinfo:
 
 def conditions() -> Mapping[str, Any]:
     """How the IPUs stand: facts by a name of session.DEVICE_CONDITIONS. Raises MeterError."""
-    devices = _inventory().getDevices()
+    devices = _devices(_inventory())
     return {
         "driver": fact(lambda: _together(devices, DRIVER)),
         "clock": fact(lambda: _together(devices, CLOCK)),
@@ -91,8 +91,8 @@ def conditions() -> Mapping[str, Any]:
 def chip() -> str | None:
     """The IPUs of the second architecture by their name; None where that cannot be told."""
     try:
-        return CHIPS.get(_together(_inventory().getDevices(), CLOCK) or "")
-    except (MeterError, RuntimeError):  # the library's own errors are of the latter kind
+        return CHIPS.get(_together(_devices(_inventory()), CLOCK) or "")
+    except Exception:  # whatever the library raises: a run is not to end for a name
         return None
 
 
@@ -103,6 +103,11 @@ def _inventory() -> Any:
     inventory = gcipuinfo.gcipuinfo()
     inventory.setUpdateMode(True)
     return inventory
+
+
+def _devices(inventory: Any) -> list[dict[str, str]]:
+    """Each IPU's attributes: the library's own objects have keys, and not all else that a dict has."""
+    return [dict(device) for device in inventory.getDevices()]
 
 
 def _power(device: Mapping[str, str], key: str) -> float | None:

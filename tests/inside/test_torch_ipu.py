@@ -88,13 +88,66 @@ def test_stages_compute_the_same(workload, strategy):
 
 def test_a_pipeline_that_is_not_filled_is_refused_by_poptorch():
     with pytest.raises(RunError) as raised:
-        losses(ipu, QUICK, Division(4, accumulation=1, stages=2, strategy="pipelined"))
+        losses(ipu, QUICK, Division(2, accumulation=2, stages=2, strategy="pipelined"))
     assert raised.value.state == "compile_failure" and "pipeline of 2 stages" in raised.value.message
+
+
+def test_phases_come_one_after_the_other_on_one_ipu(monkeypatch):
+    monkeypatch.setattr(poptorch.FLEET, "count", 1)
+    session, batch = opened(ipu, QUICK, Division(1, 4, stages=2, strategy="phased"))
+    assert session.facts.devices == 1
+    session.train(batch)
+    assert list(poptorch.FLEET.held.values()) == [1]
+    session.close()
+
+
+def test_ipus_that_others_hold_are_named(monkeypatch):
+    """They count as available, and are not to be had."""
+    monkeypatch.setattr(poptorch.FLEET, "busy", 16)
+    session, batch = opened(ipu, QUICK, Division(BATCH))
+    with pytest.raises(RunError, match="Failed to acquire 1 IPU") as raised:
+        session.train(batch)
+    assert raised.value.state == "no_device"
+    session.close()
+
+
+def test_hardware_that_fails_is_no_failure_to_compile(monkeypatch):
+    session, batch = opened(ipu, QUICK, Division(BATCH))
+    session.train(batch)
+
+    def broken(_):
+        raise poptorch.UnrecoverableError("link error")
+
+    monkeypatch.setattr(session.training, "_train", broken)
+    with pytest.raises(poptorch.UnrecoverableError):
+        session.train(batch)
+    session.close()
+
+
+def test_processes_of_mpirun_each_have_a_run(monkeypatch):
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    session, batch = opened(ipu, QUICK, Division(BATCH))
+    assert session.train(batch).updates == 1
+    session.close()
+
+
+def test_chance_is_the_run_s():
+    session, batch = opened(ipu, QUICK, Division(BATCH))
+    session.train(batch)
+    assert session.training._options.value("randomSeed", None) == 1
+    session.close()
+
+
+def test_what_changes_how_poptorch_compiles_is_told(monkeypatch):
+    monkeypatch.setenv("POPTORCH_CACHE_DIR", "/cache")
+    session, _ = opened(ipu, QUICK, Division(BATCH))
+    assert session.facts.execution.endswith(", POPTORCH_CACHE_DIR is set")
+    session.close()
 
 
 def test_more_stages_than_the_model_has_parts():
     with pytest.raises(RunError, match="can be cut into") as raised:
-        opened(ipu, "lstm", Division(1, 4, stages=3, strategy="sharded"))
+        opened(ipu, "lstm", Division(1, 4, stages=4, strategy="sharded"))
     assert raised.value.state == "unsupported"
 
 
@@ -112,7 +165,9 @@ def test_inference_and_training_take_turns_with_the_ipus(monkeypatch):
         ]
     assert session.told == pytest.approx(reference.told, rel=1e-3)
     weights, expected = session.weights(), reference.weights()
-    assert all(weights[name] == pytest.approx(expected[name], abs=1e-4) for name in expected)
+    # Of the mean: where a gradient is next to nothing, Adam's step is as long, and rounding says which way it goes.
+    apart = {name: abs(weights[name] - expected[name]).mean() for name in expected}
+    assert max(apart.values()) < 2e-5, "a hundredth of what two steps change"
     session.close()
     assert poptorch.FLEET.held == {}
 
@@ -125,6 +180,23 @@ def test_a_last_batch_that_is_smaller_is_judged_by_its_own_samples():
     reference, _ = opened(cpu, QUICK, None)
     assert (whole.samples, judged.samples) == (BATCH, 1)
     assert judged.loss == pytest.approx(reference.evaluate(few).loss, rel=1e-4)
+
+
+def test_to_load_training_again_is_no_part_of_its_next_step():
+    session, batch = opened(ipu, QUICK, Division(2, accumulation=2))
+    session.train(batch)
+    session.evaluate(batch)
+    assert not session.training.isAttachedToDevice()
+    session.mark()
+    assert session.training.isAttachedToDevice()
+    session.close()
+
+
+def test_a_first_batch_without_what_does_not_read_is_followed_by_a_whole_one():
+    session, batch = opened(ipu, QUICK, Division(1, accumulation=4))
+    few = batch._replace(inputs=batch.inputs[:1], targets=batch.targets[:1])
+    assert [session.evaluate(one).samples for one in (few, batch)] == [1, BATCH]
+    session.close()
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -43,11 +43,15 @@ from entrypoints.workloads.pytorch.optimizers import parameter_groups
 
 PRECISIONS = ("fp32", "fp16")  # PopTorch makes fp16 of bf16
 MODELS = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")  # environment: compute on a model of an IPU
+# Environment: executables that are compiled already, options of PopTorch's and Poplar's.
+TELLING = ("POPTORCH_CACHE_DIR", "POPTORCH_DEFAULT_OPTIONS", "POPLAR_ENGINE_OPTIONS")
 ARCHITECTURES = {1: "GC2", 21: "C600"}
 SECOND, OF_SECOND = 2, "GC200 or Bow"
 LOSS_SCALING = 128.0  # in half precision, else small gradients vanish; PopTorch takes it off again
 AT_ONCE = Division(0)  # whatever a batch is
 UNCOUNTED = "PopTorch does not tell"
+# What PopTorch says, in small letters, and the state that it means; busy IPUs count as available until they are wanted.
+REFUSALS = {"out of memory": "out_of_memory", "failed to acquire": "no_device"}
 
 
 def modelled() -> bool:
@@ -131,22 +135,30 @@ class IpuSession(Waiting):
         self.inference: Any = None
         self.samples = 0  # of a call of inference, whose shape is compiled
         self.turn = threading.Lock()  # an executor answers one call at a time
-        count = self.division.stages * self.division.replicas
-        require_ipus(count)
+        require_ipus(self.division.devices)
         cut(self.model, self.division.stages)
-        half = ", half partials, stochastic rounding in training" if self.half else ""
+        how = f"compiled by PopTorch {poptorch.__version__}, {self.division.strategy or 'one stage'}"
+        how += ", half partials, stochastic rounding in training" if self.half else ""
+        how += "".join(f", {name} is set" for name in TELLING if name in os.environ)
         self.facts = DeviceFacts(
             kind="ipu",
             vendor="Graphcore",
             name=None if modelled() else name(poptorch.ipuHardwareVersion()),
-            devices=count,
+            devices=self.division.devices,
             granularity="package",
             memory_mib=None,
             ranks=1,
             replicas=self.division.replicas,
-            execution=f"compiled by PopTorch {poptorch.__version__}, {self.division.strategy or 'one stage'}{half}",
+            execution=how,
             simulated=modelled() or bool(getattr(poptorch, "SIMULATED", False)),
         )
+
+    def mark(self) -> float:
+        """Now, when training has the IPUs back from an evaluation: to load it again is no part of the next step."""
+        if self.training is not None:
+            with compilation():
+                self.take_turns(self.training, self.inference)
+        return super().mark()
 
     def place(self, batch: Batch) -> Batch:
         """The batch as it is, its numbers in the run's precision: PopTorch sends it with each call."""
@@ -225,8 +237,10 @@ class IpuSession(Waiting):
     def applied(self, batch: Batch) -> Any:
         """The output for a batch. Where it is smaller than those before, its last sample is repeated and left out."""
         if self.inference is None:
-            together = (self.division.micro_batch or batch.samples) * self.division.replicas
-            self.samples = -(-batch.samples // together) * together  # a first batch may be smaller than those asked for
+            division = self.division
+            together = (division.micro_batch or batch.samples) * division.replicas
+            most = max(batch.samples, together * division.accumulation)  # a first batch may lack what does not read
+            self.samples = -(-most // together) * together
             network = Applied(self.model, Nesting(batch.inputs, None)).eval()
             self.inference = poptorch.inferenceModel(network, options=self.options(self.samples, training=False))
         with compilation():
@@ -246,6 +260,8 @@ class IpuSession(Waiting):
         """What PopTorch is told of a batch of so many samples."""
         division = self.division
         options = poptorch.Options()
+        options.Distributed.disable()  # else mpirun's variables make one run of what are several
+        options.randomSeed(torch.initial_seed())  # the run's, which the model was built by; else it is the clock's
         options.replicationFactor(division.replicas)
         options.outputMode(poptorch.OutputMode.All)
         if training:
@@ -280,7 +296,7 @@ def require_ipus(count: int) -> None:
 
 
 def cut(model: Objective, stages: int) -> None:
-    """Mark where each stage begins: the layers are shared out evenly, in their order."""
+    """Mark where each stage begins: the layers are shared out evenly, in their order. A strategy may say other IPUs."""
     if stages == 1:
         return
     marks = cuts(model.network)
@@ -299,8 +315,8 @@ def block(stage: int) -> str:
 def strategy(division: Division) -> Any:
     """How the stages take turns."""
     if division.strategy == "phased":
-        phases = [poptorch.Phase(poptorch.Stage(block(stage))) for stage in range(division.stages)]
-        return poptorch.SerialPhasedExecution(*phases)
+        stages = [poptorch.Stage(block(stage)).ipu(0) for stage in range(division.stages)]
+        return poptorch.SerialPhasedExecution(*map(poptorch.Phase, stages))
     kinds = {"pipelined": poptorch.PipelinedExecution, "sharded": poptorch.ShardedExecution}
     return kinds[str(division.strategy)](poptorch.AutoStage.SameAsIpu)
 
@@ -325,9 +341,13 @@ def optimizer(model: nn.Module, rule: OptimizerRule, half: bool) -> Any:
 
 @contextlib.contextmanager
 def compilation() -> Iterator[None]:
-    """For calls that may compile. Raises RunError: `out_of_memory` where a model is too large, or `compile_failure`."""
+    """For calls that may compile. Raises RunError: `out_of_memory` where a model is too large, `no_device` where others
+    have the IPUs, or `compile_failure`. Hardware that fails is PopTorch's error as it is."""
     try:
         yield
     except poptorch.Error as error:
-        text = str(error)[:1000]
-        raise RunError("out_of_memory" if "out of memory" in text.lower() else "compile_failure", text) from error
+        text = str(error)
+        state = next((state for words, state in REFUSALS.items() if words in text.lower()), None)
+        if state is None and isinstance(error, (poptorch.RecoverableError, poptorch.UnrecoverableError)):
+            raise
+        raise RunError(state or "compile_failure", text[:1000]) from error

@@ -13,6 +13,7 @@ try:
 except ImportError as absent:
     raise RunError("no_device", f"this TensorFlow is not Graphcore's: {absent}") from absent
 
+import os
 from functools import lru_cache
 from typing import Any, Callable
 
@@ -25,7 +26,13 @@ from entrypoints.session import Batch, DeviceConditions, DeviceFacts, Division, 
 from entrypoints.workloads.tensorflow.build import Objective
 
 PRECISIONS = ("fp32",)  # as TensorFlow's networks have it everywhere
+MODEL = "--use_ipu_model"  # https://github.com/graphcore/examples, in what tests without hardware are told
 SHORT = "memory_allocation"  # in what Poplar says of a model that is too large
+
+
+def modelled() -> bool:
+    """Whether Graphcore's TensorFlow was told to compute on a model of an IPU."""
+    return MODEL in os.environ.get("TF_POPLAR_FLAGS", "")
 
 
 def libraries() -> dict[str, str | None]:
@@ -85,14 +92,14 @@ class IpuSession(GraphSession):
         self.facts = DeviceFacts(
             kind="ipu",
             vendor="Graphcore",
-            name=gcipuinfo.chip(),
+            name=None if modelled() else gcipuinfo.chip(),
             devices=1,
             granularity="package",
             memory_mib=None,
             ranks=1,
             replicas=1,
             execution=f"{execution(False)} compiled by Poplar under IPUStrategy",
-            simulated=bool(getattr(ipu, "SIMULATED", False)),
+            simulated=modelled() or bool(getattr(ipu, "SIMULATED", False)),
         )
 
     def on_ipu(self, graph: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ import functools
 import inspect
 import json
 import os
+import weakref
 from pathlib import Path
 
 import torch
@@ -94,12 +95,24 @@ class Recorder:
     def note(self, attribute, name, *arguments, **named):
         if (self.owner or self).frozen:
             raise AttributeError(f"{name}: the options are frozen since they were given away; clone() them")
-        self.values[attribute] = bound(name, arguments, named)
+        values = bound(name, arguments, named)
+        wanted, error = VALUES.get(attribute, (None, None))
+        if wanted and not wanted(next(iter(values.values()))):
+            raise error(f"{name}: it takes no {values}")
+        self.values[attribute] = values
         return self
 
     def value(self, attribute, default):
         """The only argument that a method was called with."""
         return next(iter(self.values[attribute].values())) if attribute in self.values else default
+
+
+# What a method takes, and what it raises for anything else.
+VALUES = {
+    "setPartialsType": (lambda kind: kind in (torch.float32, torch.float16), ValueError),
+    "setExecutionStrategy": (lambda one: isinstance(one, (PipelinedExecution, SerialPhasedExecution)), AssertionError),
+    "accumulationAndReplicationReductionType": (lambda kind: kind.name in ("Sum", "Mean"), ValueError),
+}
 
 
 class Options(Recorder):
@@ -145,12 +158,17 @@ class ShardedExecution(PipelinedExecution):
 
 
 class Stage:
-    """Blocks that lie on one IPU."""
+    """Blocks that lie on one IPU: that of the blocks, unless it is named."""
 
     def __init__(self, *block_ids):
         if not all(isinstance(block, str) for block in block_ids):
             raise TypeError("poptorch.Stage takes names of blocks")
-        self.block_ids = block_ids
+        self.block_ids, self.on = block_ids, None
+
+    @known("poptorch.Stage.ipu")
+    def ipu(self, ipu):
+        self.on = ipu
+        return self
 
 
 class Phase:
@@ -167,6 +185,17 @@ class SerialPhasedExecution:
         if not phases or not all(isinstance(phase, Phase) for phase in phases):
             raise AssertionError("phases are given one by one")
         self.phases = phases
+
+    def ipus(self, of_blocks):
+        """All phases are on one IPU."""
+        on = {
+            of_blocks[stage.block_ids[0]] if stage.on is None else stage.on
+            for one in self.phases
+            for stage in one.stages
+        }
+        if on != {0}:
+            raise Error(f"phases lie on IPUs {sorted(on)}: serial ones share one")
+        return 1
 
 
 class ParallelPhasedExecution(SerialPhasedExecution):
@@ -199,14 +228,16 @@ def identity_loss(x, reduction):
 
 
 class Fleet:
-    """The IPUs of this host, and who holds how many."""
+    """The IPUs of this host, and who holds how many. `count` are there, `busy` are held by others."""
 
     def __init__(self):
-        self.count, self.held = int(os.environ.get("POPTORCH_STAND_IN_IPUS", "16")), {}
+        self.count, self.busy, self.held = int(os.environ.get("POPTORCH_STAND_IN_IPUS", "16")), 0, {}
 
     def take(self, executor, count):
-        if sum(self.held.values()) + count > self.count:
-            raise Error(f"no device with {count} IPUs is free")
+        if count & (count - 1):
+            raise Error(f"{count} IPUs are no power of two")
+        if sum(self.held.values()) + self.busy + count > self.count:
+            raise Error(f"Failed to acquire {count} IPU(s)")
         self.held[id(executor)] = count
 
     def give_back(self, executor):
@@ -214,15 +245,19 @@ class Fleet:
 
 
 FLEET = Fleet()
+WRAPPED = weakref.WeakSet()  # models that an executor of training has
 
 
 @known("poptorch.ipuHardwareIsAvailable")
 def ipuHardwareIsAvailable(num_ipus=1):
-    return num_ipus <= FLEET.count
+    modelled = os.environ.get("POPTORCH_IPU_MODEL", "0") != "0"
+    return not modelled and num_ipus <= FLEET.count and not num_ipus & (num_ipus - 1)
 
 
 @known("poptorch.ipuHardwareVersion")
 def ipuHardwareVersion():
+    if not ipuHardwareIsAvailable():
+        raise AssertionError("no hardware is there")
     return 2
 
 
@@ -242,8 +277,11 @@ class PoplarExecutor:
     @property
     def ipus(self):
         """How many a copy of the model needs, by its blocks."""
-        blocks = [layer._block[1] for layer in self.user_model.modules() if hasattr(layer, "_block")]
-        return max([0, *(ipu for ipu in blocks if ipu is not None)]) + 1
+        blocks = dict(layer._block for layer in self.user_model.modules() if hasattr(layer, "_block"))
+        strategy = self._options.strategy
+        if isinstance(strategy, SerialPhasedExecution):
+            return strategy.ipus(blocks)
+        return max([0, *(ipu for ipu in blocks.values() if ipu is not None)]) + 1
 
     @property
     def replicas(self):
@@ -282,6 +320,7 @@ class PoplarExecutor:
     def destroy(self):
         FLEET.give_back(self)
         self.device_model = None
+        WRAPPED.discard(self.user_model)
 
     @known("poptorch.PoplarExecutor.copyWeightsToHost")
     def copyWeightsToHost(self):
@@ -304,6 +343,8 @@ class PoplarExecutor:
         if self.isCompiled():
             return
         self._require_rounds()
+        if int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1")) > 1 and "disable" not in self._options.Distributed.values:
+            raise Error("the options make one run of all processes of mpirun")
         FLEET.take(self, self.ipus * self.replicas)
         self.device_model, self.device_optimizer = copy.deepcopy((self.user_model, self.user_optimizer))
         self.device_model.float()
@@ -313,9 +354,9 @@ class PoplarExecutor:
         if not self.training and self.accumulation != 1:
             raise Error("inference accumulates no gradients")
         pipelined = type(self._options.strategy) is PipelinedExecution
-        filling = self.accumulation if self.training else self.rounds
-        if pipelined and self.ipus > filling:
-            raise Error(f"a pipeline of {self.ipus} stages is not filled by {filling} micro-batches")
+        given, needed = (self.accumulation, 2 * self.ipus - 1) if self.training else (self.rounds, self.ipus)
+        if pipelined and given < needed:  # as PopART counts: stages of the way back too
+            raise Error(f"a pipeline of {self.ipus} stages is not filled by {given} micro-batches, but by {needed}")
 
     @known("poptorch.PoplarExecutor.__call__")
     def __call__(self, *args):
@@ -334,7 +375,7 @@ class PoplarExecutor:
         finally:
             if genuine:
                 functional.scaled_dot_product_attention = genuine
-        self.seconds = [0.001, 0.01, 0.002]
+        self.seconds = [seconds / self.rounds for seconds in (0.001, 0.01, 0.002)]
         return self._gathered(outputs)
 
     def _require_inputs(self, tensors):
@@ -364,7 +405,12 @@ class PoplarExecutor:
     def _infer(self, micro_batches):
         RUNNING.clear()
         with torch.no_grad():
-            return [self.device_model(*tensors) for tensors in micro_batches]
+            return [_typed(self.device_model(*tensors), self.type) for tensors in micro_batches]
+
+    @property
+    def type(self):
+        """Of the weights."""
+        return next(self.user_model.parameters()).dtype
 
     def _require_order(self):
         if sorted(RUNNING) != RUNNING or (self.ipus > 1 and [*dict.fromkeys(RUNNING)] != list(range(self.ipus))):
@@ -379,21 +425,32 @@ class PoplarExecutor:
 
     @known("poptorch.PoplarExecutor.getHostIpuLatency")
     def getHostIpuLatency(self):
-        return (self.seconds[0],) * 3
+        return _of_iterations(self.seconds[0])
 
     @known("poptorch.PoplarExecutor.getComputeLatency")
     def getComputeLatency(self):
-        return (self.seconds[1],) * 3
+        return _of_iterations(self.seconds[1])
 
     @known("poptorch.PoplarExecutor.getIpuHostLatency")
     def getIpuHostLatency(self):
-        return (self.seconds[2],) * 3
+        return _of_iterations(self.seconds[2])
 
     def __getattr__(self, attribute):
         name = f"poptorch.PoplarExecutor.{attribute}"
         if name in NAMES:
             raise NotImplementedError(f"the stand-in does not do {name}")
         raise AttributeError(f"PopTorch {SDK} has no {name}")
+
+
+def _of_iterations(mean):
+    """Least, most and mean over the iterations of the last call."""
+    return (mean / 2, mean * 2, mean)
+
+
+def _typed(output, kind):
+    if isinstance(output, tuple):
+        return tuple(_typed(one, kind) for one in output)
+    return output.to(kind) if output.is_floating_point() else output
 
 
 def _computed(tensor):
@@ -407,8 +464,9 @@ def _together(outputs):
 
 @known("poptorch.trainingModel")
 def trainingModel(model, options=None, optimizer=None):
-    if isinstance(getattr(model, "_executor", None), PoplarExecutor):
+    if model in WRAPPED:
         raise RuntimeError("the model is wrapped already")
+    WRAPPED.add(model)
     return PoplarExecutor(model, options or Options(), True, optimizer)
 
 
