@@ -6,12 +6,13 @@ import time
 from typing import Callable, Iterator, Mapping, NamedTuple
 
 from entrypoints.messages import Generated, Message, Step
-from entrypoints.phases import Phased
+from entrypoints.phases import Phased, waited
 from entrypoints.session import Batch, Session
 
 
 class Begun(NamedTuple):
-    """A batch of texts that was handed to the device: marks before the prompts and after each new token."""
+    """A batch of texts that was handed to the device: marks at the end of the one before it, when its prompts were
+    there, and after each new token."""
 
     marks: tuple[object, ...]
     wait: float
@@ -47,7 +48,7 @@ class Generation(Phased):
         batch = next(self.batches)
         wait = time.perf_counter() - asked
         batch = batch._replace(inputs=batch.inputs[:, : self.prompt])
-        marks = [self.last]
+        marks = [self.last, self.session.mark()]
         state = self.session.begin(batch, self.new)
         marks.append(self.session.mark())
         for _ in range(self.new - 1):
@@ -71,8 +72,9 @@ class Generation(Phased):
             if None in seconds:
                 return
             self.untold.pop(0)
-            first, *others = (second for second in seconds if second is not None)
-            whole = first + sum(others)
+            before, first, *others = (second for second in seconds if second is not None)
+            whole = before + first + sum(others)
             self.seconds += whole
-            generated = Generated(prompt_tokens, first - wait, others)
+            generated = Generated(prompt_tokens, first, others)
+            wait = waited(self.session, marks[0], marks[1], wait)
             self.send(Step(whole, wait, samples, 0, None, None, decode_seconds, samples * self.new, 0, generated))

@@ -10,7 +10,7 @@ from typing import Callable, Iterator, NamedTuple
 from entrypoints.configuration import Configuration
 from entrypoints.goal import Pursuit
 from entrypoints.messages import Message, Step
-from entrypoints.phases import Phased
+from entrypoints.phases import Phased, waited
 from entrypoints.session import Batch, Session, StepReport
 from entrypoints.statuses import RunError
 
@@ -19,10 +19,11 @@ LOSS_INTERVAL = 50
 
 
 class Taken(NamedTuple):
-    """A step that was handed to the device, between two marks."""
+    """A step that was handed to the device, between two marks; a third says when its batch was there."""
 
     number: int  # from 1
     began: object
+    ready: object
     done: object
     wait: float
     report: StepReport
@@ -85,13 +86,13 @@ class Loop(Phased):
         """Fetch a batch and hand it to the device."""
         asked = time.perf_counter()
         batch = next(self.batches)
-        wait = time.perf_counter() - asked
+        wait, ready = time.perf_counter() - asked, self.session.mark()
         report = self.call(batch)
         done = self.session.mark()
         self.steps += 1
         # The batch without its tensors: the device may be far behind, and memory is not to hold what it has read.
         counts = batch._replace(inputs=(), targets=())
-        self.untold.append(Taken(self.steps, self.last, done, wait, report, counts))
+        self.untold.append(Taken(self.steps, self.last, ready, done, wait, report, counts))
         self.last = done
         self.tell_skipped(batch.skipped)
 
@@ -106,7 +107,8 @@ class Loop(Phased):
             self.seconds += seconds
             loss, report, batch = self.loss(taken), taken.report, taken.batch
             told = (batch.decode_seconds, batch.tokens, batch.padding)
-            self.send(Step(seconds, taken.wait, report.samples, report.updates, loss, None, *told))
+            wait = waited(self.session, taken.began, taken.ready, taken.wait)
+            self.send(Step(seconds, wait, report.samples, report.updates, loss, None, *told))
             if loss is not None and not math.isfinite(loss):
                 raise RunError("non_finite", f"the loss became {loss}; see metrics.final_loss for the last finite one")
 

@@ -14,6 +14,8 @@ from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.build import Objective
 
 Ask = Callable[[], Mapping[str, Any]]  # how the device stands: facts by a name of session.DEVICE_CONDITIONS
+# Before, fused optimizers scale twice, or take what is not finite: github.com/pytorch/pytorch, 94060 and 95847.
+FUSED_SCALING = (2, 1)
 UNCOUNTED = "PyTorch does not count what is sent"
 
 
@@ -49,6 +51,8 @@ class GpuSession(EagerSession):
         super().__init__(model, rule, torch.device(kind, runtime.current_device()), precision, compiled, division)
         if precision == "fp16" and self.optimizer:
             self.scaler = scaler(kind)
+            if torch.__version__ < FUSED_SCALING:
+                skip_by_the_scaler(self.optimizer)
 
     def sent(self, tensor: torch.Tensor) -> torch.Tensor:
         """By way of memory that the device reads by itself, so that the host does not wait for the transfer."""
@@ -111,9 +115,18 @@ def scaler(kind: str) -> Any:
     return make()
 
 
+def skip_by_the_scaler(optimizer: Any) -> None:
+    """Let the scaler itself leave a step out whose gradients are not finite: the optimizer says that it would, and does
+    not, once the gradients were unscaled before their norm is limited."""
+    optimizer._step_supports_amp_scaling = False
+
+
 def free_mib(runtime: ModuleType) -> float | None:
     """Memory that is left on the device, in MiB; None where this PyTorch cannot tell."""
     if not hasattr(runtime, "mem_get_info"):
         return None
-    free, _ = runtime.mem_get_info()
-    return free / MIB
+    try:
+        free, _ = runtime.mem_get_info()
+    except RuntimeError:  # of Intel's GPUs, where the driver shows no such thing to this user
+        return None
+    return float(free / MIB)

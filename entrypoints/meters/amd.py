@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 from functools import partial
+from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
 from entrypoints.host import fact
@@ -25,6 +26,8 @@ VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"
 UPDATE_PERIOD = 0.1  # s; the driver's power is an average over milliseconds, its counter gets on every millisecond
 MICRO = 1e-6
 ROCM_SMI = "librocm_smi64.so"
+PCI = Path("/sys/bus/pci/drivers/amdgpu")  # a link for each GPU of the host
+WHOLE = "SPX"  # a GPU that is one partition
 NOT_THERE = "N/A"
 NOT_THERE_RAW = 0xFFFF  # what ROCm 5.7 to 6.1.0 let through
 # Which of them a GPU tells differs: MI300 the current, MI200 the average, ROCm 7 has one name for both.
@@ -103,6 +106,11 @@ class AmdSmi:
         """Such as AMD Instinct MI250X."""
         return str(amdsmi.amdsmi_get_gpu_asic_info(handle).get("market_name", ""))
 
+    def shared(self, handle: Any) -> str:
+        """What else its power and energy are of, for its name."""
+        mode = _told(lambda: amdsmi.amdsmi_get_gpu_compute_partition(handle), WHOLE)
+        return "" if mode == WHOLE else " with all its partitions"
+
     def watts(self, handle: Any) -> float | None:
         """Of the socket."""
         told = amdsmi.amdsmi_get_power_info(handle)
@@ -158,6 +166,10 @@ class RocmSmi:
         text = ctypes.create_string_buffer(256)
         self.library.rsmi_dev_name_get(handle, text, ctypes.c_size_t(len(text)))
         return text.value.decode("utf-8", "replace")
+
+    def shared(self, _: int) -> str:
+        """Nothing that the library would dependably tell."""
+        return ""
 
     def watts(self, handle: int) -> float | None:
         """The average of the first sensor; the number behind the pointer has 64 bits."""
@@ -229,10 +241,20 @@ def _opened(library: AmdSmi | RocmSmi, place: str | None) -> Amd:
     handles = library.handles()
     chosen = _chosen(library, handles, place)
     if TWO_DIES not in library.market_name(chosen):
-        return Amd(library, chosen, library.address(chosen))
-    at = list(handles).index(chosen)
-    first = handles[at - at % 2]
+        return Amd(library, chosen, f"{library.address(chosen)}{library.shared(chosen)}")
+    first = _first_die(library, handles, chosen)
     return Amd(library, first, f"{library.address(first)} with the other die of its module")
+
+
+def _first_die(library: AmdSmi | RocmSmi, handles: Sequence[Any], chosen: Any) -> Any:
+    """The die with the module's power and energy. Raises MeterError where a scheduler has hidden it from this job:
+    the libraries leave out what is hidden, and what stands before the second die is then of another module."""
+    if library.watts(chosen) or library.joules(chosen):
+        return chosen
+    at, there = list(handles).index(chosen), len(list(PCI.glob("*:*:*.*")))
+    if len(handles) != there or at % 2 == 0:
+        raise MeterError(f"{library.address(chosen)} is the second die of a module, whose first one is hidden here")
+    return handles[at - 1]
 
 
 def _chosen(library: AmdSmi | RocmSmi, handles: Sequence[Any], place: str | None) -> Any:

@@ -25,6 +25,7 @@ HIERARCHY = "ZE_FLAT_DEVICE_HIERARCHY"
 SELECTOR = "ONEAPI_DEVICE_SELECTOR"
 ANY = re.compile(r"|(\*|level_zero):(\*|gpu|0)", re.IGNORECASE)  # what leaves the first device the first
 NAME_IT = "and a card has the meter: name the card, --meter intel:NUMBER"
+OF_PACKAGE = "energy2_input"  # of xe, where a card has none for itself
 UPDATE_PERIOD = 0.1  # s; not documented
 MICRO, MILLI = 1e-6, 1e-3
 Handle = ctypes.c_void_p
@@ -52,7 +53,7 @@ FILES = {
         "drm/card*/gt/gt{tile}/throttle_reason_",
     ),
     "xe": Files(
-        ("energy1_input", "energy2_input"),
+        ("energy1_input", OF_PACKAGE),
         ("power1_max", "power2_max"),
         ("temp2_input",),
         "tile{tile}/gt0/freq0/act_freq",
@@ -65,11 +66,12 @@ FILES = {
 class Intel:
     """One card's energy counter."""
 
-    def __init__(self, source: str, name: str, counter: SysmanCounter | KernelFile) -> None:
+    def __init__(self, source: str, name: str, counter: SysmanCounter | KernelFile, scope: str = "board") -> None:
+        counter.number()  # one that does not read is none
         self.counter = counter
         self.facts = MeterFacts(
             source=source,
-            scope="package",
+            scope=scope,
             devices=(name,),
             update_period=UPDATE_PERIOD,
             averaging=None,
@@ -137,6 +139,17 @@ def by_card() -> bool:
     return os.environ.get(HIERARCHY, "FLAT").upper() == "COMPOSITE"
 
 
+def whole_card() -> bool:
+    """Whether the first device is a card: of one that the mask leaves a single tile of, that tile is the device.
+
+    https://github.com/oneapi-src/level-zero/issues/86
+    """
+    mask = [word.strip() for word in os.environ.get(MASK, "").split(",") if word.strip()]
+    card = mask[0].partition(".")[0] if mask else ""
+    left = {word for word in mask if word.partition(".")[0] == card}
+    return by_card() and not (len(left) == 1 and "." in left.pop())
+
+
 def by_sysman(number: int) -> tuple[str, SysmanCounter]:
     """A card by Level Zero."""
     try:
@@ -170,13 +183,13 @@ def require(status: int, call: str) -> None:
         raise MeterError(f"{call} fails with {status & 0xFFFFFFFF:#x}")
 
 
-def by_hwmon(number: int) -> tuple[str, KernelFile]:
-    """A card by the kernel's driver."""
+def by_hwmon(number: int) -> tuple[str, KernelFile, str]:
+    """A card by the kernel's driver, or its package alone."""
     folder, files = monitored(number)
     counter = _first(folder, files.energy)
     if counter is None:
         raise MeterError(f"{folder} has no energy counter: Linux has it from 6.2 (i915) and 6.5 (xe) on")
-    return address(folder), KernelFile(counter)
+    return address(folder), KernelFile(counter), "package" if counter.name == OF_PACKAGE else "board"
 
 
 def monitored(number: int) -> tuple[Path, Files]:

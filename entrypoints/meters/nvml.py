@@ -84,7 +84,8 @@ def find(place: str | None) -> Nvml:
 def conditions(identifier: str | None) -> Mapping[str, Any]:
     """How the GPU of a UUID stands, or the first that CUDA may use: facts by a name of session.DEVICE_CONDITIONS."""
     with _library():
-        handle, _ = _whole(_handle(identifier) if identifier else _first_visible())
+        of_mig = (identifier or "").startswith("MIG-")  # of which CUDA has the first alone, whatever its UUID is of
+        handle, _ = _whole(_handle(identifier) if identifier and not of_mig else _first_visible())
         asked: Mapping[str, tuple[Callable[[], Any], str | None]] = {
             "driver": (pynvml.nvmlSystemGetDriverVersion, None),
             "power_cap": (lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) * MILLI, "W"),

@@ -57,8 +57,10 @@ def test_every_new_token_is_timed_and_no_device_is_waited_for(lag):
     assert session.asked == [([[0, 1, 2]] * 2, 4)] * 2
     for step in sent:
         assert decode(encode(step)) == step
-        assert (step.seconds, step.units, step.tokens) == (4.0, 2, 8)
-        assert step.generated.prompt_tokens == 6 and list(step.generated.others) == [1.0] * 3
+        assert (step.seconds, step.units, step.tokens) == (5.0, 2, 8)
+        generated = step.generated
+        assert (generated.prompt_tokens, generated.first, list(generated.others)) == (6, 1.0, [1.0] * 3)
+        assert 0 <= step.wait <= 1
     assert len(sent) == 2
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import pytest
 
@@ -96,3 +97,25 @@ def test_the_seconds_of_decoding_go_with_their_step():
 def test_messages_survive_the_wire():
     for message in run(Lagging(), "--steps", "3"):
         assert decode(encode(message)) == message
+
+
+@pytest.mark.parametrize(("idle", "waited"), [(0.0, 0.0), (0.002, 0.002), (3600.0, None)])
+def test_only_what_held_the_device_up_is_a_wait(idle, waited):
+    """A batch is fetched in 10 ms or more, while the device is busy, or in part, or idle for longer than that."""
+
+    class Busy(Lagging):
+        def seconds_between(self, earlier, later):
+            told = super().seconds_between(earlier, later)
+            return idle if later == earlier else told
+
+    def slowly():
+        while True:
+            time.sleep(0.01)
+            yield Batch(inputs=range(4), targets=None)
+
+    sent = []
+    Loop(Busy(), "training", slowly(), sent.append).run(
+        resolve(parse(["--steps", "3", "--warmup-steps", "1"]), cards.load()["resnet50"], None)
+    )
+    waits = [message.wait for message in sent if isinstance(message, Step)]
+    assert waits == [waited] * 3 if waited is not None else all(0.01 <= wait < 3600 for wait in waits)

@@ -80,7 +80,8 @@ def test_an_instance_of_mig_is_metered_by_its_whole_gpu(gpus, monkeypatch):
     gpus(whole, instances=(nvidia.Gpu("MIG-1", parent=whole),))
     monkeypatch.setenv(nvml.VISIBLE, "MIG-1")
     assert nvml.find(None).facts.devices == (f"{A} with all its MIG instances",)
-    assert nvml.conditions(None)["partitioning"] == {"value": "MIG"}
+    for identifier in (None, "MIG-1", "MIG-of-another-library"):
+        assert nvml.conditions(identifier)["partitioning"] == {"value": "MIG"}
 
 
 def processes_are_numbered(monkeypatch, folder, by_host):
@@ -218,12 +219,45 @@ def test_amdsmi_of_any_version_gives_watts_and_joules(amds, gpu, watts, joules):
     assert (meter.facts.source, meter.facts.devices) == ("amdsmi", ("0000:00:00.0",))
 
 
-def test_the_second_die_of_a_module_is_metered_by_the_first(amds, monkeypatch):
+def test_the_second_die_of_a_module_is_metered_by_the_first(amds, monkeypatch, tmp_path):
     amds(MI250, SECOND_DIE, MI250, SECOND_DIE)
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "3")
+    monkeypatch.setattr(amd, "PCI", tmp_path)
+    for number in range(4):
+        (tmp_path / f"0000:{number:02x}:00.0").touch()
     meter = amd.find(None)
     assert meter.facts.devices == ("0000:02:00.0 with the other die of its module",)
     assert meter.read().watts == [90.0]
+
+
+@pytest.mark.parametrize(
+    ("here", "host", "visible", "found"),
+    [
+        ((MI250, SECOND_DIE), 4, "1", None),  # of two modules one die each: nobody can tell
+        ((SECOND_DIE, MI250), 4, "0", None),
+        ((SECOND_DIE, MI250), 4, "1", "0000:01:00.0"),  # the first die of its module, wherever it stands
+        ((MI250, SECOND_DIE), 2, "1", "0000:00:00.0"),
+    ],
+)
+def test_a_die_that_is_hidden_from_a_job_is_not_guessed(amds, monkeypatch, tmp_path, here, host, visible, found):
+    amds(*here)
+    monkeypatch.setattr(amd, "PCI", tmp_path)
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", visible)
+    for number in range(host):
+        (tmp_path / f"0000:{number:02x}:00.0").touch()
+    (tmp_path / "bind").touch()
+    if found is None:
+        with pytest.raises(MeterError, match="second die of a module, whose first one is hidden"):
+            amd.find(None)
+    else:
+        assert amd.find(None).facts.devices == (f"{found} with the other die of its module",)
+
+
+@pytest.mark.parametrize(("mode", "said"), [("CPX", " with all its partitions"), ("SPX", ""), ("N/A", "")])
+def test_a_partition_is_metered_by_its_whole_gpu(amds, monkeypatch, mode, said):
+    amds(MI300)
+    monkeypatch.setattr(AmdSmi, "amdsmi_get_gpu_compute_partition", lambda *_: mode)
+    assert amd.find(None).facts.devices == (f"0000:00:00.0{said}",)
 
 
 def test_visible_devices_of_rocm_count_one_after_the_other(amds, monkeypatch):
@@ -284,6 +318,22 @@ def test_without_amdsmi_and_its_forerunner_both_reasons_are_told(monkeypatch):
         amd.find(None)
 
 
+class Attributes:
+    """What gcipuinfo shows of an IPU: like a dict, and none."""
+
+    def __init__(self, told):
+        self.told = told
+
+    def keys(self):
+        return self.told.keys()
+
+    def __getitem__(self, name):
+        return self.told[name]
+
+    def __iter__(self):
+        return iter(self.told)
+
+
 class Inventory:
     """gcipuinfo as its documentation has it: what was read first, unless it is told to read anew."""
 
@@ -301,7 +351,7 @@ class Inventory:
     def getDevices(self):  # noqa: N802
         devices = self.readings[min(self.at, len(self.readings) - 1)]
         self.at += self.updates
-        return devices
+        return list(map(Attributes, devices))
 
 
 def test_ipus_are_read_anew_each_time(monkeypatch):
@@ -349,7 +399,7 @@ class Drawing:
     def getDevices(self):  # noqa: N802
         watts = [wave.watts(self.clock()) for wave in self.waves]
         boards = [sum(watts[place : place + 2]) for place in range(0, len(watts), 2)]
-        return [
+        told = [
             {
                 "id": str(place),
                 "user process id": self.users[place] if 20 < self.clock() < 90 else "N/A",
@@ -359,6 +409,7 @@ class Drawing:
             }
             for place in range(len(watts))
         ]
+        return list(map(Attributes, told))
 
 
 @pytest.mark.parametrize("of_boards", [False, True])
@@ -402,6 +453,14 @@ def test_energy_is_of_the_ipus_that_computed(monkeypatch, users, count, of_board
     used = spent(recording, window)
     assert sum(used.joules) == pytest.approx(exact, rel=0.01)
     assert len(used.joules) == len(recording.facts.devices) == (len(metered) // 2 if of_boards else len(metered))
+
+
+def test_a_model_of_an_ipu_has_no_energy(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(gcipuinfo, "gcipuinfo", Drawing(clock, 1, False))
+    recording = sampled(gcipuinfo.find(None), clock, 110.0)
+    told = of_the_device(recording, computed_on(1)._replace(simulated=True))
+    assert told.reason == "what computed is a model of a device, and gcipuinfo reads real ones"
 
 
 @pytest.mark.parametrize(
@@ -471,8 +530,10 @@ def test_a_card_of_intel_s_by_the_kernel(cards, monkeypatch):
     meter = intel.find(None)
     assert meter.read()[:2] == ((), [2.0])
     assert (meter.facts.source, meter.facts.devices) == ("drm_hwmon", ("0000:29:00.0",))
+    assert meter.facts.scope == "board"
     monkeypatch.setenv(intel.MASK, "1.0,1.1")  # tiles of the second
-    assert intel.find(None).read().joules == [7.0]
+    meter = intel.find(None)
+    assert (meter.read().joules, meter.facts.scope) == ([7.0], "package")
 
 
 @pytest.mark.parametrize(
@@ -577,6 +638,7 @@ def test_a_card_of_intel_s_by_sysman(cards, monkeypatch):
     assert (meter.facts.source, meter.facts.devices) == ("level_zero", ("card 1",))
 
 
-def test_where_sysman_fails_the_kernel_is_asked(cards, monkeypatch):
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: Sysman(0, failing="zesDeviceGetCardPowerDomain"))
+@pytest.mark.parametrize("failing", ["zesDeviceGetCardPowerDomain", "zesPowerGetEnergyCounter"])
+def test_where_sysman_fails_the_kernel_is_asked(cards, monkeypatch, failing):
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: Sysman(0, failing=failing))
     assert intel.find(None).facts.source == "drm_hwmon"

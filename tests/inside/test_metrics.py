@@ -222,7 +222,9 @@ def test_energy_per_epoch_needs_a_second_epoch_and_all_of_them_metered():
 )
 def test_a_meter_of_another_device_than_the_one_that_computed_tells_nothing(devices, simulated, told):
     power = POWER._replace(facts=POWER.facts._replace(source="nvml", devices=devices, simulated=simulated))
-    named = [message._replace(identifier="GPU-1") if message is DEVICE else message for message in MESSAGES]
+    named = [
+        message._replace(identifier="GPU-1", simulated=False) if message is DEVICE else message for message in MESSAGES
+    ]
     run = fold(named, "images", "training", power=power)
     assert (metrics.energy(run).value is not None) == told
     if not told:

@@ -106,10 +106,10 @@ def test_where_nobody_can_tell_nothing_is_counted_twice(monkeypatch):
 
 def trace(folder, *devices):
     """A file of a constant 50 W by device."""
-    samples = [{"at": at / 50, "watts": [50.0] * len(devices)} for at in range(6000)]
+    samples = [{"at": at / 10, "watts": [50.0] * len(devices)} for at in range(1200)]
     path = folder / f"{'-'.join(devices)}.json"
     path.write_text(
-        json.dumps({"scope": "package", "devices": devices, "update_period": 0.02, "samples": samples}), "utf-8"
+        json.dumps({"scope": "package", "devices": devices, "update_period": 0.1, "samples": samples}), "utf-8"
     )
     return path
 
@@ -117,7 +117,7 @@ def trace(folder, *devices):
 @pytest.mark.parametrize(("devices", "counting"), [((("a", "b"), ("a", "b")), 1), ((("a",), ("b",)), 2)])
 def test_two_ranks_of_a_node_count_each_device_once(double, tmp_path, devices, counting):
     """Two at once: they share both packages, or each has one of its own."""
-    options = ("--steps", "300", "--warmup-steps", "2", "--idle-seconds", "0.5", "--meter-period", "0.02")
+    options = ("--duration", "2.5", "--warmup-steps", "2", "--idle-seconds", "1", "--meter-period", "0.1")
     started = [
         double.start(
             "resnet50", *options, "--meter", f"replay:{trace(tmp_path, *seen)}", SLURM_LOCALID=str(rank), **SLURM

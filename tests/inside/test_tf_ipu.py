@@ -133,6 +133,16 @@ def test_it_learns_what_the_cpu_learns(ipu, workload):
     ours.close()
 
 
+def test_a_model_of_an_ipu_is_no_ipu(ipu, monkeypatch):
+    monkeypatch.setattr(ipu.ipu, "SIMULATED", False)
+    monkeypatch.setattr(ipu.gcipuinfo, "chip", lambda: "Bow")
+    _, ours, _ = sessions(ipu, "lstm")
+    assert (ours.facts.simulated, ours.facts.name) == (False, "Bow")
+    monkeypatch.setenv("TF_POPLAR_FLAGS", "--max_compilation_threads=40 --use_ipu_model")
+    _, ours, _ = sessions(ipu, "lstm")
+    assert (ours.facts.simulated, ours.facts.name) == (True, None)
+
+
 def test_without_an_ipu_its_reason_is_told(ipu, monkeypatch):
     monkeypatch.setattr(IPUConfig, "there", False)
     with pytest.raises(RunError, match="no hardware IPU found") as raised:

@@ -130,7 +130,8 @@ def test_compiled_steps_of_training_are_replayed_as_graphs_where_that_is_right(m
 
 
 class Extension:
-    """Intel's extension, of which there is no build here: the call as it is documented, which changes nothing."""
+    """Intel's extension, of which there is no build here: the call as it is documented. The optimizer that it gives
+    back has a step of its own, which does not look at what a scaler found, and says as before that it would."""
 
     __version__ = "2.8.10"
     asked = 0
@@ -138,6 +139,9 @@ class Extension:
     def optimize(self, model, dtype=None, optimizer=None, level="O1", inplace=False):
         assert dtype is None and level == "O1" and inplace and model.training and optimizer is not None
         self.asked += 1
+        own = optimizer.step
+        optimizer.step = lambda closure=None: own()
+        optimizer._step_supports_amp_scaling = True
         return model, optimizer
 
 
@@ -153,6 +157,20 @@ def test_intel_s_extension_makes_over_what_it_is_there_for(monkeypatch, there):
     assert told[0] == pytest.approx(told[1], rel=1e-5)
     assert extension.asked == there
     assert ("intel_extension_for_pytorch 2.8.10" in session.facts.execution) == there
+
+
+@pytest.mark.skipif(not hasattr(torch.amp, "GradScaler"), reason="this PyTorch has no scaler for the CPU")
+def test_gradients_that_are_not_finite_change_nothing_with_intel_s_extension(monkeypatch):
+    monkeypatch.setattr(xpu, "extension", Extension())
+    facts = gpu.facts("cpu", "nobody", "none", "package", 1 << 30)
+    rule, batch = rule_of(CARD.problem, 4), loader.synthetic_batch(CARD, 4, seed=1)
+    session = xpu.XpuSession(RUNTIME, build.model(CARD, 1), rule, "fp32", False, None, facts, dict)
+    session.scaler = torch.amp.GradScaler("cpu")
+    before = {name: weight.copy() for name, weight in session.weights().items()}
+    session.learn(session.place(batch))
+    next(session.model.parameters()).grad.fill_(float("inf"))
+    session.update()
+    assert all((weight == before[name]).all() for name, weight in session.weights().items())
 
 
 def test_what_was_taken_of_the_device_is_told():
@@ -176,18 +194,47 @@ def test_a_framework_that_knows_no_gpu_says_so():
 
 
 @pytest.mark.parametrize(
-    ("name", "hierarchy", "granularity"),
+    ("name", "hierarchy", "mask", "granularity"),
     [
-        ("Intel(R) Data Center GPU Max 1550", None, "tile"),
-        ("Intel(R) Data Center GPU Max 1550", "COMPOSITE", "package"),
-        ("Intel(R) Data Center GPU Max 1100", None, "package"),
+        ("Intel(R) Data Center GPU Max 1550", None, None, "tile"),
+        ("Intel(R) Data Center GPU Max 1550", "COMPOSITE", None, "package"),
+        ("Intel(R) Data Center GPU Max 1550", "COMPOSITE", "0.1", "tile"),
+        ("Intel(R) Data Center GPU Max 1550", "COMPOSITE", "1.0, 0.1", "tile"),
+        ("Intel(R) Data Center GPU Max 1550", "COMPOSITE", "1.0,1.1", "package"),
+        ("Intel(R) Data Center GPU Max 1550", "COMPOSITE", "1", "package"),
+        ("Intel(R) Data Center GPU Max 1100", None, None, "package"),
     ],
 )
-def test_what_one_device_of_intel_s_is(monkeypatch, name, hierarchy, granularity):
-    monkeypatch.delenv(intel.HIERARCHY, raising=False)
-    if hierarchy:
-        monkeypatch.setenv(intel.HIERARCHY, hierarchy)
+def test_what_one_device_of_intel_s_is(monkeypatch, name, hierarchy, mask, granularity):
+    for variable, value in ((intel.HIERARCHY, hierarchy), (intel.MASK, mask)):
+        monkeypatch.delenv(variable, raising=False)
+        if value:
+            monkeypatch.setenv(variable, value)
     assert xpu.granularity(name) == granularity
+
+
+@pytest.mark.parametrize(
+    ("version", "timed"), [("1.13.1", True), ("2.1.0", True), ("2.3.1+xpu", False), ("2.5.0", False), ("2.6.0", True)]
+)
+def test_a_pytorch_whose_events_tell_no_time_is_refused(monkeypatch, version, timed):
+    there = SimpleNamespace(is_available=lambda: True)
+    monkeypatch.setattr(xpu, "runtime", lambda: there)
+    monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion(version))
+    if timed:
+        xpu.prepare("fp32", torch.get_num_threads())
+    else:
+        with pytest.raises(RunError, match="times nothing on GPUs of Intel") as raised:
+            xpu.prepare("fp32", 1)
+        assert raised.value.state == "unsupported"
+
+
+def test_memory_that_the_driver_does_not_show_is_unknown():
+    def refused():
+        raise RuntimeError("doesn't support querying the available free memory")
+
+    assert gpu.free_mib(SimpleNamespace(mem_get_info=refused)) is None
+    assert gpu.free_mib(SimpleNamespace(mem_get_info=lambda: (1 << 30, 1 << 31))) == 1024
+    assert gpu.free_mib(SimpleNamespace()) is None
 
 
 VOLTA, HOPPER = ["sm_50", "sm_60", "sm_70"], ["sm_75", "sm_80", "sm_86", "sm_90", "compute_90"]
@@ -229,12 +276,14 @@ def test_a_gpu_without_kernels_is_named_before_anything_runs(monkeypatch, capabi
         ("gfx90a:sramecc+:xnack-", ["gfx908", "gfx90a"], True),
         ("gfx908", ["gfx90a"], False),
         ("gfx942", ["gfx9-4-generic"], True),
+        ("", ["gfx90a"], True),  # before torch 2.2 nobody tells
     ],
 )
 def test_a_gpu_of_amd_without_kernels_is_named(monkeypatch, architecture, built, runs):
     monkeypatch.setattr(cuda, "AMD", True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(gcnArchName=architecture))
+    told = {"gcnArchName": architecture} if architecture else {}
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(**told))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "AMD Instinct")
     if runs:
         cuda.require_kernels(built)
@@ -252,6 +301,27 @@ def test_one_name_for_two_modules_is_told_apart(monkeypatch, units, name):
     found = cuda.facts(SimpleNamespace(gcnArchName="gfx90a", total_memory=1 << 36, multi_processor_count=units))
     assert (found.name, found.granularity) == (name, "die")
     assert (peaks.of_device(found, "bf16").flops is not None) == (units == 104)
+
+
+@pytest.mark.parametrize(
+    ("units", "name", "granularity"),
+    [(304, "AMD Instinct MI300X", "package"), (38, "AMD Instinct MI300X (38 compute units)", "die")],
+)
+def test_a_partition_is_not_taken_for_the_whole(monkeypatch, units, name, granularity):
+    monkeypatch.setattr(cuda, "AMD", True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "AMD Instinct MI300X")
+    found = cuda.facts(
+        SimpleNamespace(gcnArchName="gfx942:sramecc+", total_memory=1 << 36, multi_processor_count=units)
+    )
+    assert (found.name, found.granularity) == (name, granularity)
+    assert (peaks.of_device(found, "bf16").flops is not None) == (units == 304)
+
+
+def test_an_instance_of_mig_is_known_as_one(monkeypatch):
+    monkeypatch.setattr(cuda, "AMD", False)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H100 80GB HBM3 MIG 1g.10gb")
+    found = cuda.facts(SimpleNamespace(total_memory=1 << 33, multi_processor_count=16, uuid="1-2"))
+    assert found.identifier == "MIG-1-2"
 
 
 @pytest.mark.parametrize("kind", ["cuda", "xpu"])

@@ -27,6 +27,7 @@ OBJECTS = {
     "self.training": "poptorch.PoplarExecutor",
     "self.inference": "poptorch.PoplarExecutor",
 }
+EXCEPTIONS = ("poptorch.Error", "poptorch.RecoverableError", "poptorch.UnrecoverableError")  # of its compiled part
 
 
 class Use(NamedTuple):
@@ -98,8 +99,8 @@ def poptorch(sdk: str) -> Callable[[str], Parameters | bool | None]:
         enumeration, _, member = name.rpartition(".")
         if enumeration in POPTORCH["enums"]:
             return member in POPTORCH["enums"][enumeration]["members"]
-        if name in ("poptorch.Error", "poptorch.__version__", "poptorch.SIMULATED"):
-            return True  # the first is of its compiled part
+        if name in (*EXCEPTIONS, "poptorch.__version__", "poptorch.SIMULATED"):
+            return True
         entry = POPTORCH["names"].get(name)
         if entry is None or sdk not in entry.get("sdks", SDKS):
             return any(full.startswith(f"{name}.") for full in POPTORCH["names"])  # a part of it, such as Precision

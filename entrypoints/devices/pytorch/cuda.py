@@ -19,6 +19,7 @@ AMD = torch.version.hip is not None
 # Of MI250 and MI250X, which drivers give one name for both, and PyTorch each die: compute units of a die.
 UNITS_OF = {104: "AMD Instinct MI250", 110: "AMD Instinct MI250X"}
 BUILT_FOR = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<only>[af]?)")
+MI300, WHOLE_MI300 = "gfx942", (228, 304)  # compute units of MI300A and MI300X; one of several partitions has fewer
 DIES_OF_A_MODULE = ("gfx90a",)  # MI200: PyTorch sees each of the two dies of a module (MI210 has one)
 
 
@@ -49,8 +50,8 @@ def prepare(precision: str, threads: int, _: int = 1) -> None:
 def require_kernels(built: list[str]) -> None:
     """Raise RunError (`unsupported`) for a GPU that is none of the architectures that this PyTorch was `built` for."""
     if AMD:
-        own = str(torch.cuda.get_device_properties(torch.cuda.current_device()).gcnArchName).split(":")[0]
-        runs = own in built or any("generic" in one for one in built)
+        own = architecture(torch.cuda.get_device_properties(torch.cuda.current_device()))
+        runs = own in ("", *built) or any("generic" in one for one in built)
     else:
         own = "sm_{}{}".format(*torch.cuda.get_device_capability())
         runs = any(_runs(torch.cuda.get_device_capability(), one) for one in built)
@@ -105,16 +106,22 @@ def open_session(
 
 def facts(properties: object) -> DeviceFacts:
     """What the session runs on."""
-    name = torch.cuda.get_device_name()
+    name, units = torch.cuda.get_device_name(), properties.multi_processor_count  # type: ignore[attr-defined]
     if "MI250" in name:
-        name = UNITS_OF.get(properties.multi_processor_count, name)  # type: ignore[attr-defined]
+        name = UNITS_OF.get(units, name)
+    part = AMD and architecture(properties) == MI300 and units not in WHOLE_MI300
+    die = "MI250" in name or (architecture(properties) in DIES_OF_A_MODULE and "MI210" not in name)
     uuid = None if AMD else getattr(properties, "uuid", None)  # from torch 2.4 on; ROCm's is another than amdsmi's
-    architecture = str(getattr(properties, "gcnArchName", "")).split(":")[0]
     return gpu.facts(
         kind="cuda",
         vendor="AMD" if AMD else "NVIDIA",
-        name=name,
-        granularity="die" if architecture in DIES_OF_A_MODULE and "MI210" not in name else "package",
+        name=f"{name} ({units} compute units)" if part else name,  # the vendor's peaks are not of a part
+        granularity="die" if die or part else "package",
         memory=properties.total_memory,  # type: ignore[attr-defined]
-        identifier=f"GPU-{uuid}" if uuid else None,
+        identifier=f"{'MIG' if ' MIG ' in name else 'GPU'}-{uuid}" if uuid else None,
     )
+
+
+def architecture(properties: object) -> str:
+    """Of a GPU of AMD's; empty before torch 2.2, which does not tell."""
+    return str(getattr(properties, "gcnArchName", "")).split(":")[0]

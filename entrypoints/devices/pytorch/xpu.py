@@ -24,6 +24,7 @@ except ImportError:
     extension = None
 
 PRECISIONS = ("fp32", "bf16", "fp16")
+UNTIMED = (2, 3), (2, 6)  # versions of PyTorch whose events tell no time, here and in the extension
 
 
 def libraries() -> dict[str, str | None]:
@@ -50,6 +51,10 @@ def prepare(precision: str, threads: int, _: int = 1) -> None:
         raise RunError(
             "no_device",
             f"PyTorch {torch.__version__} finds no GPU of Intel: may this user read /dev/dri/renderD* (group render)?",
+        )
+    if UNTIMED[0] <= torch.__version__ < UNTIMED[1]:
+        raise RunError(
+            "unsupported", f"PyTorch {torch.__version__} times nothing on GPUs of Intel: from 2.6 on it does. Take that"
         )
     require_precision(precision, PRECISIONS, "xpu")
     torch.set_num_threads(threads)
@@ -94,8 +99,9 @@ class XpuSession(gpu.GpuSession):
         self.facts = self.facts._replace(execution=how)
         if self.optimizer:
             self.trained, self.optimizer = extension.optimize(self.model, optimizer=self.optimizer, inplace=True)
+            gpu.skip_by_the_scaler(self.optimizer)  # the extension's own steps do not look at what the scaler found
 
 
 def granularity(name: str) -> str:
     """What one device is: PyTorch sees the tiles of a Max 1550, unless Level Zero is told to show cards."""
-    return "package" if intel.by_card() or "Max 1550" not in name else "tile"
+    return "package" if intel.whole_card() or "Max 1550" not in name else "tile"
