@@ -49,7 +49,7 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
     name="list",
     help={
         "json": "for programs",
-        "matrix": "for pipelines: a job with RECIPE and BUILD_KEY for each recipe that can be built here",
+        "matrix": "for pipelines: a job with RECIPE and REDISTRIBUTABLE for each recipe that can be built here",
         "engine": _ENGINE,
     },
 )

@@ -173,7 +173,8 @@ def _add_division(grammar: argparse.ArgumentParser) -> None:
         "--micro-batch-size",
         type=whole(1),
         metavar="N",
-        help="samples that are computed at once; gradients accumulate over the batch. On IPUs also in inference",
+        help="samples that are computed at once; gradients accumulate over the batch. On IPUs also in inference, but "
+        "not with --concurrency",
     )
     add("--replicas", type=whole(1, 4096), default=1, metavar="N", help="copies of the model that share a batch; IPUs")
     add(
@@ -183,7 +184,13 @@ def _add_division(grammar: argparse.ArgumentParser) -> None:
         metavar="N",
         help="batches that IPUs train on in one call, which is one step; default: 1",
     )
-    add("--stages", type=whole(1, 256), default=1, metavar="N", help="IPUs that the model is cut for; default: 1")
+    add(
+        "--stages",
+        type=whole(1, 256),
+        default=1,
+        metavar="N",
+        help="parts that the model is cut into, for IPUs; default: 1",
+    )
     add("--strategy", choices=STRATEGIES, help="how the stages take turns; default: pipelined")
 
 

@@ -48,7 +48,7 @@ class Loop(Phased):
         super().__init__(send)
         self.session, self.batches, self.pursuit = session, batches, pursuit
         self.call = session.train if task == "training" else session.infer
-        self.last = session.mark()
+        self.last: object = None  # the end of the step before; None where the next one follows on none
         self.untold: deque[Taken] = deque()
 
     def run(self, configuration: Configuration) -> None:
@@ -75,7 +75,7 @@ class Loop(Phased):
         pursuit.evaluate(self.steps)
         self.reached = pursuit.reached
         self.tell_skipped(pursuit.skipped)
-        self.last = self.session.mark()  # what was evaluated is no part of the next step
+        self.last = None  # what was evaluated is no part of the next step
 
     def settle(self) -> None:
         """Wait for the device and tell all that it has done."""
@@ -84,6 +84,8 @@ class Loop(Phased):
 
     def step(self) -> None:
         """Fetch a batch and hand it to the device."""
+        if self.last is None:
+            self.last = self.session.mark()
         asked = time.perf_counter()
         batch = next(self.batches)
         wait, ready = time.perf_counter() - asked, self.session.mark()

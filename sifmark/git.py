@@ -3,6 +3,7 @@
 from functools import cache
 
 from sifmark import house
+from sifmark.console import say
 from sifmark.files import FIXED_MTIME
 from sifmark.run import CommandError, run
 from sifmark.settings import source_date
@@ -20,7 +21,8 @@ def revision() -> str | None:
     try:
         commit = run([*git, "rev-parse", "HEAD"]).output.strip()
         dirty = run([*git, "status", "--porcelain", "--", *_BUILD_INPUTS]).output.strip()
-    except CommandError:
+    except CommandError as error:
+        say(f"  images will not name their commit: {error.cause}")
         return None
     return f"{commit}-dirty" if dirty else commit
 

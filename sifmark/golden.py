@@ -1,10 +1,12 @@
 """The rendered texts as they were last reviewed: a change in what users build shows itself in a diff."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from sifmark import house
 from sifmark.page import pages
 from sifmark.plan import BUILD_KEY, BYTECODE, COMPRESSION, CREATED, REVISION, make_plan
+from sifmark.recipe import recipe_names
 from sifmark.render import BUILD_DATE, definition, dockerfile
 from sifmark.settings import settings
 
@@ -43,14 +45,17 @@ def stale_pages() -> list[str]:
     return [name for name, text in pages().items() if present.get(name) != text]
 
 
-def refresh() -> None:
-    """Write every golden file and every page anew."""
-    from sifmark.recipe import recipe_names
-
+def refresh_texts(recipes: Iterable[str]) -> None:
+    """Write the golden files of recipes anew."""
     house.GOLDEN.mkdir(parents=True, exist_ok=True)
-    for recipe in recipe_names():
+    for recipe in recipes:
         for name, text in golden_texts(recipe).items():
             (house.GOLDEN / name).write_text(text)
+
+
+def refresh() -> None:
+    """Write every golden file and every page anew."""
+    refresh_texts(recipe_names())
     for name, text in pages().items():
         (house.SCHEMAS / name).write_text(text)
 

@@ -1,6 +1,5 @@
 """What an image sees of this host: told by a run of seconds inside it, whose result has it all."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +8,7 @@ from sifmark.execute import device_options, locate, require_signed
 from sifmark.findings import BAD, GOOD, POOR, Finding
 from sifmark.images import names_of
 from sifmark.plan import WORKLOADS
-from sifmark.reading import document_problems
+from sifmark.reading import judge_text
 from sifmark.recipe import recipe_names
 from sifmark.run import run
 from sifmark.settings import settings
@@ -44,11 +43,8 @@ def examine(name: str) -> Iterator[Finding]:
     options = [*tool.sealed_off(), *device_options(tool, address)]
     argv = tool.command(address, "run", [SMALLEST, "--smoke"], options)
     done = run(argv, time_limit=settings().time_limit, check=False)
-    try:
-        result: dict[str, Any] = json.loads(done.output)
-    except ValueError as error:
-        raise SifmarkError(f"{address} did not answer with JSON: {error}", "check it: inv verify") from error
-    if problems := document_problems(result):
+    result, problems = judge_text(done.output.encode())
+    if problems:
         raise SifmarkError(f"{address} answered with what is no result: {problems[0]}", "check it: inv verify")
     yield from of_result(result)
 

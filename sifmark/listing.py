@@ -6,7 +6,7 @@ from typing import Any
 from sifmark.build import State, state
 from sifmark.console import show, show_table
 from sifmark.engines import engine
-from sifmark.errors import SifmarkError
+from sifmark.errors import SifmarkError, Unbuildable
 from sifmark.images import Image, cards, images
 from sifmark.plan import make_plan
 from sifmark.recipe import load_recipe, recipe_names
@@ -14,8 +14,11 @@ from sifmark.recipe import load_recipe, recipe_names
 
 def show_matrix() -> None:
     """Print a job for each recipe that can be built here, as pipelines take them: variables by name."""
-    found = {recipe: _buildable(recipe) for recipe in recipe_names()}
-    jobs = [{"RECIPE": recipe, "BUILD_KEY": told["build_key"]} for recipe, told in found.items() if told["buildable"]]
+    jobs = [
+        {"RECIPE": recipe["name"], "REDISTRIBUTABLE": str(recipe["redistributable"]).lower()}
+        for recipe in _recipes()
+        if _buildable(recipe["name"])["buildable"]
+    ]
     show(json.dumps(jobs))
 
 
@@ -26,7 +29,7 @@ def show_list(as_json: bool) -> None:
         recipes = [{**recipe, **_buildable(recipe["name"])} for recipe in _recipes()]
         show(json.dumps({"recipes": recipes, "workloads": _workloads(), "images": rows}, indent=2))
         return
-    show_table("recipe", "title", "framework", "device", "base", rows=[list(r.values()) for r in _recipes()])
+    show_table("recipe", "title", "framework", "device", "base", rows=[list(r.values())[:-1] for r in _recipes()])
     columns = ("workload", "title", "tasks", "unit", "parameters", "GFLOP/unit")
     show_table(*columns, rows=[[*list(r.values())[:-1], f"{r['flops'] / 1e9:.3f}"] for r in _workloads()])
     show_table("image", "state", "file", rows=[[r["name"], _said(r), r["file"]] for r in rows])
@@ -56,18 +59,22 @@ def _recipes() -> list[dict[str, Any]]:
             "framework": r.framework,
             "device": r.device,
             "base": r.base.reference,
+            "redistributable": r.base.redistributable,
         }
         for r in map(load_recipe, recipe_names())
     ]
 
 
 def _buildable(recipe: str) -> dict[str, Any]:
-    """What pipelines ask of a recipe: whether it can be built here, and the key that says what its image is."""
+    """What pipelines ask of a recipe: whether it can be built here, and the key that says what its image is.
+
+    Raises SifmarkError for a recipe that is damaged: no pipeline is to go on without it.
+    """
     try:
         plan = make_plan(recipe)
         plan.require_resolved()
         return {"buildable": True, "reason": None, "build_key": plan.build_key}
-    except SifmarkError as error:
+    except Unbuildable as error:
         return {"buildable": False, "reason": error.cause, "build_key": None}
 
 

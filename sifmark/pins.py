@@ -13,6 +13,7 @@ from sifmark import house
 from sifmark.console import say, show, step
 from sifmark.errors import RegistryError, SifmarkError, UsageError
 from sifmark.files import write_text
+from sifmark.golden import refresh_texts
 from sifmark.recipe import UNRESOLVED, Recipe, load_recipe, recipe_names
 from sifmark.registry import Tagged, resolve
 from sifmark.settings import settings
@@ -75,7 +76,10 @@ def compare(recipe: Recipe) -> list[Pin]:
 
 
 def write(changed: list[Pin], tell: Callable[[str], None]) -> None:
-    """Write new digests into their recipes, and tell what changes. All texts are made before the first is written."""
+    """Write new digests into their recipes and golden files, and tell what changes.
+
+    All texts are made before the first is written.
+    """
     texts = {house.RECIPES / f"{name}.toml": _text(name, changed) for name in sorted({pin.recipe for pin in changed})}
     for path, text in texts.items():
         before = path.read_text(encoding="utf-8")
@@ -83,6 +87,8 @@ def write(changed: list[Pin], tell: Callable[[str], None]) -> None:
         tell("".join(lines).rstrip("\n"))
     for path, text in texts.items():
         write_text(path, text)
+    load_recipe.cache_clear()
+    refresh_texts(path.stem for path in texts)  # the difference in the recipes is what there is to review
     say(f"{len(changed)} pins were written" if changed else "all pins are what the registries say")
 
 

@@ -5,6 +5,7 @@ import platform
 import re
 import tomllib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,19 @@ from sifmark.errors import UsageError
 from sifmark.schema import check_document
 
 FILE_NAME = "sifmark.toml"
-_VARIABLES = ("cache", "dist", "bases", "engine", "sources", "builder", "keys", "registry")  # each also as SIFMARK_*
+# Each also as SIFMARK_*.
+_VARIABLES = (
+    "bases",
+    "builder",
+    "cache",
+    "cache_limit",
+    "dist",
+    "engine",
+    "keys",
+    "private_registries",
+    "registry",
+    "sources",
+)
 MACHINES = ("x86_64", "aarch64")  # the platforms that recipes may have bases for
 # A shell's wishes for its own containers; those that we start to build and to verify must not follow them.
 _MEDDLING = re.compile(
@@ -151,5 +164,12 @@ def _from_environment() -> dict[str, Any]:
 
 
 def _meant(key: str, text: str) -> Any:
-    """The value of a variable: several keys stand as several folders of PATH do."""
-    return text.split(os.pathsep) if key == "keys" else text
+    """The value of a variable: several keys stand as several folders of PATH do, hosts with commas."""
+    if key == "keys":
+        return text.split(os.pathsep)
+    if key == "private_registries":
+        return [host.strip() for host in text.split(",")]
+    if key == "cache_limit":
+        with suppress(ValueError):  # the schema names what is no number
+            return float(text)
+    return text

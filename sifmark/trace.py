@@ -160,7 +160,7 @@ def _of_image(image: Image, proven: Subject | None) -> Iterator[Link]:
         return
     signed = _signature(proven, signer)
     yield signed
-    vouched = signed.standing is Standing.PROVEN or built_here(proven)
+    vouched = (signed.standing is Standing.PROVEN and proven.evidence.signs_papers) or built_here(proven)
     standing = Standing.PROVEN if vouched else Standing.CLAIMED
     yield _provenance(proven, standing)
     yield _packages(proven, standing)
@@ -193,7 +193,7 @@ def _signed(proven: Subject) -> Signature | Refuted:
 
 
 def _provenance(proven: Subject, standing: Standing) -> Link:
-    """What it says that it was made of. It lies beside what runs: a signature or the build here vouches for it."""
+    """What it says that it was made of. It lies beside what runs: a signature of it, or the build here, vouches."""
     try:
         told = came_from(proven)
     except Refuted as reason:

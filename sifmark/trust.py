@@ -66,7 +66,7 @@ def require_unchanged(image: Subject) -> None:
 
 
 def built_here(image: Subject) -> bool:
-    """Whether it is, to the byte, what was built here, or was when a trusted signature of it held."""
+    """Whether its digest is the one recorded of an image that was built here, or fetched with a trusted signature."""
     with suppress(Refuted):
         record = _record_that_counts(image)
         return record is not None and record.is_proof and bool(_hold_against(image, record, None))

@@ -8,9 +8,11 @@
 #SBATCH --nodes=1
 #SBATCH --ntasks=1
 #SBATCH --exclusive
+#SBATCH --mem=0
 #SBATCH --time=00:30:00
 #SBATCH --signal=TERM@60
 #SBATCH --output=sifmark-%j.log
+# --mem=0: all of the node's memory; --exclusive is of its cores and devices.
 # --signal: a minute before the time is up the run is told; it then writes what it has measured, which is a valid result.
 # Where the node's devices are asked for, add it here: #SBATCH --gpus-per-node=1
 set -euo pipefail
@@ -20,6 +22,7 @@ results=${SIFMARK_RESULTS:-results}/
 # --cpus-per-task: steps do not take over what the job has, and would run on one core.
 code=0
 srun --cpus-per-task="$SLURM_CPUS_ON_NODE" .venv/bin/inv run "$image" -- "${@:2}" --site "${SLURM_CLUSTER_NAME:-slurm}" --output "$results" || code=$?
-.venv/bin/inv validate "$results" --quiet
-.venv/bin/inv trace "$results"
-exit "$code"
+bad=0
+.venv/bin/inv validate "$results" --quiet || bad=$?
+.venv/bin/inv trace "$results" || bad=$?
+exit "$((code ? code : bad))"

@@ -108,8 +108,12 @@ class AmdSmi:
 
     def shared(self, handle: Any) -> str:
         """What else its power and energy are of, for its name."""
+        return " with all its partitions" if self.mode(handle) else ""
+
+    def mode(self, handle: Any) -> str | None:
+        """How it is divided; None where it is whole."""
         mode = _told(lambda: amdsmi.amdsmi_get_gpu_compute_partition(handle), WHOLE)
-        return "" if mode == WHOLE else " with all its partitions"
+        return None if mode == WHOLE else str(mode)
 
     def watts(self, handle: Any) -> float | None:
         """Of the socket."""
@@ -210,6 +214,14 @@ def conditions(_: str | None) -> Mapping[str, Any]:
         "other_processes": (lambda: _others(amdsmi.amdsmi_get_gpu_process_list(handle)), None),
     }
     return {name: fact(partial(_told, ask, None), unit) for name, (ask, unit) in asked.items()}
+
+
+def partition() -> str | None:
+    """How the first GPU that ROCm may use is divided, such as CPX; None where it is whole, or nobody tells."""
+    if amdsmi is None:
+        return None
+    library = AmdSmi()
+    return library.mode(_chosen(library, library.handles(), None))
 
 
 def _known(number: Any) -> Any:

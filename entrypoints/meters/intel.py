@@ -25,7 +25,7 @@ HIERARCHY = "ZE_FLAT_DEVICE_HIERARCHY"
 SELECTOR = "ONEAPI_DEVICE_SELECTOR"
 ANY = re.compile(r"|(\*|level_zero):(\*|gpu|0)", re.IGNORECASE)  # what leaves the first device the first
 NAME_IT = "and a card has the meter: name the card, --meter intel:NUMBER"
-OF_PACKAGE = "energy2_input"  # of xe, where a card has none for itself
+OF_BOARD, OF_TILE = "energy1_input", "i915_gt"  # a file of xe's, the name of a tile's folder with i915
 UPDATE_PERIOD = 0.1  # s; not documented
 MICRO, MILLI = 1e-6, 1e-3
 Handle = ctypes.c_void_p
@@ -53,7 +53,7 @@ FILES = {
         "drm/card*/gt/gt{tile}/throttle_reason_",
     ),
     "xe": Files(
-        ("energy1_input", OF_PACKAGE),
+        (OF_BOARD, "energy2_input"),
         ("power1_max", "power2_max"),
         ("temp2_input",),
         "tile{tile}/gt0/freq0/act_freq",
@@ -66,7 +66,7 @@ FILES = {
 class Intel:
     """One card's energy counter."""
 
-    def __init__(self, source: str, name: str, counter: SysmanCounter | KernelFile, scope: str = "board") -> None:
+    def __init__(self, source: str, name: str, counter: SysmanCounter | KernelFile, scope: str) -> None:
         counter.number()  # one that does not read is none
         self.counter = counter
         self.facts = MeterFacts(
@@ -111,8 +111,8 @@ def find(place: str | None) -> Intel:
     number = int(place) if place is not None else first_visible()
     return first_found(
         {
-            "level_zero": lambda: Intel("level_zero", *by_sysman(number)),
-            "drm_hwmon": lambda: Intel("drm_hwmon", *by_hwmon(number)),
+            "level_zero": lambda: Intel("level_zero", *by_sysman(number), scope(number)),
+            "drm_hwmon": lambda: Intel("drm_hwmon", *by_hwmon(number), scope(number)),
         }
     )
 
@@ -183,13 +183,26 @@ def require(status: int, call: str) -> None:
         raise MeterError(f"{call} fails with {status & 0xFFFFFFFF:#x}")
 
 
-def by_hwmon(number: int) -> tuple[str, KernelFile, str]:
-    """A card by the kernel's driver, or its package alone."""
+def by_hwmon(number: int) -> tuple[str, KernelFile]:
+    """A card by the kernel's driver."""
     folder, files = monitored(number)
     counter = _first(folder, files.energy)
     if counter is None:
         raise MeterError(f"{folder} has no energy counter: Linux has it from 6.2 (i915) and 6.5 (xe) on")
-    return address(folder), KernelFile(counter), "package" if counter.name == OF_PACKAGE else "board"
+    return address(folder), KernelFile(counter)
+
+
+def scope(number: int) -> str:
+    """What the counter of a card is of, which Level Zero reads from the same file: of the board where xe says so, or
+    where i915 has counters of tiles beside it; else of the package. Kernel: xe_hwmon.c, i915_hwmon.c."""
+    try:
+        folder, files = monitored(number)
+    except MeterError:
+        return "package"
+    if files is FILES["xe"]:
+        return "board" if (folder / OF_BOARD).exists() else "package"
+    names = [kernel_text(other / "name") for other in HWMON.glob("hwmon*") if address(other) == address(folder)]
+    return "board" if any(name.startswith(OF_TILE) for name in names) else "package"
 
 
 def monitored(number: int) -> tuple[Path, Files]:

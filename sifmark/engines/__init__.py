@@ -118,6 +118,7 @@ class Evidence(Protocol):
 
     labels: dict[str, str]
     workload: str | None  # the one that its name means
+    signs_papers: bool  # whether a signature is of its lists of packages and its provenance too
 
     def identity(self) -> str:
         """The hash of what runs. Raises SifmarkError where something beside it would."""

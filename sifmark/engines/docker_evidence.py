@@ -27,6 +27,8 @@ _LAYERS = (render.SITE_LAYER, render.CODE_LAYER)
 class DockerEvidence:
     """One local image. Raises SifmarkError where there is none."""
 
+    signs_papers = False  # they lie beside it, and inv pull holds them against a signature of their own
+
     def __init__(self, address: str, base_of: Callable[[Plan], str]) -> None:
         self._base_of = base_of
         found = attributes(address)

@@ -28,6 +28,8 @@ _TELLING = tuple(f".singularity.d/{name}" for name in ("Singularity", "labels.js
 class SifEvidence:
     """One file. Raises SifmarkError where it is no SIF, or none with labels."""
 
+    signs_papers = True
+
     def __init__(self, path: Path) -> None:
         self.path, self.sif = path, read_sif(path)
         self.labels = self.sif.labels()

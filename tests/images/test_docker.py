@@ -303,6 +303,20 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     result = json.loads((there.folder / "result.json").read_text())
     assert result["provenance"]["image"]["file"]["signer"] == "site.pub"
     assert "broken" not in there.inv("trace", "result.json", **trusting).stdout
+    assert vouched_for(there, **trusting) == {"proven"}, "the papers were signed when they were fetched"
+    fresh = replace(there, environment={**there.environment, "SIFMARK_CACHE": str(tmp_path / "fresh")})
+    shutil.copytree(settings().cache / "stand-in", tmp_path / "fresh" / "stand-in")
+    forget_all(registry)
+    fresh.inv("pull", "cpu", "--registry", registry)
+    assert vouched_for(fresh, **trusting) == {"claimed"}, "fetched without a key: the image's signature is not theirs"
+
+
+def vouched_for(site: Site, **environment: str) -> set[str]:
+    """How provenance and packages of a result stand, whose signature is proven."""
+    (traced,) = json.loads(site.inv("trace", "result.json", "--json", **environment).stdout)
+    standings = {link["name"]: link["standing"] for link in traced["links"]}
+    assert standings["signature"] == "proven"
+    return {standings["provenance"], standings["packages"]}
 
 
 def test_a_registry_that_has_another_image_than_its_papers_say_gives_none(

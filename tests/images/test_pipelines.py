@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -45,15 +46,15 @@ def test_they_are_valid_by_the_published_schemas(file: str, options: tuple[str, 
 
 def test_they_only_call_the_project(tmp_path: Path) -> None:
     """Programs that steps start, beside what a shell has."""
-    shell = {"printf", "tr", "umask", "rm", "cat", "if", "for", "["}
+    shell = {"printf", "tr", "trap", "umask", "cat", "if", "for", "["}
     lines = [step["run"] for job in GITHUB["jobs"].values() for step in job["steps"] if "run" in step]
     jobs = [job for file in (GITLAB, OF_RECIPE) for job in file.values() if isinstance(job, dict) and "script" in job]
     lines += [line for job in jobs for line in job["script"]]
     assert len(lines) > 12
     for line in lines:
-        bare = re.sub(r"""'[^']*'|"[^"$]*\"""", "''", line)
+        bare = re.sub(r"""\b\w+=(?=\$\()|'[^']*'|"[^"$]*\"""", "", line)
         starts = re.findall(r"(?:^|&&|\||;|\$\(|\bthen\b|\bdo\b)\s*([\w./\[-]+)", bare)
-        assert {start for start in starts if start not in {*shell, "fi", "done", "then", "do"}} <= {
+        assert {start for start in starts if start not in {*shell, "fi", "done", "then", "do", "else"}} <= {
             ".venv/bin/inv",
             "git",
             "ci/setup/apptainer",
@@ -73,8 +74,28 @@ def test_the_variables_that_they_name_are_those_that_they_take(file: str) -> Non
     else:
         lines = "\n".join([*OF_RECIPE["recipe"]["script"], *GITLAB["pins"]["script"]])
         taken = set(re.findall(r"\$\{?([A-Z_]+)", lines))
-        given = {"RECIPE", "STARTED_BY"} | {name for name in taken if name.startswith("CI_")}
+        given = {"RECIPE", "REDISTRIBUTABLE", "STARTED_BY"} | {name for name in taken if name.startswith("CI_")}
         assert named == taken - given
+
+
+def test_other_people_s_actions_are_named_by_their_bytes() -> None:
+    used = [step["uses"] for job in GITHUB["jobs"].values() for step in job["steps"] if "uses" in step]
+    assert len(used) > 4 and all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", use) for use in used)
+
+
+def test_what_signs_or_publishes_runs_on_the_main_branch_alone() -> None:
+    steps = GITHUB["jobs"]["image"]["steps"]
+    guarded = [step for step in steps if re.search("secrets|inv (sign|push)|registry login", json.dumps(step))]
+    assert [step["name"] for step in guarded] == ["sign", "log in", "push"]
+    assert all(
+        "&& github.ref == 'refs/heads/main'" in step["if"] and "||" not in step["if"].partition("(")[0]
+        for step in guarded
+    )
+    assert GITHUB["jobs"]["image"]["environment"].startswith("${{ github.ref == 'refs/heads/main' && 'publish' ||")
+    assert GITHUB["permissions"] == {"contents": "read"}
+    lines = OF_RECIPE["recipe"]["script"]
+    (gate,) = [place for place, line in enumerate(lines) if "CI_DEFAULT_BRANCH" in line]
+    assert not any(re.search("inv (sign|push)|registry login", line) for line in lines[:gate])
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +104,13 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("clone")
     for name in ("tasks.py", ".venv"):
         (folder / name).symlink_to(house.CHECKOUT / name)
+    origin = tmp_path_factory.mktemp("origin")
+    call(["git", "init", "--quiet", "--bare", "--initial-branch", "main", origin])
+    call(["git", "init", "--quiet", "--initial-branch", "main", folder])
+    commit(folder)
+    call(["git", "-C", folder, "remote", "add", "origin", origin])
+    call(["git", "-C", folder, "push", "--quiet", "origin", "main"])
+    head = call(["git", "-C", folder, "rev-parse", "HEAD"]).stdout.strip()
     registry = Proxy(json.loads(settings().stand_in_pins.read_text())["registry"])
     registry.fail(sys.maxsize, Passing.ask_for_login)
     strict = registry.fault
@@ -94,6 +122,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         "SIFMARK_CACHE": str(settings().cache),
         "SIFMARK_BASES": "stand-in",
         "SIFMARK_REGISTRY": f"{registry.host}/test-{token_hex(4)}/ci",
+        "SIFMARK_PRIVATE_REGISTRIES": registry.host,
+        "SIFMARK_CACHE_LIMIT": "900",
         "REGISTRY_USER": user,
         "REGISTRY_PASSWORD": password,
         "PUBLIC_KEY": key.with_suffix(".pub").read_text(),
@@ -102,11 +132,28 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         "RECIPE": RECIPE,
         "GITHUB_OUTPUT": str(folder / "output"),
         "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
+        "GITHUB_REF": "refs/heads/main",
+        "GITHUB_SHA": head,
         "CI_COMMIT_BRANCH": "main",
+        "CI_COMMIT_SHA": head,
+        "REDISTRIBUTABLE": "false",
     }
     yield Site(folder, {**os.environ, **given})
     registry.shutdown()
     registry.server_close()
+
+
+def commit(folder: Path) -> None:
+    identity = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
+    call(["git", "-C", folder, *identity, "commit", "--quiet", "--allow-empty", "--message", "one more"])
+
+
+def told(clone: Site, step: dict[str, Any]) -> Site:
+    """The site as a step of GitHub's sees it: of variables and secrets what the file hands to the job or the step."""
+    handed = {"HOME", "SIFMARK_BASES", "GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "GITHUB_REF", "GITHUB_SHA"}
+    handed |= GITHUB["jobs"]["image"]["env"].keys() | step.get("env", {}).keys()
+    ours = {name for name, value in clone.environment.items() if os.environ.get(name) != value}
+    return Site(clone.folder, {name: value for name, value in clone.environment.items() if name not in ours - handed})
 
 
 def do(line: str, site: Site, **environment: str) -> subprocess.CompletedProcess:
@@ -170,8 +217,9 @@ def test_the_matrix_is_what_can_be_built(clone: Site) -> None:
 
 @pytest.mark.parametrize("name", [name for name, step in STEPS.items() if SET_UP not in step["run"]])
 def test_every_step_for_github_works_in_its_order(clone: Site, name: str) -> None:
-    done = do(STEPS[name]["run"], clone)
+    done = do(STEPS[name]["run"], told(clone, STEPS[name]))
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert not (clone.folder / "signing.pem").exists()
     for path in clone.folder.glob("*.json"):
         assert json.loads(path.read_text()), path
     if name == "summary":
@@ -190,13 +238,41 @@ def test_what_cannot_be_signed_is_not_pushed(clone: Site) -> None:
         (line,) = [line for line in OF_RECIPE["recipe"]["script"] if variable in line]
         done = do(line, clone, **{variable: ""})
         assert done.returncode != 0 and f"{variable}: is no" in done.stderr
-    (line,) = [line for line in OF_RECIPE["recipe"]["script"] if "exit 0" in line]
-    assert do(f"{line}\necho goes on", clone).stdout == "goes on\n"
-    assert do(f"{line}\necho goes on", clone, CI_COMMIT_BRANCH="other").stdout == ""
 
 
-def test_a_child_pipeline_knows_what_started_its_parent() -> None:
-    assert GITLAB["images"]["variables"]["STARTED_BY"] == "$CI_PIPELINE_SOURCE"
+@pytest.mark.parametrize(
+    ("word", "environment"),
+    [
+        ("CI_DEFAULT_BRANCH", {"CI_COMMIT_BRANCH": "other"}),
+        ("REDISTRIBUTABLE", {"SIFMARK_PRIVATE_REGISTRIES": ""}),
+        ("CI_COMMIT_SHA", {"CI_COMMIT_SHA": "0" * 40}),
+    ],
+)
+def test_where_a_job_for_gitlab_ends_without_a_push(clone: Site, word: str, environment: dict[str, str]) -> None:
+    lines = OF_RECIPE["recipe"]["script"]
+    (at,) = [place for place, line in enumerate(lines) if word in line and "exit 0" in line]
+    asked = "\n".join([*(line for line in lines[:at] if line.startswith("newest=")), lines[at], "echo goes on"])
+    assert do(asked, clone).stdout == "goes on\n"
+    assert do(asked, clone, **environment).stdout == ""
+
+
+def test_an_older_commit_is_not_pushed_over_a_newer_one(clone: Site) -> None:
+    (clone.folder / "pushed.json").unlink(missing_ok=True)
+    done = do(STEPS["push"]["run"], clone, GITHUB_SHA="0" * 40)
+    assert done.returncode == 0 and "there is a newer commit" in done.stdout
+    assert not (clone.folder / "pushed.json").exists()
+    assert do(STEPS["push"]["run"], clone, GITHUB_REF="refs/heads/gone").returncode != 0, "nobody knows"
+
+
+def test_a_base_that_may_not_be_passed_on_goes_to_private_registries_alone(clone: Site) -> None:
+    """Those that the pipelines hand in as a variable."""
+    labels = {"org.sifmark.base-licence": "of a vendor", "org.sifmark.base-redistributable": "false"}
+    asked = (
+        f"from sifmark.redistribution import require_allowed as ask; ask('registry.example:5000', 'x.sif', {labels})"
+    )
+    line = f'.venv/bin/python -c "{asked}"'
+    assert do(line, clone, SIFMARK_PRIVATE_REGISTRIES="other.example,registry.example:5000").returncode == 0
+    assert "may not be redistributed" in do(line, clone, SIFMARK_PRIVATE_REGISTRIES="registry.example").stderr
 
 
 def test_both_gate_results_by_the_same_lines() -> None:
@@ -205,15 +281,17 @@ def test_both_gate_results_by_the_same_lines() -> None:
 
 
 def test_gitlab_starts_a_job_for_each_recipe_that_can_be_built(clone: Site) -> None:
-    (line,) = GITLAB["plan"]["script"]
-    assert do(line, clone).returncode == 0
+    assert do("\n".join(GITLAB["plan"]["script"]), clone, CI_PIPELINE_SOURCE="schedule").returncode == 0
     call([house.CHECKOUT / ".venv" / "bin" / "check-jsonschema", *GITLABS, clone.folder / "recipes.yml"])
     started = yaml.safe_load((clone.folder / "recipes.yml").read_text())
     assert (house.ROOT / started["include"]["local"]).samefile(PIPELINES / "gitlab-recipe.yml")
-    jobs = {job["RECIPE"]: job["BUILD_KEY"] for job in started["recipe"]["parallel"]["matrix"]}
+    jobs = {job["RECIPE"]: job["REDISTRIBUTABLE"] for job in started["recipe"]["parallel"]["matrix"]}
     listed = json.loads(clone.inv("list", "--json").stdout)["recipes"]
-    assert jobs == {recipe["name"]: recipe["build_key"] for recipe in listed if recipe["buildable"]}
-    assert RECIPE in jobs and OF_RECIPE.keys() >= {"recipe"}
+    assert jobs == {one["name"]: json.dumps(one["redistributable"]) for one in listed if one["buildable"]}
+    assert (jobs[RECIPE], jobs["cpu"]) == ("false", "true") and OF_RECIPE.keys() >= {"recipe"}
+    assert started["variables"] == {"STARTED_BY": "schedule"}
+    broken = do("\n".join(GITLAB["plan"]["script"]), clone, SIFMARK_CACHE_LIMIT="none")
+    assert broken.returncode == 2, "a list that fails fails the job"
 
 
 def test_newer_pins_are_pushed_to_a_branch_of_their_own(clone: Site, tmp_path: Path) -> None:
@@ -230,13 +308,19 @@ def test_newer_pins_are_pushed_to_a_branch_of_their_own(clone: Site, tmp_path: P
         ("-C", str(project), "init", "--quiet"),
     ):
         call(["git", *words])
+    shutil.copytree(house.ROOT / "tests" / "golden", project / "tests" / "golden")
+    commit(project)
+    call(["git", "-C", project, "add", "--all"])
+    commit(project)
     there = Site(project, {**clone.environment, "PYTHONPATH": str(project), "PINS_REMOTE": str(remote)})
-    for line in GITLAB["pins"]["script"]:
-        done = do(line, there)
-        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    for _ in range(2):  # the second time there is nothing new
+        done = do("\n".join(GITLAB["pins"]["script"]), there)
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     pinned = call(["git", "-C", remote, "show", f"pins:recipes/{RECIPE}.toml"]).stdout
     (found,) = {pin["found"] for pin in json.loads((project / "pins.json").read_text())}
     assert found in pinned and found not in (house.ROOT / "recipes" / f"{RECIPE}.toml").read_text()
+    assert found in call(["git", "-C", remote, "show", f"pins:tests/golden/{RECIPE}.def"]).stdout
+    assert len(call(["git", "-C", remote, "log", "--format=%h", "pins"]).stdout.split()) == 3
 
 
 def test_every_line_for_gitlab_works_in_its_order(clone: Site) -> None:
@@ -247,9 +331,9 @@ def test_every_line_for_gitlab_works_in_its_order(clone: Site) -> None:
         ".apptainer/docker-config.json",
     ):  # of which Apptainer, by its version, has one
         (clone.folder / login).unlink(missing_ok=True)
-    for line in OF_RECIPE["recipe"]["script"]:
-        done = do(line, clone, **files, STARTED_BY="schedule")
-        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    (clone.folder / "pushed.json").unlink(missing_ok=True)
+    done = do("\n".join(OF_RECIPE["recipe"]["script"]), clone, **files, STARTED_BY="schedule")
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert json.loads((clone.folder / "pushed.json").read_text())["digest"].startswith("sha256:")
 
 

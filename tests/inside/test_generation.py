@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import pytest
 
@@ -62,6 +63,23 @@ def test_every_new_token_is_timed_and_no_device_is_waited_for(lag):
         assert (generated.prompt_tokens, generated.first, list(generated.others)) == (6, 1.0, [1.0] * 3)
         assert 0 <= step.wait <= 1
     assert len(sent) == 2
+
+
+def test_only_what_held_the_device_up_is_a_wait():
+    class Busy(Slow):
+        def seconds_between(self, earlier, later):
+            return 0.002 if (earlier, later) == (1, 2) else super().seconds_between(earlier, later)
+
+    def slowly():
+        while True:
+            time.sleep(0.01)
+            yield Batch(Texts(), None)
+
+    sent = []
+    generation = Generation(Busy(0), slowly(), RULE, sent.append)
+    generation.advance()
+    generation.settle()
+    assert [step.wait for step in sent] == [0.002]
 
 
 STEP = Step(4.0, 0.0, 2, 0, None, None, None, 8, 0, Generated(6, 1.5, [0.5, 1.0, 1.0]))

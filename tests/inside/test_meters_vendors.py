@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 
 import nvml_stand_in as nvidia
 import pytest
@@ -258,6 +259,7 @@ def test_a_partition_is_metered_by_its_whole_gpu(amds, monkeypatch, mode, said):
     amds(MI300)
     monkeypatch.setattr(AmdSmi, "amdsmi_get_gpu_compute_partition", lambda *_: mode)
     assert amd.find(None).facts.devices == (f"0000:00:00.0{said}",)
+    assert amd.partition() == ("CPX" if said else None)
 
 
 def test_visible_devices_of_rocm_count_one_after_the_other(amds, monkeypatch):
@@ -506,7 +508,7 @@ def card(root, number, driver, address, **counters):
     folder = root / f"hwmon{number}"
     folder.mkdir(parents=True)
     (folder / "name").write_text(f"{driver}\n")
-    (root / address).mkdir()
+    (root / address).mkdir(exist_ok=True)
     (folder / "device").symlink_to(root / address)
     for name, value in counters.items():
         (folder / name).write_text(f"{value}\n")
@@ -520,7 +522,7 @@ def cards(tmp_path, monkeypatch):
     for name in (intel.MASK, intel.HIERARCHY, intel.SELECTOR):
         monkeypatch.delenv(name, raising=False)
     card(tmp_path, 3, "i915", "0000:29:00.0", energy1_input=2_000_000)
-    card(tmp_path, 1, "i915_gt0", "0000:29:00.1", energy1_input=1_000_000)  # a tile
+    card(tmp_path, 1, "i915_gt0", "0000:29:00.0", energy1_input=1_000_000)  # a tile
     card(tmp_path, 2, "xe", "0000:9a:00.0", energy2_input=7_000_000)
     card(tmp_path, 4, "nvme", "0000:01:00.0")
     return tmp_path
@@ -534,6 +536,11 @@ def test_a_card_of_intel_s_by_the_kernel(cards, monkeypatch):
     monkeypatch.setenv(intel.MASK, "1.0,1.1")  # tiles of the second
     meter = intel.find(None)
     assert (meter.read().joules, meter.facts.scope) == ([7.0], "package")
+    (cards / "hwmon2" / "energy1_input").write_text("8000000\n")
+    meter = intel.find(None)
+    assert (meter.read().joules, meter.facts.scope) == ([8.0], "board")
+    shutil.rmtree(cards / "hwmon1")
+    assert intel.find("0").facts.scope == "package"
 
 
 @pytest.mark.parametrize(
@@ -636,6 +643,10 @@ def test_a_card_of_intel_s_by_sysman(cards, monkeypatch):
     meter = intel.find("1")
     assert meter.read()[:2] == ((), [3.5])
     assert (meter.facts.source, meter.facts.devices) == ("level_zero", ("card 1",))
+    assert (intel.find("0").facts.scope, meter.facts.scope) == ("board", "package")
+    shutil.rmtree(cards / "hwmon3")
+    shutil.rmtree(cards / "hwmon2")
+    assert intel.find("0").facts.scope == "package", "nobody says"
 
 
 @pytest.mark.parametrize("failing", ["zesDeviceGetCardPowerDomain", "zesPowerGetEnergyCounter"])

@@ -305,11 +305,15 @@ def test_one_name_for_two_modules_is_told_apart(monkeypatch, units, name):
 
 @pytest.mark.parametrize(
     ("units", "name", "granularity"),
-    [(304, "AMD Instinct MI300X", "package"), (38, "AMD Instinct MI300X (38 compute units)", "die")],
+    [
+        (304, "AMD Instinct MI300X", "package"),
+        (80, "AMD Instinct MI308X", "package"),
+        (38, "AMD Instinct MI300X (38 compute units)", "die"),
+    ],
 )
 def test_a_partition_is_not_taken_for_the_whole(monkeypatch, units, name, granularity):
     monkeypatch.setattr(cuda, "AMD", True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "AMD Instinct MI300X")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: name.partition(" (")[0])
     found = cuda.facts(
         SimpleNamespace(gcnArchName="gfx942:sramecc+", total_memory=1 << 36, multi_processor_count=units)
     )

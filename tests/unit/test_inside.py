@@ -1,11 +1,17 @@
 """What `inv doctor --image` makes of a result."""
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
-from sifmark import house
+import pytest
+
+from sifmark import house, inside
+from sifmark.engines import Seen
+from sifmark.errors import SifmarkError
 from sifmark.findings import Finding
 from sifmark.inside import of_result
+from sifmark.plan import WORKLOADS
 
 EXAMPLES = house.SCHEMAS / "examples" / "result-1.0"
 
@@ -50,3 +56,14 @@ def test_no_device_is_bad_and_named() -> None:
     seen = found("training", status=status, accelerator=device)
     assert (seen["run"].state, seen["device"].state) == ("bad", "bad")
     assert "/dev/nvidia0" in seen["run"].seen and seen["run"].remedy
+
+
+@pytest.mark.parametrize("answered", ["[]", "null", "7", "", "{}", '{"schema_version": "9"}'])
+def test_an_answer_that_is_no_result_is_told(monkeypatch: pytest.MonkeyPatch, answered: str) -> None:
+    seen = Seen({WORKLOADS: inside.SMALLEST}, 1)
+    tool = SimpleNamespace(look=lambda _: seen, sealed_off=list, command=lambda *_: ["x"])
+    monkeypatch.setattr(inside, "locate", lambda _: (tool, "x.sif"))
+    monkeypatch.setattr(inside, "device_options", lambda *_: [])
+    monkeypatch.setattr(inside, "run", lambda *_, **__: SimpleNamespace(output=answered))
+    with pytest.raises(SifmarkError, match="x.sif answered with what is no result"):
+        list(inside.examine("x.sif"))

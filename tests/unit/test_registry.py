@@ -17,7 +17,7 @@ import urllib3
 
 from sifmark import house, pins, registry_client
 from sifmark.errors import RegistryError, SifmarkError
-from sifmark.recipe import read_recipe
+from sifmark.recipe import load_recipe, read_recipe
 from sifmark.registry import resolve, unanswered
 from sifmark.settings import settings
 
@@ -150,7 +150,7 @@ def test_whether_a_registry_answers(served: Served) -> None:
 
 
 @pytest.fixture
-def clone(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def clone(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Two recipes on a registry that is mirrored by the server."""
     for name in ("cuda", "xpu"):
         text = (house.RECIPES / f"{name}.toml").read_text()
@@ -158,8 +158,10 @@ def clone(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     mirrors = {"nvcr.io": served.host, "docker.io": served.host}
     monkeypatch.setattr(house, "RECIPES", tmp_path)
     monkeypatch.setattr(pins, "settings", lambda: replace(settings(), mirrors=mirrors))
-    monkeypatch.setattr(pins, "load_recipe", lambda name: read_recipe(tmp_path / f"{name}.toml"))
-    return tmp_path
+    monkeypatch.setattr(house, "GOLDEN", tmp_path / "golden")
+    load_recipe.cache_clear()
+    yield tmp_path
+    load_recipe.cache_clear()
 
 
 def digests(clone: Path) -> dict[str, str]:
@@ -184,6 +186,10 @@ def test_pins_are_updated_with_comments_kept(served: Served, clone: Path, capsys
     changed = [line for line in after.splitlines() if line not in before.splitlines()]
     assert [line.split(" = ")[0] for line in changed] == ["digest", "seen"]
     pins.pins(False, ("cuda", "xpu"))
+    assert sorted(path.name for path in (clone / "golden").iterdir()) == [
+        f"{name}.{kind}" for name in ("cuda", "xpu") for kind in ("Dockerfile", "def")
+    ]
+    assert f"@{AMD}" in (clone / "golden" / "xpu.def").read_text(), "the rendered texts follow"
 
 
 def test_nothing_is_written_where_one_cannot_be_resolved(served: Served, clone: Path) -> None:

@@ -1,5 +1,6 @@
 """Settings, mirrors and what a plan makes of them."""
 
+import os
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -49,6 +50,19 @@ def test_the_file_and_then_the_environment(here: Path, monkeypatch: pytest.Monke
     assert (read().bases, read().dist) == ("stand-in", here / "out")
     monkeypatch.setenv("SIFMARK_BASES", "pinned")
     assert read().bases == "pinned"
+
+
+def test_variables_that_are_no_text(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SIFMARK_KEYS", f"a.pub{os.pathsep}b.pub")
+    monkeypatch.setenv("SIFMARK_PRIVATE_REGISTRIES", "a.example:5000, b.example")
+    monkeypatch.setenv("SIFMARK_CACHE_LIMIT", "0.5")
+    found = read()
+    assert found.keys == ("a.pub", "b.pub")
+    assert found.private_registries == ("a.example:5000", "b.example")
+    assert found.cache_limit == 0.5
+    monkeypatch.setenv("SIFMARK_CACHE_LIMIT", "much")
+    with pytest.raises(UsageError, match="cache_limit: 'much' is not of type 'number'"):
+        read()
 
 
 @pytest.mark.parametrize("text", ['bases = "mine"', "colour = 1", "time_limit = 0", 'mirrors = "x"', "= 1"])

@@ -19,7 +19,8 @@ AMD = torch.version.hip is not None
 # Of MI250 and MI250X, which drivers give one name for both, and PyTorch each die: compute units of a die.
 UNITS_OF = {104: "AMD Instinct MI250", 110: "AMD Instinct MI250X"}
 BUILT_FOR = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<only>[af]?)")
-MI300, WHOLE_MI300 = "gfx942", (228, 304)  # compute units of MI300A and MI300X; one of several partitions has fewer
+# Compute units of MI308X, MI300A and MI300X: one of several partitions has others.
+MI300, WHOLE_MI300 = "gfx942", (80, 228, 304)
 DIES_OF_A_MODULE = ("gfx90a",)  # MI200: PyTorch sees each of the two dies of a module (MI210 has one)
 
 
