@@ -184,13 +184,7 @@ def _add_division(grammar: argparse.ArgumentParser) -> None:
         metavar="N",
         help="batches that IPUs train on in one call, which is one step; default: 1",
     )
-    add(
-        "--stages",
-        type=whole(1, 256),
-        default=1,
-        metavar="N",
-        help="parts that the model is cut into, for IPUs; default: 1",
-    )
+    add("--stages", type=whole(1, 256), default=1, metavar="N", help="parts that the model is cut into; IPUs")
     add("--strategy", choices=STRATEGIES, help="how the stages take turns; default: pipelined")
 
 

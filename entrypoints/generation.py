@@ -76,5 +76,5 @@ class Generation(Phased):
             whole = before + first + sum(others)
             self.seconds += whole
             generated = Generated(prompt_tokens, first, others)
-            wait = waited(self.session, marks[0], marks[1], wait)
+            wait = waited(wait, before)
             self.send(Step(whole, wait, samples, 0, None, None, decode_seconds, samples * self.new, 0, generated))

@@ -109,7 +109,7 @@ class Loop(Phased):
             self.seconds += seconds
             loss, report, batch = self.loss(taken), taken.report, taken.batch
             told = (batch.decode_seconds, batch.tokens, batch.padding)
-            wait = waited(self.session, taken.began, taken.ready, taken.wait)
+            wait = waited(taken.wait, self.session.seconds_between(taken.began, taken.ready) or 0.0)
             self.send(Step(seconds, wait, report.samples, report.updates, loss, None, *told))
             if loss is not None and not math.isfinite(loss):
                 raise RunError("non_finite", f"the loss became {loss}; see metrics.final_loss for the last finite one")

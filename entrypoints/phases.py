@@ -7,7 +7,6 @@ from typing import Callable, Iterable
 
 from entrypoints.configuration import Configuration
 from entrypoints.messages import Message, Phase, Skipped
-from entrypoints.session import Session
 
 
 class Phased:
@@ -60,7 +59,6 @@ class Phased:
             self.send(Skipped(path))
 
 
-def waited(session: Session, last: object, ready: object, fetching: float) -> float:
-    """Seconds that a batch held the device up, of those that fetching it took: a device that was still busy with what
-    came before did not wait. `ready` is a mark that the device has passed."""
-    return min(fetching, session.seconds_between(last, ready) or 0.0)
+def waited(fetching: float, idle: float) -> float:
+    """Seconds that a batch held the device up: of those that fetching took, no more than the device was idle."""
+    return min(fetching, idle)

@@ -65,6 +65,10 @@ class _Place:
         """What `docker pull` takes, but the tag."""
         return f"{self.there.host}/{self.there.path}/{name}"
 
+    def tagged(self, name: str) -> str:
+        """What `docker pull` takes."""
+        return f"{self.called(name)}:{self.tag}"
+
     def pinned(self, name: str, digest: str) -> str:
         """The one image, whatever becomes of its tag."""
         return f"{self.called(name)}@{digest}"
@@ -88,9 +92,8 @@ class Images:
     there: Repositories
 
     def reference(self, name: str) -> str:
-        """What `docker pull` takes."""
-        place = _Place(self.there, name)
-        return f"{place.called(name)}:{place.tag}"
+        """As its tag names it."""
+        return _Place(self.there, name).tagged(name)
 
     def look(self, name: str) -> Published:
         """A recipe's image, by its manifest and what its papers announce. Raises RegistryError where it has none."""
@@ -142,7 +145,7 @@ def push(name: str, registry: str, tag: str, as_json: bool) -> None:
             digests = {each: _send(tool, place, each, progress) for each in place.names}
             for each, digest in digests.items():
                 _put_papers(place, each, digest, papers)
-    references = [f"{place.called(each)}:{place.tag}" for each in place.names]
+    references = list(map(place.tagged, place.names))
     if as_json:
         told = {"digest": digests[place.recipe], "identity": image.identity(), "names": references}
         show(json.dumps(told, indent=2))
@@ -164,7 +167,7 @@ def pull(name: str, registry: str, tag: str, as_json: bool, to_be_signed: bool) 
     if to_be_signed:
         by, _ = (cosign.signer(reference, settings().keys) for reference in (pinned, told_by))
     with alone(lock_of(place.recipe, tool)):
-        with step(f"pull {place.called(place.recipe)}:{place.tag}") as progress, _told_of(place):
+        with step(f"pull {place.tagged(place.recipe)}") as progress, _told_of(place):
             follow(client().api.pull(pinned, stream=True, decode=True), None, progress.detail, wanted="")
         try:
             image = tool.evidence(pinned)
@@ -204,7 +207,7 @@ def sign(name: str, key: Path, registry: str, tag: str) -> None:
         for each in place.names:
             require_unchanged(subject_of(tool, tool.address(each), signed=False))
         papers = _papers_here(tool.evidence(tool.address(place.recipe)), place.recipe)
-        with step(f"sign {place.called(place.recipe)}:{place.tag}, its names and papers"):
+        with step(f"sign {place.tagged(place.recipe)}, its names and papers"):
             cosign.sign([told for each in place.names for told in _signable(tool, place, each, papers)], key)
     show(f"{place.pinned(place.recipe, place.digest(place.recipe))}: signed, with all its names and papers")
 
@@ -243,7 +246,7 @@ def _send(tool: Docker, place: _Place, name: str, progress: Step) -> str:
     The name in the registry stays here: by it `inv sign` knows what was pushed. What had it before may go.
     """
     target, pushed = place.called(name), False
-    before = attributes(f"{target}:{place.tag}")
+    before = attributes(place.tagged(name))
     with _told_of(place), explained():
         client().images.get(tool.address(name)).tag(target, place.tag)
         try:
@@ -252,7 +255,7 @@ def _send(tool: Docker, place: _Place, name: str, progress: Step) -> str:
             pushed = True
         finally:
             if not pushed:
-                client().images.remove(f"{target}:{place.tag}")
+                client().images.remove(place.tagged(name))
     if before is not None:
         remove_unnamed(before["Id"])
     return digest

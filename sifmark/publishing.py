@@ -125,9 +125,8 @@ def catalog(registry: str, tag: str, output: str, as_json: bool) -> None:
     check_document("catalog-1.0", document, "the catalog")
     if output:
         write_json(Path(output) / "catalog.json", document)
-        write_text(
-            Path(output) / "index.html", _page(document, "docker pull " if of_docker else "apptainer pull oras://")
-        )
+        fetching = "docker pull " if of_docker else "apptainer pull oras://"
+        write_text(Path(output) / "index.html", _page(document, fetching))
         show(str(Path(output) / "catalog.json"))
     elif as_json:
         show(json.dumps(document, indent=2))

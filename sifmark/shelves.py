@@ -212,7 +212,7 @@ class Folder:
             known = [other for other in document["manifests"] if _name(other) not in tagged]
             known += [{**entry, "annotations": {_NAMED: name}} for name in tagged]
             write_json(self.place / "oci-layout", {"imageLayoutVersion": "1.0.0"})
-            write_json(self.place / "index.json", {**document, "manifests": known})
+            write_json(self.place / "index.json", {"schemaVersion": 2, **document, "manifests": known})
         return new
 
     def _tagged(self, names: Sequence[str]) -> list[str]:

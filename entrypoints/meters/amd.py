@@ -218,10 +218,11 @@ def conditions(_: str | None) -> Mapping[str, Any]:
 
 def partition() -> str | None:
     """How the first GPU that ROCm may use is divided, such as CPX; None where it is whole, or nobody tells."""
-    if amdsmi is None:
+    try:
+        library = AmdSmi()
+        return library.mode(_chosen(library, library.handles(), None))
+    except Exception:  # whatever the library raises: a run is not to end for a name
         return None
-    library = AmdSmi()
-    return library.mode(_chosen(library, library.handles(), None))
 
 
 def _known(number: Any) -> Any:

@@ -110,8 +110,9 @@ def facts(properties: object) -> DeviceFacts:
     name, units = torch.cuda.get_device_name(), properties.multi_processor_count  # type: ignore[attr-defined]
     if "MI250" in name:
         name = UNITS_OF.get(units, name)
-    part = AMD and architecture(properties) == MI300 and units not in WHOLE_MI300
-    die = "MI250" in name or (architecture(properties) in DIES_OF_A_MODULE and "MI210" not in name)
+    own = architecture(properties)
+    part = AMD and own == MI300 and units not in WHOLE_MI300
+    die = "MI250" in name or (own in DIES_OF_A_MODULE and "MI210" not in name)
     uuid = None if AMD else getattr(properties, "uuid", None)  # from torch 2.4 on; ROCm's is another than amdsmi's
     return gpu.facts(
         kind="cuda",

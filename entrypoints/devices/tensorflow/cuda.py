@@ -65,20 +65,12 @@ def open_session(
 ) -> GpuSession:
     """A session over `model`, which it takes over."""
     name = str(details().get("device_name", "unknown"))
-    mode = partition() if AMD else None
+    mode = amd.partition() if AMD else None
     die = AMD and (mode or any(module in name for module in DIES_OF_A_MODULE))
     name += f" ({mode})" if mode else ""  # the vendor's peaks are not of a part
     vendor, how = "AMD" if AMD else "NVIDIA", f"{execution(compiled)}; the host waits for each call"
     facts = DeviceFacts("cuda", vendor, name, 1, "die" if die else "package", None, 1, 1, how, False)
     return GpuSession(model, rule, compiled, facts, HARDWARE)
-
-
-def partition() -> str | None:
-    """How a GPU of AMD's is divided; None where it is whole, or nobody tells."""
-    try:
-        return amd.partition()
-    except Exception:  # whatever the library raises: a run is not to end for a name
-        return None
 
 
 class GpuSession(GraphSession):
