@@ -9,7 +9,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
-from sifmark.arguments import EVERYTHING, NameOrAll, Verb
+from sifmark.arguments import EVERYTHING, NameOrAll, Verb, whole
 from sifmark.console import legible
 from sifmark.errors import SifmarkError
 from sifmark.run import unwind_on_signals
@@ -84,7 +84,7 @@ def build(
     bases: str = "",
     compression: str = "",
     force: bool = False,
-    jobs: int = 0,
+    jobs: str = "",
     dry_run: bool = False,
     json: bool = False,
 ) -> None:
@@ -94,10 +94,8 @@ def build(
     from sifmark.settings import choose
 
     choose(engine=engine)
-    if jobs < 0:
-        raise Exit("error: --jobs is a number of builds, 1 or more", code=2)
     options = Options(bases or None, compression or None, force)
-    build_images(name, options, jobs=jobs, dry_run=dry_run, as_json=json)
+    build_images(name, options, jobs=whole("--jobs", jobs, 1) if jobs else 0, dry_run=dry_run, as_json=json)
 
 
 @verb(help={"name": "an image or a recipe", "format": "'def' for Apptainer or 'dockerfile'", "bases": _BASES})
@@ -319,7 +317,9 @@ def show(c: Context, path: str) -> None:
         "by": "fields that tell results apart beside the usual, for example host.hostname.value",
         "allow": "a field in which results may differ although they do not compare then; repeatable",
         "format": "table (default), json, csv or markdown",
-        "fail-below": "exit with 7 where the first metric is below this ratio to its baseline",
+        "fail-below": "exit with 7 where the first metric is below this ratio to its baseline; for what is better "
+        "when it is more",
+        "fail-above": "the same for what is better when it is less, as latency_p99: where it is above",
     },
 )
 def compare(
@@ -332,11 +332,12 @@ def compare(
     allow: Sequence[str] | None = None,
     format: str = "table",  # noqa: A002
     fail_below: str = "",
+    fail_above: str = "",
 ) -> None:
     """Compare results in groups of one question, or refuse and name the field that keeps them apart."""
     from sifmark.compare import compare_results
 
-    compare_results(path, against, baseline, metrics, by, allow or (), format, fail_below)
+    compare_results(path, against, baseline, metrics, by, allow or (), format, fail_below, fail_above)
 
 
 @verb(

@@ -34,6 +34,10 @@ from entrypoints.streams import Streams
 OUT_OF_MEMORY = (
     *("not enough memory", "can't allocate memory", "out of memory", "cannot allocate memory"),
     "oom when allocating",  # TensorFlow
+    # Libraries of GPUs for which PyTorch's own memory leaves no room: handles and workspaces.
+    *("cublas_status_alloc_failed", "hipblas_status_alloc_failed", "cudnn_status_alloc_failed"),
+    "device_allocation_failed",  # cuDNN from 9 on
+    *("rocblas_status_memory_error", "error_out_of_device_memory", "error_out_of_host_memory"),  # the last: Intel's
 )
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)

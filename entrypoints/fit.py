@@ -24,7 +24,7 @@ BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}  # of an activation
 
 
 class Need(NamedTuple):
-    """Memory in MiB: for the model whatever the batch, and for the batch."""
+    """Memory in MiB: for the model whatever the batch, gradients too, and what the batch takes beyond that."""
 
     model: float
     batch: float
@@ -44,13 +44,17 @@ def need(card: Card, configuration: Configuration) -> Need:
 
     In training weights, gradients, what the optimizer keeps, and the activations that backward wants; in inference the
     weights, and what goes in and comes out of the layer that has most of both; in sampling what a chain has at once.
+    Backward frees activations while it makes gradients: where these do not accumulate, the larger of both counts.
     """
     training = configuration.task == "training"
-    numbers = 2 + _states(card.problem["optimizer"]) if training else 1
+    parameters = card.problem["parameters"] * SINGLE / MIB
     elements: int = card.memory[f"{configuration.task}_elements_per_unit"]
     streams = configuration.concurrency or 1
-    batch = streams * configuration.micro_batch_size * elements * BYTES[configuration.precision]
-    return Need(card.problem["parameters"] * numbers * SINGLE / MIB, batch / MIB)
+    batch = streams * configuration.micro_batch_size * elements * BYTES[configuration.precision] / MIB
+    if not training:
+        return Need(parameters, batch)
+    room = parameters if configuration.gradient_accumulation == 1 else 0.0  # that the gradients take later
+    return Need(parameters * (2 + _states(card.problem["optimizer"])), max(0.0, batch - room))
 
 
 def _states(optimizer: Mapping[str, Any]) -> int:

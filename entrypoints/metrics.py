@@ -9,6 +9,7 @@ import math
 from typing import Callable, NamedTuple, Sequence
 
 from entrypoints import peaks
+from entrypoints.chains import LEAST_DRAWS
 from entrypoints.measurement import Measurement
 from entrypoints.messages import Diagnosed, Generated, Request
 from entrypoints.meters import Absence
@@ -194,7 +195,9 @@ def acceptance_rate(measurement: Measurement) -> Metric:
 
 def effective_sample_size(measurement: Measurement) -> Metric:
     """Bulk effective sample size of the timed draws of all chains together: the smallest of any parameter."""
-    return _diagnosed(measurement, "samples", lambda told: told.effective, "draw 4 timed samples of a chain that moves")
+    return _diagnosed(
+        measurement, "samples", lambda told: told.effective, f"draw {LEAST_DRAWS} timed samples of a chain that moves"
+    )
 
 
 def effective_sample_throughput(measurement: Measurement) -> Metric:
@@ -209,7 +212,9 @@ def effective_sample_throughput(measurement: Measurement) -> Metric:
 
 def r_hat(measurement: Measurement) -> Metric:
     """Rank-normalised split R-hat of the timed draws: the largest of any parameter. Close to 1 where chains agree."""
-    return _diagnosed(measurement, "1", lambda told: told.r_hat, "draw 4 timed samples of 2 chains that move")
+    return _diagnosed(
+        measurement, "1", lambda told: told.r_hat, f"draw {LEAST_DRAWS} timed samples of 2 chains that move"
+    )
 
 
 def data_wait_fraction(measurement: Measurement) -> Metric:
@@ -445,6 +450,8 @@ def _diagnosed(measurement: Measurement, unit: str, told: Callable[[Diagnosed], 
         sampled = any(step.accepted is not None for step in measurement.steps)
         return Metric(None, unit, "the chains were not judged, since the run was cut short" if sampled else NOT_SAMPLED)
     value = told(diagnosed)
+    if value is None and diagnosed.draws < min(LEAST_DRAWS, len(measurement.timed_steps)):
+        remedy = f"memory was kept for {diagnosed.draws} draws of so many chains; take fewer (--batch-size)"
     return Metric(value, unit, None if value is not None else f"too little to judge: {remedy}")
 
 

@@ -41,8 +41,7 @@ def judge(messages: Sequence[Message], ending: Ending) -> Verdict:
     if any(isinstance(message, Ended) for message in messages):
         return _verdict("completed")
     if ending.stopped_by == "interrupted" and ending.signal is not None:
-        name = signal.Signals(ending.signal).name
-        return Verdict("interrupted", exit_code("interrupted", ending.signal), f"stopped by {name}")
+        return Verdict("interrupted", exit_code("interrupted", ending.signal), f"stopped by {_named(ending.signal)}")
     if ending.stopped_by is not None:
         return _verdict(ending.stopped_by)
     failures = [message for message in messages if isinstance(message, Failed)]
@@ -64,7 +63,15 @@ def _silent_death(ending: Ending) -> str:
         return "the workload's process could not be killed: it hangs in the kernel or a driver, and is left behind"
     if ending.returncode >= 0:
         return f"the workload's process ended with exit code {ending.returncode} and no word; see standard error"
-    return f"the workload's process died of {signal.Signals(-ending.returncode).name}; see standard error"
+    return f"the workload's process died of {_named(-ending.returncode)}; see standard error"
+
+
+def _named(number: int) -> str:
+    """A signal; those for real time have no names in Python."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _shortage(ending: Ending, text: str, phase: str | None) -> str | None:

@@ -1,4 +1,5 @@
-"""What invoke's arguments lack: `VERB --help` where a name is wanted, and a flag that stands for that name."""
+"""What invoke's arguments lack: `VERB --help` where a name is wanted, a flag that stands for that name, and whole
+numbers whose faults are told as all others are."""
 
 from typing import Any
 
@@ -6,7 +7,7 @@ from invoke.exceptions import Exit, ParseError
 from invoke.parser.argument import Argument
 from invoke.tasks import Task
 
-from sifmark.errors import USAGE
+from sifmark.errors import USAGE, UsageError
 
 EVERYTHING = "*"
 
@@ -60,3 +61,11 @@ class NameOrAll(Verb):
         everything.__class__ = AllArgument
         everything.name_argument = named["name"]  # type: ignore[attr-defined]
         return arguments
+
+
+def whole(option: str, text: str, least: int, most: int | None = None) -> int:
+    """The number that a word is. Raises UsageError for what is none, or out of its bounds."""
+    if not (text.isascii() and text.isdigit()) or not least <= int(text) <= (int(text) if most is None else most):
+        upto = "" if most is None else f" to {most}"
+        raise UsageError(f"{option} {text!r} is not a whole number from {least}{upto}", "give one, or leave it out")
+    return int(text)

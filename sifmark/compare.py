@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from sifmark.comparability import FIELDS, unit_field
-from sifmark.comparison import Answer, Line, Question, compare
+from sifmark.comparability import FIELDS, said, unit_field
+from sifmark.comparison import Answer, Question, compare
 from sifmark.console import legible, say, show
 from sifmark.errors import SifmarkError, UsageError, unknown_name
-from sifmark.observation import PLATFORM, SETTING, Observation, metrics_of, number, observe
+from sifmark.observation import PLATFORM, SETTING, Observation, goes_to, metrics_of, number, observe
 from sifmark.reading import judge_path
+from sifmark.spread import Ratio
 from sifmark.tables import FORMATS, sentence, unfit_sentence
 
 DEFAULT_METRICS = ["throughput", "step_time_p50", "peak_process_memory"]
@@ -17,10 +18,46 @@ ALL = "all"
 MOST_TOLD = 20  # by name, of what is left out for one reason
 
 
-class BelowError(SifmarkError):
+COMPARABLE = "select what compares, repair what is not valid (inv validate), or override with --allow FIELD"
+UNSURE = "measure again, with more repeats on both sides: --repeat 3 or more; the notes above say what was left out"
+COSTS = ("s", "J", "W", "MiB")  # units of what is better when it is less, also of each image and the like
+RATES = ("/s", "/W", "/Wh")
+
+
+class GateError(SifmarkError):
     """The gate was asked, and the answer is no. The exit code is 7."""
 
     exit_code = 7
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A ratio to the baseline that no line may be below, or above."""
+
+    ratio: float
+    above: bool
+
+    @property
+    def side(self) -> str:
+        """Where nothing may be."""
+        return "above" if self.above else "below"
+
+    @property
+    def option(self) -> str:
+        """By which it was asked for."""
+        return f"--fail-{self.side}"
+
+    def broken(self, found: Ratio | None) -> bool:
+        """Whether a whole interval lies on the wrong side."""
+        if found is None or found.low is None or found.high is None:
+            return False
+        return found.low > self.ratio if self.above else found.high < self.ratio
+
+    def kept(self, found: Ratio | None) -> bool:
+        """Whether a whole interval lies on the right side."""
+        if found is None or found.low is None or found.high is None:
+            return False
+        return found.high <= self.ratio if self.above else found.low >= self.ratio
 
 
 @dataclass
@@ -29,6 +66,7 @@ class Loaded:
 
     observations: list[Observation] = field(default_factory=list)
     metrics: set[str] = field(default_factory=set)  # that any result has, in whatever number
+    fields: set[str] = field(default_factory=set)  # of those asked for, what any result has, null too
     unread: list[str] = field(default_factory=list)
     doubled: int = 0
 
@@ -42,27 +80,34 @@ def compare_results(
     allow: Sequence[str] = (),
     form: str = "table",
     fail_below: str = "",
+    fail_above: str = "",
 ) -> None:
     """Print the comparison. Raises SifmarkError where something did not compare, BelowError where the gate fails."""
     write = FORMATS.get(form)
     if write is None:
         raise unknown_name("format", form, FORMATS)
-    least = _ratio(fail_below) if fail_below else None
+    gate = _gate(fail_below, fail_above)
     chosen = _baseline(baseline, against)
-    if least is not None and not against and chosen is None:
-        raise UsageError("--fail-below needs something to be below", "add --against PATH or --baseline FIELD=VALUE")
+    if gate is not None and not against and chosen is None:
+        raise UsageError(f"{gate.option} needs a baseline", "add --against PATH or --baseline FIELD=VALUE")
     wanted = None if metrics == ALL else _words(metrics) if metrics else DEFAULT_METRICS
-    loaded = load(path, against, _words(by) + ([chosen[0]] if chosen else []), wanted)
+    named = _words(by) + ([chosen[0]] if chosen else [])
+    loaded = load(path, against, named, wanted)
+    _require_known(named, loaded)
+    if chosen:
+        _require_baseline(*chosen, loaded)
     question = Question(
         metrics=_known_metrics(wanted, loaded, optional=not metrics),
         allowed=_known_fields(allow, loaded),
         against=bool(against),
         baseline=chosen,
     )
+    if gate is not None:
+        _require_direction(gate, question.metrics[0], loaded)
     answer = compare(loaded.observations, question)
     if answer.tables or form == "json":
         show(write(answer))
-    _conclude(answer, loaded, least)
+    _conclude(answer, loaded, gate)
 
 
 def load(path: str, against: str, more_fields: Iterable[str], wanted: Iterable[str] | None) -> Loaded:
@@ -80,12 +125,13 @@ def load(path: str, against: str, more_fields: Iterable[str], wanted: Iterable[s
                 seen.add(judged.document["id"])
                 metrics = metrics_of(judged.document)
                 loaded.metrics.update(metrics)
+                loaded.fields.update(name for name in fields if goes_to(judged.document, name))
                 numbers = {name: number(metrics[name]) for name in wanted or metrics if name in metrics}
                 loaded.observations.append(observe(judged.document, side, judged.file, fields, numbers))
     return loaded
 
 
-def _conclude(answer: Answer, loaded: Loaded, least: float | None) -> None:
+def _conclude(answer: Answer, loaded: Loaded, gate: Gate | None) -> None:
     """Say what was left out, and end as the worst of it asks."""
     if loaded.doubled:
         say(f"{loaded.doubled} results stand there twice, by their id, and were counted once")
@@ -97,7 +143,8 @@ def _conclude(answer: Answer, loaded: Loaded, least: float | None) -> None:
         say(f"{len(answer.left_out)} results are unfit ({told}); --allow FIELD brings them in, in lines of their own")
     for finding in answer.refused:
         say(f"refused: {sentence(finding)}")
-    problems = [_judge_gate(answer, least)] if least is not None else []
+    unsure = _judge_gate(answer, gate) if gate is not None else ""
+    problems = [unsure]
     if answer.left_out and not any(line.ratios or not answer.question.relative for line in answer.judged):
         problems.append("nothing is left to compare")
     if loaded.unread:
@@ -106,7 +153,7 @@ def _conclude(answer: Answer, loaded: Loaded, least: float | None) -> None:
         fields = ", ".join(sorted({finding.field for finding in answer.refused}))
         problems.append(f"refused to compare what differs in {fields}")
     if problems := [problem for problem in problems if problem]:
-        remedy = "select what compares, repair what is not valid (inv validate), or override with --allow FIELD"
+        remedy = UNSURE if problems == [unsure] else COMPARABLE
         raise SifmarkError("; ".join(problems), remedy)
 
 
@@ -117,33 +164,53 @@ def _say_left_out(lines: Sequence[str]) -> None:
         say(f"left out: {len(lines) - MOST_TOLD} more")
 
 
-def _judge_gate(answer: Answer, least: float) -> str:
-    """Empty where every line is shown to reach the ratio, else why nobody can tell. Raises BelowError."""
+def _judge_gate(answer: Answer, gate: Gate) -> str:
+    """Empty where every line is shown to keep to the ratio, else why nobody can tell. Raises GateError."""
     metric, judged = answer.question.metrics[0], answer.judged
     lines = [*judged, *(line.baseline for line in judged if line.baseline)]
     if unsteady := list(dict.fromkeys(file for line in lines for file in line.unsteady)):
         say(f"the gate rests on {len(unsteady)} results that were not steady, for example {legible(unsteady[0])}")
-    below = [line for line in judged if _high(line, metric) < least]
-    if below:
-        text = f"{metric} of {len(below)} of {len(judged)} lines is below {least:g} times its baseline"
-        raise BelowError(text, "the ratios above show which")
-    unsure = [line for line in judged if not _low(line, metric) >= least]
+    worse = [line for line in judged if gate.broken(line.ratios.get(metric))]
+    if worse:
+        text = f"{metric} of {len(worse)} of {len(judged)} lines is {gate.side} {gate.ratio:g} times its baseline"
+        raise GateError(text, "the ratios above show which")
+    unsure = [line for line in judged if not gate.kept(line.ratios.get(metric))]
     unfit = [unfit for unfit in answer.left_out if not answer.question.is_baseline(unfit.result)]
     if unsure or unfit or not judged:
         parts = [f"{len(unfit)} unfit results"] if unfit else []
         parts += [f"{len(unsure)} of {len(judged)} lines"] if unsure or not unfit else []
-        return f"cannot tell of {' and '.join(parts)} whether {metric} reaches {least:g} times its baseline"
+        return f"cannot tell of {' and '.join(parts)} whether {metric} is {gate.side} {gate.ratio:g} times its baseline"
     return ""
 
 
-def _low(line: Line, metric: str) -> float:
-    ratio = line.ratios.get(metric)
-    return float("-inf") if ratio is None or ratio.low is None else ratio.low
+def _require_direction(gate: Gate, metric: str, loaded: Loaded) -> None:
+    """Raise UsageError for a gate that would let the worse pass: times, energies and memory are better when less."""
+    numbers = (one.numbers.get(metric) for one in loaded.observations)
+    unit = next((number.unit for number in numbers if number is not None), "")
+    if not gate.above and unit.partition("/")[0] in COSTS:
+        raise UsageError(f"--fail-below with {metric}: less of it is better", "use --fail-above, for example 1.05")
+    if gate.above and unit.endswith(RATES):
+        raise UsageError(f"--fail-above with {metric}: more of it is better", "use --fail-below, for example 0.95")
 
 
-def _high(line: Line, metric: str) -> float:
-    ratio = line.ratios.get(metric)
-    return float("inf") if ratio is None or ratio.high is None else ratio.high
+def _require_known(names: Sequence[str], loaded: Loaded) -> None:
+    """Raise UsageError for a field that no result has."""
+    for name in names:
+        if loaded.observations and name not in loaded.fields:
+            raise UsageError(
+                f"no result has the field {name!r}",
+                "a field is a dotted path in the result, for example configuration.precision or host.hostname.value",
+            )
+
+
+def _require_baseline(name: str, value: str, loaded: Loaded) -> None:
+    """Raise UsageError where no result is a baseline."""
+    question = Question((), baseline=(name, value))
+    if loaded.observations and not any(map(question.is_baseline, loaded.observations)):
+        seen = sorted({said(one.fields.get(name)) for one in loaded.observations})[:MOST_TOLD]
+        raise UsageError(
+            f"--baseline: no result has {name}={value}", f"the whole value counts; seen: {', '.join(seen)}"
+        )
 
 
 def _known_metrics(wanted: Sequence[str] | None, loaded: Loaded, optional: bool) -> tuple[str, ...]:
@@ -180,13 +247,21 @@ def _baseline(text: str, against: str) -> tuple[str, str] | None:
     return name, value
 
 
-def _ratio(text: str) -> float:
+def _gate(below: str, above: str) -> Gate | None:
+    if below and above:
+        raise UsageError("--fail-below and --fail-above are two gates", "ask for one of them, once for each metric")
+    if not below and not above:
+        return None
+    return Gate(_ratio(below or above, f"--fail-{'below' if below else 'above'}"), bool(above))
+
+
+def _ratio(text: str, option: str) -> float:
     try:
         value = float(text)
     except ValueError:
         value = float("nan")
     if not 0 < value < float("inf"):
-        raise UsageError(f"--fail-below {text!r} is not a number above 0", "for example 0.95")
+        raise UsageError(f"{option} {text!r} is not a number above 0", "for example 0.95, or 1.05")
     return value
 
 

@@ -7,14 +7,16 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any
 
-from sifmark.comparability import FIELDS, Finding, Unfit, findings, unfit_fields
+from sifmark.comparability import FIELDS, Finding, Unfit, findings, unfit_fields, unit_field
 from sifmark.observation import PLATFORM, SETTING, Group, Observation
 from sifmark.spread import Mean, Ratio, mean, ratio
 
 RATE = "throughput"  # what scales with devices
 DEVICES = "accelerator.count"
 BATCH = "configuration.batch_size"
-# These follow the number of devices.
+STEPS = "configuration.steps"
+EPOCHS = "configuration.epochs"
+# These follow the number of devices; so do the steps of an epoch.
 _WITH_DEVICES = {DEVICES, BATCH, "accelerator.ranks", "accelerator.replicas", "configuration.steps_per_epoch"}
 
 Fields = dict[str, Any]
@@ -144,8 +146,9 @@ def varying(lines: Sequence[Line]) -> list[str]:
 def _lines(found: Sequence[Observation], question: Question) -> list[Line]:
     cells: dict[Any, list[Observation]] = defaultdict(list)
     for one in found:
-        cells[one.side, frozenset(one.fields.items())].append(one)
-    lines = [Line(same[0].side, same[0].fields, same) for same in cells.values()]
+        fields = one.fields | _allowed_units(one, question)
+        cells[one.side, frozenset(fields.items())].append(one)
+    lines = [Line(side, dict(fields), same) for (side, fields), same in cells.items()]
     for line in lines:
         line.means = {name: mean(line.values(name), line.absent(name)) for name in question.metrics}
     shown = varying(lines)
@@ -153,6 +156,14 @@ def _lines(found: Sequence[Observation], question: Question) -> list[Line]:
         _set_baselines(lines, shown, question)
     _set_scaling(lines)
     return sorted(lines, key=lambda line: (line.side, [_order(line.fields.get(name)) for name in shown]))
+
+
+def _allowed_units(one: Observation, question: Question) -> Fields:
+    """The units of metrics that may have several, so that no mean is of two."""
+    named = {unit_field(name): name for name in question.metrics}
+    return {
+        field: one.numbers[named[field]].unit for field in question.allowed & set(named) if named[field] in one.numbers
+    }
 
 
 def _set_baselines(lines: Sequence[Line], shown: Iterable[str], question: Question) -> None:
@@ -218,7 +229,8 @@ def _set_scaling(lines: Sequence[Line]) -> None:
     for line in lines:
         devices, batch = line.fields.get(DEVICES), line.fields.get(BATCH)
         if isinstance(devices, int) and isinstance(batch, int):
-            rest = frozenset(item for item in line.fields.items() if item[0] not in _WITH_DEVICES)
+            follows = _WITH_DEVICES | ({STEPS} if line.fields.get(EPOCHS) is not None else set())
+            rest = frozenset(item for item in line.fields.items() if item[0] not in follows)
             series[line.side, rest, "strong", batch].append(line)
             series[line.side, rest, "weak", batch / devices].append(line)
     for (_, _, kind, _), members in series.items():

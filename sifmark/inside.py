@@ -1,18 +1,25 @@
 """What an image sees of this host: told by a run of seconds inside it, whose result has it all."""
 
+import re
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from sifmark.errors import SifmarkError
 from sifmark.execute import device_options, locate, require_signed
 from sifmark.findings import BAD, GOOD, POOR, Finding
 from sifmark.images import names_of
-from sifmark.plan import WORKLOADS
+from sifmark.plan import DRIVER, WORKLOADS
 from sifmark.reading import judge_text
 from sifmark.recipe import recipe_names
 from sifmark.run import run
 from sifmark.settings import settings
 
+PCI = Path("/sys/bus/pci/devices")
+VENDORS = {"cuda": ("0x10de", "0x1002"), "xpu": ("0x8086",)}  # NVIDIA and AMD; Intel
+CLASSES = ("0x03", "0x12")  # of PCI: displays, among them controllers without one, and processing accelerators
+_NUMBER = re.compile(r"\d+")
 SMALLEST = "image_compression"
 UNHINDERED = "throttling none"
 # Parts of a result by what they are about, in the order in which they are told.
@@ -46,11 +53,12 @@ def examine(name: str) -> Iterator[Finding]:
     result, problems = judge_text(done.output.encode())
     if problems:
         raise SifmarkError(f"{address} answered with what is no result: {problems[0]}", "check it: inv verify")
-    yield from of_result(result)
+    yield from of_result(result, seen.labels.get(DRIVER, ""))
+    yield from cards_of_host(result["accelerator"]["kind"])
 
 
-def of_result(result: dict[str, Any]) -> Iterator[Finding]:
-    """What one result tells of the place where it was made."""
+def of_result(result: dict[str, Any], driver: str = "") -> Iterator[Finding]:
+    """What one result tells of the place where it was made; `driver` is the oldest that the image takes."""
     status, software = result["status"], result["provenance"]["software"]
     ended = GOOD if status["state"] == "completed" else BAD
     remedy = "" if ended == GOOD else "the README's table of failures has a remedy for each"
@@ -65,11 +73,34 @@ def of_result(result: dict[str, Any]) -> Iterator[Finding]:
         held_back = subject == "throttling" and told != [UNHINDERED]
         if told:
             yield Finding(subject, POOR if held_back else GOOD, ", ".join(told))
+    yield from _old_driver(result["device_conditions"].get("driver") or {}, driver)
     power = result["power"]
     if "source" in power:
-        yield Finding("meter", GOOD, f"{power['source']}, each {power['scope']}")
+        metered = ", ".join(device["name"] for device in power.get("devices", ()))
+        yield Finding("meter", GOOD, f"{power['source']}, each {power['scope']}{metered and f': {metered}'}")
     else:
         yield Finding("meter", POOR, power["reason"], "without a meter a result has no energy; --meter names another")
+
+
+def cards_of_host(kind: str) -> Iterator[Finding]:
+    """The accelerators of this kind that the host has, by PCI address and NUMA node, in use or not."""
+    found = []
+    for place in sorted(PCI.glob("*")):
+        with suppress(OSError):
+            vendor, told = ((place / name).read_text().strip() for name in ("vendor", "class"))
+            if vendor in VENDORS.get(kind, ()) and told.startswith(CLASSES):
+                node = (place / "numa_node").read_text().strip()
+                found.append(place.name if node == "-1" else f"{place.name} on NUMA node {node}")
+    if found:
+        yield Finding("host's cards", GOOD, f"{len(found)}: {', '.join(found)}")
+
+
+def _old_driver(seen: dict[str, Any], needed: str) -> Iterator[Finding]:
+    """That a driver is older than the image takes, where both are numbers."""
+    least, has = (_NUMBER.search(str(text)) for text in (needed, seen.get("value")))
+    if least and has and int(has[0]) < int(least[0]):
+        remedy = "update the driver, or take an image that needs no newer one: inv list"
+        yield Finding("driver", BAD, f"{seen['value']} is older than {needed}, which this image needs", remedy)
 
 
 def _device(device: dict[str, Any]) -> Finding:
@@ -77,7 +108,8 @@ def _device(device: dict[str, Any]) -> Finding:
         return Finding("device", BAD, f"{device['kind']}: {device['reason']}", "inv doctor says what this host has")
     named = device.get("name") or device["kind"]
     memory = f", {device['memory_mib'] / 1024:.1f} GiB" if "memory_mib" in device else ""
-    return Finding("device", GOOD, f"{device['count']} x {named} ({device['granularity']}){memory}")
+    which = f", {device['identifier']}" if "identifier" in device else ""
+    return Finding("device", GOOD, f"{device['count']} x {named} ({device['granularity']}){memory}{which}")
 
 
 def _said(result: dict[str, Any], field: str) -> str | None:

@@ -47,6 +47,8 @@ PLATFORM = (
     "site",
 )
 SETTING = "configuration."
+# What a target was held against: the same data may lie at another path, so that their number stands for them.
+EVALUATED = f"{SETTING}evaluated"
 # A number outside is no measurement, and its square might be no number.
 LEAST, MOST = 1e-100, 1e100
 
@@ -94,6 +96,8 @@ def observe(
     workload = document["workload"]
     named = {name: at(document, name) for name in (*_BESIDE_SETTINGS, *more_fields)}
     chosen = {SETTING + key: _plain(value) for key, value in document["configuration"].items() if key not in ASIDE}
+    if document["target"] is not None:
+        chosen[EVALUATED] = _evaluated(document)
     phase = document["status"]["phase"] or "none"
     return Observation(
         side=side,
@@ -115,6 +119,15 @@ def at(document: Document, path: str) -> Any:
     return _plain(value)
 
 
+def goes_to(document: Document, path: str) -> bool:
+    """Whether a dotted path leads anywhere, to null too."""
+    *folders, last = _keys(path)
+    value: Any = document
+    for key in folders:
+        value = value.get(key) if type(value) is dict else None
+    return type(value) is dict and last in value
+
+
 def metrics_of(document: Document) -> dict[str, Document]:
     """Metrics by name, phases as `phases.compile` and epochs as `epochs.1`, both in seconds."""
     spans = document["phases"].items()
@@ -129,6 +142,13 @@ def number(metric: Document) -> Number:
     if value and not LEAST <= abs(value) <= MOST:
         return Number(None, unit, f"{value:.0e} is beyond any measurement")
     return Number(value, unit, metric.get("reason"))
+
+
+def _evaluated(document: Document) -> str:
+    """What the evaluations of a run with a target were over."""
+    found = document["target"]["evaluations"]
+    samples = f"{found[0]['samples']} samples" if found else "no samples"
+    return f"{samples} of {'other data' if document['configuration']['evaluation_path'] else 'the training data'}"
 
 
 @cache

@@ -8,6 +8,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from sifmark.arguments import whole
 from sifmark.console import Step, legible, say, step
 from sifmark.errors import SifmarkError, UsageError, unknown_name
 from sifmark.files import beside, human_size, sha256_file, sweep, write_json
@@ -77,15 +78,15 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _order(source: Path, format: str, samples_per_file: str, seed: str, tokenizer: str, length: str) -> Order:  # noqa: A002
     """What is asked for. Text and speech need libraries that are loaded for them alone."""
-    per_file = _whole("--samples-per-file", samples_per_file or str(PER_FILE[format]), 1)
+    per_file = whole("--samples-per-file", samples_per_file or str(PER_FILE[format]), 1)
     if format in FORMS:
         _require_none(format, tokenizer=tokenizer, length=length)
-        return ImageOrder(format, _whole("--seed", seed or "0", 0), per_file, find_originals(source))
+        return ImageOrder(format, whole("--seed", seed or "0", 0), per_file, find_originals(source))
     if format == "speech":
         from sifmark.speech_order import SpeechOrder
 
         _require_none(format, tokenizer=tokenizer, length=length)
-        return SpeechOrder(source, _whole("--seed", seed or "0", 0), per_file)
+        return SpeechOrder(source, whole("--seed", seed or "0", 0), per_file)
     if format == "tokens":
         from sifmark.text_order import TextOrder
 
@@ -94,7 +95,7 @@ def _order(source: Path, format: str, samples_per_file: str, seed: str, tokenize
     from sifmark.squad_order import LENGTH, LONGEST_ROW, SHORTEST_ROW, SquadOrder
 
     _require_none(format, seed=seed)
-    places = _whole("--length", length or str(LENGTH), SHORTEST_ROW, LONGEST_ROW)
+    places = whole("--length", length or str(LENGTH), SHORTEST_ROW, LONGEST_ROW)
     return SquadOrder(source, tokenizer, places, per_file)
 
 
@@ -217,13 +218,6 @@ def _require_ours(folder: Path) -> None:
         raise UsageError(f"{folder} is no folder", "name a new folder")
     if folder.is_dir() and not _told(folder) and any(not path.name.startswith(".") for path in folder.iterdir()):
         raise UsageError(f"{folder} is not empty", "name a new folder")
-
-
-def _whole(option: str, text: str, least: int, most: int | None = None) -> int:
-    if not (text.isascii() and text.isdigit()) or not least <= int(text) <= (int(text) if most is None else most):
-        upto = "" if most is None else f" to {most}"
-        raise UsageError(f"{option} {text!r} is not a whole number from {least}{upto}", "give one, or leave it out")
-    return int(text)
 
 
 def _damaged(name: str, why: str) -> SifmarkError:

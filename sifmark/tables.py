@@ -41,7 +41,10 @@ def as_markdown(answer: Answer) -> str:
 def as_csv(answer: Answer) -> str:
     """One row per line and metric, every field a column."""
     stream = io.StringIO()
-    records = list(_records(answer))
+    records = [
+        {name: legible(value) if isinstance(value, str) else value for name, value in record.items()}
+        for record in _records(answer)
+    ]
     names = list(dict.fromkeys(name for record in records for name in record))
     writer = csv.DictWriter(stream, names, lineterminator="\n")
     writer.writeheader()

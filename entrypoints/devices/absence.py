@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import platform
+from pathlib import Path
 
 from entrypoints.meters import nvml
 from entrypoints.statuses import RunError
+
+MODULES = Path("/sys/module")
 
 
 def require_files(pattern: str, flag: str) -> None:
     """Raise RunError (`no_device`) where no device file matches."""
     if not glob.glob(pattern):  # noqa: PTH207 - a pattern from the root
         raise RunError("no_device", f"there is no {pattern} here; in a container: was it started with {flag}?")
+
+
+def kernel_driver(*names: str) -> str:
+    """A driver and its version, or that of the kernel that it came with."""
+    for name in names:
+        with contextlib.suppress(OSError):
+            return f"{name} {(MODULES / name / 'version').read_text().strip()}"
+    loaded = [name for name in names if (MODULES / name).is_dir()]
+    return f"{' or '.join(loaded or names)} of Linux {platform.release()}{'' if loaded else ', which is not loaded'}"
 
 
 def no_gpu(amd: bool, framework: str, built_for: str | None) -> RunError:
@@ -21,6 +35,7 @@ def no_gpu(amd: bool, framework: str, built_for: str | None) -> RunError:
     require_files("/dev/kfd" if amd else "/dev/nvidia[0-9]*", "--rocm" if amd else "--nv")
     if amd:
         access = "may this user read /dev/kfd and /dev/dri/renderD* (groups render and video)?"
-        return RunError("no_device", f"{framework}, built for ROCm {built_for}, finds no GPU: {access}")
+        age = f"If so: is {kernel_driver('amdgpu')} within two releases of ROCm {built_for}, which AMD supports?"
+        return RunError("no_device", f"{framework}, built for ROCm {built_for}, finds no GPU: {access} {age}")
     why = nvml.why_no_gpu(built_for) or "is CUDA_VISIBLE_DEVICES empty?"
     return RunError("no_device", f"{framework}, built for CUDA {built_for}, finds no GPU: {why}")

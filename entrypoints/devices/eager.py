@@ -9,7 +9,7 @@ from typing import Any, Iterator, Mapping
 import numpy as np
 import torch
 
-from entrypoints.devices.tensors import judged, on_host, parts
+from entrypoints.devices.tensors import joined, judged, on_host, parts, pieces
 from entrypoints.session import Answer, Batch, Division, Draw, Judged, OptimizerRule, Rule, StepReport
 from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.build import Objective, folded, weights
@@ -66,6 +66,7 @@ class EagerSession:
     ) -> None:
         self.hardware, self.dtype, self.compiled = hardware, AUTOCAST[precision], compiled
         self.rounds = division.accumulation if division else 1  # micro-batches of an update
+        self.micro_batch = division.micro_batch if division else None  # samples that are computed at once
         # channels_last saved a fifth (fp32) to two fifths (bf16) of a ResNet-50 step on a CPU with torch 2.13.
         self.model = model.to(hardware, memory_format=torch.channels_last)
         self.trained = self.made(self.model, self.graphs)
@@ -137,11 +138,15 @@ class EagerSession:
         return StepReport(samples=batch.samples, updates=0, loss=None)
 
     def evaluate(self, batch: Batch) -> Judged:
-        """Forward in evaluation mode; what is likeliest counts where targets are labels, and all where samples have
-        numbers."""
-        batch = self.place(batch)
-        output, loss = self.forward(batch)
-        return judged(batch, output, loss)
+        """Forward in evaluation mode, as much at once as in training; what is likeliest counts where targets are
+        labels, and all where samples have numbers."""
+        found = [self.judge(part) for part in pieces(self.place(batch), self.micro_batch or batch.samples)]
+        return found[0] if len(found) == 1 else joined(found)
+
+    def judge(self, placed: Batch) -> Judged:
+        """Of what is computed at once."""
+        output, loss = self.forward(placed)
+        return judged(placed, output, loss)
 
     def respond(self, batch: Batch) -> Answer:
         """Forward in evaluation mode, the host waiting at the end of each part."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Sequence
 
+import numpy as np
 import torch
 
 from entrypoints.session import Batch, Judged
@@ -53,6 +54,40 @@ def parts(batch: Batch, count: int) -> Sequence[Batch]:
         return [batch]
     pieces = zip(chunked(batch.inputs, count), chunked(batch.targets, count))
     return [batch._replace(inputs=inputs, targets=targets) for inputs, targets in pieces]
+
+
+def pieces(batch: Batch, size: int) -> Sequence[Batch]:
+    """A batch in pieces of so many samples, the last one perhaps of fewer."""
+    if batch.samples <= size:
+        return [batch]
+    cut = zip(split(batch.inputs, size), split(batch.targets, size))
+    return [batch._replace(inputs=one, targets=other) for one, other in cut]
+
+
+def joined(found: Sequence[Judged]) -> Judged:
+    """What was told of the pieces of a batch, as if it had been told at once."""
+    samples = sum(one.samples for one in found)
+    rights = [one.right for one in found if one.right is not None]
+    return Judged(
+        samples,
+        sum(one.loss * one.samples for one in found) / samples,
+        sum(rights) if rights else None,
+        None if found[0].output is None else concatenated([one.output for one in found]),
+    )
+
+
+def concatenated(outputs: Sequence[Any]) -> Any:
+    """Arrays one after the other, or tuples of them one by one."""
+    if isinstance(outputs[0], tuple):
+        return tuple(map(concatenated, zip(*outputs)))
+    return np.concatenate(outputs)
+
+
+def split(tensors: Any, size: int) -> Sequence[Any]:
+    """A tensor in pieces of so many samples, or a tuple as tuples of pieces."""
+    if isinstance(tensors, tuple):
+        return list(zip(*(split(tensor, size) for tensor in tensors)))
+    return list(tensors.split(size))
 
 
 def chunked(tensors: Any, count: int) -> Sequence[Any]:

@@ -117,13 +117,13 @@ class AmdSmi:
 
     def watts(self, handle: Any) -> float | None:
         """Of the socket."""
-        told = amdsmi.amdsmi_get_power_info(handle)
+        told = _told(lambda: amdsmi.amdsmi_get_power_info(handle), {})
         values = (told.get(name, NOT_THERE) for name in POWERS)
         return next((float(value) for value in values if value not in (NOT_THERE, NOT_THERE_RAW)), None)
 
     def joules(self, handle: Any) -> float | None:
         """Since the driver was loaded. The accumulator is called power before ROCm 6.3."""
-        told = amdsmi.amdsmi_get_energy_count(handle)
+        told = _told(lambda: amdsmi.amdsmi_get_energy_count(handle), {})
         count = told.get("energy_accumulator", told.get("power", NOT_THERE))
         return None if count == NOT_THERE else float(count) * told["counter_resolution"] * MICRO
 

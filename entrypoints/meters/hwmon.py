@@ -18,14 +18,14 @@ MICRO, MILLI = 1e-6, 1e-3
 
 
 class Hwmon:
-    """The Grace processors of the host."""
+    """Power meters by their labels."""
 
-    def __init__(self, sockets: dict[str, Path]) -> None:
+    def __init__(self, sockets: dict[str, Path], scope: str) -> None:
         self.powers = [KernelFile(folder / "power1_average") for folder in sockets.values()]
         averaging = _averaging(sockets)
         self.facts = MeterFacts(
             source="acpi_power_meter",
-            scope="package",
+            scope=scope,
             devices=tuple(sockets),
             update_period=max(UPDATE_PERIOD, averaging or 0.0),
             averaging=averaging,
@@ -37,19 +37,23 @@ class Hwmon:
         )
 
     def read(self) -> Reading:
-        """Every processor's power."""
+        """The power of each."""
         return Reading(watts=[power.number() * MICRO for power in self.powers], joules=())
 
 
 def find(place: str | None) -> Hwmon:
     """The processors below `place`, a folder laid out as /sys/class/hwmon."""
-    root = HWMON if place is None else Path(place)
+    return Hwmon(labelled(HWMON if place is None else Path(place), LABEL, "Grace processor"), "package")
+
+
+def labelled(root: Path, wanted: re.Pattern[str], what: str) -> dict[str, Path]:
+    """The folders of power meters by those of their labels that are wanted. Raises MeterError where there is none."""
     labels = {kernel_text(path): path.parent for path in sorted(root.glob("hwmon*/device/power1_oem_info"))}
-    sockets = {label: labels[label] for label in sorted(labels) if LABEL.fullmatch(label)}
+    sockets = {label: labels[label] for label in sorted(labels) if wanted.fullmatch(label)}
     if not sockets:
         seen = f"its power meters are {', '.join(sorted(labels))}" if labels else "it has no power meter with a label"
-        raise MeterError(f"no Grace processor in {root}: {seen}")
-    return Hwmon(sockets)
+        raise MeterError(f"no {what} in {root}: {seen}")
+    return sockets
 
 
 def _averaging(sockets: dict[str, Path]) -> float | None:

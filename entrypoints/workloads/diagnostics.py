@@ -12,7 +12,8 @@ from typing import Sequence
 
 import numpy as np
 
-LEAST_DRAWS = 4  # of each chain, so that each half has two
+from entrypoints.chains import LEAST_DRAWS
+
 LEAST_CHAINS = 2  # for R-hat, which tells chains apart
 
 

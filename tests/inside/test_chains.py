@@ -112,6 +112,7 @@ def test_metrics_of_chains(name, value, unit):
         ([Step(1.0, 0.0, 4, 1, 1.0)], "no samples were drawn"),
         (STEPS, "cut short"),
         ([*STEPS, Diagnosed(3, 6.0, None, None)], "too little to judge: draw 4 timed samples"),
+        ([*STEPS, Diagnosed(2, 4.0, None, None)], "memory was kept for 2 draws of so many chains"),
     ],
 )
 def test_without_a_judgement_there_is_a_reason(messages, said):

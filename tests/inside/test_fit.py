@@ -22,13 +22,23 @@ def test_the_model_needs_weights_gradients_and_what_the_optimizer_keeps():
 
 
 def test_the_batch_needs_as_much_per_sample_and_half_in_half_precision():
-    one, many = (fit.need(CARD, resolved("--batch-size", size)).batch for size in ("1", "64"))
-    assert many == pytest.approx(64 * one) and one > 50
-    assert fit.need(CARD, resolved("--batch-size", "1", "--precision", "bf16")).batch == pytest.approx(one / 2)
+    one, many = (fit.need(CARD, resolved("--task", "inference", "--batch-size", size)).batch for size in ("1", "64"))
+    assert many == pytest.approx(64 * one) and one > 4
+    half = fit.need(CARD, resolved("--task", "inference", "--batch-size", "4", "--precision", "bf16")).batch
+    assert half == pytest.approx(2 * fit.need(CARD, resolved("--task", "inference", "--batch-size", "1")).batch)
     streams = fit.need(CARD, resolved("--task", "inference", "--concurrency", "8"))
     assert streams.batch == pytest.approx(
         8 * fit.need(CARD, resolved("--task", "inference", "--batch-size", "1")).batch
     )
+
+
+def test_gradients_take_the_room_of_activations_unless_they_accumulate():
+    gradients = 25557032 * 4 / 2**20
+    small, large, larger = (fit.need(CARD, resolved("--batch-size", size)).batch for size in ("1", "64", "128"))
+    assert small == 0.0
+    assert larger + gradients == pytest.approx(2 * (large + gradients))
+    parts = fit.need(CARD, resolved("--batch-size", "128", "--micro-batch-size", "64"))
+    assert parts.batch == pytest.approx(large + gradients)
 
 
 def test_what_cannot_fit_is_refused_with_the_estimate():

@@ -13,7 +13,7 @@ import pytest
 from processes import child_of, wait_for
 from program import ROOT, checked
 
-from entrypoints import host, memory
+from entrypoints import child, host, memory
 
 # What is estimated of it fits into all limits here; what the double takes does not.
 SMALL = ("image_compression", "--batch-size", "2", "--steps", "3", "--warmup-steps", "1")
@@ -147,3 +147,17 @@ def test_the_kernels_killer_takes_the_child_and_the_parent_tells(double, small_g
     assert done.returncode == 4
     assert document["status"]["state"] == "out_of_memory"
     assert "SIGKILL" in document["status"]["message"] and "control group 150 MiB" in document["status"]["message"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "CUDA out of memory. Tried to allocate 2.00 GiB",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+        "level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)",
+    ],
+)
+def test_libraries_of_gpus_that_find_no_memory_are_understood(said):
+    assert child.failed(RuntimeError(said)).state == "out_of_memory"
+    assert child.failed(RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED")).state == "crashed"

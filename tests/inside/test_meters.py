@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,19 @@ def test_grace_counts_each_processor_once(grace):
     assert meter.facts.devices == ("Grace Power Socket 0", "Grace Power Socket 1")
     assert meter.read()[:2] == ([pytest.approx(200.0), pytest.approx(201.0)], ())
     assert (meter.facts.scope, meter.facts.averaging, meter.facts.update_period) == ("package", 1.0, 1.0)
+
+
+def test_a_whole_module_is_metered_by_name_alone(grace, monkeypatch):
+    monkeypatch.setattr(hwmon, "HWMON", grace)
+    assert "2 modules, and one has the GPU" in open_meter("grace_hopper", "cuda").reason
+    meter = open_meter("grace_hopper:1", "cuda")
+    assert (meter.facts.devices, meter.facts.scope) == (("Module Power Socket 1",), "board")
+    assert meter.read().watts == [pytest.approx(701.0)]
+    assert "0 modules" in open_meter("grace_hopper:7", "cuda").reason
+    for socket in range(4, 8):
+        shutil.rmtree(str(grace / f"hwmon{socket}"))
+    assert open_meter("grace_hopper", "cpu").facts.devices == ("Module Power Socket 0",)
+    assert "Module" not in str(open_meter("auto", "cuda"))
 
 
 def test_an_averaging_time_that_nobody_knows_has_a_reason(tmp_path):

@@ -164,6 +164,8 @@ class AmdSmi:
         return self.gpus[handle]["power"]
 
     def amdsmi_get_energy_count(self, handle):
+        if self.gpus[handle]["energy"] is None:
+            raise self.AmdSmiException
         return self.gpus[handle]["energy"]
 
     class AmdSmiClkType:
@@ -218,6 +220,12 @@ def test_amdsmi_of_any_version_gives_watts_and_joules(amds, gpu, watts, joules):
     meter = amd.find(None)
     assert meter.read()[:2] == ([watts], [pytest.approx(joules)])
     assert (meter.facts.source, meter.facts.devices) == ("amdsmi", ("0000:00:00.0",))
+
+
+def test_a_gpu_without_a_counter_tells_its_power(amds):
+    amds({**MI300, "energy": None})
+    meter = amd.find(None)
+    assert meter.read()[:2] == ([140.0], []) and not meter.facts.has_counter
 
 
 def test_the_second_die_of_a_module_is_metered_by_the_first(amds, monkeypatch, tmp_path):

@@ -134,6 +134,13 @@ def test_a_folder_that_is_there_needs_no_slash(double, tmp_path):
     assert len(list((tmp_path / "results").glob("*.json"))) == 1
 
 
+@pytest.mark.parametrize("name", ["results", "result.txt", "results.d"])
+def test_a_name_that_says_neither_file_nor_folder_is_refused(double, name):
+    code, said, errors = double.run(*RUN, "--output", name)
+    assert (code, said) == (2, "") and f"For a folder, end it in a slash: {name}/" in errors
+    assert not (double.folder / name).exists()
+
+
 def test_a_folder_that_cannot_be_made_is_refused_before_the_run(double, tmp_path):
     (tmp_path / "file").write_text("")
     code, said, errors = double.run(*RUN, "--output", "file/results/")

@@ -337,3 +337,13 @@ def test_gradients_are_scaled_by_the_device_s_own_scaler_or_not_at_all(monkeypat
     monkeypatch.setattr(gpu.torch, kind, SimpleNamespace(), raising=False)
     with pytest.raises(RunError, match=f"fp16 on {kind}: PyTorch .* has no GradScaler"):
         gpu.scaler(kind)
+
+
+def test_a_driver_of_the_kernel_is_named_with_its_version(tmp_path, monkeypatch):
+    monkeypatch.setattr(absence, "MODULES", tmp_path)
+    assert absence.kernel_driver("xe", "i915").startswith("xe or i915 of Linux ")
+    assert "not loaded" in absence.kernel_driver("amdgpu")
+    (tmp_path / "amdgpu").mkdir()
+    assert "not loaded" not in absence.kernel_driver("amdgpu")
+    (tmp_path / "amdgpu" / "version").write_text("6.8.5\n")
+    assert absence.kernel_driver("amdgpu") == "amdgpu 6.8.5"

@@ -31,6 +31,7 @@ LOST = Failed("crashed", "RuntimeError: a data worker was killed")
         ([], Ending(-signal.SIGKILL, None, None, True), "out_of_memory", 4),
         ([], Ending(-signal.SIGKILL, None, None, False), "crashed", 4),
         ([], Ending(-signal.SIGSEGV, None, None, True), "crashed", 4),
+        ([], Ending(-(signal.SIGRTMIN + 1), None, None, False), "crashed", 4),  # has no name in Python
         # A process that dies at its limit of memory, as some libraries do without a word.
         ([], Ending(-signal.SIGABRT, None, None, False, 95.0, 100), "out_of_memory", 4),
         ([], Ending(-signal.SIGABRT, None, None, False, 50.0, 100), "crashed", 4),

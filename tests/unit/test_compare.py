@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import random
+import re
 import subprocess
 import sys
 import uuid
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 
 from sifmark import comparison, house
 from sifmark.comparability import FIELDS
-from sifmark.compare import BelowError, compare_results
+from sifmark.compare import GateError, compare_results
 from sifmark.comparison import Answer, Question
 from sifmark.errors import SifmarkError, UsageError
 from sifmark.observation import metrics_of, number, observe
@@ -113,7 +114,7 @@ ROLES = {
         None,
         {"metric": "loss", "value": 0.1, "evaluation_steps": 10},
     ),
-    "evaluation_path": ("aside", None, "/a"),
+    "evaluation_path": ("matches", None, "/a"),  # by what was evaluated, wherever that lies
     "seed": ("aside", 0, 1),
     "threads": ("platform", 2, 64),
     "meter": ("platform", "auto", "rapl:/powercap"),
@@ -159,7 +160,37 @@ def test_a_setting_keeps_apart_or_tells_the_platform_or_does_not_matter(name: st
     against = ask([result(**one)], [result(**other)])
     (line,) = [line for line in lines(against) if line.side == "results"]
     assert bool(line.ratios) == (role in ("platform", "aside"))
-    assert ("the nearest differs in configuration." + name in (line.no_baseline or "")) == (role == "matches")
+    told = {"evaluation_path": "evaluated"}.get(name, name)
+    assert (f"the nearest differs in configuration.{told}" in (line.no_baseline or "")) == (role == "matches")
+
+
+def test_a_target_on_other_data_is_another_target() -> None:
+    there = {"configuration__evaluation_path": "/a"}
+    assert len(lines(ask([result(**there), result(configuration__evaluation_path="/b")]))) == 1
+    larger = result(**there)
+    larger["target"]["evaluations"][0]["samples"] += 1
+    assert len(lines(ask([result(**there), larger]))) == 2
+    without = {"target": None, "configuration__goal": None}
+    assert len(lines(ask([result(**without), result(**without, **there)]))) == 1
+
+
+def test_units_that_may_differ_are_in_lines_of_their_own() -> None:
+    other = result(100.0)
+    other["metrics"]["throughput"]["unit"] = "tokens/s"
+    answer = ask([result(100.0), other], allowed=frozenset({"metrics.throughput.unit"}))
+    assert [line.fields["metrics.throughput.unit"] for line in lines(answer)] == ["images/s", "tokens/s"]
+
+
+def test_a_gate_for_what_is_better_when_it_is_less(tmp_path: Path) -> None:
+    def taking(name: str, seconds: float) -> Path:
+        times = [{"value": seconds * (1 + 0.001 * index), "unit": "s"} for index in range(3)]
+        return write(tmp_path / name, [result(metrics__step_time_p50=time) for time in times])
+
+    old, slow = taking("old", 1), taking("slow", 3)
+    chosen = {"metrics": "step_time_p50", "fail_above": "1.05"}
+    compare_results(str(old), str(taking("same", 1)), **chosen)
+    with pytest.raises(GateError, match="step_time_p50 of 1 of 1 lines is above 1.05"):
+        compare_results(str(slow), str(old), **chosen)
 
 
 # What is left out, and refusal
@@ -378,6 +409,17 @@ def test_efficiency_where_only_the_number_of_devices_differs() -> None:
     assert by_setting[4, 32].scaling.efficiency.value == pytest.approx(0.90)
 
 
+def test_steps_of_an_epoch_follow_the_number_of_devices() -> None:
+    def of_epochs(devices: int, steps: int, epochs: int | None) -> dict[str, Any]:
+        document = scaled(100.0 * devices, devices, 8 * devices)
+        document["configuration"].update(steps=steps, epochs=epochs)
+        return document
+
+    weak = lines(ask([of_epochs(1, 20, 2), of_epochs(2, 10, 2)]))
+    assert [line.scaling and line.scaling.efficiency.value for line in weak] == [None, pytest.approx(1.0)]
+    assert all(line.scaling is None for line in lines(ask([of_epochs(1, 20, None), of_epochs(2, 10, None)])))
+
+
 def test_no_efficiency_where_more_than_the_number_of_devices_differs() -> None:
     other = scaled(200, 2, 8)
     other["configuration"]["precision"] = "bf16"
@@ -393,7 +435,7 @@ def test_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few = write(tmp_path / "few", repeats(100, count=2))
     noisy = write(tmp_path / "noisy", [result(value) for value in (60, 100, 140)])
     compare_results(str(same), str(old), fail_below="0.95")
-    with pytest.raises(BelowError, match="throughput of 1 of 1 lines is below 0.95") as caught:
+    with pytest.raises(GateError, match="throughput of 1 of 1 lines is below 0.95") as caught:
         compare_results(str(slow), str(old), fail_below="0.95")
     assert caught.value.exit_code == 7
     compare_results(str(slow), str(old), fail_below="0.75")
@@ -465,7 +507,7 @@ def test_a_gate_over_results_that_were_not_steady_says_so(tmp_path: Path, capsys
     compare_results(str(steady), str(tmp_path / "old"), fail_below="0.9")
     compare_results(str(steady), str(tmp_path / "old"))
     assert "not steady" not in capsys.readouterr().err
-    with pytest.raises(BelowError):
+    with pytest.raises(GateError):
         compare_results(str(steady), str(new), fail_below="1.1")
     assert "the gate rests on 3 results that were not steady" in capsys.readouterr().err
 
@@ -557,6 +599,13 @@ def test_programs_are_told_of_scaling_and_of_drift(tmp_path: Path, capsys: pytes
     assert two["efficiency_reason"] == second["efficiency_reason"] == "1 and 1 repeats where 3 are needed"
 
 
+def test_no_format_passes_on_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(write(tmp_path, [result(site="a\x1b[31mred"), result(site="b")]))
+    for form in ("table", "markdown", "csv", "json"):
+        compare_results(folder, metrics="throughput", form=form)
+        assert "\x1b" not in capsys.readouterr().out
+
+
 def test_programs_are_told_what_was_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = result(status__state="crashed", configuration__smoke=True)
     compare_results(str(write(tmp_path, [result(), bad])), form="json", allow=["configuration.smoke"])
@@ -616,15 +665,25 @@ def test_numbers_beyond_measure_are_missing(tmp_path: Path, capsys: pytest.Captu
         ({"allow": ["stand_in"]}, "no field 'stand_in'"),
         ({"baseline": "accelerator.name"}, "is not FIELD=VALUE"),
         ({"baseline": "site=x", "against": "."}, "both name the baseline"),
-        ({"fail_below": "0.9"}, "needs something to be below"),
-        ({"fail_below": "nan", "baseline": "site=x"}, "is not a number above 0"),
+        ({"fail_below": "0.9"}, "--fail-below needs a baseline"),
+        ({"fail_above": "1.1"}, "--fail-above needs a baseline"),
+        ({"fail_below": "0.9", "fail_above": "1.1"}, "are two gates"),
+        ({"fail_below": "nan", "baseline": "accelerator.kind=a"}, "--fail-below 'nan' is not a number above 0"),
+        ({"fail_below": "1", "baseline": "accelerator.kind=a", "metrics": "latency_p99"}, "less of it is better"),
+        ({"fail_below": "1", "baseline": "accelerator.kind=a", "metrics": "energy_per_unit"}, "less of it is better"),
+        ({"fail_above": "1", "baseline": "accelerator.kind=a"}, "more of it is better"),
+        ({"baseline": "accelerator.kind=xpu"}, "no result has accelerator.kind=xpu.*seen: "),
+        ({"baseline": "accelerator.kid=cpu"}, "no result has the field 'accelerator.kid'"),
+        ({"by": "host.hostnam.value"}, "no result has the field 'host.hostnam.value'"),
         ({"metrics": ","}, "--metrics is empty"),
     ],
 )
 def test_wrong_usage(tmp_path: Path, options: dict[str, Any], message: str) -> None:
-    write(tmp_path, [result()])
-    with pytest.raises(UsageError, match=message):
+    costs = {"metrics__latency_p99": ("s", 1.0), "metrics__energy_per_unit": ("J/images", 2.0)}
+    write(tmp_path, [result(**{name: {"value": value, "unit": unit} for name, (unit, value) in costs.items()})])
+    with pytest.raises(UsageError) as caught:
         compare_results(str(tmp_path), **options)
+    assert re.search(message, str(caught.value), re.DOTALL)
 
 
 def test_the_verb_as_it_is_typed(tmp_path: Path) -> None:

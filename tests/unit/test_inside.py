@@ -1,6 +1,7 @@
 """What `inv doctor --image` makes of a result."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -67,3 +68,40 @@ def test_an_answer_that_is_no_result_is_told(monkeypatch: pytest.MonkeyPatch, an
     monkeypatch.setattr(inside, "run", lambda *_, **__: SimpleNamespace(output=answered))
     with pytest.raises(SifmarkError, match="x.sif answered with what is no result"):
         list(inside.examine("x.sif"))
+
+
+@pytest.mark.parametrize(
+    ("needed", "value", "old"),
+    [
+        ("NVIDIA 580", "535.104.05", True),
+        ("NVIDIA 580", "580.95.05", False),
+        ("amdgpu unknown", "6.8.5", False),
+        ("", "535.1", False),
+        ("NVIDIA 580", None, False),
+    ],
+)
+def test_a_driver_that_is_too_old_for_the_image_is_bad(needed: str, value: str | None, old: bool) -> None:
+    result = json.loads((EXAMPLES / "training.json").read_text())
+    result["device_conditions"] = {"driver": {"value": value}}
+    said = [finding for finding in of_result(result, needed) if finding.subject == "driver" and finding.state == "bad"]
+    assert bool(said) == old
+    assert not old or (needed in said[0].seen and str(value) in said[0].seen and said[0].remedy)
+
+
+def test_all_cards_of_the_host_are_told_with_their_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    cards = {
+        "0000:17:00.0": ("0x10de", "0x030200", "0"),
+        "0000:ca:00.0": ("0x10de", "0x030200", "1"),
+        "0000:cb:00.0": ("0x1002", "0x120000", "-1"),
+        "0000:03:00.0": ("0x8086", "0x038000", "0"),
+        "0000:04:00.0": ("0x10de", "0x068000", "0"),  # a bridge
+    }
+    for address, facts in cards.items():
+        (tmp_path / address).mkdir()
+        for name, fact in zip(("vendor", "class", "numa_node"), facts, strict=True):
+            (tmp_path / address / name).write_text(f"{fact}\n")
+    monkeypatch.setattr(inside, "PCI", tmp_path)
+    (told,) = inside.cards_of_host("cuda")
+    assert told.seen == "3: 0000:17:00.0 on NUMA node 0, 0000:ca:00.0 on NUMA node 1, 0000:cb:00.0"
+    assert [finding.seen for finding in inside.cards_of_host("xpu")] == ["1: 0000:03:00.0 on NUMA node 0"]
+    assert not list(inside.cards_of_host("cpu"))

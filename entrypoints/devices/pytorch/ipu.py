@@ -9,8 +9,16 @@ from entrypoints.statuses import RunError
 
 try:
     import poptorch  # first of all: without it there is no use of PyTorch, which may not be here either
-except ImportError as absent:
+except (ImportError, OSError) as absent:
     raise RunError("no_device", f"PopTorch cannot be imported: {absent}") from absent
+except AssertionError as mismatch:  # each build of it goes with one version of PyTorch, and asserts that
+    from importlib.metadata import version
+
+    raise RunError(
+        "unsupported",
+        f"PopTorch {version('poptorch')} is built for another PyTorch than {version('torch')}, which is here: "
+        f"{mismatch or 'it does not say which'}. Use an image whose base has both",
+    ) from mismatch
 
 import contextlib
 import os

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from entrypoints.devices import gpu, require_precision
-from entrypoints.devices.absence import require_files
+from entrypoints.devices.absence import kernel_driver, require_files
 from entrypoints.meters import intel
 from entrypoints.session import Division, Rule
 from entrypoints.statuses import RunError
@@ -50,7 +50,8 @@ def prepare(precision: str, threads: int, _: int = 1) -> None:
         require_files("/dev/dri/renderD*", "--bind /dev/dri")
         raise RunError(
             "no_device",
-            f"PyTorch {torch.__version__} finds no GPU of Intel: may this user read /dev/dri/renderD* (group render)?",
+            f"PyTorch {torch.__version__} finds no GPU of Intel: may this user read /dev/dri/renderD* (group render)? "
+            f"If so: does {kernel_driver('xe', 'i915')} go with the compute runtime in this image?",
         )
     if UNTIMED[0] <= torch.__version__ < UNTIMED[1]:
         raise RunError(

@@ -1,0 +1,25 @@
+"""Power of a whole Grace Hopper module, GPU, processor and memory: what NVML counts on it is the GPU's package alone.
+
+Chosen by name alone, for a GPU's power does not compare with a module's.
+"""
+
+from __future__ import annotations
+
+import re
+
+from entrypoints.meters import MeterError, hwmon
+
+MEASURES = ()  # whatever the run is on: both kinds of processor are in it
+LABEL = re.compile(r"Module Power Socket (\d+)")
+
+
+def find(place: str | None) -> hwmon.Hwmon:
+    """The one module of the host, or that of socket `place`, where the GPU sits that computes."""
+    modules = hwmon.labelled(hwmon.HWMON, LABEL, "Grace Hopper module")
+    if place is not None:
+        modules = {label: folder for label, folder in modules.items() if label.endswith(f" {place}")}
+    if len(modules) != 1:
+        raise MeterError(
+            f"{len(modules)} modules, and one has the GPU that computes: name its socket, --meter grace_hopper:0"
+        )
+    return hwmon.Hwmon(modules, "board")
