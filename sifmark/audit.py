@@ -7,8 +7,8 @@ folder of such, or a ZIP archive as osv.dev gives for each ecosystem.
 import json
 import re
 import zipfile
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -53,7 +53,8 @@ def audit(name: str, advisories: str, as_json: bool) -> None:
     """Print the advisories that hold for an image, or an SBOM in CycloneDX form. Raises SifmarkError where one does."""
     installed = packages_of(name)
     unread: list[str] = []
-    told = set(findings(installed, read_advisories(Path(advisories)), unread.append))
+    covered: set[str] = set()
+    told = set(findings(installed, _noted(read_advisories(Path(advisories)), covered), unread.append))
     found = sorted(told, key=lambda one: (one.package, one.advisory))
     if as_json:
         show(json.dumps([asdict(one) for one in found], indent=2))
@@ -63,7 +64,10 @@ def audit(name: str, advisories: str, as_json: bool) -> None:
             for one in found
         ]
         show_table("advisory", "severity", "package", "version", "fixed in", "place", "summary", rows=rows)
-    say(f"{len(installed)} packages looked up, {len({one.package for one in found})} with advisories")
+    looked_up = [one for one in installed if _covers(covered, one.ecosystem)]
+    say(f"{len(looked_up)} packages looked up, {len({one.package for one in found})} with advisories")
+    for ecosystem, count in Counter(one.ecosystem for one in installed if one not in looked_up).items():
+        say(f"  not looked up: {count} packages of {ecosystem}; none of the advisories is for that")
     for one in dict.fromkeys(unread):
         say(f"  not judged, because a version in it does not read: {one}")
     if found:
@@ -114,15 +118,39 @@ def findings(
     for package in installed:
         by_name[package.name].append(package)
     for advisory in advisories:
-        for affected in advisory["affected"] or ():
-            told = affected.get("package") or {}
-            for package in by_name.get(_plain(str(told.get("ecosystem")), str(told.get("name"))), ()):
-                if _same_ecosystem(str(told["ecosystem"]), package.ecosystem):
-                    holds = _holds(affected, package)
-                    if holds is None:
-                        unread(f"{advisory['id']} for {package.name} {package.version}")
-                    elif holds:
-                        yield _finding(advisory, affected, package)
+        try:
+            yield from _of_one(advisory, by_name, unread)
+        except (TypeError, AttributeError, KeyError, ValueError) as error:
+            raise UsageError(
+                f"{advisory['id']} is no advisory in the OSV format: {error}", "get one, or an archive, from osv.dev"
+            ) from error
+
+
+def _of_one(
+    advisory: Mapping[str, Any], by_name: Mapping[str, Sequence[Installed]], unread: Callable[[str], None]
+) -> Iterator[Finding]:
+    for affected in advisory["affected"] or ():
+        told = affected.get("package") or {}
+        for package in by_name.get(_plain(str(told.get("ecosystem")), str(told.get("name"))), ()):
+            if _same_ecosystem(str(told["ecosystem"]), package.ecosystem):
+                holds = _holds(affected, package)
+                if holds is None:
+                    unread(f"{advisory['id']} for {package.name} {package.version}")
+                elif holds:
+                    yield _finding(advisory, affected, package)
+
+
+def _noted(advisories: Iterable[Mapping[str, Any]], covered: set[str]) -> Iterator[Mapping[str, Any]]:
+    """The same, with the ecosystems that they are for gathered on the way."""
+    for advisory in advisories:
+        entries = advisory["affected"] if isinstance(advisory["affected"], list) else ()
+        packages = (entry.get("package") for entry in entries if isinstance(entry, dict))
+        covered.update(str(package.get("ecosystem")) for package in packages if isinstance(package, dict))
+        yield advisory
+
+
+def _covers(covered: Iterable[str], own: str) -> bool:
+    return any(_same_ecosystem(stated, own) for stated in covered)
 
 
 def _finding(advisory: Mapping[str, Any], affected: Mapping[str, Any], package: Installed) -> Finding:

@@ -129,6 +129,12 @@ def write_facts(recipe: str, tool: Engine, made: Made, labels: Mapping[str, str]
     write_json(record_of(recipe, tool), record)
 
 
+def add_to_facts(recipe: str, tool: Engine, **more: Any) -> None:
+    """Write down what became of an image, beside what is known of it; where nothing is, nothing."""
+    if record := read_record(recipe, tool):
+        write_json(record_of(recipe, tool), {**record, **more})
+
+
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sifmark import proofs
-from sifmark.build import alone, lock_of, write_facts
+from sifmark.build import add_to_facts, alone, lock_of, write_facts
 from sifmark.console import Step, say, show, step
 from sifmark.engines import Made, cosign
 from sifmark.engines.docker import NAME, REPOSITORY, Docker, remove_unnamed
@@ -145,6 +145,7 @@ def push(name: str, registry: str, tag: str, as_json: bool) -> None:
             digests = {each: _send(tool, place, each, progress) for each in place.names}
             for each, digest in digests.items():
                 _put_papers(place, each, digest, papers)
+        add_to_facts(place.recipe, tool, pushed=place.pinned(place.recipe, digests[place.recipe]))
     references = list(map(place.tagged, place.names))
     if as_json:
         told = {"digest": digests[place.recipe], "identity": image.identity(), "names": references}

@@ -41,7 +41,11 @@ class Unbuildable(SifmarkError):  # noqa: N818 - named for what it says
 
 
 class RegistryError(SifmarkError):
-    """A registry that does not answer, or not with what was asked for."""
+    """A registry that does not answer, or not with what was asked for; `status` is HTTP's where it said one."""
+
+    def __init__(self, cause: str, remedy: str = "", status: int | None = None) -> None:
+        super().__init__(cause, remedy)
+        self.status = status
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], told_by: str = "") -> UsageError:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sifmark import docker_publishing, proofs
 from sifmark.arguments import EVERYTHING
-from sifmark.build import alone, lock_of, write_facts
+from sifmark.build import add_to_facts, alone, lock_of, write_facts
 from sifmark.catalogue import free_space, recipes_meant
 from sifmark.console import Step, say, show, show_table, step
 from sifmark.engines.apptainer import Apptainer, finished
@@ -49,6 +49,7 @@ def _push_sif(name: str, registry: str, tag: str, as_json: bool) -> None:
         image = publish(path, made.digest, made.size, told)
         with step(f"push {path.name}, {human_size(made.size)}, to {there.reference(recipe)}"):
             sent = there.put(names, image, path)
+        add_to_facts(recipe, Apptainer(), pushed=f"{there.reference(recipe)}@{image.digest}")
     if as_json:
         references = [there.reference(each) for each in names]
         answer = {"digest": image.digest, "file": made.digest, "identity": made.identity, "names": references}
@@ -193,18 +194,22 @@ td, th {{ padding: 0.2em 0.8em; text-align: left; word-break: break-all }}
 
 def _published(there: Listed, patterns: Sequence[str]) -> dict[str, Published]:
     """The images of recipes that a shelf has. Raises SifmarkError where it has none, or fails in another way."""
-    found, missing = {}, []
+    found, missing, hidden = {}, [], None
     for recipe in dict.fromkeys(recipe for pattern in patterns for recipe in recipes_meant(pattern)):
         try:
             found[recipe] = there.look(recipe)
         except RegistryError as error:
-            if "no such thing" not in error.cause:
+            if error.status not in (401, 403, 404):
                 raise
             missing.append(recipe)
+            if error.status != 404:  # what some registries answer for what they do not have, too
+                hidden = error
+    if hidden and not found:
+        raise hidden
     if not found:
         raise SifmarkError(f"{there.reference(missing[0])}: nothing of {', '.join(missing)} is there", "inv push")
     if missing:
-        say(f"  not there: {', '.join(missing)}")
+        say(f"  not there{', or not for this login' if hidden else ''}: {', '.join(missing)}")
     return found
 
 

@@ -6,6 +6,7 @@ By the OCI distribution specification 1.1 and Docker's token authentication. Who
 
 import hashlib
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
-from sifmark.errors import ASK_AGAIN, RegistryError
+from sifmark.errors import ASK_AGAIN, RegistryError, SifmarkError
 from sifmark.files import human_size, sha256_bytes
 from sifmark.plan import is_loopback
 from sifmark.registry import MOST
@@ -38,7 +39,7 @@ _BUSY = (429, 500, 502, 503, 504)
 # Also what a write may hear while another publisher writes the same: a blob or an upload that is unknown just now.
 _UNSETTLED = (400, 404, *_BUSY)
 # Where the tools keep what a login left, in the form of Docker's configuration.
-_APPTAINERS_LOGINS = Path("~/.apptainer/docker-config.json")
+_APPTAINERS_LOGINS = "docker-config.json"
 Written = TypeVar("Written")
 _MEANINGS = {
     401: ("it asks for another login than there is here", "log in: docker login HOST, or apptainer registry login"),
@@ -126,21 +127,28 @@ class Registry:
     ) -> None:
         """Write a blob of so many bytes to a file; after a cut it goes on where it stood.
 
-        Raises RegistryError for any other bytes, and at once for more.
+        Raises RegistryError for any other bytes, and at once for more; SifmarkError where they cannot be written.
         """
         arrival = _Arrival(self, path, size, tell or _ignore)
-        with target.open("wb") as sink:
-            for attempt in range(1, self.attempts + 1):
-                try:
-                    arrival.receive(sink)
-                    break
-                except (requests.RequestException, HTTPError, ValueError) as error:
-                    if attempt == self.attempts:
-                        told = f"the connection broke {attempt} times, last after {arrival.size} bytes: {_short(error)}"
-                        raise RegistryError(f"{self.host}/{path}: {told}", ASK_AGAIN) from None
-                    time.sleep(_pause(attempt))
+        try:
+            with target.open("wb") as sink:
+                self._receive(arrival, sink, path)
+        except OSError as error:  # a full disk and the like, which does not say where
+            told = f"{target.parent}: {error.strerror}, with {human_size(arrival.size)} of {human_size(size)} written"
+            raise SifmarkError(told, "free space there (inv clean), or name another folder: dist, or TMPDIR") from error
         if arrival.digest != digest:
             raise RegistryError(f"{self.host}/{path}: what came has digest {arrival.digest}", ASK_AGAIN)
+
+    def _receive(self, arrival: "_Arrival", sink: BinaryIO, path: str) -> None:
+        for attempt in range(1, self.attempts + 1):
+            try:
+                arrival.receive(sink)
+                break
+            except (requests.RequestException, HTTPError, ValueError) as error:
+                if attempt == self.attempts:
+                    told = f"the connection broke {attempt} times, last after {arrival.size} bytes: {_short(error)}"
+                    raise RegistryError(f"{self.host}/{path}: {told}", ASK_AGAIN) from None
+                time.sleep(_pause(attempt))
 
     def content(self, path: str, accepted: tuple[str, ...] = ("*/*",)) -> bytes:
         """A document as it came. Raises RegistryError where there is none."""
@@ -225,36 +233,44 @@ class Registry:
         path = answer.url.partition("?")[0].removeprefix(self.base)
         told = f"{self.host}/{path}: answers with {answer.status_code}{f', {meaning}' if meaning else ''}"
         said = answer.content[:200].decode(errors="replace").strip()
-        raise RegistryError(f"{told}: {said}" if said else told, remedy.replace("HOST", self.host))
+        raise RegistryError(f"{told}: {said}" if said else told, remedy.replace("HOST", self.host), answer.status_code)
 
     def log_in(self, challenge: str) -> None:
         """Take a token, as whoever is logged in or as everybody, or use a password. Raises RegistryError."""
         fields = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
         realm, kind = fields.get("realm", ""), challenge.lower().partition(" ")[0]
-        if kind == "basic" and self._login is not None:
-            self.session.auth = self._login
+        login, remedy = self._login, _MEANINGS[401][1].replace("HOST", self.host)
+        if kind == "basic" and isinstance(login, tuple):
+            self.session.auth = login
             return
         if kind != "bearer" or not realm.startswith(("https://", self.base[:7])):
-            raise RegistryError(f"{self.host}: it asks for a password", _MEANINGS[401][1].replace("HOST", self.host))
+            raise RegistryError(f"{self.host}: it asks for a password", remedy, 401)
         asked = {key: fields[key] for key in ("service", "scope") if key in fields}
+        if isinstance(login, str):
+            granted = {"grant_type": "refresh_token", "client_id": "sifmark", "refresh_token": login, **asked}
+            asking: dict[str, Any] = {"method": "POST", "data": granted}
+        else:
+            asking = {"method": "GET", "params": asked, "auth": login}
+        # An older token goes to the registry alone.
+        headers = {"Authorization": None}
         try:
-            options: dict[str, Any] = {"params": asked, "timeout": PATIENCE, "auth": self._login, "stream": True}
-            with self.session.get(realm, **options) as answer:
+            with self.session.request(url=realm, headers=headers, timeout=PATIENCE, stream=True, **asking) as answer:
                 told = json.loads(_document(answer))
         except (requests.RequestException, HTTPError, ValueError) as error:
             raise RegistryError(f"{self.host}: no token from {realm}: {_short(error)}", ASK_AGAIN) from None
         token = (told.get("token") or told.get("access_token")) if isinstance(told, dict) else None
         if not isinstance(token, str):
-            raise RegistryError(f"{self.host}: {realm} gives no token", _MEANINGS[401][1].replace("HOST", self.host))
+            raise RegistryError(f"{self.host}: {realm} gives no token", remedy, 401)
         self.session.headers["Authorization"] = f"Bearer {token}"
 
     @cached_property
-    def _login(self) -> tuple[str, str] | None:
-        """User and password for this host, where Docker or Apptainer has a login; None for everybody."""
+    def _login(self) -> tuple[str, str] | str | None:
+        """User and password for this host, or the token that stands for both, where Docker or Apptainer has a login;
+        None for everybody."""
         from docker.auth import load_config
         from docker.errors import DockerException
 
-        own = _APPTAINERS_LOGINS.expanduser()
+        own = Path(os.environ.get("APPTAINER_CONFIGDIR", "~/.apptainer")).expanduser() / _APPTAINERS_LOGINS
         for place in (None, *([str(own)] if own.is_file() else [])):
             try:
                 found = load_config(config_path=place).resolve_authconfig(self.host)
@@ -262,6 +278,8 @@ class Registry:
                 continue
             if found and found.get("username") and found.get("password"):
                 return found["username"], found["password"]
+            if found and found.get("IdentityToken"):
+                return str(found["IdentityToken"])
         return None
 
 

@@ -170,7 +170,9 @@ class Folder:
         """By the index."""
         wanted = [entry for entry in self._index() if _name(entry) == f"{name}:{self.tag}"]
         if not wanted:
-            raise RegistryError(f"{self.reference(name)}: it has no such thing", "inv mirror brings images there")
+            raise RegistryError(
+                f"{self.reference(name)}: it has no such thing", "inv mirror brings images there", status=404
+            )
         blob = self._blob(wanted[0]["digest"])
         with suppress(OSError):
             manifest = blob.read_bytes() if blob.stat().st_size <= MOST else b""

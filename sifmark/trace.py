@@ -124,6 +124,9 @@ def _image(image: Image) -> Link:
     if ran is None and here.labels[BUILD_KEY] == image.told["build_key"]:
         return Link("image", Standing.CLAIMED, f"{seen}; the image here has the same build key")
     if not _same(file, here):
+        if not file["identity"] and here.labels[BUILD_KEY] == image.told["build_key"]:
+            told = f"{seen}, which signing changes; the image here has the same build key"
+            return Link("image", Standing.CLAIMED, told)
         if image.named:
             return Link("image", Standing.BROKEN, f"{Path(here.address).name} is {here.evidence.identity()}; {seen}")
         told = f"{seen}; the image here is another: name the one, --image FILE, or its --engine"

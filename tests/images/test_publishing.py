@@ -307,6 +307,8 @@ def test_a_trace_without_the_image_only_claims(fetching: Site, published: str) -
 
 def test_every_name_is_one_manifest_and_apptainer_itself_pulls_it(made: Site, published: str, tmp_path: Path) -> None:
     told = json.loads(made.inv("push", RECIPE, "--registry", published, "--json").stdout)
+    record = json.loads((made.dist / f"{RECIPE}.sif.json").read_text())
+    assert record["pushed"] == f"{published}/{RECIPE}:{__version__}@{told['digest']}"
     assert len(told["names"]) > 10 and told["names"][0] == f"{published}/{RECIPE}:{__version__}"
     host = published.partition("/")[0]
     session = requests.Session()
@@ -449,6 +451,33 @@ def test_a_disk_that_is_too_small_is_named_before_anything_is_fetched(published:
         done = fetching.inv("pull", RECIPE, "--registry", published, check=False, SIFMARK_DIST=str(small / "dist"))
         assert done.returncode == 1 and "has 20 MiB left" in done.stderr
         assert not list(small.rglob("*.sif"))
+    finally:
+        call(["umount", "--lazy", small])
+
+
+def test_a_disk_that_fills_while_pulling_leaves_nothing(
+    made: Site, published: str, fetching: Site, proxy: Proxy
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a small file system")
+    small, size = fetching.folder / "small", (made.dist / f"{RECIPE}.sif").stat().st_size
+    small.mkdir()
+    call(["mount", "-t", "tmpfs", "-o", f"size={size + (8 << 20)}", "tmpfs", small])
+
+    def fill(request: Passing) -> bool:
+        if "/blobs/" in request.path:
+            (small / "of another").write_bytes(bytes(size // 2))
+        return False
+
+    proxy.fault = fill
+    try:
+        away = {"SIFMARK_DIST": str(small / "dist")}
+        done = fetching.inv("pull", RECIPE, "--registry", through(proxy, published), check=False, **away)
+        assert done.returncode == 1, done.stderr
+        assert f"error: {small / 'dist'}/" in done.stderr and "inv clean" in done.stderr
+        assert ": No space left on device, with " in done.stderr
+        assert "Traceback" not in done.stderr
+        assert [path.name for path in small.rglob("*") if path.is_file() and path.stat().st_size] == ["of another"]
     finally:
         call(["umount", "--lazy", small])
 

@@ -3,6 +3,7 @@
 import json
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -170,7 +171,12 @@ def test_an_audit_tells_and_fails(bom: Path, tmp_path: Path, capsys: pytest.Capt
     fine = tmp_path / "fine.jsonl"
     fine.write_text("\n".join([json.dumps(advisory("PyPI", "other", versions=["1"]))] * 2))
     audit(str(bom), str(fine), as_json=False)
-    assert "2 packages looked up, 0 with advisories" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "1 packages looked up, 0 with advisories" in said
+    assert "not looked up: 1 packages of Debian:12; none of the advisories is for that" in said
+    fine.write_text(json.dumps(advisory("Debian:12", "other", versions=["1"])))
+    audit(str(bom), str(fine), as_json=False)
+    assert "not looked up: 1 packages of PyPI" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -188,6 +194,22 @@ def test_what_is_no_advisory(tmp_path: Path, name: str, content: str | None, tol
         (tmp_path / name).write_text(content)
     with pytest.raises(UsageError, match=told):
         list(read_advisories(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    "affected",
+    [
+        ["x"],
+        "x",
+        [{"package": "x"}],
+        [{"package": {"ecosystem": "PyPI", "name": "jinja2"}, "ranges": ["x"]}],
+        [{"package": {"ecosystem": "PyPI", "name": "jinja2"}, "versions": 1}],
+    ],
+)
+def test_an_advisory_of_another_form_is_an_error_with_its_name(bom: Path, tmp_path: Path, affected: Any) -> None:
+    (tmp_path / "odd.json").write_text(json.dumps({"id": "T-9", "affected": affected}))
+    with pytest.raises(UsageError, match="T-9 is no advisory in the OSV format"):
+        audit(str(bom), str(tmp_path / "odd.json"), as_json=False)
 
 
 def test_a_folder_without_advisories(tmp_path: Path) -> None:

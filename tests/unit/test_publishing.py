@@ -10,7 +10,7 @@ from sifmark.errors import RegistryError, SifmarkError, UsageError
 from sifmark.files import sha256_file
 from sifmark.images import recipe_names
 from sifmark.redistribution import require_allowed
-from sifmark.shelves import Folder, Repositories, publish, shelf
+from sifmark.shelves import Folder, Published, Repositories, publish, shelf
 
 LABELS = {
     "org.sifmark.stand-in": "false",
@@ -57,6 +57,35 @@ def test_what_an_annotation_says_is_text_in_the_page(monkeypatch: pytest.MonkeyP
     publishing.catalog("registry.example/x", "", str(tmp_path / "site"), as_json=False)
     page = (tmp_path / "site" / "index.html").read_text()
     assert "<script" not in page and "&lt;script&gt;alert(1)" in page
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_what_a_registry_does_not_show_holds_nothing_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path, capsys: pytest.CaptureFixture[str], status: int
+) -> None:
+    """Public registries answer 401 or 403 for what they do not have, to whoever is not logged in."""
+    first, *others = recipe_names()
+    image = publish(tmp_path / "x.sif", f"sha256:{'0' * 64}", 1, {})
+    shown = {first: image}
+
+    def look(self: Repositories, name: str) -> Published:
+        if name in shown:
+            return shown[name]
+        raise RegistryError("answers", "log in", status)
+
+    monkeypatch.setattr(Repositories, "look", look)
+    publishing.catalog("registry.example/x", "", str(tmp_path / "site"), as_json=False)
+    document = json.loads((tmp_path / "site" / "catalog.json").read_text())
+    assert [entry["recipe"] for entry in document["images"]] == [first]
+    said = capsys.readouterr()
+    assert f"not there{'' if status == 404 else ', or not for this login'}: {', '.join(others)}" in said.out + said.err
+    shown.clear()
+    with pytest.raises(SifmarkError, match="answers" if status != 404 else "nothing of"):
+        publishing.catalog("registry.example/x", "", "", as_json=False)
+    shown[first] = image
+    status = 500
+    with pytest.raises(RegistryError):
+        publishing.catalog("registry.example/x", "", "", as_json=False)
 
 
 def test_which_shelf_is_meant(tmp_path) -> None:

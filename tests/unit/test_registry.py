@@ -11,6 +11,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 import urllib3
@@ -19,6 +20,7 @@ from sifmark import house, pins, registry_client
 from sifmark.errors import RegistryError, SifmarkError
 from sifmark.recipe import load_recipe, read_recipe
 from sifmark.registry import resolve, unanswered
+from sifmark.registry_client import Registry
 from sifmark.settings import settings
 
 AMD, ARM = "sha256:" + "a" * 64, "sha256:" + "b" * 64
@@ -39,6 +41,7 @@ class Served(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Answering)
         self.answers: dict[str, tuple[int, bytes, dict[str, str]]] = {"": (200, b"{}", {})}
         self.token: str | None = None
+        self.asked: list[tuple[str, str, str | None]] = []  # of whoever gives tokens: method, body and authorization
 
     @property
     def host(self) -> str:
@@ -56,6 +59,9 @@ class Answering(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = self.path.removeprefix("/v2/").partition("?")[0]
+        if path == "/token":
+            told = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+            self.server.asked.append((self.command, told, self.headers.get("Authorization")))
         status, body, headers = self.server.answers.get(path, (404, b'{"errors": []}', {}))
         token = self.server.token
         if token and path != "/token" and self.headers.get("Authorization") != f"Bearer {token}":
@@ -67,6 +73,8 @@ class Answering(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
+
+    do_POST = do_GET  # noqa: N815
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -103,9 +111,47 @@ def test_the_token_that_is_for_everybody_is_taken(served: Served) -> None:
     served.put("/token", {"token": "open sesame"})
     served.token = "open sesame"
     assert resolve(f"{served.host}/x", "1.0").platforms["x86_64"] == AMD
+    assert served.asked == [("GET", "", None)]
     served.put("/token", {"details": "who are you?"})
     with pytest.raises(RegistryError, match="gives no token"):
         resolve(f"{served.host}/x", "1.0")
+
+
+def test_a_token_that_is_over_goes_nowhere_else(served: Served) -> None:
+    served.put("x/manifests/1.0", INDEX)
+    served.put("/token", {"token": "first"})
+    served.token = "first"
+    registry = Registry(served.host)
+    registry.document("x/manifests/1.0")
+    served.put("/token", {"token": "second"})
+    served.token = "second"
+    registry.document("x/manifests/1.0")
+    assert served.asked == [("GET", "", None)] * 2
+
+
+@pytest.mark.parametrize("variable", ["DOCKER_CONFIG", "APPTAINER_CONFIGDIR"])
+def test_a_login_by_an_identity_token_is_used(
+    served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("DOCKER_CONFIG", "APPTAINER_CONFIGDIR"):
+        monkeypatch.setenv(name, str(tmp_path / "empty"))
+    monkeypatch.setenv(variable, str(tmp_path))
+    name = "config.json" if variable == "DOCKER_CONFIG" else "docker-config.json"
+    (tmp_path / name).write_text(json.dumps({"auths": {served.host: {"identitytoken": "refresh me"}}}))
+    served.put("x/manifests/1.0", INDEX)
+    served.put("/token", {"access_token": "open sesame"})
+    served.token = "open sesame"
+    Registry(served.host).document("x/manifests/1.0")
+    ((method, told, authorization),) = served.asked
+    assert (method, authorization) == ("POST", None)
+    assert dict(parse_qsl(told)) == {
+        "grant_type": "refresh_token",
+        "refresh_token": "refresh me",
+        "client_id": "sifmark",
+        "service": "here",
+        "scope": "pull",
+    }
 
 
 @pytest.mark.parametrize(
