@@ -247,7 +247,7 @@ def _add_meter(grammar: argparse.ArgumentParser) -> None:
 def _add_verbs(grammar: argparse.ArgumentParser) -> None:
     verbs = grammar.add_mutually_exclusive_group()
     for verb, text in {
-        "check": "test this image in seconds: probe the numerics of each workload",
+        "check": "test this image: probe the numerics of the workload, or of all; a minute or some",
         "describe": "print what would run as JSON, run nothing",
         "list": "list the workloads of this image",
         "version": "print the version of this image",

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sifmark.console import say, show, step
-from sifmark.errors import SifmarkError, Unbuildable
+from sifmark.errors import SifmarkError, Unbuildable, UsageError
 from sifmark.files import human_size
 from sifmark.plan import Plan, make_plan
 from sifmark.recipe import recipe_names
@@ -24,6 +24,8 @@ def fetch_sources(folder: str, names: Iterable[str], bases: str | None) -> None:
             plan = make_plan(recipe, overridden(bases=bases))
             plan.require_resolved()
             _fetch(plan, target)
+        except UsageError:
+            raise
         except Unbuildable as error:
             if wanted:
                 raise

@@ -9,7 +9,6 @@ from typing import Any
 from sifmark.errors import SifmarkError
 from sifmark.execute import device_options, locate, require_signed
 from sifmark.findings import BAD, GOOD, POOR, Finding
-from sifmark.images import names_of
 from sifmark.plan import DRIVER, WORKLOADS
 from sifmark.reading import judge_text
 from sifmark.recipe import recipe_names
@@ -41,7 +40,7 @@ TOLD = {
 
 def examine(name: str) -> Iterator[Finding]:
     """The image's device, its driver and how it stands, its meter and its framework. Raises SifmarkError."""
-    tool, address = locate(name if name not in recipe_names() else names_of(name)[0])
+    tool, address = locate(name if name not in recipe_names() else f"{SMALLEST}-{name}")
     seen = tool.look(address)
     if seen is None or SMALLEST not in seen.labels.get(WORKLOADS, "").split(","):
         raise SifmarkError(f"{address} has no {SMALLEST}, which this would run", "is it an image that sifmark built?")

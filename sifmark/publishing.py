@@ -207,7 +207,10 @@ def _published(there: Listed, patterns: Sequence[str]) -> dict[str, Published]:
     if hidden and not found:
         raise hidden
     if not found:
-        raise SifmarkError(f"{there.reference(missing[0])}: nothing of {', '.join(missing)} is there", "inv push")
+        raise SifmarkError(
+            f"{there.reference(missing[0])}: nothing of {', '.join(missing)} is there",
+            "put something there: inv push NAME",
+        )
     if missing:
         say(f"  not there{', or not for this login' if hidden else ''}: {', '.join(missing)}")
     return found

@@ -28,6 +28,8 @@ def reproduce(name: str, as_json: bool) -> None:
     started = time.monotonic()
     with alone(lock_of(recipe, tool)), scratch(settings().dist, "reproduce") as folder:
         folder.chmod(0o755)
+        if tool.look(address) is None:
+            raise SifmarkError(f"{recipe} is not built", f"inv build {recipe}, or inv pull {recipe}")
         evidence = tool.evidence(address)
         stand_in = evidence.labels.get(STAND_IN) == "true"
         plan = make_plan(recipe, overridden(bases="stand-in" if stand_in else "pinned"))

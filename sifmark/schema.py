@@ -59,6 +59,8 @@ def remedy_for(error: "ValidationError") -> str:
     rule = error.schema if isinstance(error.schema, dict) else {}
     if error.validator == "additionalProperties":
         return f"known keys here: {', '.join(sorted(rule.get('properties', {}))) or 'none'}"
+    if error.validator == "enum":
+        return f"one of {', '.join(map(str, rule['enum']))}"
     if error.validator == "required":
         return "add the missing key"
     return str(rule.get("description") or f"the schema asks for {error.validator} {error.validator_value!r}")

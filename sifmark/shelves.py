@@ -168,6 +168,8 @@ class Folder:
 
     def look(self, name: str) -> Published:
         """By the index."""
+        if not self.place.is_dir():
+            raise RegistryError(f"{self.place} is no folder", "name one that inv mirror or inv push has filled")
         wanted = [entry for entry in self._index() if _name(entry) == f"{name}:{self.tag}"]
         if not wanted:
             raise RegistryError(

@@ -17,6 +17,7 @@ from typing import Any
 from sifmark import git
 from sifmark.console import legible, show, show_table
 from sifmark.engines import Refuted, engine
+from sifmark.engines.sif_signature import key_files
 from sifmark.errors import SifmarkError, unknown_name
 from sifmark.execute import locate
 from sifmark.files import sha256_json
@@ -25,7 +26,7 @@ from sifmark.plan import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, REVISION, STA
 from sifmark.reading import Judged, judge_path
 from sifmark.recipe import recipe_names
 from sifmark.sbom import CYCLONEDX
-from sifmark.settings import overridden
+from sifmark.settings import overridden, settings
 from sifmark.subject import Skipped, Subject, subject_of
 from sifmark.trust import Signature, built_here, came_from, matches_pin, signature
 
@@ -66,6 +67,9 @@ class Image:
 
 def trace_results(path: str, image: str, as_json: bool) -> None:
     """Print the links of each result. Raises SifmarkError where one is broken."""
+    key_files(settings().keys)
+    if image:
+        _named(image)
     found = [(judged, links(judged, image)) for judged in judge_path(path)]
     if as_json:
         show(json.dumps([{"file": j.file, "links": [asdict(link) for link in told]} for j, told in found], indent=2))
@@ -124,7 +128,7 @@ def _image(image: Image) -> Link:
     if ran is None and here.labels[BUILD_KEY] == image.told["build_key"]:
         return Link("image", Standing.CLAIMED, f"{seen}; the image here has the same build key")
     if not _same(file, here):
-        if not file["identity"] and here.labels[BUILD_KEY] == image.told["build_key"]:
+        if not file["identity"] and here.labels[BUILD_KEY] == image.told["build_key"] and _is_signed(here):
             told = f"{seen}, which signing changes; the image here has the same build key"
             return Link("image", Standing.CLAIMED, told)
         if image.named:
@@ -144,6 +148,11 @@ def _image(image: Image) -> Link:
     if here.labels.get(REVISION) not in (None, image.told["revision"]):
         return Link("image", Standing.BROKEN, f"the result says revision {image.told['revision']}, the label another")
     return Link("image", Standing.PROVEN, f"{Path(here.address).name}; {seen}")
+
+
+def _is_signed(here: Subject) -> bool:
+    found = _signed(here)
+    return isinstance(found, Signature) and found.there
 
 
 def _same(file: dict[str, Any], here: Subject) -> bool:

@@ -16,7 +16,7 @@
 # --signal: a minute before the time is up the run is told; it then writes what it has measured, which is a valid result.
 # Where the node's devices are asked for, add it here: #SBATCH --gpus-per-node=1
 set -euo pipefail
-image=${1:?"which image? sbatch $0 NAME [OPTIONS OF THE IMAGE]"}
+image=${1:?"which image? sbatch ci/pipelines/slurm.sh NAME [OPTIONS OF THE IMAGE]"}
 results=${SIFMARK_RESULTS:-results}/
 
 # --cpus-per-task: steps do not take over what the job has, and would run on one core.

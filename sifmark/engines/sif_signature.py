@@ -33,6 +33,15 @@ def unsign(path: Path) -> None:
             run(["apptainer", "sif", "del", str(entry.id), path])
 
 
+def key_files(keys: Sequence[str]) -> list[Path]:
+    """Those of a site's keys that are files, not fingerprints. Raises UsageError for one that is not there."""
+    files = {key: Path(key).expanduser() for key in keys if not _FINGERPRINT.fullmatch(key)}
+    for key, file in files.items():
+        if not file.is_file():
+            raise UsageError(f"there is no key {key}", "correct --key, or `keys` in sifmark.toml")
+    return list(files.values())
+
+
 def signer(path: Path, keys: Sequence[str]) -> str:
     """Which of the keys that this site trusts has signed all of a SIF. Raises Refuted where none has, and says why."""
     if not keys:
@@ -40,12 +49,10 @@ def signer(path: Path, keys: Sequence[str]) -> str:
     if not signed(read_sif(path)):
         raise Refuted("it is not signed", UNTRUSTED)
     said: list[str] = []
-    for key in (key for key in keys if not _FINGERPRINT.fullmatch(key)):
-        if not Path(key).expanduser().is_file():
-            raise UsageError(f"there is no key {key}", "correct `keys` in sifmark.toml")
-        done = run(["apptainer", "verify", "--key", Path(key).expanduser(), path], check=False)
+    for key in key_files(keys):
+        done = run(["apptainer", "verify", "--key", key, path], check=False)
         if done.exit_code == 0:
-            return Path(key).name
+            return key.name
         said += done.tail
     if fingerprints := {key.lower() for key in keys if _FINGERPRINT.fullmatch(key)}:
         done = run(["apptainer", "verify", "--local", "--json", path], check=False)

@@ -295,6 +295,12 @@ def test_a_trace_without_the_image_only_claims(fetching: Site, published: str) -
     (fetching.folder / "unseen.json").write_text(json.dumps(unseen))
     (_, image, *_), standings = traced(fetching.inv, "unseen.json")
     assert standings["image"] == "claimed" and "nobody looked; the image here has the same build key" in image["told"]
+    # What apptainer run saw before the image was signed: the entrypoint can tell a digest alone.
+    before = {**nothing, "digest": f"sha256:{'0' * 64}", "seen_by": "entrypoint"}
+    earlier = changed(json.loads(done.stdout), ("provenance", "image", "file"), before)
+    (fetching.folder / "earlier.json").write_text(json.dumps(earlier))
+    (_, image, *_), standings = traced(fetching.inv, "earlier.json", "--image", str(fetching.dist / IMAGE))
+    assert standings["image"] == "claimed" and "which signing changes" in image["told"]
     (fetching.folder / "sifmark.toml").write_text("")  # nobody vouches for what lies beside that which runs
     standings = traced(fetching.inv, "result.json")[1]
     assert standings["image"] == "proven"

@@ -14,7 +14,7 @@ from sifmark.golden import REFRESH, stale_pages
 from sifmark.images import cards
 from sifmark.page import fields, page, pages, prose
 from sifmark.reading import problems_of
-from sifmark.recipe import load_recipe, recipe_names
+from sifmark.recipe import UNRESOLVED, load_recipe, recipe_names
 from sifmark.schema import check_document, validator
 
 sys.path.insert(0, str(house.ROOT))  # what goes into images is no installed package
@@ -108,6 +108,14 @@ def test_the_readme_tells_of_every_recipe_what_it_is_built_on() -> None:
     names = {"pytorch": "PyTorch", "tensorflow": "TensorFlow"}
     for recipe in map(load_recipe, recipe_names()):
         assert told[recipe.name] == (names[recipe.framework], recipe.base.reference)
+
+
+def test_the_readme_names_the_recipes_without_a_digest() -> None:
+    without = [
+        recipe.name for recipe in map(load_recipe, recipe_names()) if set(recipe.base.digests.values()) == {UNRESOLVED}
+    ]
+    (line,) = re.findall(r"^- .* recipes have no digest.*$", README, re.M)
+    assert sorted(re.findall(r"`(\w+)`", line.partition(":")[2].partition(".")[0])) == sorted(without)
 
 
 def test_the_schema_has_exactly_the_states_and_their_codes() -> None:
