@@ -13,7 +13,8 @@ from program import ROOT, checked
 
 from entrypoints import ranks
 
-SLURM = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"}
+OWN = str(os.getpid())  # these tests may run twice at once on a machine, and claims are the machine's
+SLURM = {"SLURM_JOB_ID": OWN, "SLURM_STEP_ID": "0"}
 TRAITS = {
     "SLURM_LOCALID": SLURM,
     "OMPI_COMM_WORLD_LOCAL_RANK": {"PMIX_NAMESPACE": "prterun-1"},
@@ -41,7 +42,7 @@ class Rank:
 
     def __init__(self, source, *devices, **environment):
         self.process = subprocess.Popen(
-            [sys.executable, "-c", COUNTER, source, *devices],
+            [sys.executable, "-c", COUNTER, f"{source} of {OWN}", *devices],
             cwd=str(ROOT),
             env={**os.environ, **environment},
             stdin=subprocess.PIPE,
@@ -78,8 +79,8 @@ def test_one_rank_of_a_step_counts_a_device_until_it_ends(launcher):
         ("nvml", "GPU-b", {"SLURM_LOCALID": "1", **SLURM}),
         ("dcgm", "GPU-a", {"SLURM_LOCALID": "1", **SLURM}),
         ("nvml", "GPU-a", {"SLURM_LOCALID": "1", **SLURM, "SLURM_STEP_ID": "1"}),
-        ("nvml", "GPU-a", {"SLURM_LOCALID": "1", **SLURM, "SLURM_JOB_ID": "8"}),
-        ("nvml", "GPU-a", {"SLURM_LOCALID": "0", "SLURM_JOB_ID": "7"}),  # in a batch script, not in a step of srun
+        ("nvml", "GPU-a", {"SLURM_LOCALID": "1", **SLURM, "SLURM_JOB_ID": f"{OWN}8"}),
+        ("nvml", "GPU-a", {"SLURM_LOCALID": "0", "SLURM_JOB_ID": OWN}),  # in a batch script, not in a step of srun
         ("nvml", "GPU-a", {}),
     ],
 )
@@ -90,7 +91,7 @@ def test_other_devices_and_other_steps_are_no_rank_s_business(other):
 
 
 def test_a_rank_that_counts_goes_on_doing_so_in_its_next_run(monkeypatch):
-    for name, value in {"SLURM_LOCALID": "0", **SLURM, "SLURM_JOB_ID": str(os.getpid())}.items():
+    for name, value in {"SLURM_LOCALID": "0", **SLURM, "SLURM_JOB_ID": f"{OWN}9"}.items():
         monkeypatch.setenv(name, value)
     assert [ranks.counted_elsewhere("rapl", ["package-0"]) for _ in range(3)] == [None] * 3
 
