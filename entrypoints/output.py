@@ -193,7 +193,7 @@ def _require_file(output: str, target: Path) -> None:
         raise UsageError(f"--output {output}: that is no regular file. Name a file or a folder, or leave --output out")
     if not target.parent.is_dir():
         raise UsageError(f"--output {output}: there is no folder {target.parent}. Make it first")
-    if target.suffix not in (".json", ".jsonl"):
+    if not {Path(output).suffix, target.suffix} & {".json", ".jsonl"}:
         raise UsageError(
             f"--output {output}: a file's name ends in .json or .jsonl. For a folder, end it in a slash: {output}/"
         )

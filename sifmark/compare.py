@@ -8,7 +8,7 @@ from sifmark.comparability import FIELDS, said, unit_field
 from sifmark.comparison import Answer, Question, compare
 from sifmark.console import legible, say, show
 from sifmark.errors import SifmarkError, UsageError, unknown_name
-from sifmark.observation import PLATFORM, SETTING, Observation, goes_to, metrics_of, number, observe
+from sifmark.observation import EVALUATED, PLATFORM, SETTING, Observation, goes_to, metrics_of, number, observe
 from sifmark.reading import judge_path
 from sifmark.spread import Ratio
 from sifmark.tables import FORMATS, sentence, unfit_sentence
@@ -82,7 +82,7 @@ def compare_results(
     fail_below: str = "",
     fail_above: str = "",
 ) -> None:
-    """Print the comparison. Raises SifmarkError where something did not compare, BelowError where the gate fails."""
+    """Print the comparison. Raises SifmarkError where something did not compare, GateError where the gate fails."""
     write = FORMATS.get(form)
     if write is None:
         raise unknown_name("format", form, FORMATS)
@@ -102,7 +102,7 @@ def compare_results(
         against=bool(against),
         baseline=chosen,
     )
-    if gate is not None:
+    if gate is not None and question.metrics:
         _require_direction(gate, question.metrics[0], loaded)
     answer = compare(loaded.observations, question)
     if answer.tables or form == "json":
@@ -166,6 +166,8 @@ def _say_left_out(lines: Sequence[str]) -> None:
 
 def _judge_gate(answer: Answer, gate: Gate) -> str:
     """Empty where every line is shown to keep to the ratio, else why nobody can tell. Raises GateError."""
+    if not answer.question.metrics:
+        return "no result has a metric to judge"
     metric, judged = answer.question.metrics[0], answer.judged
     lines = [*judged, *(line.baseline for line in judged if line.baseline)]
     if unsteady := list(dict.fromkeys(file for line in lines for file in line.unsteady)):
@@ -195,8 +197,9 @@ def _require_direction(gate: Gate, metric: str, loaded: Loaded) -> None:
 
 def _require_known(names: Sequence[str], loaded: Loaded) -> None:
     """Raise UsageError for a field that no result has."""
+    told = loaded.fields | {EVALUATED for one in loaded.observations if EVALUATED in one.fields}  # in no document
     for name in names:
-        if loaded.observations and name not in loaded.fields:
+        if loaded.observations and name not in told:
             raise UsageError(
                 f"no result has the field {name!r}",
                 "a field is a dotted path in the result, for example configuration.precision or host.hostname.value",
@@ -241,7 +244,7 @@ def _baseline(text: str, against: str) -> tuple[str, str] | None:
         return None
     name, equals, value = text.partition("=")
     if not (name and equals and value):
-        raise UsageError(f"--baseline {text!r} is not FIELD=VALUE", "for example accelerator.name=A100")
+        raise UsageError(f"--baseline {text!r} is not FIELD=VALUE", "for example configuration.precision=fp32")
     if against:
         raise UsageError("--baseline and --against both name the baseline", "give one of them")
     return name, value

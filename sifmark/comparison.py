@@ -144,11 +144,11 @@ def varying(lines: Sequence[Line]) -> list[str]:
 
 
 def _lines(found: Sequence[Observation], question: Question) -> list[Line]:
-    cells: dict[Any, list[Observation]] = defaultdict(list)
+    cells: dict[Any, Line] = {}
     for one in found:
         fields = one.fields | _allowed_units(one, question)
-        cells[one.side, frozenset(fields.items())].append(one)
-    lines = [Line(side, dict(fields), same) for (side, fields), same in cells.items()]
+        cells.setdefault((one.side, frozenset(fields.items())), Line(one.side, fields, [])).found.append(one)
+    lines = list(cells.values())
     for line in lines:
         line.means = {name: mean(line.values(name), line.absent(name)) for name in question.metrics}
     shown = varying(lines)

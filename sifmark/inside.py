@@ -16,8 +16,9 @@ from sifmark.run import run
 from sifmark.settings import settings
 
 PCI = Path("/sys/bus/pci/devices")
-VENDORS = {"cuda": ("0x10de", "0x1002"), "xpu": ("0x8086",)}  # NVIDIA and AMD; Intel
-CLASSES = ("0x03", "0x12")  # of PCI: displays, among them controllers without one, and processing accelerators
+# By kind and vendor (NVIDIA, AMD, Intel) the classes of PCI: displays, among them controllers without one, and for AMD
+# processing accelerators, which Intel's neural units are too.
+CARDS = {("cuda", "0x10de"): ("0x03",), ("cuda", "0x1002"): ("0x03", "0x12"), ("xpu", "0x8086"): ("0x03",)}
 _NUMBER = re.compile(r"\d+")
 SMALLEST = "image_compression"
 UNHINDERED = "throttling none"
@@ -72,7 +73,7 @@ def of_result(result: dict[str, Any], driver: str = "") -> Iterator[Finding]:
         held_back = subject == "throttling" and told != [UNHINDERED]
         if told:
             yield Finding(subject, POOR if held_back else GOOD, ", ".join(told))
-    yield from _old_driver(result["device_conditions"].get("driver") or {}, driver)
+    yield from _old_driver(result["device_conditions"].get("driver") or {}, driver, POOR if ended == GOOD else BAD)
     power = result["power"]
     if "source" in power:
         metered = ", ".join(device["name"] for device in power.get("devices", ()))
@@ -87,19 +88,25 @@ def cards_of_host(kind: str) -> Iterator[Finding]:
     for place in sorted(PCI.glob("*")):
         with suppress(OSError):
             vendor, told = ((place / name).read_text().strip() for name in ("vendor", "class"))
-            if vendor in VENDORS.get(kind, ()) and told.startswith(CLASSES):
-                node = (place / "numa_node").read_text().strip()
-                found.append(place.name if node == "-1" else f"{place.name} on NUMA node {node}")
+            if told.startswith(CARDS.get((kind, vendor), ())):
+                found.append(f"{place.name}{_numa_node(place)}")
     if found:
         yield Finding("host's cards", GOOD, f"{len(found)}: {', '.join(found)}")
 
 
-def _old_driver(seen: dict[str, Any], needed: str) -> Iterator[Finding]:
+def _numa_node(place: Path) -> str:
+    with suppress(OSError):  # a kernel without NUMA
+        if (node := (place / "numa_node").read_text().strip()) != "-1":
+            return f" on NUMA node {node}"
+    return ""
+
+
+def _old_driver(seen: dict[str, Any], needed: str, how: str) -> Iterator[Finding]:
     """That a driver is older than the image takes, where both are numbers."""
     least, has = (_NUMBER.search(str(text)) for text in (needed, seen.get("value")))
     if least and has and int(has[0]) < int(least[0]):
         remedy = "update the driver, or take an image that needs no newer one: inv list"
-        yield Finding("driver", BAD, f"{seen['value']} is older than {needed}, which this image needs", remedy)
+        yield Finding("driver", how, f"{seen['value']} is older than {needed}, which this image needs", remedy)
 
 
 def _device(device: dict[str, Any]) -> Finding:

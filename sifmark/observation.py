@@ -96,7 +96,8 @@ def observe(
     workload = document["workload"]
     named = {name: at(document, name) for name in (*_BESIDE_SETTINGS, *more_fields)}
     chosen = {SETTING + key: _plain(value) for key, value in document["configuration"].items() if key not in ASIDE}
-    if document["target"] is not None:
+    own = document["data"]["source"] == "synthetic" and not document["configuration"]["evaluation_path"]
+    if document["target"] is not None and not own:  # what is synthetic is judged by the batch itself
         chosen[EVALUATED] = _evaluated(document)
     phase = document["status"]["phase"] or "none"
     return Observation(

@@ -64,6 +64,9 @@ def test_a_link_stays_a_link(double, tmp_path):
     double.run(*RUN, "--output", str(tmp_path / "link.json"))
     assert (tmp_path / "link.json").is_symlink()
     checked((tmp_path / "real.json").read_text("utf-8"))
+    (tmp_path / "latest.json").symlink_to("one without an ending")
+    double.run(*RUN, "--output", str(tmp_path / "latest.json"))
+    checked((tmp_path / "one without an ending").read_text("utf-8"))
 
 
 def test_a_place_that_fails_later_does_not_lose_the_document(double, tmp_path):

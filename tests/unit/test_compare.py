@@ -164,14 +164,21 @@ def test_a_setting_keeps_apart_or_tells_the_platform_or_does_not_matter(name: st
     assert (f"the nearest differs in configuration.{told}" in (line.no_baseline or "")) == (role == "matches")
 
 
+OTHER_DATA = {"configuration__evaluation_path": "/b"}
+
+
 def test_a_target_on_other_data_is_another_target() -> None:
-    there = {"configuration__evaluation_path": "/a"}
-    assert len(lines(ask([result(**there), result(configuration__evaluation_path="/b")]))) == 1
+    there = {"configuration__evaluation_path": "/a", "data__source": "folder"}
+    assert len(lines(ask([result(**there), result(configuration__evaluation_path="/b", data__source="folder")]))) == 1
     larger = result(**there)
     larger["target"]["evaluations"][0]["samples"] += 1
     assert len(lines(ask([result(**there), larger]))) == 2
-    without = {"target": None, "configuration__goal": None}
-    assert len(lines(ask([result(**without), result(**without, **there)]))) == 1
+    without = {**there, "target": None, "configuration__goal": None}
+    assert len(lines(ask([result(**without), result(**{**without, **OTHER_DATA})]))) == 1
+    own = {"data__source": "synthetic", "configuration__evaluation_path": None}
+    synthetic = result(**own)
+    synthetic["target"]["evaluations"][0]["samples"] += 1  # as many as are in the batch
+    assert len(lines(ask([result(**own), synthetic]))) == 1
 
 
 def test_units_that_may_differ_are_in_lines_of_their_own() -> None:
@@ -597,6 +604,22 @@ def test_programs_are_told_of_scaling_and_of_drift(tmp_path: Path, capsys: pytes
     assert (one["unsteady"], one["scaling"], one["efficiency"]) == ("0", "", "")
     assert (two["unsteady"], two["scaling"], float(two["efficiency"])) == ("1", "strong", pytest.approx(0.75))
     assert two["efficiency_reason"] == second["efficiency_reason"] == "1 and 1 repeats where 3 are needed"
+
+
+def test_columns_stand_in_the_order_of_the_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = result()
+    compare_results(str(write(tmp_path, [document])), metrics="throughput", form="csv")
+    columns = capsys.readouterr().out.splitlines()[0].split(",")
+    told = [name for name in columns if name.startswith("configuration.") and name != "configuration.evaluated"]
+    assert told == [f"configuration.{name}" for name in document["configuration"] if f"configuration.{name}" in told]
+
+
+def test_a_gate_over_documents_that_are_all_invalid_says_so(tmp_path: Path) -> None:
+    for side in ("new", "old"):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "x.json").write_text("{}")
+    with pytest.raises(SifmarkError, match="2 documents are not valid"):
+        compare_results(str(tmp_path / "new"), str(tmp_path / "old"), metrics="all", fail_below="0.9")
 
 
 def test_no_format_passes_on_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,7 +83,7 @@ def test_an_answer_that_is_no_result_is_told(monkeypatch: pytest.MonkeyPatch, an
 def test_a_driver_that_is_too_old_for_the_image_is_bad(needed: str, value: str | None, old: bool) -> None:
     result = json.loads((EXAMPLES / "training.json").read_text())
     result["device_conditions"] = {"driver": {"value": value}}
-    said = [finding for finding in of_result(result, needed) if finding.subject == "driver" and finding.state == "bad"]
+    said = [finding for finding in of_result(result, needed) if finding.subject == "driver" and finding.state == "poor"]
     assert bool(said) == old
     assert not old or (needed in said[0].seen and str(value) in said[0].seen and said[0].remedy)
 
@@ -95,13 +95,16 @@ def test_all_cards_of_the_host_are_told_with_their_places(monkeypatch: pytest.Mo
         "0000:cb:00.0": ("0x1002", "0x120000", "-1"),
         "0000:03:00.0": ("0x8086", "0x038000", "0"),
         "0000:04:00.0": ("0x10de", "0x068000", "0"),  # a bridge
+        "0000:05:00.0": ("0x10de", "0x030200", ""),  # of a kernel without NUMA
+        "0000:06:00.0": ("0x8086", "0x120000", "0"),  # a neural unit of a processor
     }
     for address, facts in cards.items():
         (tmp_path / address).mkdir()
         for name, fact in zip(("vendor", "class", "numa_node"), facts, strict=True):
-            (tmp_path / address / name).write_text(f"{fact}\n")
+            if fact:
+                (tmp_path / address / name).write_text(f"{fact}\n")
     monkeypatch.setattr(inside, "PCI", tmp_path)
     (told,) = inside.cards_of_host("cuda")
-    assert told.seen == "3: 0000:17:00.0 on NUMA node 0, 0000:ca:00.0 on NUMA node 1, 0000:cb:00.0"
+    assert told.seen == "4: 0000:05:00.0, 0000:17:00.0 on NUMA node 0, 0000:ca:00.0 on NUMA node 1, 0000:cb:00.0"
     assert [finding.seen for finding in inside.cards_of_host("xpu")] == ["1: 0000:03:00.0 on NUMA node 0"]
     assert not list(inside.cards_of_host("cpu"))
