@@ -65,6 +65,13 @@ def test_variables_that_are_no_text(here: Path, monkeypatch: pytest.MonkeyPatch)
         read()
 
 
+@pytest.mark.parametrize("text", ["cache_limit = nan", "cache_limit = inf", "time_limit = inf"])
+def test_a_number_that_is_none_is_no_setting(here: Path, text: str) -> None:
+    (here / "sifmark.toml").write_text(f"{text}\n")
+    with pytest.raises(UsageError, match=f"{text.split()[0]}: that is no finite number"):
+        module.settings()
+
+
 @pytest.mark.parametrize("text", ['bases = "mine"', "colour = 1", "time_limit = 0", 'mirrors = "x"', "= 1"])
 def test_bad_settings_name_the_file(here: Path, text: str) -> None:
     (here / "sifmark.toml").write_text(text)
