@@ -22,6 +22,7 @@ from sifmark.sbom import CYCLONEDX
 
 _VERSIONED = re.compile(r"(?P<name>[A-Za-z]+)(?::(?P<version>[\d.]+).*)?")  # `Debian:12`, `Ubuntu:22.04:LTS`, `PyPI`
 _EVENTS = ("introduced", "fixed", "last_affected")  # `limit` bounds what a database lists, not what is affected
+_FROM_OSV = "get one, or an archive, from osv.dev"
 _ENDINGS = (".json", ".jsonl", ".zip")
 
 
@@ -64,9 +65,11 @@ def audit(name: str, advisories: str, as_json: bool) -> None:
             for one in found
         ]
         show_table("advisory", "severity", "package", "version", "fixed in", "place", "summary", rows=rows)
-    looked_up = [one for one in installed if _covers(covered, one.ecosystem)]
-    say(f"{len(looked_up)} packages looked up, {len({one.package for one in found})} with advisories")
-    for ecosystem, count in Counter(one.ecosystem for one in installed if one not in looked_up).items():
+    counts = Counter(one.ecosystem for one in installed)
+    left = {own: count for own, count in counts.items() if not any(_same_ecosystem(told, own) for told in covered)}
+    looked_up = len(installed) - sum(left.values())
+    say(f"{looked_up} packages looked up, {len({one.package for one in found})} with advisories")
+    for ecosystem, count in left.items():
         say(f"  not looked up: {count} packages of {ecosystem}; none of the advisories is for that")
     for one in dict.fromkeys(unread):
         say(f"  not judged, because a version in it does not read: {one}")
@@ -103,9 +106,7 @@ def read_advisories(place: Path) -> Iterator[Mapping[str, Any]]:
         for where, text in _texts(path):
             for document in _documents(where, text):
                 if not isinstance(document, dict) or not {"id", "affected"} <= document.keys():
-                    raise UsageError(
-                        f"{where} is no advisory in the OSV format", "get one, or an archive, from osv.dev"
-                    )
+                    raise UsageError(f"{where} is no advisory in the OSV format", _FROM_OSV)
                 if "withdrawn" not in document:
                     yield document
 
@@ -121,9 +122,7 @@ def findings(
         try:
             yield from _of_one(advisory, by_name, unread)
         except (TypeError, AttributeError, KeyError, ValueError) as error:
-            raise UsageError(
-                f"{advisory['id']} is no advisory in the OSV format: {error}", "get one, or an archive, from osv.dev"
-            ) from error
+            raise UsageError(f"{advisory['id']} is no advisory in the OSV format: {error}", _FROM_OSV) from error
 
 
 def _of_one(
@@ -147,10 +146,6 @@ def _noted(advisories: Iterable[Mapping[str, Any]], covered: set[str]) -> Iterat
         packages = (entry.get("package") for entry in entries if isinstance(entry, dict))
         covered.update(str(package.get("ecosystem")) for package in packages if isinstance(package, dict))
         yield advisory
-
-
-def _covers(covered: Iterable[str], own: str) -> bool:
-    return any(_same_ecosystem(stated, own) for stated in covered)
 
 
 def _finding(advisory: Mapping[str, Any], affected: Mapping[str, Any], package: Installed) -> Finding:

@@ -16,8 +16,6 @@ from sifmark.tables import FORMATS, sentence, unfit_sentence
 DEFAULT_METRICS = ["throughput", "step_time_p50", "peak_process_memory"]
 ALL = "all"
 MOST_TOLD = 20  # by name, of what is left out for one reason
-
-
 COMPARABLE = "select what compares, repair what is not valid (inv validate), or override with --allow FIELD"
 UNSURE = "measure again, with more repeats on both sides: --repeat 3 or more; the notes above say what was left out"
 COSTS = ("s", "J", "W", "MiB")  # units of what is better when it is less, also of each image and the like
@@ -47,17 +45,12 @@ class Gate:
         """By which it was asked for."""
         return f"--fail-{self.side}"
 
-    def broken(self, found: Ratio | None) -> bool:
-        """Whether a whole interval lies on the wrong side."""
+    def kept(self, found: Ratio | None) -> bool | None:
+        """Whether a whole interval lies on the right side; None where it lies on both, or there is none."""
         if found is None or found.low is None or found.high is None:
-            return False
-        return found.low > self.ratio if self.above else found.high < self.ratio
-
-    def kept(self, found: Ratio | None) -> bool:
-        """Whether a whole interval lies on the right side."""
-        if found is None or found.low is None or found.high is None:
-            return False
-        return found.high <= self.ratio if self.above else found.low >= self.ratio
+            return None
+        right = {bound <= self.ratio if self.above else bound >= self.ratio for bound in (found.low, found.high)}
+        return right.pop() if len(right) == 1 else None
 
 
 @dataclass
@@ -110,7 +103,7 @@ def compare_results(
     _conclude(answer, loaded, gate)
 
 
-def load(path: str, against: str, more_fields: Iterable[str], wanted: Iterable[str] | None) -> Loaded:
+def load(path: str, against: str, more_fields: Sequence[str], wanted: Iterable[str] | None) -> Loaded:
     """Every valid result once by its id on each side, with all metrics or the wanted; of the rest, what is wrong."""
     fields = (*FIELDS, *more_fields)
     loaded = Loaded()
@@ -125,7 +118,7 @@ def load(path: str, against: str, more_fields: Iterable[str], wanted: Iterable[s
                 seen.add(judged.document["id"])
                 metrics = metrics_of(judged.document)
                 loaded.metrics.update(metrics)
-                loaded.fields.update(name for name in fields if goes_to(judged.document, name))
+                loaded.fields.update(name for name in more_fields if goes_to(judged.document, name))
                 numbers = {name: number(metrics[name]) for name in wanted or metrics if name in metrics}
                 loaded.observations.append(observe(judged.document, side, judged.file, fields, numbers))
     return loaded
@@ -172,15 +165,16 @@ def _judge_gate(answer: Answer, gate: Gate) -> str:
     lines = [*judged, *(line.baseline for line in judged if line.baseline)]
     if unsteady := list(dict.fromkeys(file for line in lines for file in line.unsteady)):
         say(f"the gate rests on {len(unsteady)} results that were not steady, for example {legible(unsteady[0])}")
-    worse = [line for line in judged if gate.broken(line.ratios.get(metric))]
+    kept = [gate.kept(line.ratios.get(metric)) for line in judged]
+    worse = kept.count(False)
     if worse:
-        text = f"{metric} of {len(worse)} of {len(judged)} lines is {gate.side} {gate.ratio:g} times its baseline"
+        text = f"{metric} of {worse} of {len(judged)} lines is {gate.side} {gate.ratio:g} times its baseline"
         raise GateError(text, "the ratios above show which")
-    unsure = [line for line in judged if not gate.kept(line.ratios.get(metric))]
+    unsure = kept.count(None)
     unfit = [unfit for unfit in answer.left_out if not answer.question.is_baseline(unfit.result)]
     if unsure or unfit or not judged:
         parts = [f"{len(unfit)} unfit results"] if unfit else []
-        parts += [f"{len(unsure)} of {len(judged)} lines"] if unsure or not unfit else []
+        parts += [f"{unsure} of {len(judged)} lines"] if unsure or not unfit else []
         return f"cannot tell of {' and '.join(parts)} whether {metric} is {gate.side} {gate.ratio:g} times its baseline"
     return ""
 

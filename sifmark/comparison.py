@@ -144,10 +144,16 @@ def varying(lines: Sequence[Line]) -> list[str]:
 
 
 def _lines(found: Sequence[Observation], question: Question) -> list[Line]:
+    # Where a metric may have several units they are fields too, so that no mean is of two.
+    units = {unit_field(name): name for name in question.metrics if unit_field(name) in question.allowed}
     cells: dict[Any, Line] = {}
     for one in found:
-        fields = one.fields | _allowed_units(one, question)
-        cells.setdefault((one.side, frozenset(fields.items())), Line(one.side, fields, [])).found.append(one)
+        told = {field: one.numbers[name].unit for field, name in units.items() if name in one.numbers}
+        fields = one.fields | told if told else one.fields
+        key = one.side, frozenset(fields.items())
+        if key not in cells:
+            cells[key] = Line(one.side, fields, [])
+        cells[key].found.append(one)
     lines = list(cells.values())
     for line in lines:
         line.means = {name: mean(line.values(name), line.absent(name)) for name in question.metrics}
@@ -156,14 +162,6 @@ def _lines(found: Sequence[Observation], question: Question) -> list[Line]:
         _set_baselines(lines, shown, question)
     _set_scaling(lines)
     return sorted(lines, key=lambda line: (line.side, [_order(line.fields.get(name)) for name in shown]))
-
-
-def _allowed_units(one: Observation, question: Question) -> Fields:
-    """The units of metrics that may have several, so that no mean is of two."""
-    named = {unit_field(name): name for name in question.metrics}
-    return {
-        field: one.numbers[named[field]].unit for field in question.allowed & set(named) if named[field] in one.numbers
-    }
 
 
 def _set_baselines(lines: Sequence[Line], shown: Iterable[str], question: Question) -> None:

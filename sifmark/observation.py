@@ -114,19 +114,14 @@ def observe(
 
 def at(document: Document, path: str) -> Any:
     """What stands at a dotted path; None where the document does not go there."""
-    value: Any = document
-    for key in _keys(path):
-        value = value.get(key) if type(value) is dict else None
-    return _plain(value)
+    return _plain(_reached(document, _keys(path)))
 
 
 def goes_to(document: Document, path: str) -> bool:
     """Whether a dotted path leads anywhere, to null too."""
     *folders, last = _keys(path)
-    value: Any = document
-    for key in folders:
-        value = value.get(key) if type(value) is dict else None
-    return type(value) is dict and last in value
+    found = _reached(document, folders)
+    return type(found) is dict and last in found
 
 
 def metrics_of(document: Document) -> dict[str, Document]:
@@ -150,6 +145,13 @@ def _evaluated(document: Document) -> str:
     found = document["target"]["evaluations"]
     samples = f"{found[0]['samples']} samples" if found else "no samples"
     return f"{samples} of {'other data' if document['configuration']['evaluation_path'] else 'the training data'}"
+
+
+def _reached(document: Document, keys: Iterable[str]) -> Any:
+    value: Any = document
+    for key in keys:
+        value = value.get(key) if type(value) is dict else None
+    return value
 
 
 @cache

@@ -1,7 +1,6 @@
 """JSON Schema 2020-12 checks that name the document, the field and the remedy."""
 
 import json
-import math
 from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -40,8 +39,6 @@ def errors_of(schema: str, document: Any) -> Iterator["ValidationError"]:
 
 def check_document(schema: str, document: Any, where: str) -> None:
     """Pass, or raise UsageError that names `where`, the field and what it should be."""
-    if unreal := [key for key, value in _members(document) if isinstance(value, float) and not math.isfinite(value)]:
-        raise UsageError(f"{where}: {unreal[0]}: that is no finite number", "TOML knows inf and nan; give a number")
     if errors := list(errors_of(schema, document)):
         from jsonschema.exceptions import best_match
 
@@ -75,11 +72,6 @@ def known_versions(prefix: str) -> Iterator[str]:
     """Versions of a schema that this installation carries: `1.0` for `schemas/result-1.0.json`."""
     for path in sorted(house.SCHEMAS.glob(f"{prefix}-*.json")):
         yield path.stem.removeprefix(f"{prefix}-")
-
-
-def _members(document: Any) -> Iterator[tuple[str, Any]]:
-    """What stands at the top of a document, where numbers of settings are."""
-    yield from document.items() if isinstance(document, dict) else ()
 
 
 def _read(name: str) -> dict[str, Any]:

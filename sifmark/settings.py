@@ -1,10 +1,11 @@
 """A site's choices, read once and frozen. The only module that reads the environment."""
 
+import math
 import os
 import platform
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -93,7 +94,7 @@ def settings() -> Settings:
 def overridden(**given: str | None) -> Settings:
     """The settings in force with those options of a command line that were given. Raises UsageError for bad ones."""
     chosen: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    check_document("settings-1.0", chosen, "the command line")
+    _check(chosen, "the command line")
     return replace(settings(), **chosen)
 
 
@@ -103,7 +104,7 @@ def choose(**given: str) -> None:
     Raises UsageError for values that are not allowed.
     """
     asked = {key: value for key, value in given.items() if value}
-    check_document("settings-1.0", {key: _meant(key, value) for key, value in asked.items()}, "the command line")
+    _check({key: _meant(key, value) for key, value in asked.items()}, "the command line")
     os.environ.update({f"SIFMARK_{key.upper()}": value for key, value in asked.items()})
     settings.cache_clear()
     settings()
@@ -152,14 +153,22 @@ def _from_file() -> dict[str, Any]:
         document = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path}: {error}", "correct the file, or remove it to use the defaults") from error
-    check_document("settings-1.0", document, str(path))
+    _check(document, str(path))
     return document
+
+
+def _check(chosen: Mapping[str, Any], where: str) -> None:
+    """Pass, or raise UsageError. No schema knows of the numbers inf and nan, which TOML has."""
+    for key, value in chosen.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"{where}: {key}: that is no finite number", "TOML knows inf and nan; give a number")
+    check_document("settings-1.0", chosen, where)
 
 
 def _from_environment() -> dict[str, Any]:
     names = {key: f"SIFMARK_{key.upper()}" for key in _VARIABLES}
     chosen = {key: _meant(key, os.environ[name]) for key, name in names.items() if os.environ.get(name)}
-    check_document("settings-1.0", chosen, "the SIFMARK_* variables")
+    _check(chosen, "the SIFMARK_* variables")
     return chosen
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
 
-from entrypoints.devices.tensors import joined, judged, on_host, parts, pieces
+from entrypoints.devices.tensors import joined, judged, on_host, pieces
 from entrypoints.session import Answer, Batch, Division, Draw, Judged, OptimizerRule, Rule, StepReport
 from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.build import Objective, folded, weights
@@ -106,7 +106,7 @@ class EagerSession:
         self.applied = None
         batch = self.place(batch)
         self.optimizer.zero_grad(set_to_none=True)
-        losses = [self.learn(part) for part in parts(batch, self.rounds)]
+        losses = [self.learn(part) for part in self.parts(batch)]
         self.update()
         loss = losses[0] if self.rounds == 1 else torch.stack(losses).mean()
         return StepReport(samples=batch.samples, updates=1, loss=loss.item)
@@ -140,8 +140,12 @@ class EagerSession:
     def evaluate(self, batch: Batch) -> Judged:
         """Forward in evaluation mode, as much at once as in training; what is likeliest counts where targets are
         labels, and all where samples have numbers."""
-        found = [self.judge(part) for part in pieces(self.place(batch), self.micro_batch or batch.samples)]
+        found = [self.judge(part) for part in self.parts(self.place(batch))]
         return found[0] if len(found) == 1 else joined(found)
+
+    def parts(self, placed: Batch) -> Sequence[Batch]:
+        """What is computed at once, one after the other."""
+        return pieces(placed, self.micro_batch or placed.samples)
 
     def judge(self, placed: Batch) -> Judged:
         """Of what is computed at once."""

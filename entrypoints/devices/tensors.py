@@ -48,14 +48,6 @@ def first(output: Any, samples: int) -> Any:
     return tuple(first(one, samples) for one in output) if isinstance(output, tuple) else output[:samples]
 
 
-def parts(batch: Batch, count: int) -> Sequence[Batch]:
-    """A batch as so many micro-batches of one size."""
-    if count == 1:
-        return [batch]
-    pieces = zip(chunked(batch.inputs, count), chunked(batch.targets, count))
-    return [batch._replace(inputs=inputs, targets=targets) for inputs, targets in pieces]
-
-
 def pieces(batch: Batch, size: int) -> Sequence[Batch]:
     """A batch in pieces of so many samples, the last one perhaps of fewer."""
     if batch.samples <= size:
@@ -88,13 +80,6 @@ def split(tensors: Any, size: int) -> Sequence[Any]:
     if isinstance(tensors, tuple):
         return list(zip(*(split(tensor, size) for tensor in tensors)))
     return list(tensors.split(size))
-
-
-def chunked(tensors: Any, count: int) -> Sequence[Any]:
-    """A tensor in so many pieces, or a tuple as so many tuples of pieces."""
-    if isinstance(tensors, tuple):
-        return list(zip(*(chunked(tensor, count) for tensor in tensors)))
-    return list(tensors.chunk(count))
 
 
 class Nesting:
