@@ -61,7 +61,6 @@ def main(argv: Sequence[str]) -> int:
         try:
             order = json.load(sys.stdin)
             configuration = Configuration(**order["configuration"])
-            memory.limit_process(configuration.memory_limit_mib)
             JOBS[order["job"]](configuration, send, cleanup)
             send(Ended(time.monotonic()))
         except Stopped:
@@ -101,6 +100,7 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
     send(software._replace(libraries={**software.libraries, **below}))
     device.prepare(configuration.precision, configuration.threads, configuration.concurrency or 1)
     fit.require(card, configuration, device.free_mib())
+    memory.limit_process(configuration.memory_limit_mib)
     send(Phase("data", time.monotonic()))
     inputs = open_inputs(loader, card, configuration, send)
     send(Phase("model", time.monotonic()))

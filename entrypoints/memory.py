@@ -52,10 +52,14 @@ def limit_process(mib: int | None) -> None:
 
     What counts is private memory that can be written (RLIMIT_DATA): it follows the resident set closely, where the
     address space (RLIMIT_AS) holds hundreds of MiB of libraries and, on GPUs, reservations of many GiB. Only the soft
-    limit is set, so that `unlimit_process` can make room for the last words.
+    limit is set, so that `unlimit_process` can make room for the last words. To be called when libraries are loaded,
+    because some abort, or wait for ever, where they cannot begin. Raises MemoryError where more is taken already.
     """
     if mib is None:
         return
+    used = int(host.process_status("VmData").split()[0]) / 1024
+    if used > mib:
+        raise MemoryError(f"the framework alone takes {used:.0f} MiB")
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     wanted = mib * MIB
     resource.setrlimit(resource.RLIMIT_DATA, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))

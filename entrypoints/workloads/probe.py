@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, Mapping
 
 import numpy as np
 
-from entrypoints import reference
+from entrypoints import memory, reference
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
 from entrypoints.messages import Probed
@@ -54,6 +54,7 @@ def run(
             if error.state != "unsupported" or precision == configuration.precision:
                 raise
             continue
+        memory.limit_process(configuration.memory_limit_mib)
         batch = loader.formula_batch(card, batch_size)  # not before: some frameworks start with their first tensor
         model = build.model(card, configuration.seed)
         opened = functools.partial(device.open_session, model, rule, precision, configuration.compile)

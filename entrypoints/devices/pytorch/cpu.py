@@ -11,6 +11,7 @@ import torch
 from entrypoints.devices import require_precision
 from entrypoints.devices.eager import EagerSession, execution, require_torch_compile
 from entrypoints.devices.processors import HostSession
+from entrypoints.devices.pytorch import compute_on
 from entrypoints.memory import free_mib
 from entrypoints.session import Answer, Batch, Division, Rule
 from entrypoints.statuses import RunError
@@ -27,10 +28,10 @@ def libraries() -> dict[str, str | None]:
     return {}
 
 
-def prepare(precision: str, threads: int, _: int = 1) -> None:
+def prepare(precision: str, threads: int, streams: int = 1) -> None:
     """Set the number of compute threads; each stream has as many. Raises RunError where `precision` is beyond a CPU."""
     require_precision(precision, PRECISIONS, "cpu")
-    torch.set_num_threads(threads)
+    compute_on(threads, streams)
 
 
 def open_session(
@@ -63,7 +64,7 @@ class CpuSession(HostSession, EagerSession):
 
     def respond(self, batch: Batch) -> Answer:
         """As elsewhere. Nothing is sent anywhere: transfer is the change of memory layout."""
-        torch.get_num_threads()  # a thread that never asked is not told of `set_num_threads`: it takes all cores
+        torch.get_num_threads()  # as `compute_on` does
         return super().respond(batch)
 
     def begin(self, batch: Batch, iterations: int, chains: int = 1) -> Any:

@@ -9,6 +9,7 @@ import torch
 
 from entrypoints.devices import gpu, require_precision
 from entrypoints.devices.absence import no_gpu
+from entrypoints.devices.pytorch import compute_on
 from entrypoints.meters import amd, nvml
 from entrypoints.session import DeviceFacts, Division, Rule
 from entrypoints.statuses import RunError
@@ -43,7 +44,7 @@ def prepare(precision: str, threads: int, _: int = 1) -> None:
         raise no_gpu(AMD, f"PyTorch {torch.__version__}", torch.version.hip or torch.version.cuda)
     require_kernels(torch.cuda.get_arch_list())
     require_precision(precision, precisions(), torch.cuda.get_device_name())
-    torch.set_num_threads(threads)
+    compute_on(threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
     torch.backends.cudnn.benchmark = True  # the fastest of its convolutions for each shape, found in the first step
 

@@ -31,6 +31,7 @@ from torch import nn
 
 from entrypoints.devices import require_precision
 from entrypoints.devices.processors import Waiting
+from entrypoints.devices.pytorch import compute_on
 from entrypoints.devices.tensors import Nesting, filled, first, flat, in_single, judged, on_host
 from entrypoints.meters import gcipuinfo
 from entrypoints.session import (
@@ -80,7 +81,7 @@ def prepare(precision: str, threads: int, _: int = 1) -> None:
     if not (modelled() or poptorch.ipuHardwareIsAvailable()):
         raise RunError("no_device", "PopTorch finds no IPU: are IPUOF_CONFIG_PATH or IPUOF_VIPU_API_HOST set?")
     require_precision(precision, PRECISIONS, "ipu")
-    torch.set_num_threads(threads)
+    compute_on(threads)
 
 
 def free_mib() -> None:

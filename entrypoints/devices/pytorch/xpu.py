@@ -13,6 +13,7 @@ import torch
 
 from entrypoints.devices import gpu, require_precision
 from entrypoints.devices.absence import kernel_driver, require_files
+from entrypoints.devices.pytorch import compute_on
 from entrypoints.meters import intel
 from entrypoints.session import Division, Rule
 from entrypoints.statuses import RunError
@@ -58,7 +59,7 @@ def prepare(precision: str, threads: int, _: int = 1) -> None:
             "unsupported", f"PyTorch {torch.__version__} times nothing on GPUs of Intel: from 2.6 on it does. Take that"
         )
     require_precision(precision, PRECISIONS, "xpu")
-    torch.set_num_threads(threads)
+    compute_on(threads)
 
 
 def free_mib() -> float | None:
