@@ -34,7 +34,9 @@ ROUNDINGS = 4  # inputs with the last bit of each number changed or not, another
 def probed(workload, precision, threads=1, batch_of=loader.formula_batch, compiled=False):
     """Quantities of the probe in one precision, by name."""
     told = []
-    configuration = SimpleNamespace(precision=precision, threads=threads, seed=0, compile=compiled)
+    configuration = SimpleNamespace(
+        precision=precision, threads=threads, seed=0, compile=compiled, memory_limit_mib=None
+    )
     others = SimpleNamespace(formula_batch=batch_of)
     with mock.patch.object(probe, "precisions", lambda _: [precision]):
         probe.run(cards.load()[workload], configuration, cpu, build, others, told.append)

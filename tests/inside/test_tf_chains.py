@@ -31,7 +31,7 @@ RULE = SamplerRule("hamiltonian_monte_carlo", 7, 0.25, 0.2, 0.01, 0.1)
 def judged():
     """By the stored values, which PyTorch is held against too."""
     told = []
-    configuration = SimpleNamespace(precision="fp32", threads=1, seed=0, compile=False)
+    configuration = SimpleNamespace(precision="fp32", threads=1, seed=0, compile=False, memory_limit_mib=None)
     probe.run(CARD, configuration, cpu, build, loader, told.append)
     return numerics.judge([Probed(*one) for one in told], reference.load(CARD), "fp32")
 

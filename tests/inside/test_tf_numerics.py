@@ -75,7 +75,7 @@ def pytorch():
 def probed(workload):
     """Quantities of the probe by name."""
     told = []
-    configuration = SimpleNamespace(precision="fp32", threads=1, seed=0, compile=False)
+    configuration = SimpleNamespace(precision="fp32", threads=1, seed=0, compile=False, memory_limit_mib=None)
     probe.run(CARDS[workload], configuration, cpu, build, loader, told.append)
     return {message.quantity: message.values for message in told}
 
