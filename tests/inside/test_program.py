@@ -44,6 +44,13 @@ def test_an_image_knows_the_workloads_of_its_framework_alone(tmp_path):
     assert errors.endswith(f"Known: {', '.join(listed)}\n")
 
 
+def test_an_image_without_poptorch_says_so_whatever_else_is_there(tmp_path):
+    program = Program(lay(tmp_path / "image", framework="pytorch", device="ipu"), tmp_path)
+    code, output, _ = program.run("resnet50", "--smoke")
+    assert code == 3
+    assert json.loads(output)["status"]["message"].startswith("PopTorch cannot be imported: ")
+
+
 def test_describe_says_what_would_run(double):
     code, output, _ = double.run("resnet50", "--describe", "--batch-size", "5", "--seed", "7", fault="exit")
     described = json.loads(output)

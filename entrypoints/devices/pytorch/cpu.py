@@ -11,7 +11,7 @@ import torch
 from entrypoints.devices import require_precision
 from entrypoints.devices.eager import EagerSession, execution, require_torch_compile
 from entrypoints.devices.processors import HostSession
-from entrypoints.devices.pytorch import compute_on
+from entrypoints.devices.threads import compute_on
 from entrypoints.memory import free_mib
 from entrypoints.session import Answer, Batch, Division, Rule
 from entrypoints.statuses import RunError

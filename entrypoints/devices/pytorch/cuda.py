@@ -9,7 +9,7 @@ import torch
 
 from entrypoints.devices import gpu, require_precision
 from entrypoints.devices.absence import no_gpu
-from entrypoints.devices.pytorch import compute_on
+from entrypoints.devices.threads import compute_on
 from entrypoints.meters import amd, nvml
 from entrypoints.session import DeviceFacts, Division, Rule
 from entrypoints.statuses import RunError

@@ -31,8 +31,8 @@ from torch import nn
 
 from entrypoints.devices import require_precision
 from entrypoints.devices.processors import Waiting
-from entrypoints.devices.pytorch import compute_on
 from entrypoints.devices.tensors import Nesting, filled, first, flat, in_single, judged, on_host
+from entrypoints.devices.threads import compute_on
 from entrypoints.meters import gcipuinfo
 from entrypoints.session import (
     Answer,
