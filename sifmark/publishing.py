@@ -132,11 +132,12 @@ def catalog(registry: str, tag: str, output: str, as_json: bool) -> None:
     elif as_json:
         show(json.dumps(document, indent=2))
     else:
-        rows = [[str(entry[column]) for column in _COLUMNS] for entry in entries]
+        rows = [[_told(entry, column) for column in _COLUMNS] for entry in entries]
         show_table(*_COLUMNS, rows=rows)
 
 
 _COLUMNS = ("recipe", "reference", "version", "platform", "size", "signed", "stand_in", "created", "identity", "digest")
+_LONG = {"reference", "identity", "digest"}  # what may be broken anywhere
 
 
 def _entry(there: Listed, recipe: str, image: Published) -> dict[str, Any]:
@@ -160,14 +161,24 @@ def _entry(there: Listed, recipe: str, image: Published) -> dict[str, Any]:
     }
 
 
+def _told(entry: Mapping[str, Any], column: str) -> str:
+    """What an entry has in a column, in words."""
+    value = entry[column]
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return human_size(value) if column == "size" else "" if value is None else str(value)
+
+
 def _page(document: Mapping[str, Any], fetching: str) -> str:
     """The catalog for people. All of it comes from annotations that anyone may have written, so all is escaped."""
     head = "".join(f"<th>{html.escape(column.replace('_', '-'))}</th>" for column in _COLUMNS)
-    rows = "\n".join(
-        f"<tr>{''.join(f'<td>{html.escape(str(entry[column]))}</td>' for column in _COLUMNS)}</tr>"
-        for entry in document["images"]
-    )
+    rows = "\n".join(f"<tr>{''.join(_cell(entry, column) for column in _COLUMNS)}</tr>" for entry in document["images"])
     return _PAGE.format(place=html.escape(str(document["place"])), fetching=fetching, head=head, rows=rows)
+
+
+def _cell(entry: Mapping[str, Any], column: str) -> str:
+    told = html.escape(_told(entry, column))
+    return f"<td><code>{told}</code></td>" if column in _LONG else f"<td>{told}</td>"
 
 
 _PAGE = """<!DOCTYPE html>
@@ -177,7 +188,10 @@ _PAGE = """<!DOCTYPE html>
 <title>sifmark images</title>
 <style>
 body {{ font-family: sans-serif }}
-td, th {{ padding: 0.2em 0.8em; text-align: left; word-break: break-all }}
+table {{ border-collapse: collapse }}
+td, th {{ padding: 0.3em 0.6em; text-align: left; vertical-align: top; white-space: nowrap }}
+tr {{ border-bottom: 1px solid #ccc }}
+td code {{ white-space: normal; overflow-wrap: anywhere }}
 </style>
 </head>
 <body>
