@@ -265,12 +265,23 @@ def test_a_limit_that_the_framework_alone_exceeds(program):
 
 @pytest.mark.parametrize("streams", [1, 3])
 def test_products_need_no_memory_later(streams):
-    """Where it gets no workspace, OpenBLAS (here that of torch 1.13) would ask for ever, and hold a core."""
+    """Where it gets no workspace, OpenBLAS (here that of torch 1.13) would ask for ever, and hold a core.
+
+    Nor does it where one stream begins late, as on a busy host, and finds another's workspace free again.
+    """
     code = (
-        "import torch\n"
+        "import threading, time, torch\n"
         "from concurrent.futures import ThreadPoolExecutor\n"
         "from entrypoints import host, memory\n"
+        "from entrypoints.devices import threads\n"
         "from entrypoints.devices.pytorch import cpu\n"
+        "class Barrier(threading.Barrier):\n"
+        "    late = True\n"
+        "    def wait(self):\n"
+        "        if super().wait() == 0 and self.late:\n"
+        "            self.late = False\n"
+        "            time.sleep(2)\n"
+        "threads.Barrier = Barrier\n"
         f"cpu.prepare('fp32', 2, {streams})\n"
         "square, pool = torch.ones(1024, 1024), ThreadPoolExecutor(8)\n"
         f"products = [torch.empty(1024, 1024) for _ in range({streams})]\n"
