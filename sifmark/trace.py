@@ -220,7 +220,7 @@ def _packages(proven: Subject, standing: Standing) -> Link:
         count = len(json.loads(documents[CYCLONEDX])["components"])
     except KeyError:
         return Link("packages", Standing.MISSING, "no SBOM in it")
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         return Link("packages", Standing.BROKEN, f"{CYCLONEDX} does not read: {error}")
     return Link("packages", standing, f"{count} in {', '.join(sorted(documents))}")
 

@@ -1,7 +1,7 @@
 """The stage `trust`: is an image what was built, on the pinned base, by whom it says, with nothing added?"""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -42,9 +42,9 @@ def trust(image: Subject) -> list[str]:
         asked = pool.submit(signature, image, to_be_signed)
         image.evidence.identity()
         told = asked.result()
-    base = _or_signed(partial(matches_pin, image), told.by)
-    recorded = _or_signed(partial(_require_proof, image, record, told.by), told.by)
-    return [recorded, f"base: {base}", f"provenance: {came_from(image) or 'none in it'}", f"signature: {told}"]
+    checks = (partial(matches_pin, image), partial(_require_proof, image, record, told.by), partial(_provenance, image))
+    base, recorded, provenance = _each(checks, told.by)
+    return [recorded, f"base: {base}", f"provenance: {provenance}", f"signature: {told}"]
 
 
 def require_unchanged(image: Subject) -> None:
@@ -73,14 +73,22 @@ def built_here(image: Subject) -> bool:
     return False
 
 
-def _or_signed(check: Callable[[], str], signer: str | None) -> str:
-    """What a check says; where it cannot be made here, a trusted signature stands in for it."""
-    try:
-        return check()
-    except Skipped as reason:
-        if signer is None:
-            raise
-        return str(reason)
+def _each(checks: Iterable[Callable[[], str]], signer: str | None) -> list[str]:
+    """What checks say; where one cannot be made here, a trusted signature stands in for it.
+
+    All are made before Skipped is raised: what an image says of itself may keep one from being made, and no other.
+    """
+    said: list[str] = []
+    not_made: list[Skipped] = []
+    for check in checks:
+        try:
+            said.append(check())
+        except Skipped as reason:
+            said.append(str(reason))
+            not_made.append(reason)
+    if not_made and signer is None:
+        raise not_made[0]
+    return said
 
 
 def signature(image: Subject, to_be_signed: bool) -> Signature:
@@ -88,6 +96,10 @@ def signature(image: Subject, to_be_signed: bool) -> Signature:
     there = image.evidence.signed()
     looked_at = signature_counts(to_be_signed, lambda: there)
     return Signature(there, image.evidence.signer(settings().keys) if looked_at else None)
+
+
+def _provenance(image: Subject) -> str:
+    return came_from(image) or "none in it"
 
 
 def came_from(image: Subject) -> str | None:
@@ -104,13 +116,13 @@ def came_from(image: Subject) -> str | None:
             BUILD_KEY: definition["internalParameters"]["buildKey"],
             BASE_DIGEST: f"sha256:{definition['resolvedDependencies'][0]['digest']['sha256']}",
         }
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise Refuted(f"its provenance does not read: {error!r}", AGAIN) from error
     if stated != subjects:
         raise Refuted("its provenance is of another image", AGAIN)
     for label, claim in claims.items():
-        if image.labels[label] != claim:
-            raise Refuted(f"its provenance says {claim}, its label {label} says {image.labels[label]}", AGAIN)
+        if (said := image.labels.get(label)) != claim:
+            raise Refuted(f"its provenance says {claim}, its label {label} says {said}", AGAIN)
     return f"of this image; SBOM: {', '.join(sorted(image.evidence.sboms())) or 'none'}"
 
 

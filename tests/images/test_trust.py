@@ -151,16 +151,36 @@ def test_an_image_that_was_changed_is_refused_by_name(copied: Site, attack: str,
     assert done.returncode != 0 and done.stdout == ""
 
 
+def test_what_was_changed_is_refused_too_where_its_base_cannot_be_told(
+    copied: Site, tmp_path: Path, refused: Callable
+) -> None:
+    """What an image says of its base, a stand-in where none are known, hides nothing else."""
+    shutil.copytree(settings().cache / "proofs", tmp_path / "cache" / "proofs")
+    elsewhere = {"SIFMARK_CACHE": str(tmp_path / "cache")}
+    assert "no pins of stand-ins are here" in trust(copied, **elsewhere)["reasons"][1]
+    path = copied.dist / IMAGE
+    for link in copied.dist.glob("*-*.sif"):
+        link.unlink()
+    lose(path, SIGNATURE)
+    flip(path, read_sif(path).system.offset + 5000)
+    verdict = trust(copied, **elsewhere)
+    assert verdict["outcome"] == "failed" and "its build recorded" in verdict["reasons"][0], verdict
+    refused("another content, on a base that nobody here can tell", verdict["reasons"][0])
+
+
 def test_another_key_and_none_are_refused_by_name(copied: Site, tmp_path: Path, refused: Callable) -> None:
-    other = make_key(tmp_path, "other").with_suffix(".pub")
+    other = make_key(tmp_path, "digest").with_suffix(".pub")  # its name is no fault that Apptainer finds
     chosen = copied.folder / "sifmark.toml"
     chosen.write_text(f'keys = ["{other}"]\n')
     assert "by none of the keys that this site trusts" in trust(copied)["reasons"][0]
     refused("another key", trust(copied)["reasons"][0])
+    chosen.write_text("")
+    asked = copied.inv("run", f"resnet50-{RECIPE}", "--key", str(other), "--", "--version", check=False)
+    assert asked.returncode == 1 and asked.stdout == "" and "by none of the keys" in asked.stderr
     chosen.write_text("require_signature = true\n")
     assert "no key is trusted here" in trust(copied)["reasons"][0]
     chosen.write_text('keys = ["nowhere.pub"]\n')
-    assert "there is no key nowhere.pub" in trust(copied)["reasons"][0]
+    assert f"there is no key {copied.folder / 'nowhere.pub'}" in trust(copied)["reasons"][0]
     refused("no such key", trust(copied)["reasons"][0])
     chosen.write_text("")
     verdict = trust(copied)
