@@ -9,6 +9,7 @@ import json
 import os
 import re
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -73,13 +74,28 @@ class _Patience(Retry):
         return None if told is None else min(told, LONGEST_PAUSE)
 
 
+class _Session(requests.Session):
+    """Without the logins of ~/.netrc, which would take the place of a registry's tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.auth = _as_it_is  # with none, ~/.netrc is asked
+
+    def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
+        """A redirect to another host takes no login along."""
+        urls = response.request.url, prepared_request.url
+        if self.should_strip_auth(*urls):  # type: ignore[no-untyped-call]
+            prepared_request.headers.pop("Authorization", None)
+
+
 class Registry:
     """One registry. Questions are asked once; with more `attempts` a busy or broken one is asked again."""
 
     def __init__(self, host: str, attempts: int = 1) -> None:
         self.host, self.attempts, plain = host, attempts, is_loopback(host)
+        self._unread = ""  # why a login that is there is of no use
         self.base = f"{'http' if plain else 'https'}://{APIS.get(host, host)}/v2/"
-        self.session = requests.Session()
+        self.session = _Session()
         self.session.trust_env = not plain  # a proxy leads out of this machine, and never to its own loopback address
         again = _Patience(
             total=attempts - 1,
@@ -89,7 +105,8 @@ class Registry:
             raise_on_status=False,
             respect_retry_after_header=True,
         )
-        self.session.mount(self.base, HTTPAdapter(max_retries=again))
+        for scheme in ("http://", "https://"):  # those that a redirect leads to, and who gives tokens, are busy too
+            self.session.mount(scheme, HTTPAdapter(max_retries=again))
 
     def ask(self, method: str, path: str, again: bool = True, **options: Any) -> Answer:
         """Ask, as whoever is logged in where that is wanted. Raises RegistryError where no document answers."""
@@ -230,8 +247,9 @@ class Registry:
         if answer.status_code == status:
             return answer
         meaning, remedy = _MEANINGS.get(answer.status_code, ("", ASK_AGAIN))
-        path = answer.url.partition("?")[0].removeprefix(self.base)
-        told = f"{self.host}/{path}: answers with {answer.status_code}{f', {meaning}' if meaning else ''}"
+        place = answer.url.partition("?")[0]
+        where = f"{self.host}/{place.removeprefix(self.base)}" if place.startswith(self.base) else place
+        told = f"{where}: answers with {answer.status_code}{f', {meaning}' if meaning else ''}"
         said = answer.content[:200].decode(errors="replace").strip()
         raise RegistryError(f"{told}: {said}" if said else told, remedy.replace("HOST", self.host), answer.status_code)
 
@@ -240,6 +258,7 @@ class Registry:
         fields = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
         realm, kind = fields.get("realm", ""), challenge.lower().partition(" ")[0]
         login, remedy = self._login, _MEANINGS[401][1].replace("HOST", self.host)
+        remedy += f". One did not read: {self._unread}" if self._unread else ""
         if kind == "basic" and isinstance(login, tuple):
             self.session.auth = login
             return
@@ -254,9 +273,12 @@ class Registry:
         # An older token goes to the registry alone.
         headers = {"Authorization": None}
         try:
-            with self.session.request(url=realm, headers=headers, timeout=PATIENCE, stream=True, **asking) as answer:
-                told = json.loads(_document(answer))
-        except (requests.RequestException, HTTPError, ValueError) as error:
+            with self.session.request(url=realm, headers=headers, timeout=PATIENCE, stream=True, **asking) as response:
+                answer = self.whole(response)
+            if answer.status_code in _BUSY:
+                self.expect(answer, 200)
+            told = json.loads(answer.content)
+        except (requests.RequestException, ValueError, RecursionError) as error:
             raise RegistryError(f"{self.host}: no token from {realm}: {_short(error)}", ASK_AGAIN) from None
         token = (told.get("token") or told.get("access_token")) if isinstance(told, dict) else None
         if not isinstance(token, str):
@@ -273,13 +295,16 @@ class Registry:
         own = Path(os.environ.get("APPTAINER_CONFIGDIR", "~/.apptainer")).expanduser() / _APPTAINERS_LOGINS
         for place in (None, *([str(own)] if own.is_file() else [])):
             try:
-                found = load_config(config_path=place).resolve_authconfig(self.host)
-            except (DockerException, ValueError):  # one that does not read is as good as none
+                with warnings.catch_warnings(action="ignore"):  # of a helper that is not there, told below
+                    found = load_config(config_path=place).resolve_authconfig(self.host) or {}
+            except (DockerException, ValueError) as error:  # one that does not read is as good as none
+                self._unread = _short(error)
                 continue
-            if found and found.get("username") and found.get("password"):
-                return found["username"], found["password"]
-            if found and found.get("IdentityToken"):
-                return str(found["IdentityToken"])
+            told = {key.lower(): value for key, value in found.items()}  # helpers of logins have capitals
+            if told.get("username") and told.get("password"):
+                return told["username"], told["password"]
+            if told.get("identitytoken"):
+                return str(told["identitytoken"])
         return None
 
 
@@ -345,6 +370,10 @@ def _pause(attempt: int) -> float:
 def _rewind(data: Any) -> None:
     if hasattr(data, "seek"):
         data.seek(0)
+
+
+def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    return request
 
 
 def _ignore(_size: int) -> None:

@@ -4,8 +4,10 @@ import contextlib
 import gzip
 import hashlib
 import json
+import os
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -41,6 +43,8 @@ class Served(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Answering)
         self.answers: dict[str, tuple[int, bytes, dict[str, str]]] = {"": (200, b"{}", {})}
         self.token: str | None = None
+        self.busy = 0  # so many more questions are answered with 503
+        self.logins: list[str | None] = []  # of all questions
         self.asked: list[tuple[str, str, str | None]] = []  # of whoever gives tokens: method, body and authorization
 
     @property
@@ -59,6 +63,7 @@ class Answering(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = self.path.removeprefix("/v2/").partition("?")[0]
+        self.server.logins.append(self.headers.get("Authorization"))
         if path == "/token":
             told = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
             self.server.asked.append((self.command, told, self.headers.get("Authorization")))
@@ -68,6 +73,8 @@ class Answering(BaseHTTPRequestHandler):
             realm = f'Bearer realm="http://{self.server.host}/token",service="here",scope="pull"'
             headers = {"WWW-Authenticate": realm, "Docker-Distribution-Api-Version": "registry/2"}
             status, body = 401, b"{}"
+        if self.server.busy:
+            self.server.busy, status = self.server.busy - 1, 503
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -152,6 +159,95 @@ def test_a_login_by_an_identity_token_is_used(
         "service": "here",
         "scope": "pull",
     }
+
+
+@pytest.fixture
+def no_logins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder for Docker's configuration, where the only logins of this user lie."""
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("APPTAINER_CONFIGDIR", str(tmp_path / "empty"))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("key", ["credsStore", "credHelpers"])
+def test_a_login_that_a_helper_keeps_is_used(
+    served: Served, no_logins: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    answer = json.dumps({"ServerURL": served.host, "Username": "me", "Secret": "secret"})
+    helper = no_logins / "docker-credential-ours"
+    helper.write_text(f"#!/bin/sh\ncat >/dev/null\ncase $1 in list) echo '{{}}' ;; *) echo '{answer}' ;; esac\n")
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{no_logins}:{os.environ['PATH']}")
+    kept = {"credsStore": "ours", "credHelpers": {served.host: "ours"}}[key]
+    (no_logins / "config.json").write_text(json.dumps({key: kept}))
+    served.put("x/manifests/1.0", INDEX)
+    served.put("/token", {"token": "open sesame"})
+    served.token = "open sesame"
+    Registry(served.host).document("x/manifests/1.0")
+    assert served.asked == [("GET", "", f"Basic {b64encode(b'me:secret').decode()}")]
+
+
+def test_a_helper_of_logins_that_is_not_there_is_named(served: Served, no_logins: Path) -> None:
+    (no_logins / "config.json").write_text(json.dumps({"credsStore": "nowhere"}))
+    served.put("x/manifests/1.0", INDEX)
+    served.put("/token", {"details": "who are you?"})
+    served.token = "open sesame"
+    with pytest.raises(RegistryError) as raised:
+        Registry(served.host).document("x/manifests/1.0")
+    assert "One did not read: " in raised.value.remedy and "docker-credential-nowhere" in raised.value.remedy
+
+
+def test_a_login_of_netrc_takes_no_token_s_place(
+    served: Served, no_logins: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (no_logins / "netrc").write_text("machine 127.0.0.1 login me password secret\n")
+    monkeypatch.setenv("NETRC", str(no_logins / "netrc"))
+    served.put("x/manifests/1.0", INDEX)
+    served.put("/token", {"token": "open sesame"})
+    served.token = "open sesame"
+    registry = Registry(served.host)
+    registry.session.trust_env = True  # as it is where a registry is not on this machine
+    registry.document("x/manifests/1.0")
+    assert served.asked == [("GET", "", None)]
+
+
+def test_a_redirect_to_another_host_takes_no_login_along(
+    served: Served, no_logins: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor one of netrc, which may be for any host."""
+    (no_logins / "netrc").write_text("default login me password secret\n")
+    monkeypatch.setenv("NETRC", str(no_logins / "netrc"))
+    with Served() as storage:
+        threading.Thread(target=storage.serve_forever, daemon=True).start()
+        storage.put("blob", b"bytes")
+        served.answers["x/blobs/1"] = (307, b"", {"Location": f"http://localhost:{storage.server_address[1]}/v2/blob"})
+        served.put("/token", {"token": "open sesame"})
+        served.token = "open sesame"
+        registry = Registry(served.host)
+        registry.session.trust_env = True
+        assert registry.content("x/blobs/1") == b"bytes"
+        assert storage.logins == [None]
+        storage.shutdown()
+
+
+def test_a_busy_host_behind_a_redirect_is_asked_again(served: Served) -> None:
+    with Served() as storage:
+        threading.Thread(target=storage.serve_forever, daemon=True).start()
+        storage.put("blob", b"bytes")
+        storage.busy = 2
+        served.answers["x/blobs/1"] = (307, b"", {"Location": f"http://{storage.host}/v2/blob"})
+        assert Registry(served.host, attempts=4).content("x/blobs/1") == b"bytes"
+        storage.shutdown()
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_who_gives_tokens_may_be_busy(served: Served, no_logins: Path, status: int) -> None:
+    served.put("x/manifests/1.0", INDEX)
+    served.token = "open sesame"
+    served.put("/token", b"<html>", status)
+    with pytest.raises(RegistryError, match=f"/token: answers with {status}"):
+        Registry(served.host).document("x/manifests/1.0")
 
 
 @pytest.mark.parametrize(
