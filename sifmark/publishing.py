@@ -13,10 +13,11 @@ from sifmark.arguments import EVERYTHING
 from sifmark.build import add_to_facts, alone, lock_of, write_facts
 from sifmark.catalogue import free_space, recipes_meant
 from sifmark.console import Step, say, show, show_table, step
-from sifmark.engines.apptainer import Apptainer, finished
+from sifmark.engines import Evidence, Made, Refuted
+from sifmark.engines.apptainer import Apptainer
 from sifmark.engines.docker import NAME as DOCKER
-from sifmark.engines.sif_signature import signed, signer
-from sifmark.errors import RegistryError, SifmarkError
+from sifmark.engines.sif_signature import signer
+from sifmark.errors import AGAIN, RegistryError, SifmarkError
 from sifmark.files import beside, human_size, write_json, write_text
 from sifmark.images import find_images, find_recipe, image_file, names_of
 from sifmark.plan import BASE_DIGEST, BUILD_KEY, CREATED, PLATFORM, RECIPE, REVISION, STAND_IN
@@ -24,7 +25,9 @@ from sifmark.redistribution import require_allowed
 from sifmark.schema import check_document
 from sifmark.settings import machine, settings
 from sifmark.shelves import IDENTITY, SIGNED, Listed, Published, Shelf, publish, shelf, stated
-from sifmark.sif import Sif, read_sif
+from sifmark.sif import read_sif
+from sifmark.subject import Subject, subject_of
+from sifmark.trust import came_from
 
 _VERSION = "org.opencontainers.image.version"
 
@@ -41,11 +44,15 @@ def _push_sif(name: str, registry: str, tag: str, as_json: bool) -> None:
     recipe, there = find_recipe(name), shelf(registry, tag)
     path, names = image_file(recipe), (recipe, *names_of(recipe))
     with alone(lock_of(recipe, Apptainer())):
-        sif = read_sif(path)
-        require_allowed(there.host, path.name, sif.labels())
+        subject = subject_of(Apptainer(), str(path), signed=False)
+        if subject.recipe != recipe:
+            raise SifmarkError(f"{path.name} is an image of recipe {subject.recipe}", AGAIN)
+        evidence = subject.evidence
+        require_allowed(there.host, path.name, evidence.labels)
         with step(f"hash {path.name}"):
-            made = finished(path)
-        told = {**stated(sif.labels()), IDENTITY: made.identity, SIGNED: str(signed(sif)).lower()}
+            made = _made(path, evidence)
+        came_from(subject)
+        told = {**stated(evidence.labels), IDENTITY: made.identity, SIGNED: str(evidence.signed()).lower()}
         image = publish(path, made.digest, made.size, told)
         with step(f"push {path.name}, {human_size(made.size)}, to {there.reference(recipe)}"):
             sent = there.put(names, image, path)
@@ -81,12 +88,13 @@ def _pull_sif(name: str, registry: str, tag: str, as_json: bool, to_be_signed: b
     with alone(lock_of(recipe, tool)):
         with beside(target) as draft:
             _fetch(there, asked, image, draft)
-            made = finished(draft)
-            sif = read_sif(draft)
-            _require_announced(sif, made.identity, recipe, image.annotations)
+            draft.chmod(0o755)
+            evidence = tool.evidence(str(draft))
+            made = _made(draft, evidence)
+            _require_announced(Subject(tool, str(draft), evidence), recipe, image.annotations)
             by = signer(draft, settings().keys) if to_be_signed else None
             pulled = f"{there.reference(asked)}@{image.digest}"
-            write_facts(recipe, tool, made, sif.labels(), pulled=pulled, signed_by=by)
+            write_facts(recipe, tool, made, evidence.labels, pulled=pulled, signed_by=by)
             if by:
                 proofs.remember(made.digest, by)
         names = tool.give_names(recipe)
@@ -247,12 +255,20 @@ def _require_space(what: str, size: int, folder: Path) -> None:
         )
 
 
-def _require_announced(sif: Sif, identity: str, recipe: str, annotations: Mapping[str, str]) -> None:
-    """Raise SifmarkError where what came is not the image that was asked for and announced."""
-    labels = sif.labels()
+def _made(path: Path, evidence: Evidence) -> Made:
+    return Made(path.stat().st_size, evidence.identity(), evidence.digest())
+
+
+def _require_announced(image: Subject, recipe: str, annotations: Mapping[str, str]) -> None:
+    """Raise SifmarkError where what came is not the image that was asked for and announced, or not what it says."""
+    labels, identity = image.labels, image.evidence.identity()
     remedy = "do not run it; ask whoever pushed it"
     for label, wanted in ((RECIPE, recipe), (PLATFORM, machine()), (BUILD_KEY, annotations.get(BUILD_KEY))):
         if labels.get(label) != wanted:
             raise SifmarkError(f"what came has {label} {labels.get(label)}, not {wanted}", remedy)
     if identity != annotations.get(IDENTITY):
         raise SifmarkError(f"what came is {identity}, announced was {annotations.get(IDENTITY)}", remedy)
+    try:
+        came_from(image)
+    except Refuted as reason:
+        raise SifmarkError(f"what came is not what it says: {reason.cause}", remedy) from reason

@@ -20,13 +20,14 @@ import pytest
 import requests
 from documents import changed
 from images.sites import Site, answer, call, copy_images, make_site
-from images.test_trust import make_key
+from images.test_trust import flip, make_key
 
 from sifmark import __version__, house
 from sifmark.engines.apptainer import user_flags
 from sifmark.schema import check_document
 from sifmark.settings import settings
-from sifmark.sif import read_sif
+from sifmark.shelves import IDENTITY, SIGNED, publish, shelf, stated
+from sifmark.sif import fingerprints, read_sif
 
 RECIPE = "ipu"  # the smallest
 IMAGE = f"{RECIPE}.sif"
@@ -499,6 +500,27 @@ def test_an_image_of_another_recipe_is_refused(made: Site, published: str, fetch
     proxy.fault = serve_other
     done = fetching.inv("pull", "cpu", "--registry", through(proxy, published), check=False)
     assert done.returncode == 1 and f"what came has org.sifmark.recipe {RECIPE}, not cpu" in done.stderr
+    assert untouched(fetching)
+
+
+def test_what_is_no_image_of_the_recipe_is_neither_pushed_nor_taken(
+    made: Site, published: str, fetching: Site, tmp_path: Path
+) -> None:
+    away = {"SIFMARK_DIST": str(tmp_path)}
+    shutil.copy(made.dist / f"{RECIPE}.sif", tmp_path / "cpu.sif")
+    done = made.inv("push", "cpu", "--registry", published, check=False, **away)
+    assert done.returncode == 1 and f"cpu.sif is an image of recipe {RECIPE}" in done.stderr
+    damaged = tmp_path / f"{RECIPE}.sif"
+    shutil.copy(made.dist / damaged.name, damaged)
+    flip(damaged, read_sif(damaged).system.offset + 5000)
+    done = made.inv("push", RECIPE, "--registry", published, check=False, **away)
+    assert done.returncode == 1 and "its provenance is of another image" in done.stderr
+    seen, labels = fingerprints(damaged), read_sif(damaged).labels()
+    told = {**stated(labels), IDENTITY: seen.identity, SIGNED: "false"}  # as who knows no better announces it
+    elsewhere = f"{published}-damaged"
+    shelf(elsewhere, "").put((RECIPE,), publish(damaged, seen.digest, damaged.stat().st_size, told), damaged)
+    done = fetching.inv("pull", RECIPE, "--registry", elsewhere, check=False)
+    assert done.returncode == 1 and "what came is not what it says: its provenance is of another image" in done.stderr
     assert untouched(fetching)
 
 
