@@ -3,17 +3,18 @@
 import json
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from sifmark.build import alone, is_current, lock_of
 from sifmark.cache import WHEELS
 from sifmark.console import say, show
-from sifmark.engines import engine
+from sifmark.engines import Evidence, engine
 from sifmark.errors import SifmarkError
 from sifmark.files import scratch
 from sifmark.images import find_recipe
-from sifmark.plan import STAND_IN, make_plan
+from sifmark.plan import COMPRESSION, STAND_IN, make_plan
 from sifmark.run import run
 from sifmark.settings import overridden, settings
 
@@ -31,12 +32,12 @@ def reproduce(name: str, as_json: bool) -> None:
         if tool.look(address) is None:
             raise SifmarkError(f"{recipe} is not built", f"inv build {recipe}, or inv pull {recipe}")
         evidence = tool.evidence(address)
-        stand_in = evidence.labels.get(STAND_IN) == "true"
-        plan = make_plan(recipe, overridden(bases="stand-in" if stand_in else "pinned"))
+        bases = "stand-in" if evidence.labels.get(STAND_IN) == "true" else "pinned"
+        plan = make_plan(recipe, overridden(bases=bases, compression=evidence.labels.get(COMPRESSION)))
         if not is_current(tool.look(address), plan):
             raise SifmarkError(f"{address} was built of another recipe or other code than is here", _REMEDY)
         say(f"building {recipe} again, with nothing that earlier builds left")
-        ours = partial(_ours, _site(folder), tool.name, plan.base.stand_in)
+        ours = partial(_ours, _site(folder), tool.name, bases, _builder(evidence))
         with tool.rebuilt(plan, ours, folder) as again:
             found = evidence.difference(again)
         identity = evidence.identity()
@@ -62,7 +63,21 @@ def _site(folder: Path) -> Path:
     return folder
 
 
-def _ours(site: Path, engine_name: str, stand_in: bool, *words: str) -> str:
-    argv = [sys.executable, "-P", "-m", "sifmark", *words, "--bases", "stand-in" if stand_in else "pinned"]
-    cache, dist = str(site / "cache"), str(site / "dist")
-    return run(argv, watch_errors=say, SIFMARK_ENGINE=engine_name, SIFMARK_CACHE=cache, SIFMARK_DIST=dist).output
+def _builder(image: Evidence) -> str:
+    """Who built it, as its provenance says: that is in its bytes, and whoever builds it again is another."""
+    statement, _ = image.provenance() or (b"{}", {})
+    with suppress(ValueError, KeyError, TypeError, RecursionError):
+        return str(json.loads(statement)["predicate"]["runDetails"]["builder"]["id"])
+    return settings().builder
+
+
+def _ours(site: Path, engine_name: str, bases: str, builder: str, *words: str) -> str:
+    argv = [sys.executable, "-P", "-m", "sifmark", *words, "--bases", bases]
+    return run(
+        argv,
+        watch_errors=say,
+        SIFMARK_ENGINE=engine_name,
+        SIFMARK_BUILDER=builder,
+        SIFMARK_CACHE=str(site / "cache"),
+        SIFMARK_DIST=str(site / "dist"),
+    ).output

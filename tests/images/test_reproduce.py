@@ -23,6 +23,12 @@ def test_a_sif_is_built_again_bit_for_bit(site: Site) -> None:
     assert not list(site.dist.glob(".*partial*"))
 
 
+def test_who_built_it_and_how_it_was_packed_need_not_be_as_here(site: Site) -> None:
+    told = {"SIFMARK_BUILDER": "https://ci.site.example/runs/7"}
+    site.inv("build", RECIPE, "--compression", "gzip", "--force", **told)
+    assert json.loads(site.inv("reproduce", RECIPE, "--json").stdout)["reproduced"] is True
+
+
 def test_another_date_is_the_first_difference(site: Site, tmp_path: Path) -> None:
     site.inv("build", RECIPE, SOURCE_DATE_EPOCH="86400")
     labels = read_sif(site.dist / f"{RECIPE}.sif").labels()
