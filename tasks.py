@@ -111,8 +111,8 @@ def render(c: Context, name: str, format: str = "def", bases: str = "") -> None:
         "name": "an image or its file; everything after -- goes to the image",
         "engine": _ENGINE,
         "print": "only print the command, for a job's script",
-        "require-signature": "start it only if a trusted key has signed it: one of the settings or of --key",
-        "key": "as of verify",
+        "require-signature": "start it only if a key of the settings has signed it",
+        "key": "start it only if this key has signed it: as of verify; repeatable",
     },
     iterable=["key"],
 )
@@ -129,7 +129,7 @@ def run(
     from sifmark.settings import choose, joined
 
     choose(engine=engine, keys=joined(key))
-    run_image(name, sys.argv, printed=print, signed=require_signature)
+    run_image(name, sys.argv, printed=print, signed=require_signature or bool(key))
 
 
 @verb(

@@ -29,6 +29,7 @@ _VARIABLES = (
     "registry",
     "sources",
 )
+FINGERPRINT = re.compile(r"[0-9A-Fa-f]{40}")  # of a PGP key
 MACHINES = ("x86_64", "aarch64")  # the platforms that recipes may have bases for
 # A shell's wishes for its own containers; those that we start to build and to verify must not follow them.
 _MEDDLING = re.compile(
@@ -154,7 +155,12 @@ def _from_file() -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path}: {error}", "correct the file, or remove it to use the defaults") from error
     _check(document, str(path))
-    return document
+    return document | {"keys": [_beside(path, key) for key in document["keys"]]} if "keys" in document else document
+
+
+def _beside(path: Path, key: str) -> str:
+    """A key as a file of settings means it: its own folder is where it looks, whoever works in whichever."""
+    return key if FINGERPRINT.fullmatch(key) else str(path.absolute().parent / Path(key).expanduser())
 
 
 def _check(chosen: Mapping[str, Any], where: str) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sifmark.engines import Refuted
-from sifmark.errors import UNTRUSTED, RegistryError, SifmarkError, UsageError
+from sifmark.engines.sif_signature import key_files
+from sifmark.errors import UNTRUSTED, RegistryError, SifmarkError
 from sifmark.registry import MANIFESTS, connect
 from sifmark.run import CommandError, run
 
@@ -33,12 +34,10 @@ def sign(references: Sequence[str], key: Path) -> None:
 
 def signer(reference: str, keys: Sequence[str]) -> str:
     """Which of the keys that this site trusts has signed what a reference by digest names. Raises Refuted for none."""
-    files = [Path(key).expanduser() for key in keys if not key.isalnum()]  # fingerprints are of PGP, for SIF files
+    files = key_files(keys)  # fingerprints are of PGP, for SIF files
     if not files:
         raise Refuted(f"{reference}: no key is trusted here", 'name keys in sifmark.toml: keys = ["site.pub"]')
     for key in files:
-        if not key.is_file():
-            raise UsageError(f"there is no key {key}", "correct `keys` in sifmark.toml")
         done = run([_program(), "verify", "--key", key, "--insecure-ignore-tlog=true", reference], check=False)
         if done.exit_code == 0:
             return key.name

@@ -8,6 +8,7 @@ from pathlib import Path
 from sifmark.engines import Refuted
 from sifmark.errors import UNTRUSTED, SifmarkError, UsageError
 from sifmark.run import CommandError, run
+from sifmark.settings import FINGERPRINT
 from sifmark.sif import SIGNATURE, Sif, read_sif
 
 # What Apptainer says of a signature that does not hold, and what that means.
@@ -18,7 +19,6 @@ _FAULTS = (
     (r"integrity compromised|hash|digest", "what it holds is not what was signed"),
     (r"accepted signatures do not match|unknown entity", "a signature is by none of the keys that this site trusts"),
 )
-_FINGERPRINT = re.compile(r"[0-9A-Fa-f]{40}")
 
 
 def signed(sif: Sif) -> bool:
@@ -35,7 +35,7 @@ def unsign(path: Path) -> None:
 
 def key_files(keys: Sequence[str]) -> list[Path]:
     """Those of a site's keys that are files, not fingerprints. Raises UsageError for one that is not there."""
-    files = {key: Path(key).expanduser() for key in keys if not _FINGERPRINT.fullmatch(key)}
+    files = {key: Path(key).expanduser() for key in keys if not FINGERPRINT.fullmatch(key)}
     for key, file in files.items():
         if not file.is_file():
             raise UsageError(f"there is no key {key}", "correct --key, or `keys` in sifmark.toml")
@@ -53,11 +53,11 @@ def signer(path: Path, keys: Sequence[str]) -> str:
         done = run(["apptainer", "verify", "--key", key, path], check=False)
         if done.exit_code == 0:
             return key.name
-        said += done.tail
-    if fingerprints := {key.lower() for key in keys if _FINGERPRINT.fullmatch(key)}:
+        said += _faults(done.tail)
+    if fingerprints := {key.lower() for key in keys if FINGERPRINT.fullmatch(key)}:
         done = run(["apptainer", "verify", "--local", "--json", path], check=False)
         if done.exit_code != 0:
-            said += done.tail
+            said += _faults(done.tail)
         elif (found := _signers(done.output)) and found <= fingerprints:
             return min(found)
         else:
@@ -78,6 +78,11 @@ def _signers(answer: str) -> set[str]:
         }
     except (ValueError, KeyError, TypeError) as error:
         raise SifmarkError(f"apptainer verify answers in another form: {error}", "which version is it?") from error
+
+
+def _faults(said: Sequence[str]) -> list[str]:
+    """What Apptainer found, without what it tells of its work: that names files, which may be called anything."""
+    return [line for line in said if not line.startswith("INFO")]
 
 
 def _meaning(said: Sequence[str]) -> str:

@@ -52,6 +52,14 @@ def test_the_file_and_then_the_environment(here: Path, monkeypatch: pytest.Monke
     assert read().bases == "pinned"
 
 
+def test_keys_of_a_file_lie_beside_it(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever works in a folder with a key of the same name trusts the site's all the same."""
+    (here / "etc").mkdir()
+    (here / "etc" / "sifmark.toml").write_text(f'keys = ["site.pub", "/other/site.pub", "{"A" * 40}"]\n')
+    monkeypatch.setenv("SIFMARK_SETTINGS", "etc/sifmark.toml")
+    assert read().keys == (str(here / "etc" / "site.pub"), "/other/site.pub", "A" * 40)
+
+
 def test_variables_that_are_no_text(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIFMARK_KEYS", f"a.pub{os.pathsep}b.pub")
     monkeypatch.setenv("SIFMARK_PRIVATE_REGISTRIES", "a.example:5000, b.example")
