@@ -7,6 +7,7 @@ folder of such, or a ZIP archive as osv.dev gives for each ecosystem.
 import json
 import re
 import zipfile
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -107,7 +108,7 @@ def read_advisories(place: Path) -> Iterator[Mapping[str, Any]]:
             for document in _documents(where, text):
                 if not isinstance(document, dict) or not {"id", "affected"} <= document.keys():
                     raise UsageError(f"{where} is no advisory in the OSV format", _FROM_OSV)
-                if "withdrawn" not in document:
+                if not document.get("withdrawn"):
                     yield document
 
 
@@ -261,7 +262,7 @@ def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
             for name in archive.namelist():
                 if name.endswith(_ENDINGS[:2]):
                     yield f"{path}: {name}", archive.read(name)
-    except (OSError, zipfile.BadZipFile) as error:
+    except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:  # the last where it wants a password
         raise UsageError(f"{path}: {error}", "get it again from osv.dev") from error
 
 
@@ -271,7 +272,7 @@ def _documents(where: str, text: bytes) -> Iterator[Any]:
             yield from (json.loads(line) for line in text.splitlines() if line.strip())
             return
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{where}: {error}", "it is no JSON: get it again") from error
     yield from document if isinstance(document, list) else [document]
 

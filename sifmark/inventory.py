@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.parser import HeaderParser
 
 from sifmark.console import say
@@ -51,7 +51,8 @@ def packages(files: Mapping[str, bytes]) -> list[Package]:
             found.update(_of_system(text, distribution))
         elif (told := _DIST.fullmatch(name)) is not None:
             found.update(_of_python(text, f"/{told['place']}"))
-    return sorted(found)
+    # Two records of one package in one place, as some installers leave them, are one; the fuller licence counts.
+    return sorted({replace(package, licence=""): package for package in sorted(found)}.values())
 
 
 def _distribution(files: Mapping[str, bytes]) -> str:

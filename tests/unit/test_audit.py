@@ -48,6 +48,15 @@ def test_packages_are_those_that_are_installed() -> None:
     assert told["jinja2"].place == "/sifmark-site"
 
 
+def test_two_records_of_one_package_in_one_place_are_one() -> None:
+    beside = {
+        "sifmark-site/jinja2-3.1.2.dist-info/METADATA": METADATA,
+        "sifmark-site/jinja2-3.1.2.egg-info/PKG-INFO": b"Name: jinja2\nVersion: 3.1.2\n",
+    }
+    (only,) = packages(beside)
+    assert (only.name, only.licence) == ("jinja2", "BSD-3-Clause")
+
+
 def test_packages_that_cannot_be_read_are_said(capsys: pytest.CaptureFixture[str]) -> None:
     say_unread(["var/lib/rpm/rpmdb.sqlite", "usr/bin/x"])
     assert "its RPM packages cannot be read" in capsys.readouterr().err
@@ -185,6 +194,7 @@ def test_an_audit_tells_and_fails(bom: Path, tmp_path: Path, capsys: pytest.Capt
         ("x.json", "{", "x.json: "),
         ("x.json", "{}", "is no advisory in the OSV format"),
         ("x.json", '["a"]', "is no advisory in the OSV format"),
+        ("x.json", "[" * 100_000, "x.json: "),
         ("x.zip", "PK", "x.zip: "),
         ("x.txt", None, "No such file"),
     ],
@@ -194,6 +204,23 @@ def test_what_is_no_advisory(tmp_path: Path, name: str, content: str | None, tol
         (tmp_path / name).write_text(content)
     with pytest.raises(UsageError, match=told):
         list(read_advisories(tmp_path / name))
+
+
+def test_an_archive_with_a_damaged_advisory(tmp_path: Path) -> None:
+    path = tmp_path / "all.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("T-1.json", json.dumps(advisory("PyPI", "jinja2")) * 100)
+    content = bytearray(path.read_bytes())
+    content[40:44] = b"\xff" * 4
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="all.zip: "):
+        list(read_advisories(path))
+
+
+def test_only_what_was_withdrawn_is_left_out(tmp_path: Path) -> None:
+    told = advisory("PyPI", "jinja2")
+    (tmp_path / "a.json").write_text(json.dumps([{**told, "withdrawn": None}, {**told, "withdrawn": "2026-01-01"}]))
+    assert [one["withdrawn"] for one in read_advisories(tmp_path / "a.json")] == [None]
 
 
 @pytest.mark.parametrize(
