@@ -162,13 +162,19 @@ def of_the_device(metered: Metered, device: DeviceFacts | None) -> Metered:
         return Absence(f"what computed is a model of a device, and {metered.facts.source} reads real ones")
     if metered.held:
         return _of_those_held(metered, device.devices)
-    if device.identifier is None or metered.facts.simulated:
+    whole_board = metered.facts.scope == "board"  # whose meter counts all that is on it, and has a name of its own
+    if device.identifier is None or metered.facts.simulated or whole_board:
         return metered
     named = metered.facts.devices
-    if any(device.identifier in name or "MIG" in name for name in named):
+    if any(_is(device.identifier, name) for name in named):
         return metered
     found, source = device.identifier, metered.facts.source
     return Absence(f"{source} read {', '.join(named)}, and {found} computed: name it, --meter {source}:{found}")
+
+
+def _is(identifier: str, name: str) -> bool:
+    """Whether a meter's name is of the device that computed; an instance of MIG is known by its whole GPU alone."""
+    return identifier in name or (identifier.startswith("MIG-") and "MIG" in name)
 
 
 def _of_those_held(recording: Recording, count: int) -> Metered:

@@ -9,10 +9,12 @@ import socket
 from typing import Iterable
 
 # The number of a rank on its node, and what names the step that it belongs to: srun(1); Open MPI and its PMIx; Hydra
-# of MPICH and Intel MPI, which names no step, so that all of a user's are one; torchrun.
+# of MPICH and Intel MPI, which names no step, so that all of a user's are one; HPE's PALS; Flux; torchrun.
 LAUNCHERS = {
     "SLURM_LOCALID": ("SLURM_JOB_ID", "SLURM_STEP_ID"),
     "OMPI_COMM_WORLD_LOCAL_RANK": ("PMIX_NAMESPACE",),
+    "PALS_LOCAL_RANKID": ("PALS_APID",),
+    "FLUX_TASK_LOCAL_ID": ("FLUX_JOB_ID",),
     "MPI_LOCALRANKID": (),
     "LOCAL_RANK": ("TORCHELASTIC_RUN_ID", "MASTER_PORT"),
 }

@@ -17,6 +17,7 @@ from entrypoints.workloads.pytorch.optimizers import optimizer
 from entrypoints.workloads.pytorch.samplers import drawn, sampler
 
 AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+FUSED_ON_INTEL = (2, 1)  # before, fused optimizers refuse what is not CUDA's: github.com/pytorch/pytorch, 104517
 COMPILERS = ("torch._dynamo", "torch._inductor")  # where their exceptions are from
 
 Applied = Any  # a model, or what stands for it: it is called, and its network is asked
@@ -33,6 +34,11 @@ def require_torch_compile() -> None:
     """Raise RunError (`unsupported`) where this PyTorch compiles nothing."""
     if not hasattr(torch, "compile"):
         raise RunError("unsupported", f"--compile: PyTorch {torch.__version__} compiles nothing; from 2.0 on it does")
+
+
+def updates_fused(hardware: torch.device) -> bool:
+    """Whether this PyTorch updates weights there in one kernel, where the optimizer has one."""
+    return hardware.type == "cuda" or (hardware.type == "xpu" and torch.__version__ >= FUSED_ON_INTEL)
 
 
 @contextlib.contextmanager
@@ -73,8 +79,8 @@ class EagerSession:
         self.optimizer: Any = None
         self.sampler: Any = None
         if isinstance(rule, OptimizerRule):
-            fused = hardware.type != "cpu"
-            self.optimizer, self.gradient_norm = optimizer(self.model, rule, fused), rule.gradient_norm
+            self.optimizer = optimizer(self.model, rule, updates_fused(hardware))
+            self.gradient_norm = rule.gradient_norm
         else:
             self.sampler = sampler(self.model.network, self.made(self.model.network), rule)
         self.applied: Applied | None = None  # what inference applies, as long as the weights stay

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
@@ -16,6 +17,10 @@ from typing import Any, Callable, Mapping, Sequence
 from entrypoints.host import fact
 from entrypoints.meters import MeterError, MeterFacts, Reading, first_found, host_pid
 
+# ROCm leaves the module there and tells no Python of it; one that is installed comes first.
+SHIPPED = Path(os.environ.get("ROCM_PATH", "/opt/rocm")) / "share" / "amd_smi"
+if SHIPPED.is_dir():
+    sys.path.append(str(SHIPPED))
 try:
     import amdsmi
 except (ImportError, OSError, KeyError):  # it looks for its library while it is imported
@@ -42,7 +47,8 @@ THROTTLERS = {
     **dict(enumerate(("PPM", "FIT"), 56)),
 }
 VIOLATIONS = ("prochot_thrm", "ppt_pwr", "socket_thrm", "vr_thrm", "hbm_thrm")  # the same on MI300 and later
-TWO_DIES = "MI250"  # the second die of a module shows no power and no energy: the first one's are the module's
+# The second die of a module shows no power and no energy: the first one's are the module's. HPE names MI250X otherwise.
+TWO_DIES = ("MI250", "MI200 (MCM)")
 
 
 class Amd:
@@ -253,7 +259,7 @@ def _find(make: type[AmdSmi] | type[RocmSmi], place: str | None) -> Amd:
 def _opened(library: AmdSmi | RocmSmi, place: str | None) -> Amd:
     handles = library.handles()
     chosen = _chosen(library, handles, place)
-    if TWO_DIES not in library.market_name(chosen):
+    if not any(module in library.market_name(chosen) for module in TWO_DIES):
         return Amd(library, chosen, f"{library.address(chosen)}{library.shared(chosen)}")
     first = _first_die(library, handles, chosen)
     return Amd(library, first, f"{library.address(first)} with the other die of its module")

@@ -13,8 +13,11 @@ HWMON = Path("/sys/class/hwmon")
 # The processor with its memory controllers and I/O. `Module Power` contains it and the GPU, and it contains `CPU Power`
 # and `SysIO Power`: none of these are added to it.
 LABEL = re.compile(r"Grace Power Socket (\d+)")
+# Below the ACPI device, and since Linux moved them in 2025 (acpi_power_meter) below hwmon itself.
+PLACES = ("hwmon*/device/power1_oem_info", "hwmon*/power1_oem_info")
 UPDATE_PERIOD = 1.0  # s; seen in what JSC's jpwr recorded on a GH200, sampled once a second
 MICRO, MILLI = 1e-6, 1e-3
+UNKNOWN = 0xFFFFFFFF * 1000  # microwatts: what ACPI's _PMM says where it has no value, as Linux hands it on
 
 
 class Hwmon:
@@ -38,7 +41,7 @@ class Hwmon:
 
     def read(self) -> Reading:
         """The power of each."""
-        return Reading(watts=[power.number() * MICRO for power in self.powers], joules=())
+        return Reading(watts=[_watts(power) for power in self.powers], joules=())
 
 
 def find(place: str | None) -> Hwmon:
@@ -48,12 +51,20 @@ def find(place: str | None) -> Hwmon:
 
 def labelled(root: Path, wanted: re.Pattern[str], what: str) -> dict[str, Path]:
     """The folders of power meters by those of their labels that are wanted. Raises MeterError where there is none."""
-    labels = {kernel_text(path): path.parent for path in sorted(root.glob("hwmon*/device/power1_oem_info"))}
+    labels = {kernel_text(path): path.parent for place in PLACES for path in sorted(root.glob(place))}
     sockets = {label: labels[label] for label in sorted(labels) if wanted.fullmatch(label)}
     if not sockets:
         seen = f"its power meters are {', '.join(sorted(labels))}" if labels else "it has no power meter with a label"
         raise MeterError(f"no {what} in {root}: {seen}")
     return sockets
+
+
+def _watts(power: KernelFile) -> float:
+    """Raises MeterError where the firmware does not know."""
+    number = power.number()
+    if number == UNKNOWN:
+        raise MeterError(f"{power.path}: the firmware does not know the power")
+    return number * MICRO
 
 
 def _averaging(sockets: dict[str, Path]) -> float | None:

@@ -106,8 +106,8 @@ def test_a_counter_that_holds_no_number_is_an_absence(powercap):
     assert "intel-rapl:0/energy_uj holds no number: ''" in open_meter(f"rapl:{powercap}", "cpu").reason
 
 
-def sensor(root, number, label, microwatts, interval="1000"):
-    path = root / f"hwmon{number}" / "device"
+def sensor(root, number, label, microwatts, interval="1000", below="device"):
+    path = root / f"hwmon{number}" / below
     path.mkdir(parents=True)
     (path / "power1_oem_info").write_text(f"{label}\n")
     (path / "power1_average").write_text(f"{microwatts}\n")
@@ -143,6 +143,18 @@ def test_a_whole_module_is_metered_by_name_alone(grace, monkeypatch):
         shutil.rmtree(str(grace / f"hwmon{socket}"))
     assert open_meter("grace_hopper", "cpu").facts.devices == ("Module Power Socket 0",)
     assert "Module" not in str(open_meter("auto", "cuda"))
+
+
+def test_meters_of_newer_kernels_lie_a_folder_higher(tmp_path):
+    sensor(tmp_path, 0, "Grace Power Socket 0", 150_000_000, below="")
+    assert hwmon.find(str(tmp_path)).read().watts == [pytest.approx(150.0)]
+
+
+def test_a_power_that_the_firmware_does_not_know_is_no_power(tmp_path):
+    sensor(tmp_path, 0, "Grace Power Socket 0", 4_294_967_295_000)
+    meter = hwmon.find(str(tmp_path))
+    with pytest.raises(MeterError, match="does not know the power"):
+        meter.read()
 
 
 def test_an_averaging_time_that_nobody_knows_has_a_reason(tmp_path):

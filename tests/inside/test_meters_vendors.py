@@ -5,10 +5,13 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import subprocess
+import sys
 
 import nvml_stand_in as nvidia
 import pytest
 from metered import Clock, Square, sampled
+from program import ROOT
 
 from entrypoints import meters
 from entrypoints.energy import spent
@@ -222,14 +225,27 @@ def test_amdsmi_of_any_version_gives_watts_and_joules(amds, gpu, watts, joules):
     assert (meter.facts.source, meter.facts.devices) == ("amdsmi", ("0000:00:00.0",))
 
 
+@pytest.mark.parametrize("installed", [False, True])
+def test_the_module_that_rocm_leaves_uninstalled_is_found_after_one_that_is_installed(tmp_path, installed):
+    shipped, site = tmp_path / "share" / "amd_smi", tmp_path / "site"
+    for folder in (shipped, site) if installed else (shipped,):
+        (folder / "amdsmi").mkdir(parents=True)
+        (folder / "amdsmi" / "__init__.py").write_text("")
+    code = "from entrypoints.meters import amd; print(amd.amdsmi.__file__)"
+    environment = {**os.environ, "ROCM_PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join((str(site), str(ROOT)))}
+    told = subprocess.check_output([sys.executable, "-c", code], env=environment).decode()
+    assert told.startswith(str(site if installed else shipped))
+
+
 def test_a_gpu_without_a_counter_tells_its_power(amds):
     amds({**MI300, "energy": None})
     meter = amd.find(None)
     assert meter.read()[:2] == ([140.0], []) and not meter.facts.has_counter
 
 
-def test_the_second_die_of_a_module_is_metered_by_the_first(amds, monkeypatch, tmp_path):
-    amds(MI250, SECOND_DIE, MI250, SECOND_DIE)
+@pytest.mark.parametrize("name", ["AMD Instinct MI250X", "AMD INSTINCT MI200 (MCM) OAM LC MBA HPE C2"])
+def test_the_second_die_of_a_module_is_metered_by_the_first(amds, monkeypatch, tmp_path, name):
+    amds(*({**die, "name": name} for die in (MI250, SECOND_DIE, MI250, SECOND_DIE)))
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "3")
     monkeypatch.setattr(amd, "PCI", tmp_path)
     for number in range(4):

@@ -212,23 +212,26 @@ def test_energy_per_epoch_needs_a_second_epoch_and_all_of_them_metered():
 
 
 @pytest.mark.parametrize(
-    ("devices", "simulated", "told"),
+    ("device", "scope", "simulated", "computed", "told"),
     [
-        (("GPU-1",), False, True),
-        (("GPU-2",), False, False),
-        (("GPU-2 with all its MIG instances",), False, True),  # an instance has a name of its own
-        (("GPU-2",), True, True),  # a trace, played back
+        ("GPU-1", "package", False, "GPU-1", True),
+        ("GPU-2", "package", False, "GPU-1", False),
+        ("GPU-2 with all its MIG instances", "package", False, "MIG-1", True),  # an instance has a name of its own
+        ("GPU-2 with all its MIG instances", "package", False, "GPU-1", False),
+        ("GPU-2", "package", True, "GPU-1", True),  # a trace, played back
+        ("Module Power Socket 0", "board", False, "GPU-1", True),  # all of a Grace Hopper module
     ],
 )
-def test_a_meter_of_another_device_than_the_one_that_computed_tells_nothing(devices, simulated, told):
-    power = POWER._replace(facts=POWER.facts._replace(source="nvml", devices=devices, simulated=simulated))
+def test_a_meter_of_another_device_than_the_one_that_computed_tells_nothing(device, scope, simulated, computed, told):
+    facts = POWER.facts._replace(source="nvml", scope=scope, devices=(device,), simulated=simulated)
+    power = POWER._replace(facts=facts)
     named = [
-        message._replace(identifier="GPU-1", simulated=False) if message is DEVICE else message for message in MESSAGES
+        message._replace(identifier=computed, simulated=False) if message is DEVICE else message for message in MESSAGES
     ]
     run = fold(named, "images", "training", power=power)
     assert (metrics.energy(run).value is not None) == told
     if not told:
-        assert run.power.reason == "nvml read GPU-2, and GPU-1 computed: name it, --meter nvml:GPU-1"
+        assert run.power.reason == f"nvml read {device}, and {computed} computed: name it, --meter nvml:{computed}"
 
 
 def test_without_a_meter_no_energy_is_told_and_the_meter_s_reason_stands_in_one_place():

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from entrypoints import cards, devices, peaks  # noqa: E402
-from entrypoints.devices import absence, gpu  # noqa: E402
+from entrypoints.devices import absence, eager, gpu  # noqa: E402
 from entrypoints.devices.pytorch import cpu, cuda, xpu  # noqa: E402
 from entrypoints.loop import Loop  # noqa: E402
 from entrypoints.messages import Step  # noqa: E402
@@ -226,6 +226,14 @@ def test_a_pytorch_whose_events_tell_no_time_is_refused(monkeypatch, version, ti
         with pytest.raises(RunError, match="times nothing on GPUs of Intel") as raised:
             xpu.prepare("fp32", 1)
         assert raised.value.state == "unsupported"
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "fused"), [("cuda", "1.13.1", True), ("xpu", "2.0.1", False), ("xpu", "2.1.0", True)]
+)
+def test_updates_in_one_kernel_are_asked_for_where_pytorch_has_them(monkeypatch, kind, version, fused):
+    monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion(version))
+    assert eager.updates_fused(torch.device(kind)) is fused
 
 
 def test_memory_that_the_driver_does_not_show_is_unknown():
