@@ -1,5 +1,6 @@
 """The recipes of every vendor on their stand-in bases: built, verified, and run where the device is not."""
 
+import itertools
 import json
 import shutil
 import tempfile
@@ -110,8 +111,13 @@ def test_the_run_verb_says_what_it_would_do(site: Site, image: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("image", ["ipu_sdk32"], indirect=True)
-@pytest.mark.parametrize("workload", ["resnet50", "lstm", SMALL])  # Debian's PyTorch multiplies slowly: no transformer
-@pytest.mark.parametrize("task", ["training", "inference"])
+@pytest.mark.parametrize(
+    ("workload", "task"),
+    [
+        *itertools.product(("resnet50", "lstm", "bert_base", SMALL), ("training", "inference")),
+        ("gpt2", "training"),  # no text grows on an IPU
+    ],
+)
 def test_ipus_are_computed_on_by_the_stand_in_of_poptorch(apptainer, image: Path, workload: str, task: str) -> None:
     """With PyTorch 1.13.1, which the stand-in base has."""
     bind = ["--containall", "--cleanenv", "--bind", f"{house.ROOT}/tests/inside/stand_ins:/stand-ins"]

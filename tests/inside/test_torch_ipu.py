@@ -47,13 +47,9 @@ def losses(device, workload, division, steps=3):
     return told
 
 
-# What PyTorch 1.13 of Debian computes matrices with takes an hour for the larger ones.
-LARGE = () if torch.__version__.startswith("1.") else ("gpt2", "bert_base")
-
-
 @pytest.mark.parametrize(
     "workload",
-    [QUICK, "lstm", *(pytest.param(name, marks=pytest.mark.full) for name in (*LARGE, "resnet50"))],
+    [QUICK, "lstm", *(pytest.param(name, marks=pytest.mark.full) for name in ("gpt2", "bert_base", "resnet50"))],
 )
 def test_replicas_and_accumulation_lose_what_the_cpu_loses(workload):
     """Four micro-batches of one sample, on two replicas or on one processor. Convolutions are of another layout there:
