@@ -51,8 +51,9 @@ def packages(files: Mapping[str, bytes]) -> list[Package]:
             found.update(_of_system(text, distribution))
         elif (told := _DIST.fullmatch(name)) is not None:
             found.update(_of_python(text, f"/{told['place']}"))
-    # Two records of one package in one place, as some installers leave them, are one; the fuller licence counts.
-    return sorted({replace(package, licence=""): package for package in sorted(found)}.values())
+    # Two records of one package in one place, as some installers leave them, are one; the longer licence counts.
+    fuller = sorted(found, key=lambda package: (len(package.licence), package))
+    return sorted({replace(package, licence=""): package for package in fuller}.values())
 
 
 def _distribution(files: Mapping[str, bytes]) -> str:

@@ -34,7 +34,7 @@ LOCK = f"{LABEL}.lock"
 REVISION = "org.opencontainers.image.revision"
 CREATED = "org.opencontainers.image.created"
 SHIPPED = (".py", ".json")  # suffixes of the files that go into images, beside the entrypoint itself
-_BUILDER = 4  # raise it when the same inputs must give another image
+_BUILDER = 5  # raise it when the same inputs must give another image
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def reproduce(name: str, as_json: bool) -> None:
         if not is_current(tool.look(address), plan):
             raise SifmarkError(f"{address} was built of another recipe or other code than is here", _REMEDY)
         say(f"building {recipe} again, with nothing that earlier builds left")
-        ours = partial(_ours, _site(folder), tool.name, bases, _builder(evidence))
+        ours = partial(_ours, _site(folder), tool.name, bases, plan.compression, _builder(evidence))
         with tool.rebuilt(plan, ours, folder) as again:
             found = evidence.difference(again)
         identity = evidence.identity()
@@ -71,12 +71,13 @@ def _builder(image: Evidence) -> str:
     return settings().builder
 
 
-def _ours(site: Path, engine_name: str, bases: str, builder: str, *words: str) -> str:
-    argv = [sys.executable, "-P", "-m", "sifmark", *words, "--bases", bases]
+def _ours(site: Path, engine_name: str, bases: str, compression: str, builder: str, *words: str) -> str:
     return run(
-        argv,
+        [sys.executable, "-P", "-m", "sifmark", *words],
         watch_errors=say,
         SIFMARK_ENGINE=engine_name,
+        SIFMARK_BASES=bases,
+        SIFMARK_COMPRESSION=compression,
         SIFMARK_BUILDER=builder,
         SIFMARK_CACHE=str(site / "cache"),
         SIFMARK_DIST=str(site / "dist"),

@@ -22,6 +22,7 @@ _VARIABLES = (
     "builder",
     "cache",
     "cache_limit",
+    "compression",
     "dist",
     "engine",
     "keys",
@@ -160,7 +161,10 @@ def _from_file() -> dict[str, Any]:
 
 def _beside(path: Path, key: str) -> str:
     """A key as a file of settings means it: its own folder is where it looks, whoever works in whichever."""
-    return key if FINGERPRINT.fullmatch(key) else str(path.absolute().parent / Path(key).expanduser())
+    try:
+        return key if FINGERPRINT.fullmatch(key) else str(path.absolute().parent / Path(key).expanduser())
+    except RuntimeError as error:  # nobody of that name has a home folder
+        raise UsageError(f"{path}: keys: {key}: {error}", "name the file by its whole path") from error
 
 
 def _check(chosen: Mapping[str, Any], where: str) -> None:

@@ -17,7 +17,7 @@ from entrypoints.workloads.pytorch.optimizers import optimizer
 from entrypoints.workloads.pytorch.samplers import drawn, sampler
 
 AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
-FUSED_ON_INTEL = (2, 1)  # before, fused optimizers refuse what is not CUDA's: github.com/pytorch/pytorch, 104517
+FUSED_ON_INTEL = "2.1.0a0"  # before, fused optimizers refuse what is not CUDA's: github.com/pytorch/pytorch, 104517
 COMPILERS = ("torch._dynamo", "torch._inductor")  # where their exceptions are from
 
 Applied = Any  # a model, or what stands for it: it is called, and its network is asked

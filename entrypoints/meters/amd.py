@@ -17,13 +17,16 @@ from typing import Any, Callable, Mapping, Sequence
 from entrypoints.host import fact
 from entrypoints.meters import MeterError, MeterFacts, Reading, first_found, host_pid
 
-# ROCm leaves the module there and tells no Python of it; one that is installed comes first.
-SHIPPED = Path(os.environ.get("ROCM_PATH", "/opt/rocm")) / "share" / "amd_smi"
-if SHIPPED.is_dir():
-    sys.path.append(str(SHIPPED))
+# ROCm leaves the module there and tells no Python of it; what is installed comes first. ROCM_PATH may be the host's.
+for root in ("/opt/rocm", os.environ.get("ROCM_PATH", "")):
+    shipped = Path(root) / "share" / "amd_smi"
+    if shipped.is_absolute() and shipped.is_dir():
+        sys.path.append(str(shipped))
 try:
-    import amdsmi
-except (ImportError, OSError, KeyError):  # it looks for its library while it is imported
+    # It looks for its library and for all that it calls there while it is imported, and prints what it misses.
+    with contextlib.redirect_stdout(sys.stderr):
+        import amdsmi
+except (ImportError, OSError, KeyError, AttributeError):
     amdsmi = None
 
 MEASURES = ("cuda",)

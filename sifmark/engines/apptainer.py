@@ -71,7 +71,7 @@ class Apptainer:
     @contextmanager
     def rebuilt(self, plan: Plan, ours: Callable[..., str], folder: Path) -> Iterator[str]:
         """The fast build once more."""
-        ours("build", plan.recipe.name, "--compression", plan.compression)
+        ours("build", plan.recipe.name)
         yield str(next(folder.glob(f"**/{plan.recipe.name}.{self.suffix}")))
 
     def stages(self, plan: Plan) -> dict[str, bool]:

@@ -59,6 +59,6 @@ def test_the_recipes_of_the_cpu_are_too(site: Site, recipe: str) -> None:
 @pytest.mark.skipif(Docker().version() is None, reason="no Docker Engine answers: ci/setup/docker")
 def test_docker_gives_the_same_layers_again(site: Site) -> None:
     with docker_alone():
-        site.inv("build", RECIPE, "--engine", "docker")
+        site.inv("build", RECIPE, "--engine", "docker", "--compression", "gzip", "--force")
         told = json.loads(site.inv("reproduce", RECIPE, "--engine", "docker", "--json").stdout)
     assert told["reproduced"] is True

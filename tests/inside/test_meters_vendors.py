@@ -237,6 +237,14 @@ def test_the_module_that_rocm_leaves_uninstalled_is_found_after_one_that_is_inst
     assert told.startswith(str(site if installed else shipped))
 
 
+def test_a_module_that_prints_and_does_not_fit_its_library_leaves_the_result_alone(tmp_path):
+    (tmp_path / "amdsmi.py").write_text("print('no such library'); None.amdsmi_get_new_things\n")
+    code = "from entrypoints import meters; print(meters.open_meter('auto', 'abacus').reason)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
+    told = subprocess.check_output([sys.executable, "-c", code], env=environment)
+    assert told.decode().strip() == "no meter measures abacus"
+
+
 def test_a_gpu_without_a_counter_tells_its_power(amds):
     amds({**MI300, "energy": None})
     meter = amd.find(None)

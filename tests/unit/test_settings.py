@@ -58,6 +58,9 @@ def test_keys_of_a_file_lie_beside_it(here: Path, monkeypatch: pytest.MonkeyPatc
     (here / "etc" / "sifmark.toml").write_text(f'keys = ["site.pub", "/other/site.pub", "{"A" * 40}"]\n')
     monkeypatch.setenv("SIFMARK_SETTINGS", "etc/sifmark.toml")
     assert read().keys == (str(here / "etc" / "site.pub"), "/other/site.pub", "A" * 40)
+    (here / "etc" / "sifmark.toml").write_text('keys = ["~nobody_of_this_name/site.pub"]\n')
+    with pytest.raises(UsageError, match="keys: ~nobody_of_this_name"):
+        read()
 
 
 def test_variables_that_are_no_text(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
