@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sifmark.files import sha256_file, write_text
+from sifmark.keys import called
 from sifmark.registry import DIGEST
 from sifmark.settings import settings
 
@@ -37,7 +38,7 @@ def _keys() -> dict[str, str]:
     """The trusted keys by the names that signatures are told by: hashes of files, and fingerprints."""
     files = {key: Path(key).expanduser() for key in settings().keys}
     return {
-        file.name if file.is_file() else key.lower(): sha256_file(file) if file.is_file() else key.lower()
+        called(file) if file.is_file() else key.lower(): sha256_file(file) if file.is_file() else key.lower()
         for key, file in files.items()
     }
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sifmark.errors import UsageError
+from sifmark.keys import FINGERPRINT
 from sifmark.schema import check_document
 
 FILE_NAME = "sifmark.toml"
@@ -30,7 +31,6 @@ _VARIABLES = (
     "registry",
     "sources",
 )
-FINGERPRINT = re.compile(r"[0-9A-Fa-f]{40}")  # of a PGP key
 MACHINES = ("x86_64", "aarch64")  # the platforms that recipes may have bases for
 # A shell's wishes for its own containers; those that we start to build and to verify must not follow them.
 _MEDDLING = re.compile(

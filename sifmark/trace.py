@@ -17,11 +17,11 @@ from typing import Any
 from sifmark import git
 from sifmark.console import legible, show, show_table
 from sifmark.engines import Refuted, engine
-from sifmark.engines.sif_signature import key_files
 from sifmark.errors import SifmarkError, unknown_name
 from sifmark.execute import locate
 from sifmark.files import sha256_json
 from sifmark.images import cards
+from sifmark.keys import key_files, same
 from sifmark.plan import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, REVISION, STAND_IN, make_plan
 from sifmark.reading import Judged, judge_path
 from sifmark.recipe import recipe_names
@@ -30,6 +30,7 @@ from sifmark.settings import overridden, settings
 from sifmark.subject import Skipped, Subject, subject_of
 from sifmark.trust import Signature, built_here, came_from, matches_pin, signature
 
+_OTHERWISE = "give another build key: they have changed since, or the Python of the base was on one host alone"
 _COMMIT = re.compile(r"(?P<commit>[0-9a-f]{40,64})(?P<changed>-dirty)?")
 
 
@@ -191,9 +192,10 @@ def _signature(proven: Subject, claimed: str | None) -> Link:
         if claimed and not found.there:
             return Link("signature", Standing.BROKEN, f"the result says by {claimed}, but the image is not signed")
         return Link("signature", *(_claim(claimed and f"by {claimed}; no key is trusted here to check it by")))
-    if claimed not in (None, found.by):
+    if claimed and not same(claimed, found.by):
         return Link("signature", Standing.BROKEN, f"the result says by {claimed}, it is by {found.by}")
-    return Link("signature", Standing.PROVEN, f"by {found.by}")
+    otherwise = f", which the result calls {claimed}" if claimed not in (None, found.by) else ""
+    return Link("signature", Standing.PROVEN, f"by {found.by}{otherwise}")
 
 
 @cache
@@ -244,7 +246,7 @@ def _sources(image: Image, workload: dict[str, Any]) -> Iterator[Link]:
             raise unknown_name("recipe", recipe, recipe_names())
         today = make_plan(recipe, overridden(bases="stand-in" if image.told["stand_in"] else "pinned")).build_key
         same = today == key
-        told = "give its build key" if same else "give another build key: they have changed since"
+        told = "give its build key" if same else _OTHERWISE
     except SifmarkError as error:
         same, told = False, f"are not all here: {error.cause}"
     yield Link(

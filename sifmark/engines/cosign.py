@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sifmark.engines import Refuted
-from sifmark.engines.sif_signature import key_files
 from sifmark.errors import UNTRUSTED, RegistryError, SifmarkError
+from sifmark.keys import called, key_files
 from sifmark.registry import MANIFESTS, connect
 from sifmark.run import CommandError, run
 
@@ -40,7 +40,7 @@ def signer(reference: str, keys: Sequence[str]) -> str:
     for key in files:
         done = run([_program(), "verify", "--key", key, "--insecure-ignore-tlog=true", reference], check=False)
         if done.exit_code == 0:
-            return key.name
+            return called(key)
         if done.exit_code == _NONE:
             raise Refuted("it is not signed", UNTRUSTED)
         if done.exit_code != _OTHERS:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sifmark.engines import Refuted
-from sifmark.errors import UNTRUSTED, SifmarkError, UsageError
+from sifmark.errors import UNTRUSTED, SifmarkError
+from sifmark.keys import FINGERPRINT, called, key_files
 from sifmark.run import CommandError, run
-from sifmark.settings import FINGERPRINT
 from sifmark.sif import SIGNATURE, Sif, read_sif
 
 # What Apptainer says of a signature that does not hold, and what that means.
@@ -33,15 +33,6 @@ def unsign(path: Path) -> None:
             run(["apptainer", "sif", "del", str(entry.id), path])
 
 
-def key_files(keys: Sequence[str]) -> list[Path]:
-    """Those of a site's keys that are files, not fingerprints. Raises UsageError for one that is not there."""
-    files = {key: Path(key).expanduser() for key in keys if not FINGERPRINT.fullmatch(key)}
-    for key, file in files.items():
-        if not file.is_file():
-            raise UsageError(f"there is no key {key}", "correct --key, or `keys` in sifmark.toml")
-    return list(files.values())
-
-
 def signer(path: Path, keys: Sequence[str]) -> str:
     """Which of the keys that this site trusts has signed all of a SIF. Raises Refuted where none has, and says why."""
     if not keys:
@@ -52,7 +43,7 @@ def signer(path: Path, keys: Sequence[str]) -> str:
     for key in key_files(keys):
         done = run(["apptainer", "verify", "--key", key, path], check=False)
         if done.exit_code == 0:
-            return key.name
+            return called(key)
         said += _faults(done.tail)
     if fingerprints := {key.lower() for key in keys if FINGERPRINT.fullmatch(key)}:
         done = run(["apptainer", "verify", "--local", "--json", path], check=False)

@@ -24,6 +24,7 @@ from sifmark.engines.docker_client import attributes, client
 from sifmark.engines.docker_papers import papers_of
 from sifmark.files import compact_json
 from sifmark.images import workloads_of
+from sifmark.keys import called
 from sifmark.recipe import load_recipe, recipe_names
 from sifmark.registry import connect
 from sifmark.settings import settings
@@ -284,13 +285,13 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     signed = attributes("sifmark:cpu")
     for name in ("cpu", f"{SMALL}-cpu"):  # as one who has cosign alone checks them
         (reference,) = [each for each in Docker().evidence(f"sifmark:{name}").references if each.startswith(registry)]
-        assert cosign.signer(reference, [str(key.with_suffix(".pub"))]) == "site.pub"
+        assert cosign.signer(reference, [str(key.with_suffix(".pub"))]) == called(key.with_suffix(".pub"))
     (listed,) = json.loads(shop.inv("catalog", "--registry", registry, "--json").stdout)["images"]
     assert (listed["recipe"], listed["signed"], listed["file"]) == ("cpu", True, signed and signed["Id"])
     assert listed["reference"] == f"{registry}/cpu:{__version__}-docker" and listed["size"] > 100_000_000
     forget_all(registry)
     told = json.loads(there.inv(*fetch, "--json").stdout)
-    assert told["signed_by"] == "site.pub"
+    assert told["signed_by"] == called(key.with_suffix(".pub"))
     assert [told[key] for key in ("digest", "identity")] == [listed[key] for key in ("digest", "identity")]
     pulled = attributes("sifmark:cpu")
     assert pulled is not None and signed is not None and pulled["Id"] == signed["Id"]
@@ -301,7 +302,7 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     run = ("run", f"{SMALL}-cpu", "--require-signature", "--", "--smoke", "--output", "result.json")
     there.inv(*run, **trusting)
     result = json.loads((there.folder / "result.json").read_text())
-    assert result["provenance"]["image"]["file"]["signer"] == "site.pub"
+    assert result["provenance"]["image"]["file"]["signer"] == called(key.with_suffix(".pub"))
     assert "broken" not in there.inv("trace", "result.json", **trusting).stdout
     assert vouched_for(there, **trusting) == {"proven"}, "the papers were signed when they were fetched"
     fresh = replace(there, environment={**there.environment, "SIFMARK_CACHE": str(tmp_path / "fresh")})

@@ -24,6 +24,7 @@ from images.test_trust import flip, make_key
 
 from sifmark import __version__, house
 from sifmark.engines.apptainer import user_flags
+from sifmark.keys import called
 from sifmark.schema import check_document
 from sifmark.settings import settings
 from sifmark.shelves import IDENTITY, SIGNED, publish, shelf, stated
@@ -184,13 +185,14 @@ def traced(
 def test_from_build_to_result_through_a_registry(made: Site, published: str, fetching: Site) -> None:
     """Build, sign and push on one site; pull, verify, run and validate on another, which has nothing but the key."""
     told = json.loads(fetching.inv("pull", f"lstm-{RECIPE}", "--registry", published, "--json").stdout)
-    assert told["signed_by"] == "site.pub"
+    signer = called(made.folder / "site.pub")
+    assert told["signed_by"] == signer
     assert told["identity"] == read_sif(made.dist / IMAGE).identity()
     assert (fetching.dist / IMAGE).read_bytes() == (made.dist / IMAGE).read_bytes()
     verified = json.loads(fetching.inv("verify", f"lstm-{RECIPE}", "--stages", "trust,structure", "--json").stdout)
     ((trust, structure),) = verified.values()
     assert (trust["outcome"], structure["outcome"]) == ("passed", "passed")
-    assert "signature: by site.pub" in trust["reasons"]
+    assert f"signature: by {signer}" in trust["reasons"]
     done = fetching.inv("run", f"lstm-{RECIPE}", "--require-signature", "--", "--smoke", check=False)
     result = answer(done)
     assert result["status"]["state"] == "no_device" and result["provenance"]["image"]["recipe"] == RECIPE
@@ -202,6 +204,12 @@ def test_from_build_to_result_through_a_registry(made: Site, published: str, fet
     assert standings == dict.fromkeys(LINKS, "proven") | {"commit": commit["standing"]}
     assert commit["standing"] == ("claimed" if "-dirty" in str(result["provenance"]["image"]["revision"]) else "proven")
     assert "pulled" in json.loads((fetching.dist / f"{RECIPE}.sif.json").read_text())
+    shutil.copy(made.folder / "site.pub", fetching.folder / "theirs.pub")  # each site names keys in its own way
+    links, standings = traced(
+        made.inv, str(fetching.folder / "result.json"), *image[:3], str(fetching.folder / "theirs.pub")
+    )
+    assert standings["signature"] == "proven"
+    assert any(link["told"].endswith(f", which the result calls {signer}") for link in links)
 
 
 def test_an_ordinary_user_pulls_verifies_runs_and_traces(
@@ -218,11 +226,11 @@ def test_an_ordinary_user_pulls_verifies_runs_and_traces(
         argv = [python.path, "-m", "invoke", "--search-root", str(house.ROOT), *words]
         return as_user(*argv, check=check, environment=environment)
 
-    assert json.loads(inv("pull", f"lstm-{RECIPE}", "--json").stdout)["signed_by"] == "site.pub"
+    assert json.loads(inv("pull", f"lstm-{RECIPE}", "--json").stdout)["signed_by"] == called(home / "site.pub")
     assert (home / "dist" / IMAGE).stat().st_uid == home.stat().st_uid
     inv("verify", f"lstm-{RECIPE}", "--stages", "trust,structure")
     done = inv("run", f"lstm-{RECIPE}", "--", "--smoke", check=False)
-    assert answer(done)["provenance"]["image"]["file"]["signer"] == "site.pub"
+    assert answer(done)["provenance"]["image"]["file"]["signer"] == called(home / "site.pub")
     (home / "result.json").write_text(done.stdout)
     inv("validate", "result.json")
     _, standings = traced(inv, "result.json")
@@ -259,7 +267,7 @@ FORGED: dict[str, tuple[str, object, str]] = {
     "result: a vendor's base": ("provenance.image.stand_in", False, "image"),
     "result: another commit": ("provenance.image.revision", "0" * 40, "image"),
     "result: another image": ("provenance.image.file.identity", f"sha256:{'0' * 64}", "image"),
-    "result: another signer": ("provenance.image.file.signer", "other.pub", "signature"),
+    "result: another signer": ("provenance.image.file.signer", "site.pub (0123456789ab)", "signature"),
     "result: another workload": ("workload.identity", f"sha256:{'0' * 64}", "workload"),
 }
 
@@ -530,7 +538,7 @@ def test_a_folder_takes_images_to_a_site_without_a_network(made: Site, published
     assert said.stdout.startswith(f"{folder}: {RECIPE}:{__version__}@sha256:")
     assert "was there already" in fetching.inv("mirror", str(folder), "--registry", published).stdout
     told = json.loads(fetching.inv("pull", f"lstm-{RECIPE}", "--registry", str(folder), "--json").stdout)
-    assert told["signed_by"] == "site.pub"
+    assert told["signed_by"] == called(made.folder / "site.pub")
     assert (fetching.dist / IMAGE).read_bytes() == (made.dist / IMAGE).read_bytes()
     again = f"{published}-again"
     fetching.inv("mirror", again, "--registry", str(folder))
