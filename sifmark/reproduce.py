@@ -19,7 +19,10 @@ from sifmark.run import run
 from sifmark.settings import overridden, settings
 
 _DOWNLOADED = (WHEELS, "stand-in")  # folders of the cache whose files are held against hashes wherever they are used
-_REMEDY = "was it built of the same commit, by the same versions of the tools? `inv build NAME --force` builds it here"
+_REMEDY = (
+    "was it built of the same commit, by the same versions of the tools, on a host with the Python of its base? "
+    "`inv build NAME --force` builds it here"
+)
 
 
 def reproduce(name: str, as_json: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from sifmark.engines import Engine, Evidence, Refuted
 from sifmark.plan import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, STAND_IN, WORKLOADS, stand_in_pins
-from sifmark.recipe import Base
+from sifmark.recipe import Base, load_recipe
 from sifmark.settings import settings
 
 _DIGEST = r"sha256:[0-9a-f]{64}"
@@ -63,6 +63,15 @@ def subject_of(tool: Engine, address: str, signed: bool) -> Subject:
         if re.fullmatch(form, evidence.labels.get(key, "")) is None:
             raise Refuted(f"its label {key} is {evidence.labels.get(key)!r}", "is it an image that sifmark built?")
     return Subject(tool, address, evidence, signed or settings().require_signature)
+
+
+def pinned_for(image: Subject) -> str | None:
+    """The digest that the recipe here pins for a base like the image's; None where it pins none."""
+    base, platform = load_recipe(image.recipe).base, image.labels[PLATFORM]
+    if image.labels[STAND_IN] == "true":
+        found = stand_in_of(base, platform).get("digest")
+        return None if found is None else str(found)
+    return base.digests.get(platform)
 
 
 def stand_in_of(base: Base, platform: str) -> dict[str, Any]:

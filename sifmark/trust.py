@@ -12,11 +12,11 @@ from sifmark.build import record_of
 from sifmark.engines import Refuted, signature_counts
 from sifmark.errors import AGAIN
 from sifmark.execute import names_file
-from sifmark.plan import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, STAND_IN
+from sifmark.plan import BASE_DIGEST, BUILD_KEY, RECIPE, STAND_IN
 from sifmark.recipe import load_recipe, recipe_names
 from sifmark.run import side_by_side
 from sifmark.settings import settings
-from sifmark.subject import Skipped, Subject, stand_in_of
+from sifmark.subject import Skipped, Subject, pinned_for
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,11 @@ def trust(image: Subject) -> list[str]:
         asked = pool.submit(signature, image, to_be_signed)
         image.evidence.identity()
         told = asked.result()
-    checks = (partial(matches_pin, image), partial(_require_proof, image, record, told.by), partial(_provenance, image))
+    checks = (
+        partial(matches_pin, image, told.by),
+        partial(_require_proof, image, record, told.by),
+        partial(_provenance, image),
+    )
     base, recorded, provenance = _each(checks, told.by)
     return [recorded, f"base: {base}", f"provenance: {provenance}", f"signature: {told}"]
 
@@ -176,16 +180,21 @@ def _hold_against(image: Subject, record: _Record, signer: str | None) -> str:
     return image.evidence.require_digest(record.digest, signer)
 
 
-def matches_pin(image: Subject) -> str:
-    """Say which base it is on. Raises Refuted where the recipe here pins another, Skipped where none is here."""
-    digest, platform = image.labels[BASE_DIGEST], image.labels[PLATFORM]
+def matches_pin(image: Subject, signer: str | None = None) -> str:
+    """Say which base it is on. Raises Refuted where the recipe here pins another, Skipped where none is here.
+
+    Pins move on: a signed image may be on an earlier base, or on one that only its builder has resolved.
+    """
+    digest = image.labels[BASE_DIGEST]
     if image.recipe not in recipe_names():
         raise Skipped(f"its base is {digest}; no recipe {image.recipe!r} here to hold it against")
     base = load_recipe(image.recipe).base
     stand_in = image.labels[STAND_IN] == "true"
     if stand_in and not settings().stand_in_pins.is_file():
         raise Skipped(f"its base is a stand-in for {base.reference}, {digest}; no pins of stand-ins are here")
-    pinned = stand_in_of(base, platform).get("digest") if stand_in else base.digests.get(platform)
+    pinned = pinned_for(image)
+    if digest != pinned and signer:
+        return f"{base.reference}, {digest} as {signer} signed it; the recipe here pins {pinned}"
     if digest != pinned:
-        raise Refuted(f"its base is {digest}, pinned is {pinned}", AGAIN)
+        raise Refuted(f"its base is {digest}, pinned is {pinned}", f"check out the commit that it names, or {AGAIN}")
     return f"{'a stand-in for ' if stand_in else ''}{base.reference}, {digest} as pinned"

@@ -17,6 +17,7 @@ from sifmark.execute import device_options, locate, names_file
 from sifmark.golden import REFRESH, differences
 from sifmark.images import find_images
 from sifmark.plan import (
+    BASE_DIGEST,
     BUILD_KEY,
     COMPRESSION,
     PLATFORM,
@@ -27,7 +28,7 @@ from sifmark.reading import document_problems
 from sifmark.recipe import load_recipe, recipe_names
 from sifmark.run import run
 from sifmark.settings import overridden, settings
-from sifmark.subject import Skipped, Subject, stand_in_of, subject_of
+from sifmark.subject import Skipped, Subject, pinned_for, stand_in_of, subject_of
 from sifmark.trust import trust
 
 Stage = Callable[[Subject], list[str]]
@@ -159,6 +160,8 @@ def _base_untouched(image: Subject) -> str:
     bases = "stand-in" if image.labels[STAND_IN] == "true" else "pinned"
     if bases == "stand-in" and not settings().stand_in_pins.is_file():
         return "base: no stand-ins are here, its tree was not compared"
+    if pinned_for(image) != image.labels[BASE_DIGEST]:
+        return "base: another one is pinned here, its tree was not compared"
     chosen = overridden(bases=bases, compression=image.labels.get(COMPRESSION))
     return image.evidence.require_base(make_plan(image.recipe, chosen))
 
@@ -188,6 +191,8 @@ def _match_framework(image: Subject, seen: str | None) -> None:
     base = load_recipe(image.recipe).base
     stated = base.framework_version
     if image.labels[STAND_IN] == "true" and not settings().stand_in_pins.is_file():
+        return
+    if pinned_for(image) != image.labels[BASE_DIGEST]:  # what the recipe here states is of another base
         return
     if image.labels[STAND_IN] == "true":
         stated = stand_in_of(base, image.labels[PLATFORM]).get("framework_version")

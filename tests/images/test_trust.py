@@ -13,6 +13,8 @@ import pytest
 from images.sites import Site, call, copy_images, make_site
 
 from sifmark.engines.apptainer import user_flags
+from sifmark.keys import called
+from sifmark.plan import BASE_DIGEST
 from sifmark.sbom import CYCLONEDX, SPDX
 from sifmark.settings import settings
 from sifmark.sif import METADATA, SBOM, SIGNATURE, read_sif
@@ -266,7 +268,8 @@ def test_keys_of_the_pgp_keyring_sign_too(copied: Site, refused: Callable) -> No
     refused("a PGP signature of a stranger beside a trusted one", told["reasons"][0])
     assert trusting(site, other)["outcome"] == "passed"
     copied.inv("sign", RECIPE, "--key", str(copied.folder / "site.pem"), **environment)  # in place of both
-    assert "signature: by site.pub" in trusting(str(copied.folder / "site.pub"))["reasons"]
+    public = copied.folder / "site.pub"
+    assert f"signature: by {called(public)}" in trusting(str(public))["reasons"]
 
 
 def test_keys_of_the_command_line_hold_for_it_alone(copied: Site, tmp_path: Path) -> None:
@@ -288,6 +291,23 @@ def test_a_trusted_signature_stands_in_for_the_record_of_the_build(copied: Site)
     assert verdict["outcome"] == "passed" and "no record of its build is here" in verdict["reasons"][0]
     (copied.folder / "sifmark.toml").unlink()
     assert trust(copied)["outcome"] == "skipped"
+
+
+def test_a_signed_image_on_another_base_than_is_pinned_here_says_so(copied: Site, tmp_path: Path) -> None:
+    """Pins move on; without a signature, nobody vouches for such an image."""
+    shutil.copytree(settings().cache / "stand-in", tmp_path / "cache" / "stand-in")
+    shutil.copytree(settings().cache / "proofs", tmp_path / "cache" / "proofs")
+    pins = tmp_path / "cache" / "stand-in" / "pins.json"
+    digest = read_sif(copied.dist / IMAGE).labels()[BASE_DIGEST]
+    pins.write_text(pins.read_text().replace(digest, f"sha256:{'5' * 64}"))
+    elsewhere = {"SIFMARK_CACHE": str(tmp_path / "cache")}
+    told = trust(copied, **elsewhere)
+    assert told["outcome"] == "passed" and f"the recipe here pins sha256:{'5' * 64}" in told["reasons"][1]
+    structure = copied.inv("verify", f"dist/{IMAGE}", "--stages", "structure", **elsewhere).stdout
+    assert "another one is pinned here, its tree was not compared" in structure
+    (copied.folder / "sifmark.toml").unlink()
+    told = trust(copied, **elsewhere)
+    assert told["outcome"] == "failed" and "pinned is" in told["reasons"][0] and "check out" in told["reasons"][1]
 
 
 def test_a_record_that_came_along_proves_nothing(copied: Site, tmp_path: Path, refused: Callable) -> None:
