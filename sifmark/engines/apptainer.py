@@ -105,11 +105,13 @@ class Apptainer:
         return [NAME, "--quiet", verb, *user_flags(), *options, address, *arguments]
 
     def reach(self, access: Access) -> list[str]:
-        """Apptainer's own flags of a vendor, or the device files by `--bind`."""
+        """Apptainer's own flags of a vendor, or the device files by `--bind`; and what says which of them."""
         here = access.here()
-        if access.apptainer or not here:
-            return list(access.apptainer if here else ())
-        return [word for path in here for word in ("--bind", path)]
+        if not here:
+            return []
+        files = [] if access.apptainer else here
+        seen = [*files, *(f"{path}:{path}:ro" for path in selection_files())]
+        return [*access.apptainer, *(word for path in seen for word in ("--bind", path))]
 
     def at_home(self) -> list[str]:
         """Apptainer shows a run the user's folders by itself."""
@@ -120,10 +122,9 @@ class Apptainer:
         return []
 
     def sealed_off(self) -> list[str]:
-        """Nothing of the user's, but the devices that are bound, and which of them he may use."""
+        """Nothing of the user's, but which of the devices he may use."""
         chosen = [word for name, value in selectors().items() for word in ("--env", f"{name}={value}")]
-        seen = [word for path in selection_files() for word in ("--bind", f"{path}:{path}:ro")]
-        return ["--containall", "--cleanenv", *chosen, *seen]
+        return ["--containall", "--cleanenv", *chosen]
 
     def evidence(self, address: str) -> SifEvidence:
         """The file."""

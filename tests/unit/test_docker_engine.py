@@ -2,6 +2,7 @@
 
 import io
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,8 +86,9 @@ def test_a_container_is_told_which_devices_a_run_may_use(monkeypatch: pytest.Mon
         "--containall",
         "--cleanenv",
         *("--env", "CUDA_VISIBLE_DEVICES=3,5", "--env", f"IPUOF_CONFIG_PATH={partition}"),
-        *("--bind", f"{partition}:{partition}:ro"),
     ]
+    assert Apptainer().reach(here) == ["--bind", "/dev/null", "--bind", f"{partition}:{partition}:ro"]
+    assert Apptainer().reach(replace(here, apptainer=("--nv",)))[:1] == ["--nv"]
     monkeypatch.setenv("IPUOF_CONFIG_PATH", "nowhere")
     assert Docker().reach(here)[-1] == "--env=IPUOF_CONFIG_PATH"
 
