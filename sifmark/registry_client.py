@@ -381,4 +381,8 @@ def _ignore(_size: int) -> None:
 
 
 def _short(error: Exception) -> str:
-    return str(error)[:200] or type(error).__name__
+    """What happened, without the addresses that requests and urllib3 wrap around it."""
+    inner = error.args[0] if error.args else None
+    cause = getattr(inner, "reason", inner)
+    told = cause if isinstance(cause, Exception) else error
+    return str(told)[:200] or type(told).__name__
