@@ -21,13 +21,17 @@ from sifmark.recipe import load_recipe, recipe_names
 from sifmark.registry import unanswered
 from sifmark.run import CommandError, run
 from sifmark.settings import machine, settings
+from sifmark.shelves import shelf
 
 _SPACE_NEEDED = 6 * 1024**3  # bytes: a torch image, its stages in the cache, and a copy being written
+# Ubuntu closes user namespaces to what has no profile of AppArmor's: Apptainer's opens them to it alone.
+_APPARMOR = "kernel.apparmor_restrict_unprivileged_userns"
+_PROFILE = Path("/etc/apparmor.d/apptainer")
 # Kernel settings that keep ordinary users from opening user namespaces, and the values that do so.
 _FORBIDDING = {
     "user.max_user_namespaces": "0",
     "kernel.unprivileged_userns_clone": "0",
-    "kernel.apparmor_restrict_unprivileged_userns": "1",
+    _APPARMOR: "1",
 }
 
 
@@ -83,7 +87,11 @@ def user_namespaces() -> Iterator[Finding]:
     for name, value in _FORBIDDING.items():
         path = Path("/proc/sys") / name.replace(".", "/")
         if path.is_file() and path.read_text().strip() == value:
-            remedy = f"let the administrator change it: sysctl {name}"
+            if name == _APPARMOR and _PROFILE.exists():
+                yield Finding("user namespaces", GOOD, f"open to Apptainer, by {_PROFILE}")
+                return
+            profile = "; or give Apptainer a profile: ci/setup/apptainer" if name == _APPARMOR else ""
+            remedy = f"let the administrator change it: sysctl {name}{profile}"
             yield Finding("user namespaces", BAD, f"{name} is {value}: closed to ordinary users", remedy)
             return
     try:
@@ -144,7 +152,7 @@ def folders() -> Iterator[Finding]:
 
 
 def registries() -> Iterator[Finding]:
-    """Whether the registries of the bases in force answer."""
+    """Whether the registries of the bases in force answer, and the one that images are pushed to."""
     for recipe in recipe_names():
         try:
             plan = make_plan(recipe)
@@ -153,6 +161,9 @@ def registries() -> Iterator[Finding]:
             yield Finding(f"base of {recipe}", POOR, error.cause, error.remedy)
             continue
         yield _registry(recipe, plan.base)
+    if settings().registry and (host := shelf("", "").host):
+        why = unanswered(host)
+        yield Finding("registry of images", POOR if why else GOOD, why or f"{host} answers", "needed to push and pull")
 
 
 def devices() -> Iterator[Finding]:
