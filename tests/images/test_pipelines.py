@@ -124,6 +124,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         "SIFMARK_REGISTRY": f"{registry.host}/test-{token_hex(4)}/ci",
         "SIFMARK_PRIVATE_REGISTRIES": registry.host,
         "SIFMARK_CACHE_LIMIT": "900",
+        "APPTAINER_CONFIGDIR": str(folder / "apptainer"),
         "REGISTRY_USER": user,
         "REGISTRY_PASSWORD": password,
         "PUBLIC_KEY": key.with_suffix(".pub").read_text(),
