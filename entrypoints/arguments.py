@@ -226,7 +226,8 @@ def _add_meter(grammar: argparse.ArgumentParser) -> None:
         type=meter,
         default=meters.AUTO,
         metavar="NAME[:PLACE]",
-        help=f"of power: {', '.join(METERS)}; PLACE: where to look, if not where the kernel has it; for replay a file",
+        help=f"of power: {', '.join(METERS)}. PLACE: of nvml a GPU's UUID, PCI address or number, of amd and intel "
+        "a number, of grace_hopper a socket, of rapl and hwmon where the kernel's folder is, of replay a file",
     )
     grammar.add_argument(
         "--meter-period",

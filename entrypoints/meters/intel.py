@@ -108,6 +108,8 @@ class SysmanCounter:
 
 def find(place: str | None) -> Intel:
     """The card that computes: the first that Level Zero may use, or `place`, its number."""
+    if place is not None and not place.isdigit():
+        raise MeterError(f"{place!r} is no number of a card")
     number = int(place) if place is not None else first_visible()
     return first_found(
         {

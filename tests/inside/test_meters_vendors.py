@@ -641,6 +641,10 @@ def test_conditions_of_a_card_by_the_kernel(cards, monkeypatch):
     assert "there is no card 7" in intel.conditions(None)["clock"]["reason"]
 
 
+def test_a_card_is_named_by_its_number(cards):
+    assert "'/sys/class/drm/card0' is no number of a card" in open_meter("intel:/sys/class/drm/card0", "xpu").reason
+
+
 def test_a_card_that_is_not_there(cards):
     with pytest.raises(MeterError, match="level_zero: no_such_library.so.*there is no card 5"):
         intel.find("5")
