@@ -163,7 +163,12 @@ def registries() -> Iterator[Finding]:
         yield _registry(recipe, plan.base)
     if settings().registry and (host := shelf("", "").host):
         why = unanswered(host)
-        yield Finding("registry of images", POOR if why else GOOD, why or f"{host} answers", "needed to push and pull")
+        yield Finding(
+            "registry of images",
+            POOR if why else GOOD,
+            why or f"{host} answers",
+            "needed to push and pull: is its name right, and is it up?",
+        )
 
 
 def devices() -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 #
 #   sbatch ci/pipelines/slurm.sh resnet50-cuda --repeat 3 --duration 60
 #
-# To run signed images alone, write keys and require_signature = true into sifmark.toml there.
+# To run signed images alone, write keys and require_signature = true into the clone's sifmark.toml.
 # Words after the image go to it. Results are added to $SIFMARK_RESULTS, or to results/ where it is not set.
 #SBATCH --job-name=sifmark
 #SBATCH --nodes=1
