@@ -162,13 +162,10 @@ def registries() -> Iterator[Finding]:
             continue
         yield _registry(recipe, plan.base)
     if settings().registry and (host := shelf("", "").host):
-        why = unanswered(host)
-        yield Finding(
-            "registry of images",
-            POOR if why else GOOD,
-            why or f"{host} answers",
-            "needed to push and pull: is its name right, and is it up?",
-        )
+        if (why := unanswered(host)) is None:
+            yield Finding("registry of images", GOOD, f"{host} answers")
+        else:
+            yield Finding("registry of images", POOR, why, "needed to push and pull: is its name right, and is it up?")
 
 
 def devices() -> Iterator[Finding]:
