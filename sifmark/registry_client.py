@@ -39,8 +39,9 @@ SLOWEST, FOR_SECONDS = 1024, 30.0  # bytes a second on average over so long: les
 _BUSY = (429, 500, 502, 503, 504)
 # Also what a write may hear while another publisher writes the same: a blob or an upload that is unknown just now.
 _UNSETTLED = (400, 404, *_BUSY)
-# Where the tools keep what a login left, in the form of Docker's configuration.
-_APPTAINERS_LOGINS = "docker-config.json"
+# Where Apptainer keeps what a login left, in the form of Docker's configuration; the latter in a folder that is named
+# by APPTAINER_CONFIGDIR (seen with 1.4.5, which else writes Docker's own).
+_APPTAINERS_LOGINS = ("docker-config.json", "config.json")
 Written = TypeVar("Written")
 _MEANINGS = {
     401: ("it asks for another login than there is here", "log in: docker login HOST, or apptainer registry login"),
@@ -292,8 +293,9 @@ class Registry:
         from docker.auth import load_config
         from docker.errors import DockerException
 
-        own = Path(os.environ.get("APPTAINER_CONFIGDIR", "~/.apptainer")).expanduser() / _APPTAINERS_LOGINS
-        for place in (None, *([str(own)] if own.is_file() else [])):
+        folder = Path(os.environ.get("APPTAINER_CONFIGDIR", "~/.apptainer")).expanduser()
+        own = [str(folder / name) for name in _APPTAINERS_LOGINS if (folder / name).is_file()]
+        for place in (None, *own):
             try:
                 with warnings.catch_warnings(action="ignore"):  # of a helper that is not there, told below
                     found = load_config(config_path=place).resolve_authconfig(self.host) or {}

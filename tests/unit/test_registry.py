@@ -136,16 +136,22 @@ def test_a_token_that_is_over_goes_nowhere_else(served: Served) -> None:
     assert served.asked == [("GET", "", None)] * 2
 
 
-@pytest.mark.parametrize("variable", ["DOCKER_CONFIG", "APPTAINER_CONFIGDIR"])
+@pytest.mark.parametrize(
+    ("variable", "file"),
+    [
+        ("DOCKER_CONFIG", "config.json"),
+        ("APPTAINER_CONFIGDIR", "docker-config.json"),
+        ("APPTAINER_CONFIGDIR", "config.json"),
+    ],
+)
 def test_a_login_by_an_identity_token_is_used(
-    served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str
+    served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, file: str
 ) -> None:
     (tmp_path / "empty").mkdir()
     for name in ("DOCKER_CONFIG", "APPTAINER_CONFIGDIR"):
         monkeypatch.setenv(name, str(tmp_path / "empty"))
     monkeypatch.setenv(variable, str(tmp_path))
-    name = "config.json" if variable == "DOCKER_CONFIG" else "docker-config.json"
-    (tmp_path / name).write_text(json.dumps({"auths": {served.host: {"identitytoken": "refresh me"}}}))
+    (tmp_path / file).write_text(json.dumps({"auths": {served.host: {"identitytoken": "refresh me"}}}))
     served.put("x/manifests/1.0", INDEX)
     served.put("/token", {"access_token": "open sesame"})
     served.token = "open sesame"
