@@ -162,10 +162,7 @@ def registries() -> Iterator[Finding]:
             continue
         yield _registry(recipe, plan.base)
     if settings().registry and (host := shelf("", "").host):
-        if (why := unanswered(host)) is None:
-            yield Finding("registry of images", GOOD, f"{host} answers")
-        else:
-            yield Finding("registry of images", POOR, why, "needed to push and pull: is its name right, and is it up?")
+        yield _answers("registry of images", host, "needed to push and pull: is its name right, and is it up?")
 
 
 def devices() -> Iterator[Finding]:
@@ -190,11 +187,13 @@ EXAMINATIONS: tuple[Callable[[], Iterator[Finding]], ...] = (
 
 def _registry(recipe: str, base: BaseImage) -> Finding:
     host = base.address.partition("/")[0]
-    why = unanswered(host)
-    if why is None:
-        return Finding(f"registry of {recipe}", GOOD, f"{host} answers")
     remedy = "ci/setup/registry start" if base.stand_in else "set a mirror in sifmark.toml, or use --bases stand-in"
-    return Finding(f"registry of {recipe}", POOR, why, f"needed only to fetch a base anew: {remedy}")
+    return _answers(f"registry of {recipe}", host, f"needed only to fetch a base anew: {remedy}")
+
+
+def _answers(subject: str, host: str, remedy: str) -> Finding:
+    why = unanswered(host)
+    return Finding(subject, GOOD, f"{host} answers") if why is None else Finding(subject, POOR, why, remedy)
 
 
 def _tool(name: str, without: str = BAD) -> Finding:

@@ -13,8 +13,8 @@ from sifmark.arguments import EVERYTHING
 from sifmark.build import add_to_facts, alone, lock_of, write_facts
 from sifmark.catalogue import free_space, recipes_meant
 from sifmark.console import Step, say, show, show_table, step
-from sifmark.engines import Evidence, Made, Refuted
-from sifmark.engines.apptainer import Apptainer
+from sifmark.engines import Refuted
+from sifmark.engines.apptainer import Apptainer, made_of
 from sifmark.engines.docker import NAME as DOCKER
 from sifmark.engines.sif_signature import signer
 from sifmark.errors import AGAIN, RegistryError, SifmarkError
@@ -50,7 +50,7 @@ def _push_sif(name: str, registry: str, tag: str, as_json: bool) -> None:
         evidence = subject.evidence
         require_allowed(there.host, path.name, evidence.labels)
         with step(f"hash {path.name}"):
-            made = _made(path, evidence)
+            made = made_of(path, evidence)
         came_from(subject)
         told = {**stated(evidence.labels), IDENTITY: made.identity, SIGNED: str(evidence.signed()).lower()}
         image = publish(path, made.digest, made.size, told)
@@ -90,7 +90,7 @@ def _pull_sif(name: str, registry: str, tag: str, as_json: bool, to_be_signed: b
             _fetch(there, asked, image, draft)
             draft.chmod(0o755)
             evidence = tool.evidence(str(draft))
-            made = _made(draft, evidence)
+            made = made_of(draft, evidence)
             _require_announced(Subject(tool, str(draft), evidence), recipe, image.annotations)
             by = signer(draft, settings().keys) if to_be_signed else None
             pulled = f"{there.reference(asked)}@{image.digest}"
@@ -253,10 +253,6 @@ def _require_space(what: str, size: int, folder: Path) -> None:
             f"{what} takes {human_size(size)}, {folder} has {human_size(free)} left",
             "free space (inv clean), or name another folder: dist in sifmark.toml, or TMPDIR",
         )
-
-
-def _made(path: Path, evidence: Evidence) -> Made:
-    return Made(path.stat().st_size, evidence.identity(), evidence.digest())
 
 
 def _require_announced(image: Subject, recipe: str, annotations: Mapping[str, str]) -> None:

@@ -66,9 +66,11 @@ def subject_of(tool: Engine, address: str, signed: bool) -> Subject:
 
 
 def pinned_for(image: Subject) -> str | None:
-    """The digest that the recipe here pins for a base like the image's; None where it pins none."""
+    """The digest that the recipe here pins for a base like the image's; None where nothing here pins one."""
     base, platform = load_recipe(image.recipe).base, image.labels[PLATFORM]
     if image.labels[STAND_IN] == "true":
+        if not settings().stand_in_pins.is_file():
+            return None
         found = stand_in_of(base, platform).get("digest")
         return None if found is None else str(found)
     return base.digests.get(platform)

@@ -186,14 +186,10 @@ def by_hand(image: Subject, workload: str) -> str:
 
 def _match_framework(image: Subject, seen: str | None) -> None:
     """Raise Refuted where the framework is another one than the base's."""
-    if image.recipe not in recipe_names():
-        return
+    if image.recipe not in recipe_names() or pinned_for(image) != image.labels[BASE_DIGEST]:
+        return  # nothing here states anything of that base
     base = load_recipe(image.recipe).base
     stated = base.framework_version
-    if image.labels[STAND_IN] == "true" and not settings().stand_in_pins.is_file():
-        return
-    if pinned_for(image) != image.labels[BASE_DIGEST]:  # what the recipe here states is of another base
-        return
     if image.labels[STAND_IN] == "true":
         stated = stand_in_of(base, image.labels[PLATFORM]).get("framework_version")
     if stated is not None and not str(seen).startswith(stated):

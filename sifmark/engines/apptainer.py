@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from sifmark.console import say
-from sifmark.engines import Made, Seen, selection_files, selectors
+from sifmark.engines import Evidence, Made, Seen, selection_files, selectors
 from sifmark.engines.flat import build_flat, stages
 from sifmark.engines.sif_evidence import SifEvidence
 from sifmark.files import beside, human_size, scratch, sweep
@@ -19,7 +19,7 @@ from sifmark.plan import Plan
 from sifmark.recipe import Access
 from sifmark.run import CommandError, run
 from sifmark.settings import settings
-from sifmark.sif import SifError, fingerprints, read_sif
+from sifmark.sif import SifError, read_sif
 
 NAME = "apptainer"
 MINIMUM = (1, 3)  # the first whose `sif` command and unprivileged mounts do all that we use
@@ -139,8 +139,12 @@ def make() -> Apptainer:
 def finished(draft: Path) -> Made:
     """A SIF that is whole and may start: what to record of it."""
     draft.chmod(0o755)
-    seen = fingerprints(draft)
-    return Made(draft.stat().st_size, seen.identity, seen.digest)
+    return made_of(draft, SifEvidence(draft))
+
+
+def made_of(path: Path, image: Evidence) -> Made:
+    """What to record of a file that is looked at anyway, so that it is hashed once."""
+    return Made(path.stat().st_size, image.identity(), image.digest())
 
 
 @cache

@@ -87,14 +87,17 @@ class Answering(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def served() -> Iterator[Served]:
+def serving() -> Iterator[Served]:
     with Served() as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         yield server
         server.shutdown()
         thread.join()
+
+
+served = pytest.fixture(serving)
+storage = pytest.fixture(serving)  # another host, to which the first may send whoever asks
 
 
 def test_an_index_has_a_digest_for_each_platform(served: Served) -> None:
@@ -219,32 +222,26 @@ def test_a_login_of_netrc_takes_no_token_s_place(
 
 
 def test_a_redirect_to_another_host_takes_no_login_along(
-    served: Served, no_logins: Path, monkeypatch: pytest.MonkeyPatch
+    served: Served, storage: Served, no_logins: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor one of netrc, which may be for any host."""
     (no_logins / "netrc").write_text("default login me password secret\n")
     monkeypatch.setenv("NETRC", str(no_logins / "netrc"))
-    with Served() as storage:
-        threading.Thread(target=storage.serve_forever, daemon=True).start()
-        storage.put("blob", b"bytes")
-        served.answers["x/blobs/1"] = (307, b"", {"Location": f"http://localhost:{storage.server_address[1]}/v2/blob"})
-        served.put("/token", {"token": "open sesame"})
-        served.token = "open sesame"
-        registry = Registry(served.host)
-        registry.session.trust_env = True
-        assert registry.content("x/blobs/1") == b"bytes"
-        assert storage.logins == [None]
-        storage.shutdown()
+    storage.put("blob", b"bytes")
+    served.answers["x/blobs/1"] = (307, b"", {"Location": f"http://localhost:{storage.server_address[1]}/v2/blob"})
+    served.put("/token", {"token": "open sesame"})
+    served.token = "open sesame"
+    registry = Registry(served.host)
+    registry.session.trust_env = True
+    assert registry.content("x/blobs/1") == b"bytes"
+    assert storage.logins == [None]
 
 
-def test_a_busy_host_behind_a_redirect_is_asked_again(served: Served) -> None:
-    with Served() as storage:
-        threading.Thread(target=storage.serve_forever, daemon=True).start()
-        storage.put("blob", b"bytes")
-        storage.busy = 2
-        served.answers["x/blobs/1"] = (307, b"", {"Location": f"http://{storage.host}/v2/blob"})
-        assert Registry(served.host, attempts=4).content("x/blobs/1") == b"bytes"
-        storage.shutdown()
+def test_a_busy_host_behind_a_redirect_is_asked_again(served: Served, storage: Served) -> None:
+    storage.put("blob", b"bytes")
+    storage.busy = 2
+    served.answers["x/blobs/1"] = (307, b"", {"Location": f"http://{storage.host}/v2/blob"})
+    assert Registry(served.host, attempts=4).content("x/blobs/1") == b"bytes"
 
 
 @pytest.mark.parametrize("status", [429, 503])
