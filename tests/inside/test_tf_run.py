@@ -19,10 +19,6 @@ from entrypoints.workloads.tensorflow import build, loader  # noqa: E402
 
 CARD = cards.load()["image_compression"]
 QUICK = ("--threads", 1, "--meter", "none")
-# Smaller ones are compiled by it in test_tf_sequences.py.
-NOT_BY_2_6 = pytest.mark.skipif(
-    tf.__version__.startswith("2.6."), reason="TensorFlow 2.6 compiles a whole transformer for 20 minutes and more"
-)
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +55,7 @@ def test_a_smoke_run(program, task):
     [
         ("image_compression", "training"),
         pytest.param("image_compression", "inference", marks=pytest.mark.full),
-        *(pytest.param(name, "training", marks=pytest.mark.full) for name in ("resnet50", "lstm")),
-        *(pytest.param(name, "training", marks=[pytest.mark.full, NOT_BY_2_6]) for name in ("bert_base", "gpt2")),
+        *(pytest.param(name, "training", marks=pytest.mark.full) for name in ("resnet50", "lstm", "bert_base", "gpt2")),
     ],
 )
 def test_a_compiled_model(program, workload, task):
