@@ -6,10 +6,8 @@ By the OCI distribution specification 1.1 and Docker's token authentication. Who
 
 import hashlib
 import json
-import os
 import re
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +24,7 @@ from urllib3.util import Retry
 
 from sifmark.errors import ASK_AGAIN, RegistryError, SifmarkError
 from sifmark.files import human_size, sha256_bytes
+from sifmark.logins import Login, login_for
 from sifmark.plan import is_loopback
 from sifmark.registry import MOST
 
@@ -39,9 +38,6 @@ SLOWEST, FOR_SECONDS = 1024, 30.0  # bytes a second on average over so long: les
 _BUSY = (429, 500, 502, 503, 504)
 # Also what a write may hear while another publisher writes the same: a blob or an upload that is unknown just now.
 _UNSETTLED = (400, 404, *_BUSY)
-# Where Apptainer keeps what a login left, in the form of Docker's configuration; the latter in a folder that is named
-# by APPTAINER_CONFIGDIR (seen with 1.4.5, which else writes Docker's own).
-_APPTAINERS_LOGINS = ("docker-config.json", "config.json")
 Written = TypeVar("Written")
 _MEANINGS = {
     401: ("it asks for another login than there is here", "log in: docker login HOST, or apptainer registry login"),
@@ -94,7 +90,6 @@ class Registry:
 
     def __init__(self, host: str, attempts: int = 1) -> None:
         self.host, self.attempts, plain = host, attempts, is_loopback(host)
-        self._unread = ""  # why a login that is there is of no use
         self.base = f"{'http' if plain else 'https'}://{APIS.get(host, host)}/v2/"
         self.session = _Session()
         self.session.trust_env = not plain  # a proxy leads out of this machine, and never to its own loopback address
@@ -258,8 +253,8 @@ class Registry:
         """Take a token, as whoever is logged in or as everybody, or use a password. Raises RegistryError."""
         fields = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
         realm, kind = fields.get("realm", ""), challenge.lower().partition(" ")[0]
-        login, remedy = self._login, _MEANINGS[401][1].replace("HOST", self.host)
-        remedy += f". One did not read: {self._unread}" if self._unread else ""
+        login, remedy = self._login.secret, _MEANINGS[401][1].replace("HOST", self.host)
+        remedy += f". One did not read: {self._login.unread}" if self._login.unread else ""
         if kind == "basic" and isinstance(login, tuple):
             self.session.auth = login
             return
@@ -287,27 +282,8 @@ class Registry:
         self.session.headers["Authorization"] = f"Bearer {token}"
 
     @cached_property
-    def _login(self) -> tuple[str, str] | str | None:
-        """User and password for this host, or the token that stands for both, where Docker or Apptainer has a login;
-        None for everybody."""
-        from docker.auth import load_config
-        from docker.errors import DockerException
-
-        folder = Path(os.environ.get("APPTAINER_CONFIGDIR", "~/.apptainer")).expanduser()
-        own = [str(folder / name) for name in _APPTAINERS_LOGINS if (folder / name).is_file()]
-        for place in (None, *own):
-            try:
-                with warnings.catch_warnings(action="ignore"):  # of a helper that is not there, told below
-                    found = load_config(config_path=place).resolve_authconfig(self.host) or {}
-            except (DockerException, ValueError) as error:  # one that does not read is as good as none
-                self._unread = _short(error)
-                continue
-            told = {key.lower(): value for key, value in found.items()}  # helpers of logins have capitals
-            if told.get("username") and told.get("password"):
-                return told["username"], told["password"]
-            if told.get("identitytoken"):
-                return str(told["identitytoken"])
-        return None
+    def _login(self) -> Login:
+        return login_for(self.host)
 
 
 class _Arrival:
