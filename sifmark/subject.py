@@ -2,11 +2,10 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from sifmark.engines import Engine, Evidence, Refuted
 from sifmark.plan import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, STAND_IN, WORKLOADS, stand_in_pins
-from sifmark.recipe import Base, load_recipe
+from sifmark.recipe import load_recipe
 from sifmark.settings import settings
 
 _DIGEST = r"sha256:[0-9a-f]{64}"
@@ -65,18 +64,20 @@ def subject_of(tool: Engine, address: str, signed: bool) -> Subject:
     return Subject(tool, address, evidence, signed or settings().require_signature)
 
 
-def pinned_for(image: Subject) -> str | None:
-    """The digest that the recipe here pins for a base like the image's; None where nothing here pins one."""
+@dataclass(frozen=True)
+class Pin:
+    """What is stated here of a base like an image's; None for each that nothing states."""
+
+    digest: str | None = None
+    framework_version: str | None = None
+
+
+def pinned_for(image: Subject) -> Pin:
+    """By the recipe here, or, of a stand-in, by the pins that were generated with it."""
     base, platform = load_recipe(image.recipe).base, image.labels[PLATFORM]
-    if image.labels[STAND_IN] == "true":
-        if not settings().stand_in_pins.is_file():
-            return None
-        found = stand_in_of(base, platform).get("digest")
-        return None if found is None else str(found)
-    return base.digests.get(platform)
-
-
-def stand_in_of(base: Base, platform: str) -> dict[str, Any]:
-    """The generated pin of a base's stand-in; empty where there is none."""
-    pin: dict[str, Any] = stand_in_pins(settings().stand_in_pins)["bases"].get(base.reference, {}).get(platform, {})
-    return pin
+    if image.labels[STAND_IN] == "false":
+        return Pin(base.digests.get(platform), base.framework_version)
+    if not settings().stand_in_pins.is_file():
+        return Pin()
+    stated = stand_in_pins(settings().stand_in_pins)["bases"].get(base.reference, {}).get(platform, {})
+    return Pin(stated.get("digest"), stated.get("framework_version"))

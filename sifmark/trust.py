@@ -192,7 +192,7 @@ def matches_pin(image: Subject, signer: str | None = None) -> str:
     stand_in = image.labels[STAND_IN] == "true"
     if stand_in and not settings().stand_in_pins.is_file():
         raise Skipped(f"its base is a stand-in for {base.reference}, {digest}; no pins of stand-ins are here")
-    pinned = pinned_for(image)
+    pinned = pinned_for(image).digest
     if digest != pinned and signer:
         return f"{base.reference}, {digest} as {signer} signed it; the recipe here pins {pinned}"
     if digest != pinned:
