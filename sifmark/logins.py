@@ -30,7 +30,7 @@ def login_for(host: str) -> Login:
             with warnings.catch_warnings(action="ignore"):  # of a helper that is not there, told by `unread`
                 found = load_config(config_path=place).resolve_authconfig(host) or {}
         except (DockerException, ValueError) as error:
-            unread = str(error)[:200]
+            unread = str(error)[:200] or type(error).__name__
             continue
         told = {key.lower(): value for key, value in found.items()}  # helpers of logins have capitals
         if told.get("username") and told.get("password"):

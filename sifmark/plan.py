@@ -1,6 +1,7 @@
 """What building a recipe means here and now: the base, the keys, the labels. Reads files, runs nothing."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, cached_property
@@ -12,7 +13,7 @@ from sifmark.errors import SifmarkError, Unbuildable
 from sifmark.files import sha256_file, sha256_json, sha256_tree
 from sifmark.git import date, revision
 from sifmark.images import workloads_of
-from sifmark.recipe import UNRESOLVED, Recipe, Target, load_recipe, pinned_digest
+from sifmark.recipe import UNRESOLVED, Base, Recipe, Target, load_recipe, pinned_digest
 from sifmark.schema import check_document
 from sifmark.settings import Settings, machine, settings
 from sifmark.wheels import bytecode_python
@@ -210,7 +211,7 @@ def _pinned(recipe: Recipe, platform: str, site: Settings) -> BaseImage:
 
 def _stand_in(recipe: Recipe, platform: str, site: Settings) -> BaseImage:
     pins = stand_in_pins(site.stand_in_pins)
-    pin = pins["bases"].get(recipe.base.reference, {}).get(platform)
+    pin = stand_in_pin(pins, recipe.base, platform)
     if pin is None:
         raise Unbuildable(
             f"there is no stand-in for {recipe.base.reference} on {platform}",
@@ -237,6 +238,12 @@ def stand_in_pins(path: Path) -> dict[str, Any]:
         raise SifmarkError(f"{path}: {error}", "make it anew: ci/setup/stand-in") from error
     check_document("pins-1.0", pins, str(path))
     return pins
+
+
+def stand_in_pin(pins: Mapping[str, Any], base: Base, platform: str) -> Mapping[str, Any] | None:
+    """The pin of the stand-in for a base, of those that were generated; None where there is none."""
+    pin: Mapping[str, Any] | None = pins["bases"].get(base.reference, {}).get(platform)
+    return pin
 
 
 def is_loopback(address: str) -> bool:

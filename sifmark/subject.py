@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from sifmark.engines import Engine, Evidence, Refuted
-from sifmark.plan import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, STAND_IN, WORKLOADS, stand_in_pins
+from sifmark.plan import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, STAND_IN, WORKLOADS, stand_in_pin, stand_in_pins
 from sifmark.recipe import load_recipe
 from sifmark.settings import settings
 
@@ -68,16 +68,16 @@ def subject_of(tool: Engine, address: str, signed: bool) -> Subject:
 class Pin:
     """What is stated here of a base like an image's; None for each that nothing states."""
 
-    digest: str | None = None
-    framework_version: str | None = None
+    digest: str | None
+    framework_version: str | None  # or how it begins
 
 
-def pinned_for(image: Subject) -> Pin:
-    """By the recipe here, or, of a stand-in, by the pins that were generated with it."""
+def pinned_for(image: Subject) -> Pin | None:
+    """By the recipe here, or by the pins that came with a stand-in; None where no such pins are here."""
     base, platform = load_recipe(image.recipe).base, image.labels[PLATFORM]
     if image.labels[STAND_IN] == "false":
         return Pin(base.digests.get(platform), base.framework_version)
     if not settings().stand_in_pins.is_file():
-        return Pin()
-    stated = stand_in_pins(settings().stand_in_pins)["bases"].get(base.reference, {}).get(platform, {})
+        return None
+    stated = stand_in_pin(stand_in_pins(settings().stand_in_pins), base, platform) or {}
     return Pin(stated.get("digest"), stated.get("framework_version"))

@@ -189,12 +189,13 @@ def matches_pin(image: Subject, signer: str | None = None) -> str:
     if image.recipe not in recipe_names():
         raise Skipped(f"its base is {digest}; no recipe {image.recipe!r} here to hold it against")
     base = load_recipe(image.recipe).base
-    stand_in = image.labels[STAND_IN] == "true"
-    if stand_in and not settings().stand_in_pins.is_file():
+    pin = pinned_for(image)
+    if pin is None:
         raise Skipped(f"its base is a stand-in for {base.reference}, {digest}; no pins of stand-ins are here")
-    pinned = pinned_for(image).digest
-    if digest != pinned and signer:
-        return f"{base.reference}, {digest} as {signer} signed it; the recipe here pins {pinned}"
-    if digest != pinned:
-        raise Refuted(f"its base is {digest}, pinned is {pinned}", f"check out the commit that it names, or {AGAIN}")
-    return f"{'a stand-in for ' if stand_in else ''}{base.reference}, {digest} as pinned"
+    if digest != pin.digest and signer:
+        return f"{base.reference}, {digest} as {signer} signed it; the recipe here pins {pin.digest}"
+    if digest != pin.digest:
+        raise Refuted(
+            f"its base is {digest}, pinned is {pin.digest}", f"check out the commit that it names, or {AGAIN}"
+        )
+    return f"{'a stand-in for ' if image.labels[STAND_IN] == 'true' else ''}{base.reference}, {digest} as pinned"

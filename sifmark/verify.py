@@ -16,13 +16,7 @@ from sifmark.errors import AGAIN, SifmarkError, unknown_name
 from sifmark.execute import device_options, locate, names_file
 from sifmark.golden import REFRESH, differences
 from sifmark.images import find_images
-from sifmark.plan import (
-    BASE_DIGEST,
-    BUILD_KEY,
-    COMPRESSION,
-    STAND_IN,
-    make_plan,
-)
+from sifmark.plan import BASE_DIGEST, BUILD_KEY, COMPRESSION, STAND_IN, make_plan
 from sifmark.reading import document_problems
 from sifmark.recipe import recipe_names
 from sifmark.run import run
@@ -156,11 +150,12 @@ def _base_untouched(image: Subject) -> str:
     """Hold all that is not ours against the base."""
     if image.recipe not in recipe_names():
         return f"base: no recipe {image.recipe!r} here, its tree was not compared"
-    bases = "stand-in" if image.labels[STAND_IN] == "true" else "pinned"
-    if bases == "stand-in" and not settings().stand_in_pins.is_file():
+    pin = pinned_for(image)
+    if pin is None:
         return "base: no stand-ins are here, its tree was not compared"
-    if pinned_for(image).digest != image.labels[BASE_DIGEST]:
+    if pin.digest != image.labels[BASE_DIGEST]:
         return "base: another one is pinned here, its tree was not compared"
+    bases = "stand-in" if image.labels[STAND_IN] == "true" else "pinned"
     chosen = overridden(bases=bases, compression=image.labels.get(COMPRESSION))
     return image.evidence.require_base(make_plan(image.recipe, chosen))
 
@@ -188,7 +183,7 @@ def _match_framework(image: Subject, seen: str | None) -> None:
     if image.recipe not in recipe_names():
         return
     pin = pinned_for(image)
-    if pin.digest != image.labels[BASE_DIGEST] or pin.framework_version is None:
+    if pin is None or pin.digest != image.labels[BASE_DIGEST] or pin.framework_version is None:
         return  # nothing here states anything of that base
     if not str(seen).startswith(pin.framework_version):
         raise Refuted(f"its framework says version {seen}, the base has {pin.framework_version}", AGAIN)
