@@ -1,6 +1,7 @@
 """The build verb: what is to be done and why, then the work, then a table of what became of each."""
 
 import json
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +13,7 @@ from sifmark.catalogue import (
     What,
     build_one,
     carry_out,
+    failure,
     free_space,
     intend,
     jobs_here,
@@ -33,7 +35,7 @@ def build_images(pattern: str, options: Options, *, jobs: int, dry_run: bool, as
     _ = options.site  # bad values are told before anything else
     recipes = recipes_meant(pattern)
     if len(recipes) == 1 and not dry_run:
-        outcomes = [build_one(recipes[0], options)]
+        outcomes = [_build_alone(recipes[0], options, as_json)]
     else:
         intents = [_look_at(recipe, options) for recipe in recipes]
         if dry_run and as_json:
@@ -44,7 +46,7 @@ def build_images(pattern: str, options: Options, *, jobs: int, dry_run: bool, as
             return
         outcomes = _carry_out(intents, options, jobs)
     if as_json:
-        show(json.dumps([asdict(outcome) for outcome in outcomes], indent=2))
+        _show_for_programs(outcomes)
     elif len(outcomes) == 1:
         _tell(outcomes[0])
     else:
@@ -60,6 +62,16 @@ def _look_at(recipe: str, options: Options) -> Intent:
         return intend(recipe, options)
     except SifmarkError as error:  # one broken recipe keeps no other from being built
         return Intent(recipe, What.BROKEN, str(error))
+
+
+def _build_alone(recipe: str, options: Options, as_json: bool) -> Outcome:
+    started = time.monotonic()
+    try:
+        return build_one(recipe, options)
+    except (SifmarkError, OSError) as error:
+        if as_json:
+            _show_for_programs([failure(recipe, error, started)])
+        raise
 
 
 def _carry_out(intents: Sequence[Intent], options: Options, jobs: int) -> list[Outcome]:
@@ -90,6 +102,10 @@ def _about(intent: Intent, value: str | None) -> str:
     if intent.what is not What.BUILD:
         return ""
     return f"about {value}" if value else "unknown"
+
+
+def _show_for_programs(outcomes: Iterable[Outcome]) -> None:
+    show(json.dumps([asdict(outcome) for outcome in outcomes], indent=2))
 
 
 def _tell(outcome: Outcome) -> None:

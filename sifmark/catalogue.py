@@ -23,7 +23,7 @@ from sifmark.images import Image, cards, find_images, recipes_in, workloads_of
 from sifmark.plan import BASE_DIGEST, LOCK, Plan, make_plan
 from sifmark.recipe import recipe_names
 from sifmark.registry import weigh
-from sifmark.run import run, side_by_side
+from sifmark.run import CommandError, Finished, describe_failure, run, side_by_side
 from sifmark.settings import Settings, overridden, settings
 from sifmark.sources import base_in_sources, size_of_base
 from sifmark.wheels import size_at_hand
@@ -156,6 +156,11 @@ def build_one(recipe: str, options: Options) -> Outcome:
     return _outcome(build_recipe(make_plan(recipe, options.site), asked, options.force))
 
 
+def failure(recipe: str, error: Exception, started: float) -> Outcome:
+    """The outcome of a build that began at `started`, by the monotonic clock, and failed."""
+    return Outcome(recipe, "failed", time.monotonic() - started, reason=str(error))
+
+
 def free_space(folder: Path) -> int:
     """Bytes left where a folder is, or will be."""
     return shutil.disk_usage(next(path for path in [folder, *folder.parents] if path.exists())).free
@@ -166,7 +171,7 @@ def _carry_out(intent: Intent, options: Options) -> Outcome:
     try:
         return _do(intent, options)
     except (SifmarkError, OSError) as error:
-        return Outcome(intent.recipe, "failed", time.monotonic() - started, reason=str(error))
+        return failure(intent.recipe, error, started)
 
 
 def _do(intent: Intent, options: Options) -> Outcome:
@@ -179,7 +184,13 @@ def _do(intent: Intent, options: Options) -> Outcome:
         return build_one(recipe, options)  # its names are linked anew
     # -P: a folder that is called sifmark where the user stands is not us.
     argv = [sys.executable, "-P", "-m", "sifmark", "build", recipe, "--json", *options.words()]
-    done = run(argv, watch_errors=lambda line: say(f"[{recipe}] {line}"))
+    return _told(run(argv, watch_errors=lambda line: say(f"[{recipe}] {line}"), check=False))
+
+
+def _told(done: Finished) -> Outcome:
+    """What a build says of itself, failed or not. Raises CommandError where it said nothing: it was killed, say."""
+    if not done.output:
+        raise CommandError(describe_failure(done, log=None))
     (told,) = json.loads(done.output)
     return Outcome(**{**told, "reused": tuple(told["reused"]), "names": tuple(told["names"])})
 

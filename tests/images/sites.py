@@ -77,7 +77,7 @@ def call(argv: Sequence[str], *, check: bool = True, **options) -> subprocess.Co
     """Run a command and show what it said when it fails."""
     done = subprocess.run([str(word) for word in argv], capture_output=True, text=True, check=False, **options)
     if check:
-        assert done.returncode == 0, f"{argv}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        assert done.returncode == 0, f"{argv}\n{done.stdout}\n{done.stderr}"
     return done
 
 

@@ -12,7 +12,7 @@ from sifmark.build import Built
 from sifmark.catalogue import Intent, Options, What, carry_out, intend, jobs_here, recipes_meant, require_space
 from sifmark.errors import SifmarkError, UsageError
 from sifmark.recipe import recipe_names
-from sifmark.run import CommandError, Finished
+from sifmark.run import Finished
 
 
 @pytest.fixture(autouse=True)
@@ -41,10 +41,14 @@ def test_a_plan_says_what_and_why() -> None:
     assert refused and all("nobody has seen the digest" in intents[recipe].why for recipe in refused)
 
 
-def test_what_has_no_stand_in_here_is_skipped(site: Path) -> None:
+@pytest.fixture
+def no_stand_ins(site: Path) -> None:
     (site / "cache" / "stand-in").mkdir(parents=True)
     pins = {"schema_version": "1.0", "registry": "127.0.0.1:1", "bases": {}}
     (site / "cache" / "stand-in" / "pins.json").write_text(json.dumps(pins))
+
+
+def test_what_has_no_stand_in_here_is_skipped(no_stand_ins: None) -> None:
     intent = intend("cuda", Options(bases="stand-in"))
     assert intent.what is What.REFUSE and "there is no stand-in" in intent.why
 
@@ -70,8 +74,8 @@ def test_a_failure_stops_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def run(argv: list[str], **_options: object) -> Finished:
         started.append(argv[argv.index("build") + 1])
-        if started[-1] == "cuda":
-            raise CommandError("exit code 1 from: build cuda")
+        if started[-1] == "cuda":  # killed: it said nothing
+            return Finished(tuple(argv), -9, "", ("unpacking",), 0.0)
         told = asdict(catalogue.Outcome(started[-1], "built", names=("resnet50-cpu",)))
         return Finished(tuple(argv), 0, json.dumps([told]), (), 0.0)
 
@@ -88,7 +92,14 @@ def test_a_failure_stops_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         ("ipu", "failed"),
     ]
     assert started == ["cuda", "cpu"]
-    assert outcomes[0].reason.startswith("exit code 1") and outcomes[4].reason == "ipu.toml: bad"
+    assert outcomes[0].reason.startswith("exit code -9 from: ") and "unpacking" in outcomes[0].reason
+    assert outcomes[4].reason == "ipu.toml: bad"
+
+
+def test_a_build_that_is_started_tells_its_own_reason(no_stand_ins: None) -> None:
+    (told,) = carry_out([Intent("cuda", What.BUILD, "")], Options(bases="stand-in"), jobs=1)
+    assert (told.recipe, told.state) == ("cuda", "failed") and told.seconds > 0
+    assert told.reason.startswith("there is no stand-in for ") and "remedy: " in told.reason
 
 
 def test_options_go_on_to_the_builds_that_are_started() -> None:
