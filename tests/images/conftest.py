@@ -74,6 +74,7 @@ def cold(site: Site) -> Site:
     cache = site.folder / "cache"
     shutil.copytree(settings().cache / "stand-in", cache / "stand-in")
     for name in ("wheels", "layers"):
+        (settings().cache / name).mkdir(exist_ok=True)  # where nothing was built yet
         (cache / name).symlink_to(settings().cache / name)
     return replace(site, environment={**site.environment, "SIFMARK_CACHE": str(cache)})
 
