@@ -78,7 +78,7 @@ def resolve(address: str, tag: str) -> Tagged:
 def configuration(address: str, digest: str, platform: str) -> Mapping[str, Any]:
     """What an image says of itself and its making. Raises RegistryError."""
     host, _, repository = address.partition("/")
-    registry = connect(host)
+    registry = connect(host, patient=True)
     return registry.blob(repository, _manifest(registry, repository, digest, platform).parts[0][0])
 
 

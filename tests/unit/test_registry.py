@@ -20,8 +20,8 @@ import urllib3
 
 from sifmark import house, pins, registry_client
 from sifmark.errors import RegistryError, SifmarkError
-from sifmark.recipe import load_recipe, read_recipe
-from sifmark.registry import resolve, unanswered
+from sifmark.recipe import load_recipe, read_recipe, recipe_names
+from sifmark.registry import configuration, resolve, unanswered
 from sifmark.registry_client import Registry
 from sifmark.settings import settings
 
@@ -114,6 +114,16 @@ def test_a_single_manifest_is_of_the_platform_that_its_configuration_names(serve
     served.answers[f"x/blobs/{blob}"] = (200, b'{"os": "linux", "architecture": "amd64"}', {})
     with pytest.raises(RegistryError, match="was asked for, sha256:"):
         resolve(f"{served.host}/x", "1.0")
+
+
+def test_a_busy_registry_is_asked_again_when_an_image_was_made(served: Served) -> None:
+    told = {"created": "2024-02-03T04:05:06Z"}
+    blob = served.put("x/blobs/", told)
+    served.answers[f"x/blobs/{blob}"] = served.answers.pop("x/blobs/")
+    digest = served.put("x/manifests/", {"config": {"digest": blob, "size": 1}, "layers": []})
+    served.answers[f"x/manifests/{digest}"] = served.answers.pop("x/manifests/")
+    served.busy = 1
+    assert configuration(f"{served.host}/x", digest, "x86_64") == told
 
 
 def test_the_token_that_is_for_everybody_is_taken(served: Served) -> None:
@@ -304,9 +314,11 @@ def clone(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setattr(house, "RECIPES", tmp_path)
     monkeypatch.setattr(pins, "settings", lambda: replace(settings(), mirrors=mirrors))
     monkeypatch.setattr(house, "GOLDEN", tmp_path / "golden")
-    load_recipe.cache_clear()
+    for known in (recipe_names, load_recipe):
+        known.cache_clear()
     yield tmp_path
-    load_recipe.cache_clear()
+    for known in (recipe_names, load_recipe):
+        known.cache_clear()
 
 
 def digests(clone: Path) -> dict[str, str]:
