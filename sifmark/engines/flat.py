@@ -91,15 +91,15 @@ def stages(plan: Plan) -> dict[str, Entry]:
 
 def _convert(plan: Plan, log: Path | None, folder: Path) -> None:
     definition, image = folder / "base.def", folder / "base.sif"
-    made = base_made(plan.base)
-    date = datetime.fromtimestamp(made, UTC).isoformat()
-    if layout := base_in_sources(plan.base):
-        require_whole(layout, plan.base.digest)
-        definition.write_text(render.base_definition(plan.recipe, str(layout), agent="oci", date=date))
-    else:
-        definition.write_text(render.base_definition(plan.recipe, plan.base.pull, date=date))
     remedy = f"is the registry of {plan.base.address} up? `inv doctor` asks it. {_DISK_REMEDY}"
     with step(f"convert the base {plan.base.pull}") as progress:
+        made = base_made(plan.base)
+        date = datetime.fromtimestamp(made, UTC).isoformat()
+        if layout := base_in_sources(plan.base):
+            require_whole(layout, plan.base.digest)
+            definition.write_text(render.base_definition(plan.recipe, str(layout), agent="oci", date=date))
+        else:
+            definition.write_text(render.base_definition(plan.recipe, plan.base.pull, date=date))
         build_definition(plan, made, definition, image, log, progress.detail, remedy)
         converted = read_sif(image)
         converted.copy(converted.system, folder / SQUASHFS)
@@ -122,7 +122,8 @@ def build_definition(
     What Apptainer adds is dated as the base, which was `made` so many seconds after 1970: its mksquashfs takes
     SOURCE_DATE_EPOCH for the latest date.
     """
-    command = ["apptainer", "build", "--force", "--notest"]
+    # Apptainer's own cache has no locks: of builds at once, some find its list of images half written, and fail.
+    command = ["apptainer", "build", "--disable-cache", "--force", "--notest"]
     command += [f"--mksquashfs-args={' '.join(COMPRESSION[plan.compression])}"]
     command += ["--no-https"] if plan.base.plain_http else []
     run(

@@ -252,15 +252,24 @@ def test_a_registry_that_goes_half_way(cold: Site, dying_registry: str) -> None:
     pins = cold.folder / "cache" / "stand-in" / "pins.json"
     whole = pins.read_text()
     pins.write_text(json.dumps({**json.loads(whole), "registry": dying_registry}))
-    apart = {"APPTAINER_CACHEDIR": str(cold.folder / "apptainer")}  # where no blob of the base is at hand
-    done = cold.build(check=False, **apart)
+    done = cold.build(check=False)
     assert done.returncode == 1, done.stderr
     assert "inv doctor" in done.stderr and "Traceback" not in done.stderr
     assert finished(cold) == []
     assert leftovers(cold) == []
     pins.write_text(whole)
-    cold.build(**apart)
+    cold.build()
     assert finished(cold) == sorted(NAMES)
+
+
+def test_apptainer_s_own_cache_is_left_alone(cold: Site) -> None:
+    """Another program may be writing its list of images: here it stands half written."""
+    listed = cold.folder / "apptainer" / "cache" / "blob" / "index.json"
+    listed.parent.mkdir(parents=True)
+    listed.write_text('{"schemaVersion": 2, "manif')
+    cold.build(APPTAINER_CACHEDIR=str(cold.folder / "apptainer"))
+    assert finished(cold) == sorted(NAMES)
+    assert [path for path in listed.parents[1].rglob("*") if path.is_file()] == [listed]
 
 
 @pytest.mark.full
