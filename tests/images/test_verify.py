@@ -98,7 +98,7 @@ def test_a_foreign_image_that_runs_is_told_apart(site: Site) -> None:
     pins = json.loads(settings().stand_in_pins.read_text())
     foreign = site.folder / "foreign.sif"
     address = f"docker://{pins['registry']}/library/python:3.11-slim-bookworm"
-    call(["apptainer", "--quiet", "build", "--no-https", foreign, address])
+    call(["apptainer", "--quiet", "build", "--disable-cache", "--no-https", foreign, address])
     code, found, said = verdicts(site, str(foreign))
     assert (code, set(found.values())) == (1, {"failed"})
     assert "is it an image that sifmark built?" in said
