@@ -57,6 +57,12 @@ class Served(ThreadingHTTPServer):
         self.answers[path] = (status, body, {name.replace("_", "-"): value for name, value in headers.items()})
         return f"sha256:{hashlib.sha256(body).hexdigest()}"
 
+    def put_by_digest(self, folder: str, document: Any) -> str:
+        """Serve a document below a path, where its digest names it; tell that."""
+        digest = self.put(folder, document)
+        self.answers[f"{folder}{digest}"] = self.answers.pop(folder)
+        return digest
+
 
 class Answering(BaseHTTPRequestHandler):
     server: Served
@@ -107,8 +113,7 @@ def test_an_index_has_a_digest_for_each_platform(served: Served) -> None:
 
 
 def test_a_single_manifest_is_of_the_platform_that_its_configuration_names(served: Served) -> None:
-    blob = served.put("x/blobs/", {"os": "linux", "architecture": "arm64"})
-    served.answers[f"x/blobs/{blob}"] = served.answers.pop("x/blobs/")
+    blob = served.put_by_digest("x/blobs/", {"os": "linux", "architecture": "arm64"})
     digest = served.put("x/manifests/1.0", {"schemaVersion": 2, "config": {"digest": blob}})
     assert resolve(f"{served.host}/x", "1.0").platforms == {"aarch64": digest}
     served.answers[f"x/blobs/{blob}"] = (200, b'{"os": "linux", "architecture": "amd64"}', {})
@@ -118,10 +123,8 @@ def test_a_single_manifest_is_of_the_platform_that_its_configuration_names(serve
 
 def test_a_busy_registry_is_asked_again_when_an_image_was_made(served: Served) -> None:
     told = {"created": "2024-02-03T04:05:06Z"}
-    blob = served.put("x/blobs/", told)
-    served.answers[f"x/blobs/{blob}"] = served.answers.pop("x/blobs/")
-    digest = served.put("x/manifests/", {"config": {"digest": blob, "size": 1}, "layers": []})
-    served.answers[f"x/manifests/{digest}"] = served.answers.pop("x/manifests/")
+    blob = served.put_by_digest("x/blobs/", told)
+    digest = served.put_by_digest("x/manifests/", {"config": {"digest": blob, "size": 1}, "layers": []})
     served.busy = 1
     assert configuration(f"{served.host}/x", digest, "x86_64") == told
 
