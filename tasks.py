@@ -9,10 +9,11 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
-from sifmark.arguments import EVERYTHING, NameOrAll, Verb, whole
-from sifmark.console import legible
-from sifmark.errors import SifmarkError
-from sifmark.run import unwind_on_signals
+from sifmark.commands.arguments import NameOrAll, Verb, whole
+from sifmark.core.console import legible
+from sifmark.core.errors import SifmarkError
+from sifmark.core.process import unwind_on_signals
+from sifmark.recipes.names import EVERYTHING
 
 _RESULTS = "a result file, a folder of them, or a quoted glob"
 _ENGINE = "'apptainer' (default) or 'docker'"
@@ -55,8 +56,8 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
 )
 def list_(c: Context, json: bool = False, matrix: bool = False, engine: str = "") -> None:
     """Show recipes, workloads, and which images are built, stale or missing."""
-    from sifmark.listing import show_list, show_matrix
-    from sifmark.settings import choose
+    from sifmark.commands.list import show_list, show_matrix
+    from sifmark.core.settings import choose
 
     choose(engine=engine)
     show_matrix() if matrix else show_list(as_json=json)
@@ -89,9 +90,9 @@ def build(
     json: bool = False,
 ) -> None:
     """Build images; what is up to date is left alone. Several are planned first, and a failure stops only itself."""
-    from sifmark.building import build_images
-    from sifmark.catalogue import Options
-    from sifmark.settings import choose
+    from sifmark.build.batch import Options
+    from sifmark.commands.build import build_images
+    from sifmark.core.settings import choose
 
     choose(engine=engine)
     options = Options(bases or None, compression or None, force)
@@ -101,7 +102,7 @@ def build(
 @verb(help={"name": "an image or a recipe", "format": "'def' for Apptainer or 'dockerfile'", "bases": _BASES})
 def render(c: Context, name: str, format: str = "def", bases: str = "") -> None:  # noqa: A002
     """Print the build file of an image, and assemble the layers it names, for plain `apptainer build`."""
-    from sifmark.build import render as render_image
+    from sifmark.build.image import render as render_image
 
     sys.stdout.write(render_image(name, format, bases or None))
 
@@ -125,8 +126,8 @@ def run(
     key: Sequence[str] | None = None,
 ) -> None:
     """Run an image with the flags that its device and this host need: inv run resnet50-cpu -- --steps 20."""
-    from sifmark.execute import run_image
-    from sifmark.settings import choose, joined
+    from sifmark.commands.run import run_image
+    from sifmark.core.settings import choose, joined
 
     choose(engine=engine, keys=joined(key))
     run_image(name, sys.argv, printed=print, signed=require_signature or bool(key))
@@ -146,8 +147,8 @@ def verify(
     c: Context, name: str, key: Sequence[str] | None = None, stages: str = "", engine: str = "", json: bool = False
 ) -> None:
     """Check an image in stages: trust, structure, smoke, and in a clone golden."""
-    from sifmark.settings import choose, joined
-    from sifmark.verify import verify_images
+    from sifmark.core.settings import choose, joined
+    from sifmark.trust.stages import verify_images
 
     choose(engine=engine, keys=joined(key))
     verify_images(name, as_json=json, stages=stages, signed=bool(key))
@@ -167,8 +168,8 @@ def sign(
     c: Context, name: str, key: str = "", pgp: str = "", engine: str = "", registry: str = "", tag: str = ""
 ) -> None:
     """Sign an image, all of it: file system, labels, SBOM and provenance. Its identity stays."""
-    from sifmark.settings import choose
-    from sifmark.signing import sign as sign_image
+    from sifmark.commands.sign import sign as sign_image
+    from sifmark.core.settings import choose
 
     choose(engine=engine)
     sign_image(name, key, pgp, registry, tag)
@@ -185,8 +186,8 @@ def sign(
 )
 def push(c: Context, name: str, registry: str = "", tag: str = "", engine: str = "", json: bool = False) -> None:
     """Put an image into a registry, under each of its names; its bytes go there once."""
-    from sifmark.publishing import push as push_image
-    from sifmark.settings import choose
+    from sifmark.core.settings import choose
+    from sifmark.publish.sif import push as push_image
 
     choose(engine=engine)
     push_image(name, registry, tag, as_json=json)
@@ -213,8 +214,8 @@ def pull(
     json: bool = False,
 ) -> None:
     """Fetch an image from a registry; it takes its names when digest, labels and signature hold."""
-    from sifmark.publishing import pull as pull_image
-    from sifmark.settings import choose, joined
+    from sifmark.core.settings import choose, joined
+    from sifmark.publish.sif import pull as pull_image
 
     choose(engine=engine, keys=joined(key))
     pull_image(name, registry, tag, as_json=json, to_be_signed=bool(key))
@@ -231,7 +232,7 @@ def pull(
 )
 def mirror(c: Context, target: str, name: Sequence[str] | None = None, registry: str = "", tag: str = "") -> None:
     """Copy published images to another registry, or to a folder for a site without a network: pull from it there."""
-    from sifmark.publishing import mirror as copy
+    from sifmark.publish.sif import mirror as copy
 
     copy(target, name or (EVERYTHING,), registry, tag)
 
@@ -249,8 +250,8 @@ def catalog(
     c: Context, registry: str = "", tag: str = "", output: str = "", engine: str = "", json: bool = False
 ) -> None:
     """Say which images a registry or a folder has."""
-    from sifmark.publishing import catalog as look
-    from sifmark.settings import choose
+    from sifmark.core.settings import choose
+    from sifmark.publish.sif import catalog as look
 
     choose(engine=engine)
     look(registry, tag, output, as_json=json)
@@ -265,7 +266,7 @@ def catalog(
 )
 def audit(c: Context, name: str, advisories: str, json: bool = False) -> None:
     """Look up the packages of an image in advisories, without a network; it fails where one holds."""
-    from sifmark.audit import audit as look_up
+    from sifmark.commands.audit import audit as look_up
 
     look_up(name, advisories, as_json=json)
 
@@ -284,8 +285,8 @@ def trace(
     c: Context, path: str, image: str = "", key: Sequence[str] | None = None, engine: str = "", json: bool = False
 ) -> None:
     """Lead from a result back to image, packages, recipe and commit, and say what of that is proven."""
-    from sifmark.settings import choose, joined
-    from sifmark.trace import trace_results
+    from sifmark.core.settings import choose, joined
+    from sifmark.trust.trace import trace_results
 
     choose(engine=engine, keys=joined(key))
     trace_results(path, image, as_json=json)
@@ -294,7 +295,7 @@ def trace(
 @verb(help={"path": _RESULTS, "quiet": "name only files that are not valid"})
 def validate(c: Context, path: str, quiet: bool = False) -> None:
     """Check results against the schema they name."""
-    from sifmark.results import validate_results
+    from sifmark.commands.validate import validate_results
 
     validate_results(path, quiet=quiet)
 
@@ -302,7 +303,7 @@ def validate(c: Context, path: str, quiet: bool = False) -> None:
 @verb(help={"path": _RESULTS})
 def show(c: Context, path: str) -> None:
     """Print a readable summary of results."""
-    from sifmark.results import show_results
+    from sifmark.commands.validate import show_results
 
     show_results(path)
 
@@ -335,7 +336,7 @@ def compare(
     fail_above: str = "",
 ) -> None:
     """Compare results in groups of one question, or refuse and name the field that keeps them apart."""
-    from sifmark.compare import compare_results
+    from sifmark.commands.compare import compare_results
 
     compare_results(path, against, baseline, metrics, by, allow or (), format, fail_below, fail_above)
 
@@ -368,7 +369,7 @@ def prepare_data(
     length: str = "",
 ) -> None:
     """Make large files for --data of an image: of images, text or speech, with a manifest that spares counting."""
-    from sifmark.prepare import prepare_data as pack
+    from sifmark.commands.prepare_data import prepare_data as pack
 
     pack(source, target, format, samples_per_file, seed, strict, tokenizer, length)
 
@@ -382,8 +383,8 @@ def prepare_data(
 )
 def doctor(c: Context, image: str = "", engine: str = "", json: bool = False) -> None:
     """Say what works on this host, or what an image sees of it, and what to do about the rest."""
-    from sifmark.doctor import show_findings
-    from sifmark.settings import choose
+    from sifmark.core.settings import choose
+    from sifmark.doctor.host import show_findings
 
     choose(engine=engine)
     show_findings(image, as_json=json)
@@ -398,7 +399,7 @@ def doctor(c: Context, image: str = "", engine: str = "", json: bool = False) ->
 )
 def lock(c: Context, name: str, python: str = "", platform: str = "") -> None:
     """Resolve a recipe's wheels for a Python and a platform, and write their lock, with hashes."""
-    from sifmark.wheels import write_lock
+    from sifmark.layers.wheels import write_lock
 
     write_lock(name, python or None, platform or None)
 
@@ -416,7 +417,7 @@ def pins(
     c: Context, name: Sequence[str] | None = None, check: bool = False, update: bool = False, json: bool = False
 ) -> None:
     """Hold the digests of the bases against what their tags stand for in the registries."""
-    from sifmark.pins import pins as hold
+    from sifmark.commands.pins import pins as hold
 
     if check and update:
         raise Exit("error: --check and --update: choose one", code=2)
@@ -428,7 +429,7 @@ def pins(
 )
 def convert(c: Context, name: str, force: bool = False) -> None:
     """Turn a Docker image that was built here into a SIF, with its labels and provenance."""
-    from sifmark.convert import convert as convert_image
+    from sifmark.commands.convert import convert as convert_image
 
     convert_image(name, force=force)
 
@@ -436,8 +437,8 @@ def convert(c: Context, name: str, force: bool = False) -> None:
 @verb(help={"name": "an image or a recipe that is built", "engine": _ENGINE, "json": "for programs"})
 def reproduce(c: Context, name: str, engine: str = "", json: bool = False) -> None:
     """Build an image again with nothing that earlier builds left, and show the first difference, if any."""
-    from sifmark.reproduce import reproduce as build_again
-    from sifmark.settings import choose
+    from sifmark.commands.reproduce import reproduce as build_again
+    from sifmark.core.settings import choose
 
     choose(engine=engine)
     build_again(name, as_json=json)
@@ -453,7 +454,7 @@ def reproduce(c: Context, name: str, engine: str = "", json: bool = False) -> No
 )
 def fetch_sources(c: Context, folder: str, name: Sequence[str] | None = None, bases: str = "") -> None:
     """Collect what builds need in a folder, for hosts without a network: there set `sources` to it."""
-    from sifmark.fetching import fetch_sources as fetch
+    from sifmark.commands.fetch_sources import fetch_sources as fetch
 
     fetch(folder, name or (), bases or None)
 
@@ -461,8 +462,8 @@ def fetch_sources(c: Context, folder: str, name: Sequence[str] | None = None, ba
 @verb(help={"cache": "also wheels and converted bases, which cost a download", "engine": _ENGINE})
 def clean(c: Context, cache: bool = False, engine: str = "") -> None:
     """Remove built images, logs and build folders; results stay."""
-    from sifmark.clean import clean as clean_up
-    from sifmark.settings import choose
+    from sifmark.commands.clean import clean as clean_up
+    from sifmark.core.settings import choose
 
     choose(engine=engine)
     clean_up(cache=cache)
@@ -471,6 +472,6 @@ def clean(c: Context, cache: bool = False, engine: str = "") -> None:
 @verb()
 def check(c: Context) -> None:
     """Lint, type-check and test what needs no container engine."""
-    from sifmark.checks import run_checks
+    from sifmark.commands.check import run_checks
 
     run_checks()

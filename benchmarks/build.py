@@ -11,13 +11,13 @@ from pathlib import Path
 
 from pairs import Spent, Times, measure, parser, report, require_folder, spend
 
-from sifmark import house
-from sifmark.cache import KINDS, LAYERS
-from sifmark.console import say
-from sifmark.engines.flat import COMPRESSION
-from sifmark.errors import SifmarkError
-from sifmark.plan import make_plan
-from sifmark.settings import FILE_NAME, settings
+from sifmark.core import paths
+from sifmark.core.console import say
+from sifmark.core.errors import SifmarkError
+from sifmark.core.settings import FILE_NAME, settings
+from sifmark.engines.apptainer.build import COMPRESSION
+from sifmark.layers.cache import KINDS, LAYERS
+from sifmark.recipes.plan import make_plan
 
 IMAGE, RECIPE = "resnet50-cpu", "cpu"
 SHARED = ("wheels", "stand-in")  # folders of the cache that are not made anew: they would be downloads
@@ -61,9 +61,9 @@ def make_site(folder: Path) -> Site:
     """Lay out a site. Wheels and pins of stand-in bases are shared with the user's cache."""
     site = Site(folder, _environment(folder))
     for name in ("recipes", "schemas", "entrypoints", "sifmark"):
-        shutil.copytree(house.ROOT / name, site.project / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(paths.ROOT / name, site.project / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("tasks.py", "pyproject.toml"):
-        shutil.copy(house.ROOT / name, site.project)
+        shutil.copy(paths.ROOT / name, site.project)
     (folder / "cache").mkdir()
     for name in SHARED:
         origin = settings().cache / name

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from pairs import Round, Summary, Times, host, measure, parser, require_folder, spend, summarise, tell
 
-from sifmark.console import say, show
-from sifmark.engines.apptainer import user_flags
-from sifmark.engines.flat import COMPRESSION
-from sifmark.errors import SifmarkError
-from sifmark.files import write_json
-from sifmark.house import CHECKOUT
-from sifmark.images import workloads_of
-from sifmark.settings import settings
+from sifmark.core.console import say, show
+from sifmark.core.errors import SifmarkError
+from sifmark.core.files import write_json
+from sifmark.core.paths import CHECKOUT
+from sifmark.core.settings import settings
+from sifmark.engines.apptainer.build import COMPRESSION
+from sifmark.engines.apptainer.engine import user_flags
+from sifmark.recipes.names import workloads_of
 
 RECIPE = "cpu"
 INV = (Path(sys.executable).with_name("inv"), "--search-root", CHECKOUT)
@@ -45,7 +45,9 @@ def names(folder: Path) -> Times:
 
 
 # What a build does at its end: every name of the recipe anew.
-_NOTHING = "from sifmark.engines.apptainer import Apptainer; from sifmark.images import image_file, workloads_of"
+_NOTHING = (
+    "from sifmark.engines.apptainer.engine import Apptainer; from sifmark.recipes.names import image_file, workloads_of"
+)
 _AGAIN = f"""{_NOTHING}
 for name in workloads_of("{RECIPE}"):
     image_file(f"{{name}}-{RECIPE}").unlink()

@@ -11,12 +11,12 @@ from typing import Any
 
 from pairs import Spent, Times, measure, parser, positive, report, require_folder, spend
 
-from sifmark.engines.apptainer import Apptainer
-from sifmark.errors import SifmarkError
-from sifmark.execute import locate
-from sifmark.house import CHECKOUT
-from sifmark.plan import BUILD_KEY
-from sifmark.sif import read_sif
+from sifmark.core.errors import SifmarkError
+from sifmark.core.paths import CHECKOUT
+from sifmark.engines.apptainer.engine import Apptainer
+from sifmark.engines.apptainer.sif import read_sif
+from sifmark.engines.locate import locate
+from sifmark.recipes.plan import BUILD_KEY
 
 sys.path.append(str(CHECKOUT))  # what goes into images is no installed package
 from entrypoints import allocator

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from pairs import Times, host, measure, parser, positive, require_folder, spend, summarise, tell
 
-from sifmark import house
-from sifmark.console import say
-from sifmark.errors import SifmarkError
-from sifmark.files import write_json
+from sifmark.core import paths
+from sifmark.core.console import say
+from sifmark.core.errors import SifmarkError
+from sifmark.core.files import write_json
 
 PROBE = Path(__file__).resolve().parent / "sampled.py"
 PACKAGES = 2  # a common server
@@ -36,7 +36,7 @@ def made_up(folder: Path) -> str:
 def side(meter: str, seconds: int, period: float) -> Times:
     """Processor time of one process that watches, and how often it read the meter."""
     argv: list[str | Path] = [sys.executable, "-s", "-B", PROBE, meter, str(seconds), str(period)]
-    told = json.loads(spend(argv, PYTHONPATH=str(house.CHECKOUT)).output)
+    told = json.loads(spend(argv, PYTHONPATH=str(paths.CHECKOUT)).output)
     if told["failures"]:
         raise SifmarkError(f"{told['failures']} readings of {meter} failed", "name a meter that can be read")
     return {"cpu": told["cpu_seconds"], "readings": told["readings"]}

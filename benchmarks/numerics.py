@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sifmark.files import write_json
-from sifmark.house import CHECKOUT as ROOT
+from sifmark.core.files import write_json
+from sifmark.core.paths import CHECKOUT as ROOT
 
 sys.path.append(str(ROOT))  # what goes into images is no installed package
 from entrypoints.numerics import Deviation, deviation

@@ -16,12 +16,12 @@ from pathlib import Path
 from meter import made_up, metered_parser
 from pairs import Times, host, measure, require_folder, summarise, tell
 
-from sifmark import house
-from sifmark.console import say
-from sifmark.errors import SifmarkError
-from sifmark.files import write_json
+from sifmark.core import paths
+from sifmark.core.console import say
+from sifmark.core.errors import SifmarkError
+from sifmark.core.files import write_json
 
-sys.path.append(str(house.CHECKOUT / "tests" / "inside"))
+sys.path.append(str(paths.CHECKOUT / "tests" / "inside"))
 from program import lay_double
 
 SETTLING = 1.0  # seconds, for what is imported late

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from sifmark.console import say, show
-from sifmark.errors import UsageError
-from sifmark.files import write_json
-from sifmark.run import run
+from sifmark.core.console import say, show
+from sifmark.core.errors import UsageError
+from sifmark.core.files import write_json
+from sifmark.core.process import run
 
 WANTED = 0.95  # confidence of the interval, where there are rounds enough
 

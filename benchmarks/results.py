@@ -13,9 +13,9 @@ from typing import Any
 
 from pairs import Times, measure, parser, positive, report, spend
 
-from sifmark import house
-from sifmark.console import show
-from sifmark.errors import SifmarkError
+from sifmark.core import paths
+from sifmark.core.console import show
+from sifmark.core.errors import SifmarkError
 
 PLAIN_SHARE = 20  # the plain way is given every twentieth file, and its time is multiplied: it takes minutes otherwise
 REPEATS = 5  # results a line
@@ -45,14 +45,14 @@ def make(folder: Path, document: dict[str, Any], count: int, seed: int) -> Path:
 
 def plain(folder: Path, times: int) -> Times:
     """`json` and `jsonschema` in a loop, as one writes it by hand."""
-    schema = house.SCHEMAS / "result-1.0.json"
+    schema = paths.SCHEMAS / "result-1.0.json"
     spent = spend([sys.executable, "-c", PLAIN, schema, folder])
     return {"wall": spent.seconds * times, "cpu": spent.cpu_seconds * times}
 
 
 def verb(*words: str | Path) -> Times:
     """A verb from start to exit, imports included."""
-    spent = spend([sys.executable, "-m", "invoke", "--search-root", house.ROOT, *words])
+    spent = spend([sys.executable, "-m", "invoke", "--search-root", paths.ROOT, *words])
     return {"wall": spent.seconds, "cpu": spent.cpu_seconds}
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from pairs import Summary, Times, compare, host, measure, parser, positive, require_folder, spend
 
-from sifmark.console import say, show
-from sifmark.errors import SifmarkError, UsageError
-from sifmark.files import write_json
-from sifmark.house import CHECKOUT
-from sifmark.images import cards
+from sifmark.core.console import say, show
+from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.files import write_json
+from sifmark.core.paths import CHECKOUT
+from sifmark.recipes.names import cards
 
 PLAIN = CHECKOUT / "benchmarks" / "plain.py"
 MAIN = CHECKOUT / "entrypoints" / "main.py"

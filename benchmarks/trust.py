@@ -8,16 +8,16 @@ from pathlib import Path
 
 from pairs import Times, measure, parser, report, require_folder, spend
 
-from sifmark import sbom
-from sifmark.console import say
-from sifmark.engines.flat import wrap
-from sifmark.errors import SifmarkError
-from sifmark.house import CHECKOUT
-from sifmark.inventory import Package
-from sifmark.plan import make_plan
-from sifmark.run import run
-from sifmark.settings import settings
-from sifmark.sif import DATA_START, read_sif
+from sifmark.attestations import sbom
+from sifmark.attestations.packages import Package
+from sifmark.core.console import say
+from sifmark.core.errors import SifmarkError
+from sifmark.core.paths import CHECKOUT
+from sifmark.core.process import run
+from sifmark.core.settings import settings
+from sifmark.engines.apptainer.build import wrap
+from sifmark.engines.apptainer.sif import DATA_START, read_sif
+from sifmark.recipes.plan import make_plan
 
 RECIPE = "cpu"
 SIZE = 1 << 30  # bytes of the image, at least

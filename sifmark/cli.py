@@ -5,7 +5,8 @@ import importlib.util
 from invoke.collection import Collection
 from invoke.program import Program
 
-from sifmark import __version__, house
+from sifmark import __version__
+from sifmark.core import paths
 
 
 def main() -> None:
@@ -14,9 +15,9 @@ def main() -> None:
 
 
 def _verbs() -> Collection:
-    spec = importlib.util.spec_from_file_location("sifmark_tasks", house.TASKS)
+    spec = importlib.util.spec_from_file_location("sifmark_tasks", paths.TASKS)
     if spec is None or spec.loader is None:
-        raise SystemExit(f"this installation is damaged: {house.TASKS} does not read; install sifmark again")
+        raise SystemExit(f"this installation is damaged: {paths.TASKS} does not read; install sifmark again")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return Collection.from_module(module)

@@ -10,9 +10,9 @@ from typing import Any
 
 from jsonschema import Draft202012Validator, ValidationError
 
-from sifmark import house
+from sifmark.core import paths
 
-SCHEMA = json.loads((house.SCHEMAS / "result-1.0.json").read_text())
+SCHEMA = json.loads((paths.SCHEMAS / "result-1.0.json").read_text())
 VALIDATOR = Draft202012Validator(SCHEMA)
 
 # One of these matches each pattern of the schema; a new pattern needs a new word.

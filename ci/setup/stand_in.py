@@ -31,8 +31,8 @@ from typing import Any
 
 import oci_layout
 
-from sifmark.recipe import Target, load_recipe, recipe_names
-from sifmark.wheels import target_options
+from sifmark.layers.wheels import target_options
+from sifmark.recipes.recipe import Target, load_recipe, recipe_names
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent

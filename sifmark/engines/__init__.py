@@ -8,10 +8,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
-from sifmark.errors import SifmarkError
-from sifmark.plan import Plan
-from sifmark.recipe import Access
-from sifmark.settings import settings
+from sifmark.core.errors import SifmarkError
+from sifmark.core.settings import settings
+from sifmark.recipes.plan import Plan
+from sifmark.recipes.recipe import Access
 
 # By these users and schedulers say which of a host's devices a run may use; a container that does not know would use
 # others.
@@ -172,6 +172,6 @@ def selection_files() -> list[str]:
 
 def engine(name: str | None = None) -> Engine:
     """The engine of a name, or the one in use. Each is its own module, imported when it is wanted."""
-    module = import_module(f"sifmark.engines.{name or settings().engine}")
+    module = import_module(f"sifmark.engines.{name or settings().engine}.engine")
     make: Callable[[], Engine] = module.make
     return make()

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from images.sites import NOBODY, Site, call, make_site
 
-from sifmark.engines.apptainer import user_flags
-from sifmark.settings import settings
+from sifmark.core.settings import settings
+from sifmark.engines.apptainer.engine import user_flags
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

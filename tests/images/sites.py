@@ -11,13 +11,13 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from sifmark import house
-from sifmark.images import cards, workloads_of
-from sifmark.reading import document_problems
-from sifmark.settings import settings
-from sifmark.sif import read_sif
+from sifmark.core import paths
+from sifmark.core.settings import settings
+from sifmark.engines.apptainer.sif import read_sif
+from sifmark.recipes.names import cards, workloads_of
+from sifmark.results.load import document_problems
 
-INV = [str(Path(sys.executable).with_name("inv")), "--search-root", str(house.ROOT)]
+INV = [str(Path(sys.executable).with_name("inv")), "--search-root", str(paths.ROOT)]
 NOBODY = 65534  # the uid and gid of the ordinary user whom every system has
 
 
@@ -53,9 +53,9 @@ class Site:
 def copy_project(target: Path) -> Path:
     """A copy of the project that a test may change; with PYTHONPATH on it, verbs run from there."""
     for name in ("recipes", "schemas", "entrypoints", "sifmark"):
-        shutil.copytree(house.ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(paths.ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("tasks.py", "pyproject.toml"):
-        shutil.copy(house.ROOT / name, target)
+        shutil.copy(paths.ROOT / name, target)
     return target
 
 

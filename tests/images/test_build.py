@@ -16,10 +16,10 @@ import pytest
 import requests
 from images.sites import Site, answer, call, copy_project
 
-from sifmark.engines.apptainer import user_flags
-from sifmark.images import cards
-from sifmark.settings import settings
-from sifmark.sif import read_sif
+from sifmark.core.settings import settings
+from sifmark.engines.apptainer.engine import user_flags
+from sifmark.engines.apptainer.sif import read_sif
+from sifmark.recipes.names import cards
 
 RECIPE = "ipu"  # of all that every machine can build the smallest: how it is built is the same for each
 NAMES = (f"{RECIPE}.sif", *(f"{workload}-{RECIPE}.sif" for workload in cards()))

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from images.sites import Site, call, copy_project
 
-from sifmark import house
-from sifmark.recipe import recipe_names
-from sifmark.settings import settings
+from sifmark.core import paths
+from sifmark.core.settings import settings
+from sifmark.recipes.recipe import recipe_names
 
 
 def outcomes(done: subprocess.CompletedProcess) -> dict[str, dict]:
@@ -93,7 +93,7 @@ def test_what_was_longest_unused_makes_room(cold: Site) -> None:
 
 def _but_ipu(folder: str, names: list[str]) -> list[str]:
     """Nothing but what belongs to the Poplar stand-in's wheels is worth copying."""
-    wanted = {line.split("sha256:")[1] for line in (house.LOCKS / "ipu-cp38-x86_64.txt").read_text().splitlines()
+    wanted = {line.split("sha256:")[1] for line in (paths.LOCKS / "ipu-cp38-x86_64.txt").read_text().splitlines()
               if "sha256:" in line}  # fmt: skip
     return [name for name in names if Path(folder).name in ("wheels", "layers") and name not in wanted]
 

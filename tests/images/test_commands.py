@@ -8,7 +8,7 @@ from pathlib import Path
 
 from images.sites import Site, call
 
-from sifmark import house
+from sifmark.core import paths
 
 
 def test_the_list_of_verbs_reads_as_a_table_of_contents(site: Site) -> None:
@@ -106,7 +106,7 @@ def test_clean_takes_products_and_leaves_results(site: Site) -> None:
 
 def test_an_installed_wheel_has_the_same_verbs_without_the_clone(built: Site, site: Site, tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    call([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, house.ROOT], cwd=tmp_path)
+    call([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, paths.ROOT], cwd=tmp_path)
     (wheel,) = tmp_path.glob("*.whl")
     installed = tmp_path / "installed"
     call([*pip, "install", "--no-deps", "--no-index", "--target", installed, wheel])
@@ -116,7 +116,7 @@ def test_an_installed_wheel_has_the_same_verbs_without_the_clone(built: Site, si
         return call([installed / "bin" / "sifmark", *words], env=environment, cwd=at.folder)
 
     assert "verify" in sifmark("--list").stdout
-    where = call([sys.executable, "-c", "from sifmark import house; print(house.ROOT)"],
+    where = call([sys.executable, "-c", "from sifmark.core import paths; print(paths.ROOT)"],
                  env={**os.environ, "PYTHONPATH": str(installed)}, cwd=tmp_path).stdout  # fmt: skip
     assert where.strip() == str(installed / "sifmark" / "bundle")
     states = {row["name"]: row["state"] for row in json.loads(sifmark("list", "--json").stdout)["images"]}

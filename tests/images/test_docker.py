@@ -18,18 +18,18 @@ from images.sites import Site, answer, call, docker_alone, make_site
 from images.test_trust import make_key
 
 from sifmark import __version__
-from sifmark.engines import cosign
-from sifmark.engines.docker import Docker
-from sifmark.engines.docker_client import attributes, client
-from sifmark.engines.docker_papers import papers_of
-from sifmark.files import compact_json
-from sifmark.images import workloads_of
-from sifmark.keys import called
-from sifmark.recipe import load_recipe, recipe_names
-from sifmark.registry import connect
-from sifmark.settings import settings
-from sifmark.shelves import MANIFEST_MEDIA
-from sifmark.sif import read_sif
+from sifmark.core.files import compact_json
+from sifmark.core.keys import called
+from sifmark.core.settings import settings
+from sifmark.engines.apptainer.sif import read_sif
+from sifmark.engines.docker import signature
+from sifmark.engines.docker.attestations import papers_of
+from sifmark.engines.docker.client import attributes, client
+from sifmark.engines.docker.engine import Docker
+from sifmark.oci.images import connect
+from sifmark.publish.stores import MANIFEST_MEDIA
+from sifmark.recipes.names import workloads_of
+from sifmark.recipes.recipe import load_recipe, recipe_names
 
 SMALL = "image_compression"
 GATE = ("cuda", "ipu")
@@ -280,7 +280,7 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     signed = attributes("sifmark:cpu")
     for name in ("cpu", f"{SMALL}-cpu"):  # as one who has cosign alone checks them
         (reference,) = [each for each in Docker().evidence(f"sifmark:{name}").references if each.startswith(registry)]
-        assert cosign.signer(reference, [str(key.with_suffix(".pub"))]) == called(key.with_suffix(".pub"))
+        assert signature.signer(reference, [str(key.with_suffix(".pub"))]) == called(key.with_suffix(".pub"))
     (listed,) = json.loads(shop.inv("catalog", "--registry", registry, "--json").stdout)["images"]
     assert (listed["recipe"], listed["signed"], listed["file"]) == ("cpu", True, signed and signed["Id"])
     assert listed["reference"] == f"{registry}/cpu:{__version__}-docker" and listed["size"] > 100_000_000

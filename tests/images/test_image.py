@@ -11,8 +11,8 @@ import pytest
 from images.sites import Site, answer, assert_all_answered
 from processes import wait_for
 
-from sifmark.engines.apptainer import user_flags
-from sifmark.images import cards
+from sifmark.engines.apptainer.engine import user_flags
+from sifmark.recipes.names import cards
 
 SMALL = ("--steps", "3", "--warmup-steps", "1", "--batch-size", "2")
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from images.sites import call
 
-from sifmark import publishing
-from sifmark.plan import CREATED, PLATFORM
-from sifmark.recipe import recipe_names
-from sifmark.shelves import IDENTITY, SIGNED, publish
+from sifmark.publish import sif
+from sifmark.publish.stores import IDENTITY, SIGNED, publish
+from sifmark.recipes.plan import CREATED, PLATFORM
+from sifmark.recipes.recipe import recipe_names
 
 pytestmark = pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium here: ci/setup/chromium")
 
@@ -56,13 +56,13 @@ def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     def published(*_: object) -> dict[str, Any]:
         return {name: publish(tmp_path / f"{name}.sif", DIGEST, 3 * 2**30, ANNOTATIONS) for name in recipe_names()}
 
-    monkeypatch.setattr(publishing, "_published", published)
+    monkeypatch.setattr(sif, "_published", published)
     return tmp_path / "site"
 
 
 def seen(site: Path) -> dict[str, Any]:
     """The catalog of the site as a browser shows it."""
-    publishing.catalog("registry.site.example/benchmarks/sifmark", "", str(site), as_json=False)
+    sif.catalog("registry.site.example/benchmarks/sifmark", "", str(site), as_json=False)
     page = site / "looked-at.html"
     page.write_text((site / "index.html").read_text() + LOOK)
     browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"]

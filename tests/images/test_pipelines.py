@@ -19,10 +19,10 @@ from images.sites import Site, call, copy_project
 from images.test_publishing import LOGIN, Passing, Proxy
 from images.test_trust import make_key
 
-from sifmark import house
-from sifmark.settings import settings
+from sifmark.core import paths
+from sifmark.core.settings import settings
 
-PIPELINES = house.ROOT / "ci" / "pipelines"
+PIPELINES = paths.ROOT / "ci" / "pipelines"
 GITHUB = yaml.safe_load((PIPELINES / "github.yml").read_text())
 GITLAB = yaml.safe_load((PIPELINES / "gitlab.yml").read_text())
 OF_RECIPE = yaml.safe_load((PIPELINES / "gitlab-recipe.yml").read_text())
@@ -41,7 +41,7 @@ STEPS = {step["name"]: step for step in GITHUB["jobs"]["image"]["steps"] if "run
     ],
 )
 def test_they_are_valid_by_the_published_schemas(file: str, options: tuple[str, ...]) -> None:
-    call([house.CHECKOUT / ".venv" / "bin" / "check-jsonschema", *options, PIPELINES / file])
+    call([paths.CHECKOUT / ".venv" / "bin" / "check-jsonschema", *options, PIPELINES / file])
 
 
 def test_they_only_call_the_project(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A folder like a clone, with the variables that the pipelines ask for."""
     folder = tmp_path_factory.mktemp("clone")
     for name in ("tasks.py", ".venv"):
-        (folder / name).symlink_to(house.CHECKOUT / name)
+        (folder / name).symlink_to(paths.CHECKOUT / name)
     origin = tmp_path_factory.mktemp("origin")
     call(["git", "init", "--quiet", "--bare", "--initial-branch", "main", origin])
     call(["git", "init", "--quiet", "--initial-branch", "main", folder])
@@ -166,7 +166,7 @@ def do(line: str, site: Site, **environment: str) -> subprocess.CompletedProcess
 @pytest.fixture(scope="module")
 def cluster() -> dict[str, str]:
     """The variable by which Slurm's commands find a cluster of one node: this machine."""
-    done = call([house.CHECKOUT / "ci" / "setup" / "slurm"], check=False)
+    done = call([paths.CHECKOUT / "ci" / "setup" / "slurm"], check=False)
     if done.returncode:
         pytest.skip(f"no Slurm: {done.stderr[-200:]}")
     return {"SLURM_CONF": done.stdout.strip()}
@@ -269,7 +269,7 @@ def test_a_base_that_may_not_be_passed_on_goes_to_private_registries_alone(clone
     """Those that the pipelines hand in as a variable."""
     labels = {"org.sifmark.base-licence": "of a vendor", "org.sifmark.base-redistributable": "false"}
     asked = (
-        f"from sifmark.redistribution import require_allowed as ask; ask('registry.example:5000', 'x.sif', {labels})"
+        f"from sifmark.publish.policy import require_allowed as ask; ask('registry.example:5000', 'x.sif', {labels})"
     )
     line = f'.venv/bin/python -c "{asked}"'
     assert do(line, clone, SIFMARK_PRIVATE_REGISTRIES="other.example,registry.example:5000").returncode == 0
@@ -283,9 +283,9 @@ def test_both_gate_results_by_the_same_lines() -> None:
 
 def test_gitlab_starts_a_job_for_each_recipe_that_can_be_built(clone: Site) -> None:
     assert do("\n".join(GITLAB["plan"]["script"]), clone, CI_PIPELINE_SOURCE="schedule").returncode == 0
-    call([house.CHECKOUT / ".venv" / "bin" / "check-jsonschema", *GITLABS, clone.folder / "recipes.yml"])
+    call([paths.CHECKOUT / ".venv" / "bin" / "check-jsonschema", *GITLABS, clone.folder / "recipes.yml"])
     started = yaml.safe_load((clone.folder / "recipes.yml").read_text())
-    assert (house.ROOT / started["include"]["local"]).samefile(PIPELINES / "gitlab-recipe.yml")
+    assert (paths.ROOT / started["include"]["local"]).samefile(PIPELINES / "gitlab-recipe.yml")
     jobs = {job["RECIPE"]: job["REDISTRIBUTABLE"] for job in started["recipe"]["parallel"]["matrix"]}
     listed = json.loads(clone.inv("list", "--json").stdout)["recipes"]
     assert jobs == {one["name"]: json.dumps(one["redistributable"]) for one in listed if one["buildable"]}
@@ -302,14 +302,14 @@ def test_newer_pins_are_pushed_to_a_branch_of_their_own(clone: Site, tmp_path: P
         path.unlink() if path.stem != RECIPE else None
     registry = json.loads(settings().stand_in_pins.read_text())["registry"]
     (project / "sifmark.toml").write_text(f'[mirrors]\n"docker.io" = "{registry}"\n')
-    (project / ".venv").symlink_to(house.CHECKOUT / ".venv")
+    (project / ".venv").symlink_to(paths.CHECKOUT / ".venv")
     for words in (
         ("init", "--quiet", "--bare", str(remote)),
         ("-C", str(remote), "config", "receive.advertisePushOptions", "true"),
         ("-C", str(project), "init", "--quiet"),
     ):
         call(["git", *words])
-    shutil.copytree(house.ROOT / "tests" / "golden", project / "tests" / "golden")
+    shutil.copytree(paths.ROOT / "tests" / "golden", project / "tests" / "golden")
     commit(project)
     call(["git", "-C", project, "add", "--all"])
     commit(project)
@@ -319,7 +319,7 @@ def test_newer_pins_are_pushed_to_a_branch_of_their_own(clone: Site, tmp_path: P
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     pinned = call(["git", "-C", remote, "show", f"pins:recipes/{RECIPE}.toml"]).stdout
     (found,) = {pin["found"] for pin in json.loads((project / "pins.json").read_text())}
-    assert found in pinned and found not in (house.ROOT / "recipes" / f"{RECIPE}.toml").read_text()
+    assert found in pinned and found not in (paths.ROOT / "recipes" / f"{RECIPE}.toml").read_text()
     assert found in call(["git", "-C", remote, "show", f"pins:tests/golden/{RECIPE}.def"]).stdout
     assert len(call(["git", "-C", remote, "log", "--format=%h", "pins"]).stdout.split()) == 3
 

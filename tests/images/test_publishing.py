@@ -22,13 +22,14 @@ from documents import changed
 from images.sites import Site, answer, call, copy_images, make_site
 from images.test_trust import flip, make_key
 
-from sifmark import __version__, house
-from sifmark.engines.apptainer import user_flags
-from sifmark.keys import called
-from sifmark.schema import check_document
-from sifmark.settings import settings
-from sifmark.shelves import IDENTITY, SIGNED, publish, shelf, stated
-from sifmark.sif import fingerprints, read_sif
+from sifmark import __version__
+from sifmark.core import paths
+from sifmark.core.keys import called
+from sifmark.core.schemas import check_document
+from sifmark.core.settings import settings
+from sifmark.engines.apptainer.engine import user_flags
+from sifmark.engines.apptainer.sif import fingerprints, read_sif
+from sifmark.publish.stores import IDENTITY, SIGNED, publish, shelf, stated
 
 RECIPE = "ipu"  # the smallest
 IMAGE = f"{RECIPE}.sif"
@@ -223,7 +224,7 @@ def test_an_ordinary_user_pulls_verifies_runs_and_traces(
     environment = {"SIFMARK_DIST": str(home / "dist"), "SIFMARK_CACHE": str(home / "cache"), **python.environment}
 
     def inv(*words: str, check: bool = True) -> subprocess.CompletedProcess:
-        argv = [python.path, "-m", "invoke", "--search-root", str(house.ROOT), *words]
+        argv = [python.path, "-m", "invoke", "--search-root", str(paths.ROOT), *words]
         return as_user(*argv, check=check, environment=environment)
 
     assert json.loads(inv("pull", f"lstm-{RECIPE}", "--json").stdout)["signed_by"] == called(home / "site.pub")
@@ -255,7 +256,7 @@ def readable_python(as_user: Callable[..., subprocess.CompletedProcess]) -> Pyth
     if not Path(other).exists():
         pytest.skip(f"{sys.executable} is another user's, and there is no {other}")
     packages = sysconfig.get_paths()["purelib"]
-    return Python(other, {"PYTHONPATH": f"{house.ROOT}:{packages}"})
+    return Python(other, {"PYTHONPATH": f"{paths.ROOT}:{packages}"})
 
 
 # What someone wrote into a result, and the link at which it shows.
@@ -567,11 +568,11 @@ def test_the_newcomer_s_four_commands(built: Site, tmp_path: Path) -> None:
     (site / "site.pem").unlink()
     maker.inv("push", "cpu", "--registry", registry)
     for name in ("tasks.py", ".venv"):
-        (site / name).symlink_to(house.CHECKOUT / name)
-    page = (house.CHECKOUT / "docs" / "newcomer.md").read_text()
+        (site / name).symlink_to(paths.CHECKOUT / name)
+    page = (paths.CHECKOUT / "docs" / "newcomer.md").read_text()
     commands = [line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
     assert len(commands) == 4
-    path = f"{house.CHECKOUT / '.venv' / 'bin'}:{os.environ['PATH']}"
+    path = f"{paths.CHECKOUT / '.venv' / 'bin'}:{os.environ['PATH']}"
     environment = {**os.environ, "SIFMARK_REGISTRY": registry, "PATH": path}
     said = [call(["bash", "-c", line], cwd=site, env=environment) for line in commands]
     assert "signed by site.pub" in said[0].stdout and "signature: by site.pub" in said[1].stdout

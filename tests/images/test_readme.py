@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 from images.sites import NOBODY, Site, answer, assert_all_answered, assert_same_tree, call, docker_alone
 
-from sifmark import house
-from sifmark.engines.docker import Docker
-from sifmark.images import cards
-from sifmark.reading import problems_of
-from sifmark.settings import settings
-from sifmark.sif import read_sif
+from sifmark.core import paths
+from sifmark.core.settings import settings
+from sifmark.engines.apptainer.sif import read_sif
+from sifmark.engines.docker.engine import Docker
+from sifmark.recipes.names import cards
+from sifmark.results.load import problems_of
 
-README = (house.ROOT / "README.md").read_text()
+README = (paths.ROOT / "README.md").read_text()
 COMMANDS = [
     line for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL) for line in block.splitlines() if line.strip()
 ]
@@ -51,7 +51,7 @@ def folder(built: Site) -> Iterator[Path]:
     """A folder like the clone, as commands see it, that an ordinary user may write to."""
     path = Path(tempfile.mkdtemp(prefix="sifmark-readme-"))
     for name in ("tasks.py", ".venv"):
-        (path / name).symlink_to(house.ROOT / name)
+        (path / name).symlink_to(paths.ROOT / name)
     shutil.copytree(built.dist, path / "dist", copy_function=os.link)
     photographs(path / "photographs")
     (path / "shakespeare.txt").write_text(SONNET)
@@ -62,7 +62,7 @@ def folder(built: Site) -> Iterator[Path]:
 
 def photographs(folder: Path) -> None:
     """Two classes of photographs, those that scikit-image ships, found where ci/setup/inside installs it."""
-    found = sorted((house.ROOT / ".venvs" / "torch_new").glob("lib/python*/site-packages/skimage/data"))
+    found = sorted((paths.ROOT / ".venvs" / "torch_new").glob("lib/python*/site-packages/skimage/data"))
     if not found:
         return  # the command that reads them is then skipped
     names = {"people": ["astronaut.png"], "things": ["coffee.png", "motorcycle_left.png", "rocket.jpg"]}
@@ -87,7 +87,7 @@ def as_user(line: str, folder: Path) -> subprocess.CompletedProcess:
 def as_developer(line: str, folder: Path) -> subprocess.CompletedProcess:
     environment = {**os.environ, "SIFMARK_DIST": str(folder / "dist")}
     environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    where = house.ROOT if line.startswith("ci/") else folder
+    where = paths.ROOT if line.startswith("ci/") else folder
     return call(["bash", "-c", line], check=False, cwd=where, env=environment)
 
 

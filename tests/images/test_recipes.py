@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from images.sites import Site, answer, assert_same_tree, call, make_site
 
-from sifmark import house
-from sifmark.errors import SifmarkError
-from sifmark.images import workloads_of
-from sifmark.plan import make_plan
-from sifmark.recipe import load_recipe, recipe_names
-from sifmark.settings import overridden
+from sifmark.core import paths
+from sifmark.core.errors import SifmarkError
+from sifmark.core.settings import overridden
+from sifmark.recipes.names import workloads_of
+from sifmark.recipes.plan import make_plan
+from sifmark.recipes.recipe import load_recipe, recipe_names
 
 GATE = ("cuda", "ipu")
 VENDORS = [name for name in recipe_names() if load_recipe(name).access]
@@ -120,7 +120,7 @@ def test_the_run_verb_says_what_it_would_do(site: Site, image: Path) -> None:
 )
 def test_ipus_are_computed_on_by_the_stand_in_of_poptorch(apptainer, image: Path, workload: str, task: str) -> None:
     """With PyTorch 1.13.1, which the stand-in base has."""
-    bind = ["--containall", "--cleanenv", "--bind", f"{house.ROOT}/tests/inside/stand_ins:/stand-ins"]
+    bind = ["--containall", "--cleanenv", "--bind", f"{paths.ROOT}/tests/inside/stand_ins:/stand-ins"]
     told = {"PYTHONPATH": "/stand-ins", "POPTORCH_STAND_IN_SDK": "3.2", "OMP_WAIT_POLICY": "PASSIVE"}
     variables = [word for name, value in told.items() for word in ("--env", f"{name}={value}")]
     options = ["--smoke", "--task", task, "--precision", "fp32"]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from images.sites import Site, call, copy_project, docker_alone
 
-from sifmark.engines.docker import Docker
-from sifmark.sif import read_sif
+from sifmark.engines.apptainer.sif import read_sif
+from sifmark.engines.docker.engine import Docker
 
 RECIPE = "ipu"  # the smallest
 

@@ -9,10 +9,10 @@ import pytest
 from docker.errors import ImageNotFound
 from images.sites import INV, Site, call, docker_alone
 
-from sifmark.engines.docker import Docker, stage_of
-from sifmark.engines.docker_client import client
-from sifmark.plan import make_plan
-from sifmark.settings import overridden, settings
+from sifmark.core.settings import overridden, settings
+from sifmark.engines.docker.client import client
+from sifmark.engines.docker.engine import Docker, stage_of
+from sifmark.recipes.plan import make_plan
 
 NO_NETWORK = ["unshare", "--net", *([] if os.geteuid() == 0 else ["--user", "--map-current-user"])]
 

@@ -9,7 +9,7 @@ import pytest
 from images.sites import Site, answer, assert_all_answered, make_site
 from inside.packed import grey_png
 
-from sifmark.images import cards, workloads_of
+from sifmark.recipes.names import cards, workloads_of
 
 
 @pytest.fixture(scope="module")

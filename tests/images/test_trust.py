@@ -12,12 +12,12 @@ from urllib.parse import unquote
 import pytest
 from images.sites import Site, call, copy_images, make_site
 
-from sifmark.engines.apptainer import user_flags
-from sifmark.keys import called
-from sifmark.plan import BASE_DIGEST
-from sifmark.sbom import CYCLONEDX, SPDX
-from sifmark.settings import settings
-from sifmark.sif import METADATA, SBOM, SIGNATURE, read_sif
+from sifmark.attestations.sbom import CYCLONEDX, SPDX
+from sifmark.core.keys import called
+from sifmark.core.settings import settings
+from sifmark.engines.apptainer.engine import user_flags
+from sifmark.engines.apptainer.sif import METADATA, SBOM, SIGNATURE, read_sif
+from sifmark.recipes.plan import BASE_DIGEST
 
 RECIPE = "ipu"  # the smallest
 IMAGE = f"{RECIPE}.sif"

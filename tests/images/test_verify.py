@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from images.sites import Site, call
 
-from sifmark.settings import settings
-from sifmark.sif import read_sif
+from sifmark.core.settings import settings
+from sifmark.engines.apptainer.sif import read_sif
 
 
 def verdicts(site: Site, name: str, **environment: str) -> tuple[int, dict[str, str], str]:

@@ -3,7 +3,7 @@
 import pytest
 from properties import load_profile
 
-from sifmark import settings
+from sifmark.core import settings
 
 load_profile()
 

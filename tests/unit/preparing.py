@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sifmark import house
-from sifmark.prepare import prepare_data
-from sifmark.schema import validator
+from sifmark.commands.prepare_data import prepare_data
+from sifmark.core import paths
+from sifmark.core.schemas import validator
 
-LICENCE = (house.ROOT / "LICENSE").read_text()
+LICENCE = (paths.ROOT / "LICENSE").read_text()
 
 
 def prepare(source: Path, target: Path, format: str = "tokens", strict: bool = False, **options: Any) -> dict[str, Any]:  # noqa: A002

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sifmark import house
+from sifmark.core import paths
 
 FRAMEWORKS = {"torch", "torchvision", "tensorflow", "numpy", "PIL"}
 # Each vendor package belongs to the one module named for it.
@@ -37,21 +37,21 @@ def files(root: Path) -> list[Path]:
 
 
 def relative(path: Path) -> str:
-    return str(path.relative_to(house.ENTRYPOINTS))
+    return str(path.relative_to(paths.ENTRYPOINTS))
 
 
-@pytest.mark.parametrize("path", files(house.PACKAGE), ids=str)
+@pytest.mark.parametrize("path", files(paths.PACKAGE), ids=str)
 def test_the_host_side_never_imports_in_image_code(path: Path) -> None:
     roots = {name.split(".")[0] for name in imports(path)}
     assert not roots & ({"entrypoints", "tasks"} | FRAMEWORKS - {"numpy"})
 
 
 def test_tasks_import_only_the_host_side() -> None:
-    roots = {name.split(".")[0] for name in imports(house.TASKS)}
+    roots = {name.split(".")[0] for name in imports(paths.TASKS)}
     assert roots <= {"sifmark", "invoke", "functools", "sys", "collections", "typing"}
 
 
-@pytest.mark.parametrize("path", files(house.ENTRYPOINTS), ids=relative)
+@pytest.mark.parametrize("path", files(paths.ENTRYPOINTS), ids=relative)
 def test_in_image_code_keeps_its_rooms(path: Path) -> None:
     names = set(imports(path))
     roots = {name.split(".")[0] for name in names}

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from sifmark.audit import Installed, audit, findings, packages_of, read_advisories
-from sifmark.errors import SifmarkError, UsageError
-from sifmark.inventory import packages, say_unread, wanted
+from sifmark.attestations.packages import packages, say_unread, wanted
+from sifmark.commands.audit import Installed, audit, findings, packages_of, read_advisories
+from sifmark.core.errors import SifmarkError, UsageError
 
 STATUS = b"""\
 Package: libssl3

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sifmark import settings
-from sifmark.cache import BASES, Entry, in_use, rate, trim
-from sifmark.errors import SifmarkError
+from sifmark.core import settings
+from sifmark.core.errors import SifmarkError
+from sifmark.layers.cache import BASES, Entry, in_use, rate, trim
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +99,7 @@ def test_a_failure_leaves_no_entry(cache: Path) -> None:
 
 def test_processes_that_want_the_same_make_it_once(cache: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from sifmark.cache import Entry\n"
+        "import sys, time; from pathlib import Path; from sifmark.layers.cache import Entry\n"
         "def make(folder):\n"
         "    print('made', flush=True); time.sleep(0.5); (folder / 'a').write_text('a')\n"
         "with Entry('bases', 'key', make).held() as content:\n"

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from sifmark import catalogue, settings
-from sifmark.build import Built
-from sifmark.catalogue import Intent, Options, What, carry_out, intend, jobs_here, recipes_meant, require_space
-from sifmark.errors import SifmarkError, UsageError
-from sifmark.recipe import recipe_names
-from sifmark.run import Finished
+from sifmark.build import batch
+from sifmark.build.batch import Intent, Options, What, carry_out, intend, jobs_here, recipes_meant, require_space
+from sifmark.build.image import Built
+from sifmark.core import settings
+from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.process import Finished
+from sifmark.recipes.recipe import recipe_names
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +22,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SIFMARK_DIST", str(tmp_path / "dist"))
     monkeypatch.setenv("SIFMARK_BASES", "pinned")
     settings.settings.cache_clear()
-    monkeypatch.setattr(catalogue, "weigh", lambda *_: 40_000_000)  # what no registry here would say
+    monkeypatch.setattr(batch, "weigh", lambda *_: 40_000_000)  # what no registry here would say
     return tmp_path
 
 
@@ -76,11 +77,11 @@ def test_a_failure_stops_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         started.append(argv[argv.index("build") + 1])
         if started[-1] == "cuda":  # killed: it said nothing
             return Finished(tuple(argv), -9, "", ("unpacking",), 0.0)
-        told = asdict(catalogue.Outcome(started[-1], "built", names=("resnet50-cpu",)))
+        told = asdict(batch.Outcome(started[-1], "built", names=("resnet50-cpu",)))
         return Finished(tuple(argv), 0, json.dumps([told]), (), 0.0)
 
-    monkeypatch.setattr(catalogue, "run", run)
-    monkeypatch.setattr(catalogue, "build_one", lambda recipe, _options: catalogue.Outcome(recipe, "up to date"))
+    monkeypatch.setattr(batch, "run", run)
+    monkeypatch.setattr(batch, "build_one", lambda recipe, _options: batch.Outcome(recipe, "up to date"))
     todo = [Intent("cuda", What.BUILD, ""), Intent("cpu", What.BUILD, ""), Intent("cpu_tf", What.LEAVE, "")]
     todo += [Intent("xpu", What.REFUSE, "no digest"), Intent("ipu", What.BROKEN, "ipu.toml: bad")]
     outcomes = carry_out(todo, Options(), jobs=1)
@@ -109,6 +110,6 @@ def test_options_go_on_to_the_builds_that_are_started() -> None:
 
 def test_what_is_reused_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     built = Built("cpu", ("resnet50-cpu",), True, 0.1, 7)
-    monkeypatch.setattr(catalogue, "build_recipe", lambda *_: built)
-    outcome = catalogue.build_one("cpu", Options())
+    monkeypatch.setattr(batch, "build_recipe", lambda *_: built)
+    outcome = batch.build_one("cpu", Options())
     assert (outcome.state, outcome.reused, outcome.names) == ("up to date", ("image",), ("resnet50-cpu",))

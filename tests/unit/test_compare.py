@@ -18,13 +18,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sifmark import comparison, house
-from sifmark.comparability import FIELDS
-from sifmark.compare import GateError, compare_results
-from sifmark.comparison import Answer, Question
-from sifmark.errors import SifmarkError, UsageError
-from sifmark.observation import metrics_of, number, observe
-from sifmark.schema import fast_validator
+from sifmark.commands.compare import GateError, compare_results
+from sifmark.core import paths
+from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.schemas import fast_validator
+from sifmark.results import comparison
+from sifmark.results.comparison import Answer, Question
+from sifmark.results.compatibility import FIELDS
+from sifmark.results.observation import metrics_of, number, observe
 
 SERIAL = itertools.count()
 OTHER = "sha256:" + "1" * 64
@@ -714,7 +715,7 @@ def test_the_verb_as_it_is_typed(tmp_path: Path) -> None:
     folder, old = write(tmp_path / "new", mixed), write(tmp_path / "old", repeats(200))
 
     def typed(*words: str) -> tuple[int, str]:
-        argv = [sys.executable, "-m", "invoke", "--search-root", str(house.ROOT), "compare", str(folder), *words]
+        argv = [sys.executable, "-m", "invoke", "--search-root", str(paths.ROOT), "compare", str(folder), *words]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout
 

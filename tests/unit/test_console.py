@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from sifmark import console
+from sifmark.core import console
 
 ROWS = [["cpu", 1234567, ["a", "b"]], ["with\n\x1b]0;other\x07 text [bold]", 5, []]]
 

@@ -9,22 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sifmark import house
-from sifmark.golden import REFRESH, stale_pages
-from sifmark.images import cards
-from sifmark.page import fields, page, pages, prose
-from sifmark.reading import problems_of
-from sifmark.recipe import UNRESOLVED, load_recipe, recipe_names
-from sifmark.schema import check_document, validator
+from sifmark.core import paths
+from sifmark.core.schemas import check_document, validator
+from sifmark.dev.golden import stale_pages
+from sifmark.dev.schema_pages import fields, page, pages, prose
+from sifmark.recipes.golden import REFRESH
+from sifmark.recipes.names import cards
+from sifmark.recipes.recipe import UNRESOLVED, load_recipe, recipe_names
+from sifmark.results.load import problems_of
 
-sys.path.insert(0, str(house.ROOT))  # what goes into images is no installed package
+sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package
 
 from entrypoints.statuses import INVALID_RESULT_EXIT, STATUSES, USAGE_EXIT
 
 RESULT = validator("result-1.0").schema
-README = (house.ROOT / "README.md").read_text()
-STUDIES = (house.SCHEMAS / "README.md").read_text()
-EXAMPLES = sorted(house.SCHEMAS.glob("examples/result-1.0/*.json"))
+README = (paths.ROOT / "README.md").read_text()
+STUDIES = (paths.SCHEMAS / "README.md").read_text()
+EXAMPLES = sorted(paths.SCHEMAS.glob("examples/result-1.0/*.json"))
 INTERRUPTIONS = (130, 143)  # 128 plus SIGINT, SIGTERM
 
 
@@ -45,7 +46,7 @@ def test_a_page_names_every_field_and_all_its_links_arrive(name: str) -> None:
     headings = [re.sub(r"[^a-z0-9_-]", "", line.lstrip("# ").lower()) for line in re.findall(r"^#+ .*", text, re.M)[1:]]
     assert len(headings) == len(set(headings))
     assert set(re.findall(r"\]\(#([^)]*)\)", text)) <= set(headings)
-    assert all((house.SCHEMAS / link).is_file() for link in re.findall(r"\]\(([^#)]+)\)", text))
+    assert all((paths.SCHEMAS / link).is_file() for link in re.findall(r"\]\(([^#)]+)\)", text))
     named = {cells[0].strip("`") for cells in rows(text, 3)}
     own = fields({**schema, "$defs": {key: {} for key in schema["$defs"]}})
     assert {path for path in own if not path.endswith("[]")} <= named
@@ -124,7 +125,7 @@ def test_the_schema_has_exactly_the_states_and_their_codes() -> None:
     assert set(status["exit_code"]["enum"]) == {status.exit_code for status in STATUSES.values()} | set(INTERRUPTIONS)
 
 
-@pytest.mark.parametrize("path", sorted((house.ENTRYPOINTS / "references").glob("*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((paths.ENTRYPOINTS / "references").glob("*.json")), ids=lambda path: path.stem)
 def test_a_reference_keeps_its_contract(path: Path) -> None:
     reference = json.loads(path.read_text())
     check_document("reference-1.0", reference, str(path))

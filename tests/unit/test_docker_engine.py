@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sifmark.engines import SELECTORS, docker_client, docker_evidence
-from sifmark.engines.apptainer import Apptainer
-from sifmark.engines.docker import Docker
-from sifmark.engines.docker_client import BaseUnavailable, DockerError, OutOfSpace, Unreachable, follow
-from sifmark.recipe import FLAGS, Access
+from sifmark.engines import SELECTORS
+from sifmark.engines.apptainer.engine import Apptainer
+from sifmark.engines.docker import client, inspection
+from sifmark.engines.docker.client import BaseUnavailable, DockerError, OutOfSpace, Unreachable, follow
+from sifmark.engines.docker.engine import Docker
+from sifmark.recipes.recipe import FLAGS, Access
 
 
 @pytest.mark.parametrize(
@@ -44,14 +45,14 @@ def test_the_last_image_is_the_answer() -> None:
 
 def test_no_engine_is_an_error_with_its_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    docker_client.client.cache_clear()
+    client.client.cache_clear()
     try:
         with pytest.raises(Unreachable, match=r"no Docker Engine answers at unix://.*none\.sock") as caught:
-            docker_client.client()
+            client.client()
         assert "ci/setup/docker" in caught.value.remedy
         assert Docker().version() is None
     finally:
-        docker_client.client.cache_clear()
+        client.client.cache_clear()
 
 
 def test_commands_have_no_network_unless_the_device_is_on_one() -> None:
@@ -113,7 +114,7 @@ def test_flags_that_no_recipe_has_are_refused() -> None:
 
 
 def test_an_archive_is_read_from_blocks_as_they_come() -> None:
-    from sifmark.engines.docker_evidence import stream_of
+    from sifmark.engines.docker.inspection import stream_of
 
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w") as archive:
@@ -132,7 +133,7 @@ def test_where_an_image_is_published_is_told_with_the_host(monkeypatch: pytest.M
     hosts = ["127.0.0.1:5000/images/cpu", "registry.example/cpu", "docker.io/user/cpu"]
     engine = {"Id": "", "Size": 0, "Config": {}, "RootFS": {"Layers": []}}
     told = [f"{name}{digest}" for name in (*hosts[:2], "user/cpu")]
-    monkeypatch.setattr(docker_evidence, "attributes", lambda _: {**engine, "RepoDigests": told})
-    assert docker_evidence.DockerEvidence("sifmark:cpu", str).references == [f"{name}{digest}" for name in hosts]
-    monkeypatch.setattr(docker_evidence, "attributes", lambda _: {**engine, "RepoDigests": None})
-    assert docker_evidence.DockerEvidence("sifmark:cpu", str).references == []
+    monkeypatch.setattr(inspection, "attributes", lambda _: {**engine, "RepoDigests": told})
+    assert inspection.DockerEvidence("sifmark:cpu", str).references == [f"{name}{digest}" for name in hosts]
+    monkeypatch.setattr(inspection, "attributes", lambda _: {**engine, "RepoDigests": None})
+    assert inspection.DockerEvidence("sifmark:cpu", str).references == []

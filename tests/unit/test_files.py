@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sifmark.files import beside, normalise_tree, sha256_json, sweep, write_json
+from sifmark.core.files import beside, normalise_tree, sha256_json, sweep, write_json
 
 
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_a_signal_while_a_draft_is_made_leaves_nothing(tmp_path: Path, monkeypat
 
 def test_what_a_killed_writer_left_is_swept_and_a_living_one_is_not(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from sifmark.files import beside\n"
+        "import os, sys; from pathlib import Path; from sifmark.core.files import beside\n"
         "with beside(Path(sys.argv[1])) as draft:\n"
         "    draft.write_text('half'); os.kill(os.getpid(), 9)"
     )

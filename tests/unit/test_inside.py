@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from sifmark import house, inside
+from sifmark.core import paths
+from sifmark.core.errors import SifmarkError
+from sifmark.doctor import image
+from sifmark.doctor.finding import Finding
+from sifmark.doctor.image import of_result
 from sifmark.engines import Seen
-from sifmark.errors import SifmarkError
-from sifmark.findings import Finding
-from sifmark.inside import of_result
-from sifmark.plan import WORKLOADS
+from sifmark.recipes.plan import WORKLOADS
 
-EXAMPLES = house.SCHEMAS / "examples" / "result-1.0"
+EXAMPLES = paths.SCHEMAS / "examples" / "result-1.0"
 
 
 def found(name: str, **changes: Any) -> dict[str, Finding]:
@@ -61,13 +62,13 @@ def test_no_device_is_bad_and_named() -> None:
 
 @pytest.mark.parametrize("answered", ["[]", "null", "7", "", "{}", '{"schema_version": "9"}'])
 def test_an_answer_that_is_no_result_is_told(monkeypatch: pytest.MonkeyPatch, answered: str) -> None:
-    seen = Seen({WORKLOADS: inside.SMALLEST}, 1)
+    seen = Seen({WORKLOADS: image.SMALLEST}, 1)
     tool = SimpleNamespace(look=lambda _: seen, sealed_off=list, command=lambda *_: ["x"])
-    monkeypatch.setattr(inside, "locate", lambda _: (tool, "x.sif"))
-    monkeypatch.setattr(inside, "device_options", lambda *_: [])
-    monkeypatch.setattr(inside, "run", lambda *_, **__: SimpleNamespace(output=answered))
+    monkeypatch.setattr(image, "locate", lambda _: (tool, "x.sif"))
+    monkeypatch.setattr(image, "device_options", lambda *_: [])
+    monkeypatch.setattr(image, "run", lambda *_, **__: SimpleNamespace(output=answered))
     with pytest.raises(SifmarkError, match="x.sif answered with what is no result"):
-        list(inside.examine("x.sif"))
+        list(image.examine("x.sif"))
 
 
 @pytest.mark.parametrize(
@@ -103,8 +104,8 @@ def test_all_cards_of_the_host_are_told_with_their_places(monkeypatch: pytest.Mo
         for name, fact in zip(("vendor", "class", "numa_node"), facts, strict=True):
             if fact:
                 (tmp_path / address / name).write_text(f"{fact}\n")
-    monkeypatch.setattr(inside, "PCI", tmp_path)
-    (told,) = inside.cards_of_host("cuda")
+    monkeypatch.setattr(image, "PCI", tmp_path)
+    (told,) = image.cards_of_host("cuda")
     assert told.seen == "4: 0000:05:00.0, 0000:17:00.0 on NUMA node 0, 0000:ca:00.0 on NUMA node 1, 0000:cb:00.0"
-    assert [finding.seen for finding in inside.cards_of_host("xpu")] == ["1: 0000:03:00.0 on NUMA node 0"]
-    assert not list(inside.cards_of_host("cpu"))
+    assert [finding.seen for finding in image.cards_of_host("xpu")] == ["1: 0000:03:00.0 on NUMA node 0"]
+    assert not list(image.cards_of_host("cpu"))

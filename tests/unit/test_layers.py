@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from unit.test_wheels import STEP, TARGET, make_wheel
 
-from sifmark import git, layers, render, sources
-from sifmark.files import FIXED_MTIME
-from sifmark.plan import BaseImage
-from sifmark.settings import source_date
-from sifmark.wheels import unpack
+from sifmark.core import git
+from sifmark.core.files import FIXED_MTIME
+from sifmark.core.settings import source_date
+from sifmark.layers import assemble, offline
+from sifmark.layers.wheels import unpack
+from sifmark.recipes import render
+from sifmark.recipes.plan import BaseImage
 
 BODY = "kinds = {'a', 'b', 'c', 'd'}\ndef f(x):\n    return x in {'a', 'b', 'c', 'd'} and __file__\n"
 
@@ -25,7 +27,7 @@ def compiled(folder: Path) -> Iterator[bytes]:
         (folder / render.SITE / name / "__init__.py").write_text(BODY)
     (folder / render.SITE / "one" / "tests" / "test_it.py").write_text("x = 1\n")
     (folder / render.SITE / "two" / "newer.py").write_text("def f(: pass\n")
-    layers._compile(sys.executable, folder, render.SITE, None)
+    assemble._compile(sys.executable, folder, render.SITE, None)
     return (path.read_bytes() for path in sorted(folder.rglob("*.pyc")))
 
 
@@ -36,7 +38,7 @@ def test_bytecode_is_the_same_in_any_folder_whatever_the_user_wishes(
     monkeypatch.setenv("PYTHONHASHSEED", "7")
     monkeypatch.setenv("PYTHONOPTIMIZE", "2")
     monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path / "elsewhere"))
-    monkeypatch.setattr(layers, "_SOURCES_AT_ONCE", 2)  # the lists differ, what they hold of a file must not
+    monkeypatch.setattr(assemble, "_SOURCES_AT_ONCE", 2)  # the lists differ, what they hold of a file must not
     assert list(compiled(tmp_path / "second")) == first and len(first) == 3
     assert marshal.loads(first[0][16:]).co_filename == f"/{render.SITE}/one/__init__.py"
     assert int.from_bytes(first[0][4:8], "little") == 1  # by hash, and nobody looks at the source: PEP 552
@@ -59,7 +61,7 @@ def test_images_are_dated_by_their_commit_or_as_asked(monkeypatch: pytest.Monkey
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
     assert git.date.__wrapped__() == 86400
     monkeypatch.delenv("SOURCE_DATE_EPOCH")
-    monkeypatch.setattr(git.house, "IS_CHECKOUT", False)
+    monkeypatch.setattr(git.paths, "IS_CHECKOUT", False)
     assert git.date.__wrapped__() == FIXED_MTIME
 
 
@@ -76,6 +78,6 @@ def test_a_base_is_as_old_as_its_configuration_says(
     created: str | None, seconds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = BaseImage("registry.example/x", "1.0", f"sha256:{'0' * 64}", "3.11", None, stand_in=False, plain_http=False)
-    monkeypatch.setattr(sources, "configuration", lambda *_: {"created": created})
-    assert sources.base_made(base) == seconds
+    monkeypatch.setattr(offline, "configuration", lambda *_: {"created": created})
+    assert offline.base_made(base) == seconds
     assert os.environ.get("SOURCE_DATE_EPOCH") is None

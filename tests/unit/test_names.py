@@ -2,8 +2,8 @@
 
 import pytest
 
-from sifmark.errors import UsageError
-from sifmark.images import cards, find_image, find_images, images, workloads_of
+from sifmark.core.errors import UsageError
+from sifmark.recipes.names import cards, find_image, find_images, images, workloads_of
 
 
 def test_names_have_one_dash() -> None:

@@ -18,16 +18,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sifmark import house
-from sifmark.errors import SifmarkError, UsageError
-from sifmark.image_order import keys
-from sifmark.order import DamagedError
-from sifmark.originals import Original, find_originals, grey_png, kind_of
-from sifmark.packing import crc32c, example, record
-from sifmark.prepare import prepare_data
-from sifmark.schema import validator
+from sifmark.commands.prepare_data import prepare_data
+from sifmark.core import paths
+from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.schemas import validator
+from sifmark.datasets.image_files import Original, find_originals, grey_png, kind_of
+from sifmark.datasets.images import keys
+from sifmark.datasets.shards import crc32c, example, record
+from sifmark.datasets.source import DamagedError
 
-sys.path.insert(0, str(house.ROOT))  # what goes into images is no installed package
+sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package
 
 from entrypoints.data import records
 from entrypoints.data.formats import open_source
@@ -108,16 +108,16 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     source = images(tmp_path / "source", {f"c{at % 3}/{at}.jpg": JPEG + b"%d" % at for at in range(40)})
     prepare(source, tmp_path / "whole", per_file=4)
     code = (
-        "import os, sys; from pathlib import Path; from sifmark import prepare\n"
-        "written = prepare.write_json\n"
+        "import os, sys; from pathlib import Path; from sifmark.commands.prepare_data import prepare_data; from sifmark.datasets import packer\n"
+        "written = packer.write_json\n"
         "def write_json(target, document):\n"
         "    if len(document['files']) == 6: os.kill(os.getpid(), 9)\n"
         "    written(target, document)\n"
-        "prepare.write_json = write_json\n"
-        "prepare.prepare_data(*sys.argv[1:], '4', '0', False)"
+        "packer.write_json = write_json\n"
+        "prepare_data(*sys.argv[1:], '4', '0', False)"
     )
     argv = [sys.executable, "-c", code, str(source), str(tmp_path / "t"), "shards"]
-    killed = subprocess.run(argv, cwd=house.ROOT, stderr=subprocess.DEVNULL, check=False)
+    killed = subprocess.run(argv, cwd=paths.ROOT, stderr=subprocess.DEVNULL, check=False)
     assert killed.returncode == -signal.SIGKILL
     finished = {path.name: path.stat().st_ino for path in (tmp_path / "t").glob("data-*.tar")}
     assert len(finished) == 5 and not (tmp_path / "t" / "manifest.json").exists()
@@ -322,8 +322,8 @@ def test_an_example_reads_back(content: bytes, label: int) -> None:
 def test_a_run_by_the_verb(source: Path, tmp_path: Path) -> None:
     call: Callable[..., subprocess.CompletedProcess] = subprocess.run
     argv = [sys.executable, "-m", "invoke", "prepare-data", str(source), str(tmp_path / "t"), "--format", "records"]
-    done = call(argv, cwd=house.ROOT, capture_output=True, text=True, check=False)
+    done = call(argv, cwd=paths.ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
     assert "4 samples of 2 classes in 1 files" in done.stderr
-    wrong = call([*argv, "--samples-per-file", "x"], cwd=house.ROOT, capture_output=True, text=True, check=False)
+    wrong = call([*argv, "--samples-per-file", "x"], cwd=paths.ROOT, capture_output=True, text=True, check=False)
     assert wrong.returncode == 2 and "remedy: give one" in wrong.stderr

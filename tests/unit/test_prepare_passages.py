@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import pytest
 from unit.preparing import prepare, text_file
 
-from sifmark import house
-from sifmark.errors import SifmarkError, UsageError
-from sifmark.squad_order import STRIDE, Question, SquadOrder
-from sifmark.tokenizer import open_tokenizer
+from sifmark.core import paths
+from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.datasets.squad import STRIDE, Question, SquadOrder
+from sifmark.datasets.tokenizer import open_tokenizer
 
-sys.path.insert(0, str(house.ROOT))  # what goes into images is no installed package
+sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package
 
 from entrypoints import cards
 from entrypoints.data.formats import open_for

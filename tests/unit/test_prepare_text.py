@@ -17,11 +17,12 @@ from tokenizers.pre_tokenizers import ByteLevel, Whitespace
 from tokenizers.trainers import BpeTrainer
 from unit.preparing import LICENCE, prepare, text_file
 
-from sifmark import house, text_order
-from sifmark.errors import SifmarkError
-from sifmark.text_order import Stretch, stretched
+from sifmark.core import paths
+from sifmark.core.errors import SifmarkError
+from sifmark.datasets import text as text_source
+from sifmark.datasets.text import Stretch, stretched
 
-sys.path.insert(0, str(house.ROOT))  # what goes into images is no installed package
+sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package
 
 from entrypoints import cards
 from entrypoints.data.formats import open_for
@@ -102,7 +103,7 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.
         written.append(len(document["files"]))
         genuine(target, document)
 
-    from sifmark import prepare as module
+    from sifmark.datasets import packer as module
 
     genuine = module.write_json
     monkeypatch.setattr(module, "write_json", stop)
@@ -153,12 +154,12 @@ def test_byte_pairs_give_the_text_back(tmp_path: Path, byte_pairs: Path, name: s
 
 
 def test_pieces_are_cut_where_no_token_is(tmp_path: Path, byte_pairs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_order, "PIECE", 1)
+    monkeypatch.setattr(text_source, "PIECE", 1)
     text = LICENCE + "two \nblank  \n\n lines\n\n"
     prepare(text_file(tmp_path, text), tmp_path / "t", tokenizer=byte_pairs)
     whole = Tokenizer.from_file(str(byte_pairs / "tokenizer.json")).encode(text).ids
     assert tokens(tmp_path / "t") == whole
-    monkeypatch.setattr(text_order, "LONGEST_PIECE", 1)
+    monkeypatch.setattr(text_source, "LONGEST_PIECE", 1)
     prepare(text_file(tmp_path, text), tmp_path / "s", tokenizer=byte_pairs)
     cut = tokens(tmp_path / "s")
     assert cut != whole and decoded(byte_pairs, cut) == text

@@ -5,12 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sifmark import publishing, settings
-from sifmark.errors import RegistryError, SifmarkError, UsageError
-from sifmark.files import sha256_file
-from sifmark.images import recipe_names
-from sifmark.redistribution import require_allowed
-from sifmark.shelves import Folder, Published, Repositories, publish, shelf
+from sifmark.core import settings
+from sifmark.core.errors import RegistryError, SifmarkError, UsageError
+from sifmark.core.files import sha256_file
+from sifmark.publish import sif
+from sifmark.publish.policy import require_allowed
+from sifmark.publish.stores import Folder, Published, Repositories, publish, shelf
+from sifmark.recipes.names import recipe_names
 
 LABELS = {
     "org.sifmark.stand-in": "false",
@@ -53,8 +54,8 @@ def test_what_an_annotation_says_is_text_in_the_page(monkeypatch: pytest.MonkeyP
     file = tmp_path / "x.sif"
     image = publish(file, f"sha256:{'0' * 64}", 1, {"org.opencontainers.image.version": "<script>alert(1)</script>"})
     name = recipe_names()[0]
-    monkeypatch.setattr(publishing, "_published", lambda *_: {name: image})
-    publishing.catalog("registry.example/x", "", str(tmp_path / "site"), as_json=False)
+    monkeypatch.setattr(sif, "_published", lambda *_: {name: image})
+    sif.catalog("registry.example/x", "", str(tmp_path / "site"), as_json=False)
     page = (tmp_path / "site" / "index.html").read_text()
     assert "<script" not in page and "&lt;script&gt;alert(1)" in page
 
@@ -74,18 +75,18 @@ def test_what_a_registry_does_not_show_holds_nothing_up(
         raise RegistryError("answers", "log in", status)
 
     monkeypatch.setattr(Repositories, "look", look)
-    publishing.catalog("registry.example/x", "", str(tmp_path / "site"), as_json=False)
+    sif.catalog("registry.example/x", "", str(tmp_path / "site"), as_json=False)
     document = json.loads((tmp_path / "site" / "catalog.json").read_text())
     assert [entry["recipe"] for entry in document["images"]] == [first]
     said = capsys.readouterr()
     assert f"not there{'' if status == 404 else ', or not for this login'}: {', '.join(others)}" in said.out + said.err
     shown.clear()
     with pytest.raises(SifmarkError, match="answers" if status != 404 else "nothing of"):
-        publishing.catalog("registry.example/x", "", "", as_json=False)
+        sif.catalog("registry.example/x", "", "", as_json=False)
     shown[first] = image
     status = 500
     with pytest.raises(RegistryError):
-        publishing.catalog("registry.example/x", "", "", as_json=False)
+        sif.catalog("registry.example/x", "", "", as_json=False)
 
 
 def test_which_shelf_is_meant(tmp_path) -> None:
@@ -122,7 +123,7 @@ def test_a_folder_of_documents_without_end(tmp_path) -> None:
 
 
 def test_a_manifest_of_something_else(tmp_path) -> None:
-    from sifmark.shelves import _read
+    from sifmark.publish.stores import _read
 
     for text in (b"{}", b"[]", b'{"layers": [{}]}', b"no", publish(tmp_path / "x", "sha256:1", 1, {}).manifest):
         with pytest.raises(RegistryError, match="is no SIF"):

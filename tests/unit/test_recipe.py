@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from sifmark import house
-from sifmark.engines.apptainer import Apptainer
-from sifmark.errors import SifmarkError, UsageError
-from sifmark.plan import make_plan
-from sifmark.recipe import Access, load_recipe, pinned_digest, read_recipe, recipe_names
-from sifmark.settings import settings
+from sifmark.core import paths
+from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.settings import settings
+from sifmark.engines.apptainer.engine import Apptainer
+from sifmark.recipes.plan import make_plan
+from sifmark.recipes.recipe import Access, load_recipe, pinned_digest, read_recipe, recipe_names
 
-CPU = (house.RECIPES / "cpu.toml").read_text()
+CPU = (paths.RECIPES / "cpu.toml").read_text()
 
 
 def refused(tmp_path: Path, text: str) -> UsageError:

@@ -18,12 +18,14 @@ from urllib.parse import parse_qsl
 import pytest
 import urllib3
 
-from sifmark import house, pins, registry_client
-from sifmark.errors import RegistryError, SifmarkError
-from sifmark.recipe import load_recipe, read_recipe, recipe_names
-from sifmark.registry import configuration, resolve, unanswered
-from sifmark.registry_client import Registry
-from sifmark.settings import settings
+from sifmark.commands import pins
+from sifmark.core import paths
+from sifmark.core.errors import RegistryError, SifmarkError
+from sifmark.core.settings import settings
+from sifmark.oci import client
+from sifmark.oci.client import Registry
+from sifmark.oci.images import configuration, resolve, unanswered
+from sifmark.recipes.recipe import load_recipe, read_recipe, recipe_names
 
 AMD, ARM = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 INDEX = {
@@ -311,12 +313,12 @@ def test_whether_a_registry_answers(served: Served) -> None:
 def clone(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Two recipes on a registry that is mirrored by the server."""
     for name in ("cuda", "xpu"):
-        text = (house.RECIPES / f"{name}.toml").read_text()
+        text = (paths.RECIPES / f"{name}.toml").read_text()
         (tmp_path / f"{name}.toml").write_text(text)
     mirrors = {"nvcr.io": served.host, "docker.io": served.host}
-    monkeypatch.setattr(house, "RECIPES", tmp_path)
+    monkeypatch.setattr(paths, "RECIPES", tmp_path)
     monkeypatch.setattr(pins, "settings", lambda: replace(settings(), mirrors=mirrors))
-    monkeypatch.setattr(house, "GOLDEN", tmp_path / "golden")
+    monkeypatch.setattr(paths, "GOLDEN", tmp_path / "golden")
     for known in (recipe_names, load_recipe):
         known.cache_clear()
     yield tmp_path
@@ -387,14 +389,14 @@ class Dripping(BaseHTTPRequestHandler):
 
 
 def test_a_blob_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(registry_client, "FOR_SECONDS", 0.3)
+    monkeypatch.setattr(client, "FOR_SECONDS", 0.3)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Dripping)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    registry = registry_client.Registry(f"127.0.0.1:{server.server_address[1]}", attempts=2)
+    registry = client.Registry(f"127.0.0.1:{server.server_address[1]}", attempts=2)
     try:
         with pytest.raises(RegistryError, match="broke 2 times, .* less than 1024 bytes a second came"):
             registry.download("x/blobs/y", AMD, 1_000_000, tmp_path / "blob")
-        monkeypatch.setattr(registry_client, "LONGEST", 0.3)
+        monkeypatch.setattr(client, "LONGEST", 0.3)
         with pytest.raises(RegistryError, match="bytes of a document came in 0 s, and no end"):
             registry.content("x/manifests/y")
     finally:
@@ -404,14 +406,14 @@ def test_a_blob_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 @pytest.mark.parametrize("status", [200, 500])
 def test_a_document_without_end_is_given_up(served: Served, status: int) -> None:
-    served.put("x/manifests/1.0", b"x" * (registry_client.MOST + 1), status)
+    served.put("x/manifests/1.0", b"x" * (client.MOST + 1), status)
     with pytest.raises(RegistryError, match="more than 4.* came for a document"):
         resolve(f"{served.host}/x", "1.0")
 
 
 def test_a_blob_of_more_bytes_than_announced_stops_at_the_first(served: Served, tmp_path: Path) -> None:
     digest = served.put("x/blobs/y", b"x" * 3_000_000)
-    registry = registry_client.Registry(served.host)
+    registry = client.Registry(served.host)
     with pytest.raises(RegistryError, match="more came than the 1000000 bytes announced"):
         registry.download("x/blobs/y", digest, 1_000_000, tmp_path / "blob")
     assert (tmp_path / "blob").stat().st_size <= 1_000_000
@@ -428,13 +430,13 @@ def test_nobody_makes_us_wait_for_hours(served: Served, monkeypatch: pytest.Monk
     monkeypatch.setattr(urllib3.util.retry.time, "sleep", slept.append)
     served.put("x/manifests/1.0", {}, 429, Retry_After="86400")
     with pytest.raises(RegistryError, match="it is asked too often"):
-        registry_client.Registry(served.host, attempts=3).content("x/manifests/1.0")
-    assert slept == [registry_client.LONGEST_PAUSE] * 2
+        client.Registry(served.host, attempts=3).content("x/manifests/1.0")
+    assert slept == [client.LONGEST_PAUSE] * 2
 
 
 def test_an_upload_goes_to_no_other_host(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = registry_client.Answer("", 202, {"Location": "https://elsewhere.example/upload"}, b"")
-    registry = registry_client.Registry(served.host)
+    answer = client.Answer("", 202, {"Location": "https://elsewhere.example/upload"}, b"")
+    registry = client.Registry(served.host)
     monkeypatch.setattr(registry, "ask", lambda *_words, **_options: answer)
     with pytest.raises(RegistryError, match="wants the upload to go to elsewhere.example"):
         registry.upload("x", AMD, b"{}")

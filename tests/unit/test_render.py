@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from sifmark.golden import REFRESH, differences
-from sifmark.recipe import load_recipe, recipe_names
-from sifmark.render import base_definition, definition, dockerfile
+from sifmark.recipes.golden import REFRESH, differences
+from sifmark.recipes.recipe import load_recipe, recipe_names
+from sifmark.recipes.render import base_definition, definition, dockerfile
 
 NASTY = {"A": "two words", "B": 'quote " quote', "C": "it's", "D": "$HOME and `id`", "E": "back\\slash", "F": ""}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from inside.program import Program, lay_double
 
-from sifmark.compare import compare_results
+from sifmark.commands.compare import compare_results
 
 
 def test_repeats_are_one_line_for_each_batch_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

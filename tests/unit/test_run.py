@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sifmark import run as door
-from sifmark.run import CommandError, run
+from sifmark.core import process as door
+from sifmark.core.process import CommandError, run
 
 PYTHON = sys.executable
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sifmark import settings as module
-from sifmark.errors import SifmarkError, UsageError
-from sifmark.plan import make_plan
-from sifmark.recipe import Access, Driver, Recipe
-from sifmark.settings import Settings
+from sifmark.core import settings as module
+from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.settings import Settings
+from sifmark.recipes.plan import make_plan
+from sifmark.recipes.recipe import Access, Driver, Recipe
 
 
 @pytest.fixture

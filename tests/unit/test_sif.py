@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sifmark.engines.sif_difference import difference
-from sifmark.files import sha256_file
-from sifmark.sif import DATA_START as DATA_START_OF_OURS
-from sifmark.sif import (
+from sifmark.core.files import sha256_file
+from sifmark.engines.apptainer.diff import difference
+from sifmark.engines.apptainer.sif import DATA_START as DATA_START_OF_OURS
+from sifmark.engines.apptainer.sif import (
     DEFINITION,
     INSPECT_NAME,
     METADATA,

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sifmark import registry_client, settings
-from sifmark.errors import RegistryError, SifmarkError
-from sifmark.plan import BaseImage
-from sifmark.settings import machine
-from sifmark.sources import add_base, base_in_sources, require_whole, size_of_base
+from sifmark.core import settings
+from sifmark.core.errors import RegistryError, SifmarkError
+from sifmark.core.settings import machine
+from sifmark.layers.offline import add_base, base_in_sources, require_whole, size_of_base
+from sifmark.oci import client
+from sifmark.recipes.plan import BaseImage
 
 OTHER = {"x86_64": "aarch64", "aarch64": "x86_64"}
 GO = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -37,14 +38,12 @@ class Shelf:
 @pytest.fixture
 def shelf(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shelf:
     made = Shelf()
-    monkeypatch.setattr(
-        registry_client.Registry, "content", lambda _self, path, _kinds: made.held[path.rpartition("/")[2]]
-    )
+    monkeypatch.setattr(client.Registry, "content", lambda _self, path, _kinds: made.held[path.rpartition("/")[2]])
 
     def download(_self: object, path: str, _digest: str, _size: int, target: Path) -> None:
         target.write_bytes(made.held[path.rpartition("/")[2]])
 
-    monkeypatch.setattr(registry_client.Registry, "download", download)
+    monkeypatch.setattr(client.Registry, "download", download)
     monkeypatch.setenv("SIFMARK_SOURCES", str(tmp_path / "sources"))
     settings.settings.cache_clear()
     return made

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sifmark.spread import FEWEST, mean, ratio, student
+from sifmark.results.intervals import FEWEST, mean, ratio, student
 
 POSITIVE = st.floats(1e-9, 1e9)
 REPEATS = st.lists(POSITIVE, min_size=FEWEST, max_size=8)

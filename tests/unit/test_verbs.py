@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sifmark import house
 from sifmark.cli import program
+from sifmark.core import paths
 
 VERBS = sorted(program.namespace.task_names)
 
@@ -37,8 +37,8 @@ def test_help_is_had_or_told_where_it_is(verb: str, capsys: pytest.CaptureFixtur
     ],
 )
 def test_what_cannot_be_meant_has_its_cause_and_remedy(tmp_path: Path, words: str, code: int, told: str) -> None:
-    result = house.SCHEMAS / "examples" / "result-1.0" / "training.json"
-    argv = [sys.executable, "-m", "invoke", "--search-root", house.ROOT, *words.replace("RESULT", str(result)).split()]
+    result = paths.SCHEMAS / "examples" / "result-1.0" / "training.json"
+    argv = [sys.executable, "-m", "invoke", "--search-root", paths.ROOT, *words.replace("RESULT", str(result)).split()]
     environment = {**os.environ, "SIFMARK_DIST": str(tmp_path / "dist"), "SIFMARK_ENGINE": "apptainer"}
     done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
     assert done.returncode == code and told in done.stderr and "remedy: " in done.stderr, done.stderr

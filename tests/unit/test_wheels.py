@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from sifmark import house, settings, wheels
-from sifmark.console import Step
-from sifmark.errors import SifmarkError
-from sifmark.files import sha256_file
-from sifmark.recipe import Recipe, Target, load_recipe, recipe_names
+from sifmark.core import paths, settings
+from sifmark.core.console import Step
+from sifmark.core.errors import SifmarkError
+from sifmark.core.files import sha256_file
+from sifmark.layers import wheels
+from sifmark.recipes.recipe import Recipe, Target, load_recipe, recipe_names
 
 TARGET = Target("3.11", "x86_64")
 STEP = Step("test", None)
@@ -46,7 +47,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     locks.mkdir()
     chosen = settings.Settings(cache=tmp_path / "cache", dist=tmp_path / "dist")
     monkeypatch.setattr(wheels, "settings", lambda: chosen)
-    monkeypatch.setattr(house, "LOCKS", locks)
+    monkeypatch.setattr(paths, "LOCKS", locks)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
     recipe = replace(load_recipe("cpu"), name="tiny", index=None)
@@ -142,7 +143,7 @@ def test_a_lock_line_without_hash_is_refused(site, line: str) -> None:
 @pytest.mark.parametrize("name", recipe_names())
 def test_locks_hold_what_recipes_require(name: str) -> None:
     recipe = load_recipe(name)
-    for lock in house.LOCKS.glob(f"{name}-cp*.txt"):
+    for lock in paths.LOCKS.glob(f"{name}-cp*.txt"):
         locked = {f"{w.name}=={w.version}" for w in wheels.read_lock(lock)}
         assert set(recipe.requires) <= locked, lock
     assert recipe.lock(Target(recipe.base.python, "x86_64")).is_file()
@@ -155,7 +156,7 @@ def test_conditions_are_read_as_the_python_of_the_base_would(site, monkeypatch: 
     make_wheel(wheel.parent, "older")
     make_wheel(wheel.parent, "asking", metadata=needs)
     monkeypatch.setattr(wheels, "load_recipe", lambda _: replace(recipe, requires=("asking==1.0",)))
-    monkeypatch.setattr(house, "IS_CHECKOUT", True)
+    monkeypatch.setattr(paths, "IS_CHECKOUT", True)
     monkeypatch.setenv("UV_NO_INDEX", "1")
     for python, expected in (("3.8", ["asking", "older"]), ("3.12", ["asking"])):
         path = wheels.write_lock("tiny", python, "aarch64")

@@ -1,0 +1,1 @@
+"""Building images: one recipe or many, the records of builds, and the ledger of trusted digests."""

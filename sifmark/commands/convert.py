@@ -1,0 +1,84 @@
+"""The convert verb: a Docker image of ours as the SIF that a build by Apptainer would have given."""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sifmark.attestations import sbom
+from sifmark.build import ledger
+from sifmark.build.image import alone, is_current, lock_of, log_file, read_record, write_record
+from sifmark.core.console import say, step
+from sifmark.core.errors import SifmarkError
+from sifmark.core.files import beside, human_size
+from sifmark.core.settings import overridden
+from sifmark.engines import Made
+from sifmark.engines.apptainer.build import build_definition, wrap
+from sifmark.engines.apptainer.engine import Apptainer, finished
+from sifmark.engines.apptainer.sif import DATA_START, read_sif
+from sifmark.engines.apptainer.squashfs import packages_in
+from sifmark.engines.docker.engine import Docker
+from sifmark.engines.docker.inspection import DockerEvidence
+from sifmark.layers.offline import base_made
+from sifmark.recipes import render
+from sifmark.recipes.names import find_recipe, image_file
+from sifmark.recipes.plan import BUILD_KEY, LABEL, STAND_IN, Plan, make_plan
+
+CONVERTED = f"{LABEL}.converted-from"  # the identifier of the Docker image
+
+
+def convert(name: str, force: bool = False) -> None:
+    """Write the SIF of a Docker image of ours, with its labels, and link the names of its workloads.
+
+    The image must be the one that today's recipe builds, as its build recorded it. A SIF with the same key is left
+    alone.
+    Raises SifmarkError.
+    """
+    recipe, docker, apptainer = find_recipe(name), Docker(), Apptainer()
+    started = time.monotonic()
+    with alone(lock_of(recipe, docker)), alone(lock_of(recipe, apptainer)):
+        evidence = docker.evidence(docker.address(recipe))
+        plan = make_plan(recipe, overridden(bases="stand-in" if evidence.labels.get(STAND_IN) == "true" else "pinned"))
+        _require_ours(plan, evidence)
+        if is_current(apptainer.look(apptainer.address(recipe)), plan) and not force:
+            say(f"{recipe}.sif is up to date: nothing to convert; --force does it all the same")
+        else:
+            log = log_file(recipe)
+            with _converted(plan, evidence.identifier, log) as made:
+                seconds = round(time.monotonic() - started, 3)
+                write_record(plan, apptainer, made, log=str(log), seconds=seconds, converted_from=evidence.identifier)
+            say(f"{recipe}.sif: converted from {docker.address(recipe)}, {human_size(made.size)}, {made.identity}")
+        apptainer.give_names(recipe)
+
+
+def _require_ours(plan: Plan, evidence: DockerEvidence) -> None:
+    """Raise SifmarkError unless the image is what today's recipe builds, as its build recorded it, on its base."""
+    recipe, again = plan.recipe.name, f"build it again: inv build {plan.recipe.name} --engine docker --force"
+    if evidence.labels.get(BUILD_KEY) != plan.build_key:
+        raise SifmarkError(
+            f"the Docker image of {recipe} was built of another recipe or other code than is here", again
+        )
+    record = read_record(recipe, Docker())
+    if record.get("digest") != evidence.identifier or record.get("identity") != evidence.identity():
+        raise SifmarkError(f"the Docker image of {recipe} is not the one whose build was recorded here", again)
+    if not ("built" in record and ledger.known(evidence.identifier)):
+        raise SifmarkError(f"the Docker image of {recipe} was not built here", again)
+    evidence.require_base(plan)
+
+
+@contextmanager
+def _converted(plan: Plan, identifier: str, log: Path) -> Iterator[Made]:
+    target, labels = image_file(plan.recipe.name), {**plan.labels(), CONVERTED: identifier}
+    with beside(target) as draft, tempfile.TemporaryDirectory(dir=draft.parent) as name:
+        folder = Path(name)
+        archive, definition = folder / "image.tar", folder / "definition"
+        with step("save the Docker image"):
+            Docker().save(identifier, archive)
+        definition.write_text(render.converted_definition(plan.recipe, str(archive), labels))
+        with step("convert it") as progress:
+            build_definition(plan, base_made(plan.base), definition, folder / "converted.sif", log, progress.detail)
+            converted = read_sif(folder / "converted.sif")
+            converted.copy(converted.system, draft, skip=DATA_START)
+            wrap(plan, draft, converted.attributes(), sbom.drafts(plan, packages_in(draft, DATA_START)))
+        yield finished(draft)

@@ -1,0 +1,83 @@
+"""The prepare-data command: pack images, text, questions or speech into large files."""
+
+from pathlib import Path
+from typing import Any
+
+from sifmark.commands.arguments import whole
+from sifmark.core.console import legible, say, step
+from sifmark.core.errors import UsageError, unknown_name
+from sifmark.core.files import human_size
+from sifmark.datasets.image_files import find_originals
+from sifmark.datasets.images import FORMS, ImageOrder
+from sifmark.datasets.packer import Packing, pack, require_ours
+from sifmark.datasets.source import Order
+
+MOST_NAMED = 5  # of the originals that were skipped
+# What goes into a file by default: images, recordings, lines of text, questions.
+PER_FILE = {**dict.fromkeys(FORMS, 1000), "speech": 1000, "tokens": 1_000_000, "passages": 100_000}
+
+
+def prepare_data(
+    source: str,
+    target: str,
+    format: str,  # noqa: A002
+    samples_per_file: str = "",
+    seed: str = "",
+    strict: bool = False,
+    tokenizer: str = "",
+    length: str = "",
+) -> None:
+    """Make files in the folder `target` of what lies at `source`, and write their manifest.
+
+    Raises UsageError for what cannot be meant, and SifmarkError where something is damaged and `strict`, or all is.
+    """
+    if format not in PER_FILE:
+        raise unknown_name("format", format, PER_FILE)
+    folder = Path(target)
+    require_ours(folder)
+    with step(f"look through {source}"):
+        order = _order(Path(source), format, samples_per_file, seed, tokenizer, length)
+    packing = pack(order, folder, strict)
+    _tell(packing.document(), packing, target)
+
+
+def _order(source: Path, format: str, samples_per_file: str, seed: str, tokenizer: str, length: str) -> Order:  # noqa: A002
+    """What is asked for. Text and speech need libraries that are loaded for them alone."""
+    per_file = whole("--samples-per-file", samples_per_file or str(PER_FILE[format]), 1)
+    if format in FORMS:
+        _require_none(format, tokenizer=tokenizer, length=length)
+        return ImageOrder(format, whole("--seed", seed or "0", 0), per_file, find_originals(source))
+    if format == "speech":
+        from sifmark.datasets.speech import SpeechOrder
+
+        _require_none(format, tokenizer=tokenizer, length=length)
+        return SpeechOrder(source, whole("--seed", seed or "0", 0), per_file)
+    if format == "tokens":
+        from sifmark.datasets.text import TextOrder
+
+        _require_none(format, seed=seed, length=length)
+        return TextOrder(source, tokenizer, per_file)
+    from sifmark.datasets.squad import LENGTH, LONGEST_ROW, SHORTEST_ROW, SquadOrder
+
+    _require_none(format, seed=seed)
+    places = whole("--length", length or str(LENGTH), SHORTEST_ROW, LONGEST_ROW)
+    return SquadOrder(source, tokenizer, places, per_file)
+
+
+def _require_none(format: str, **options: str) -> None:  # noqa: A002
+    for name, value in options.items():
+        if value:
+            raise UsageError(f"--{name} {value}: --format {format} has no use for it", "leave it out")
+
+
+def _tell(document: dict[str, Any], packing: Packing, target: str) -> None:
+    size, skipped = human_size(document["bytes"]), document["skipped"]
+    before = f"; {packing.kept} of them were there already" if packing.kept else ""
+    text, kinds = document.get("text"), "speakers" if "speech" in document else "classes"
+    what = f"by {text['vocabulary']} different tokens" if text else f"of {len(document['classes'])} {kinds}"
+    say(f"{target}: {size} with {document['samples']} samples {what} in {len(document['files'])} files{before}")
+    if skipped:
+        more = ", ..." if len(skipped) > MOST_NAMED else ""
+        named = ", ".join(map(legible, skipped[:MOST_NAMED]))
+        why = f"; the first: {packing.why}" if packing.why else ""
+        say(f"skipped {len(skipped)} damaged {packing.order.noun}: {named}{more}{why}")

@@ -1,0 +1,1 @@
+"""What every package uses: errors, paths, settings, schemas, files, locks, console, processes, git and keys."""

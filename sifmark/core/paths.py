@@ -1,0 +1,16 @@
+"""Where the project's data lies: in a clone beside the package, in a wheel inside it."""
+
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent.parent
+CHECKOUT = PACKAGE.parent
+IS_CHECKOUT = (CHECKOUT / "recipes").is_dir() and (CHECKOUT / "pyproject.toml").is_file()
+ROOT = CHECKOUT if IS_CHECKOUT else PACKAGE / "bundle"
+
+RECIPES = ROOT / "recipes"
+LOCKS = RECIPES / "locks"
+SCHEMAS = ROOT / "schemas"
+ENTRYPOINTS = ROOT / "entrypoints"
+CARDS = ENTRYPOINTS / "workloads"
+TASKS = ROOT / "tasks.py"
+GOLDEN = CHECKOUT / "tests" / "golden"

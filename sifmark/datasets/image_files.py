@@ -1,0 +1,173 @@
+"""Images as a user has them, in class folders or idx files, and whether each is whole. Nothing is decoded."""
+
+import gzip
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.datasets.source import DamagedError
+
+SUFFIXES = (".jpg", ".jpeg", ".png")
+_PNG = b"\x89PNG\r\n\x1a\n"
+_JPEG = b"\xff\xd8\xff"
+_START_OF_SCAN, _END = 0xDA, b"\xff\xd9"
+# Magic numbers of idx files: unsigned bytes in three dimensions and in one.
+_IMAGES, _LABELS = 0x00000803, 0x00000801
+
+
+class Original(NamedTuple):
+    """An image: its path below the source, its class's index, its bytes there, and what reads them as JPEG or PNG."""
+
+    name: str
+    label: int
+    size: int
+    read: Callable[[], bytes]
+
+
+class Originals(NamedTuple):
+    """All images of a source in a fixed order, and the names of their classes."""
+
+    classes: list[str]
+    images: list[Original]
+
+
+def find_originals(source: Path) -> Originals:
+    """The images at a path. Raises UsageError where there are none."""
+    if not source.exists():
+        raise UsageError(f"{source}: no such file or folder", "name a folder of class folders, or of idx files")
+    files = [source] if source.is_file() else sorted(path for path in _visible(source) if path.is_file())
+    images = [file for file in files if "images" in file.name and "idx3-ubyte" in file.name]
+    if len(images) > 1:
+        raise UsageError(f"{source}: several sets", f"name one: {', '.join(str(file) for file in images)}")
+    found = _of_idx(images[0]) if images else _of_folders(source)
+    if not found.images:
+        wanted = (
+            f"arrange the images as <class>/<image> with {', '.join(SUFFIXES)}, or name idx files; "
+            "text and speech need --format tokens, passages or speech"
+        )
+        raise UsageError(f"{source}: no images", wanted)
+    return found
+
+
+def kind_of(content: bytes) -> str:
+    """`jpg` or `png`, by the content. Raises DamagedError where the image is cut short or is neither.
+
+    What only a decoder sees is not found: a PNG whose checksums hold and a JPEG with all its markers pass.
+    """
+    if content.startswith(_PNG):
+        _walk_png(content)
+        return "png"
+    if content.startswith(_JPEG):
+        _walk_jpeg(content)
+        return "jpg"
+    raise DamagedError("no JPEG and no PNG" if content else "empty")
+
+
+def grey_png(width: int, height: int, pixels: bytes) -> bytes:
+    """An 8-bit grey image as PNG. Its pixels are stored, not compressed: every zlib then gives the same bytes."""
+    rows = b"".join(b"\0" + pixels[at : at + width] for at in range(0, width * height, width))
+    blocks = [rows[at : at + 0xFFFF] for at in range(0, len(rows), 0xFFFF)]
+    ends = [*[0] * (len(blocks) - 1), 1]
+    stored = b"".join(
+        struct.pack("<BHH", end, len(b), len(b) ^ 0xFFFF) + b for end, b in zip(ends, blocks, strict=True)
+    )
+    stream = b"\x78\x01" + stored + struct.pack(">I", zlib.adler32(rows))
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return _PNG + _chunk(b"IHDR", header) + _chunk(b"IDAT", stream) + _chunk(b"IEND", b"")
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def _of_folders(source: Path) -> Originals:
+    folders = sorted(path for path in _visible(source) if path.is_dir()) if source.is_dir() else []
+    listed = {folder.name: files for folder in folders if (files := _image_files(folder))}
+    images = [
+        Original(f"{name}/{file.name}", label, file.stat().st_size, file.read_bytes)
+        for label, (name, files) in enumerate(listed.items())
+        for file in files
+    ]
+    return Originals(list(listed), images)
+
+
+def _image_files(folder: Path) -> list[Path]:
+    return sorted(path for path in _visible(folder) if path.name.lower().endswith(SUFFIXES) and path.is_file())
+
+
+def _of_idx(file: Path) -> Originals:
+    labels_file = file.with_name(file.name.replace("images", "labels").replace("idx3", "idx1"))
+    (count, height, width), pixels = _idx(file, _IMAGES)
+    (labelled,), labels = _idx(labels_file, _LABELS)
+    size = height * width
+    if not count == labelled == len(labels) == len(pixels) // size:
+        raise UsageError(
+            f"{file}: {count} images by its header and {len(pixels) // size} there; "
+            f"{labels_file.name} has {labelled} labels and {len(labels)} there",
+            "fetch both files anew",
+        )
+    images = [
+        Original(f"{label}/{at:06d}.png", label, size, partial(_png_of, pixels, at, width, height))
+        for at, label in enumerate(labels)
+    ]
+    return Originals([str(label) for label in range(max(labels) + 1)], images)
+
+
+def _png_of(pixels: bytes, at: int, width: int, height: int) -> bytes:
+    return grey_png(width, height, pixels[at * width * height : (at + 1) * width * height])
+
+
+def _idx(file: Path, magic: int) -> tuple[tuple[int, ...], bytes]:
+    """Extents and bytes of an idx file."""
+    try:
+        content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(
+            f"{file}: no such file", "labels lie beside their images, both compressed or both not"
+        ) from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise SifmarkError(f"{file}: {error}", "fetch it anew") from None
+    form = struct.Struct(f">{1 + magic % 256}I")
+    found, *extents = form.unpack(content[: form.size]) if len(content) >= form.size else (None,)
+    if found != magic or 0 in extents:
+        raise UsageError(f"{file}: its header is not that of an idx file with samples", f"it begins with {magic:#010x}")
+    return tuple(extents), content[form.size :]
+
+
+def _walk_png(content: bytes) -> None:
+    at = len(_PNG)
+    while True:
+        if at + 12 > len(content):
+            raise DamagedError("cut short")
+        length, kind = struct.unpack(">I4s", content[at : at + 8])
+        end = at + 12 + length
+        if end > len(content):
+            raise DamagedError("cut short")
+        if zlib.crc32(content[at + 4 : end - 4]) != int.from_bytes(content[end - 4 : end], "big"):
+            raise DamagedError("a wrong checksum")
+        if kind == b"IEND":
+            return
+        at = end
+
+
+def _walk_jpeg(content: bytes) -> None:
+    """Segment by segment to the first scan, then to the end mark: coded data hold no such mark."""
+    at = 2
+    while at + 4 <= len(content):
+        if content[at] != 0xFF:
+            raise DamagedError(f"no marker at byte {at}")
+        if content[at + 1] == _START_OF_SCAN:
+            if content.find(_END, at) < 0:
+                break
+            return
+        # A marker may be padded with bytes of 0xFF.
+        at += 1 if content[at + 1] == 0xFF else 2 + int.from_bytes(content[at + 2 : at + 4], "big")
+    raise DamagedError("cut short")
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

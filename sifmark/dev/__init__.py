@@ -1,0 +1,1 @@
+"""Tools for maintainers of this repository: generated pages and golden texts."""

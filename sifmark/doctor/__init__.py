@@ -1,0 +1,1 @@
+"""Checks of this host, and of what an image sees of it."""

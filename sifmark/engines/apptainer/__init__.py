@@ -1,0 +1,1 @@
+"""The Apptainer engine: building, running, signing and inspecting SIF files."""

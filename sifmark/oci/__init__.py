@@ -1,0 +1,1 @@
+"""Registries and OCI image layouts: client, credentials, manifests and tags."""

@@ -1,0 +1,1 @@
+"""Moving images to and from registries and folders, and the policy that says which may be moved."""

@@ -1,0 +1,1 @@
+"""Reading, comparing and summarising result documents."""
