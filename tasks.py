@@ -9,8 +9,8 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
-from sifmark.commands.arguments import NameOrAll, Verb, whole
-from sifmark.core.console import legible
+from sifmark.commands.arguments import Command, NameOrAll, parse_int
+from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError
 from sifmark.core.process import unwind_on_signals
 from sifmark.recipes.names import EVERYTHING
@@ -30,7 +30,7 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
             try:
                 body(*args, **kwargs)
             except SifmarkError as error:
-                told = "\n".join(map(legible, str(error).splitlines()))
+                told = "\n".join(map(printable, str(error).splitlines()))
                 raise Exit(f"error: {told}", code=error.exit_code) from error
             except BrokenPipeError:  # whoever read our answer has seen enough
                 raise Exit(code=141) from None
@@ -41,7 +41,7 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
             except KeyboardInterrupt:
                 raise Exit("interrupted; nothing half done was left under a final name", code=130) from None
 
-        return task(guarded, **{"klass": Verb, **options})
+        return task(guarded, **{"klass": Command, **options})
 
     return wrap
 
@@ -57,9 +57,9 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
 def list_(c: Context, json: bool = False, matrix: bool = False, engine: str = "") -> None:
     """Show recipes, workloads, and which images are built, stale or missing."""
     from sifmark.commands.list import show_list, show_matrix
-    from sifmark.core.settings import choose
+    from sifmark.core.settings import apply_options
 
-    choose(engine=engine)
+    apply_options(engine=engine)
     show_matrix() if matrix else show_list(as_json=json)
 
 
@@ -90,13 +90,13 @@ def build(
     json: bool = False,
 ) -> None:
     """Build images; what is up to date is left alone. Several are planned first, and a failure stops only itself."""
-    from sifmark.build.batch import Options
+    from sifmark.build.batch import BuildOptions
     from sifmark.commands.build import build_images
-    from sifmark.core.settings import choose
+    from sifmark.core.settings import apply_options
 
-    choose(engine=engine)
-    options = Options(bases or None, compression or None, force)
-    build_images(name, options, jobs=whole("--jobs", jobs, 1) if jobs else 0, dry_run=dry_run, as_json=json)
+    apply_options(engine=engine)
+    options = BuildOptions(bases or None, compression or None, force)
+    build_images(name, options, jobs=parse_int("--jobs", jobs, 1) if jobs else 0, dry_run=dry_run, as_json=json)
 
 
 @verb(help={"name": "an image or a recipe", "format": "'def' for Apptainer or 'dockerfile'", "bases": _BASES})
@@ -127,9 +127,9 @@ def run(
 ) -> None:
     """Run an image with the flags that its device and this host need: inv run resnet50-cpu -- --steps 20."""
     from sifmark.commands.run import run_image
-    from sifmark.core.settings import choose, joined
+    from sifmark.core.settings import apply_options, join_paths
 
-    choose(engine=engine, keys=joined(key))
+    apply_options(engine=engine, keys=join_paths(key))
     run_image(name, sys.argv, printed=print, signed=require_signature or bool(key))
 
 
@@ -147,10 +147,10 @@ def verify(
     c: Context, name: str, key: Sequence[str] | None = None, stages: str = "", engine: str = "", json: bool = False
 ) -> None:
     """Check an image in stages: trust, structure, smoke, and in a clone golden."""
-    from sifmark.core.settings import choose, joined
+    from sifmark.core.settings import apply_options, join_paths
     from sifmark.trust.stages import verify_images
 
-    choose(engine=engine, keys=joined(key))
+    apply_options(engine=engine, keys=join_paths(key))
     verify_images(name, as_json=json, stages=stages, signed=bool(key))
 
 
@@ -169,9 +169,9 @@ def sign(
 ) -> None:
     """Sign an image, all of it: file system, labels, SBOM and provenance. Its identity stays."""
     from sifmark.commands.sign import sign as sign_image
-    from sifmark.core.settings import choose
+    from sifmark.core.settings import apply_options
 
-    choose(engine=engine)
+    apply_options(engine=engine)
     sign_image(name, key, pgp, registry, tag)
 
 
@@ -186,10 +186,10 @@ def sign(
 )
 def push(c: Context, name: str, registry: str = "", tag: str = "", engine: str = "", json: bool = False) -> None:
     """Put an image into a registry, under each of its names; its bytes go there once."""
-    from sifmark.core.settings import choose
+    from sifmark.core.settings import apply_options
     from sifmark.publish.sif import push as push_image
 
-    choose(engine=engine)
+    apply_options(engine=engine)
     push_image(name, registry, tag, as_json=json)
 
 
@@ -214,10 +214,10 @@ def pull(
     json: bool = False,
 ) -> None:
     """Fetch an image from a registry; it takes its names when digest, labels and signature hold."""
-    from sifmark.core.settings import choose, joined
+    from sifmark.core.settings import apply_options, join_paths
     from sifmark.publish.sif import pull as pull_image
 
-    choose(engine=engine, keys=joined(key))
+    apply_options(engine=engine, keys=join_paths(key))
     pull_image(name, registry, tag, as_json=json, to_be_signed=bool(key))
 
 
@@ -250,10 +250,10 @@ def catalog(
     c: Context, registry: str = "", tag: str = "", output: str = "", engine: str = "", json: bool = False
 ) -> None:
     """Say which images a registry or a folder has."""
-    from sifmark.core.settings import choose
+    from sifmark.core.settings import apply_options
     from sifmark.publish.sif import catalog as look
 
-    choose(engine=engine)
+    apply_options(engine=engine)
     look(registry, tag, output, as_json=json)
 
 
@@ -285,10 +285,10 @@ def trace(
     c: Context, path: str, image: str = "", key: Sequence[str] | None = None, engine: str = "", json: bool = False
 ) -> None:
     """Lead from a result back to image, packages, recipe and commit, and say what of that is proven."""
-    from sifmark.core.settings import choose, joined
+    from sifmark.core.settings import apply_options, join_paths
     from sifmark.trust.trace import trace_results
 
-    choose(engine=engine, keys=joined(key))
+    apply_options(engine=engine, keys=join_paths(key))
     trace_results(path, image, as_json=json)
 
 
@@ -383,11 +383,11 @@ def prepare_data(
 )
 def doctor(c: Context, image: str = "", engine: str = "", json: bool = False) -> None:
     """Say what works on this host, or what an image sees of it, and what to do about the rest."""
-    from sifmark.core.settings import choose
-    from sifmark.doctor.host import show_findings
+    from sifmark.core.settings import apply_options
+    from sifmark.doctor.host import run_doctor
 
-    choose(engine=engine)
-    show_findings(image, as_json=json)
+    apply_options(engine=engine)
+    run_doctor(image, as_json=json)
 
 
 @verb(
@@ -438,9 +438,9 @@ def convert(c: Context, name: str, force: bool = False) -> None:
 def reproduce(c: Context, name: str, engine: str = "", json: bool = False) -> None:
     """Build an image again with nothing that earlier builds left, and show the first difference, if any."""
     from sifmark.commands.reproduce import reproduce as build_again
-    from sifmark.core.settings import choose
+    from sifmark.core.settings import apply_options
 
-    choose(engine=engine)
+    apply_options(engine=engine)
     build_again(name, as_json=json)
 
 
@@ -463,9 +463,9 @@ def fetch_sources(c: Context, folder: str, name: Sequence[str] | None = None, ba
 def clean(c: Context, cache: bool = False, engine: str = "") -> None:
     """Remove built images, logs and build folders; results stay."""
     from sifmark.commands.clean import clean as clean_up
-    from sifmark.core.settings import choose
+    from sifmark.core.settings import apply_options
 
-    choose(engine=engine)
+    apply_options(engine=engine)
     clean_up(cache=cache)
 
 

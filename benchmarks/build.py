@@ -12,7 +12,7 @@ from pathlib import Path
 from pairs import Spent, Times, measure, parser, report, require_folder, spend
 
 from sifmark.core import paths
-from sifmark.core.console import say
+from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import FILE_NAME, settings
 from sifmark.engines.apptainer.build import COMPRESSION
@@ -74,7 +74,7 @@ def make_site(folder: Path) -> Site:
 
 def fill(site: Site) -> None:
     """Before the clock runs: wheels and base fetched (Apptainer keeps the base's blobs), all stages and layers made."""
-    say("filling the caches")
+    status("filling the caches")
     site.build()
     site.definition.write_text(site.inv("render", IMAGE, "--format", "def").output)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pairs import Round, Summary, Times, host, measure, parser, require_folder, spend, summarise, tell
 
-from sifmark.core.console import say, show
+from sifmark.core.console import output, status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import write_json
 from sifmark.core.paths import CHECKOUT
@@ -51,7 +51,7 @@ _NOTHING = (
 _AGAIN = f"""{_NOTHING}
 for name in workloads_of("{RECIPE}"):
     image_file(f"{{name}}-{RECIPE}").unlink()
-Apptainer().give_names("{RECIPE}")
+Apptainer().tag_workloads("{RECIPE}")
 """
 
 
@@ -100,7 +100,7 @@ def main() -> None:
         folder = Path(name)
         images = {}
         for compression in COMPRESSION:
-            say(f"building with {compression}")
+            status(f"building with {compression}")
             inv(folder, "build", RECIPE, "--compression", compression)
             images[compression] = folder / f"{compression}.sif"
             os.link(folder / "dist" / f"{RECIPE}.sif", images[compression])
@@ -115,7 +115,7 @@ def main() -> None:
         rounds = measure(options.pairs, {key: sides[key] for key in ("idle", "start", "import")})
         rounds_of_names = measure(options.pairs, {"names": sides["names"]})
     found = {**_summaries(rounds), **_summaries(rounds_of_names)}
-    show(f"{len(workloads_of(RECIPE))} names, {options.pairs} rounds")
+    output(f"{len(workloads_of(RECIPE))} names, {options.pairs} rounds")
     tell(found)
     if target is not None:
         document = {"benchmark": "catalogue", "host": host(), "rounds": rounds, "of_names": rounds_of_names}

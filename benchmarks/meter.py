@@ -11,7 +11,7 @@ from pathlib import Path
 from pairs import Times, host, measure, parser, positive, require_folder, spend, summarise, tell
 
 from sifmark.core import paths
-from sifmark.core.console import say
+from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import write_json
 
@@ -63,7 +63,7 @@ def main() -> None:
     costs = [each["metered"]["cpu"] - each["none"]["cpu"] for each in rounds]
     shares = summarise([100 * cost / options.seconds for cost in costs])
     micros = summarise([1e6 * cost / each["metered"]["readings"] for cost, each in zip(costs, rounds, strict=True)])
-    say(f"{meter}, a reading every {options.period:g} s, {options.seconds} s a run, {len(rounds)} rounds")
+    status(f"{meter}, a reading every {options.period:g} s, {options.seconds} s a run, {len(rounds)} rounds")
     tell({"share of one core, %": shares, "one reading, us": micros})
     if options.json:
         summaries = {"share_of_a_core_percent": asdict(shares), "reading_us": asdict(micros)}

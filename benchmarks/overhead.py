@@ -17,7 +17,7 @@ from meter import made_up, metered_parser
 from pairs import Times, host, measure, require_folder, summarise, tell
 
 from sifmark.core import paths
-from sifmark.core.console import say
+from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import write_json
 
@@ -105,7 +105,7 @@ def main() -> None:
     step = f"{1000 * options.step:g} ms step"
     micros = {f"{part}, us a step": summarise([1e6 * cost for cost in each]) for part, each in costs.items()}
     shares = {f"harness, % of a {step}": summarise([100 * cost / options.step for cost in costs["harness"]])}
-    say(f"{meter} every {options.period:g} s, {step}s for {options.seconds} s a run, {len(rounds)} rounds")
+    status(f"{meter} every {options.period:g} s, {step}s for {options.seconds} s a run, {len(rounds)} rounds")
     tell({**micros, **shares})
     if options.json:
         summaries = {name: asdict(one) for name, one in {**micros, **shares}.items()}

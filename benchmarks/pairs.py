@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from sifmark.core.console import say, show
+from sifmark.core.console import output, status
 from sifmark.core.errors import UsageError
 from sifmark.core.files import write_json
 from sifmark.core.process import run
@@ -79,7 +79,7 @@ def measure(count: int, sides: Mapping[str, Callable[[], Times]]) -> list[Round]
         names = list(sides) if number % 2 == 0 else list(sides)[::-1]
         times = {}
         for name in names:
-            say(f"round {number + 1}/{count}: {name}")
+            status(f"round {number + 1}/{count}: {name}")
             os.sync()  # nobody pays for what another wrote
             times[name] = sides[name]()
         found.append(times)
@@ -119,12 +119,12 @@ def summarise(ratios: Sequence[float]) -> Summary:
 def report(name: str, rounds: Sequence[Round], reference: str, about: Mapping[str, Any], target: Path | None) -> None:
     """Print the ratios, and keep them with all times in `target`."""
     compared = compare(rounds, reference)
-    show(f"time of each side / time of {reference}, {len(rounds)} rounds; below 1 is quicker than {reference}")
-    show(f"{'side':<14}{'time':<14}{'median':>8}   {'interval of the median':<28}{'min':>8}{'max':>8}")
+    output(f"time of each side / time of {reference}, {len(rounds)} rounds; below 1 is quicker than {reference}")
+    output(f"{'side':<14}{'time':<14}{'median':>8}   {'interval of the median':<28}{'min':>8}{'max':>8}")
     for side, summaries in compared.items():
         for quantity, one in summaries.items():
             interval = f"{one.low:.4f} .. {one.high:.4f} ({one.confidence:.0%})"
-            show(f"{side:<14}{quantity:<14}{one.median:>8.4f}   {interval:<28}{one.least:>8.4f}{one.most:>8.4f}")
+            output(f"{side:<14}{quantity:<14}{one.median:>8.4f}   {interval:<28}{one.least:>8.4f}{one.most:>8.4f}")
     if target is not None:
         ratios = {side: {key: asdict(one) for key, one in found.items()} for side, found in compared.items()}
         document = {"benchmark": name, "reference": reference, "host": host(), "about": about}
@@ -133,10 +133,10 @@ def report(name: str, rounds: Sequence[Round], reference: str, about: Mapping[st
 
 def tell(summaries: Mapping[str, Summary]) -> None:
     """Summaries as lines of a table, by what they are of."""
-    show(f"{'':<28}{'median':>10}   {'interval of the median':<32}{'min':>10}{'max':>10}")
+    output(f"{'':<28}{'median':>10}   {'interval of the median':<32}{'min':>10}{'max':>10}")
     for name, one in summaries.items():
         interval = f"{one.low:.4f} .. {one.high:.4f} ({one.confidence:.0%})"
-        show(f"{name:<28}{one.median:>10.4f}   {interval:<32}{one.least:>10.4f}{one.most:>10.4f}")
+        output(f"{name:<28}{one.median:>10.4f}   {interval:<32}{one.least:>10.4f}{one.most:>10.4f}")
 
 
 def _coverage(count: int, rank: int) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 from pairs import Times, measure, parser, positive, report, spend
 
 from sifmark.core import paths
-from sifmark.core.console import show
+from sifmark.core.console import output
 from sifmark.core.errors import SifmarkError
 
 PLAIN_SHARE = 20  # the plain way is given every twentieth file, and its time is multiplied: it takes minutes otherwise
@@ -79,13 +79,13 @@ def main() -> None:
         rounds = measure(options.pairs, sides)
         size = sum(file.stat().st_size for file in new.iterdir()) / options.count
     report("results", rounds, "plain", {"files": options.count, "bytes_each": size}, options.json)
-    show(f"\nseconds for {options.count} files of {size:.0f} bytes (compare: twice as many)")
+    output(f"\nseconds for {options.count} files of {size:.0f} bytes (compare: twice as many)")
     for side in sides:
         for quantity in ("wall", "cpu"):
             times = sorted(one[side][quantity] for one in rounds)
-            show(f"{side:<14}{quantity:<14}{times[0]:>8.2f} .. {times[-1]:.2f}")
+            output(f"{side:<14}{quantity:<14}{times[0]:>8.2f} .. {times[-1]:.2f}")
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    show(f"largest resident set of any of them: {peak:.0f} MiB")
+    output(f"largest resident set of any of them: {peak:.0f} MiB")
 
 
 if __name__ == "__main__":

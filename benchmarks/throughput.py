@@ -13,7 +13,7 @@ from typing import Any
 
 from pairs import Summary, Times, compare, host, measure, parser, positive, require_folder, spend
 
-from sifmark.core.console import say, show
+from sifmark.core.console import output, status
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import write_json
 from sifmark.core.paths import CHECKOUT
@@ -61,9 +61,9 @@ def main() -> None:
     options = _options()
     require_folder(options.json)
     rows: dict[str, dict[str, Any]] = {}
-    show(f"{'workload':<28}{'task':<11}{'batch':>5}{'median':>9}   interval of the median")
+    output(f"{'workload':<28}{'task':<11}{'batch':>5}{'median':>9}   interval of the median")
     for name, task, size in _chosen(options):
-        say(f"{name}, {task}")
+        status(f"{name}, {task}")
         sides = {side.__name__: partial(side, options.python, name, task, options, size) for side in (ours, plain)}
         row: dict[str, Any] = {"batch_size": size}
         try:
@@ -74,11 +74,11 @@ def main() -> None:
         except SifmarkError as error:  # too large for this machine, or nothing to compare with
             row.update(ratio=None, reason=error.cause)
             told = f"{'none':>9}   {error.cause.splitlines()[0]}"
-        show(f"{name:<28}{task:<11}{size:>5}{told}")
+        output(f"{name:<28}{task:<11}{size:>5}{told}")
         rows[f"{name} {task}"] = row
         if options.json:
             write_json(options.json, _document(options, rows))
-    show(f"geometric mean of {len(_ratios(rows))}: {_mean(rows)}")
+    output(f"geometric mean of {len(_ratios(rows))}: {_mean(rows)}")
 
 
 def _chosen(options: argparse.Namespace) -> Iterator[tuple[str, str, int]]:

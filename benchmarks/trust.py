@@ -10,12 +10,12 @@ from pairs import Times, measure, parser, report, require_folder, spend
 
 from sifmark.attestations import sbom
 from sifmark.attestations.packages import Package
-from sifmark.core.console import say
+from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.paths import CHECKOUT
 from sifmark.core.process import run
 from sifmark.core.settings import settings
-from sifmark.engines.apptainer.build import wrap
+from sifmark.engines.apptainer.build import assemble_sif
 from sifmark.engines.apptainer.sif import DATA_START, read_sif
 from sifmark.recipes.plan import make_plan
 
@@ -38,7 +38,7 @@ def make_image(folder: Path) -> tuple[Path, Path]:
             sink.write(source.read(1 << 20))
     run(["mksquashfs", filler, large, "-all-root", "-no-progress", "-no-recovery", "-offset", str(DATA_START)])
     plan = make_plan(RECIPE)
-    wrap(plan, large, sif.attributes(), sbom.drafts(plan, [Package("pypi", "none", "0")]))
+    assemble_sif(plan, large, sif.attributes(), sbom.draft_documents(plan, [Package("pypi", "none", "0")]))
     shutil.rmtree(filler)
     key = folder / "key.pem"
     run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key])
@@ -63,7 +63,7 @@ def main() -> None:
     require_folder(options.json)
     target = options.json and options.json.absolute()
     with tempfile.TemporaryDirectory(prefix="sifmark-benchmark-") as name:
-        say(f"making a signed image of {SIZE >> 20} MiB")
+        status(f"making a signed image of {SIZE >> 20} MiB")
         image, key = make_image(Path(name))
         sides = {"hash": partial(hashed, image), "trust": partial(verified, image, key)}
         measure(1, sides)  # the file is in memory for both

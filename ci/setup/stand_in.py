@@ -31,7 +31,7 @@ from typing import Any
 
 import oci_layout
 
-from sifmark.layers.wheels import target_options
+from sifmark.layers.wheels import pip_target_options
 from sifmark.recipes.recipe import Target, load_recipe, recipe_names
 
 HERE = Path(__file__).resolve().parent
@@ -110,7 +110,7 @@ def add_wheels(description: Description, archive: tarfile.TarFile) -> None:
 def install(wanted: list[str], python: str, folder: str) -> None:
     """Unpack wheels from the indexes that pip is configured for, else with PyTorch's own beside them."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install", "--no-deps"]
-    pip += ["--no-compile", "--target", folder, *target_options(Target(python, platform.machine())), *wanted]
+    pip += ["--no-compile", "--target", folder, *pip_target_options(Target(python, platform.machine())), *wanted]
     index = load_recipe("cpu").index
     ways = ([], ["--extra-index-url", index]) if index else ([],)
     if not any(subprocess.run([*pip, *way], stdout=sys.stderr).returncode == 0 for way in ways):

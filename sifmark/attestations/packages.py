@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from email.parser import HeaderParser
 
-from sifmark.core.console import say
+from sifmark.core.console import status
 
 SYSTEM, PYTHON = "deb", "pypi"  # as package URLs name the kinds
 # Names of files in an image, without a slash before them.
@@ -29,19 +29,19 @@ class Package:
     source: str = ""  # and the source that it was built from, `name` or `name@version` where that is another
 
 
-def wanted(name: str) -> bool:
+def is_package_record(name: str) -> bool:
     """Whether a file of an image tells of packages, by its name from the root."""
     return name in _OS or any(pattern.fullmatch(name) for pattern in (_DPKG, _DIST))
 
 
-def say_unread(names: Iterable[str]) -> None:
+def report_unreadable(names: Iterable[str]) -> None:
     """Say which records of packages are there that nobody here can read."""
     found = {kind for name in names for kind, pattern in _UNREAD.items() if pattern.fullmatch(name)}
     for kind in sorted(found):
-        say(f"  its {kind} packages cannot be read here: they are missing from the list of packages")
+        status(f"  its {kind} packages cannot be read here: they are missing from the list of packages")
 
 
-def packages(files: Mapping[str, bytes]) -> list[Package]:
+def read_packages(files: Mapping[str, bytes]) -> list[Package]:
     """The packages of an image, in order, by the files that are wanted of it."""
     distribution = _distribution(files)
     found: set[Package] = set()

@@ -21,12 +21,12 @@ _IMAGE = "SPDXRef-image"
 _NO_DATE = datetime.fromtimestamp(0, UTC)  # of a draft
 
 
-def drafts(plan: Plan, packages: Sequence[Package]) -> dict[str, Any]:
+def draft_documents(plan: Plan, packages: Sequence[Package]) -> dict[str, Any]:
     """Both documents by their names, of any image with these packages on the plan's base."""
     return {SPDX: _spdx(plan, packages), CYCLONEDX: _cyclonedx(plan, packages)}
 
 
-def documents(plan: Plan, drafted: Mapping[str, Any], date: int) -> dict[str, bytes]:
+def finish_documents(plan: Plan, drafted: Mapping[str, Any], date: int) -> dict[str, bytes]:
     """Both as the plan's own image has them, made at a date, in seconds since 1970."""
     key, made = plan.build_key, datetime.fromtimestamp(date, UTC)
     name, version = f"sifmark-{plan.recipe.name}", f"{__version__}+{key.removeprefix('sha256:')[:12]}"
@@ -53,7 +53,7 @@ def documents(plan: Plan, drafted: Mapping[str, Any], date: int) -> dict[str, by
     return {SPDX: compact_json(spdx), CYCLONEDX: compact_json(cyclonedx)}
 
 
-def url_of(package: Package) -> str:
+def package_url(package: Package) -> str:
     """The package URL: github.com/package-url/purl-spec."""
     from packageurl import PackageURL
 
@@ -65,7 +65,7 @@ def url_of(package: Package) -> str:
     return str(PackageURL("deb", vendor, package.name, package.version, {k: v for k, v in qualifiers.items() if v}))
 
 
-def url_of_base(plan: Plan) -> str:
+def base_package_url(plan: Plan) -> str:
     """The package URL of the base, by digest."""
     from packageurl import PackageURL
 
@@ -103,11 +103,11 @@ def _spdx(plan: Plan, packages: Iterable[Package]) -> dict[str, Any]:
         )
 
     base = entry(
-        "SPDXRef-base", plan.recipe.base.reference, plan.base.digest, url_of_base(plan), plan.recipe.base.licence
+        "SPDXRef-base", plan.recipe.base.reference, plan.base.digest, base_package_url(plan), plan.recipe.base.licence
     )
     entries = [entry(_IMAGE, "image", "", None), base]
     entries += [
-        entry(f"SPDXRef-package-{number}", package.name, package.version, url_of(package), package.licence)
+        entry(f"SPDXRef-package-{number}", package.name, package.version, package_url(package), package.licence)
         for number, package in enumerate(packages, start=1)
     ]
     contained = [Relationship(_IMAGE, RelationshipType.CONTAINS, other.spdx_id) for other in entries[1:]]
@@ -138,7 +138,7 @@ def _cyclonedx(plan: Plan, packages: Iterable[Package]) -> dict[str, Any]:
     from packageurl import PackageURL
 
     def component(package: Package) -> Component:
-        url = url_of(package)
+        url = package_url(package)
         return Component(
             type=ComponentType.LIBRARY,
             name=package.name,
@@ -154,7 +154,7 @@ def _cyclonedx(plan: Plan, packages: Iterable[Package]) -> dict[str, Any]:
         name=plan.recipe.base.reference,
         version=plan.base.digest,
         bom_ref="base",
-        purl=PackageURL.from_string(url_of_base(plan)),
+        purl=PackageURL.from_string(base_package_url(plan)),
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=plan.base.digest.removeprefix("sha256:"))],
         properties=[Property(name="sifmark:stand-in", value=str(plan.base.stand_in).lower())],
     )

@@ -10,18 +10,18 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from sifmark.build.image import Built, build_recipe, is_current, read_record
-from sifmark.core.console import say
-from sifmark.core.errors import SifmarkError, Unbuildable
+from sifmark.build.image import BuildReport, build_recipe, is_current, read_record
+from sifmark.core.console import status
+from sifmark.core.errors import SifmarkError, UnbuildableError
 from sifmark.core.files import free_space, human_size
-from sifmark.core.process import CommandError, Finished, describe_failure, run, side_by_side
-from sifmark.core.settings import Settings, overridden, settings
+from sifmark.core.process import CommandError, CompletedCommand, describe_failure, run, thread_pool
+from sifmark.core.settings import Settings, settings, with_options
 from sifmark.engines import engine
 from sifmark.engines.apptainer.build import stages
 from sifmark.layers.cache import BASES, LAYERS, STOCKED, rate
-from sifmark.layers.offline import base_in_sources, size_of_base
-from sifmark.layers.wheels import size_at_hand
-from sifmark.oci.images import weigh
+from sifmark.layers.offline import base_size, offline_base
+from sifmark.layers.wheels import cached_size
+from sifmark.oci.images import compressed_size
 from sifmark.recipes.names import EVERYTHING, Image, cards, find_images, recipes_in, workloads_of
 from sifmark.recipes.plan import BASE_DIGEST, LOCK, Plan, make_plan
 from sifmark.recipes.recipe import recipe_names
@@ -34,7 +34,7 @@ _MEMORY = 2 * 1024**3  # bytes that one build's compressor may take
 _CORES = 2  # that one build keeps busy
 
 
-class What(Enum):
+class Action(Enum):
     """What is to be done about a recipe."""
 
     BUILD = "build"
@@ -44,11 +44,11 @@ class What(Enum):
 
 
 @dataclass(frozen=True)
-class Intent:
+class PlannedBuild:
     """What is to be done about one recipe and why. None is what nobody knows yet."""
 
     recipe: str
-    what: What
+    what: Action
     why: str
     size: int | None = None  # bytes of the image
     seconds: float | None = None
@@ -57,7 +57,7 @@ class Intent:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BuildOutcome:
     """What became of one recipe: `built`, `up to date`, `skipped` or `failed`."""
 
     recipe: str
@@ -72,7 +72,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Options:
+class BuildOptions:
     """What a command line asked of builds."""
 
     bases: str | None = None
@@ -82,7 +82,7 @@ class Options:
     @property
     def site(self) -> Settings:
         """The settings with what was asked for. Raises UsageError for bad values."""
-        return overridden(bases=self.bases, compression=self.compression)
+        return with_options(bases=self.bases, compression=self.compression)
 
     def words(self) -> list[str]:
         """The same, for a verb of our own."""
@@ -91,7 +91,7 @@ class Options:
         return [*words, *(["--force"] if self.force else [])]
 
 
-def recipes_meant(pattern: str) -> tuple[str, ...]:
+def matching_recipes(pattern: str) -> tuple[str, ...]:
     """The recipes that a name, glob or recipe means. Raises UsageError."""
     if pattern == EVERYTHING:
         return recipe_names()
@@ -108,18 +108,18 @@ def _may_match(pattern: str, recipe: str) -> bool:
     return any(fnmatchcase(Image(workload, recipe).name, pattern) for workload in workloads)
 
 
-def intend(recipe: str, options: Options) -> Intent:
+def plan_build(recipe: str, options: BuildOptions) -> PlannedBuild:
     """Look at files, keys and the cache; of registries only sizes are asked. Raises SifmarkError for a bad recipe."""
     try:
         plan = make_plan(recipe, options.site)
         plan.require_resolved()
         why = _why(plan, options)
-        return Intent(recipe, What.LEAVE, "nothing changed") if why is None else _forecast(plan, why)
-    except Unbuildable as error:
-        return Intent(recipe, What.REFUSE, str(error))
+        return PlannedBuild(recipe, Action.LEAVE, "nothing changed") if why is None else _forecast(plan, why)
+    except UnbuildableError as error:
+        return PlannedBuild(recipe, Action.REFUSE, str(error))
 
 
-def require_space(intents: Iterable[Intent]) -> None:
+def require_space(intents: Iterable[PlannedBuild]) -> None:
     """Raise SifmarkError where what is to be built surely does not fit."""
     needed = {
         settings().cache: sum(intent.cached for intent in intents),
@@ -133,7 +133,7 @@ def require_space(intents: Iterable[Intent]) -> None:
             )
 
 
-def jobs_here(intents: Sequence[Intent]) -> int:
+def default_jobs(intents: Sequence[PlannedBuild]) -> int:
     """How many builds this host carries at once: by cores, memory and free space."""
     largest = max((intent.size or 0 for intent in intents), default=0)
     carried = [len(os.sched_getaffinity(0)) // _CORES, _available_memory() // _MEMORY]
@@ -141,63 +141,63 @@ def jobs_here(intents: Sequence[Intent]) -> int:
     return max(1, min(len(intents), *carried))
 
 
-def carry_out(intents: Sequence[Intent], options: Options, jobs: int) -> list[Outcome]:
+def run_builds(intents: Sequence[PlannedBuild], options: BuildOptions, jobs: int) -> list[BuildOutcome]:
     """Build side by side what is to be built, each in a process of its own; a failure is an outcome too."""
-    with side_by_side(jobs) as pool:
+    with thread_pool(jobs) as pool:
         running = [pool.submit(_carry_out, intent, options) for intent in intents]
         return [future.result() for future in running]
 
 
-def build_one(recipe: str, options: Options) -> Outcome:
+def build_one(recipe: str, options: BuildOptions) -> BuildOutcome:
     """Build one recipe here, unless it is up to date. Raises SifmarkError."""
     asked = None if options.compression is None else options.site.compression
     return _outcome(build_recipe(make_plan(recipe, options.site), asked, options.force))
 
 
-def failure(recipe: str, error: Exception, started: float) -> Outcome:
+def failed_outcome(recipe: str, error: Exception, started: float) -> BuildOutcome:
     """The outcome of a build that began at `started`, by the monotonic clock, and failed."""
-    return Outcome(recipe, "failed", time.monotonic() - started, reason=str(error))
+    return BuildOutcome(recipe, "failed", time.monotonic() - started, reason=str(error))
 
 
-def _carry_out(intent: Intent, options: Options) -> Outcome:
+def _carry_out(intent: PlannedBuild, options: BuildOptions) -> BuildOutcome:
     started = time.monotonic()
     try:
         return _do(intent, options)
     except (SifmarkError, OSError) as error:
-        return failure(intent.recipe, error, started)
+        return failed_outcome(intent.recipe, error, started)
 
 
-def _do(intent: Intent, options: Options) -> Outcome:
+def _do(intent: PlannedBuild, options: BuildOptions) -> BuildOutcome:
     recipe = intent.recipe
-    if intent.what is What.REFUSE:
-        return Outcome(recipe, "skipped", reason=intent.why)
-    if intent.what is What.BROKEN:
-        return Outcome(recipe, "failed", reason=intent.why)
-    if intent.what is What.LEAVE:
+    if intent.what is Action.REFUSE:
+        return BuildOutcome(recipe, "skipped", reason=intent.why)
+    if intent.what is Action.BROKEN:
+        return BuildOutcome(recipe, "failed", reason=intent.why)
+    if intent.what is Action.LEAVE:
         return build_one(recipe, options)  # its names are linked anew
     # -P: a folder that is called sifmark where the user stands is not us.
     argv = [sys.executable, "-P", "-m", "sifmark", "build", recipe, "--json", *options.words()]
-    return _told(run(argv, watch_errors=lambda line: say(f"[{recipe}] {line}"), check=False))
+    return _told(run(argv, watch_errors=lambda line: status(f"[{recipe}] {line}"), check=False))
 
 
-def _told(done: Finished) -> Outcome:
+def _told(done: CompletedCommand) -> BuildOutcome:
     """What a build says of itself, failed or not. Raises CommandError where it said nothing: it was killed, say."""
     if not done.output:
         raise CommandError(describe_failure(done, log=None))
     (told,) = json.loads(done.output)
-    return Outcome(**{**told, "reused": tuple(told["reused"]), "names": tuple(told["names"])})
+    return BuildOutcome(**{**told, "reused": tuple(told["reused"]), "names": tuple(told["names"])})
 
 
-def _outcome(built: Built) -> Outcome:
+def _outcome(built: BuildReport) -> BuildOutcome:
     record = read_record(built.recipe, engine())
     state, reused = ("up to date", ("image",)) if built.reused else ("built", tuple(record.get("reused", ())))
     told = (record.get("identity"), record.get("digest"), reused, built.names)
-    return Outcome(built.recipe, state, built.seconds, built.size, *told)
+    return BuildOutcome(built.recipe, state, built.seconds, built.size, *told)
 
 
-def _why(plan: Plan, options: Options) -> str | None:
+def _why(plan: Plan, options: BuildOptions) -> str | None:
     """Why a recipe's image is to be built; None where it need not be."""
-    seen = engine().look(engine().address(plan.recipe.name))
+    seen = engine().image_info(engine().address(plan.recipe.name))
     if seen is None:
         return "not built yet"
     if options.force:
@@ -213,31 +213,31 @@ def _why(plan: Plan, options: Options) -> str | None:
     return "another compression" if is_current(seen, plan) else "code or recipe changed"
 
 
-def _forecast(plan: Plan, why: str) -> Intent:
+def _forecast(plan: Plan, why: str) -> PlannedBuild:
     """Sizes from the cache, the sources, the registry and the wheels at hand; times from the cache's own history."""
     there = {kind: entry.seal() for kind, entry in stages(plan).items()}
     at_hand = tuple(stage for stage, kept in engine().stages(plan).items() if kept)
-    wheels, base = size_at_hand(plan.recipe.lock(plan.target)), there[BASES]
+    wheels, base = cached_size(plan.recipe.lock(plan.target)), there[BASES]
     packed = base.size if base else _weight(plan)
     missing: dict[str, int] = {}
     if stocked := there[STOCKED]:
         image = stocked.size
     elif packed is None or wheels is None:
-        return Intent(plan.recipe.name, What.BUILD, why, at_hand=at_hand)
+        return PlannedBuild(plan.recipe.name, Action.BUILD, why, at_hand=at_hand)
     else:
         image = packed + wheels
         made = {BASES: packed, LAYERS: _UNPACKED * wheels, STOCKED: image}
         missing = {kind: size for kind, size in made.items() if not there[kind]}
     seconds = image / _FINISHING + sum(size / (rate(kind) or _RATES[kind]) for kind, size in missing.items())
-    return Intent(plan.recipe.name, What.BUILD, why, image, seconds, sum(missing.values()), at_hand)
+    return PlannedBuild(plan.recipe.name, Action.BUILD, why, image, seconds, sum(missing.values()), at_hand)
 
 
 def _weight(plan: Plan) -> int | None:
     """Bytes of the base's layers, packed: about what they are as squashfs."""
     try:
-        if layout := base_in_sources(plan.base):
-            return size_of_base(layout, plan.base.digest)
-        return weigh(plan.base.address, plan.base.digest, plan.platform)
+        if layout := offline_base(plan.base):
+            return base_size(layout, plan.base.digest)
+        return compressed_size(plan.base.address, plan.base.digest, plan.platform)
     except SifmarkError:
         return None
 

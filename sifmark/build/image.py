@@ -16,13 +16,13 @@ from filelock import FileLock, Timeout
 
 from sifmark import __version__
 from sifmark.build import ledger
-from sifmark.core.console import say
+from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import human_size, write_json
-from sifmark.core.settings import overridden, settings
-from sifmark.engines import Engine, Made, Seen, engine
-from sifmark.layers.assemble import context
-from sifmark.layers.cache import sweep_all, trim
+from sifmark.core.settings import settings, with_options
+from sifmark.engines import BuiltImage, Engine, ImageInfo, engine
+from sifmark.layers.assemble import build_context
+from sifmark.layers.cache import remove_all_stale_drafts, trim
 from sifmark.recipes.names import find_images, recipes_in
 from sifmark.recipes.plan import BUILD_KEY, COMPRESSION, STAND_IN, Plan, make_plan
 from sifmark.recipes.render import definition, dockerfile
@@ -30,7 +30,7 @@ from sifmark.recipes.render import definition, dockerfile
 FORMATS = ("def", "dockerfile")
 
 
-class State(Enum):
+class BuildState(Enum):
     """How an image stands to its recipe and code."""
 
     BUILT = "built"
@@ -39,7 +39,7 @@ class State(Enum):
 
 
 @dataclass(frozen=True)
-class Built:
+class BuildReport:
     """One recipe's image after the verb: what was done, and what is there now."""
 
     recipe: str
@@ -54,23 +54,23 @@ def render(name: str, form: str, bases: str | None = None) -> str:
     if form not in FORMATS:
         raise SifmarkError(f"no format {form!r}", f"choose one of: {', '.join(FORMATS)}")
     recipe = recipes_in(find_images(name))[0]
-    plan = make_plan(recipe, overridden(bases=bases))
+    plan = make_plan(recipe, with_options(bases=bases))
     folder = context_folder(recipe)
-    with alone(folder):
-        context(plan, folder, log_file(recipe))
+    with exclusive_lock(folder):
+        build_context(plan, folder, log_file(recipe))
     if form == "dockerfile":
         return dockerfile(plan.recipe, plan.base.pull, plan.labels(), str(folder))
-    say(f"  build it with: apptainer build{' --no-https' if plan.base.plain_http else ''} IMAGE.sif FILE")
+    status(f"  build it with: apptainer build{' --no-https' if plan.base.plain_http else ''} IMAGE.sif FILE")
     return definition(plan.recipe, plan.base.pull, plan.labels(), str(folder))
 
 
-def state(name: str, plan: Plan) -> State:
+def state(name: str, plan: Plan) -> BuildState:
     """Whether the image of a name or recipe is there and carries the build key of today's inputs."""
     tool = engine()
-    seen = tool.look(tool.address(name))
+    seen = tool.image_info(tool.address(name))
     if seen is None:
-        return State.MISSING
-    return State.BUILT if is_current(seen, plan) else State.STALE
+        return BuildState.MISSING
+    return BuildState.BUILT if is_current(seen, plan) else BuildState.STALE
 
 
 def context_folder(recipe: str) -> Path:
@@ -84,17 +84,17 @@ def log_file(recipe: str) -> Path:
     return settings().dist / "logs" / f"{recipe}-{stamp}-{os.getpid()}.log"
 
 
-def logs_of(recipe: str) -> list[Path]:
+def log_files(recipe: str) -> list[Path]:
     """The logs that a recipe's builds have written."""
     return sorted((settings().dist / "logs").glob(f"{recipe}-*Z-*.log"))
 
 
-def lock_of(recipe: str, tool: Engine) -> Path:
+def lock_path(recipe: str, tool: Engine) -> Path:
     """What builds of a recipe by an engine exclude each other by."""
     return tool.home / f"{recipe}.{tool.suffix}"
 
 
-def record_of(recipe: str, tool: Engine) -> Path:
+def record_path(recipe: str, tool: Engine) -> Path:
     """The record of a recipe's build: identity, digest, and what built it."""
     return tool.home / f"{recipe}.{tool.suffix}.json"
 
@@ -102,19 +102,19 @@ def record_of(recipe: str, tool: Engine) -> Path:
 def read_record(recipe: str, tool: Engine) -> dict[str, Any]:
     """What the build of a recipe recorded; empty where there is nothing that reads."""
     try:
-        record = json.loads(record_of(recipe, tool).read_text())
+        record = json.loads(record_path(recipe, tool).read_text())
     except (OSError, ValueError):
         return {}
     return record if isinstance(record, dict) else {}
 
 
-def write_record(plan: Plan, tool: Engine, made: Made, **more: Any) -> None:
+def write_build_record(plan: Plan, tool: Engine, made: BuiltImage, **more: Any) -> None:
     """Write down what was made and how."""
-    ledger.remember(made.digest)
-    write_facts(plan.recipe.name, tool, made, plan.labels(), built=_now(), **more)
+    ledger.record_trusted(made.digest)
+    write_image_record(plan.recipe.name, tool, made, plan.labels(), built=_now(), **more)
 
 
-def write_facts(recipe: str, tool: Engine, made: Made, labels: Mapping[str, str], **more: Any) -> None:
+def write_image_record(recipe: str, tool: Engine, made: BuiltImage, labels: Mapping[str, str], **more: Any) -> None:
     """Write down what there is of a recipe and how it came here."""
     record = {
         "name": Path(tool.address(recipe)).name,
@@ -127,20 +127,20 @@ def write_facts(recipe: str, tool: Engine, made: Made, labels: Mapping[str, str]
         tool.name: tool.version(),
         **more,
     }
-    write_json(record_of(recipe, tool), record)
+    write_json(record_path(recipe, tool), record)
 
 
-def add_to_facts(recipe: str, tool: Engine, **more: Any) -> None:
+def update_record(recipe: str, tool: Engine, **more: Any) -> None:
     """Write down what became of an image, beside what is known of it; where nothing is, nothing."""
     if record := read_record(recipe, tool):
-        write_json(record_of(recipe, tool), {**record, **more})
+        write_json(record_path(recipe, tool), {**record, **more})
 
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def build_recipe(plan: Plan, compression: str | None = None, force: bool = False) -> Built:
+def build_recipe(plan: Plan, compression: str | None = None, force: bool = False) -> BuildReport:
     """Build a recipe's image unless it is up to date, and give it its names. Raises SifmarkError.
 
     `compression` is the one asked for on the command line, or None: then any that the image has will do.
@@ -148,16 +148,16 @@ def build_recipe(plan: Plan, compression: str | None = None, force: bool = False
     plan.require_resolved()
     recipe, tool = plan.recipe.name, engine()
     started = time.monotonic()
-    with alone(lock_of(recipe, tool)):
-        reused = not force and is_current(tool.look(tool.address(recipe)), plan, compression)
+    with exclusive_lock(lock_path(recipe, tool)):
+        reused = not force and is_current(tool.image_info(tool.address(recipe)), plan, compression)
         if not reused:
             _build(plan, tool)
-        names = tool.give_names(recipe)
-        seen = tool.look(tool.address(recipe))
-    return Built(recipe, names, reused, time.monotonic() - started, seen.size if seen else 0)
+        names = tool.tag_workloads(recipe)
+        seen = tool.image_info(tool.address(recipe))
+    return BuildReport(recipe, names, reused, time.monotonic() - started, seen.size if seen else 0)
 
 
-def is_current(seen: Seen | None, plan: Plan, compression: str | None = None) -> bool:
+def is_current(seen: ImageInfo | None, plan: Plan, compression: str | None = None) -> bool:
     """Whether an image carries the build key of today's inputs, and the compression asked for, if any."""
     if seen is None or seen.labels.get(BUILD_KEY) != plan.build_key:
         return False
@@ -166,28 +166,28 @@ def is_current(seen: Seen | None, plan: Plan, compression: str | None = None) ->
 
 def _build(plan: Plan, tool: Engine) -> None:
     """Make the recipe's image: recorded before it takes its place."""
-    sweep_all()
+    remove_all_stale_drafts()
     log = log_file(plan.recipe.name)
     reused = [stage for stage, there in tool.stages(plan).items() if there]
     started = time.monotonic()
     if plan.base.stand_in:
-        say(f"  base: a stand-in for {plan.recipe.base.reference}; the image and its results say so")
-    with _full_disk_explained(tool.address(plan.recipe.name)), tool.building(plan, log) as made:
+        status(f"  base: a stand-in for {plan.recipe.base.reference}; the image and its results say so")
+    with _full_disk_explained(tool.address(plan.recipe.name)), tool.build(plan, log) as made:
         seconds = round(time.monotonic() - started, 3)
-        write_record(plan, tool, made, log=str(log), seconds=seconds, reused=reused)
+        write_build_record(plan, tool, made, log=str(log), seconds=seconds, reused=reused)
     trim()
-    say(f"  {tool.address(plan.recipe.name)}: {human_size(made.size)}, {made.identity}")
+    status(f"  {tool.address(plan.recipe.name)}: {human_size(made.size)}, {made.identity}")
 
 
 @contextmanager
-def alone(target: Path) -> Iterator[None]:
+def exclusive_lock(target: Path) -> Iterator[None]:
     """Builds of one image exclude each other, on every host that shares the folder."""
     target.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(target.with_name(f".{target.name}.lock"))
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        say(f"  waiting: another process works on {target.name}")
+        status(f"  waiting: another process works on {target.name}")
         lock.acquire()
     try:
         yield

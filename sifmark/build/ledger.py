@@ -7,25 +7,25 @@ from contextlib import suppress
 from pathlib import Path
 
 from sifmark.core.files import sha256_file, write_text
-from sifmark.core.keys import called
+from sifmark.core.keys import key_id
 from sifmark.core.settings import settings
 from sifmark.oci.reference import DIGEST
 
 _BUILT = "built here"
 
 
-def remember(digest: str, signer: str | None = None) -> None:
+def record_trusted(digest: str, signer: str | None = None) -> None:
     """Write down that an image was built here, or that a signature by the trusted key of that name held."""
     write_text(_place(digest), _BUILT if signer is None else _keys().get(signer, ""))
 
 
-def inherit(digest: str, former: str) -> None:
+def copy_trust(digest: str, former: str) -> None:
     """What is known of an image holds for what signing made of it."""
     with suppress(OSError):
         write_text(_place(digest), _place(former).read_text())
 
 
-def known(digest: str) -> bool:
+def is_trusted(digest: str) -> bool:
     """Whether an image was built here, or a signature held by a key that is trusted still."""
     if DIGEST.fullmatch(digest) is None:
         return False
@@ -38,7 +38,7 @@ def _keys() -> dict[str, str]:
     """The trusted keys by the names that signatures are told by: hashes of files, and fingerprints."""
     files = {key: Path(key).expanduser() for key in settings().keys}
     return {
-        called(file) if file.is_file() else key.lower(): sha256_file(file) if file.is_file() else key.lower()
+        key_id(file) if file.is_file() else key.lower(): sha256_file(file) if file.is_file() else key.lower()
         for key, file in files.items()
     }
 

@@ -7,7 +7,7 @@ from invoke.exceptions import Exit, ParseError
 from invoke.parser.argument import Argument
 from invoke.tasks import Task
 
-from sifmark.core.errors import USAGE, UsageError
+from sifmark.core.errors import EXIT_USAGE, UsageError
 from sifmark.recipes.names import EVERYTHING
 
 
@@ -32,11 +32,11 @@ class Positional(Argument):
     def set_value(self, value: Any, cast: bool = True) -> None:
         """Take the value. Raises Exit where it is a call for help."""
         if value in ("-h", "--help"):
-            raise Exit(f"help is asked for before the verb: inv --help {self.verb}", code=USAGE)
+            raise Exit(f"help is asked for before the verb: inv --help {self.verb}", code=EXIT_USAGE)
         super().set_value(value, cast)
 
 
-class Verb(Task):  # type: ignore[type-arg] # invoke's own annotations leave it open
+class Command(Task):  # type: ignore[type-arg] # invoke's own annotations leave it open
     """A task that says where its help is."""
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
@@ -49,7 +49,7 @@ class Verb(Task):  # type: ignore[type-arg] # invoke's own annotations leave it 
         return arguments
 
 
-class NameOrAll(Verb):
+class NameOrAll(Command):
     """A task with the arguments `name` and `all`, of which one is needed."""
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
@@ -62,7 +62,7 @@ class NameOrAll(Verb):
         return arguments
 
 
-def whole(option: str, text: str, least: int, most: int | None = None) -> int:
+def parse_int(option: str, text: str, least: int, most: int | None = None) -> int:
     """The number that a word is. Raises UsageError for what is none, or out of its bounds."""
     if not (text.isascii() and text.isdigit()) or not least <= int(text) <= (int(text) if most is None else most):
         upto = "" if most is None else f" to {most}"

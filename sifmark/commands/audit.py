@@ -17,7 +17,7 @@ from typing import Any
 
 from sifmark.attestations.packages import PYTHON, SYSTEM
 from sifmark.attestations.sbom import CYCLONEDX
-from sifmark.core.console import say, show, show_table
+from sifmark.core.console import output, output_table, status
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.engines.locate import locate
 
@@ -59,21 +59,21 @@ def audit(name: str, advisories: str, as_json: bool) -> None:
     told = set(findings(installed, _noted(read_advisories(Path(advisories)), covered), unread.append))
     found = sorted(told, key=lambda one: (one.package, one.advisory))
     if as_json:
-        show(json.dumps([asdict(one) for one in found], indent=2))
+        output(json.dumps([asdict(one) for one in found], indent=2))
     elif found:
         rows = [
             [one.advisory, one.severity, one.package, one.version, one.fixed, one.place, one.summary[:60]]
             for one in found
         ]
-        show_table("advisory", "severity", "package", "version", "fixed in", "place", "summary", rows=rows)
+        output_table("advisory", "severity", "package", "version", "fixed in", "place", "summary", rows=rows)
     counts = Counter(one.ecosystem for one in installed)
     left = {own: count for own, count in counts.items() if not any(_same_ecosystem(told, own) for told in covered)}
     looked_up = len(installed) - sum(left.values())
-    say(f"{looked_up} packages looked up, {len({one.package for one in found})} with advisories")
+    status(f"{looked_up} packages looked up, {len({one.package for one in found})} with advisories")
     for ecosystem, count in left.items():
-        say(f"  not looked up: {count} packages of {ecosystem}; none of the advisories is for that")
+        status(f"  not looked up: {count} packages of {ecosystem}; none of the advisories is for that")
     for one in dict.fromkeys(unread):
-        say(f"  not judged, because a version in it does not read: {one}")
+        status(f"  not judged, because a version in it does not read: {one}")
     if found:
         raise SifmarkError(f"{name}: {len(found)} advisories hold", "take a newer base or wheel: inv pins, inv lock")
 
@@ -85,7 +85,7 @@ def packages_of(name: str) -> list[Installed]:
     else:
         tool, address = locate(name)
         where = address
-        text = tool.evidence(address).sboms().get(CYCLONEDX, b"")
+        text = tool.inspect(address).sboms().get(CYCLONEDX, b"")
     try:
         components = json.loads(text)["components"]
         return [package for component in components if (package := _installed(component)) is not None]

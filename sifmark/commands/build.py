@@ -7,38 +7,38 @@ from dataclasses import asdict
 from pathlib import Path
 
 from sifmark.build.batch import (
-    Intent,
-    Options,
-    Outcome,
-    What,
+    Action,
+    BuildOptions,
+    BuildOutcome,
+    PlannedBuild,
     build_one,
-    carry_out,
-    failure,
-    intend,
-    jobs_here,
-    recipes_meant,
+    default_jobs,
+    failed_outcome,
+    matching_recipes,
+    plan_build,
     require_space,
+    run_builds,
 )
-from sifmark.core.console import say, show, show_table
+from sifmark.core.console import output, output_table, status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import free_space, human_size
 from sifmark.core.settings import settings
 from sifmark.engines import engine
 
 
-def build_images(pattern: str, options: Options, *, jobs: int, dry_run: bool, as_json: bool) -> None:
+def build_images(pattern: str, options: BuildOptions, *, jobs: int, dry_run: bool, as_json: bool) -> None:
     """Build what a name, glob or recipe means, unless it is up to date.
 
     Raises SifmarkError: of one recipe its own error, of several after all have been tried.
     """
     _ = options.site  # bad values are told before anything else
-    recipes = recipes_meant(pattern)
+    recipes = matching_recipes(pattern)
     if len(recipes) == 1 and not dry_run:
         outcomes = [_build_alone(recipes[0], options, as_json)]
     else:
         intents = [_look_at(recipe, options) for recipe in recipes]
         if dry_run and as_json:
-            show(json.dumps([{**asdict(intent), "what": intent.what.value} for intent in intents], indent=2))
+            output(json.dumps([{**asdict(intent), "what": intent.what.value} for intent in intents], indent=2))
         else:
             _show_plan(intents)
         if dry_run:
@@ -56,30 +56,30 @@ def build_images(pattern: str, options: Options, *, jobs: int, dry_run: bool, as
         )
 
 
-def _look_at(recipe: str, options: Options) -> Intent:
+def _look_at(recipe: str, options: BuildOptions) -> PlannedBuild:
     try:
-        return intend(recipe, options)
+        return plan_build(recipe, options)
     except SifmarkError as error:  # one broken recipe keeps no other from being built
-        return Intent(recipe, What.BROKEN, str(error))
+        return PlannedBuild(recipe, Action.BROKEN, str(error))
 
 
-def _build_alone(recipe: str, options: Options, as_json: bool) -> Outcome:
+def _build_alone(recipe: str, options: BuildOptions, as_json: bool) -> BuildOutcome:
     started = time.monotonic()
     try:
         return build_one(recipe, options)
     except (SifmarkError, OSError) as error:
         if as_json:
-            _show_for_programs([failure(recipe, error, started)])
+            _show_for_programs([failed_outcome(recipe, error, started)])
         raise
 
 
-def _carry_out(intents: Sequence[Intent], options: Options, jobs: int) -> list[Outcome]:
-    todo = [intent for intent in intents if intent.what is What.BUILD]
+def _carry_out(intents: Sequence[PlannedBuild], options: BuildOptions, jobs: int) -> list[BuildOutcome]:
+    todo = [intent for intent in intents if intent.what is Action.BUILD]
     require_space(todo)
-    return carry_out(intents, options, jobs or jobs_here(todo))
+    return run_builds(intents, options, jobs or default_jobs(todo))
 
 
-def _show_plan(intents: Iterable[Intent]) -> None:
+def _show_plan(intents: Iterable[PlannedBuild]) -> None:
     """What is to be done, on stderr: the answer comes later."""
     rows = [
         [
@@ -92,28 +92,28 @@ def _show_plan(intents: Iterable[Intent]) -> None:
         ]
         for intent in intents
     ]
-    show_table("recipe", "to do", "why", "size", "time", "in the cache", rows=rows, aside=True)
+    output_table("recipe", "to do", "why", "size", "time", "in the cache", rows=rows, aside=True)
     for role, folder in {"cache": settings().cache, "dist": settings().dist}.items():
-        say(f"  {role} folder {folder}: {human_size(free_space(folder))} free")
+        status(f"  {role} folder {folder}: {human_size(free_space(folder))} free")
 
 
-def _about(intent: Intent, value: str | None) -> str:
-    if intent.what is not What.BUILD:
+def _about(intent: PlannedBuild, value: str | None) -> str:
+    if intent.what is not Action.BUILD:
         return ""
     return f"about {value}" if value else "unknown"
 
 
-def _show_for_programs(outcomes: Iterable[Outcome]) -> None:
-    show(json.dumps([asdict(outcome) for outcome in outcomes], indent=2))
+def _show_for_programs(outcomes: Iterable[BuildOutcome]) -> None:
+    output(json.dumps([asdict(outcome) for outcome in outcomes], indent=2))
 
 
-def _tell(outcome: Outcome) -> None:
+def _tell(outcome: BuildOutcome) -> None:
     what = f"built in {outcome.seconds:.1f} s" if outcome.state == "built" else outcome.state
     name = Path(engine().address(outcome.recipe)).name
-    say(f"{name}: {what}, {human_size(outcome.size or 0)}; also called {', '.join(outcome.names)}")
+    status(f"{name}: {what}, {human_size(outcome.size or 0)}; also called {', '.join(outcome.names)}")
 
 
-def _show_outcomes(outcomes: Iterable[Outcome]) -> None:
+def _show_outcomes(outcomes: Iterable[BuildOutcome]) -> None:
     columns = ("recipe", "state", "seconds", "size", "digest", "reused", "names")
     rows = [
         [
@@ -127,4 +127,4 @@ def _show_outcomes(outcomes: Iterable[Outcome]) -> None:
         ]
         for outcome in outcomes
     ]
-    show_table(*columns, rows=rows)
+    output_table(*columns, rows=rows)

@@ -4,7 +4,7 @@ import os
 import sys
 
 from sifmark.core import paths
-from sifmark.core.console import say, show
+from sifmark.core.console import output, status
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.process import run
 
@@ -30,8 +30,8 @@ def run_checks() -> None:
     os.chdir(paths.CHECKOUT)
     failed = []
     for name, argv in CHECKS.items():
-        say(f"- {name}")
-        if run(argv, watch=show, check=False).exit_code != 0:
+        status(f"- {name}")
+        if run(argv, watch=output, check=False).exit_code != 0:
             failed.append(name)
     if failed:
         raise SifmarkError(f"failed: {', '.join(failed)}", "`ruff format` and `ruff check --fix` mend what they can")

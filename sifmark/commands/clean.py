@@ -3,9 +3,9 @@
 import shutil
 from pathlib import Path
 
-from sifmark.build.image import alone, context_folder, lock_of, logs_of, record_of
-from sifmark.core.console import say
-from sifmark.core.files import human_size, sweep
+from sifmark.build.image import context_folder, exclusive_lock, lock_path, log_files, record_path
+from sifmark.core.console import status
+from sifmark.core.files import human_size, remove_stale_drafts
 from sifmark.core.settings import settings
 from sifmark.engines import engine
 from sifmark.layers.cache import remove_all
@@ -20,17 +20,17 @@ def clean(cache: bool) -> None:
     """
     tool = engine()
     for recipe in recipe_names():
-        with alone(lock_of(recipe, tool)):
-            for gone in tool.forget(recipe):
-                say(f"removed {gone}")
-            for path in (record_of(recipe, tool), context_folder(recipe), *logs_of(recipe)):
+        with exclusive_lock(lock_path(recipe, tool)):
+            for gone in tool.remove(recipe):
+                status(f"removed {gone}")
+            for path in (record_path(recipe, tool), context_folder(recipe), *log_files(recipe)):
                 _remove(path)
-    sweep(settings().dist)
+    remove_stale_drafts(settings().dist)
     if cache:
-        for gone in tool.forget_stages():
-            say(f"removed {gone}")
+        for gone in tool.prune_stages():
+            status(f"removed {gone}")
         for gone in remove_all():
-            say(f"removed {gone}")
+            status(f"removed {gone}")
 
 
 def _remove(path: Path) -> None:
@@ -42,4 +42,4 @@ def _remove(path: Path) -> None:
         path.unlink()
     else:
         return
-    say(f"removed {path} ({human_size(size)})")
+    status(f"removed {path} ({human_size(size)})")

@@ -4,20 +4,31 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from sifmark.core.console import legible, say, show
+from sifmark.core.console import output, printable, status
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
-from sifmark.results.comparison import Answer, Question, compare
-from sifmark.results.compatibility import FIELDS, said, unit_field
+from sifmark.results.comparison import Comparison, Query, compare_observations
+from sifmark.results.compatibility import FIELDS, format_value, unit_field
 from sifmark.results.intervals import Ratio
-from sifmark.results.load import judge_path
-from sifmark.results.observation import EVALUATED, PLATFORM, SETTING, Observation, goes_to, metrics_of, number, observe
-from sifmark.results.tables import FORMATS, sentence, unfit_sentence
+from sifmark.results.load import load_results
+from sifmark.results.observation import (
+    EVALUATED,
+    PLATFORM,
+    SETTING,
+    Observation,
+    has_path,
+    metric_value,
+    metrics_of,
+    observe,
+)
+from sifmark.results.tables import FORMATS, exclusion_text, incompatibility_text
 
 DEFAULT_METRICS = ["throughput", "step_time_p50", "peak_process_memory"]
 ALL = "all"
-MOST_TOLD = 20  # by name, of what is left out for one reason
-COMPARABLE = "select what compares, repair what is not valid (inv validate), or override with --allow FIELD"
-UNSURE = "measure again, with more repeats on both sides: --repeat 3 or more; the notes above say what was left out"
+MAX_LISTED = 20  # by name, of what is left out for one reason
+EXIT_NOT_COMPARABLE = "select what compares, repair what is not valid (inv validate), or override with --allow FIELD"
+EXIT_INCONCLUSIVE = (
+    "measure again, with more repeats on both sides: --repeat 3 or more; the notes above say what was left out"
+)
 COSTS = ("s", "J", "W", "MiB")  # units of what is better when it is less, also of each image and the like
 RATES = ("/s", "/W", "/Wh")
 
@@ -54,7 +65,7 @@ class Gate:
 
 
 @dataclass
-class Loaded:
+class LoadedObservations:
     """Results of one or two paths, each counted once."""
 
     observations: list[Observation] = field(default_factory=list)
@@ -89,7 +100,7 @@ def compare_results(
     _require_known(named, loaded)
     if chosen:
         _require_baseline(*chosen, loaded)
-    question = Question(
+    question = Query(
         metrics=_known_metrics(wanted, loaded, optional=not metrics),
         allowed=_known_fields(allow, loaded),
         against=bool(against),
@@ -97,45 +108,47 @@ def compare_results(
     )
     if gate is not None and question.metrics:
         _require_direction(gate, question.metrics[0], loaded)
-    answer = compare(loaded.observations, question)
+    answer = compare_observations(loaded.observations, question)
     if answer.tables or form == "json":
-        show(write(answer))
+        output(write(answer))
     _conclude(answer, loaded, gate)
 
 
-def load(path: str, against: str, more_fields: Sequence[str], wanted: Iterable[str] | None) -> Loaded:
+def load(path: str, against: str, more_fields: Sequence[str], wanted: Iterable[str] | None) -> LoadedObservations:
     """Every valid result once by its id on each side, with all metrics or the wanted; of the rest, what is wrong."""
     fields = (*FIELDS, *more_fields)
-    loaded = Loaded()
+    loaded = LoadedObservations()
     for side, place in (("results", path), ("against", against)):
         seen: set[str] = set()
-        for judged in judge_path(place) if place else ():
+        for judged in load_results(place) if place else ():
             if judged.problems:
-                loaded.unread.append(legible(f"{judged.file}: {judged.problems[0]}"))
+                loaded.unread.append(printable(f"{judged.file}: {judged.problems[0]}"))
             elif judged.document["id"] in seen:
                 loaded.doubled += 1
             else:
                 seen.add(judged.document["id"])
                 metrics = metrics_of(judged.document)
                 loaded.metrics.update(metrics)
-                loaded.fields.update(name for name in more_fields if goes_to(judged.document, name))
-                numbers = {name: number(metrics[name]) for name in wanted or metrics if name in metrics}
+                loaded.fields.update(name for name in more_fields if has_path(judged.document, name))
+                numbers = {name: metric_value(metrics[name]) for name in wanted or metrics if name in metrics}
                 loaded.observations.append(observe(judged.document, side, judged.file, fields, numbers))
     return loaded
 
 
-def _conclude(answer: Answer, loaded: Loaded, gate: Gate | None) -> None:
+def _conclude(answer: Comparison, loaded: LoadedObservations, gate: Gate | None) -> None:
     """Say what was left out, and end as the worst of it asks."""
     if loaded.doubled:
-        say(f"{loaded.doubled} results stand there twice, by their id, and were counted once")
+        status(f"{loaded.doubled} results stand there twice, by their id, and were counted once")
     _say_left_out(loaded.unread)
-    _say_left_out([unfit_sentence(unfit) for unfit in answer.left_out])
+    _say_left_out([exclusion_text(unfit) for unfit in answer.left_out])
     if answer.left_out:
         counts = Counter(field for unfit in answer.left_out for field in unfit.fields)
         told = ", ".join(f"{field}: {count}" for field, count in counts.items())
-        say(f"{len(answer.left_out)} results are unfit ({told}); --allow FIELD brings them in, in lines of their own")
+        status(
+            f"{len(answer.left_out)} results are unfit ({told}); --allow FIELD brings them in, in lines of their own"
+        )
     for finding in answer.refused:
-        say(f"refused: {sentence(finding)}")
+        status(f"refused: {incompatibility_text(finding)}")
     unsure = _judge_gate(answer, gate) if gate is not None else ""
     problems = [unsure]
     if answer.left_out and not any(line.ratios or not answer.question.relative for line in answer.judged):
@@ -146,25 +159,25 @@ def _conclude(answer: Answer, loaded: Loaded, gate: Gate | None) -> None:
         fields = ", ".join(sorted({finding.field for finding in answer.refused}))
         problems.append(f"refused to compare what differs in {fields}")
     if problems := [problem for problem in problems if problem]:
-        remedy = UNSURE if problems == [unsure] else COMPARABLE
+        remedy = EXIT_INCONCLUSIVE if problems == [unsure] else EXIT_NOT_COMPARABLE
         raise SifmarkError("; ".join(problems), remedy)
 
 
 def _say_left_out(lines: Sequence[str]) -> None:
-    for line in lines[:MOST_TOLD]:
-        say(f"left out: {line}")
-    if len(lines) > MOST_TOLD:
-        say(f"left out: {len(lines) - MOST_TOLD} more")
+    for line in lines[:MAX_LISTED]:
+        status(f"left out: {line}")
+    if len(lines) > MAX_LISTED:
+        status(f"left out: {len(lines) - MAX_LISTED} more")
 
 
-def _judge_gate(answer: Answer, gate: Gate) -> str:
+def _judge_gate(answer: Comparison, gate: Gate) -> str:
     """Empty where every line is shown to keep to the ratio, else why nobody can tell. Raises GateError."""
     if not answer.question.metrics:
         return "no result has a metric to judge"
     metric, judged = answer.question.metrics[0], answer.judged
     lines = [*judged, *(line.baseline for line in judged if line.baseline)]
     if unsteady := list(dict.fromkeys(file for line in lines for file in line.unsteady)):
-        say(f"the gate rests on {len(unsteady)} results that were not steady, for example {legible(unsteady[0])}")
+        status(f"the gate rests on {len(unsteady)} results that were not steady, for example {printable(unsteady[0])}")
     kept = [gate.kept(line.ratios.get(metric)) for line in judged]
     worse = kept.count(False)
     if worse:
@@ -179,7 +192,7 @@ def _judge_gate(answer: Answer, gate: Gate) -> str:
     return ""
 
 
-def _require_direction(gate: Gate, metric: str, loaded: Loaded) -> None:
+def _require_direction(gate: Gate, metric: str, loaded: LoadedObservations) -> None:
     """Raise UsageError for a gate that would let the worse pass: times, energies and memory are better when less."""
     numbers = (one.numbers.get(metric) for one in loaded.observations)
     unit = next((number.unit for number in numbers if number is not None), "")
@@ -189,7 +202,7 @@ def _require_direction(gate: Gate, metric: str, loaded: Loaded) -> None:
         raise UsageError(f"--fail-above with {metric}: more of it is better", "use --fail-below, for example 0.95")
 
 
-def _require_known(names: Sequence[str], loaded: Loaded) -> None:
+def _require_known(names: Sequence[str], loaded: LoadedObservations) -> None:
     """Raise UsageError for a field that no result has."""
     told = loaded.fields | {EVALUATED for one in loaded.observations if EVALUATED in one.fields}  # in no document
     for name in names:
@@ -200,17 +213,17 @@ def _require_known(names: Sequence[str], loaded: Loaded) -> None:
             )
 
 
-def _require_baseline(name: str, value: str, loaded: Loaded) -> None:
+def _require_baseline(name: str, value: str, loaded: LoadedObservations) -> None:
     """Raise UsageError where no result is a baseline."""
-    question = Question((), baseline=(name, value))
+    question = Query((), baseline=(name, value))
     if loaded.observations and not any(map(question.is_baseline, loaded.observations)):
-        seen = sorted({said(one.fields.get(name)) for one in loaded.observations})[:MOST_TOLD]
+        seen = sorted({format_value(one.fields.get(name)) for one in loaded.observations})[:MAX_LISTED]
         raise UsageError(
             f"--baseline: no result has {name}={value}", f"the whole value counts; seen: {', '.join(seen)}"
         )
 
 
-def _known_metrics(wanted: Sequence[str] | None, loaded: Loaded, optional: bool) -> tuple[str, ...]:
+def _known_metrics(wanted: Sequence[str] | None, loaded: LoadedObservations, optional: bool) -> tuple[str, ...]:
     """The metrics asked for, all of them for None. Raises UsageError for one that no result has."""
     if wanted is None:
         return tuple(sorted(loaded.metrics))
@@ -222,7 +235,7 @@ def _known_metrics(wanted: Sequence[str] | None, loaded: Loaded, optional: bool)
     return tuple(wanted)
 
 
-def _known_fields(names: Sequence[str], loaded: Loaded) -> frozenset[str]:
+def _known_fields(names: Sequence[str], loaded: LoadedObservations) -> frozenset[str]:
     """The fields that are allowed to differ. Raises UsageError for one that keeps nothing apart."""
     if names:
         settings = {name for one in loaded.observations for name in one.fields if name.startswith(SETTING)}

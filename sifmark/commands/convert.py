@@ -8,19 +8,19 @@ from pathlib import Path
 
 from sifmark.attestations import sbom
 from sifmark.build import ledger
-from sifmark.build.image import alone, is_current, lock_of, log_file, read_record, write_record
-from sifmark.core.console import say, step
+from sifmark.build.image import exclusive_lock, is_current, lock_path, log_file, read_record, write_build_record
+from sifmark.core.console import status, step
 from sifmark.core.errors import SifmarkError
-from sifmark.core.files import beside, human_size
-from sifmark.core.settings import overridden
-from sifmark.engines import Made
-from sifmark.engines.apptainer.build import build_definition, wrap
-from sifmark.engines.apptainer.engine import Apptainer, finished
+from sifmark.core.files import atomic_path, human_size
+from sifmark.core.settings import with_options
+from sifmark.engines import BuiltImage
+from sifmark.engines.apptainer.build import assemble_sif, build_definition
+from sifmark.engines.apptainer.engine import Apptainer, verified_image
 from sifmark.engines.apptainer.sif import DATA_START, read_sif
 from sifmark.engines.apptainer.squashfs import packages_in
 from sifmark.engines.docker.engine import Docker
-from sifmark.engines.docker.inspection import DockerEvidence
-from sifmark.layers.offline import base_made
+from sifmark.engines.docker.inspection import DockerInspection
+from sifmark.layers.offline import base_creation_time
 from sifmark.recipes import render
 from sifmark.recipes.names import find_recipe, image_file
 from sifmark.recipes.plan import BUILD_KEY, LABEL, STAND_IN, Plan, make_plan
@@ -37,48 +37,56 @@ def convert(name: str, force: bool = False) -> None:
     """
     recipe, docker, apptainer = find_recipe(name), Docker(), Apptainer()
     started = time.monotonic()
-    with alone(lock_of(recipe, docker)), alone(lock_of(recipe, apptainer)):
-        evidence = docker.evidence(docker.address(recipe))
-        plan = make_plan(recipe, overridden(bases="stand-in" if evidence.labels.get(STAND_IN) == "true" else "pinned"))
-        _require_ours(plan, evidence)
-        if is_current(apptainer.look(apptainer.address(recipe)), plan) and not force:
-            say(f"{recipe}.sif is up to date: nothing to convert; --force does it all the same")
+    with exclusive_lock(lock_path(recipe, docker)), exclusive_lock(lock_path(recipe, apptainer)):
+        inspection = docker.inspect(docker.address(recipe))
+        plan = make_plan(
+            recipe, with_options(bases="stand-in" if inspection.labels.get(STAND_IN) == "true" else "pinned")
+        )
+        _require_ours(plan, inspection)
+        if is_current(apptainer.image_info(apptainer.address(recipe)), plan) and not force:
+            status(f"{recipe}.sif is up to date: nothing to convert; --force does it all the same")
         else:
             log = log_file(recipe)
-            with _converted(plan, evidence.identifier, log) as made:
+            with _converted(plan, inspection.identifier, log) as made:
                 seconds = round(time.monotonic() - started, 3)
-                write_record(plan, apptainer, made, log=str(log), seconds=seconds, converted_from=evidence.identifier)
-            say(f"{recipe}.sif: converted from {docker.address(recipe)}, {human_size(made.size)}, {made.identity}")
-        apptainer.give_names(recipe)
+                write_build_record(
+                    plan, apptainer, made, log=str(log), seconds=seconds, converted_from=inspection.identifier
+                )
+            status(f"{recipe}.sif: converted from {docker.address(recipe)}, {human_size(made.size)}, {made.identity}")
+        apptainer.tag_workloads(recipe)
 
 
-def _require_ours(plan: Plan, evidence: DockerEvidence) -> None:
+def _require_ours(plan: Plan, inspection: DockerInspection) -> None:
     """Raise SifmarkError unless the image is what today's recipe builds, as its build recorded it, on its base."""
     recipe, again = plan.recipe.name, f"build it again: inv build {plan.recipe.name} --engine docker --force"
-    if evidence.labels.get(BUILD_KEY) != plan.build_key:
+    if inspection.labels.get(BUILD_KEY) != plan.build_key:
         raise SifmarkError(
             f"the Docker image of {recipe} was built of another recipe or other code than is here", again
         )
     record = read_record(recipe, Docker())
-    if record.get("digest") != evidence.identifier or record.get("identity") != evidence.identity():
+    if record.get("digest") != inspection.identifier or record.get("identity") != inspection.identity():
         raise SifmarkError(f"the Docker image of {recipe} is not the one whose build was recorded here", again)
-    if not ("built" in record and ledger.known(evidence.identifier)):
+    if not ("built" in record and ledger.is_trusted(inspection.identifier)):
         raise SifmarkError(f"the Docker image of {recipe} was not built here", again)
-    evidence.require_base(plan)
+    inspection.require_base(plan)
 
 
 @contextmanager
-def _converted(plan: Plan, identifier: str, log: Path) -> Iterator[Made]:
+def _converted(plan: Plan, identifier: str, log: Path) -> Iterator[BuiltImage]:
     target, labels = image_file(plan.recipe.name), {**plan.labels(), CONVERTED: identifier}
-    with beside(target) as draft, tempfile.TemporaryDirectory(dir=draft.parent) as name:
+    with atomic_path(target) as draft, tempfile.TemporaryDirectory(dir=draft.parent) as name:
         folder = Path(name)
         archive, definition = folder / "image.tar", folder / "definition"
         with step("save the Docker image"):
             Docker().save(identifier, archive)
         definition.write_text(render.converted_definition(plan.recipe, str(archive), labels))
         with step("convert it") as progress:
-            build_definition(plan, base_made(plan.base), definition, folder / "converted.sif", log, progress.detail)
+            build_definition(
+                plan, base_creation_time(plan.base), definition, folder / "converted.sif", log, progress.detail
+            )
             converted = read_sif(folder / "converted.sif")
             converted.copy(converted.system, draft, skip=DATA_START)
-            wrap(plan, draft, converted.attributes(), sbom.drafts(plan, packages_in(draft, DATA_START)))
-        yield finished(draft)
+            assemble_sif(
+                plan, draft, converted.attributes(), sbom.draft_documents(plan, packages_in(draft, DATA_START))
+            )
+        yield verified_image(draft)

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from sifmark.core.console import say, show, step
-from sifmark.core.errors import SifmarkError, Unbuildable, UsageError
+from sifmark.core.console import output, status, step
+from sifmark.core.errors import SifmarkError, UnbuildableError, UsageError
 from sifmark.core.files import human_size
-from sifmark.core.settings import overridden
+from sifmark.core.settings import with_options
 from sifmark.layers.offline import add_base, add_wheels
-from sifmark.layers.wheels import fetched
+from sifmark.layers.wheels import fetch_wheels
 from sifmark.recipes.plan import Plan, make_plan
 from sifmark.recipes.recipe import recipe_names
 
@@ -21,23 +21,23 @@ def fetch_sources(folder: str, names: Iterable[str], bases: str | None) -> None:
     target, wanted, failed = Path(folder).absolute(), tuple(names), []
     for recipe in wanted or recipe_names():
         try:
-            plan = make_plan(recipe, overridden(bases=bases))
+            plan = make_plan(recipe, with_options(bases=bases))
             plan.require_resolved()
             _fetch(plan, target)
         except UsageError:
             raise
-        except Unbuildable as error:
+        except UnbuildableError as error:
             if wanted:
                 raise
-            say(f"left out: {error.cause}")
+            status(f"left out: {error.cause}")
         except SifmarkError as error:  # the others can be had all the same
-            say(f"error: {error}")
+            status(f"error: {error}")
             failed.append(recipe)
     if failed:
         raise SifmarkError(
             f"not fetched: {', '.join(failed)}", "what is whole is kept: run it again when that is mended"
         )
-    show(str(target))
+    output(str(target))
 
 
 def _fetch(plan: Plan, target: Path) -> None:
@@ -45,8 +45,8 @@ def _fetch(plan: Plan, target: Path) -> None:
     try:
         with step(f"fetch the base {plan.base.pull}") as progress:
             base = add_base(target, plan.base, progress.detail)
-        with fetched(plan.recipe, plan.target, log=None) as wheels:
+        with fetch_wheels(plan.recipe, plan.target, log=None) as wheels:
             added = add_wheels(target, wheels)
     except OSError as error:
         raise SifmarkError(f"{target}: {error}", "what is whole is kept: run it again when that is mended") from error
-    say(f"  {plan.recipe.name}: base {human_size(base)}, wheels {human_size(added)}")
+    status(f"  {plan.recipe.name}: base {human_size(base)}, wheels {human_size(added)}")

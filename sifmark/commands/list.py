@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from sifmark.build.image import State, state
-from sifmark.core.console import show, show_table
-from sifmark.core.errors import SifmarkError, Unbuildable
+from sifmark.build.image import BuildState, state
+from sifmark.core.console import output, output_table
+from sifmark.core.errors import SifmarkError, UnbuildableError
 from sifmark.engines import engine
 from sifmark.recipes.names import Image, cards, images
 from sifmark.recipes.plan import make_plan
@@ -19,7 +19,7 @@ def show_matrix() -> None:
         for recipe in _recipes()
         if _buildable(recipe["name"])["buildable"]
     ]
-    show(json.dumps(jobs))
+    output(json.dumps(jobs))
 
 
 def show_list(as_json: bool) -> None:
@@ -27,12 +27,12 @@ def show_list(as_json: bool) -> None:
     rows = [_row(image) for image in images()]
     if as_json:
         recipes = [{**recipe, **_buildable(recipe["name"])} for recipe in _recipes()]
-        show(json.dumps({"recipes": recipes, "workloads": _workloads(), "images": rows}, indent=2))
+        output(json.dumps({"recipes": recipes, "workloads": _workloads(), "images": rows}, indent=2))
         return
-    show_table("recipe", "title", "framework", "device", "base", rows=[list(r.values())[:-1] for r in _recipes()])
+    output_table("recipe", "title", "framework", "device", "base", rows=[list(r.values())[:-1] for r in _recipes()])
     columns = ("workload", "title", "tasks", "unit", "parameters", "GFLOP/unit")
-    show_table(*columns, rows=[[*list(r.values())[:-1], f"{r['flops'] / 1e9:.3f}"] for r in _workloads()])
-    show_table("image", "state", "file", rows=[[r["name"], _said(r), r["file"]] for r in rows])
+    output_table(*columns, rows=[[*list(r.values())[:-1], f"{r['flops'] / 1e9:.3f}"] for r in _workloads()])
+    output_table("image", "state", "file", rows=[[r["name"], _said(r), r["file"]] for r in rows])
 
 
 def _row(image: Image) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def _row(image: Image) -> dict[str, Any]:
         plan.require_resolved()
         found, reason = state(image.name, plan), None
     except SifmarkError as error:
-        found, reason = State.STALE if engine().look(address) else State.MISSING, error.cause
+        found, reason = BuildState.STALE if engine().image_info(address) else BuildState.MISSING, error.cause
     return {**row, "state": found.value, "reason": reason, "file": address}
 
 
@@ -74,7 +74,7 @@ def _buildable(recipe: str) -> dict[str, Any]:
         plan = make_plan(recipe)
         plan.require_resolved()
         return {"buildable": True, "reason": None, "build_key": plan.build_key}
-    except Unbuildable as error:
+    except UnbuildableError as error:
         return {"buildable": False, "reason": error.cause, "build_key": None}
 
 

@@ -10,19 +10,19 @@ from typing import Any
 import tomlkit
 
 from sifmark.core import paths
-from sifmark.core.console import say, show, step
+from sifmark.core.console import output, status, step
 from sifmark.core.errors import RegistryError, SifmarkError, UsageError
 from sifmark.core.files import write_text
 from sifmark.core.settings import settings
 from sifmark.dev.golden import refresh_texts
-from sifmark.oci.images import Tagged, resolve
+from sifmark.oci.images import ResolvedTag, resolve
 from sifmark.recipes.recipe import UNRESOLVED, Recipe, load_recipe, recipe_names
 
 AS_PINNED, DIFFERS, RESOLVABLE, UNKNOWN = "as pinned", "differs", "resolvable", "unknown"
 
 
 @dataclass(frozen=True)
-class Pin:
+class PinCheck:
     """A base on one platform: the digest in the recipe, and what its tag stands for now."""
 
     recipe: str
@@ -44,17 +44,17 @@ def pins(update: bool, names: Iterable[str] = (), as_json: bool = False) -> None
     recipes = [load_recipe(name) for name in (names or recipe_names())]
     found = [pin for recipe in recipes for pin in compare(recipe)]
     if as_json:
-        show(json.dumps([asdict(pin) for pin in found], indent=2))
+        output(json.dumps([asdict(pin) for pin in found], indent=2))
     else:
         for pin in found:
-            show(f"{pin.state:<10} {pin.recipe} on {pin.platform}: {pin.reference}, {pin.reason}")
+            output(f"{pin.state:<10} {pin.recipe} on {pin.platform}: {pin.reference}, {pin.reason}")
     lost = sorted({pin.recipe for pin in found if pin.state == UNKNOWN})
     if update:
         if lost:
             raise SifmarkError(
                 f"nothing was written: no digest for {', '.join(lost)}", "name only recipes that resolve"
             )
-        write([pin for pin in found if pin.state in (DIFFERS, RESOLVABLE)], say if as_json else show)
+        write([pin for pin in found if pin.state in (DIFFERS, RESOLVABLE)], status if as_json else output)
         return
     wrong = sorted({pin.recipe for pin in found if pin.state == DIFFERS})
     if wrong or lost:
@@ -64,7 +64,7 @@ def pins(update: bool, names: Iterable[str] = (), as_json: bool = False) -> None
         )
 
 
-def compare(recipe: Recipe) -> list[Pin]:
+def compare(recipe: Recipe) -> list[PinCheck]:
     """The pins of a recipe, each with what its registry says."""
     address = settings().mirrored(recipe.base.image)
     try:
@@ -75,7 +75,7 @@ def compare(recipe: Recipe) -> list[Pin]:
     return [_compared(recipe, platform, tagged) for platform in recipe.base.digests]
 
 
-def write(changed: list[Pin], tell: Callable[[str], None]) -> None:
+def write(changed: list[PinCheck], tell: Callable[[str], None]) -> None:
     """Write new digests into their recipes and golden files, and tell what changes.
 
     All texts are made before the first is written.
@@ -89,10 +89,10 @@ def write(changed: list[Pin], tell: Callable[[str], None]) -> None:
         write_text(path, text)
     load_recipe.cache_clear()
     refresh_texts(path.stem for path in texts)  # the difference in the recipes is what there is to review
-    say(f"{len(changed)} pins were written" if changed else "all pins are what the registries say")
+    status(f"{len(changed)} pins were written" if changed else "all pins are what the registries say")
 
 
-def _compared(recipe: Recipe, platform: str, tagged: Tagged) -> Pin:
+def _compared(recipe: Recipe, platform: str, tagged: ResolvedTag) -> PinCheck:
     pinned, found = recipe.base.digests[platform], tagged.platforms.get(platform)
     if found is None:
         return _pin(recipe, platform, None, UNKNOWN, f"its tag has nothing for {platform}")
@@ -103,12 +103,12 @@ def _compared(recipe: Recipe, platform: str, tagged: Tagged) -> Pin:
     return _pin(recipe, platform, found, DIFFERS, f"pinned is {pinned}, its tag stands for {found}")
 
 
-def _pin(recipe: Recipe, platform: str, found: str | None, state: str, reason: str) -> Pin:
+def _pin(recipe: Recipe, platform: str, found: str | None, state: str, reason: str) -> PinCheck:
     digest = recipe.base.digests[platform]
-    return Pin(recipe.name, platform, recipe.base.reference, digest, found, state, reason)
+    return PinCheck(recipe.name, platform, recipe.base.reference, digest, found, state, reason)
 
 
-def _text(name: str, changed: list[Pin]) -> str:
+def _text(name: str, changed: list[PinCheck]) -> str:
     document = tomlkit.parse((paths.RECIPES / f"{name}.toml").read_text(encoding="utf-8"))
     today = datetime.now(UTC).date().isoformat()
     for pin in changed:

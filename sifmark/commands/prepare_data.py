@@ -3,18 +3,18 @@
 from pathlib import Path
 from typing import Any
 
-from sifmark.commands.arguments import whole
-from sifmark.core.console import legible, say, step
+from sifmark.commands.arguments import parse_int
+from sifmark.core.console import printable, status, step
 from sifmark.core.errors import UsageError, unknown_name
 from sifmark.core.files import human_size
-from sifmark.datasets.image_files import find_originals
-from sifmark.datasets.images import FORMS, ImageOrder
-from sifmark.datasets.packer import Packing, pack, require_ours
-from sifmark.datasets.source import Order
+from sifmark.datasets.image_files import find_images
+from sifmark.datasets.images import FILE_FORMATS, ImageSource
+from sifmark.datasets.packer import Packer, pack, require_prepared_folder
+from sifmark.datasets.source import DatasetSource
 
 MOST_NAMED = 5  # of the originals that were skipped
 # What goes into a file by default: images, recordings, lines of text, questions.
-PER_FILE = {**dict.fromkeys(FORMS, 1000), "speech": 1000, "tokens": 1_000_000, "passages": 100_000}
+PER_FILE = {**dict.fromkeys(FILE_FORMATS, 1000), "speech": 1000, "tokens": 1_000_000, "passages": 100_000}
 
 
 def prepare_data(
@@ -34,34 +34,34 @@ def prepare_data(
     if format not in PER_FILE:
         raise unknown_name("format", format, PER_FILE)
     folder = Path(target)
-    require_ours(folder)
+    require_prepared_folder(folder)
     with step(f"look through {source}"):
         order = _order(Path(source), format, samples_per_file, seed, tokenizer, length)
     packing = pack(order, folder, strict)
     _tell(packing.document(), packing, target)
 
 
-def _order(source: Path, format: str, samples_per_file: str, seed: str, tokenizer: str, length: str) -> Order:  # noqa: A002
+def _order(source: Path, format: str, samples_per_file: str, seed: str, tokenizer: str, length: str) -> DatasetSource:  # noqa: A002
     """What is asked for. Text and speech need libraries that are loaded for them alone."""
-    per_file = whole("--samples-per-file", samples_per_file or str(PER_FILE[format]), 1)
-    if format in FORMS:
+    per_file = parse_int("--samples-per-file", samples_per_file or str(PER_FILE[format]), 1)
+    if format in FILE_FORMATS:
         _require_none(format, tokenizer=tokenizer, length=length)
-        return ImageOrder(format, whole("--seed", seed or "0", 0), per_file, find_originals(source))
+        return ImageSource(format, parse_int("--seed", seed or "0", 0), per_file, find_images(source))
     if format == "speech":
-        from sifmark.datasets.speech import SpeechOrder
+        from sifmark.datasets.speech import SpeechSource
 
         _require_none(format, tokenizer=tokenizer, length=length)
-        return SpeechOrder(source, whole("--seed", seed or "0", 0), per_file)
+        return SpeechSource(source, parse_int("--seed", seed or "0", 0), per_file)
     if format == "tokens":
-        from sifmark.datasets.text import TextOrder
+        from sifmark.datasets.text import TextSource
 
         _require_none(format, seed=seed, length=length)
-        return TextOrder(source, tokenizer, per_file)
-    from sifmark.datasets.squad import LENGTH, LONGEST_ROW, SHORTEST_ROW, SquadOrder
+        return TextSource(source, tokenizer, per_file)
+    from sifmark.datasets.squad import LENGTH, LONGEST_ROW, SHORTEST_ROW, SquadSource
 
     _require_none(format, seed=seed)
-    places = whole("--length", length or str(LENGTH), SHORTEST_ROW, LONGEST_ROW)
-    return SquadOrder(source, tokenizer, places, per_file)
+    places = parse_int("--length", length or str(LENGTH), SHORTEST_ROW, LONGEST_ROW)
+    return SquadSource(source, tokenizer, places, per_file)
 
 
 def _require_none(format: str, **options: str) -> None:  # noqa: A002
@@ -70,14 +70,14 @@ def _require_none(format: str, **options: str) -> None:  # noqa: A002
             raise UsageError(f"--{name} {value}: --format {format} has no use for it", "leave it out")
 
 
-def _tell(document: dict[str, Any], packing: Packing, target: str) -> None:
+def _tell(document: dict[str, Any], packing: Packer, target: str) -> None:
     size, skipped = human_size(document["bytes"]), document["skipped"]
     before = f"; {packing.kept} of them were there already" if packing.kept else ""
     text, kinds = document.get("text"), "speakers" if "speech" in document else "classes"
     what = f"by {text['vocabulary']} different tokens" if text else f"of {len(document['classes'])} {kinds}"
-    say(f"{target}: {size} with {document['samples']} samples {what} in {len(document['files'])} files{before}")
+    status(f"{target}: {size} with {document['samples']} samples {what} in {len(document['files'])} files{before}")
     if skipped:
         more = ", ..." if len(skipped) > MOST_NAMED else ""
-        named = ", ".join(map(legible, skipped[:MOST_NAMED]))
+        named = ", ".join(map(printable, skipped[:MOST_NAMED]))
         why = f"; the first: {packing.why}" if packing.why else ""
-        say(f"skipped {len(skipped)} damaged {packing.order.noun}: {named}{more}{why}")
+        status(f"skipped {len(skipped)} damaged {packing.order.noun}: {named}{more}{why}")

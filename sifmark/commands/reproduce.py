@@ -7,13 +7,13 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from sifmark.build.image import alone, is_current, lock_of
-from sifmark.core.console import say, show
+from sifmark.build.image import exclusive_lock, is_current, lock_path
+from sifmark.core.console import output, status
 from sifmark.core.errors import SifmarkError
-from sifmark.core.files import scratch
+from sifmark.core.files import scratch_dir
 from sifmark.core.process import run
-from sifmark.core.settings import overridden, settings
-from sifmark.engines import Evidence, engine
+from sifmark.core.settings import settings, with_options
+from sifmark.engines import ImageInspection, engine
 from sifmark.layers.cache import WHEELS
 from sifmark.recipes.names import find_recipe
 from sifmark.recipes.plan import COMPRESSION, STAND_IN, make_plan
@@ -30,20 +30,20 @@ def reproduce(name: str, as_json: bool) -> None:
     recipe, tool = find_recipe(name), engine()
     address = tool.address(recipe)
     started = time.monotonic()
-    with alone(lock_of(recipe, tool)), scratch(settings().dist, "reproduce") as folder:
+    with exclusive_lock(lock_path(recipe, tool)), scratch_dir(settings().dist, "reproduce") as folder:
         folder.chmod(0o755)
-        if tool.look(address) is None:
+        if tool.image_info(address) is None:
             raise SifmarkError(f"{recipe} is not built", f"inv build {recipe}, or inv pull {recipe}")
-        evidence = tool.evidence(address)
-        bases = "stand-in" if evidence.labels.get(STAND_IN) == "true" else "pinned"
-        plan = make_plan(recipe, overridden(bases=bases, compression=evidence.labels.get(COMPRESSION)))
-        if not is_current(tool.look(address), plan):
+        inspection = tool.inspect(address)
+        bases = "stand-in" if inspection.labels.get(STAND_IN) == "true" else "pinned"
+        plan = make_plan(recipe, with_options(bases=bases, compression=inspection.labels.get(COMPRESSION)))
+        if not is_current(tool.image_info(address), plan):
             raise SifmarkError(f"{address} was built of another recipe or other code than is here", _REMEDY)
-        say(f"building {recipe} again, with nothing that earlier builds left")
-        ours = partial(_ours, _site(folder), tool.name, bases, plan.compression, _builder(evidence))
-        with tool.rebuilt(plan, ours, folder) as again:
-            found = evidence.difference(again)
-        identity = evidence.identity()
+        status(f"building {recipe} again, with nothing that earlier builds left")
+        ours = partial(_ours, _site(folder), tool.name, bases, plan.compression, _builder(inspection))
+        with tool.rebuild(plan, ours, folder) as again:
+            found = inspection.difference(again)
+        identity = inspection.identity()
     told = {
         "recipe": recipe,
         "reproduced": found is None,
@@ -51,7 +51,7 @@ def reproduce(name: str, as_json: bool) -> None:
         "difference": found,
         "seconds": round(time.monotonic() - started, 1),
     }
-    show(json.dumps(told, indent=2) if as_json else f"{address}: {found or f'reproduced, {identity}'}")
+    output(json.dumps(told, indent=2) if as_json else f"{address}: {found or f'reproduced, {identity}'}")
     if found is not None:
         raise SifmarkError(f"{address} was not reproduced: {found}", _REMEDY)
 
@@ -66,7 +66,7 @@ def _site(folder: Path) -> Path:
     return folder
 
 
-def _builder(image: Evidence) -> str:
+def _builder(image: ImageInspection) -> str:
     """Who built it, as its provenance says: that is in its bytes, and whoever builds it again is another."""
     statement, _ = image.provenance() or (b"{}", {})
     with suppress(ValueError, KeyError, TypeError, RecursionError):
@@ -77,7 +77,7 @@ def _builder(image: Evidence) -> str:
 def _ours(site: Path, engine_name: str, bases: str, compression: str, builder: str, *words: str) -> str:
     return run(
         [sys.executable, "-P", "-m", "sifmark", *words],
-        watch_errors=say,
+        watch_errors=status,
         SIFMARK_ENGINE=engine_name,
         SIFMARK_BASES=bases,
         SIFMARK_COMPRESSION=compression,

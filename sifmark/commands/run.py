@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from sifmark.core.console import say, show, step
+from sifmark.core.console import output, status, step
 from sifmark.core.process import CommandError
 from sifmark.core.settings import settings
-from sifmark.engines import Evidence, Refuted, signature_counts
+from sifmark.engines import CheckFailed, ImageInspection, should_check_signature
 from sifmark.engines.locate import device_options, locate, require_signed
 from sifmark.recipes.plan import BUILD_KEY
 
@@ -28,31 +28,31 @@ def run_image(name: str, command_line: Sequence[str], printed: bool = False, sig
     words = list(command_line)
     arguments = words[words.index("--") + 1 :] if "--" in words else []
     tool, address = locate(name)
-    options = [*tool.at_home(), *device_options(tool, address)]
+    options = [*tool.home_flags(), *device_options(tool, address)]
     to_be_signed = signed or settings().require_signature
     if printed:
         if to_be_signed:
-            require_signed(tool.evidence(address))
-        show(shlex.join(tool.command(address, "run", arguments, options)))
+            require_signed(tool.inspect(address))
+        output(shlex.join(tool.command(address, "run", arguments, options)))
         return
     with step(f"look at {Path(address).name}"):
-        told = _told(tool.evidence(address), to_be_signed)
-    argv = tool.command(address, "run", arguments, [*options, *tool.handing_in(_TOLD)])
-    say(f"+ {shlex.join(argv)}")
+        told = _told(tool.inspect(address), to_be_signed)
+    argv = tool.command(address, "run", arguments, [*options, *tool.env_flags(_TOLD)])
+    status(f"+ {shlex.join(argv)}")
     _become(argv, {_TOLD: told})
 
 
-def _told(image: Evidence, to_be_signed: bool) -> str:
+def _told(image: ImageInspection, to_be_signed: bool) -> str:
     """What the result is to say of the image, and no one but who starts it can see. Raises Refuted."""
     signer = None
-    if signature_counts(to_be_signed, image.signed):
+    if should_check_signature(to_be_signed, image.signed):
         try:
             signer = image.signer(settings().keys)
-            say(f"  signed by {signer}")
-        except Refuted as reason:
+            status(f"  signed by {signer}")
+        except CheckFailed as reason:
             if to_be_signed:
                 raise
-            say(f"  its signature is not trusted here: {reason.cause}")
+            status(f"  its signature is not trusted here: {reason.cause}")
     facts = {"identity": image.identity(), "digest": image.digest(), "signer": signer}
     return json.dumps({**facts, "build_key": image.labels.get(BUILD_KEY)})
 

@@ -4,21 +4,21 @@ import shutil
 from pathlib import Path
 
 from sifmark.build import ledger
-from sifmark.build.image import alone, lock_of, read_record, record_of
-from sifmark.core.console import say, step
-from sifmark.core.errors import AGAIN, UsageError
-from sifmark.core.files import beside, write_json
+from sifmark.build.image import exclusive_lock, lock_path, read_record, record_path
+from sifmark.core.console import status, step
+from sifmark.core.errors import REBUILD_REMEDY, UsageError
+from sifmark.core.files import atomic_path, write_json
 from sifmark.core.process import run
 from sifmark.core.settings import settings
-from sifmark.engines import Refuted
-from sifmark.engines.apptainer.engine import Apptainer, finished
+from sifmark.engines import CheckFailed
+from sifmark.engines.apptainer.engine import Apptainer, verified_image
 from sifmark.engines.apptainer.sif import read_sif
 from sifmark.engines.apptainer.signature import unsign
 from sifmark.engines.docker.engine import NAME as DOCKER
 from sifmark.publish import docker
 from sifmark.recipes.names import find_recipe, image_file
 from sifmark.trust.checks import require_unchanged
-from sifmark.trust.image import subject_of
+from sifmark.trust.image import image_under_test
 
 
 def sign(name: str, key: str, pgp: str, registry: str = "", tag: str = "") -> None:
@@ -52,21 +52,21 @@ def _sign_sif(name: str, key: str, pgp: str) -> None:
     """
     recipe, tool = find_recipe(name), Apptainer()
     target = image_file(recipe)
-    with alone(lock_of(recipe, tool)):
+    with exclusive_lock(lock_path(recipe, tool)):
         read_sif(target)
-        with beside(target) as draft, step(f"sign {target.name}"):
+        with atomic_path(target) as draft, step(f"sign {target.name}"):
             shutil.copyfile(target, draft)
-            image = subject_of(tool, str(draft), signed=False)
+            image = image_under_test(tool, str(draft), signed=False)
             require_unchanged(image)
             if image.recipe != recipe:
-                raise Refuted(f"{target.name} is an image of recipe {image.recipe}", AGAIN)
+                raise CheckFailed(f"{target.name} is an image of recipe {image.recipe}", REBUILD_REMEDY)
             unsign(draft)
             how = ["--key", Path(key).absolute()] if key else ["--keyidx", pgp]
             run(["apptainer", "sign", *how, draft], remedy="is it a private key without a passphrase?")
-            made = finished(draft)
+            made = verified_image(draft)
         record = read_record(recipe, tool)
         if record:
-            ledger.inherit(made.digest, str(record["digest"]))
-            write_json(record_of(recipe, tool), {**record, "digest": made.digest})
-        names = tool.give_names(recipe)
-    say(f"{target}: signed, {made.identity}, also called {', '.join(names)}")
+            ledger.copy_trust(made.digest, str(record["digest"]))
+            write_json(record_path(recipe, tool), {**record, "digest": made.digest})
+        names = tool.tag_workloads(recipe)
+    status(f"{target}: signed, {made.identity}, also called {', '.join(names)}")

@@ -4,35 +4,35 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
-from sifmark.core.console import legible, say, show
+from sifmark.core.console import output, printable, status
 from sifmark.core.errors import SifmarkError
-from sifmark.results.load import judge_path
+from sifmark.results.load import load_results
 
 
 def validate_results(path: str, quiet: bool = False) -> None:
     """Say of each file whether it is valid. Raises SifmarkError when one is not, UsageError when there is none."""
     files = bad = 0
-    for file, judged in groupby(judge_path(path), key=lambda one: one.file):
+    for file, judged in groupby(load_results(path), key=lambda one: one.file):
         problems = [problem for one in judged for problem in one.problems]
         files += 1
         bad += bool(problems)
         if problems or not quiet:
-            show(f"{'invalid' if problems else 'valid'}  {legible(file)}")
+            output(f"{'invalid' if problems else 'valid'}  {printable(file)}")
         for problem in problems:
-            show(f"  {legible(problem)}")
+            output(f"  {printable(problem)}")
     if bad:
         raise SifmarkError(f"{bad} of {files} files are not valid", "the lines above name each field")
-    say(f"{files} valid")
+    status(f"{files} valid")
 
 
 def show_results(path: str) -> None:
     """Print a summary of each valid result. Raises SifmarkError when there was one that is not."""
     bad = []
-    for judged in judge_path(path):
+    for judged in load_results(path):
         if judged.problems:
-            bad.append(f"{legible(judged.file)}: {legible(judged.problems[0])}")
+            bad.append(f"{printable(judged.file)}: {printable(judged.problems[0])}")
         else:
-            show("\n".join(legible(line) for line in summary(judged.document)))
+            output("\n".join(printable(line) for line in summary(judged.document)))
     if bad:
         raise SifmarkError("\n".join(bad), f"see all that is wrong: inv validate {path}")
 

@@ -33,7 +33,7 @@ class Step:
             self._status.update(f"{_plain(self.title)} [dim]{_plain(text)}[/dim]")
         elif time.monotonic() - self._spoke >= HEARTBEAT:
             self._spoke = time.monotonic()
-            say(f"  {self.title}: {self.seconds:.0f} s, {text}")
+            status(f"  {self.title}: {self.seconds:.0f} s, {text}")
 
     @property
     def seconds(self) -> float:
@@ -45,17 +45,17 @@ class Step:
 def step(title: str) -> Iterator[Step]:
     """Announce a piece of work, and say how long it took; a failure is left to its error."""
     if sys.stderr.isatty():
-        with _console(stderr=True).status(_plain(title)) as status:
-            current = Step(title, status)
+        with _console(stderr=True).status(_plain(title)) as spinner:
+            current = Step(title, spinner)
             yield current
     else:
-        say(f"- {title} ...")
+        status(f"- {title} ...")
         current = Step(title, None)
         yield current
-    say(f"- {title}: {current.seconds:.1f} s")
+    status(f"- {title}: {current.seconds:.1f} s")
 
 
-def say(text: str) -> None:
+def status(text: str) -> None:
     """A line for people, on stderr, taken literally."""
     if sys.stderr.isatty():  # where a step may be moving
         _console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
@@ -63,26 +63,26 @@ def say(text: str) -> None:
         sys.stderr.write(f"{text}\n")
 
 
-def show(text: str) -> None:
+def output(text: str) -> None:
     """A line of the answer itself, on stdout, taken literally and never wrapped."""
     sys.stdout.write(f"{text}\n")
 
 
-def show_table(*columns: str, rows: Iterable[Sequence[Any]], aside: bool = False) -> None:
+def output_table(*columns: str, rows: Iterable[Sequence[Any]], aside: bool = False) -> None:
     """Rows under their columns, as every verb shows them: on stdout, or `aside` on stderr.
 
     On a terminal they are folded to fit; in a pipe a column is as wide as its words.
     """
-    cells = [[legible(_cell(value)) for value in row] for row in rows]
+    cells = [[printable(_cell(value)) for value in row] for row in rows]
     right = [column in _NUMBERS for column in columns]
     stream = sys.stderr if aside else sys.stdout
     if stream.isatty():
         _draw(columns, cells, right, _console(stderr=aside))
     else:
-        stream.writelines(f"{line}\n" for line in aligned([columns, *cells], right))
+        stream.writelines(f"{line}\n" for line in align_columns([columns, *cells], right))
 
 
-def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> Iterator[str]:
+def align_columns(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> Iterator[str]:
     """Rows as lines whose columns stand below each other, two blanks apart; those of `right` end together."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     just = [str.rjust if to_right else str.ljust for to_right in right] or [str.ljust] * len(widths)
@@ -90,7 +90,7 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> Iterat
         yield "  ".join(put(cell, width) for put, cell, width in zip(just, row, widths, strict=True)).rstrip()
 
 
-def legible(text: str) -> str:
+def printable(text: str) -> str:
     """One line that any terminal takes: what others wrote may hold escape sequences, newlines or half characters."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 

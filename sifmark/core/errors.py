@@ -3,14 +3,16 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-FAILED = 1
-USAGE = 2
+EXIT_FAILED = 1
+EXIT_USAGE = 2
 # The remedy for a registry.
-ASK_AGAIN = "is it up, and is the name right? `inv doctor` asks it; a mirror can be set in sifmark.toml: [mirrors]"
+REGISTRY_REMEDY = (
+    "is it up, and is the name right? `inv doctor` asks it; a mirror can be set in sifmark.toml: [mirrors]"
+)
 # The remedy for a signature that does not hold here.
-UNTRUSTED = "do not run it; ask where it came from, or trust its key: keys in sifmark.toml"
+UNTRUSTED_REMEDY = "do not run it; ask where it came from, or trust its key: keys in sifmark.toml"
 # The remedy for an image that is not what it should be.
-AGAIN = "build it again: inv build NAME --force, with the --engine that it is of"
+REBUILD_REMEDY = "build it again: inv build NAME --force, with the --engine that it is of"
 
 
 class SifmarkError(Exception):
@@ -19,7 +21,7 @@ class SifmarkError(Exception):
     `cause` says what is wrong and where; `remedy` says what to do; the exit code is 1.
     """
 
-    exit_code = FAILED
+    exit_code = EXIT_FAILED
 
     def __init__(self, cause: str, remedy: str = "") -> None:
         super().__init__(cause)
@@ -33,10 +35,10 @@ class SifmarkError(Exception):
 class UsageError(SifmarkError):
     """What the user asked for cannot be meant: unknown names, bad values. The exit code is 2."""
 
-    exit_code = USAGE
+    exit_code = EXIT_USAGE
 
 
-class Unbuildable(SifmarkError):  # noqa: N818 - named for what it says
+class UnbuildableError(SifmarkError):
     """A recipe that cannot be built here, though nothing is wrong with it."""
 
 

@@ -20,7 +20,7 @@ _SMALL = 256 * 1024  # bytes
 
 
 @contextmanager
-def scratch(folder: Path, name: str) -> Iterator[Path]:
+def scratch_dir(folder: Path, name: str) -> Iterator[Path]:
     """A folder for unfinished work inside another, removed at the end.
 
     A killed process leaves it behind, without the lock that a living one holds; the next `sweep` removes it.
@@ -36,9 +36,9 @@ def scratch(folder: Path, name: str) -> Iterator[Path]:
 
 
 @contextmanager
-def beside(target: Path) -> Iterator[Path]:
+def atomic_path(target: Path) -> Iterator[Path]:
     """A path on the target's file system that becomes the target, file or folder, when the block ends well."""
-    with scratch(target.parent, target.name) as holder:
+    with scratch_dir(target.parent, target.name) as holder:
         draft = holder / target.name
         yield draft
         _take_name(draft, target)
@@ -53,7 +53,7 @@ def _take_name(draft: Path, target: Path) -> None:
             raise
 
 
-def sweep(folder: Path) -> None:
+def remove_stale_drafts(folder: Path) -> None:
     """Remove the drafts in a folder whose writers are gone: the kernel has released their locks."""
     for holder in folder.glob(f".*{_DRAFT}*"):
         with suppress(OSError):
@@ -92,7 +92,7 @@ def _make_locked(holder: Path) -> int | None:
 
 def write_text(target: Path, text: str) -> None:
     """Write a text whole or not at all."""
-    with beside(target) as draft:
+    with atomic_path(target) as draft:
         draft.write_text(text, encoding="utf-8")
 
 

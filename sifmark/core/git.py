@@ -3,7 +3,7 @@
 from functools import cache
 
 from sifmark.core import paths
-from sifmark.core.console import say
+from sifmark.core.console import status
 from sifmark.core.files import FIXED_MTIME
 from sifmark.core.process import CommandError, run
 from sifmark.core.settings import source_date
@@ -22,12 +22,12 @@ def revision() -> str | None:
         commit = run([*git, "rev-parse", "HEAD"]).output.strip()
         dirty = run([*git, "status", "--porcelain", "--", *_BUILD_INPUTS]).output.strip()
     except CommandError as error:
-        say(f"  images will not name their commit: {error.cause}")
+        status(f"  images will not name their commit: {error.cause}")
         return None
     return f"{commit}-dirty" if dirty else commit
 
 
-def has(commit: str) -> bool:
+def has_commit(commit: str) -> bool:
     """Whether this checkout's repository has a commit, by its whole hash."""
     if not paths.IS_CHECKOUT:
         return False
@@ -36,7 +36,7 @@ def has(commit: str) -> bool:
 
 
 @cache
-def date() -> int:
+def source_date_of_build() -> int:
     """The date that images carry, in seconds since 1970, so that one commit gives one image.
 
     It is the commit's, unless SOURCE_DATE_EPOCH says another; without a checkout a fixed one.

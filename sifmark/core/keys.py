@@ -20,12 +20,12 @@ def key_files(keys: Sequence[str]) -> list[Path]:
     return list(files.values())
 
 
-def called(key: Path) -> str:
+def key_id(key: Path) -> str:
     """What a key is called in results: each site names its files in its own way, so its hash begins there too."""
     return f"{key.name} ({sha256_file(key).removeprefix('sha256:')[:12]})"
 
 
-def same(one: str, other: str) -> bool:
+def same_key(one: str, other: str) -> bool:
     """Whether two of these names are of one key: by the hashes, or by the names alone where one tells no hash."""
     first, second = _HASHED.fullmatch(one), _HASHED.fullmatch(other)
     if first and second:

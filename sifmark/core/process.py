@@ -19,7 +19,7 @@ from typing import IO
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import tool_environment
 
-GRACE = 10.0  # seconds between TERM and KILL
+TERMINATION_GRACE = 10.0  # seconds between TERM and KILL
 TAIL = 20  # lines of a failed command that its error quotes
 
 Watcher = Callable[[str], None]
@@ -30,7 +30,7 @@ _postponed: list[int] | None = None  # signals that came while a command was bei
 
 
 @dataclass(frozen=True)
-class Finished:
+class CompletedCommand:
     """What a command left behind. `output` is its stdout; `tail` the last lines of both streams."""
 
     argv: tuple[str, ...]
@@ -54,7 +54,7 @@ def run(
     check: bool = True,
     remedy: str = "",
     **environment: str,
-) -> Finished:
+) -> CompletedCommand:
     """Run a command to its end, echo it into `log`, and hand each line to `watch`, of stderr to `watch_errors` too.
 
     `time_limit` is in seconds. Raises CommandError when the command cannot start, takes too long, or, with `check`,
@@ -84,7 +84,7 @@ def run(
         seconds = time.monotonic() - started
         sink(f"= exit code {process.returncode} after {seconds:.1f} s")
     tail = (*output.lines[-TAIL:], *errors.lines[-TAIL:])[-TAIL:]
-    finished = Finished(words, process.returncode, "\n".join(output.lines), tail, seconds)
+    finished = CompletedCommand(words, process.returncode, "\n".join(output.lines), tail, seconds)
     if check and finished.exit_code != 0:
         raise CommandError(describe_failure(finished, log), remedy)
     return finished
@@ -133,7 +133,7 @@ def stop(process: subprocess.Popen[str]) -> None:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(GRACE)
+                process.wait(TERMINATION_GRACE)
         # What it left running holds its pipes open, and would be waited for.
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -148,7 +148,7 @@ def stop_running() -> None:
 
 
 @contextlib.contextmanager
-def side_by_side(size: int) -> Iterator[ThreadPoolExecutor]:
+def thread_pool(size: int) -> Iterator[ThreadPoolExecutor]:
     """Threads for work that is done at the same time. What did not begin is left where the block fails.
 
     Where a signal or Ctrl-C ends the program, their commands are ended too: it would else wait for them.
@@ -169,7 +169,7 @@ def _end(process: subprocess.Popen[str], *drains: "_Drain") -> None:
         drain.join()
 
 
-def describe_failure(finished: Finished, log: Path | None) -> str:
+def describe_failure(finished: CompletedCommand, log: Path | None) -> str:
     """The command, its exit code, its last words, and where the whole log lies."""
     lines = [f"exit code {finished.exit_code} from: {shlex.join(finished.argv)}"]
     lines += [f"  | {line}" for line in finished.tail]

@@ -43,10 +43,10 @@ def check_document(schema: str, document: Any, where: str) -> None:
         from jsonschema.exceptions import best_match
 
         error = best_match(errors)
-        raise UsageError(f"{where}: {explain(error)}", remedy_for(error))
+        raise UsageError(f"{where}: {explain_error(error)}", remedy_for(error))
 
 
-def explain(error: "ValidationError") -> str:
+def explain_error(error: "ValidationError") -> str:
     """One line: the field by its dotted path, and what is wrong with it."""
     return f"{field_of(error)}: {_shorten(error.message)}"
 

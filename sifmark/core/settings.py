@@ -31,7 +31,7 @@ _VARIABLES = (
     "registry",
     "sources",
 )
-MACHINES = ("x86_64", "aarch64")  # the platforms that recipes may have bases for
+PLATFORMS = ("x86_64", "aarch64")  # the platforms that recipes may have bases for
 # A shell's wishes for its own containers; those that we start to build and to verify must not follow them.
 _MEDDLING = re.compile(
     r"(APPTAINER|SINGULARITY)(ENV_.*|_BIND|_BINDPATH|_OVERLAY\w*|_MOUNT|_CONTAINALL|_CLEANENV|_NV|_ROCM)"
@@ -93,14 +93,14 @@ def settings() -> Settings:
         raise UsageError(f"no place for the cache: {error}", "name one: SIFMARK_CACHE=FOLDER") from error
 
 
-def overridden(**given: str | None) -> Settings:
+def with_options(**given: str | None) -> Settings:
     """The settings in force with those options of a command line that were given. Raises UsageError for bad ones."""
     chosen: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     _check(chosen, "the command line")
     return replace(settings(), **chosen)
 
 
-def choose(**given: str) -> None:
+def apply_options(**given: str) -> None:
     """Let options of a command line hold as the `SIFMARK_*` variables do, for this process and those it starts.
 
     Raises UsageError for values that are not allowed.
@@ -112,12 +112,12 @@ def choose(**given: str) -> None:
     settings()
 
 
-def joined(values: Sequence[str] | None) -> str:
+def join_paths(values: Sequence[str] | None) -> str:
     """What was given more than once as the text of one variable."""
     return os.pathsep.join(values or ())
 
 
-def machine() -> str:
+def platform_name() -> str:
     """This machine's platform as recipes name it: `x86_64` or `aarch64`."""
     name = platform.machine()
     return {"arm64": "aarch64", "AMD64": "x86_64"}.get(name, name)

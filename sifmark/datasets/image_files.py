@@ -19,7 +19,7 @@ _START_OF_SCAN, _END = 0xDA, b"\xff\xd9"
 _IMAGES, _LABELS = 0x00000803, 0x00000801
 
 
-class Original(NamedTuple):
+class SourceImage(NamedTuple):
     """An image: its path below the source, its class's index, its bytes there, and what reads them as JPEG or PNG."""
 
     name: str
@@ -28,14 +28,14 @@ class Original(NamedTuple):
     read: Callable[[], bytes]
 
 
-class Originals(NamedTuple):
+class SourceImages(NamedTuple):
     """All images of a source in a fixed order, and the names of their classes."""
 
     classes: list[str]
-    images: list[Original]
+    images: list[SourceImage]
 
 
-def find_originals(source: Path) -> Originals:
+def find_images(source: Path) -> SourceImages:
     """The images at a path. Raises UsageError where there are none."""
     if not source.exists():
         raise UsageError(f"{source}: no such file or folder", "name a folder of class folders, or of idx files")
@@ -84,22 +84,22 @@ def _visible(folder: Path) -> Iterator[Path]:
     return (path for path in folder.iterdir() if not path.name.startswith("."))
 
 
-def _of_folders(source: Path) -> Originals:
+def _of_folders(source: Path) -> SourceImages:
     folders = sorted(path for path in _visible(source) if path.is_dir()) if source.is_dir() else []
     listed = {folder.name: files for folder in folders if (files := _image_files(folder))}
     images = [
-        Original(f"{name}/{file.name}", label, file.stat().st_size, file.read_bytes)
+        SourceImage(f"{name}/{file.name}", label, file.stat().st_size, file.read_bytes)
         for label, (name, files) in enumerate(listed.items())
         for file in files
     ]
-    return Originals(list(listed), images)
+    return SourceImages(list(listed), images)
 
 
 def _image_files(folder: Path) -> list[Path]:
     return sorted(path for path in _visible(folder) if path.name.lower().endswith(SUFFIXES) and path.is_file())
 
 
-def _of_idx(file: Path) -> Originals:
+def _of_idx(file: Path) -> SourceImages:
     labels_file = file.with_name(file.name.replace("images", "labels").replace("idx3", "idx1"))
     (count, height, width), pixels = _idx(file, _IMAGES)
     (labelled,), labels = _idx(labels_file, _LABELS)
@@ -111,10 +111,10 @@ def _of_idx(file: Path) -> Originals:
             "fetch both files anew",
         )
     images = [
-        Original(f"{label}/{at:06d}.png", label, size, partial(_png_of, pixels, at, width, height))
+        SourceImage(f"{label}/{at:06d}.png", label, size, partial(_png_of, pixels, at, width, height))
         for at, label in enumerate(labels)
     ]
-    return Originals([str(label) for label in range(max(labels) + 1)], images)
+    return SourceImages([str(label) for label in range(max(labels) + 1)], images)
 
 
 def _png_of(pixels: bytes, at: int, width: int, height: int) -> bytes:

@@ -6,27 +6,27 @@ from functools import partial
 from typing import Any, BinaryIO, NamedTuple
 
 from sifmark.core.files import sha256_json
-from sifmark.datasets.image_files import Original, Originals, kind_of
-from sifmark.datasets.shards import Packed, write_records, write_shard
-from sifmark.datasets.source import Chunk, DamagedError, Skip
+from sifmark.datasets.image_files import SourceImage, SourceImages, kind_of
+from sifmark.datasets.shards import Sample, write_records, write_shard
+from sifmark.datasets.source import DamagedError, OutputFile, SkipSample
 
 
-class Form(NamedTuple):
+class FileFormat(NamedTuple):
     """A kind of file: its suffix, and what writes samples and counts them."""
 
     suffix: str
-    write: Callable[[BinaryIO, Iterable[Packed]], int]
+    write: Callable[[BinaryIO, Iterable[Sample]], int]
 
 
-FORMS = {"shards": Form("tar", write_shard), "records": Form("tfrecord", write_records)}
+FILE_FORMATS = {"shards": FileFormat("tar", write_shard), "records": FileFormat("tfrecord", write_records)}
 
 
-class ImageOrder:
+class ImageSource:
     """Images packed as they are. They count by name, class and size."""
 
     noun = "images"
 
-    def __init__(self, format: str, seed: int, samples_per_file: int, source: Originals) -> None:  # noqa: A002
+    def __init__(self, format: str, seed: int, samples_per_file: int, source: SourceImages) -> None:  # noqa: A002
         self.format, self.seed, self.samples_per_file, self.source = format, seed, samples_per_file, source
         self.total = len(source.images)
 
@@ -50,21 +50,21 @@ class ImageOrder:
         """Nothing."""
         return {}
 
-    def chunks(self) -> Iterator[Chunk]:
+    def chunks(self) -> Iterator[OutputFile]:
         """As `Order.chunks`."""
-        keyed = list(zip(keys(self.source.images), self.source.images, strict=True))
+        keyed = list(zip(sample_keys(self.source.images), self.source.images, strict=True))
         random.Random(self.seed).shuffle(keyed)  # noqa: S311 - it mixes, and hides nothing
         for number, at in enumerate(range(0, len(keyed), self.samples_per_file)):
             images = keyed[at : at + self.samples_per_file]
-            name = f"data-{number:06d}.{FORMS[self.format].suffix}"
-            yield Chunk(name, len(images), partial(self.write, images))
+            name = f"data-{number:06d}.{FILE_FORMATS[self.format].suffix}"
+            yield OutputFile(name, len(images), partial(self.write, images))
 
-    def write(self, images: Sequence[tuple[str, Original]], stream: BinaryIO, skip: Skip) -> int:
+    def write(self, images: Sequence[tuple[str, SourceImage]], stream: BinaryIO, skip: SkipSample) -> int:
         """Those that are whole."""
-        return FORMS[self.format].write(stream, whole(images, skip))
+        return FILE_FORMATS[self.format].write(stream, undamaged(images, skip))
 
 
-def whole(images: Iterable[tuple[str, Original]], skip: Skip) -> Iterator[Packed]:
+def undamaged(images: Iterable[tuple[str, SourceImage]], skip: SkipSample) -> Iterator[Sample]:
     """The images that are whole."""
     for key, image in images:
         try:
@@ -73,11 +73,11 @@ def whole(images: Iterable[tuple[str, Original]], skip: Skip) -> Iterator[Packed
         except DamagedError as error:
             skip(image.name, str(error))
         else:
-            yield Packed(key, kind, content, image.label)
+            yield Sample(key, kind, content, image.label)
             skip()
 
 
-def keys(images: Sequence[Original]) -> Iterator[str]:
+def sample_keys(images: Sequence[SourceImage]) -> Iterator[str]:
     """A key for each image: its name without suffix and without dots, at which readers would cut; none twice."""
     taken: set[str] = set()
     for image in images:

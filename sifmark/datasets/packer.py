@@ -8,19 +8,19 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from sifmark.core.console import Step, legible, step
+from sifmark.core.console import Step, printable, step
 from sifmark.core.errors import SifmarkError, UsageError
-from sifmark.core.files import beside, sha256_file, sweep, write_json
+from sifmark.core.files import atomic_path, remove_stale_drafts, sha256_file, write_json
 from sifmark.core.schemas import check_document
-from sifmark.datasets.source import Chunk, Order
+from sifmark.datasets.source import DatasetSource, OutputFile
 
 SCHEMA = "manifest-1.0"
 MANIFEST = "manifest.json"
 JOURNAL = ".manifest.json"  # what is finished, until all is
-TOLD_EVERY = 100  # originals
+PROGRESS_EVERY = 100  # originals
 
 
-def pack(order: Order, folder: Path, strict: bool = False) -> "Packing":
+def pack(order: DatasetSource, folder: Path, strict: bool = False) -> "Packer":
     """Fill a folder with the files that an order describes, and write their manifest.
 
     Raises UsageError where the folder holds other things, and SifmarkError where something is damaged and `strict`, or
@@ -28,8 +28,8 @@ def pack(order: Order, folder: Path, strict: bool = False) -> "Packing":
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder):
-        sweep(folder)
-        packing = Packing(order, folder, strict)
+        remove_stale_drafts(folder)
+        packing = Packer(order, folder, strict)
         with step(f"fill {folder}") as current:
             packing.run(current)
         document = packing.document()
@@ -56,10 +56,10 @@ def _alone(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-class Packing:
+class Packer:
     """The work on one target. What an earlier run finished and still matches is kept."""
 
-    def __init__(self, order: Order, folder: Path, strict: bool) -> None:
+    def __init__(self, order: DatasetSource, folder: Path, strict: bool) -> None:
         self.order, self.folder, self.strict = order, folder, strict
         self.kept = self.done = self.reused = 0  # files that an earlier run left; images; those of such files
         self.plan = order.plan
@@ -83,7 +83,7 @@ class Packing:
             else:
                 self.write(chunk, current)
         if not self.files:
-            example = f", for example {self.why or legible(min(self.skipped))}" if self.skipped else ""
+            example = f", for example {self.why or printable(min(self.skipped))}" if self.skipped else ""
             raise SifmarkError(f"none of the {self.order.total} {self.order.noun} is whole{example}", "give others")
 
     def matches(self, name: str) -> bool:
@@ -93,17 +93,17 @@ class Packing:
             known and path.is_file() and path.stat().st_size == known["bytes"] and sha256_file(path) == known["sha256"]
         )
 
-    def write(self, chunk: Chunk, current: Step) -> None:
+    def write(self, chunk: OutputFile, current: Step) -> None:
         """One file, or none where nothing of it is whole. The journal knows it before it has its name."""
 
         def skip(name: str = "", why: str = "") -> None:
             self.done += 1
-            if self.done % TOLD_EVERY == 0:
+            if self.done % PROGRESS_EVERY == 0:
                 current.detail(self.progress(current))
             if name:
                 self.skip(name, why)
 
-        with beside(self.folder / chunk.name) as draft:
+        with atomic_path(self.folder / chunk.name) as draft:
             with draft.open("wb") as stream:
                 samples = chunk.write(stream, skip)
             if samples:
@@ -117,7 +117,7 @@ class Packing:
         """Leave an original out. Raises SifmarkError where none is to be."""
         if self.strict:
             raise _damaged(name, why)
-        self.why = self.why or f"{legible(name)} ({why})"
+        self.why = self.why or f"{printable(name)} ({why})"
         self.skipped.add(name)
 
     def progress(self, current: Step) -> str:
@@ -143,7 +143,7 @@ class Packing:
 
 def _known(folder: Path, plan: str) -> dict[str, Any]:
     """What an earlier run of the same plan told of its files. Raises UsageError where the folder holds other things."""
-    require_ours(folder)
+    require_prepared_folder(folder)
     told = _told(folder)
     if told is None:
         return {}
@@ -163,7 +163,7 @@ def _told(folder: Path) -> Path | None:
     return next((path for path in (folder / MANIFEST, folder / JOURNAL) if path.is_file()), None)
 
 
-def require_ours(folder: Path) -> None:
+def require_prepared_folder(folder: Path) -> None:
     """Raise UsageError where a folder holds what no run has put there, or is none."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is no folder", "name a new folder")
@@ -172,4 +172,4 @@ def require_ours(folder: Path) -> None:
 
 
 def _damaged(name: str, why: str) -> SifmarkError:
-    return SifmarkError(f"{legible(name)}: {why}", "mend or remove it, or leave --strict out")
+    return SifmarkError(f"{printable(name)}: {why}", "mend or remove it, or leave --strict out")

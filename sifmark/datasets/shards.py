@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
 
-class Packed(NamedTuple):
+class Sample(NamedTuple):
     """A sample as it goes into a file: key, `jpg` or `png`, the image's bytes and the class's index."""
 
     key: str
@@ -18,7 +18,7 @@ class Packed(NamedTuple):
     label: int
 
 
-def write_shard(stream: BinaryIO, samples: Iterable[Packed]) -> int:
+def write_shard(stream: BinaryIO, samples: Iterable[Sample]) -> int:
     """A tar with `KEY.jpg` or `KEY.png` and `KEY.cls` per sample; the same samples give the same bytes."""
     count = 0
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -31,7 +31,7 @@ def write_shard(stream: BinaryIO, samples: Iterable[Packed]) -> int:
     return count
 
 
-def write_records(stream: BinaryIO, samples: Iterable[Packed]) -> int:
+def write_records(stream: BinaryIO, samples: Iterable[Sample]) -> int:
     """TFRecords with the features `image/encoded` and `image/class/label`."""
     count = 0
     for sample in samples:

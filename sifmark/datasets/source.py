@@ -8,22 +8,22 @@ class DamagedError(Exception):
     """An original is not whole; the text says why."""
 
 
-class Skip(Protocol):
+class SkipSample(Protocol):
     """Called for each original that is done: with its name and what is wrong with it where it is left out."""
 
     def __call__(self, name: str = "", why: str = "") -> None:
         """Raises SifmarkError where nothing is to be left out."""
 
 
-class Chunk(NamedTuple):
+class OutputFile(NamedTuple):
     """A file to be: its name, how many originals go into it, and what writes them and counts its samples."""
 
     name: str
     originals: int
-    write: Callable[[BinaryIO, Skip], int]
+    write: Callable[[BinaryIO, SkipSample], int]
 
 
-class Order(Protocol):
+class DatasetSource(Protocol):
     """What is to be made of a source. The same order gives the same files."""
 
     noun: str  # what an original is, for people
@@ -39,5 +39,5 @@ class Order(Protocol):
     def beside(self) -> dict[str, Any]:
         """JSON documents that belong beside the files, by name."""
 
-    def chunks(self) -> Iterator[Chunk]:
+    def chunks(self) -> Iterator[OutputFile]:
         """The files in order."""

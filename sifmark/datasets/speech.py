@@ -17,8 +17,8 @@ from typing import Any, BinaryIO
 
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import sha256_json
-from sifmark.datasets.image_files import Original, Originals
-from sifmark.datasets.source import Chunk, DamagedError, Skip
+from sifmark.datasets.image_files import SourceImage, SourceImages
+from sifmark.datasets.source import DamagedError, OutputFile, SkipSample
 
 METADATA, WAVES = "metadata.csv", "wavs"
 # Symbols of graphcore/examples v2.6, speech/deepvoice3/popart, which has 84 phonemes after them. They are left unused:
@@ -32,7 +32,7 @@ MAGIC, VERSION = b"SIFVOICE", 1
 LAYOUT = f"a folder with {METADATA} (name|text|normalised text) and {WAVES}/, or with such a folder for each speaker"
 
 
-class SpeechOrder:
+class SpeechSource:
     """Utterances of all speakers, mixed by a seed. They count by name, speaker and size, and by their texts.
 
     Raises UsageError where there are none, and SifmarkError where a text is empty, or a recording is missing or of
@@ -44,7 +44,7 @@ class SpeechOrder:
     def __init__(self, source: Path, seed: int, samples_per_file: int) -> None:
         speakers = [source] if (source / METADATA).is_file() else _speakers(source)
         self.seed, self.samples_per_file, self.texts = seed, samples_per_file, [_texts(folder) for folder in speakers]
-        self.source = Originals(
+        self.source = SourceImages(
             [folder.resolve().name for folder in speakers],
             [
                 _utterance(folder, label, name, text)
@@ -80,14 +80,14 @@ class SpeechOrder:
         """Nothing."""
         return {}
 
-    def chunks(self) -> Iterator[Chunk]:
+    def chunks(self) -> Iterator[OutputFile]:
         """As `Order.chunks`."""
         mixed = random.Random(self.seed).sample(self.source.images, self.total)  # noqa: S311 - it mixes, and hides nothing
         for number, at in enumerate(range(0, self.total, self.samples_per_file)):
             some = mixed[at : at + self.samples_per_file]
-            yield Chunk(f"data-{number:06d}.speech", len(some), partial(self.write, some))
+            yield OutputFile(f"data-{number:06d}.speech", len(some), partial(self.write, some))
 
-    def write(self, utterances: Sequence[Original], stream: BinaryIO, skip: Skip) -> int:
+    def write(self, utterances: Sequence[SourceImage], stream: BinaryIO, skip: SkipSample) -> int:
         """A header, and the rows of those that are whole."""
         from sifmark.datasets.spectrogram import BANDS, BINS
 
@@ -107,7 +107,7 @@ class SpeechOrder:
         return rows
 
 
-def numbered(text: str) -> list[int]:
+def encode_characters(text: str) -> list[int]:
     """A text by the numbers of its symbols, in capitals, with spaces for what has none, its end, cut to a row."""
     return [NUMBERS.get(symbol, NUMBERS[" "]) for symbol in [*re.sub("[_~]", " ", text.upper()), END]][:CHARACTERS]
 
@@ -140,7 +140,7 @@ def _texts(folder: Path) -> list[tuple[str, str]]:
     return texts
 
 
-def _utterance(folder: Path, label: int, name: str, text: str) -> Original:
+def _utterance(folder: Path, label: int, name: str, text: str) -> SourceImage:
     """Raises SifmarkError where its recording is missing or of another form."""
     place = folder / WAVES / f"{name}.wav"
     if not name.isprintable() or Path(name).name != name or not place.is_file():
@@ -154,7 +154,7 @@ def _utterance(folder: Path, label: int, name: str, text: str) -> Original:
         if str(error).startswith("unknown"):
             raise _other_form(place, str(error)) from None
     shown = f"{folder.resolve().name}/{place.name}"
-    return Original(shown, label, place.stat().st_size, partial(_row, place, label, text))
+    return SourceImage(shown, label, place.stat().st_size, partial(_row, place, label, text))
 
 
 def _require_form(place: Path, recording: wave.Wave_read) -> None:
@@ -182,7 +182,7 @@ def _row(place: Path, label: int, text: str) -> bytes:
 
     heard = (FRAMES - 1) * HOP + WINDOW // 2  # samples up to the end of the last frame that is kept
     samples = np.frombuffer(_samples(place), "<i2")[:heard] / 2**15
-    told, characters = spectrograms(samples), numbered(text)
+    told, characters = spectrograms(samples), encode_characters(text)
     filled = min(FRAMES, told[0].shape[1])
     whole = (label, len(characters), filled, *characters, *[0] * (CHARACTERS - len(characters)))
     frames = [np.pad(one[:, :filled], ((0, 0), (0, FRAMES - filled))).astype("<f2") for one in told]

@@ -17,8 +17,8 @@ import jsonschema_rs
 
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import sha256_file, sha256_json
-from sifmark.datasets.source import Chunk, DamagedError, Skip
-from sifmark.datasets.token_file import PASSAGES, Header, described_tokenizer, width_of
+from sifmark.datasets.source import DamagedError, OutputFile, SkipSample
+from sifmark.datasets.token_file import PASSAGES, TokenFileHeader, token_width, tokenizer_manifest
 from sifmark.datasets.tokenizer import Subwords, Word, open_tokenizer
 
 LENGTH, STRIDE, MOST_ASKED = 384, 128, 64  # tokens: of a row, from row to row, and of a question
@@ -57,7 +57,7 @@ class Question(NamedTuple):
         return self.begin + len(self.answers[0])
 
 
-class Row(NamedTuple):
+class PassageRow(NamedTuple):
     """A question and a stretch of its passage, and where in the row the answer is; 0 where it is in another row."""
 
     asked: Sequence[int]
@@ -66,7 +66,7 @@ class Row(NamedTuple):
     last: int
 
 
-class SquadOrder:
+class SquadSource:
     """A file of questions, which counts by its content, and a tokenizer."""
 
     noun = "questions"
@@ -81,7 +81,7 @@ class SquadOrder:
     def plan(self) -> str:
         """As `Order.plan`."""
         cut = [self.length, STRIDE, MOST_ASKED]
-        return sha256_json(["passages", self.samples_per_file, cut, described_tokenizer(self.tokenizer), self.digest])
+        return sha256_json(["passages", self.samples_per_file, cut, tokenizer_manifest(self.tokenizer), self.digest])
 
     def described(self) -> dict[str, Any]:
         """As `Order.described`."""
@@ -90,22 +90,22 @@ class SquadOrder:
             "seed": 0,
             "samples_per_file": self.samples_per_file,
             "classes": None,
-            "text": {**described_tokenizer(self.tokenizer), "places": self.length, "stride": STRIDE},
+            "text": {**tokenizer_manifest(self.tokenizer), "places": self.length, "stride": STRIDE},
         }
 
     def beside(self) -> dict[str, Any]:
         """Nothing."""
         return {}
 
-    def chunks(self) -> Iterator[Chunk]:
+    def chunks(self) -> Iterator[OutputFile]:
         """As `Order.chunks`."""
         for number, at in enumerate(range(0, self.total, self.samples_per_file)):
             questions = self.questions[at : at + self.samples_per_file]
-            yield Chunk(f"data-{number:06d}.passages", len(questions), partial(self.write, questions))
+            yield OutputFile(f"data-{number:06d}.passages", len(questions), partial(self.write, questions))
 
-    def write(self, questions: Sequence[Question], stream: BinaryIO, skip: Skip) -> int:
+    def write(self, questions: Sequence[Question], stream: BinaryIO, skip: SkipSample) -> int:
         """The rows of some questions, and their answers."""
-        header = Header(PASSAGES, self.tokenizer, self.length)
+        header = TokenFileHeader(PASSAGES, self.tokenizer, self.length)
         header.write(stream, 0)
         answered: list[bytes] = []
         rows = number = 0
@@ -128,11 +128,11 @@ class SquadOrder:
         header.write(stream, rows, sum(map(len, answered)))
         return rows
 
-    def cut(self, question: Question, words: Sequence[Word]) -> Iterator[Row]:
+    def cut(self, question: Question, words: Sequence[Word]) -> Iterator[PassageRow]:
         """The rows of a question. Raises DamagedError where its passage or its answer cannot be told."""
-        if len(question.context) >= 1 << 8 * width_of(self.tokenizer):
+        if len(question.context) >= 1 << 8 * token_width(self.tokenizer):
             raise DamagedError(f"a passage of {len(question.context)} characters")
-        first, last = answering(question, words)
+        first, last = answer_span(question, words)
         asked = self.tokenizer.encode([question.text])[0][:MOST_ASKED]
         room, before = self.length - len(asked) - 3, len(asked) + 2
         begin = 0
@@ -140,12 +140,12 @@ class SquadOrder:
             stretch = words[begin : begin + room]
             inside = begin <= first and last < begin + len(stretch)
             places = (first - begin + before, last - begin + before) if inside else (0, 0)
-            yield Row(asked, stretch, *places)
+            yield PassageRow(asked, stretch, *places)
             if begin + len(stretch) >= len(words):
                 return
             begin += min(len(stretch), STRIDE)
 
-    def packed(self, row: Row, number: int) -> bytes:
+    def packed(self, row: PassageRow, number: int) -> bytes:
         """A row as it lies in a file."""
         known, stretch = self.special, row.stretch
         asked = [known[BEGIN], *row.asked, known[BETWEEN]]
@@ -162,7 +162,7 @@ class SquadOrder:
     @cached_property
     def form(self) -> struct.Struct:
         """A row: three numbers a place, four of two bytes and one of four."""
-        return struct.Struct(f"<{3 * self.length}{'H' if width_of(self.tokenizer) == 2 else 'I'}4HI")
+        return struct.Struct(f"<{3 * self.length}{'H' if token_width(self.tokenizer) == 2 else 'I'}4HI")
 
     @cached_property
     def special(self) -> Mapping[str, int]:
@@ -214,7 +214,7 @@ def read_questions(source: Path) -> list[Question]:
     ]
 
 
-def answering(question: Question, words: Sequence[Word]) -> tuple[int, int]:
+def answer_span(question: Question, words: Sequence[Word]) -> tuple[int, int]:
     """First and last of the words in which the first answer lies. Raises DamagedError where it is not there."""
     if question.context[question.begin : question.end] != question.answers[0]:
         raise DamagedError("its answer does not stand where it is said to")

@@ -11,8 +11,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from sifmark.core.errors import UsageError
 from sifmark.core.files import sha256_json
-from sifmark.datasets.source import Chunk, DamagedError, Skip
-from sifmark.datasets.token_file import TOKENS, Header, described_tokenizer, width_of
+from sifmark.datasets.source import DamagedError, OutputFile, SkipSample
+from sifmark.datasets.token_file import TOKENS, TokenFileHeader, token_width, tokenizer_manifest
 from sifmark.datasets.tokenizer import CHARACTERS, Characters, Tokenizer, characters_of, open_tokenizer
 
 SUFFIXES = (".txt", ".jsonl")
@@ -24,7 +24,7 @@ PIECE, LONGEST_PIECE = 1 << 12, 1 << 16
 PIECES = 256  # that are handed to the tokenizer together, which may work on them side by side
 
 
-class Stretch(NamedTuple):
+class LineRange(NamedTuple):
     """Lines of a file: from which byte to which, and the number of the first one, from 1."""
 
     file: Path
@@ -33,7 +33,7 @@ class Stretch(NamedTuple):
     first: int
 
 
-class Line(NamedTuple):
+class TextLine(NamedTuple):
     """A line as it lies in its file, and its name for people."""
 
     name: str
@@ -41,7 +41,7 @@ class Line(NamedTuple):
     of_json: bool
 
 
-class TextOrder:
+class TextSource:
     """Files of text, which count by name and size, and a tokenizer."""
 
     noun = "lines"
@@ -50,7 +50,7 @@ class TextOrder:
         self.files, self.samples_per_file = find_texts(source), samples_per_file
         self.given = bool(tokenizer)
         self.tokenizer: Tokenizer = open_tokenizer(Path(tokenizer)) if tokenizer else characters_of(self.texts())
-        self.stretches = list(stretched(self.files, samples_per_file))
+        self.stretches = list(line_ranges(self.files, samples_per_file))
         self.total = sum(lines for lines, _ in self.stretches)
         if not self.total:
             raise _no_text(source)
@@ -58,7 +58,7 @@ class TextOrder:
     def texts(self) -> Iterator[str]:
         """Every text that is whole."""
         for file in self.files:
-            for line in lines(Stretch(file, 0, file.stat().st_size, 1)):
+            for line in lines(LineRange(file, 0, file.stat().st_size, 1)):
                 try:
                     yield text_of(line)
                 except DamagedError:
@@ -68,7 +68,7 @@ class TextOrder:
     def plan(self) -> str:
         """As `Order.plan`."""
         files = [[ascii(file.name), file.stat().st_size] for file in self.files]
-        return sha256_json(["tokens", self.samples_per_file, described_tokenizer(self.tokenizer), files])
+        return sha256_json(["tokens", self.samples_per_file, tokenizer_manifest(self.tokenizer), files])
 
     def described(self) -> dict[str, Any]:
         """As `Order.described`."""
@@ -77,22 +77,22 @@ class TextOrder:
             "seed": 0,
             "samples_per_file": self.samples_per_file,
             "classes": None,
-            "text": {**described_tokenizer(self.tokenizer), "places": None, "stride": None},
+            "text": {**tokenizer_manifest(self.tokenizer), "places": None, "stride": None},
         }
 
     def beside(self) -> dict[str, Any]:
         """The characters, for text that is to be read by the same ones."""
         return {CHARACTERS: self.tokenizer.characters} if isinstance(self.tokenizer, Characters) else {}
 
-    def chunks(self) -> Iterator[Chunk]:
+    def chunks(self) -> Iterator[OutputFile]:
         """As `Order.chunks`."""
         for number, (count, stretches) in enumerate(self.stretches):
-            yield Chunk(f"data-{number:06d}.tokens", count, partial(self.write, stretches))
+            yield OutputFile(f"data-{number:06d}.tokens", count, partial(self.write, stretches))
 
-    def write(self, stretches: Sequence[Stretch], stream: BinaryIO, skip: Skip) -> int:
+    def write(self, stretches: Sequence[LineRange], stream: BinaryIO, skip: SkipSample) -> int:
         """The tokens of some lines."""
-        width = width_of(self.tokenizer)
-        header = Header(TOKENS, self.tokenizer, places=0)
+        width = token_width(self.tokenizer)
+        header = TokenFileHeader(TOKENS, self.tokenizer, places=0)
         header.write(stream, 0)
         count = 0
         for texts in batches(pieces(stretches, skip)):
@@ -130,9 +130,9 @@ def find_texts(source: Path) -> list[Path]:
     return files
 
 
-def stretched(files: Iterable[Path], most: int) -> Iterator[tuple[int, list[Stretch]]]:
+def line_ranges(files: Iterable[Path], most: int) -> Iterator[tuple[int, list[LineRange]]]:
     """All lines in order, so many at a time, in stretches of files, with their number."""
-    count, stretches = 0, list[Stretch]()
+    count, stretches = 0, list[LineRange]()
     for file in files:
         begin = at = 0
         first = 1
@@ -140,15 +140,15 @@ def stretched(files: Iterable[Path], most: int) -> Iterator[tuple[int, list[Stre
             for number, line in enumerate(stream, 1):
                 at, count = at + len(line), count + 1
                 if count == most:
-                    yield count, [*stretches, Stretch(file, begin, at, first)]
+                    yield count, [*stretches, LineRange(file, begin, at, first)]
                     count, stretches, begin, first = 0, [], at, number + 1
         if at > begin:
-            stretches.append(Stretch(file, begin, at, first))
+            stretches.append(LineRange(file, begin, at, first))
     if count:
         yield count, stretches
 
 
-def lines(stretch: Stretch) -> Iterator[Line]:
+def lines(stretch: LineRange) -> Iterator[TextLine]:
     """The lines of a stretch."""
     of_json = stretch.file.suffix.lower() == ".jsonl"
     with stretch.file.open("rb") as stream:
@@ -156,11 +156,11 @@ def lines(stretch: Stretch) -> Iterator[Line]:
         at, number = stretch.begin, stretch.first
         while at < stretch.end and (content := stream.readline()):
             text = content if at else content.removeprefix(codecs.BOM_UTF8)
-            yield Line(f"{stretch.file.name}:{number}", text, of_json)
+            yield TextLine(f"{stretch.file.name}:{number}", text, of_json)
             at, number = at + len(content), number + 1
 
 
-def text_of(line: Line) -> str:
+def text_of(line: TextLine) -> str:
     """A line's text. Raises DamagedError where it has none."""
     try:
         text = line.content.decode("utf-8")
@@ -179,7 +179,7 @@ def text_of(line: Line) -> str:
     return found
 
 
-def pieces(stretches: Iterable[Stretch], skip: Skip) -> Iterator[Piece]:
+def pieces(stretches: Iterable[LineRange], skip: SkipSample) -> Iterator[Piece]:
     """The text of some lines: plain text in pieces of many lines, of JSON lines each by itself."""
     held: list[str] = []
     size = 0
@@ -194,7 +194,7 @@ def pieces(stretches: Iterable[Stretch], skip: Skip) -> Iterator[Piece]:
             if line.of_json:
                 yield Piece(text, ends=True)
                 continue
-            if size >= LONGEST_PIECE or (size >= PIECE and apart(held[-1], text)):
+            if size >= LONGEST_PIECE or (size >= PIECE and splits_words(held[-1], text)):
                 yield Piece("".join(held), ends=False)
                 held, size = [], 0
             held.append(text)
@@ -204,7 +204,7 @@ def pieces(stretches: Iterable[Stretch], skip: Skip) -> Iterator[Piece]:
             held, size = [], 0
 
 
-def apart(line: str, following: str) -> bool:
+def splits_words(line: str, following: str) -> bool:
     """Whether nothing but a line's end lies between the words of two lines, so that no token reaches over it."""
     return len(line) > 1 and not line[-2].isspace() and not following[:1].isspace()
 

@@ -10,7 +10,7 @@ VERSION = 1
 _FORM = struct.Struct("<8sHHIIIQ32s")
 
 
-class Header:
+class TokenFileHeader:
     """The first 64 bytes of a file."""
 
     def __init__(self, magic: bytes, tokenizer: Tokenizer, places: int) -> None:
@@ -19,16 +19,16 @@ class Header:
     def write(self, stream: BinaryIO, count: int, lines: int = 0) -> None:
         """At the front of the file: with how many tokens or rows, and how many bytes of JSON lines after them."""
         stream.seek(0)
-        width, digest = width_of(self.tokenizer), bytes.fromhex(self.tokenizer.sha256.partition(":")[2])
+        width, digest = token_width(self.tokenizer), bytes.fromhex(self.tokenizer.sha256.partition(":")[2])
         told = (self.magic, VERSION, width, self.tokenizer.vocabulary, self.places, lines, count, digest)
         stream.write(_FORM.pack(*told))
 
 
-def width_of(tokenizer: Tokenizer) -> int:
+def token_width(tokenizer: Tokenizer) -> int:
     """Bytes of a token."""
     return 2 if tokenizer.vocabulary <= 1 << 16 else 4
 
 
-def described_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
+def tokenizer_manifest(tokenizer: Tokenizer) -> dict[str, Any]:
     """What a manifest says of a tokenizer."""
     return {"tokenizer": tokenizer.kind, "sha256": tokenizer.sha256, "vocabulary": tokenizer.vocabulary}

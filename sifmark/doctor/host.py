@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from sifmark.core.console import show
+from sifmark.core.console import output
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import human_size
 from sifmark.core.process import CommandError, run
-from sifmark.core.settings import machine, settings
+from sifmark.core.settings import platform_name, settings
 from sifmark.doctor.finding import BAD, GOOD, POOR, Finding
-from sifmark.doctor.image import examine as examine_image
+from sifmark.doctor.image import check_image as examine_image
 from sifmark.engines.apptainer.engine import MINIMUM, Apptainer, user_flags
-from sifmark.engines.docker.client import DockerError, client
-from sifmark.oci.images import unanswered
-from sifmark.publish.stores import shelf
+from sifmark.engines.docker.client import DockerError, docker_client
+from sifmark.oci.images import ping
+from sifmark.publish.stores import open_store
 from sifmark.recipes.plan import BaseImage, make_plan
 from sifmark.recipes.recipe import load_recipe, recipe_names
 
@@ -35,16 +35,16 @@ _FORBIDDING = {
 }
 
 
-def show_findings(image: str, as_json: bool) -> None:
+def run_doctor(image: str, as_json: bool) -> None:
     """Print every finding of this host, or what an image sees of it. Raises SifmarkError when something is bad."""
     findings = list(examine_image(image)) if image else [finding for examine in EXAMINATIONS for finding in examine()]
     if as_json:
-        show(json.dumps([asdict(finding) for finding in findings], indent=2))
+        output(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
         for finding in findings:
-            show(f"{finding.state:<5} {finding.subject}: {finding.seen}")
+            output(f"{finding.state:<5} {finding.subject}: {finding.seen}")
             if finding.remedy:
-                show(f"      remedy: {finding.remedy}")
+                output(f"      remedy: {finding.remedy}")
     bad = [finding.subject for finding in findings if finding.state == BAD]
     if bad:
         raise SifmarkError(f"not ready: {', '.join(bad)}", "the lines above say what to do")
@@ -68,7 +68,7 @@ def docker() -> Iterator[Finding]:
     """The other engine, for who wants it."""
     without, why = (BAD, "") if settings().engine == "docker" else (POOR, "needed only for --engine docker: ")
     try:
-        version = client().version()["Version"]
+        version = docker_client().version()["Version"]
     except DockerError as error:
         yield Finding("Docker", without, error.cause, f"{why}{error.remedy}")
         return
@@ -161,13 +161,13 @@ def registries() -> Iterator[Finding]:
             yield Finding(f"base of {recipe}", POOR, error.cause, error.remedy)
             continue
         yield _registry(recipe, plan.base)
-    if settings().registry and (host := shelf("", "").host):
+    if settings().registry and (host := open_store("", "").host):
         yield _answers("registry of images", host, "needed to push and pull: is its name right, and is it up?")
 
 
 def devices() -> Iterator[Finding]:
     """The processor, and accelerators by their device files."""
-    yield Finding("devices", GOOD, f"CPU ({machine()}, {os.cpu_count()} cores)")
+    yield Finding("devices", GOOD, f"CPU ({platform_name()}, {os.cpu_count()} cores)")
     for recipe in map(load_recipe, recipe_names()):
         if recipe.access and (here := recipe.access.here()):
             yield Finding("devices", GOOD, f"of recipe {recipe.name}: {', '.join(here)}")
@@ -192,7 +192,7 @@ def _registry(recipe: str, base: BaseImage) -> Finding:
 
 
 def _answers(subject: str, host: str, remedy: str) -> Finding:
-    why = unanswered(host)
+    why = ping(host)
     return Finding(subject, GOOD, f"{host} answers") if why is None else Finding(subject, POOR, why, remedy)
 
 

@@ -13,7 +13,7 @@ from sifmark.doctor.finding import BAD, GOOD, POOR, Finding
 from sifmark.engines.locate import device_options, locate, require_signed
 from sifmark.recipes.plan import DRIVER, WORKLOADS
 from sifmark.recipes.recipe import recipe_names
-from sifmark.results.load import judge_text
+from sifmark.results.load import load_text
 
 PCI = Path("/sys/bus/pci/devices")
 # By kind and vendor (NVIDIA, AMD, Intel) the classes of PCI: displays, among them controllers without one, and for AMD
@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"\d+")
 SMALLEST = "image_compression"
 UNHINDERED = "throttling none"
 # Parts of a result by what they are about, in the order in which they are told.
-TOLD = {
+SECTIONS = {
     "driver": ("device_conditions.driver",),
     "clocks": ("device_conditions.clock", "device_conditions.clock_max", "device_conditions.memory_clock"),
     "power limit": ("device_conditions.power_cap", "conditions.cpu_power_cap"),
@@ -39,25 +39,25 @@ TOLD = {
 }
 
 
-def examine(name: str) -> Iterator[Finding]:
+def check_image(name: str) -> Iterator[Finding]:
     """The image's device, its driver and how it stands, its meter and its framework. Raises SifmarkError."""
     tool, address = locate(name if name not in recipe_names() else f"{SMALLEST}-{name}")
-    seen = tool.look(address)
+    seen = tool.image_info(address)
     if seen is None or SMALLEST not in seen.labels.get(WORKLOADS, "").split(","):
         raise SifmarkError(f"{address} has no {SMALLEST}, which this would run", "is it an image that sifmark built?")
     if settings().require_signature:
-        require_signed(tool.evidence(address))
-    options = [*tool.sealed_off(), *device_options(tool, address)]
+        require_signed(tool.inspect(address))
+    options = [*tool.isolation_flags(), *device_options(tool, address)]
     argv = tool.command(address, "run", [SMALLEST, "--smoke"], options)
     done = run(argv, time_limit=settings().time_limit, check=False)
-    result, problems = judge_text(done.output.encode())
+    result, problems = load_text(done.output.encode())
     if problems:
         raise SifmarkError(f"{address} answered with what is no result: {problems[0]}", "check it: inv verify")
-    yield from of_result(result, seen.labels.get(DRIVER, ""))
-    yield from cards_of_host(result["accelerator"]["kind"])
+    yield from check_result(result, seen.labels.get(DRIVER, ""))
+    yield from check_host_devices(result["accelerator"]["kind"])
 
 
-def of_result(result: dict[str, Any], driver: str = "") -> Iterator[Finding]:
+def check_result(result: dict[str, Any], driver: str = "") -> Iterator[Finding]:
     """What one result tells of the place where it was made; `driver` is the oldest that the image takes."""
     status, software = result["status"], result["provenance"]["software"]
     ended = GOOD if status["state"] == "completed" else BAD
@@ -68,7 +68,7 @@ def of_result(result: dict[str, Any], driver: str = "") -> Iterator[Finding]:
     versions = ", ".join(f"{name} {number}" for name, number in with_it.items())
     yield Finding("framework", GOOD, f"{software['framework']} {version}, {versions}")
     yield _device(result["accelerator"])
-    for subject, fields in TOLD.items():
+    for subject, fields in SECTIONS.items():
         told = list(filter(None, (_said(result, field) for field in fields)))
         held_back = subject == "throttling" and told != [UNHINDERED]
         if told:
@@ -82,7 +82,7 @@ def of_result(result: dict[str, Any], driver: str = "") -> Iterator[Finding]:
         yield Finding("meter", POOR, power["reason"], "without a meter a result has no energy; --meter names another")
 
 
-def cards_of_host(kind: str) -> Iterator[Finding]:
+def check_host_devices(kind: str) -> Iterator[Finding]:
     """The accelerators of this kind that the host has, by PCI address and NUMA node, in use or not."""
     found = []
     for place in sorted(PCI.glob("*")):

@@ -15,7 +15,7 @@ from sifmark.recipes.recipe import Access
 
 # By these users and schedulers say which of a host's devices a run may use; a container that does not know would use
 # others.
-SELECTORS = (
+SELECTION_VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
     "ROCR_VISIBLE_DEVICES",
@@ -33,12 +33,12 @@ SELECTORS = (
 _FILES = ("IPUOF_CONFIG_PATH",)  # those that name one
 
 
-class Refuted(SifmarkError):  # noqa: N818 - named for what it says
+class CheckFailed(SifmarkError):  # noqa: N818 - named for what it says
     """A check found the image not to be what it should be."""
 
 
 @dataclass(frozen=True)
-class Seen:
+class ImageInfo:
     """What can be told of an image without starting anything in it. Labels are empty where it does not read."""
 
     labels: dict[str, str]
@@ -46,7 +46,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Made:
+class BuiltImage:
     """What a build made: `identity` is of what runs, `digest` of the file that holds it."""
 
     size: int  # bytes
@@ -70,55 +70,55 @@ class Engine(Protocol):
     def address(self, name: str) -> str:
         """Where the image of a name or of a recipe is, once it is built."""
 
-    def look(self, address: str) -> Seen | None:
+    def image_info(self, address: str) -> ImageInfo | None:
         """What is there, or None."""
 
-    def building(self, plan: Plan, log: Path) -> AbstractContextManager[Made]:
+    def build(self, plan: Plan, log: Path) -> AbstractContextManager[BuiltImage]:
         """Make the image of a recipe. It takes its place when the block ends well. Raises SifmarkError."""
 
     def stages(self, plan: Plan) -> dict[str, bool]:
         """The stages of a build that are kept, and whether they are at hand."""
 
-    def rebuilt(self, plan: Plan, ours: Callable[..., str], folder: Path) -> AbstractContextManager[str]:
+    def rebuild(self, plan: Plan, ours: Callable[..., str], folder: Path) -> AbstractContextManager[str]:
         """Build without anything that earlier builds left; the address of what was made, which lasts for the block.
 
         `ours` runs a verb of ours that puts all it makes into a folder, and gives what it printed.
         """
 
-    def give_names(self, recipe: str) -> tuple[str, ...]:
+    def tag_workloads(self, recipe: str) -> tuple[str, ...]:
         """Let each workload's name mean the recipe's image; the names."""
 
-    def forget(self, recipe: str) -> Iterable[str]:
+    def remove(self, recipe: str) -> Iterable[str]:
         """Remove the images of a recipe under all their names; says what went."""
 
-    def forget_stages(self) -> Iterable[str]:
+    def prune_stages(self) -> Iterable[str]:
         """Remove what the engine itself keeps of builds; says what went."""
 
     def command(self, address: str, verb: str, arguments: Sequence[str], options: Sequence[str]) -> list[str]:
         """The argv that runs, tests or executes in an image on this host."""
 
-    def reach(self, access: Access) -> list[str]:
+    def device_flags(self, access: Access) -> list[str]:
         """The options of `command` that let a container reach devices; none where this host has no such device."""
 
-    def at_home(self) -> list[str]:
+    def home_flags(self) -> list[str]:
         """The options of `command` that let a run see the user's folder, where it does not by itself."""
 
-    def handing_in(self, variable: str) -> list[str]:
+    def env_flags(self, variable: str) -> list[str]:
         """The options of `command` that let a run see a variable of our environment, where it does not by itself."""
 
-    def sealed_off(self) -> list[str]:
+    def isolation_flags(self) -> list[str]:
         """The options of `command` that keep the user's folders and variables out."""
 
-    def evidence(self, address: str) -> "Evidence":
+    def inspect(self, address: str) -> "ImageInspection":
         """What the image shows of itself. Raises SifmarkError where it does not read."""
 
 
-class Evidence(Protocol):
+class ImageInspection(Protocol):
     """A finished image, for who doubts it."""
 
     labels: dict[str, str]
     workload: str | None  # the one that its name means
-    signs_papers: bool  # whether a signature is of its lists of packages and its provenance too
+    signature_covers_attestations: bool  # whether a signature is of its lists of packages and its provenance too
 
     def identity(self) -> str:
         """The hash of what runs. Raises SifmarkError where something beside it would."""
@@ -132,7 +132,7 @@ class Evidence(Protocol):
     def require_start(self) -> str:
         """Say what the engine sees of labels, names and start. Raises Refuted where it is not what was built."""
 
-    def modes(self) -> Iterable[tuple[str, str]]:
+    def file_modes(self) -> Iterable[tuple[str, str]]:
         """Mode, as `ls` prints it, and name of each file of ours."""
 
     def signer(self, keys: Sequence[str]) -> str:
@@ -154,19 +154,19 @@ class Evidence(Protocol):
         """Say how all that is not ours stands to the base. Raises Refuted where it differs."""
 
 
-def signature_counts(needed: bool, signed: Callable[[], bool]) -> bool:
+def should_check_signature(needed: bool, signed: Callable[[], bool]) -> bool:
     """Whether a signature is to be looked at: where one is needed, or there is one and this site trusts keys."""
     return needed or (bool(settings().keys) and signed())
 
 
-def selectors() -> dict[str, str]:
+def device_selection() -> dict[str, str]:
     """The variables by which this user chooses among this host's devices."""
-    return {name: os.environ[name] for name in SELECTORS if name in os.environ}
+    return {name: os.environ[name] for name in SELECTION_VARIABLES if name in os.environ}
 
 
-def selection_files() -> list[str]:
+def device_selection_files() -> list[str]:
     """The files and folders that these variables name."""
-    named = (Path(value) for name, value in selectors().items() if name in _FILES)
+    named = (Path(value) for name, value in device_selection().items() if name in _FILES)
     return [str(path) for path in named if path.is_absolute() and path.exists()]
 
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from sifmark.core.console import say
-from sifmark.core.errors import AGAIN, SifmarkError
+from sifmark.core.console import status
+from sifmark.core.errors import REBUILD_REMEDY, SifmarkError
 from sifmark.core.settings import settings
-from sifmark.engines import Engine, Evidence, engine
+from sifmark.engines import Engine, ImageInspection, engine
 from sifmark.recipes.names import find_image
 from sifmark.recipes.plan import DEVICES, DOCKER_FLAGS, RECIPE, RUN_FLAGS
 from sifmark.recipes.recipe import Access, load_recipe, recipe_names
@@ -25,17 +25,17 @@ def locate(name: str) -> tuple[Engine, str]:
         return engine("apptainer"), str(path)
     tool, image = engine(), find_image(name)
     address = tool.address(image.name)
-    seen = tool.look(address)
+    seen = tool.image_info(address)
     if seen is None:
         raise SifmarkError(f"{image.name} is not built", f"build it: inv build {image.name} --engine {tool.name}")
     if (recipe := seen.labels.get(RECIPE)) not in (None, image.recipe):
-        raise SifmarkError(f"{address} is an image of recipe {recipe}", AGAIN)
+        raise SifmarkError(f"{address} is an image of recipe {recipe}", REBUILD_REMEDY)
     return tool, address
 
 
 def device_options(tool: Engine, address: str) -> list[str]:
     """What lets the image's run reach its device here, by its labels. Raises SifmarkError where they are not ours."""
-    seen = tool.look(address)
+    seen = tool.image_info(address)
     labels = seen.labels if seen else {}
     if DEVICES not in labels:
         return []
@@ -47,10 +47,10 @@ def device_options(tool: Engine, address: str) -> list[str]:
     if not access.harmless():
         raise SifmarkError(f"{address}: its labels ask for {access}", "is it an image that sifmark built?")
     if not access.here():
-        say(f"  this host has no {' and no '.join(access.devices)}: {Path(address).name} will find no device")
-    return tool.reach(access)
+        status(f"  this host has no {' and no '.join(access.devices)}: {Path(address).name} will find no device")
+    return tool.device_flags(access)
 
 
-def require_signed(image: Evidence) -> None:
+def require_signed(image: ImageInspection) -> None:
     """Raise Refuted unless a trusted key has signed all of an image."""
-    say(f"  signed by {image.signer(settings().keys)}")
+    status(f"  signed by {image.signer(settings().keys)}")

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from sifmark.core.console import say, step
-from sifmark.core.files import beside, normalise_tree, write_json
-from sifmark.core.process import bytecode_python, run, side_by_side
+from sifmark.core.console import status, step
+from sifmark.core.files import atomic_path, normalise_tree, write_json
+from sifmark.core.process import bytecode_python, run, thread_pool
 from sifmark.core.settings import settings
 from sifmark.layers import bytecode
 from sifmark.layers.cache import LAYERS, Entry
-from sifmark.layers.wheels import fetched, unpack
+from sifmark.layers.wheels import fetch_wheels, unpack
 from sifmark.recipes import render
 from sifmark.recipes.names import workloads_of
 from sifmark.recipes.plan import Plan, shipped_files
@@ -30,10 +30,10 @@ def site_layer(plan: Plan, log: Path | None = None) -> Entry:
 def _stock_site(plan: Plan, log: Path | None, folder: Path) -> None:
     site = folder / render.SITE
     site.mkdir()
-    with fetched(plan.recipe, plan.target, log) as wheels, step("unpack wheels") as progress:
+    with fetch_wheels(plan.recipe, plan.target, log) as wheels, step("unpack wheels") as progress:
         unpack(plan.target, wheels, site, progress, log)
         if (python := bytecode_python(plan.base.python)) is None:
-            say(f"  no python{plan.base.python} on this host: the image ships without bytecode and imports slower")
+            status(f"  no python{plan.base.python} on this host: the image ships without bytecode and imports slower")
         else:
             progress.detail("compile to bytecode")
             _compile(python, folder, render.SITE, log)
@@ -60,9 +60,9 @@ def code_layer(plan: Plan, folder: Path) -> None:
     normalise_tree(folder)
 
 
-def context(plan: Plan, folder: Path, log: Path) -> Path:
+def build_context(plan: Plan, folder: Path, log: Path) -> Path:
     """A folder with all our layers, copies that users may look into, for plain `apptainer build` and `docker build`."""
-    with step(f"assemble the layers in {folder}"), beside(folder) as draft:
+    with step(f"assemble the layers in {folder}"), atomic_path(folder) as draft:
         with site_layer(plan, log).held() as site:
             shutil.copytree(site, draft / render.SITE_LAYER)
         code_layer(plan, draft / render.CODE_LAYER)
@@ -75,7 +75,7 @@ def _compile(python: str, folder: Path, layer: str, log: Path | None) -> None:
     """Compile a layer, so that an import in the read-only image does not start from source each time."""
     sources = sorted(str(path.relative_to(folder)) for path in (folder / layer).rglob("*.py"))
     sources = [name for name in sources if _TESTS.isdisjoint(name.split("/"))]
-    with tempfile.TemporaryDirectory(prefix="sifmark-") as lists, side_by_side(os.cpu_count() or 1) as pool:
+    with tempfile.TemporaryDirectory(prefix="sifmark-") as lists, thread_pool(os.cpu_count() or 1) as pool:
         work = partial(_compile_list, python, folder, log)
         for _ in pool.map(work, _lists(sources, Path(lists))):
             pass

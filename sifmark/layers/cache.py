@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass
 from itertools import cycle
 from pathlib import Path
 
-from sifmark.core.console import say
+from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
-from sifmark.core.files import beside, human_size, sha256_json, sha256_tree, sweep, write_json
+from sifmark.core.files import atomic_path, human_size, remove_stale_drafts, sha256_json, sha256_tree, write_json
 from sifmark.core.settings import settings
 
 WHEELS, LAYERS, BASES, STOCKED = KINDS = ("wheels", "layers", "bases", "stocked")  # folders of the cache
@@ -104,10 +104,10 @@ class Entry:
             if seal and (not check or self._whole(seal)):
                 return
             if self.folder.exists():
-                say(f"  {self.folder} is damaged, its seal does not fit: it is made again")
+                status(f"  {self.folder} is damaged, its seal does not fit: it is made again")
                 shutil.rmtree(self.folder)
             started = time.monotonic()
-            with beside(self.folder) as draft:
+            with atomic_path(self.folder) as draft:
                 content = draft / "content"
                 content.mkdir(parents=True)
                 self.make(content)
@@ -135,10 +135,10 @@ def rate(kind: str) -> float | None:
     return sum(seal.size for seal in seals if seal) / seconds if seconds else None
 
 
-def sweep_all() -> None:
+def remove_all_stale_drafts() -> None:
     """Remove what killed builds left unfinished."""
     for kind in KINDS:
-        sweep(settings().cache / kind)
+        remove_stale_drafts(settings().cache / kind)
 
 
 def remove_all() -> Iterator[str]:
@@ -161,7 +161,7 @@ def trim() -> None:
         if total <= limit * _GIB:
             return
         if _remove_unused(folder):
-            say(
+            status(
                 f"  cache over its limit of {limit:g} GiB: removed {folder.parent.name}/{folder.name[:12]}, "
                 f"{human_size(size)}"
             )
@@ -216,7 +216,7 @@ def _locked(folder: Path, how: int, waiting: str = "") -> Iterator[None]:
         except BlockingIOError:
             if how & fcntl.LOCK_NB:
                 raise
-            say(f"  waiting: {waiting or f'{folder} is in use'}")
+            status(f"  waiting: {waiting or f'{folder} is in use'}")
             fcntl.flock(stream, how)
         except OSError as error:
             cause = f"the cache's file system has no locks ({error.strerror}): {path.parent}"

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from sifmark.core.errors import SifmarkError
-from sifmark.core.files import FIXED_MTIME, beside, sha256_file, write_json
-from sifmark.core.settings import machine, settings
+from sifmark.core.files import FIXED_MTIME, atomic_path, sha256_file, write_json
+from sifmark.core.settings import platform_name, settings
 from sifmark.layers.cache import WHEELS
 from sifmark.oci.images import configuration, fetch_image
 from sifmark.oci.reference import DIGEST
@@ -24,20 +24,22 @@ from sifmark.recipes.plan import BaseImage
 _AGAIN = "fetch it again where a network is: inv fetch-sources FOLDER"
 
 
-def base_in_sources(base: BaseImage) -> Path | None:
+def offline_base(base: BaseImage) -> Path | None:
     """The layout that holds a base, where the settings name a folder of sources that has it."""
     sources = settings().sources
     layout = sources and _layout(sources, base.digest)
     return layout if layout and (layout / "index.json").is_file() else None
 
 
-def base_made(base: BaseImage) -> int:
+def base_creation_time(base: BaseImage) -> int:
     """When a base was made, in seconds since 1970; none of its files should be newer. It is in its configuration.
 
     Builders of reproducible images put 1970 there, or nothing. Raises SifmarkError where it cannot be asked.
     """
-    layout = base_in_sources(base)
-    told = _read(_blobs(layout, base.digest)[2]) if layout else configuration(base.address, base.digest, machine())
+    layout = offline_base(base)
+    told = (
+        _read(_blobs(layout, base.digest)[2]) if layout else configuration(base.address, base.digest, platform_name())
+    )
     try:
         return max(int(datetime.fromisoformat(told["created"]).timestamp()), FIXED_MTIME)
     except (KeyError, TypeError, ValueError):
@@ -49,13 +51,13 @@ def add_base(folder: Path, base: BaseImage, tell: Callable[[str], None]) -> int:
     layout = _layout(folder, base.digest)
     blobs = layout / "blobs" / "sha256"
     blobs.mkdir(parents=True, exist_ok=True)
-    entry, total = fetch_image(base.address, base.digest, machine(), blobs, tell)
+    entry, total = fetch_image(base.address, base.digest, platform_name(), blobs, tell)
     write_json(layout / "oci-layout", {"imageLayoutVersion": "1.0.0"})
     write_json(layout / "index.json", {"schemaVersion": 2, "manifests": [entry]})  # last: it says that all is there
     return total
 
 
-def size_of_base(layout: Path, digest: str) -> int:
+def base_size(layout: Path, digest: str) -> int:
     """Bytes of a base's packed layers. Raises SifmarkError where the layout is damaged."""
     return sum(blob.stat().st_size for blob in _blobs(layout, digest)[3:])
 
@@ -65,13 +67,13 @@ def add_wheels(folder: Path, wheels: tuple[Path, ...]) -> int:
     for wheel in wheels:
         target = folder / WHEELS / wheel.parent.name
         if not target.is_dir():
-            with beside(target) as draft:
+            with atomic_path(target) as draft:
                 draft.mkdir()
                 shutil.copyfile(wheel, draft / wheel.name)
     return sum(wheel.stat().st_size for wheel in wheels)
 
 
-def require_whole(layout: Path, digest: str) -> None:
+def require_intact(layout: Path, digest: str) -> None:
     """Raise SifmarkError where the layout is not that of the base alone, or a blob not what its name says.
 
     Engines follow `index.json`: what it names must be the base, or be listed by the base where that is itself a list

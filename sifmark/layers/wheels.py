@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from sifmark.core import paths
-from sifmark.core.console import Step, show, step
+from sifmark.core.console import Step, output, step
 from sifmark.core.errors import SifmarkError, UsageError
-from sifmark.core.files import beside, scratch, sha256_file, write_text
+from sifmark.core.files import atomic_path, scratch_dir, sha256_file, write_text
 from sifmark.core.process import CommandError, run
-from sifmark.core.settings import MACHINES, machine, settings
+from sifmark.core.settings import PLATFORMS, platform_name, settings
 from sifmark.layers.cache import WHEELS, in_use
 from sifmark.recipes.recipe import Recipe, Target, load_recipe
 
@@ -74,22 +74,22 @@ def write_lock(name: str, python: str | None = None, platform: str | None = None
     if not paths.IS_CHECKOUT:
         raise UsageError("locks are written in a clone", "clone the project, and lock there")
     recipe = load_recipe(name)
-    target = Target(python or recipe.base.python, platform or machine())
+    target = Target(python or recipe.base.python, platform or platform_name())
     if re.fullmatch(r"3\.\d+", target.python) is None:
         raise UsageError(f"no Python {target.python!r}", "name a minor version, such as 3.11")
-    if target.platform not in MACHINES:
-        raise UsageError(f"no platform {target.platform!r}", f"known: {', '.join(MACHINES)}")
+    if target.platform not in PLATFORMS:
+        raise UsageError(f"no platform {target.platform!r}", f"known: {', '.join(PLATFORMS)}")
     with step(f"resolve the wheels of {name} for Python {target.python}, {target.platform}") as progress:
         found = _resolve(recipe, target, progress)
     lines = [f"# Recipe {name}, Python {target.python}, {target.platform}. Written by: inv lock {name}"]
     lines += sorted(wheel.requirement for wheel in found)
     write_text(recipe.lock(target), "\n".join(lines) + "\n")
-    show(str(recipe.lock(target)))
+    output(str(recipe.lock(target)))
     return recipe.lock(target)
 
 
 @contextmanager
-def fetched(recipe: Recipe, target: Target, log: Path | None) -> Iterator[tuple[Path, ...]]:
+def fetch_wheels(recipe: Recipe, target: Target, log: Path | None) -> Iterator[tuple[Path, ...]]:
     """The locked wheels as files in the cache, each checked by hash; those not there yet are downloaded.
 
     They stay in the cache while the block runs. Raises SifmarkError when one cannot be had or its hash differs; then
@@ -108,7 +108,7 @@ def fetched(recipe: Recipe, target: Target, log: Path | None) -> Iterator[tuple[
         yield found
 
 
-def size_at_hand(lock: Path) -> int | None:
+def cached_size(lock: Path) -> int | None:
     """Bytes of a lock's wheels where the cache has them all."""
     found = [_cached(wheel) for wheel in read_lock(lock)]
     return None if None in found else sum(path.stat().st_size for path in found if path)
@@ -168,7 +168,7 @@ def _resolve(recipe: Recipe, target: Target, progress: Step) -> list[LockedWheel
             str(report),
             "--target",
             folder,
-            *target_options(target),
+            *pip_target_options(target),
             *_versions(recipe, target, Path(folder), progress),
         ]
         _ask_indexes(recipe, command, progress)
@@ -213,11 +213,11 @@ def _uv_sources() -> list[str]:
 
 def _download(recipe: Recipe, target: Target, missing: list[LockedWheel], progress: Step, log: Path | None) -> None:
     store = settings().cache / WHEELS
-    with scratch(store, "download") as folder:
+    with scratch_dir(store, "download") as folder:
         wanted = folder / "wanted.txt"
         wanted.write_text("".join(f"{wheel.requirement}\n" for wheel in missing))
         command = [*_pip(), "download", "--require-hashes", "--no-deps", "--progress-bar", "off", "--dest", str(folder)]
-        _ask_indexes(recipe, [*command, *target_options(target), "-r", str(wanted)], progress, log)
+        _ask_indexes(recipe, [*command, *pip_target_options(target), "-r", str(wanted)], progress, log)
         for path in folder.glob("*.whl"):
             _store(path)
 
@@ -245,7 +245,7 @@ def _site_indexes() -> dict[str, Any]:
 
 
 def _store(path: Path) -> None:
-    with beside(settings().cache / WHEELS / sha256_file(path).removeprefix("sha256:")) as draft:
+    with atomic_path(settings().cache / WHEELS / sha256_file(path).removeprefix("sha256:")) as draft:
         draft.mkdir()
         path.rename(draft / path.name)
 
@@ -260,7 +260,7 @@ def _take_from_sources(wheel: LockedWheel) -> None:
             raise SifmarkError(
                 f"{found} has hash {seen}", "fetch it again where a network is: inv fetch-sources FOLDER"
             )
-        with beside(_folder(wheel)) as draft:
+        with atomic_path(_folder(wheel)) as draft:
             draft.mkdir()
             shutil.copyfile(found, draft / found.name)
 
@@ -292,7 +292,7 @@ def _pip() -> list[str]:
     return [sys.executable, *_PIP]
 
 
-def target_options(target: Target) -> list[str]:
+def pip_target_options(target: Target) -> list[str]:
     """What tells pip to take wheels for that Python and platform, whatever it runs on."""
     options = ["--only-binary", ":all:", "--implementation", "cp", "--python-version", target.python]
     options += ["--abi", f"cp{target.python.replace('.', '')}", "--abi", "abi3", "--abi", "none"]

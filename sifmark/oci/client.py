@@ -22,10 +22,10 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
-from sifmark.core.errors import ASK_AGAIN, RegistryError, SifmarkError
+from sifmark.core.errors import REGISTRY_REMEDY, RegistryError, SifmarkError
 from sifmark.core.files import human_size, sha256_bytes
 from sifmark.oci.credentials import Login, login_for
-from sifmark.oci.reference import MOST, is_loopback
+from sifmark.oci.reference import MAX_DOCUMENT_SIZE, is_loopback
 
 APIS = {"docker.io": "registry-1.docker.io"}  # Docker Hub's API lives beside its name
 PATIENCE = 20  # seconds for one question
@@ -52,7 +52,7 @@ class _UnsettledError(RegistryError):
 
 
 @dataclass(frozen=True)
-class Answer:
+class RegistryResponse:
     """What a registry said, all of it."""
 
     url: str
@@ -61,7 +61,7 @@ class Answer:
     content: bytes
 
 
-class _Patience(Retry):
+class _CappedRetry(Retry):
     """Waits as long as a busy registry asks, but not for ever."""
 
     def get_retry_after(self, response: Any) -> float | None:
@@ -92,7 +92,7 @@ class Registry:
         self.base = f"{'http' if plain else 'https'}://{APIS.get(host, host)}/v2/"
         self.session = _Session()
         self.session.trust_env = not plain  # a proxy leads out of this machine, and never to its own loopback address
-        again = _Patience(
+        again = _CappedRetry(
             total=attempts - 1,
             backoff_factor=0.5,
             status_forcelist=_BUSY,
@@ -103,18 +103,18 @@ class Registry:
         for scheme in ("http://", "https://"):  # those that a redirect leads to, and who gives tokens, are busy too
             self.session.mount(scheme, HTTPAdapter(max_retries=again))
 
-    def ask(self, method: str, path: str, again: bool = True, **options: Any) -> Answer:
+    def ask(self, method: str, path: str, again: bool = True, **options: Any) -> RegistryResponse:
         """Ask, as whoever is logged in where that is wanted. Raises RegistryError where no document answers."""
         with self.send(method, path, again, **options) as response:
             return self.whole(response)
 
-    def whole(self, response: requests.Response) -> Answer:
+    def whole(self, response: requests.Response) -> RegistryResponse:
         """All of an answer. Raises RegistryError where that is more than a document, or breaks, or comes too slowly."""
         try:
             content = _document(response)
         except (requests.RequestException, HTTPError) as error:
-            raise RegistryError(f"{self.host}: {_short(error)}", ASK_AGAIN) from None
-        return Answer(response.url, response.status_code, response.headers, content)
+            raise RegistryError(f"{self.host}: {_short(error)}", REGISTRY_REMEDY) from None
+        return RegistryResponse(response.url, response.status_code, response.headers, content)
 
     def send(self, method: str, path: str, again: bool = True, **options: Any) -> requests.Response:
         """The same, with the content still to come, however much it is."""
@@ -122,7 +122,7 @@ class Registry:
         try:
             answer = self.session.request(method, urljoin(self.base, path), **settled)
         except (requests.RequestException, ValueError) as error:  # the latter for addresses and dates that are none
-            raise RegistryError(f"{self.host}: {_short(error)}", ASK_AGAIN) from None
+            raise RegistryError(f"{self.host}: {_short(error)}", REGISTRY_REMEDY) from None
         if answer.status_code == 401 and again:
             answer.close()
             self.log_in(answer.headers.get("WWW-Authenticate", ""))
@@ -130,7 +130,7 @@ class Registry:
             return self.send(method, path, again=False, **options)
         return answer
 
-    def get(self, path: str, **headers: str) -> Answer:
+    def get(self, path: str, **headers: str) -> RegistryResponse:
         """Ask without logging in. Raises RegistryError where nothing answers."""
         return self.ask("GET", path, again=False, headers=headers)
 
@@ -141,7 +141,7 @@ class Registry:
 
         Raises RegistryError for any other bytes, and at once for more; SifmarkError where they cannot be written.
         """
-        arrival = _Arrival(self, path, size, tell or _ignore)
+        arrival = _Download(self, path, size, tell or _ignore)
         try:
             with target.open("wb") as sink:
                 self._receive(arrival, sink, path)
@@ -149,9 +149,9 @@ class Registry:
             told = f"{target.parent}: {error.strerror}, with {human_size(arrival.size)} of {human_size(size)} written"
             raise SifmarkError(told, "free space there (inv clean), or name another folder: dist, or TMPDIR") from error
         if arrival.digest != digest:
-            raise RegistryError(f"{self.host}/{path}: what came has digest {arrival.digest}", ASK_AGAIN)
+            raise RegistryError(f"{self.host}/{path}: what came has digest {arrival.digest}", REGISTRY_REMEDY)
 
-    def _receive(self, arrival: "_Arrival", sink: BinaryIO, path: str) -> None:
+    def _receive(self, arrival: "_Download", sink: BinaryIO, path: str) -> None:
         for attempt in range(1, self.attempts + 1):
             try:
                 arrival.receive(sink)
@@ -159,7 +159,7 @@ class Registry:
             except (requests.RequestException, HTTPError, ValueError) as error:
                 if attempt == self.attempts:
                     told = f"the connection broke {attempt} times, last after {arrival.size} bytes: {_short(error)}"
-                    raise RegistryError(f"{self.host}/{path}: {told}", ASK_AGAIN) from None
+                    raise RegistryError(f"{self.host}/{path}: {told}", REGISTRY_REMEDY) from None
                 time.sleep(_pause(attempt))
 
     def content(self, path: str, accepted: tuple[str, ...] = ("*/*",)) -> bytes:
@@ -169,7 +169,7 @@ class Registry:
         stated = answer.headers.get("Docker-Content-Digest", digest)
         if stated != digest:
             size = len(answer.content)
-            raise RegistryError(f"{where}: {size} bytes came with digest {digest}, not {stated}", ASK_AGAIN)
+            raise RegistryError(f"{where}: {size} bytes came with digest {digest}, not {stated}", REGISTRY_REMEDY)
         return answer.content
 
     def document(self, path: str, accepted: tuple[str, ...] = ("*/*",)) -> tuple[str, Mapping[str, Any]]:
@@ -181,14 +181,14 @@ class Registry:
             document = None
         if not isinstance(document, dict):
             said = content[:100].decode(errors="replace").strip()
-            raise RegistryError(f"{self.host}/{path}: answers with no JSON object: {said!r}", ASK_AGAIN)
+            raise RegistryError(f"{self.host}/{path}: answers with no JSON object: {said!r}", REGISTRY_REMEDY)
         return sha256_bytes(content), document
 
     def blob(self, repository: str, digest: str) -> Mapping[str, Any]:
         """A JSON document by its digest. Raises RegistryError where it is another."""
         seen, told = self.document(f"{repository}/blobs/{digest}")
         if seen != digest:
-            raise RegistryError(f"{self.host}/{repository}: {digest} was asked for, {seen} came", ASK_AGAIN)
+            raise RegistryError(f"{self.host}/{repository}: {digest} was asked for, {seen} came", REGISTRY_REMEDY)
         return told
 
     def upload(self, repository: str, digest: str, content: bytes | Path, origin: str | None = None) -> bool:
@@ -220,7 +220,7 @@ class Registry:
             return False
         place = urljoin(self.base, self.expect(started, 202).headers.get("Location", ""))
         if urlsplit(place)[:2] != urlsplit(self.base)[:2]:  # our token is for this registry alone
-            raise RegistryError(f"{self.host}: it wants the upload to go to {urlsplit(place).netloc}", ASK_AGAIN)
+            raise RegistryError(f"{self.host}: it wants the upload to go to {urlsplit(place).netloc}", REGISTRY_REMEDY)
         headers = {"Content-Type": "application/octet-stream"}
         with BytesIO(content) if isinstance(content, bytes) else content.open("rb") as stream:
             self._put(place, params={"digest": digest}, data=stream, headers=headers, timeout=(PATIENCE, SETTLING))
@@ -237,11 +237,11 @@ class Registry:
             unsettled = answer.status_code in _UNSETTLED
             raise _UnsettledError(error.cause, error.remedy) if unsettled else error from None
 
-    def expect(self, answer: Answer, status: int) -> Answer:
+    def expect(self, answer: RegistryResponse, status: int) -> RegistryResponse:
         """The answer, where its status is as it should be. Raises RegistryError that says what another one means."""
         if answer.status_code == status:
             return answer
-        meaning, remedy = _MEANINGS.get(answer.status_code, ("", ASK_AGAIN))
+        meaning, remedy = _MEANINGS.get(answer.status_code, ("", REGISTRY_REMEDY))
         place = answer.url.partition("?")[0]
         where = f"{self.host}/{place.removeprefix(self.base)}" if place.startswith(self.base) else place
         told = f"{where}: answers with {answer.status_code}{f', {meaning}' if meaning else ''}"
@@ -274,7 +274,7 @@ class Registry:
                 self.expect(answer, 200)
             told = json.loads(answer.content)
         except (requests.RequestException, ValueError, RecursionError) as error:
-            raise RegistryError(f"{self.host}: no token from {realm}: {_short(error)}", ASK_AGAIN) from None
+            raise RegistryError(f"{self.host}: no token from {realm}: {_short(error)}", REGISTRY_REMEDY) from None
         token = (told.get("token") or told.get("access_token")) if isinstance(told, dict) else None
         if not isinstance(token, str):
             raise RegistryError(f"{self.host}: {realm} gives no token", remedy, 401)
@@ -285,7 +285,7 @@ class Registry:
         return login_for(self.host)
 
 
-class _Arrival:
+class _Download:
     """A blob on its way: what came so far, and the hash of it."""
 
     def __init__(self, registry: Registry, path: str, most: int, tell: Callable[[int], None]) -> None:
@@ -316,7 +316,7 @@ class _Arrival:
                 self.size += len(block)
                 if self.size > self._most:
                     where = f"{self._registry.host}/{self._path}"
-                    raise RegistryError(f"{where}: more came than the {self._most} bytes announced", ASK_AGAIN)
+                    raise RegistryError(f"{where}: more came than the {self._most} bytes announced", REGISTRY_REMEDY)
                 self._hash.update(block)
                 sink.write(block)
                 self._tell(self.size)
@@ -333,8 +333,8 @@ def _document(response: requests.Response) -> bytes:
     began, content = time.monotonic(), bytearray()
     while block := response.raw.read1(1 << 16, decode_content=True):
         content += block
-        if len(content) > MOST:
-            raise requests.RequestException(f"more than {human_size(MOST)} came for a document")
+        if len(content) > MAX_DOCUMENT_SIZE:
+            raise requests.RequestException(f"more than {human_size(MAX_DOCUMENT_SIZE)} came for a document")
         if time.monotonic() - began > LONGEST:
             raise requests.Timeout(f"{len(content)} bytes of a document came in {LONGEST:.0f} s, and no end")
     return bytes(content)

@@ -10,26 +10,26 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sifmark.core.errors import ASK_AGAIN, RegistryError
-from sifmark.core.files import beside, human_size, sha256_bytes
+from sifmark.core.errors import REGISTRY_REMEDY, RegistryError
+from sifmark.core.files import atomic_path, human_size, sha256_bytes
 from sifmark.oci.reference import DIGEST, INDEXES, MANIFESTS, PLATFORMS
 
 if TYPE_CHECKING:
     from sifmark.oci.client import Registry
 
 
-def connect(host: str, patient: bool = False) -> "Registry":
+def connect(host: str, retry: bool = False) -> "Registry":
     """The connection to a registry; its library takes a while to import, and most verbs ask none.
 
     A patient one asks again where the registry is busy or the connection breaks.
     """
     from sifmark.oci.client import ATTEMPTS, Registry
 
-    return Registry(host, ATTEMPTS if patient else 1)
+    return Registry(host, ATTEMPTS if retry else 1)
 
 
 @dataclass(frozen=True)
-class Tagged:
+class ResolvedTag:
     """What a tag stands for: its own digest, and that of the manifest of each platform."""
 
     digest: str
@@ -37,7 +37,7 @@ class Tagged:
 
 
 @cache
-def unanswered(host: str) -> str | None:
+def ping(host: str) -> str | None:
     """None when a registry answers; else why not. Being asked to log in is an answer."""
     try:
         answer = connect(host).get("")
@@ -49,7 +49,7 @@ def unanswered(host: str) -> str | None:
     return None if known else f"{host}: answers with {answer.status_code}"
 
 
-def resolve(address: str, tag: str) -> Tagged:
+def resolve(address: str, tag: str) -> ResolvedTag:
     """Ask what a tag of `registry/repository` stands for now. Raises RegistryError.
 
     A digest is computed of the bytes that came, never taken from a header.
@@ -59,28 +59,28 @@ def resolve(address: str, tag: str) -> Tagged:
     digest, document = registry.document(f"{repository}/manifests/{tag}", INDEXES + MANIFESTS)
     if "manifests" in document:
         listed = document["manifests"] if isinstance(document["manifests"], list) else []
-        return Tagged(digest, {name: found for name, found in map(_listed, listed) if name})
+        return ResolvedTag(digest, {name: found for name, found in map(_listed, listed) if name})
     configuration = document.get("config")
     blob = configuration.get("digest") if isinstance(configuration, dict) else None
     if not isinstance(blob, str) or DIGEST.fullmatch(blob) is None:
-        raise RegistryError(f"{address}:{tag}: what came is no manifest of an image", ASK_AGAIN)
+        raise RegistryError(f"{address}:{tag}: what came is no manifest of an image", REGISTRY_REMEDY)
     told = registry.blob(repository, blob)
     platform = PLATFORMS.get((str(told.get("os")), str(told.get("architecture"))))
-    return Tagged(digest, {platform: digest} if platform else {})
+    return ResolvedTag(digest, {platform: digest} if platform else {})
 
 
 def configuration(address: str, digest: str, platform: str) -> Mapping[str, Any]:
     """What an image says of itself and its making. Raises RegistryError."""
     host, _, repository = address.partition("/")
-    registry = connect(host, patient=True)
+    registry = connect(host, retry=True)
     return registry.blob(repository, _manifest(registry, repository, digest, platform).parts[0][0])
 
 
-def weigh(address: str, digest: str, platform: str) -> int:
+def compressed_size(address: str, digest: str, platform: str) -> int:
     """Bytes of the packed layers of an image. Raises RegistryError; at once where the registry was silent before."""
     host, _, repository = address.partition("/")
-    if why := unanswered(host):
-        raise RegistryError(why, ASK_AGAIN)
+    if why := ping(host):
+        raise RegistryError(why, REGISTRY_REMEDY)
     manifest = _manifest(connect(host), repository, digest, platform)
     return sum(size for _, size in manifest.parts[1:])
 
@@ -94,16 +94,16 @@ def fetch_image(
     RegistryError.
     """
     host, _, repository = address.partition("/")
-    registry = connect(host, patient=True)
+    registry = connect(host, retry=True)
     manifest = _manifest(registry, repository, digest, platform)
     for number, (name, size) in enumerate(manifest.parts, start=1):
         target = blobs / name.removeprefix("sha256:")
         if not target.is_file():
             tell(f"{number} of {len(manifest.parts)}, {human_size(size)}")
-            with beside(target) as draft:
+            with atomic_path(target) as draft:
                 registry.download(f"{repository}/blobs/{name}", name, size, draft)
     for name, content in manifest.documents.items():
-        with beside(blobs / name.removeprefix("sha256:")) as draft:
+        with atomic_path(blobs / name.removeprefix("sha256:")) as draft:
             draft.write_bytes(content)
     return manifest.descriptor, sum(size for _, size in manifest.parts)
 
@@ -128,9 +128,9 @@ def _manifest(registry: "Registry", repository: str, digest: str, platform: str)
             told = _named(registry, repository, wanted, documents)
         parts = [(str(part["digest"]), int(part["size"])) for part in (told["config"], *told["layers"])]
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise RegistryError(f"{where}: what came is no manifest of an image for {platform}", ASK_AGAIN) from error
+        raise RegistryError(f"{where}: what came is no manifest of an image for {platform}", REGISTRY_REMEDY) from error
     if not all(DIGEST.fullmatch(name) for name, _ in parts):
-        raise RegistryError(f"{where}: its manifest names parts that are no digests", ASK_AGAIN)
+        raise RegistryError(f"{where}: its manifest names parts that are no digests", REGISTRY_REMEDY)
     media = str(told.get("mediaType", MANIFESTS[0]))
     descriptor = {"mediaType": media, "digest": wanted, "size": len(documents[wanted])}
     return _Manifest(descriptor, documents, parts)
@@ -140,7 +140,7 @@ def _named(registry: "Registry", repository: str, digest: str, documents: dict[s
     content = registry.content(f"{repository}/manifests/{digest}", INDEXES + MANIFESTS)
     if sha256_bytes(content) != digest:
         raise RegistryError(
-            f"{registry.host}/{repository}@{digest}: what came has digest {sha256_bytes(content)}", ASK_AGAIN
+            f"{registry.host}/{repository}@{digest}: what came has digest {sha256_bytes(content)}", REGISTRY_REMEDY
         )
     documents[digest] = content
     return json.loads(content)

@@ -5,7 +5,7 @@ import re
 INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
 PLATFORMS = {("linux", "amd64"): "x86_64", ("linux", "arm64"): "aarch64"}  # Go's names and ours
-MOST = 4 * 1024 * 1024  # bytes of a document, as registries limit manifests
+MAX_DOCUMENT_SIZE = 4 * 1024 * 1024  # bytes of a document, as registries limit manifests
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 

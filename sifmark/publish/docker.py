@@ -15,25 +15,33 @@ from typing import Any
 from sifmark.attestations.provenance import NAME as PROVENANCE
 from sifmark.attestations.sbom import CYCLONEDX, SPDX
 from sifmark.build import ledger
-from sifmark.build.image import add_to_facts, alone, lock_of, write_facts
-from sifmark.core.console import Step, say, show, step
-from sifmark.core.errors import ASK_AGAIN, RegistryError, SifmarkError, UsageError
+from sifmark.build.image import exclusive_lock, lock_path, update_record, write_image_record
+from sifmark.core.console import Step, output, status, step
+from sifmark.core.errors import REGISTRY_REMEDY, RegistryError, SifmarkError, UsageError
 from sifmark.core.files import compact_json, human_size, sha256_bytes, write_json
-from sifmark.core.settings import machine, settings
-from sifmark.engines import Made
+from sifmark.core.settings import platform_name, settings
+from sifmark.engines import BuiltImage
 from sifmark.engines.docker import signature
-from sifmark.engines.docker.attestations import IMAGE, papers_of
-from sifmark.engines.docker.client import BaseUnavailable, attributes, client, explained, follow
+from sifmark.engines.docker.attestations import IMAGE, attestation_folder
+from sifmark.engines.docker.client import BaseUnavailableError, attributes, docker_client, follow, translated_errors
 from sifmark.engines.docker.engine import NAME, REPOSITORY, Docker, remove_unnamed
-from sifmark.engines.docker.inspection import DockerEvidence
+from sifmark.engines.docker.inspection import DockerInspection
 from sifmark.oci.images import connect
 from sifmark.oci.reference import DIGEST, MANIFESTS
 from sifmark.publish.policy import require_allowed
-from sifmark.publish.stores import IDENTITY, MANIFEST_MEDIA, SIGNED, Published, Repositories, shelf, stated
+from sifmark.publish.stores import (
+    IDENTITY,
+    MANIFEST_MEDIA,
+    SIGNED,
+    PublishedImage,
+    RegistryStore,
+    open_store,
+    public_labels,
+)
 from sifmark.recipes.names import find_recipe, names_of
 from sifmark.recipes.plan import PLATFORM, RECIPE
 from sifmark.trust.checks import require_unchanged
-from sifmark.trust.image import subject_of
+from sifmark.trust.image import image_under_test
 
 _PAPERS = (SPDX, CYCLONEDX, PROVENANCE)
 _PAPERS_TYPE = "application/vnd.sifmark.papers.v1"
@@ -47,7 +55,7 @@ _STRANGE = "do not run it; ask whoever pushed it"
 class _Place:
     """Where the Docker images of a recipe are."""
 
-    there: Repositories
+    there: RegistryStore
     recipe: str
 
     @property
@@ -84,23 +92,23 @@ class _Place:
         return self._ask(name, _beside(digest), (MANIFEST_MEDIA,))
 
     def _ask(self, name: str, tag: str, accepted: tuple[str, ...]) -> tuple[str, Mapping[str, Any]]:
-        return connect(self.there.host, patient=True).document(f"{self.repository(name)}/manifests/{tag}", accepted)
+        return connect(self.there.host, retry=True).document(f"{self.repository(name)}/manifests/{tag}", accepted)
 
 
 @dataclass(frozen=True)
-class Images:
+class DockerListing:
     """The Docker images of a registry, for its catalog."""
 
-    there: Repositories
+    there: RegistryStore
 
     def reference(self, name: str) -> str:
         """As its tag names it."""
         return _Place(self.there, name).tagged(name)
 
-    def look(self, name: str) -> Published:
+    def resolve(self, name: str) -> PublishedImage:
         """A recipe's image, by its manifest and what its papers announce. Raises RegistryError where it has none."""
         place = _Place(self.there, name)
-        manifest = connect(self.there.host, patient=True).content(
+        manifest = connect(self.there.host, retry=True).content(
             f"{place.repository(name)}/manifests/{place.tag}", MANIFESTS
         )
         pinned = place.pinned(name, sha256_bytes(manifest))
@@ -112,7 +120,7 @@ class Images:
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise RegistryError(f"{pinned} is no image with papers: {error!r}", "push it again") from error
         signed = str(signature.signed(pinned)).lower()
-        return Published(manifest, configuration, size, {**announced, SIGNED: signed})
+        return PublishedImage(manifest, configuration, size, {**announced, SIGNED: signed})
 
 
 @dataclass(frozen=True)
@@ -128,33 +136,33 @@ class _Papers:
         return sha256_bytes(self.manifest)
 
 
-def images(registry: str, tag: str) -> Images:
+def images(registry: str, tag: str) -> DockerListing:
     """The Docker images of a registry. Raises UsageError for a folder."""
-    return Images(_registry(registry, tag))
+    return DockerListing(_registry(registry, tag))
 
 
 def push(name: str, registry: str, tag: str, as_json: bool) -> None:
     """Put a recipe's image into a registry, under each of its names, and its papers. Raises SifmarkError."""
     place, tool = _place(name, registry, tag), Docker()
-    with alone(lock_of(place.recipe, tool)):
-        image = tool.evidence(tool.address(place.recipe))
+    with exclusive_lock(lock_path(place.recipe, tool)):
+        image = tool.inspect(tool.address(place.recipe))
         require_allowed(place.there.host, image.address, image.labels)
         for each in map(tool.address, place.names):
-            if tool.evidence(each).identity() != image.identity():
+            if tool.inspect(each).identity() != image.identity():
                 raise SifmarkError(f"{each} is another image than {image.address}", "name them anew: inv build NAME")
         papers = _papers_here(image, place.recipe)
         with step(f"push {image.address}, {human_size(image.size)}, to {place.called(place.recipe)}") as progress:
             digests = {each: _send(tool, place, each, progress) for each in place.names}
             for each, digest in digests.items():
                 _put_papers(place, each, digest, papers)
-        add_to_facts(place.recipe, tool, pushed=place.pinned(place.recipe, digests[place.recipe]))
+        update_record(place.recipe, tool, pushed=place.pinned(place.recipe, digests[place.recipe]))
     references = list(map(place.tagged, place.names))
     if as_json:
         told = {"digest": digests[place.recipe], "identity": image.identity(), "names": references}
-        show(json.dumps(told, indent=2))
+        output(json.dumps(told, indent=2))
     else:
-        show(place.pinned(place.recipe, digests[place.recipe]))
-        say(f"  as {', '.join(references)}")
+        output(place.pinned(place.recipe, digests[place.recipe]))
+        status(f"  as {', '.join(references)}")
 
 
 def pull(name: str, registry: str, tag: str, as_json: bool, to_be_signed: bool) -> None:
@@ -169,30 +177,30 @@ def pull(name: str, registry: str, tag: str, as_json: bool, to_be_signed: bool) 
     by = None
     if to_be_signed:
         by, _ = (signature.signer(reference, settings().keys) for reference in (pinned, told_by))
-    with alone(lock_of(place.recipe, tool)):
+    with exclusive_lock(lock_path(place.recipe, tool)):
         with step(f"pull {place.tagged(place.recipe)}") as progress, _told_of(place):
-            follow(client().api.pull(pinned, stream=True, decode=True), None, progress.detail, wanted="")
+            follow(docker_client().api.pull(pinned, stream=True, decode=True), None, progress.detail, wanted="")
         try:
-            image = tool.evidence(pinned)
+            image = tool.inspect(pinned)
             _require_announced(image, place.recipe, papers)
         except SifmarkError:
-            with explained():
-                client().images.remove(pinned)
+            with translated_errors():
+                docker_client().images.remove(pinned)
             raise
         for each, content in papers.items():
-            write_json(papers_of(place.recipe) / each, content)
-        made = Made(image.size, image.identity(), image.identifier)
-        write_facts(place.recipe, tool, made, image.labels, pulled=pinned, signed_by=by)
+            write_json(attestation_folder(place.recipe) / each, content)
+        made = BuiltImage(image.size, image.identity(), image.identifier)
+        write_image_record(place.recipe, tool, made, image.labels, pulled=pinned, signed_by=by)
         if by:
-            ledger.remember(made.digest, by)
-        with explained():
-            client().images.get(pinned).tag(REPOSITORY, place.recipe)
-        names = tool.give_names(place.recipe)
+            ledger.record_trusted(made.digest, by)
+        with translated_errors():
+            docker_client().images.get(pinned).tag(REPOSITORY, place.recipe)
+        names = tool.tag_workloads(place.recipe)
     if as_json:
-        show(json.dumps({"digest": digest, "identity": made.identity, "signed_by": by}, indent=2))
+        output(json.dumps({"digest": digest, "identity": made.identity, "signed_by": by}, indent=2))
     else:
         address = tool.address(place.recipe)
-        show(f"{address}: {made.identity}, {signature_told(by)}; also called {', '.join(names)}")
+        output(f"{address}: {made.identity}, {signature_told(by)}; also called {', '.join(names)}")
 
 
 def signature_told(by: str | None) -> str:
@@ -206,20 +214,20 @@ def sign(name: str, key: Path, registry: str, tag: str) -> None:
     Raises SifmarkError.
     """
     place, tool = _place(name, registry, tag), Docker()
-    with alone(lock_of(place.recipe, tool)):
+    with exclusive_lock(lock_path(place.recipe, tool)):
         for each in place.names:
-            require_unchanged(subject_of(tool, tool.address(each), signed=False))
-        papers = _papers_here(tool.evidence(tool.address(place.recipe)), place.recipe)
+            require_unchanged(image_under_test(tool, tool.address(each), signed=False))
+        papers = _papers_here(tool.inspect(tool.address(place.recipe)), place.recipe)
         with step(f"sign {place.tagged(place.recipe)}, its names and papers"):
             signature.sign([told for each in place.names for told in _signable(tool, place, each, papers)], key)
-    show(f"{place.pinned(place.recipe, place.digest(place.recipe))}: signed, with all its names and papers")
+    output(f"{place.pinned(place.recipe, place.digest(place.recipe))}: signed, with all its names and papers")
 
 
 def _signable(tool: Docker, place: _Place, name: str, papers: _Papers) -> tuple[str, str]:
     """References of an image and its papers. Raises SifmarkError where the registry has others than are here."""
     digest = place.digest(name)
     pinned, again = place.pinned(name, digest), "push it again: inv push NAME --engine docker"
-    if pinned not in tool.evidence(tool.address(name)).references:
+    if pinned not in tool.inspect(tool.address(name)).references:
         raise SifmarkError(f"{pinned} is not the image that is here", again)
     there, _ = place.papers(name, digest)
     if there != papers.digest:
@@ -231,9 +239,9 @@ def _place(name: str, registry: str, tag: str) -> _Place:
     return _Place(_registry(registry, tag), find_recipe(name))
 
 
-def _registry(registry: str, tag: str) -> Repositories:
-    there = shelf(registry, tag)
-    if not isinstance(there, Repositories):
+def _registry(registry: str, tag: str) -> RegistryStore:
+    there = open_store(registry, tag)
+    if not isinstance(there, RegistryStore):
         raise UsageError("a folder has no room for images of Docker", "name a registry, or carry the SIF: inv convert")
     return there
 
@@ -250,15 +258,15 @@ def _send(tool: Docker, place: _Place, name: str, progress: Step) -> str:
     """
     target, pushed = place.called(name), False
     before = attributes(place.tagged(name))
-    with _told_of(place), explained():
-        client().images.get(tool.address(name)).tag(target, place.tag)
+    with _told_of(place), translated_errors():
+        docker_client().images.get(tool.address(name)).tag(target, place.tag)
         try:
-            events = client().api.push(target, tag=place.tag, stream=True, decode=True)
+            events = docker_client().api.push(target, tag=place.tag, stream=True, decode=True)
             digest = follow(events, None, progress.detail, wanted="Digest")
             pushed = True
         finally:
             if not pushed:
-                client().images.remove(place.tagged(name))
+                docker_client().images.remove(place.tagged(name))
     if before is not None:
         remove_unnamed(before["Id"])
     return digest
@@ -269,12 +277,12 @@ def _told_of(place: _Place) -> Iterator[None]:
     """What the engine says of a registry is of this one."""
     try:
         yield
-    except BaseUnavailable as error:
-        remedy = f"does it want a login? docker login {place.there.host}; {ASK_AGAIN}"
+    except BaseUnavailableError as error:
+        remedy = f"does it want a login? docker login {place.there.host}; {REGISTRY_REMEDY}"
         raise RegistryError(f"{place.called(place.recipe)}: {error.cause}", remedy) from error
 
 
-def _papers_here(image: DockerEvidence, recipe: str) -> _Papers:
+def _papers_here(image: DockerInspection, recipe: str) -> _Papers:
     """The papers of an image that is here. Raises SifmarkError where they are of another."""
     papers = {name: json.loads(content) for name, content in image.papers().items()}
     _require_announced(image, recipe, papers)
@@ -290,13 +298,13 @@ def _papers_here(image: DockerEvidence, recipe: str) -> _Papers:
         "artifactType": _PAPERS_TYPE,
         "config": {"mediaType": _EMPTY_MEDIA, "digest": sha256_bytes(_EMPTY), "size": len(_EMPTY)},
         "layers": layers,
-        "annotations": {**stated(image.labels), IDENTITY: image.identity()},
+        "annotations": {**public_labels(image.labels), IDENTITY: image.identity()},
     }
     return _Papers(compact_json(document), blobs)
 
 
 def _put_papers(place: _Place, name: str, digest: str, papers: _Papers) -> None:
-    registry, repository = connect(place.there.host, patient=True), place.repository(name)
+    registry, repository = connect(place.there.host, retry=True), place.repository(name)
     origin = None if name == place.recipe else place.repository(place.recipe)
     for blob, content in papers.blobs.items():
         registry.upload(repository, blob, content, origin)
@@ -314,13 +322,13 @@ def _fetch_papers(place: _Place, digest: str) -> tuple[dict[str, Any], str]:
             raise ValueError("they have no digests")
     except (KeyError, TypeError, ValueError) as error:
         raise RegistryError(f"{reference}: no papers of an image: {error}", "push it again") from error
-    registry = connect(place.there.host, patient=True)
+    registry = connect(place.there.host, retry=True)
     return {name: registry.blob(repository, each) for name, each in digests.items()}, reference
 
 
-def _require_announced(image: DockerEvidence, recipe: str, papers: Mapping[str, Any]) -> None:
+def _require_announced(image: DockerInspection, recipe: str, papers: Mapping[str, Any]) -> None:
     """Raise SifmarkError where an image is not the recipe's for this machine, or the papers are not of it."""
-    for label, wanted in ((RECIPE, recipe), (PLATFORM, machine())):
+    for label, wanted in ((RECIPE, recipe), (PLATFORM, platform_name())):
         if image.labels.get(label) != wanted:
             raise SifmarkError(f"{image.address} has {label} {image.labels.get(label)}, not {wanted}", _STRANGE)
     subject = [{"name": IMAGE, "digest": {"sha256": image.identity().removeprefix("sha256:")}}]

@@ -9,25 +9,34 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from sifmark.build import ledger
-from sifmark.build.batch import recipes_meant
-from sifmark.build.image import add_to_facts, alone, lock_of, write_facts
-from sifmark.core.console import Step, say, show, show_table, step
-from sifmark.core.errors import AGAIN, RegistryError, SifmarkError
-from sifmark.core.files import beside, free_space, human_size, write_json, write_text
+from sifmark.build.batch import matching_recipes
+from sifmark.build.image import exclusive_lock, lock_path, update_record, write_image_record
+from sifmark.core.console import Step, output, output_table, status, step
+from sifmark.core.errors import REBUILD_REMEDY, RegistryError, SifmarkError
+from sifmark.core.files import atomic_path, free_space, human_size, write_json, write_text
 from sifmark.core.schemas import check_document
-from sifmark.core.settings import machine, settings
-from sifmark.engines import Refuted
-from sifmark.engines.apptainer.engine import Apptainer, made_of
+from sifmark.core.settings import platform_name, settings
+from sifmark.engines import CheckFailed
+from sifmark.engines.apptainer.engine import Apptainer, describe_image
 from sifmark.engines.apptainer.sif import read_sif
 from sifmark.engines.apptainer.signature import signer
 from sifmark.engines.docker.engine import NAME as DOCKER
 from sifmark.publish import docker
 from sifmark.publish.policy import require_allowed
-from sifmark.publish.stores import IDENTITY, SIGNED, Listed, Published, Shelf, publish, shelf, stated
+from sifmark.publish.stores import (
+    IDENTITY,
+    SIGNED,
+    ImageStore,
+    PublishedImage,
+    StoreListing,
+    open_store,
+    public_labels,
+    publish,
+)
 from sifmark.recipes.names import EVERYTHING, find_images, find_recipe, image_file, names_of
 from sifmark.recipes.plan import BASE_DIGEST, BUILD_KEY, CREATED, PLATFORM, RECIPE, REVISION, STAND_IN
-from sifmark.trust.checks import came_from
-from sifmark.trust.image import Subject, subject_of
+from sifmark.trust.checks import check_provenance
+from sifmark.trust.image import ImageUnderTest, image_under_test
 
 _VERSION = "org.opencontainers.image.version"
 
@@ -41,29 +50,29 @@ def push(name: str, registry: str, tag: str, as_json: bool) -> None:
 
 
 def _push_sif(name: str, registry: str, tag: str, as_json: bool) -> None:
-    recipe, there = find_recipe(name), shelf(registry, tag)
+    recipe, there = find_recipe(name), open_store(registry, tag)
     path, names = image_file(recipe), (recipe, *names_of(recipe))
-    with alone(lock_of(recipe, Apptainer())):
-        subject = subject_of(Apptainer(), str(path), signed=False)
+    with exclusive_lock(lock_path(recipe, Apptainer())):
+        subject = image_under_test(Apptainer(), str(path), signed=False)
         if subject.recipe != recipe:
-            raise SifmarkError(f"{path.name} is an image of recipe {subject.recipe}", AGAIN)
-        evidence = subject.evidence
-        require_allowed(there.host, path.name, evidence.labels)
+            raise SifmarkError(f"{path.name} is an image of recipe {subject.recipe}", REBUILD_REMEDY)
+        inspection = subject.inspection
+        require_allowed(there.host, path.name, inspection.labels)
         with step(f"hash {path.name}"):
-            made = made_of(path, evidence)
-        came_from(subject)
-        told = {**stated(evidence.labels), IDENTITY: made.identity, SIGNED: str(evidence.signed()).lower()}
+            made = describe_image(path, inspection)
+        check_provenance(subject)
+        told = {**public_labels(inspection.labels), IDENTITY: made.identity, SIGNED: str(inspection.signed()).lower()}
         image = publish(path, made.digest, made.size, told)
         with step(f"push {path.name}, {human_size(made.size)}, to {there.reference(recipe)}"):
-            sent = there.put(names, image, path)
-        add_to_facts(recipe, Apptainer(), pushed=f"{there.reference(recipe)}@{image.digest}")
+            sent = there.push(names, image, path)
+        update_record(recipe, Apptainer(), pushed=f"{there.reference(recipe)}@{image.digest}")
     if as_json:
         references = [there.reference(each) for each in names]
         answer = {"digest": image.digest, "file": made.digest, "identity": made.identity, "names": references}
-        show(json.dumps(answer, indent=2))
+        output(json.dumps(answer, indent=2))
     else:
-        show(f"{there.reference(recipe)}@{image.digest}")
-        say(f"  {'sent' if sent else 'it was there already'}; also as {', '.join(names[1:])}")
+        output(f"{there.reference(recipe)}@{image.digest}")
+        status(f"  {'sent' if sent else 'it was there already'}; also as {', '.join(names[1:])}")
 
 
 def pull(name: str, registry: str, tag: str, as_json: bool, to_be_signed: bool) -> None:
@@ -79,30 +88,30 @@ def pull(name: str, registry: str, tag: str, as_json: bool, to_be_signed: bool) 
 
 
 def _pull_sif(name: str, registry: str, tag: str, as_json: bool, to_be_signed: bool) -> None:
-    recipe, there = find_recipe(name), shelf(registry, tag)
+    recipe, there = find_recipe(name), open_store(registry, tag)
     asked = find_images(name)[0].name if name != recipe else recipe
-    image = there.look(asked)
+    image = there.resolve(asked)
     target, tool = image_file(recipe), Apptainer()
     target.parent.mkdir(parents=True, exist_ok=True)
     _require_space(there.reference(asked), image.size, target.parent)
-    with alone(lock_of(recipe, tool)):
-        with beside(target) as draft:
+    with exclusive_lock(lock_path(recipe, tool)):
+        with atomic_path(target) as draft:
             _fetch(there, asked, image, draft)
             draft.chmod(0o755)
-            evidence = tool.evidence(str(draft))
-            made = made_of(draft, evidence)
-            _require_announced(Subject(tool, str(draft), evidence), recipe, image.annotations)
+            inspection = tool.inspect(str(draft))
+            made = describe_image(draft, inspection)
+            _require_announced(ImageUnderTest(tool, str(draft), inspection), recipe, image.annotations)
             by = signer(draft, settings().keys) if to_be_signed else None
             pulled = f"{there.reference(asked)}@{image.digest}"
-            write_facts(recipe, tool, made, evidence.labels, pulled=pulled, signed_by=by)
+            write_image_record(recipe, tool, made, inspection.labels, pulled=pulled, signed_by=by)
             if by:
-                ledger.remember(made.digest, by)
-        names = tool.give_names(recipe)
+                ledger.record_trusted(made.digest, by)
+        names = tool.tag_workloads(recipe)
     if as_json:
         facts = {"digest": image.digest, "file": made.digest, "identity": made.identity}
-        show(json.dumps({**facts, "signed_by": by, "path": str(target)}, indent=2))
+        output(json.dumps({**facts, "signed_by": by, "path": str(target)}, indent=2))
     else:
-        show(f"{target}: {made.identity}, {docker.signature_told(by)}; also called {', '.join(names)}")
+        output(f"{target}: {made.identity}, {docker.signature_told(by)}; also called {', '.join(names)}")
 
 
 def mirror(target: str, patterns: Sequence[str], registry: str, tag: str) -> None:
@@ -110,7 +119,7 @@ def mirror(target: str, patterns: Sequence[str], registry: str, tag: str) -> Non
 
     What a shelf does not have is said and left; the file of each is held against its digest on the way.
     """
-    origin, there = shelf(registry, tag), shelf(target, tag)
+    origin, there = open_store(registry, tag), open_store(target, tag)
     found = _published(origin, patterns)
     for recipe, image in found.items():
         require_allowed(there.host, recipe, image.annotations)
@@ -120,35 +129,35 @@ def mirror(target: str, patterns: Sequence[str], registry: str, tag: str) -> Non
             file = Path(folder) / f"{recipe}.sif"
             _fetch(origin, recipe, image, file)
             require_allowed(there.host, recipe, read_sif(file).labels())  # what it says itself, whatever was announced
-            sent = there.put((recipe, *names_of(recipe)), image, file)
+            sent = there.push((recipe, *names_of(recipe)), image, file)
             file.unlink()
-            show(f"{there.reference(recipe)}@{image.digest}{'' if sent else ' was there already'}")
+            output(f"{there.reference(recipe)}@{image.digest}{'' if sent else ' was there already'}")
 
 
-def catalog(registry: str, tag: str, output: str, as_json: bool) -> None:
+def catalog(registry: str, tag: str, output_folder: str, as_json: bool) -> None:
     """Print what a shelf has, or write it to a folder as catalog.json and a page. Raises SifmarkError."""
     of_docker = settings().engine == DOCKER
-    there: Listed = docker.images(registry, tag) if of_docker else shelf(registry, tag)
+    there: StoreListing = docker.images(registry, tag) if of_docker else open_store(registry, tag)
     entries = [_entry(there, recipe, image) for recipe, image in _published(there, (EVERYTHING,)).items()]
     document = {"schema_version": "1.0", "place": there.reference("NAME"), "images": entries}
     check_document("catalog-1.0", document, "the catalog")
-    if output:
-        write_json(Path(output) / "catalog.json", document)
+    if output_folder:
+        write_json(Path(output_folder) / "catalog.json", document)
         fetching = "docker pull " if of_docker else "apptainer pull oras://"
-        write_text(Path(output) / "index.html", _page(document, fetching))
-        show(str(Path(output) / "catalog.json"))
+        write_text(Path(output_folder) / "index.html", _page(document, fetching))
+        output(str(Path(output_folder) / "catalog.json"))
     elif as_json:
-        show(json.dumps(document, indent=2))
+        output(json.dumps(document, indent=2))
     else:
         rows = [[_told(entry, column) for column in _COLUMNS] for entry in entries]
-        show_table(*_COLUMNS, rows=rows)
+        output_table(*_COLUMNS, rows=rows)
 
 
 _COLUMNS = ("recipe", "reference", "version", "platform", "size", "signed", "stand_in", "created", "identity", "digest")
 _LONG = {"reference", "identity", "digest"}  # what may be broken anywhere
 
 
-def _entry(there: Listed, recipe: str, image: Published) -> dict[str, Any]:
+def _entry(there: StoreListing, recipe: str, image: PublishedImage) -> dict[str, Any]:
     told = image.annotations.get
     return {
         "recipe": recipe,
@@ -214,12 +223,12 @@ td code {{ white-space: normal; overflow-wrap: anywhere }}
 """
 
 
-def _published(there: Listed, patterns: Sequence[str]) -> dict[str, Published]:
+def _published(there: StoreListing, patterns: Sequence[str]) -> dict[str, PublishedImage]:
     """The images of recipes that a shelf has. Raises SifmarkError where it has none, or fails in another way."""
     found, missing, hidden = {}, [], None
-    for recipe in dict.fromkeys(recipe for pattern in patterns for recipe in recipes_meant(pattern)):
+    for recipe in dict.fromkeys(recipe for pattern in patterns for recipe in matching_recipes(pattern)):
         try:
-            found[recipe] = there.look(recipe)
+            found[recipe] = there.resolve(recipe)
         except RegistryError as error:
             if error.status not in (401, 403, 404):
                 raise
@@ -234,13 +243,13 @@ def _published(there: Listed, patterns: Sequence[str]) -> dict[str, Published]:
             "put something there: inv push NAME",
         )
     if missing:
-        say(f"  not there{', or not for this login' if hidden else ''}: {', '.join(missing)}")
+        status(f"  not there{', or not for this login' if hidden else ''}: {', '.join(missing)}")
     return found
 
 
-def _fetch(there: Shelf, name: str, image: Published, target: Path) -> None:
+def _fetch(there: ImageStore, name: str, image: PublishedImage, target: Path) -> None:
     with step(f"pull {there.reference(name)}, {human_size(image.size)}") as progress:
-        there.fetch(name, image, target, partial(_tell, progress, image.size))
+        there.pull(name, image, target, partial(_tell, progress, image.size))
 
 
 def _tell(progress: Step, size: int, arrived: int) -> None:
@@ -255,16 +264,16 @@ def _require_space(what: str, size: int, folder: Path) -> None:
         )
 
 
-def _require_announced(image: Subject, recipe: str, annotations: Mapping[str, str]) -> None:
+def _require_announced(image: ImageUnderTest, recipe: str, annotations: Mapping[str, str]) -> None:
     """Raise SifmarkError where what came is not the image that was asked for and announced, or not what it says."""
-    labels, identity = image.labels, image.evidence.identity()
+    labels, identity = image.labels, image.inspection.identity()
     remedy = "do not run it; ask whoever pushed it"
-    for label, wanted in ((RECIPE, recipe), (PLATFORM, machine()), (BUILD_KEY, annotations.get(BUILD_KEY))):
+    for label, wanted in ((RECIPE, recipe), (PLATFORM, platform_name()), (BUILD_KEY, annotations.get(BUILD_KEY))):
         if labels.get(label) != wanted:
             raise SifmarkError(f"what came has {label} {labels.get(label)}, not {wanted}", remedy)
     if identity != annotations.get(IDENTITY):
         raise SifmarkError(f"what came is {identity}, announced was {annotations.get(IDENTITY)}", remedy)
     try:
-        came_from(image)
-    except Refuted as reason:
+        check_provenance(image)
+    except CheckFailed as reason:
         raise SifmarkError(f"what came is not what it says: {reason.cause}", remedy) from reason

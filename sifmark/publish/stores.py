@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sifmark import __version__
-from sifmark.build.image import alone
+from sifmark.build.image import exclusive_lock
 from sifmark.core.errors import RegistryError, SifmarkError, UsageError
-from sifmark.core.files import beside, compact_json, sha256_bytes, sha256_file, write_json
-from sifmark.core.settings import machine, settings
+from sifmark.core.files import atomic_path, compact_json, sha256_bytes, sha256_file, write_json
+from sifmark.core.settings import platform_name, settings
 from sifmark.oci.images import connect
-from sifmark.oci.reference import DIGEST, MOST
+from sifmark.oci.reference import DIGEST, MAX_DOCUMENT_SIZE
 from sifmark.recipes.plan import LABEL
 
 IDENTITY, SIGNED = f"{LABEL}.identity", f"{LABEL}.signed"  # annotations, beside the image's own labels
@@ -36,7 +36,7 @@ _SPOILED = "fetch it again: inv mirror FOLDER"
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedImage:
     """An image on a shelf: the manifest that its names stand for, and the one file that it names."""
 
     manifest: bytes
@@ -50,46 +50,46 @@ class Published:
         return sha256_bytes(self.manifest)
 
 
-class Listed(Protocol):
+class StoreListing(Protocol):
     """A place of images, with the tag that is in force, for who only looks."""
 
     def reference(self, name: str) -> str:
         """What a name is called there."""
 
-    def look(self, name: str) -> Published:
+    def resolve(self, name: str) -> PublishedImage:
         """What a name stands for. Raises RegistryError where there is no such image."""
 
 
-class Shelf(Listed, Protocol):
+class ImageStore(StoreListing, Protocol):
     """The same for who fetches and puts SIF files."""
 
     @property
     def host(self) -> str:
         """Of a registry; empty for a folder."""
 
-    def fetch(self, name: str, image: Published, target: Path, tell: Callable[[int], None]) -> None:
+    def pull(self, name: str, image: PublishedImage, target: Path, tell: Callable[[int], None]) -> None:
         """Write an image's file. Raises RegistryError where it is not what its digest says."""
 
-    def put(self, names: Sequence[str], image: Published, file: Path) -> bool:
+    def push(self, names: Sequence[str], image: PublishedImage, file: Path) -> bool:
         """Let names stand for an image, whose file is brought along; whether it was not there yet."""
 
 
-def shelf(place: str, tag: str) -> Shelf:
+def open_store(place: str, tag: str) -> ImageStore:
     """The shelf that an option or the settings name: `host/path`, or a folder. Raises UsageError for anything else."""
     if not (chosen := place or settings().registry):
         raise UsageError("which registry?", "name it: --registry HOST/PATH, or registry in sifmark.toml")
-    platform = "" if machine() == "x86_64" else f"-{machine()}"
+    platform = "" if platform_name() == "x86_64" else f"-{platform_name()}"
     tag = tag or f"{__version__}{platform}"
     if chosen.startswith(("/", ".", "~")):
-        return Folder(Path(chosen).expanduser().absolute(), tag)
+        return LayoutStore(Path(chosen).expanduser().absolute(), tag)
     if _PREFIX.fullmatch(chosen) is None:
         remedy = "it is HOST/PATH, the path in small letters, or a folder that begins with / or ./"
         raise UsageError(f"no registry {chosen!r}", remedy)
     host, _, path = chosen.partition("/")
-    return Repositories(host, path, tag)
+    return RegistryStore(host, path, tag)
 
 
-def publish(file: Path, digest: str, size: int, annotations: Mapping[str, str]) -> Published:
+def publish(file: Path, digest: str, size: int, annotations: Mapping[str, str]) -> PublishedImage:
     """The manifest of a SIF file, as Apptainer reads it."""
     document = {
         "schemaVersion": 2,
@@ -98,15 +98,15 @@ def publish(file: Path, digest: str, size: int, annotations: Mapping[str, str]) 
         "layers": [{"mediaType": _LAYER_MEDIA, "digest": digest, "size": size, "annotations": {_TITLE: file.name}}],
         "annotations": dict(annotations),
     }
-    return Published(compact_json(document), digest, size, dict(annotations))
+    return PublishedImage(compact_json(document), digest, size, dict(annotations))
 
 
-def stated(labels: Mapping[str, str]) -> dict[str, str]:
+def public_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """The labels that tell whoever looks at a shelf what an image is."""
     return {key: value for key, value in labels.items() if key.startswith((f"{LABEL}.", "org.opencontainers.image."))}
 
 
-def _read(manifest: bytes, reference: str) -> Published:
+def _read(manifest: bytes, reference: str) -> PublishedImage:
     """A manifest of one SIF. Raises RegistryError for anything else."""
     try:
         document = json.loads(manifest)
@@ -114,14 +114,14 @@ def _read(manifest: bytes, reference: str) -> Published:
         digest, size = str(layer["digest"]), int(layer["size"])
         annotations = {str(key): str(value) for key, value in (document.get("annotations") or {}).items()}
         if layer["mediaType"] == _LAYER_MEDIA and DIGEST.fullmatch(digest) and size >= 0:
-            return Published(manifest, digest, size, annotations)
+            return PublishedImage(manifest, digest, size, annotations)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         pass
     raise RegistryError(f"{reference} is no SIF", "is it an image of Docker? those are pulled with --engine docker")
 
 
 @dataclass(frozen=True)
-class Repositories:
+class RegistryStore:
     """A path in a registry."""
 
     host: str
@@ -132,20 +132,20 @@ class Repositories:
         """What `apptainer pull oras://` takes."""
         return f"{self.host}/{self.path}/{name}:{self.tag}"
 
-    def look(self, name: str) -> Published:
+    def resolve(self, name: str) -> PublishedImage:
         """Ask for the tag."""
-        registry = connect(self.host, patient=True)
+        registry = connect(self.host, retry=True)
         manifest = registry.content(f"{self.path}/{name}/manifests/{self.tag}", (MANIFEST_MEDIA,))
         return _read(manifest, self.reference(name))
 
-    def fetch(self, name: str, image: Published, target: Path, tell: Callable[[int], None]) -> None:
+    def pull(self, name: str, image: PublishedImage, target: Path, tell: Callable[[int], None]) -> None:
         """Download the blob."""
         path = f"{self.path}/{name}/blobs/{image.blob}"
-        connect(self.host, patient=True).download(path, image.blob, image.size, target, tell)
+        connect(self.host, retry=True).download(path, image.blob, image.size, target, tell)
 
-    def put(self, names: Sequence[str], image: Published, file: Path) -> bool:
+    def push(self, names: Sequence[str], image: PublishedImage, file: Path) -> bool:
         """The first name gets the bytes, the others are linked to them."""
-        registry, first = connect(self.host, patient=True), f"{self.path}/{names[0]}"
+        registry, first = connect(self.host, retry=True), f"{self.path}/{names[0]}"
         sent = False
         for name in names:
             repository, origin = f"{self.path}/{name}", None if name == names[0] else first
@@ -156,7 +156,7 @@ class Repositories:
 
 
 @dataclass(frozen=True)
-class Folder:
+class LayoutStore:
     """An OCI image layout."""
 
     place: Path
@@ -167,7 +167,7 @@ class Folder:
         """The folder, and the name in its index."""
         return f"{self.place}: {name}:{self.tag}"
 
-    def look(self, name: str) -> Published:
+    def resolve(self, name: str) -> PublishedImage:
         """By the index."""
         if not self.place.is_dir():
             raise RegistryError(f"{self.place} is no folder", "name one that inv mirror or inv push has filled")
@@ -178,12 +178,12 @@ class Folder:
             )
         blob = self._blob(wanted[0]["digest"])
         with suppress(OSError):
-            manifest = blob.read_bytes() if blob.stat().st_size <= MOST else b""
+            manifest = blob.read_bytes() if blob.stat().st_size <= MAX_DOCUMENT_SIZE else b""
             if sha256_bytes(manifest) == wanted[0]["digest"]:
                 return _read(manifest, self.reference(name))
         raise RegistryError(f"{blob} is missing or damaged", _SPOILED)
 
-    def fetch(self, name: str, image: Published, target: Path, tell: Callable[[int], None]) -> None:
+    def pull(self, name: str, image: PublishedImage, target: Path, tell: Callable[[int], None]) -> None:
         """Copy the blob."""
         try:
             if self._blob(image.blob).stat().st_size != image.size:
@@ -195,7 +195,7 @@ class Folder:
             raise RegistryError(f"{self._blob(image.blob)}: what came has digest {seen}", _SPOILED)
         tell(image.size)
 
-    def put(self, names: Sequence[str], image: Published, file: Path) -> bool:
+    def push(self, names: Sequence[str], image: PublishedImage, file: Path) -> bool:
         """Blobs first, the index last: it says that all is there.
 
         Raises SifmarkError, before anything is copied, where the folder is something else.
@@ -205,14 +205,14 @@ class Folder:
         target = self._blob(image.blob)
         new = not (target.is_file() and sha256_file(target) == image.blob)
         if new:
-            with beside(target) as draft:
+            with atomic_path(target) as draft:
                 shutil.copyfile(file, draft)
         for content in (_CONFIG, image.manifest):
-            with beside(self._blob(sha256_bytes(content))) as draft:
+            with atomic_path(self._blob(sha256_bytes(content))) as draft:
                 draft.write_bytes(content)
         entry = {"mediaType": MANIFEST_MEDIA, "digest": image.digest, "size": len(image.manifest)}
         tagged = self._tagged(names)
-        with alone(self.place / "index.json"):  # what another publisher has added meanwhile stays
+        with exclusive_lock(self.place / "index.json"):  # what another publisher has added meanwhile stays
             document = self._document()
             known = [other for other in document["manifests"] if _name(other) not in tagged]
             known += [{**entry, "annotations": {_NAMED: name}} for name in tagged]
@@ -239,8 +239,8 @@ class Folder:
         if not path.exists():
             return {"schemaVersion": 2, "manifests": []}
         try:
-            if path.stat().st_size > MOST:
-                raise ValueError(f"it has more than {MOST} bytes")
+            if path.stat().st_size > MAX_DOCUMENT_SIZE:
+                raise ValueError(f"it has more than {MAX_DOCUMENT_SIZE} bytes")
             document: dict[str, Any] = json.loads(path.read_text())
             for entry in document["manifests"]:
                 _name(entry)

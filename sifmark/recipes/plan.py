@@ -10,12 +10,12 @@ from typing import Any
 
 from sifmark import __version__
 from sifmark.core import paths
-from sifmark.core.errors import SifmarkError, Unbuildable
+from sifmark.core.errors import SifmarkError, UnbuildableError
 from sifmark.core.files import sha256_file, sha256_json, sha256_tree
-from sifmark.core.git import date, revision
+from sifmark.core.git import revision, source_date_of_build
 from sifmark.core.process import bytecode_python
 from sifmark.core.schemas import check_document
-from sifmark.core.settings import Settings, machine, settings
+from sifmark.core.settings import Settings, platform_name, settings
 from sifmark.oci.reference import is_loopback
 from sifmark.recipes import render
 from sifmark.recipes.names import workloads_of
@@ -74,7 +74,7 @@ class Plan:
     def require_resolved(self) -> None:
         """Raise SifmarkError where nobody has seen the base's digest: such a recipe is rendered, and not built."""
         if self.base.digest == UNRESOLVED:
-            raise Unbuildable(
+            raise UnbuildableError(
                 f"recipe {self.recipe.name}: nobody has seen the digest of {self.recipe.base.reference} "
                 f"for {self.platform}",
                 "build with `--bases stand-in`, or have the registry asked: "
@@ -93,7 +93,7 @@ class Plan:
         if not path.is_file():
             options = f"--python {self.base.python} --platform {self.platform}"
             remedy = f"write it where a network is: inv lock {self.recipe.name} {options}"
-            raise Unbuildable(f"there is no lock {path.name}", remedy)
+            raise UnbuildableError(f"there is no lock {path.name}", remedy)
         return sha256_file(path)
 
     @property
@@ -109,7 +109,7 @@ class Plan:
         return sha256_json([definition, self.compression, _BUILDER]).removeprefix("sha256:")
 
     @property
-    def stocked_key(self) -> str:
+    def base_with_wheels_key(self) -> str:
         """Names the base with the wheels in the cache, and all that their lists of packages say of the base."""
         base = [self.recipe.base.reference, self.recipe.base.licence, self.base.stand_in, __version__]
         return sha256_json([self.base_key, self.site_key, base]).removeprefix("sha256:")
@@ -131,7 +131,7 @@ class Plan:
 
     def labels(self) -> dict[str, str]:
         """OCI's labels and ours, all strings."""
-        created = datetime.fromtimestamp(date(), UTC).isoformat()
+        created = datetime.fromtimestamp(source_date_of_build(), UTC).isoformat()
         labels = {**self._statements(), COMPRESSION: self.compression, BUILD_KEY: self.build_key}
         labels |= {CREATED: created, render.BUILD_DATE: created}
         if (commit := revision()) is not None:
@@ -195,7 +195,7 @@ def make_plan(recipe: str, chosen: Settings | None = None) -> Plan:
     """The plan for a recipe under the settings in force. Raises SifmarkError where its base has no digest."""
     site = chosen or settings()
     loaded = load_recipe(recipe)
-    platform = machine()
+    platform = platform_name()
     base = _stand_in(loaded, platform, site) if site.bases == "stand-in" else _pinned(loaded, platform, site)
     return Plan(loaded, platform, base, site.compression)
 
@@ -216,7 +216,7 @@ def _stand_in(recipe: Recipe, platform: str, site: Settings) -> BaseImage:
     pins = stand_in_pins(site.stand_in_pins)
     pin = stand_in_pin(pins, recipe.base, platform)
     if pin is None:
-        raise Unbuildable(
+        raise UnbuildableError(
             f"there is no stand-in for {recipe.base.reference} on {platform}",
             f"make one: ci/setup/stand-in {recipe.name}",
         )

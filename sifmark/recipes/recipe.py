@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sifmark.core import paths
-from sifmark.core.errors import Unbuildable, UsageError, unknown_name
+from sifmark.core.errors import UnbuildableError, UsageError, unknown_name
 from sifmark.core.schemas import check_document
 
 UNRESOLVED = "unresolved"
@@ -151,5 +151,5 @@ def pinned_digest(recipe: Recipe, platform: str) -> str:
     digest = recipe.base.digests.get(platform)
     if digest is None:
         known = ", ".join(sorted(recipe.base.digests))
-        raise Unbuildable(f"recipe {recipe.name} has no base for {platform}", f"it has one for: {known}")
+        raise UnbuildableError(f"recipe {recipe.name} has no base for {platform}", f"it has one for: {known}")
     return digest

@@ -7,9 +7,16 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any
 
-from sifmark.results.compatibility import FIELDS, Finding, Unfit, findings, unfit_fields, unit_field
+from sifmark.results.compatibility import (
+    FIELDS,
+    Excluded,
+    Incompatibility,
+    exclusion_fields,
+    incompatibilities,
+    unit_field,
+)
 from sifmark.results.intervals import Mean, Ratio, mean, ratio
-from sifmark.results.observation import PLATFORM, SETTING, Group, Observation
+from sifmark.results.observation import PLATFORM, SETTING, ComparisonGroup, Observation
 
 RATE = "throughput"  # what scales with devices
 DEVICES = "accelerator.count"
@@ -24,7 +31,7 @@ Setting = tuple[Any, ...]  # the values of some fields
 
 
 @dataclass(frozen=True)
-class Question:
+class Query:
     """What is asked of the results."""
 
     metrics: tuple[str, ...]
@@ -37,7 +44,7 @@ class Question:
         """Whether ratios are asked for."""
         return self.against or self.baseline is not None
 
-    def is_baseline(self, one: "Line | Observation") -> bool:
+    def is_baseline(self, one: "RepeatGroup | Observation") -> bool:
         """Whether it is what others are divided by."""
         if self.baseline is None:
             return one.side == "against"
@@ -46,7 +53,7 @@ class Question:
 
 
 @dataclass
-class Line:
+class RepeatGroup:
     """Repeats: results that differ in nothing that is known to matter."""
 
     side: str
@@ -54,7 +61,7 @@ class Line:
     found: list[Observation]
     means: dict[str, Mean] = field(default_factory=dict)
     ratios: dict[str, Ratio] = field(default_factory=dict)
-    baseline: "Line | None" = None
+    baseline: "RepeatGroup | None" = None
     no_baseline: str | None = None  # why there is none, where one was asked for
     scaling: "Scaling | None" = None
 
@@ -84,14 +91,14 @@ class Scaling:
 
 
 @dataclass(frozen=True)
-class Table:
+class ComparisonTable:
     """A group that compares, perhaps because the user allowed what stands in `allowed`."""
 
-    group: Group
+    group: ComparisonGroup
     title: str
-    lines: list[Line]
+    lines: list[RepeatGroup]
     units: dict[str, str]
-    allowed: list[Finding]
+    allowed: list[Incompatibility]
 
     @cached_property
     def scales(self) -> bool:
@@ -100,41 +107,43 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Comparison:
     """What can be compared, and what cannot."""
 
-    question: Question
-    tables: list[Table]
-    refused: list[Finding]
-    left_out: list[Unfit]
+    question: Query
+    tables: list[ComparisonTable]
+    refused: list[Incompatibility]
+    left_out: list[Excluded]
 
     @property
-    def judged(self) -> list[Line]:
+    def judged(self) -> list[RepeatGroup]:
         """The lines that are asked about: all but the baselines."""
         lines = [line for table in self.tables for line in table.lines]
         return [line for line in lines if not (self.question.relative and self.question.is_baseline(line))]
 
 
-def compare(observations: Iterable[Observation], question: Question) -> Answer:
+def compare_observations(observations: Iterable[Observation], question: Query) -> Comparison:
     """Results by group, without the unfit: tables of groups that compare, findings for the others."""
-    groups: dict[Group, list[Observation]] = defaultdict(list)
+    groups: dict[ComparisonGroup, list[Observation]] = defaultdict(list)
     left_out = []
     for one in observations:
-        if barred := tuple(field for field in unfit_fields(one) if field not in question.allowed):
-            left_out.append(Unfit(one, barred))
+        if barred := tuple(field for field in exclusion_fields(one) if field not in question.allowed):
+            left_out.append(Excluded(one, barred))
         else:
             groups[one.group].append(one)
     tables, refused = [], []
     for group, found in sorted(groups.items()):
-        problems = list(findings(group, found, question.metrics))
+        problems = list(incompatibilities(group, found, question.metrics))
         if stopped := [problem for problem in problems if problem.field not in question.allowed]:
             refused += stopped
         else:
-            tables.append(Table(group, found[0].title, _lines(found, question), _units(found, question), problems))
-    return Answer(question, tables, refused, left_out)
+            tables.append(
+                ComparisonTable(group, found[0].title, _lines(found, question), _units(found, question), problems)
+            )
+    return Comparison(question, tables, refused, left_out)
 
 
-def varying(lines: Sequence[Line]) -> list[str]:
+def varying_fields(lines: Sequence[RepeatGroup]) -> list[str]:
     """The fields in which lines differ, in order of name."""
     seen: dict[str, list[Any]] = defaultdict(list)
     for line in lines:
@@ -143,33 +152,33 @@ def varying(lines: Sequence[Line]) -> list[str]:
     return sorted(name for name, values in seen.items() if len(set(values)) > 1 or len(values) < len(lines))
 
 
-def _lines(found: Sequence[Observation], question: Question) -> list[Line]:
+def _lines(found: Sequence[Observation], question: Query) -> list[RepeatGroup]:
     # Where a metric may have several units they are fields too, so that no mean is of two.
     units = {unit_field(name): name for name in question.metrics if unit_field(name) in question.allowed}
-    cells: dict[Any, Line] = {}
+    cells: dict[Any, RepeatGroup] = {}
     for one in found:
         told = {field: one.numbers[name].unit for field, name in units.items() if name in one.numbers}
         fields = one.fields | told if told else one.fields
         key = one.side, frozenset(fields.items())
         if key not in cells:
-            cells[key] = Line(one.side, fields, [])
+            cells[key] = RepeatGroup(one.side, fields, [])
         cells[key].found.append(one)
     lines = list(cells.values())
     for line in lines:
         line.means = {name: mean(line.values(name), line.absent(name)) for name in question.metrics}
-    shown = varying(lines)
+    shown = varying_fields(lines)
     if question.relative:
         _set_baselines(lines, shown, question)
     _set_scaling(lines)
     return sorted(lines, key=lambda line: (line.side, [_order(line.fields.get(name)) for name in shown]))
 
 
-def _set_baselines(lines: Sequence[Line], shown: Iterable[str], question: Question) -> None:
+def _set_baselines(lines: Sequence[RepeatGroup], shown: Iterable[str], question: Query) -> None:
     """Give each line its baseline and ratios, or the reason. `shown` are the fields in which lines differ."""
     moving = set(question.allowed) | set(FIELDS) | ({question.baseline[0]} if question.baseline else set())
     names = [name for name in shown if name.startswith(SETTING) and name not in moving.union(PLATFORM)]
     bases = [line for line in lines if question.is_baseline(line)]
-    candidates: dict[Setting, list[Line]] = defaultdict(list)
+    candidates: dict[Setting, list[RepeatGroup]] = defaultdict(list)
     for base in bases:
         candidates[_setting(base, names)].append(base)
     lost = []
@@ -190,8 +199,8 @@ def _set_baselines(lines: Sequence[Line], shown: Iterable[str], question: Questi
 
 
 def _nearest(
-    lost: Sequence[Line], bases: Sequence[Line], names: Sequence[str]
-) -> Iterator[tuple[Line, tuple[str, ...]]]:
+    lost: Sequence[RepeatGroup], bases: Sequence[RepeatGroup], names: Sequence[str]
+) -> Iterator[tuple[RepeatGroup, tuple[str, ...]]]:
     """Each line with the fewest names in which a baseline differs from it. Never all pairs: lines may be thousands."""
     for count in range(1, len(names) + 1):
         for apart in combinations(names, count):
@@ -203,9 +212,11 @@ def _nearest(
             lost = [line for line in lost if _setting(line, rest) not in known]
 
 
-def _choose(line: Line, candidates: Sequence[Line], moving: set[str]) -> tuple[Line | None, str | None]:
+def _choose(
+    line: RepeatGroup, candidates: Sequence[RepeatGroup], moving: set[str]
+) -> tuple[RepeatGroup | None, str | None]:
     """Of several candidates the one that is as the line is in all that tells them apart, or in what must not move."""
-    apart = set(varying(candidates))
+    apart = set(varying_fields(candidates))
     for names in (apart, apart - moving):
         near = [one for one in candidates if _same(line, one, names)]
         if len(near) == 1:
@@ -213,17 +224,17 @@ def _choose(line: Line, candidates: Sequence[Line], moving: set[str]) -> tuple[L
     return None, f"several baselines, which differ in {', '.join(sorted(apart))}"
 
 
-def _same(line: Line, other: Line, names: Iterable[str]) -> bool:
+def _same(line: RepeatGroup, other: RepeatGroup, names: Iterable[str]) -> bool:
     return all(line.fields.get(name) == other.fields.get(name) for name in names)
 
 
-def _setting(line: Line, names: Iterable[str]) -> Setting:
+def _setting(line: RepeatGroup, names: Iterable[str]) -> Setting:
     return tuple(map(line.fields.get, names))
 
 
-def _set_scaling(lines: Sequence[Line]) -> None:
+def _set_scaling(lines: Sequence[RepeatGroup]) -> None:
     """Efficiency within each series of lines that differ in the number of devices and in what follows from it."""
-    series: dict[Any, list[Line]] = defaultdict(list)
+    series: dict[Any, list[RepeatGroup]] = defaultdict(list)
     for line in lines:
         devices, batch = line.fields.get(DEVICES), line.fields.get(BATCH)
         if isinstance(devices, int) and isinstance(batch, int):
@@ -240,12 +251,12 @@ def _set_scaling(lines: Sequence[Line]) -> None:
                     line.scaling = _scaling(kind, line, first)
 
 
-def _scaling(kind: str, line: Line, first: Line) -> Scaling:
+def _scaling(kind: str, line: RepeatGroup, first: RepeatGroup) -> Scaling:
     times = ratio(line.values(RATE), first.values(RATE))
     return Scaling(kind, first.fields[DEVICES], times.over(line.fields[DEVICES] / first.fields[DEVICES]))
 
 
-def _units(found: Sequence[Observation], question: Question) -> dict[str, str]:
+def _units(found: Sequence[Observation], question: Query) -> dict[str, str]:
     """The unit of each metric: where units were allowed to differ, all of them."""
     units: dict[str, str] = {}
     for name in question.metrics:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sifmark.results.observation import Group, Observation
+from sifmark.results.observation import ComparisonGroup, Observation
 
 NUMERICS = "numerics.state"
 # Whatever else it is compared with, a result with such a value is no measurement of its workload.
@@ -29,7 +29,7 @@ _POWER_UNITS = {"J", "W", "Wh"}
 
 
 @dataclass(frozen=True)
-class Unfit:
+class Excluded:
     """A result that is left out, and the fields that say why."""
 
     result: Observation
@@ -37,22 +37,24 @@ class Unfit:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Incompatibility:
     """A field that keeps the results of a group apart; overridden where the user allows it."""
 
-    group: Group
+    group: ComparisonGroup
     field: str
     why: str
     counts: dict[str, int]  # results by value
     example: str  # a file
 
 
-def unfit_fields(one: Observation) -> tuple[str, ...]:
+def exclusion_fields(one: Observation) -> tuple[str, ...]:
     """The fields that make a result no measurement of its workload."""
     return tuple(field for field, (is_unfit, _) in UNFIT.items() if is_unfit(one.fields.get(field)))
 
 
-def findings(group: Group, found: Sequence[Observation], metrics: Collection[str]) -> Iterator[Finding]:
+def incompatibilities(
+    group: ComparisonGroup, found: Sequence[Observation], metrics: Collection[str]
+) -> Iterator[Incompatibility]:
     """Everything that keeps results of one group from being compared by these metrics."""
     for field, (is_unfit, why) in UNFIT.items():
         values = _values(found, field)
@@ -74,14 +76,14 @@ def unit_field(metric: str) -> str:
     return f"metrics.{metric}.unit"
 
 
-def said(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A field's value for people."""
     return "unknown" if value is None else value if isinstance(value, str) else str(value).lower()
 
 
 def _mixture(
-    group: Group, field: str, why: str, found: Sequence[Observation], values: Sequence[Any]
-) -> Iterator[Finding]:
+    group: ComparisonGroup, field: str, why: str, found: Sequence[Observation], values: Sequence[Any]
+) -> Iterator[Incompatibility]:
     known = Counter(value for value in values if value is not None)
     if len(known) > 1:
         rarest = min(known, key=lambda value: known[value])
@@ -89,9 +91,11 @@ def _mixture(
 
 
 def _finding(
-    group: Group, field: str, why: str, found: Sequence[Observation], values: Sequence[Any], culprit: Any
-) -> Finding:
-    return Finding(group, field, why, dict(Counter(map(said, values))), found[values.index(culprit)].file)
+    group: ComparisonGroup, field: str, why: str, found: Sequence[Observation], values: Sequence[Any], culprit: Any
+) -> Incompatibility:
+    return Incompatibility(
+        group, field, why, dict(Counter(map(format_value, values))), found[values.index(culprit)].file
+    )
 
 
 def _values(found: Sequence[Observation], field: str) -> list[Any]:

@@ -61,7 +61,7 @@ def mean(values: Sequence[float], absent: str | None = None) -> Mean:
     centre = fmean(values)
     if count < FEWEST:
         return Mean(count, centre, reason=_too_few(count))
-    half = student(count - 1) * math.sqrt(_variance(values) / count)
+    half = student_quantile(count - 1) * math.sqrt(_variance(values) / count)
     return Mean(count, centre, centre - half, centre + half)
 
 
@@ -80,7 +80,7 @@ def ratio(values: Sequence[float], reference: Sequence[float]) -> Ratio:
 
 
 @cache
-def student(freedom: float) -> float:
+def student_quantile(freedom: float) -> float:
     """The two-sided quantile of Student's distribution at `CONFIDENCE`."""
     start = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
     if freedom >= MANY:
@@ -107,7 +107,7 @@ def _welch(above: Sequence[float], below: Sequence[float]) -> float:
         return 0.0
     # Divided first: squares of tiny variances would vanish.
     freedom = 1 / sum((part / total) ** 2 / count for part, count in parts)
-    return student(max(1.0, math.floor(freedom * 10) / 10)) * math.sqrt(total)
+    return student_quantile(max(1.0, math.floor(freedom * 10) / 10)) * math.sqrt(total)
 
 
 def _integral(density: Callable[[float], float], upper: float) -> float:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from sifmark.core.errors import UsageError
-from sifmark.core.schemas import errors_of, explain, known_versions
+from sifmark.core.schemas import errors_of, explain_error, known_versions
 
 LARGEST = 16 * 1024**2  # bytes of one document; one with a thousand steps takes a hundredth of that
 MOST_PROBLEMS = 20  # told of one document
@@ -25,7 +25,7 @@ _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class LoadedResult:
     """A document of a file, or a file that does not read. Valid where there are no problems."""
 
     file: str
@@ -33,34 +33,34 @@ class Judged:
     problems: tuple[str, ...] = ()
 
 
-def judge_path(path: str) -> Iterator[Judged]:
+def load_results(path: str) -> Iterator[LoadedResult]:
     """Every document that a file, a folder or a glob means. Raises UsageError where it means none."""
     found = False
     for file, trouble in _find(path):
         found = True
-        yield from [Judged(file, {}, (trouble,))] if trouble else judge_file(file)
+        yield from [LoadedResult(file, {}, (trouble,))] if trouble else load_file(file)
     if not found:
         raise UsageError(f"no result at {path}", "name a .json or .jsonl file, a folder with some, or a quoted glob")
 
 
-def judge_file(file: str) -> Iterator[Judged]:
+def load_file(file: str) -> Iterator[LoadedResult]:
     """The documents of a file: one in `.json`, one per line in `.jsonl`."""
     several = file.endswith(".jsonl")
     number = 0
     try:
         with _open(file) as stream:
             for number, text in enumerate(_lines(stream) if several else [_whole(stream)], start=1):
-                document, problems = judge_text(text)
+                document, problems = load_text(text)
                 place = f"document {number}: " if several else ""
-                yield Judged(file, document, tuple(place + problem for problem in problems))
+                yield LoadedResult(file, document, tuple(place + problem for problem in problems))
     except OSError as error:
-        yield Judged(file, {}, (f"does not read: {error.strerror or error}",))
+        yield LoadedResult(file, {}, (f"does not read: {error.strerror or error}",))
     else:
         if not number:
-            yield Judged(file, {}, ("holds no document",))
+            yield LoadedResult(file, {}, ("holds no document",))
 
 
-def judge_text(text: bytes) -> tuple[dict[str, Any], list[str]]:
+def load_text(text: bytes) -> tuple[dict[str, Any], list[str]]:
     """A document and what is wrong with it."""
     if len(text) > LARGEST:
         return {}, [f"is larger than {LARGEST // 1024**2} MiB, which no result is"]
@@ -95,12 +95,12 @@ def document_problems(document: dict[str, Any]) -> list[str]:
     if version not in _versions():
         return [f"schema_version: {version!r:.80} is not one that this sifmark reads ({', '.join(_versions())})"]
     errors = list(islice(errors_of(f"{_KIND}-{version}", document), MOST_PROBLEMS))
-    return [explain(error) for error in sorted(errors, key=lambda error: list(map(str, error.path)))]
+    return [explain_error(error) for error in sorted(errors, key=lambda error: list(map(str, error.path)))]
 
 
 def problems_of(file: Path) -> list[str]:
     """What is wrong with a file, one line per field; empty when all its documents are valid."""
-    return [problem for judged in judge_file(str(file)) for problem in judged.problems]
+    return [problem for judged in load_file(str(file)) for problem in judged.problems]
 
 
 @cache

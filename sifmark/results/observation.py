@@ -58,7 +58,7 @@ _SCALARS = {str, int, float, bool, type(None)}
 Document = dict[str, Any]
 
 
-class Group(NamedTuple):
+class ComparisonGroup(NamedTuple):
     """Results in one group answer one question. The phase, where a run ended, is `steady` for all that completed."""
 
     identity: str
@@ -67,7 +67,7 @@ class Group(NamedTuple):
     source: str
 
 
-class Number(NamedTuple):
+class MetricValue(NamedTuple):
     """A metric of one result; null with the reason."""
 
     value: float | None
@@ -83,18 +83,18 @@ class Observation:
     file: str
     id: str
     title: str
-    group: Group
+    group: ComparisonGroup
     fields: dict[str, Any]
-    numbers: dict[str, Number]
+    numbers: dict[str, MetricValue]
     unsteady: bool = False  # shown to be; where it cannot be told it is not
 
 
 def observe(
-    document: Document, side: str, file: str, more_fields: Iterable[str], numbers: dict[str, Number]
+    document: Document, side: str, file: str, more_fields: Iterable[str], numbers: dict[str, MetricValue]
 ) -> Observation:
     """The observation that a valid result is, with those of its numbers that are asked for."""
     workload = document["workload"]
-    named = {name: at(document, name) for name in (*_BESIDE_SETTINGS, *more_fields)}
+    named = {name: value_at(document, name) for name in (*_BESIDE_SETTINGS, *more_fields)}
     chosen = {SETTING + key: _plain(value) for key, value in document["configuration"].items() if key not in ASIDE}
     own = document["data"]["source"] == "synthetic" and not document["configuration"]["evaluation_path"]
     if document["target"] is not None and not own:  # what is synthetic is judged by the batch itself
@@ -105,19 +105,19 @@ def observe(
         file=file,
         id=document["id"],
         title=workload["title"],
-        group=Group(workload["identity"], workload["task"], phase, document["data"]["source"]),
+        group=ComparisonGroup(workload["identity"], workload["task"], phase, document["data"]["source"]),
         fields=chosen | named,
         numbers=numbers,
         unsteady=document["steadiness"]["steady"] is False,
     )
 
 
-def at(document: Document, path: str) -> Any:
+def value_at(document: Document, path: str) -> Any:
     """What stands at a dotted path; None where the document does not go there."""
     return _plain(_reached(document, _keys(path)))
 
 
-def goes_to(document: Document, path: str) -> bool:
+def has_path(document: Document, path: str) -> bool:
     """Whether a dotted path leads anywhere, to null too."""
     *folders, last = _keys(path)
     found = _reached(document, folders)
@@ -132,12 +132,12 @@ def metrics_of(document: Document) -> dict[str, Document]:
     return {**document["metrics"], **phases, **epochs}
 
 
-def number(metric: Document) -> Number:
+def metric_value(metric: Document) -> MetricValue:
     """A metric as a number that can be reckoned with."""
     value, unit = metric["value"], metric["unit"]
     if value and not LEAST <= abs(value) <= MOST:
-        return Number(None, unit, f"{value:.0e} is beyond any measurement")
-    return Number(value, unit, metric.get("reason"))
+        return MetricValue(None, unit, f"{value:.0e} is beyond any measurement")
+    return MetricValue(value, unit, metric.get("reason"))
 
 
 def _evaluated(document: Document) -> str:

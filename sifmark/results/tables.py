@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from sifmark.core.console import aligned, legible
-from sifmark.results.comparison import Answer, Line, Question, Table, varying
-from sifmark.results.compatibility import NUMERICS, UNFIT, Finding, Unfit, said
+from sifmark.core.console import align_columns, printable
+from sifmark.results.comparison import Comparison, ComparisonTable, Query, RepeatGroup, varying_fields
+from sifmark.results.compatibility import NUMERICS, UNFIT, Excluded, Incompatibility, format_value
 from sifmark.results.intervals import CONFIDENCE, Mean, Ratio
 
 MOST_NOTES = 12  # below one table
@@ -28,21 +28,21 @@ EXPECTED = {
 Row = list[str]
 
 
-def as_text(answer: Answer) -> str:
+def as_text(answer: Comparison) -> str:
     """Tables for a terminal."""
     return "\n\n".join("\n".join(_titled(table, answer.question, _aligned)) for table in answer.tables)
 
 
-def as_markdown(answer: Answer) -> str:
+def as_markdown(answer: Comparison) -> str:
     """The same tables in Markdown."""
     return "\n\n".join("\n".join(_titled(table, answer.question, _piped)) for table in answer.tables)
 
 
-def as_csv(answer: Answer) -> str:
+def as_csv(answer: Comparison) -> str:
     """One row per line and metric, every field a column."""
     stream = io.StringIO()
     records = [
-        {name: legible(value) if isinstance(value, str) else value for name, value in record.items()}
+        {name: printable(value) if isinstance(value, str) else value for name, value in record.items()}
         for record in _records(answer)
     ]
     names = list(dict.fromkeys(name for record in records for name in record))
@@ -52,13 +52,13 @@ def as_csv(answer: Answer) -> str:
     return stream.getvalue().rstrip("\n")
 
 
-def as_json(answer: Answer) -> str:
+def as_json(answer: Comparison) -> str:
     """Everything, refusals too."""
     tables = [
         {
             "group": table.group._asdict(),
             "title": table.title,
-            "allowed": [told(finding) for finding in table.allowed],
+            "allowed": [incompatibility_json(finding) for finding in table.allowed],
             "lines": [_line_json(line, table) for line in table.lines],
         }
         for table in answer.tables
@@ -66,13 +66,13 @@ def as_json(answer: Answer) -> str:
     document = {
         "confidence": CONFIDENCE,
         "tables": tables,
-        "refused": [told(finding) for finding in answer.refused],
+        "refused": [incompatibility_json(finding) for finding in answer.refused],
         "left_out": [_unfit_json(unfit) for unfit in answer.left_out],
     }
     return json.dumps(document, indent=2, allow_nan=False)
 
 
-FORMATS: dict[str, Callable[[Answer], str]] = {
+FORMATS: dict[str, Callable[[Comparison], str]] = {
     "table": as_text,
     "json": as_json,
     "csv": as_csv,
@@ -80,43 +80,43 @@ FORMATS: dict[str, Callable[[Answer], str]] = {
 }
 
 
-def told(finding: Finding) -> dict[str, Any]:
+def incompatibility_json(finding: Incompatibility) -> dict[str, Any]:
     """A finding as JSON values."""
     known = {"field": finding.field, "why": finding.why, "counts": finding.counts, "example": finding.example}
     return {"group": finding.group._asdict(), **known}
 
 
-def sentence(finding: Finding) -> str:
+def incompatibility_text(finding: Incompatibility) -> str:
     """A finding in one line."""
     counts = ", ".join(f"{value}: {count}" for value, count in finding.counts.items())
-    return legible(f"{finding.field} ({counts}): {finding.why}; for example {finding.example}")
+    return printable(f"{finding.field} ({counts}): {finding.why}; for example {finding.example}")
 
 
-def unfit_sentence(unfit: Unfit) -> str:
+def exclusion_text(unfit: Excluded) -> str:
     """What is left out, by which field and why, in one line."""
-    reasons = (f"{name} {said(unfit.result.fields[name])}: {UNFIT[name][1]}" for name in unfit.fields)
-    return legible(f"{unfit.result.file}: {'; '.join(reasons)}")
+    reasons = (f"{name} {format_value(unfit.result.fields[name])}: {UNFIT[name][1]}" for name in unfit.fields)
+    return printable(f"{unfit.result.file}: {'; '.join(reasons)}")
 
 
-def _titled(table: Table, question: Question, layout: Callable[[list[Row]], Iterator[str]]) -> Iterator[str]:
+def _titled(table: ComparisonTable, question: Query, layout: Callable[[list[Row]], Iterator[str]]) -> Iterator[str]:
     group = table.group
-    yield legible(f"{table.title}: {group.task}, {group.source} data, phase {group.phase}, {group.identity[:19]}")
-    shown = varying(table.lines)
+    yield printable(f"{table.title}: {group.task}, {group.source} data, phase {group.phase}, {group.identity[:19]}")
+    shown = varying_fields(table.lines)
     common = {name: value for name, value in table.lines[0].fields.items() if name not in shown}
     told_of = [f"{_short(n)} {_said(v)}" for n, v in common.items() if not _goes_without_saying(n, v)]
-    yield legible(f"in all: {', '.join(told_of)}")
+    yield printable(f"in all: {', '.join(told_of)}")
     for finding in table.allowed:
-        yield f"ALLOWED although it does not compare: {sentence(finding)}"
+        yield f"ALLOWED although it does not compare: {incompatibility_text(finding)}"
     yield ""
     yield from layout([_header(table, question, shown), *(_row(line, table, question, shown) for line in table.lines)])
     if notes := list(dict.fromkeys(_notes(table))):
         yield ""
-        yield from map(legible, notes[:MOST_NOTES])
+        yield from map(printable, notes[:MOST_NOTES])
         if len(notes) > MOST_NOTES:
             yield f"and {len(notes) - MOST_NOTES} notes more: --format json has them all"
 
 
-def _header(table: Table, question: Question, shown: Sequence[str]) -> Row:
+def _header(table: ComparisonTable, question: Query, shown: Sequence[str]) -> Row:
     names = [*(["side"] if question.against else []), *map(_short, shown), "n"]
     for metric in question.metrics:
         names.append(f"{metric} [{table.units[metric]}]")
@@ -124,7 +124,7 @@ def _header(table: Table, question: Question, shown: Sequence[str]) -> Row:
     return [*names, *(["efficiency"] if table.scales else [])]
 
 
-def _row(line: Line, table: Table, question: Question, shown: Sequence[str]) -> Row:
+def _row(line: RepeatGroup, table: ComparisonTable, question: Query, shown: Sequence[str]) -> Row:
     cells = [*([line.side] if question.against else []), *(_said(line.fields.get(name)) for name in shown)]
     cells.append(str(len(line.found)))
     for metric in question.metrics:
@@ -143,7 +143,7 @@ def _mean_cell(mean: Mean, count: int) -> str:
     return f"{mean.value:.5g}{spread}" + (f" ({mean.count} of {count})" if mean.count < count else "")
 
 
-def _ratio_cell(line: Line, metric: str) -> str:
+def _ratio_cell(line: RepeatGroup, metric: str) -> str:
     if metric not in line.ratios:
         return "-" if line.no_baseline else "baseline"
     return _ratio_text(line.ratios[metric])
@@ -157,7 +157,7 @@ def _ratio_text(ratio: Ratio) -> str:
     return f"{ratio.value:.4g} [{ratio.low:.4g}, {ratio.high:.4g}] {ratio.verdict}"
 
 
-def _notes(table: Table) -> Iterator[str]:
+def _notes(table: ComparisonTable) -> Iterator[str]:
     if any(mean.low is not None for line in table.lines for mean in line.means.values()):
         yield f"± and [ ]: {CONFIDENCE:.0%} intervals over fresh-process repeats, Student's and Welch's on logarithms"
     states = Counter(one.fields[NUMERICS] for line in table.lines for one in line.found)
@@ -170,7 +170,7 @@ def _notes(table: Table) -> Iterator[str]:
         yield from _missing(line)
 
 
-def _missing(line: Line) -> Iterator[str]:
+def _missing(line: RepeatGroup) -> Iterator[str]:
     """Why a line has no number, no interval or no ratio somewhere."""
     for metric, mean in line.means.items():
         ratio = line.ratios.get(metric)
@@ -185,17 +185,17 @@ def _missing(line: Line) -> Iterator[str]:
 
 
 def _aligned(rows: list[Row]) -> Iterator[str]:
-    return aligned([[legible(cell) for cell in row] for row in rows])
+    return align_columns([[printable(cell) for cell in row] for row in rows])
 
 
 def _piped(rows: list[Row]) -> Iterator[str]:
     for number, row in enumerate(rows):
-        yield "| " + " | ".join(legible(cell).replace("|", "\\|") for cell in row) + " |"
+        yield "| " + " | ".join(printable(cell).replace("|", "\\|") for cell in row) + " |"
         if number == 0:
             yield "|" + "---|" * len(row)
 
 
-def _records(answer: Answer) -> Iterator[dict[str, Any]]:
+def _records(answer: Comparison) -> Iterator[dict[str, Any]]:
     for table in answer.tables:
         for line in table.lines:
             for metric in answer.question.metrics:
@@ -213,7 +213,7 @@ def _records(answer: Answer) -> Iterator[dict[str, Any]]:
                 }
 
 
-def _number_json(line: Line, metric: str) -> dict[str, Any]:
+def _number_json(line: RepeatGroup, metric: str) -> dict[str, Any]:
     mean, ratio = line.means[metric], line.ratios.get(metric)
     return {
         "repeats": mean.count,
@@ -229,7 +229,7 @@ def _number_json(line: Line, metric: str) -> dict[str, Any]:
     }
 
 
-def _line_json(line: Line, table: Table) -> dict[str, Any]:
+def _line_json(line: RepeatGroup, table: ComparisonTable) -> dict[str, Any]:
     return {
         "side": line.side,
         "fields": line.fields,
@@ -240,7 +240,7 @@ def _line_json(line: Line, table: Table) -> dict[str, Any]:
     }
 
 
-def _scaling_json(line: Line) -> dict[str, Any]:
+def _scaling_json(line: RepeatGroup) -> dict[str, Any]:
     scaling = line.scaling
     efficiency = scaling.efficiency if scaling else Ratio(None)
     return {
@@ -253,7 +253,7 @@ def _scaling_json(line: Line) -> dict[str, Any]:
     }
 
 
-def _unfit_json(unfit: Unfit) -> dict[str, Any]:
+def _unfit_json(unfit: Excluded) -> dict[str, Any]:
     one = unfit.result
     fields = {name: {"value": one.fields[name], "why": UNFIT[name][1]} for name in unfit.fields}
     return {"side": one.side, "file": one.file, "id": one.id, "fields": fields}

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from sifmark.core.settings import settings
-from sifmark.engines import Engine, Evidence, Refuted
+from sifmark.engines import CheckFailed, Engine, ImageInspection
 from sifmark.recipes.plan import (
     BASE_DIGEST,
     BUILD_KEY,
@@ -29,23 +29,23 @@ _CLAIMS = {
 }
 
 
-class Skipped(Exception):  # noqa: N818 - it is no error
+class CheckSkipped(Exception):  # noqa: N818 - it is no error
     """A stage cannot be judged here."""
 
 
 @dataclass(frozen=True)
-class Subject:
+class ImageUnderTest:
     """An image whose labels have the form that ours have."""
 
     engine: Engine
     address: str
-    evidence: Evidence
+    inspection: ImageInspection
     to_be_signed: bool = False  # by one of the trusted keys
 
     @property
     def labels(self) -> dict[str, str]:
         """What it says of itself."""
-        return self.evidence.labels
+        return self.inspection.labels
 
     @property
     def recipe(self) -> str:
@@ -60,33 +60,35 @@ class Subject:
     @property
     def meant(self) -> tuple[str, ...]:
         """The workload that the image is named for, else all of them."""
-        named = self.evidence.workload
+        named = self.inspection.workload
         return (named,) if named in self.workloads else self.workloads
 
 
-def subject_of(tool: Engine, address: str, signed: bool) -> Subject:
+def image_under_test(tool: Engine, address: str, signed: bool) -> ImageUnderTest:
     """An image of an engine. Raises Refuted where its labels are not of the form that ours have."""
-    evidence = tool.evidence(address)
+    inspection = tool.inspect(address)
     for key, form in _CLAIMS.items():
-        if re.fullmatch(form, evidence.labels.get(key, "")) is None:
-            raise Refuted(f"its label {key} is {evidence.labels.get(key)!r}", "is it an image that sifmark built?")
-    return Subject(tool, address, evidence, signed or settings().require_signature)
+        if re.fullmatch(form, inspection.labels.get(key, "")) is None:
+            raise CheckFailed(
+                f"its label {key} is {inspection.labels.get(key)!r}", "is it an image that sifmark built?"
+            )
+    return ImageUnderTest(tool, address, inspection, signed or settings().require_signature)
 
 
 @dataclass(frozen=True)
-class Pin:
+class BasePin:
     """What is stated here of a base like an image's; None for each that nothing states."""
 
     digest: str | None
     framework_version: str | None  # or how it begins
 
 
-def pinned_for(image: Subject) -> Pin | None:
+def pin_of_base(image: ImageUnderTest) -> BasePin | None:
     """By the recipe here, or by the pins that came with a stand-in; None where no such pins are here."""
     base, platform = load_recipe(image.recipe).base, image.labels[PLATFORM]
     if image.labels[STAND_IN] == "false":
-        return Pin(base.digests.get(platform), base.framework_version)
+        return BasePin(base.digests.get(platform), base.framework_version)
     if not settings().stand_in_pins.is_file():
         return None
     stated = stand_in_pin(stand_in_pins(settings().stand_in_pins), base, platform) or {}
-    return Pin(stated.get("digest"), stated.get("framework_version"))
+    return BasePin(stated.get("digest"), stated.get("framework_version"))

@@ -10,24 +10,24 @@ from pathlib import Path
 from typing import Any
 
 from sifmark.core import paths
-from sifmark.core.console import legible, show, step
-from sifmark.core.errors import AGAIN, SifmarkError, unknown_name
+from sifmark.core.console import output, printable, step
+from sifmark.core.errors import REBUILD_REMEDY, SifmarkError, unknown_name
 from sifmark.core.process import run
-from sifmark.core.settings import overridden, settings
-from sifmark.engines import Engine, Refuted
+from sifmark.core.settings import settings, with_options
+from sifmark.engines import CheckFailed, Engine
 from sifmark.engines.locate import device_options, locate, names_file
 from sifmark.recipes.golden import REFRESH, differences
 from sifmark.recipes.names import find_images
 from sifmark.recipes.plan import BASE_DIGEST, BUILD_KEY, COMPRESSION, STAND_IN, make_plan
 from sifmark.recipes.recipe import recipe_names
 from sifmark.results.load import document_problems
-from sifmark.trust.checks import trust
-from sifmark.trust.image import Skipped, Subject, pinned_for, subject_of
+from sifmark.trust.checks import check_trust
+from sifmark.trust.image import CheckSkipped, ImageUnderTest, image_under_test, pin_of_base
 
-Stage = Callable[[Subject], list[str]]
+Stage = Callable[[ImageUnderTest], list[str]]
 
 
-class Outcome(Enum):
+class StageStatus(Enum):
     """What a stage says. Skipped is never a pass."""
 
     PASSED = "passed"
@@ -36,11 +36,11 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class StageResult:
     """One stage's outcome, and why."""
 
     stage: str
-    outcome: Outcome
+    outcome: StageStatus
     reasons: tuple[str, ...]
 
 
@@ -55,7 +55,7 @@ def verify_images(name: str, as_json: bool, stages: str = "", signed: bool = Fal
     found = [locate(name)] if names_file(name) else [locate(image.name) for image in find_images(name)]
     verdicts = {address: verify(tool, address, chosen, signed) for tool, address in found}
     if as_json:
-        show(json.dumps({address: [_plain(v) for v in judged] for address, judged in verdicts.items()}, indent=2))
+        output(json.dumps({address: [_plain(v) for v in judged] for address, judged in verdicts.items()}, indent=2))
     else:
         for address, judged in verdicts.items():
             _print(address, judged)
@@ -73,33 +73,37 @@ def _chosen(names: str) -> Sequence[Stage]:
     return [stage for name, stage in known.items() if name in wanted]
 
 
-def verify(tool: Engine, address: str, stages: Sequence[Stage] | None = None, signed: bool = False) -> list[Verdict]:
+def verify(
+    tool: Engine, address: str, stages: Sequence[Stage] | None = None, signed: bool = False
+) -> list[StageResult]:
     """Stages of one image, in order. What is not to be trusted is not started."""
-    verdicts: list[Verdict] = []
+    verdicts: list[StageResult] = []
     for stage in stages or STAGES:
-        distrusted = stage is smoke and any(v.outcome is Outcome.FAILED for v in verdicts if v.stage == trust.__name__)
+        distrusted = stage is smoke and any(
+            v.outcome is StageStatus.FAILED for v in verdicts if v.stage == check_trust.__name__
+        )
         reason = "not started: the image is not to be trusted" if distrusted else ""
         with step(f"{Path(address).name}: {stage.__name__}"):
-            verdicts.append(_judge(stage, partial(subject_of, tool, address, signed), reason))
+            verdicts.append(_judge(stage, partial(image_under_test, tool, address, signed), reason))
     return verdicts
 
 
-def structure(image: Subject) -> list[str]:
+def structure(image: ImageUnderTest) -> list[str]:
     """Does the engine see our labels, names and start, may any user read our files, and is the base untouched?"""
     if image.engine.version() is None:
-        raise Skipped(f"{image.engine.name.capitalize()} is not installed here")
-    started = image.evidence.require_start()
+        raise CheckSkipped(f"{image.engine.name.capitalize()} is not installed here")
+    started = image.inspection.require_start()
     return [started, f"{_all_readable(image)} files of ours, all readable", _base_untouched(image)]
 
 
-def smoke(image: Subject) -> list[str]:
+def smoke(image: ImageUnderTest) -> list[str]:
     """Does it test itself, and answer a small run of each workload that is meant with a valid result?"""
     tool = image.engine
     if tool.version() is None:
-        raise Skipped(f"{tool.name.capitalize()} is not installed here")
+        raise CheckSkipped(f"{tool.name.capitalize()} is not installed here")
     if image.to_be_signed:
-        image.evidence.signer(settings().keys)
-    options = [*tool.sealed_off(), *device_options(tool, image.address)]
+        image.inspection.signer(settings().keys)
+    options = [*tool.isolation_flags(), *device_options(tool, image.address)]
     run(tool.command(image.address, "test", [], options), time_limit=settings().time_limit)
     said = ["self-test passed"]
     for workload in image.meant:
@@ -108,110 +112,110 @@ def smoke(image: Subject) -> list[str]:
         result = _valid_answer(workload, image, done.output)
         status, software = result["status"], result["provenance"]["software"]
         if status["state"] == "no_device":
-            raise Skipped(f"{workload}: {status['message']}; its answer is valid")
+            raise CheckSkipped(f"{workload}: {status['message']}; its answer is valid")
         if done.exit_code != 0:
-            raise Refuted(f"{workload}: {status['state']}: {status['message']}", by_hand(image, workload))
+            raise CheckFailed(f"{workload}: {status['state']}: {status['message']}", manual_command(image, workload))
         _match_framework(image, software["framework_version"])
         said.append(f"{workload}: {status['state']}, {software['framework']} {software['framework_version']}")
     return said
 
 
-def golden(image: Subject) -> list[str]:
+def golden(image: ImageUnderTest) -> list[str]:
     """Does the recipe still render what was last reviewed?"""
     if not paths.IS_CHECKOUT:
-        raise Skipped("only a clone has the reviewed texts")
+        raise CheckSkipped("only a clone has the reviewed texts")
     if image.recipe not in recipe_names():
-        raise Skipped(f"this clone has no recipe {image.recipe!r}")
+        raise CheckSkipped(f"this clone has no recipe {image.recipe!r}")
     if changed := differences(image.recipe):
-        raise Refuted(f"rendered text differs from tests/golden: {', '.join(changed)}", REFRESH)
+        raise CheckFailed(f"rendered text differs from tests/golden: {', '.join(changed)}", REFRESH)
     return ["definition and Dockerfile are as reviewed"]
 
 
-STAGES: tuple[Stage, ...] = (trust, structure, smoke, golden)
+STAGES: tuple[Stage, ...] = (check_trust, structure, smoke, golden)
 
 
-def _judge(stage: Stage, find: Callable[[], Subject], not_to_run: str) -> Verdict:
+def _judge(stage: Stage, find: Callable[[], ImageUnderTest], not_to_run: str) -> StageResult:
     try:
         subject = find()
         if not_to_run:
-            raise Skipped(not_to_run)
-        return Verdict(stage.__name__, Outcome.PASSED, tuple(stage(subject)))
-    except Skipped as reason:
-        return Verdict(stage.__name__, Outcome.SKIPPED, (str(reason),))
+            raise CheckSkipped(not_to_run)
+        return StageResult(stage.__name__, StageStatus.PASSED, tuple(stage(subject)))
+    except CheckSkipped as reason:
+        return StageResult(stage.__name__, StageStatus.SKIPPED, (str(reason),))
     except SifmarkError as error:
-        return Verdict(stage.__name__, Outcome.FAILED, (error.cause, error.remedy))
+        return StageResult(stage.__name__, StageStatus.FAILED, (error.cause, error.remedy))
 
 
-def _any_failed(verdicts: list[Verdict]) -> bool:
-    return any(verdict.outcome is Outcome.FAILED for verdict in verdicts)
+def _any_failed(verdicts: list[StageResult]) -> bool:
+    return any(verdict.outcome is StageStatus.FAILED for verdict in verdicts)
 
 
-def _base_untouched(image: Subject) -> str:
+def _base_untouched(image: ImageUnderTest) -> str:
     """Hold all that is not ours against the base."""
     if image.recipe not in recipe_names():
         return f"base: no recipe {image.recipe!r} here, its tree was not compared"
-    pin = pinned_for(image)
+    pin = pin_of_base(image)
     if pin is None:
         return "base: no stand-ins are here, its tree was not compared"
     if pin.digest != image.labels[BASE_DIGEST]:
         return "base: another one is pinned here, its tree was not compared"
     bases = "stand-in" if image.labels[STAND_IN] == "true" else "pinned"
-    chosen = overridden(bases=bases, compression=image.labels.get(COMPRESSION))
-    return image.evidence.require_base(make_plan(image.recipe, chosen))
+    chosen = with_options(bases=bases, compression=image.labels.get(COMPRESSION))
+    return image.inspection.require_base(make_plan(image.recipe, chosen))
 
 
-def _all_readable(image: Subject) -> int:
+def _all_readable(image: ImageUnderTest) -> int:
     """Count our files; raise Refuted for the first that another user could not read."""
     count = 0
-    for mode, name in image.evidence.modes():
+    for mode, name in image.inspection.file_modes():
         needed = "r-x" if mode[0] == "d" else "r"
         if mode[0] != "l" and not mode[7:10].startswith(needed):
-            raise Refuted(f"{name} has mode {mode}: other users cannot read it", AGAIN)
+            raise CheckFailed(f"{name} has mode {mode}: other users cannot read it", REBUILD_REMEDY)
         count += 1
     if not count:
-        raise Refuted("it holds none of our files", AGAIN)
+        raise CheckFailed("it holds none of our files", REBUILD_REMEDY)
     return count
 
 
-def by_hand(image: Subject, workload: str) -> str:
+def manual_command(image: ImageUnderTest, workload: str) -> str:
     """How a user sees for himself."""
     return f"run it by hand to see: {shlex.join(image.engine.command(image.address, 'run', [workload, '--smoke'], []))}"
 
 
-def _match_framework(image: Subject, seen: str | None) -> None:
+def _match_framework(image: ImageUnderTest, seen: str | None) -> None:
     """Raise Refuted where the framework is another one than the base's."""
     if image.recipe not in recipe_names():
         return
-    pin = pinned_for(image)
+    pin = pin_of_base(image)
     if pin is None or pin.digest != image.labels[BASE_DIGEST] or pin.framework_version is None:
         return  # nothing here states anything of that base
     if not str(seen).startswith(pin.framework_version):
-        raise Refuted(f"its framework says version {seen}, the base has {pin.framework_version}", AGAIN)
+        raise CheckFailed(f"its framework says version {seen}, the base has {pin.framework_version}", REBUILD_REMEDY)
 
 
-def _valid_answer(workload: str, image: Subject, answer: str) -> dict[str, Any]:
-    remedy = by_hand(image, workload)
+def _valid_answer(workload: str, image: ImageUnderTest, answer: str) -> dict[str, Any]:
+    remedy = manual_command(image, workload)
     try:
         result: Any = json.loads(answer)
     except ValueError as error:
-        raise Refuted(f"{workload} did not answer with JSON alone: {error}", remedy) from error
+        raise CheckFailed(f"{workload} did not answer with JSON alone: {error}", remedy) from error
     if not isinstance(result, dict):
-        raise Refuted(f"{workload} answered with JSON that is no object", remedy)
+        raise CheckFailed(f"{workload} answered with JSON that is no object", remedy)
     if problems := document_problems(result):
-        raise Refuted(f"{workload}: its result is not valid: {problems[0]}", remedy)
+        raise CheckFailed(f"{workload}: its result is not valid: {problems[0]}", remedy)
     named = result["provenance"]["image"]
     if named is None or named["build_key"] != image.labels[BUILD_KEY]:
-        raise Refuted(f"{workload}: its result does not name the image's build key", AGAIN)
+        raise CheckFailed(f"{workload}: its result does not name the image's build key", REBUILD_REMEDY)
     return result
 
 
-def _plain(verdict: Verdict) -> dict[str, Any]:
+def _plain(verdict: StageResult) -> dict[str, Any]:
     return {**asdict(verdict), "outcome": verdict.outcome.value}
 
 
-def _print(address: str, verdicts: list[Verdict]) -> None:
-    show(address)
+def _print(address: str, verdicts: list[StageResult]) -> None:
+    output(address)
     for verdict in verdicts:
-        show(f"  {verdict.outcome.value:<8} {verdict.stage}")
+        output(f"  {verdict.outcome.value:<8} {verdict.stage}")
         for reason in filter(None, verdict.reasons):
-            show(f"           {legible(reason)}")
+            output(f"           {printable(reason)}")

@@ -19,12 +19,12 @@ from images.test_trust import make_key
 
 from sifmark import __version__
 from sifmark.core.files import compact_json
-from sifmark.core.keys import called
+from sifmark.core.keys import key_id
 from sifmark.core.settings import settings
 from sifmark.engines.apptainer.sif import read_sif
 from sifmark.engines.docker import signature
-from sifmark.engines.docker.attestations import papers_of
-from sifmark.engines.docker.client import attributes, client
+from sifmark.engines.docker.attestations import attestation_folder
+from sifmark.engines.docker.client import attributes, docker_client
 from sifmark.engines.docker.engine import Docker
 from sifmark.oci.images import connect
 from sifmark.publish.stores import MANIFEST_MEDIA
@@ -86,10 +86,11 @@ def test_it_passes_every_stage(shop: Site) -> None:
 
 
 def test_papers_that_are_of_another_image_are_found(shop: Site) -> None:
-    statement = papers_of("cpu") / "provenance.json"
+    statement = attestation_folder("cpu") / "provenance.json"
     whole = statement.read_text()
     packages = {
-        entry["name"] for entry in json.loads((papers_of("cpu") / "sbom.cyclonedx.json").read_text())["components"]
+        entry["name"]
+        for entry in json.loads((attestation_folder("cpu") / "sbom.cyclonedx.json").read_text())["components"]
     }
     assert {"torch", "bash", "jsonschema"} <= packages
     told = json.loads(whole)
@@ -120,9 +121,9 @@ def test_results_are_those_of_the_sif_in_identity_and_configuration(shop: Site, 
 
 def test_an_argument_beats_the_name_and_the_recipe_s_image_asks(shop: Site) -> None:
     tool = Docker()
-    done = call(tool.command("sifmark:resnet50-cpu", "run", [SMALL, "--smoke"], tool.sealed_off()))
+    done = call(tool.command("sifmark:resnet50-cpu", "run", [SMALL, "--smoke"], tool.isolation_flags()))
     assert answer(done)["workload"]["name"] == SMALL
-    done = call(tool.command("sifmark:cpu", "run", [], tool.sealed_off()), check=False)
+    done = call(tool.command("sifmark:cpu", "run", [], tool.isolation_flags()), check=False)
     assert done.returncode == 2 and "which workload?" in done.stderr
 
 
@@ -137,12 +138,12 @@ def test_a_signal_reaches_the_workload(shop: Site) -> None:
 
 
 def test_another_image_under_the_name_is_refuted(shop: Site) -> None:
-    whole = client().images.get("sifmark:cpu")
+    whole = docker_client().images.get("sifmark:cpu")
     folder = shop.folder / "other"
     folder.mkdir()
     (folder / "Dockerfile").write_text("FROM sifmark:cpu\nENV PYTHONPATH=/tmp\n")
     without_runs = {"PATH": str(folder)}
-    other, _ = client().images.build(path=str(folder), network_mode="none", rm=True)
+    other, _ = docker_client().images.build(path=str(folder), network_mode="none", rm=True)
     try:
         other.tag("sifmark", "cpu")
         assert verdicts(shop, f"{SMALL}-cpu", **without_runs)["trust"][0] == "passed", (
@@ -210,8 +211,8 @@ def test_every_recipe_builds_and_a_workload_runs_from_each(shop: Site, recipe: s
     assert {found[stage][0] for stage in ("trust", "structure", "golden")} == {"passed"}, found
     assert found["smoke"][0] == ("skipped" if load_recipe(recipe).access else "passed"), found
     tool = Docker()
-    done = call(tool.command(f"sifmark:{SMALL}-{recipe}", "run", ["--smoke", "--device", "cpu"], tool.sealed_off()),
-                check=False)  # fmt: skip
+    arguments = ["--smoke", "--device", "cpu"]
+    done = call(tool.command(f"sifmark:{SMALL}-{recipe}", "run", arguments, tool.isolation_flags()), check=False)
     assert answer(done)["status"]["state"] in ("completed", "crashed"), "crashed: a stand-in without a framework"
 
 
@@ -231,12 +232,12 @@ def pushed(shop: Site, registry: str) -> Iterator[str]:
 
 def forget_all(registry: str) -> None:
     """Let the engine have the recipe's image under no name, so that a pull has something to do."""
-    list(Docker().forget("cpu"))
-    for image in client().images.list(all=True):
+    list(Docker().remove("cpu"))
+    for image in docker_client().images.list(all=True):
         for name in [*image.tags, *image.attrs.get("RepoDigests", [])]:
             if name.startswith(registry):
                 with suppress(ImageNotFound):  # a digest goes with the last tag
-                    client().images.remove(name)
+                    docker_client().images.remove(name)
 
 
 @NO_COSIGN
@@ -279,14 +280,14 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     shop.inv("sign", "cpu", "--registry", registry, "--key", str(key))
     signed = attributes("sifmark:cpu")
     for name in ("cpu", f"{SMALL}-cpu"):  # as one who has cosign alone checks them
-        (reference,) = [each for each in Docker().evidence(f"sifmark:{name}").references if each.startswith(registry)]
-        assert signature.signer(reference, [str(key.with_suffix(".pub"))]) == called(key.with_suffix(".pub"))
+        (reference,) = [each for each in Docker().inspect(f"sifmark:{name}").references if each.startswith(registry)]
+        assert signature.signer(reference, [str(key.with_suffix(".pub"))]) == key_id(key.with_suffix(".pub"))
     (listed,) = json.loads(shop.inv("catalog", "--registry", registry, "--json").stdout)["images"]
     assert (listed["recipe"], listed["signed"], listed["file"]) == ("cpu", True, signed and signed["Id"])
     assert listed["reference"] == f"{registry}/cpu:{__version__}-docker" and listed["size"] > 100_000_000
     forget_all(registry)
     told = json.loads(there.inv(*fetch, "--json").stdout)
-    assert told["signed_by"] == called(key.with_suffix(".pub"))
+    assert told["signed_by"] == key_id(key.with_suffix(".pub"))
     assert [told[key] for key in ("digest", "identity")] == [listed[key] for key in ("digest", "identity")]
     pulled = attributes("sifmark:cpu")
     assert pulled is not None and signed is not None and pulled["Id"] == signed["Id"]
@@ -297,7 +298,7 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     run = ("run", f"{SMALL}-cpu", "--require-signature", "--", "--smoke", "--output", "result.json")
     there.inv(*run, **trusting)
     result = json.loads((there.folder / "result.json").read_text())
-    assert result["provenance"]["image"]["file"]["signer"] == called(key.with_suffix(".pub"))
+    assert result["provenance"]["image"]["file"]["signer"] == key_id(key.with_suffix(".pub"))
     assert "broken" not in there.inv("trace", "result.json", **trusting).stdout
     assert vouched_for(there, **trusting) == {"proven"}, "the papers were signed when they were fetched"
     fresh = replace(there, environment={**there.environment, "SIFMARK_CACHE": str(tmp_path / "fresh")})
@@ -319,9 +320,9 @@ def test_a_registry_that_has_another_image_than_its_papers_say_gives_none(
     shop: Site, registry: str, pushed: str, refused: Callable[[str, str], None]
 ) -> None:
     forged, tag = f"{registry}/cpu", f"{__version__}-docker"
-    image, _ = client().images.build(fileobj=io.BytesIO(b"FROM sifmark:cpu\nENV FORGED=1\n"), rm=True)
+    image, _ = docker_client().images.build(fileobj=io.BytesIO(b"FROM sifmark:cpu\nENV FORGED=1\n"), rm=True)
     image.tag(forged, tag)
-    client().images.push(forged, tag=tag)
+    docker_client().images.push(forged, tag=tag)
     forget_all(registry)
     said = shop.inv("pull", "cpu", "--registry", registry, check=False)
     assert said.returncode == 1 and ".papers: answers with 404" in said.stderr
@@ -332,11 +333,13 @@ def test_a_registry_that_has_another_image_than_its_papers_say_gives_none(
 
 
 def test_a_name_that_stands_for_another_image_is_not_pushed(shop: Site, registry: str, refused: Callable) -> None:
-    client().images.build(fileobj=io.BytesIO(b"FROM sifmark:cpu\nENV FORGED=1\n"), tag="sifmark:lstm-cpu", rm=True)
+    docker_client().images.build(
+        fileobj=io.BytesIO(b"FROM sifmark:cpu\nENV FORGED=1\n"), tag="sifmark:lstm-cpu", rm=True
+    )
     said = shop.inv("push", "cpu", "--registry", registry, check=False)
     assert said.returncode == 1 and "sifmark:lstm-cpu is another image than sifmark:cpu" in said.stderr
     refused("Docker: another image under a workload's name, to be pushed", said.stderr)
-    client().images.remove("sifmark:lstm-cpu")
+    docker_client().images.remove("sifmark:lstm-cpu")
     shop.inv("build", "cpu")
 
 

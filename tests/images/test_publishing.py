@@ -24,12 +24,12 @@ from images.test_trust import flip, make_key
 
 from sifmark import __version__
 from sifmark.core import paths
-from sifmark.core.keys import called
+from sifmark.core.keys import key_id
 from sifmark.core.schemas import check_document
 from sifmark.core.settings import settings
 from sifmark.engines.apptainer.engine import user_flags
 from sifmark.engines.apptainer.sif import fingerprints, read_sif
-from sifmark.publish.stores import IDENTITY, SIGNED, publish, shelf, stated
+from sifmark.publish.stores import IDENTITY, SIGNED, open_store, public_labels, publish
 
 RECIPE = "ipu"  # the smallest
 IMAGE = f"{RECIPE}.sif"
@@ -186,7 +186,7 @@ def traced(
 def test_from_build_to_result_through_a_registry(made: Site, published: str, fetching: Site) -> None:
     """Build, sign and push on one site; pull, verify, run and validate on another, which has nothing but the key."""
     told = json.loads(fetching.inv("pull", f"lstm-{RECIPE}", "--registry", published, "--json").stdout)
-    signer = called(made.folder / "site.pub")
+    signer = key_id(made.folder / "site.pub")
     assert told["signed_by"] == signer
     assert told["identity"] == read_sif(made.dist / IMAGE).identity()
     assert (fetching.dist / IMAGE).read_bytes() == (made.dist / IMAGE).read_bytes()
@@ -227,11 +227,11 @@ def test_an_ordinary_user_pulls_verifies_runs_and_traces(
         argv = [python.path, "-m", "invoke", "--search-root", str(paths.ROOT), *words]
         return as_user(*argv, check=check, environment=environment)
 
-    assert json.loads(inv("pull", f"lstm-{RECIPE}", "--json").stdout)["signed_by"] == called(home / "site.pub")
+    assert json.loads(inv("pull", f"lstm-{RECIPE}", "--json").stdout)["signed_by"] == key_id(home / "site.pub")
     assert (home / "dist" / IMAGE).stat().st_uid == home.stat().st_uid
     inv("verify", f"lstm-{RECIPE}", "--stages", "trust,structure")
     done = inv("run", f"lstm-{RECIPE}", "--", "--smoke", check=False)
-    assert answer(done)["provenance"]["image"]["file"]["signer"] == called(home / "site.pub")
+    assert answer(done)["provenance"]["image"]["file"]["signer"] == key_id(home / "site.pub")
     (home / "result.json").write_text(done.stdout)
     inv("validate", "result.json")
     _, standings = traced(inv, "result.json")
@@ -525,9 +525,9 @@ def test_what_is_no_image_of_the_recipe_is_neither_pushed_nor_taken(
     done = made.inv("push", RECIPE, "--registry", published, check=False, **away)
     assert done.returncode == 1 and "its provenance is of another image" in done.stderr
     seen, labels = fingerprints(damaged), read_sif(damaged).labels()
-    told = {**stated(labels), IDENTITY: seen.identity, SIGNED: "false"}  # as who knows no better announces it
+    told = {**public_labels(labels), IDENTITY: seen.identity, SIGNED: "false"}  # as who knows no better announces it
     elsewhere = f"{published}-damaged"
-    shelf(elsewhere, "").put((RECIPE,), publish(damaged, seen.digest, damaged.stat().st_size, told), damaged)
+    open_store(elsewhere, "").push((RECIPE,), publish(damaged, seen.digest, damaged.stat().st_size, told), damaged)
     done = fetching.inv("pull", RECIPE, "--registry", elsewhere, check=False)
     assert done.returncode == 1 and "what came is not what it says: its provenance is of another image" in done.stderr
     assert untouched(fetching)
@@ -539,7 +539,7 @@ def test_a_folder_takes_images_to_a_site_without_a_network(made: Site, published
     assert said.stdout.startswith(f"{folder}: {RECIPE}:{__version__}@sha256:")
     assert "was there already" in fetching.inv("mirror", str(folder), "--registry", published).stdout
     told = json.loads(fetching.inv("pull", f"lstm-{RECIPE}", "--registry", str(folder), "--json").stdout)
-    assert told["signed_by"] == called(made.folder / "site.pub")
+    assert told["signed_by"] == key_id(made.folder / "site.pub")
     assert (fetching.dist / IMAGE).read_bytes() == (made.dist / IMAGE).read_bytes()
     again = f"{published}-again"
     fetching.inv("mirror", again, "--registry", str(folder))

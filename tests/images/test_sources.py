@@ -9,9 +9,9 @@ import pytest
 from docker.errors import ImageNotFound
 from images.sites import INV, Site, call, docker_alone
 
-from sifmark.core.settings import overridden, settings
-from sifmark.engines.docker.client import client
-from sifmark.engines.docker.engine import Docker, stage_of
+from sifmark.core.settings import settings, with_options
+from sifmark.engines.docker.client import docker_client
+from sifmark.engines.docker.engine import Docker, stage_tag
 from sifmark.recipes.plan import make_plan
 
 NO_NETWORK = ["unshare", "--net", *([] if os.geteuid() == 0 else ["--user", "--map-current-user"])]
@@ -68,7 +68,7 @@ def test_docker_builds_from_it_too(bare: Site) -> None:
     site = Site(bare.folder, {**bare.environment, "SIFMARK_ENGINE": "docker"})
     with docker_alone():
         with suppress(ImageNotFound):
-            client().images.remove(stage_of(make_plan("ipu", overridden(bases="stand-in"))))
+            docker_client().images.remove(stage_tag(make_plan("ipu", with_options(bases="stand-in"))))
         site.inv("build", "ipu", "--force")
         verdicts = json.loads(site.inv("verify", "image_compression-ipu", "--json").stdout)
     said = {verdict["stage"]: verdict for (found,) in [verdicts.values()] for verdict in found}

@@ -13,7 +13,7 @@ import pytest
 from images.sites import Site, call, copy_images, make_site
 
 from sifmark.attestations.sbom import CYCLONEDX, SPDX
-from sifmark.core.keys import called
+from sifmark.core.keys import key_id
 from sifmark.core.settings import settings
 from sifmark.engines.apptainer.engine import user_flags
 from sifmark.engines.apptainer.sif import METADATA, SBOM, SIGNATURE, read_sif
@@ -269,7 +269,7 @@ def test_keys_of_the_pgp_keyring_sign_too(copied: Site, refused: Callable) -> No
     assert trusting(site, other)["outcome"] == "passed"
     copied.inv("sign", RECIPE, "--key", str(copied.folder / "site.pem"), **environment)  # in place of both
     public = copied.folder / "site.pub"
-    assert f"signature: by {called(public)}" in trusting(str(public))["reasons"]
+    assert f"signature: by {key_id(public)}" in trusting(str(public))["reasons"]
 
 
 def test_keys_of_the_command_line_hold_for_it_alone(copied: Site, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sifmark.attestations.packages import packages, say_unread, wanted
+from sifmark.attestations.packages import is_package_record, read_packages, report_unreadable
 from sifmark.commands.audit import Installed, audit, findings, packages_of, read_advisories
 from sifmark.core.errors import SifmarkError, UsageError
 
@@ -40,8 +40,12 @@ FILES = {
 
 
 def test_packages_are_those_that_are_installed() -> None:
-    assert all(map(wanted, FILES)) and not wanted("var/lib/dpkg/info/bash.list") and not wanted("x/METADATA")
-    told = {package.name: package for package in packages(FILES)}
+    assert (
+        all(map(is_package_record, FILES))
+        and not is_package_record("var/lib/dpkg/info/bash.list")
+        and not is_package_record("x/METADATA")
+    )
+    told = {package.name: package for package in read_packages(FILES)}
     assert set(told) == {"bash", "libssl3", "jinja2", "old-one"}
     assert told["libssl3"].source == "openssl@3.0.11-1~deb12u2" and told["libssl3"].distribution == "debian-12"
     assert told["jinja2"].version == "3.1.2" and told["jinja2"].licence == "BSD-3-Clause"
@@ -53,12 +57,12 @@ def test_two_records_of_one_package_in_one_place_are_one() -> None:
         "sifmark-site/jinja2-3.1.2.dist-info/METADATA": METADATA,
         "sifmark-site/jinja2-3.1.2.egg-info/PKG-INFO": b"Name: jinja2\nVersion: 3.1.2\n",
     }
-    (only,) = packages(beside)
+    (only,) = read_packages(beside)
     assert (only.name, only.licence) == ("jinja2", "BSD-3-Clause")
 
 
 def test_packages_that_cannot_be_read_are_said(capsys: pytest.CaptureFixture[str]) -> None:
-    say_unread(["var/lib/rpm/rpmdb.sqlite", "usr/bin/x"])
+    report_unreadable(["var/lib/rpm/rpmdb.sqlite", "usr/bin/x"])
     assert "its RPM packages cannot be read" in capsys.readouterr().err
 
 

@@ -23,9 +23,9 @@ from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import fast_validator
 from sifmark.results import comparison
-from sifmark.results.comparison import Answer, Question
+from sifmark.results.comparison import Comparison, Query
 from sifmark.results.compatibility import FIELDS
-from sifmark.results.observation import metrics_of, number, observe
+from sifmark.results.observation import metric_value, metrics_of, observe
 
 SERIAL = itertools.count()
 OTHER = "sha256:" + "1" * 64
@@ -51,23 +51,23 @@ def write(folder: Path, found: list[dict[str, Any]]) -> Path:
     return folder
 
 
-def ask(found: list[dict[str, Any]], against: list[dict[str, Any]] = (), **question: Any) -> Answer:
-    asked = Question(**{"metrics": ("throughput",), "against": bool(against), **question})
+def ask(found: list[dict[str, Any]], against: list[dict[str, Any]] = (), **question: Any) -> Comparison:
+    asked = Query(**{"metrics": ("throughput",), "against": bool(against), **question})
     sides = [("results", document) for document in found] + [("against", document) for document in against]
-    return comparison.compare([observed(document, side) for side, document in sides], asked)
+    return comparison.compare_observations([observed(document, side) for side, document in sides], asked)
 
 
 def observed(document: dict[str, Any], side: str) -> Any:
     assert fast_validator("result-1.0").is_valid(document)
-    numbers = {name: number(metric) for name, metric in metrics_of(document).items()}
+    numbers = {name: metric_value(metric) for name, metric in metrics_of(document).items()}
     return observe(document, side, f"{document['id']}.json", FIELDS, numbers)
 
 
-def lines(answer: Answer) -> list[comparison.Line]:
+def lines(answer: Comparison) -> list[comparison.RepeatGroup]:
     return [line for table in answer.tables for line in table.lines]
 
 
-def fields(answer: Answer) -> set[str]:
+def fields(answer: Comparison) -> set[str]:
     return {finding.field for finding in answer.refused}
 
 

@@ -18,7 +18,7 @@ class Terminal(io.StringIO):
 
 
 def test_in_a_pipe_columns_are_as_wide_as_their_words(capsys: pytest.CaptureFixture[str]) -> None:
-    console.show_table("image", "parameters", "names", rows=ROWS)
+    console.output_table("image", "parameters", "names", rows=ROWS)
     told = capsys.readouterr()
     assert told.err == ""
     assert told.out.splitlines() == [
@@ -29,7 +29,7 @@ def test_in_a_pipe_columns_are_as_wide_as_their_words(capsys: pytest.CaptureFixt
 
 
 def test_a_table_without_rows_has_its_head(capsys: pytest.CaptureFixture[str]) -> None:
-    console.show_table("image", "state", rows=[], aside=True)
+    console.output_table("image", "state", rows=[], aside=True)
     assert capsys.readouterr() == ("", "image  state\n")
 
 
@@ -38,7 +38,7 @@ def test_on_a_terminal_no_cell_moves_the_cursor(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setenv("TERM", "dumb")
     console._console.cache_clear()
-    console.show_table("image", "parameters", "names", rows=ROWS)
+    console.output_table("image", "parameters", "names", rows=ROWS)
     console._console.cache_clear()
     shown = terminal.getvalue()
     assert "1,234,567" in shown and "with\\n\\x1b]0;other\\x07 text [bold]" in shown

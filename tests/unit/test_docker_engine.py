@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from sifmark.engines import SELECTORS
+from sifmark.engines import SELECTION_VARIABLES
 from sifmark.engines.apptainer.engine import Apptainer
 from sifmark.engines.docker import client, inspection
-from sifmark.engines.docker.client import BaseUnavailable, DockerError, OutOfSpace, Unreachable, follow
+from sifmark.engines.docker.client import (
+    BaseUnavailableError,
+    DockerError,
+    EngineUnreachableError,
+    OutOfSpaceError,
+    follow,
+)
 from sifmark.engines.docker.engine import Docker
 from sifmark.recipes.recipe import FLAGS, Access
 
@@ -18,9 +24,9 @@ from sifmark.recipes.recipe import FLAGS, Access
 @pytest.mark.parametrize(
     ("said", "kind"),
     [
-        ("write /data/x: no space left on device", OutOfSpace),
-        ("manifest for 127.0.0.1:5077/x@sha256:0 not found: manifest unknown", BaseUnavailable),
-        ("Get http://127.0.0.1:1/v2/: dial tcp 127.0.0.1:1: connect: connection refused", BaseUnavailable),
+        ("write /data/x: no space left on device", OutOfSpaceError),
+        ("manifest for 127.0.0.1:5077/x@sha256:0 not found: manifest unknown", BaseUnavailableError),
+        ("Get http://127.0.0.1:1/v2/: dial tcp 127.0.0.1:1: connect: connection refused", BaseUnavailableError),
         ("COPY failed: file not found in build context", DockerError),
     ],
 )
@@ -45,14 +51,14 @@ def test_the_last_image_is_the_answer() -> None:
 
 def test_no_engine_is_an_error_with_its_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    client.client.cache_clear()
+    client.docker_client.cache_clear()
     try:
-        with pytest.raises(Unreachable, match=r"no Docker Engine answers at unix://.*none\.sock") as caught:
-            client.client()
+        with pytest.raises(EngineUnreachableError, match=r"no Docker Engine answers at unix://.*none\.sock") as caught:
+            client.docker_client()
         assert "ci/setup/docker" in caught.value.remedy
         assert Docker().version() is None
     finally:
-        client.client.cache_clear()
+        client.docker_client.cache_clear()
 
 
 def test_commands_have_no_network_unless_the_device_is_on_one() -> None:
@@ -67,7 +73,7 @@ def test_commands_have_no_network_unless_the_device_is_on_one() -> None:
 @pytest.fixture()
 def unchosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has said which devices a run may use."""
-    for name in SELECTORS:
+    for name in SELECTION_VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -78,33 +84,33 @@ def test_a_container_is_told_which_devices_a_run_may_use(monkeypatch: pytest.Mon
     partition.touch()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     monkeypatch.setenv("IPUOF_CONFIG_PATH", str(partition))
-    assert Docker().reach(here)[-3:] == [
+    assert Docker().device_flags(here)[-3:] == [
         "--env=CUDA_VISIBLE_DEVICES",
         "--env=IPUOF_CONFIG_PATH",
         f"--volume={partition}:{partition}:ro",
     ]
-    assert Apptainer().sealed_off() == [
+    assert Apptainer().isolation_flags() == [
         "--containall",
         "--cleanenv",
         *("--env", "CUDA_VISIBLE_DEVICES=3,5", "--env", f"IPUOF_CONFIG_PATH={partition}"),
     ]
-    assert Apptainer().reach(here) == ["--bind", "/dev/null", "--bind", f"{partition}:{partition}:ro"]
-    assert Apptainer().reach(replace(here, apptainer=("--nv",)))[:1] == ["--nv"]
+    assert Apptainer().device_flags(here) == ["--bind", "/dev/null", "--bind", f"{partition}:{partition}:ro"]
+    assert Apptainer().device_flags(replace(here, apptainer=("--nv",)))[:1] == ["--nv"]
     monkeypatch.setenv("IPUOF_CONFIG_PATH", "nowhere")
-    assert Docker().reach(here)[-1] == "--env=IPUOF_CONFIG_PATH"
+    assert Docker().device_flags(here)[-1] == "--env=IPUOF_CONFIG_PATH"
 
 
 @pytest.mark.usefixtures("unchosen")
 def test_devices_are_passed_where_they_are() -> None:
     tool, null = Docker(), Path("/dev/null").stat().st_gid
     groups = [f"--group-add={null}"] if null else []
-    assert tool.reach(Access(("/dev/none*",), docker=("--cap-add=IPC_LOCK",))) == []
-    assert tool.reach(Access(("/dev/null",), docker=("--cap-add=IPC_LOCK",))) == [
+    assert tool.device_flags(Access(("/dev/none*",), docker=("--cap-add=IPC_LOCK",))) == []
+    assert tool.device_flags(Access(("/dev/null",), docker=("--cap-add=IPC_LOCK",))) == [
         "--device=/dev/null",
         *groups,
         "--cap-add=IPC_LOCK",
     ]
-    assert tool.reach(Access(("/dev/null",), docker=("--gpus=all",))) == [*groups, "--gpus=all"]
+    assert tool.device_flags(Access(("/dev/null",), docker=("--gpus=all",))) == [*groups, "--gpus=all"]
 
 
 def test_flags_that_no_recipe_has_are_refused() -> None:
@@ -134,6 +140,6 @@ def test_where_an_image_is_published_is_told_with_the_host(monkeypatch: pytest.M
     engine = {"Id": "", "Size": 0, "Config": {}, "RootFS": {"Layers": []}}
     told = [f"{name}{digest}" for name in (*hosts[:2], "user/cpu")]
     monkeypatch.setattr(inspection, "attributes", lambda _: {**engine, "RepoDigests": told})
-    assert inspection.DockerEvidence("sifmark:cpu", str).references == [f"{name}{digest}" for name in hosts]
+    assert inspection.DockerInspection("sifmark:cpu", str).references == [f"{name}{digest}" for name in hosts]
     monkeypatch.setattr(inspection, "attributes", lambda _: {**engine, "RepoDigests": None})
-    assert inspection.DockerEvidence("sifmark:cpu", str).references == []
+    assert inspection.DockerInspection("sifmark:cpu", str).references == []

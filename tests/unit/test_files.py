@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from sifmark.core.files import beside, normalise_tree, sha256_json, sweep, write_json
+from sifmark.core.files import atomic_path, normalise_tree, remove_stale_drafts, sha256_json, write_json
 
 
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     target = tmp_path / "a.json"
     write_json(target, {"old": True})
     before = target.read_bytes()
-    with pytest.raises(RuntimeError), beside(target) as draft:
+    with pytest.raises(RuntimeError), atomic_path(target) as draft:
         draft.write_text("half")
         raise RuntimeError
     assert target.read_bytes() == before
@@ -31,23 +31,23 @@ def test_a_signal_while_a_draft_is_made_leaves_nothing(tmp_path: Path, monkeypat
             raise SystemExit
 
     monkeypatch.setattr(Path, "mkdir", interrupted)
-    with pytest.raises(SystemExit), beside(tmp_path / "a.json"):
+    with pytest.raises(SystemExit), atomic_path(tmp_path / "a.json"):
         raise AssertionError
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_killed_writer_left_is_swept_and_a_living_one_is_not(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from sifmark.core.files import beside\n"
-        "with beside(Path(sys.argv[1])) as draft:\n"
+        "import os, sys; from pathlib import Path; from sifmark.core.files import atomic_path\n"
+        "with atomic_path(Path(sys.argv[1])) as draft:\n"
         "    draft.write_text('half'); os.kill(os.getpid(), 9)"
     )
     killed, living = tmp_path / "killed.sif", tmp_path / "living.sif"
     subprocess.run([sys.executable, "-c", code, str(killed)], check=False)
     assert list(tmp_path.iterdir()), "the killed writer leaves its draft"
-    with beside(living) as draft:
+    with atomic_path(living) as draft:
         draft.write_text("whole")
-        sweep(tmp_path)
+        remove_stale_drafts(tmp_path)
         assert [path.name.split(".")[1] for path in tmp_path.iterdir()] == ["living"]
     assert living.read_text() == "whole"
     assert not killed.exists()
@@ -55,9 +55,9 @@ def test_what_a_killed_writer_left_is_swept_and_a_living_one_is_not(tmp_path: Pa
 
 def test_a_folder_that_another_process_finished_first_is_kept(tmp_path: Path) -> None:
     target = tmp_path / "key"
-    with beside(target) as ours:
+    with atomic_path(target) as ours:
         ours.mkdir()
-        with beside(target) as theirs:
+        with atomic_path(target) as theirs:
             theirs.mkdir()
             (theirs / "a").write_text("theirs")
     assert (target / "a").read_text() == "theirs"

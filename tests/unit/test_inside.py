@@ -11,8 +11,8 @@ from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
 from sifmark.doctor import image
 from sifmark.doctor.finding import Finding
-from sifmark.doctor.image import of_result
-from sifmark.engines import Seen
+from sifmark.doctor.image import check_result
+from sifmark.engines import ImageInfo
 from sifmark.recipes.plan import WORKLOADS
 
 EXAMPLES = paths.SCHEMAS / "examples" / "result-1.0"
@@ -20,7 +20,7 @@ EXAMPLES = paths.SCHEMAS / "examples" / "result-1.0"
 
 def found(name: str, **changes: Any) -> dict[str, Finding]:
     result = {**json.loads((EXAMPLES / f"{name}.json").read_text()), **changes}
-    return {finding.subject: finding for finding in of_result(result)}
+    return {finding.subject: finding for finding in check_result(result)}
 
 
 def test_a_run_on_the_cpu() -> None:
@@ -62,13 +62,13 @@ def test_no_device_is_bad_and_named() -> None:
 
 @pytest.mark.parametrize("answered", ["[]", "null", "7", "", "{}", '{"schema_version": "9"}'])
 def test_an_answer_that_is_no_result_is_told(monkeypatch: pytest.MonkeyPatch, answered: str) -> None:
-    seen = Seen({WORKLOADS: image.SMALLEST}, 1)
-    tool = SimpleNamespace(look=lambda _: seen, sealed_off=list, command=lambda *_: ["x"])
+    seen = ImageInfo({WORKLOADS: image.SMALLEST}, 1)
+    tool = SimpleNamespace(look=lambda _: seen, isolation_flags=list, command=lambda *_: ["x"])
     monkeypatch.setattr(image, "locate", lambda _: (tool, "x.sif"))
     monkeypatch.setattr(image, "device_options", lambda *_: [])
     monkeypatch.setattr(image, "run", lambda *_, **__: SimpleNamespace(output=answered))
     with pytest.raises(SifmarkError, match="x.sif answered with what is no result"):
-        list(image.examine("x.sif"))
+        list(image.check_image("x.sif"))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,9 @@ def test_an_answer_that_is_no_result_is_told(monkeypatch: pytest.MonkeyPatch, an
 def test_a_driver_that_is_too_old_for_the_image_is_bad(needed: str, value: str | None, old: bool) -> None:
     result = json.loads((EXAMPLES / "training.json").read_text())
     result["device_conditions"] = {"driver": {"value": value}}
-    said = [finding for finding in of_result(result, needed) if finding.subject == "driver" and finding.state == "poor"]
+    said = [
+        finding for finding in check_result(result, needed) if finding.subject == "driver" and finding.state == "poor"
+    ]
     assert bool(said) == old
     assert not old or (needed in said[0].seen and str(value) in said[0].seen and said[0].remedy)
 
@@ -105,7 +107,7 @@ def test_all_cards_of_the_host_are_told_with_their_places(monkeypatch: pytest.Mo
             if fact:
                 (tmp_path / address / name).write_text(f"{fact}\n")
     monkeypatch.setattr(image, "PCI", tmp_path)
-    (told,) = image.cards_of_host("cuda")
+    (told,) = image.check_host_devices("cuda")
     assert told.seen == "4: 0000:05:00.0, 0000:17:00.0 on NUMA node 0, 0000:ca:00.0 on NUMA node 1, 0000:cb:00.0"
-    assert [finding.seen for finding in image.cards_of_host("xpu")] == ["1: 0000:03:00.0 on NUMA node 0"]
-    assert not list(image.cards_of_host("cpu"))
+    assert [finding.seen for finding in image.check_host_devices("xpu")] == ["1: 0000:03:00.0 on NUMA node 0"]
+    assert not list(image.check_host_devices("cpu"))

@@ -57,12 +57,12 @@ def test_a_wheel_tells_nothing_of_the_folder_it_was_unpacked_from(tmp_path: Path
 
 def test_images_are_dated_by_their_commit_or_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
-    assert source_date() is None and git.date.__wrapped__() > FIXED_MTIME
+    assert source_date() is None and git.source_date_of_build.__wrapped__() > FIXED_MTIME
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
-    assert git.date.__wrapped__() == 86400
+    assert git.source_date_of_build.__wrapped__() == 86400
     monkeypatch.delenv("SOURCE_DATE_EPOCH")
     monkeypatch.setattr(git.paths, "IS_CHECKOUT", False)
-    assert git.date.__wrapped__() == FIXED_MTIME
+    assert git.source_date_of_build.__wrapped__() == FIXED_MTIME
 
 
 @pytest.mark.parametrize(
@@ -79,5 +79,5 @@ def test_a_base_is_as_old_as_its_configuration_says(
 ) -> None:
     base = BaseImage("registry.example/x", "1.0", f"sha256:{'0' * 64}", "3.11", None, stand_in=False, plain_http=False)
     monkeypatch.setattr(offline, "configuration", lambda *_: {"created": created})
-    assert offline.base_made(base) == seconds
+    assert offline.base_creation_time(base) == seconds
     assert os.environ.get("SOURCE_DATE_EPOCH") is None

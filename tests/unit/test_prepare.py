@@ -22,8 +22,8 @@ from sifmark.commands.prepare_data import prepare_data
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import validator
-from sifmark.datasets.image_files import Original, find_originals, grey_png, kind_of
-from sifmark.datasets.images import keys
+from sifmark.datasets.image_files import SourceImage, find_images, grey_png, kind_of
+from sifmark.datasets.images import sample_keys
 from sifmark.datasets.shards import crc32c, example, record
 from sifmark.datasets.source import DamagedError
 
@@ -108,7 +108,8 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     source = images(tmp_path / "source", {f"c{at % 3}/{at}.jpg": JPEG + b"%d" % at for at in range(40)})
     prepare(source, tmp_path / "whole", per_file=4)
     code = (
-        "import os, sys; from pathlib import Path; from sifmark.commands.prepare_data import prepare_data; from sifmark.datasets import packer\n"
+        "import os, sys; from pathlib import Path\n"
+        "from sifmark.commands.prepare_data import prepare_data; from sifmark.datasets import packer\n"
         "written = packer.write_json\n"
         "def write_json(target, document):\n"
         "    if len(document['files']) == 6: os.kill(os.getpid(), 9)\n"
@@ -202,7 +203,7 @@ def test_idx_files_are_a_source(tmp_path: Path, suffix: str) -> None:
     labels = struct.pack(">2I", 2049, 3) + bytes([1, 0, 1])
     for name, content in (("images-idx3", images), ("labels-idx1", labels)):
         (tmp_path / f"train-{name}-ubyte{suffix}").write_bytes(gzip.compress(content) if suffix else content)
-    found = find_originals(tmp_path)
+    found = find_images(tmp_path)
     assert found.classes == ["0", "1"]
     assert [(image.name, image.label) for image in found.images] == [
         ("1/000000.png", 1),
@@ -213,7 +214,7 @@ def test_idx_files_are_a_source(tmp_path: Path, suffix: str) -> None:
     assert prepare(tmp_path, tmp_path / "t")["samples"] == 3
     (tmp_path / f"train-labels-idx1-ubyte{suffix}").unlink()
     with pytest.raises(UsageError, match="no such file"):
-        find_originals(tmp_path)
+        find_images(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -244,8 +245,8 @@ def test_what_cannot_be_meant_is_refused(
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["x", "x_2", "x.y", "x_y", "x.jpg"])), max_size=12))
 def test_keys_differ_and_have_no_dots(names: list[tuple[str, str]]) -> None:
-    originals = [Original(f"{folder}/{stem}.jpg", 0, 1, bytes) for folder, stem in names]
-    found = list(keys(originals))
+    originals = [SourceImage(f"{folder}/{stem}.jpg", 0, 1, bytes) for folder, stem in names]
+    found = list(sample_keys(originals))
     assert len(set(found)) == len(names)
     assert all("." not in key and key.split("/")[1].startswith("x") for key in found)
 

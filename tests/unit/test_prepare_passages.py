@@ -12,7 +12,7 @@ from unit.preparing import prepare, text_file
 
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
-from sifmark.datasets.squad import STRIDE, Question, SquadOrder
+from sifmark.datasets.squad import STRIDE, Question, SquadSource
 from sifmark.datasets.tokenizer import open_tokenizer
 
 sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package
@@ -123,7 +123,7 @@ def test_an_image_reads_passages(tmp_path: Path, vocabulary: Path) -> None:
 
 
 def cut(vocabulary: Path, context: str, text: str, answer: str, begin: int, length: int) -> Iterator[Any]:
-    order = SquadOrder.__new__(SquadOrder)
+    order = SquadSource.__new__(SquadSource)
     order.tokenizer, order.length = open_tokenizer(vocabulary), length
     return order.cut(Question("q", context, text, [answer], begin), order.tokenizer.words(context))
 

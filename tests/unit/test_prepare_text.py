@@ -20,7 +20,7 @@ from unit.preparing import LICENCE, prepare, text_file
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
 from sifmark.datasets import text as text_source
-from sifmark.datasets.text import Stretch, stretched
+from sifmark.datasets.text import LineRange, line_ranges
 
 sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package
 
@@ -81,14 +81,14 @@ def test_other_text_by_the_same_characters(tmp_path: Path) -> None:
 def test_stretches_hold_every_line_once(tmp_path_factory: pytest.TempPathFactory, text: str, most: int) -> None:
     folder = tmp_path_factory.mktemp("s")
     files = [text_file(folder, text, name) for name in ("a", "b")]
-    chunks = list(stretched(files, most))
+    chunks = list(line_ranges(files, most))
     content = {file: file.read_bytes() for file in files}
     held = [(count, b"".join(content[s.file][s.begin : s.end] for s in stretches)) for count, stretches in chunks]
     assert b"".join(part for _, part in held) == b"".join(content.values())
     lines = [line for file in files for line in content[file].splitlines(keepends=True)]
     assert sum(count for count, _ in held) == len(lines)
     assert all(count == most for count, _ in held[:-1])
-    firsts: list[Stretch] = [stretch for _, stretches in chunks for stretch in stretches]
+    firsts: list[LineRange] = [stretch for _, stretches in chunks for stretch in stretches]
     assert all(content[s.file][: s.begin].count(b"\n") == s.first - 1 for s in firsts)
 
 

@@ -10,7 +10,7 @@ from sifmark.core.errors import RegistryError, SifmarkError, UsageError
 from sifmark.core.files import sha256_file
 from sifmark.publish import sif
 from sifmark.publish.policy import require_allowed
-from sifmark.publish.stores import Folder, Published, Repositories, publish, shelf
+from sifmark.publish.stores import LayoutStore, PublishedImage, RegistryStore, open_store, publish
 from sifmark.recipes.names import recipe_names
 
 LABELS = {
@@ -69,12 +69,12 @@ def test_what_a_registry_does_not_show_holds_nothing_up(
     image = publish(tmp_path / "x.sif", f"sha256:{'0' * 64}", 1, {})
     shown = {first: image}
 
-    def look(self: Repositories, name: str) -> Published:
+    def look(self: RegistryStore, name: str) -> PublishedImage:
         if name in shown:
             return shown[name]
         raise RegistryError("answers", "log in", status)
 
-    monkeypatch.setattr(Repositories, "look", look)
+    monkeypatch.setattr(RegistryStore, "look", look)
     sif.catalog("registry.example/x", "", str(tmp_path / "site"), as_json=False)
     document = json.loads((tmp_path / "site" / "catalog.json").read_text())
     assert [entry["recipe"] for entry in document["images"]] == [first]
@@ -90,13 +90,13 @@ def test_what_a_registry_does_not_show_holds_nothing_up(
 
 
 def test_which_shelf_is_meant(tmp_path) -> None:
-    assert shelf("registry.example:5000/a/b", "1") == Repositories("registry.example:5000", "a/b", "1")
-    assert shelf("./here", "1") == Folder(tmp_path / "here", "1")
+    assert open_store("registry.example:5000/a/b", "1") == RegistryStore("registry.example:5000", "a/b", "1")
+    assert open_store("./here", "1") == LayoutStore(tmp_path / "here", "1")
     for bad in ("registry.example", "registry.example/Upper", "https://registry.example/x"):
         with pytest.raises(UsageError, match="no registry"):
-            shelf(bad, "1")
+            open_store(bad, "1")
     with pytest.raises(UsageError, match="which registry"):
-        shelf("", "")
+        open_store("", "")
 
 
 @pytest.mark.parametrize("digest", ["sha256:../../etc/passwd", "sha256:0", ""])
@@ -104,7 +104,7 @@ def test_a_folder_that_names_what_is_no_digest(tmp_path, digest: str) -> None:
     entry = {"digest": digest, "annotations": {"org.opencontainers.image.ref.name": "cpu:1"}}
     (tmp_path / "index.json").write_text(json.dumps({"manifests": [entry]}))
     with pytest.raises(SifmarkError, match="which is no digest"):
-        Folder(tmp_path, "1").look("cpu")
+        LayoutStore(tmp_path, "1").resolve("cpu")
 
 
 def test_a_folder_of_documents_without_end(tmp_path) -> None:
@@ -115,11 +115,11 @@ def test_a_folder_of_documents_without_end(tmp_path) -> None:
     with (tmp_path / "blobs" / "sha256" / ("0" * 64)).open("wb") as sink:
         sink.truncate(1 << 40)
     with pytest.raises(RegistryError, match="is missing or damaged"):
-        Folder(tmp_path, "1").look("cpu")
+        LayoutStore(tmp_path, "1").resolve("cpu")
     with (tmp_path / "index.json").open("wb") as sink:
         sink.truncate(1 << 40)
     with pytest.raises(SifmarkError, match="has more than"):
-        Folder(tmp_path, "1").look("cpu")
+        LayoutStore(tmp_path, "1").resolve("cpu")
 
 
 def test_a_manifest_of_something_else(tmp_path) -> None:
@@ -137,11 +137,11 @@ def test_publishers_of_one_folder_keep_each_other_s_images(tmp_path) -> None:
         file = tmp_path / f"{number}.sif"
         file.write_bytes(bytes([number]) * 100_000)
         image = publish(file, sha256_file(file), 100_000, {})
-        Folder(tmp_path / "shelf", "1").put((f"name{number}",), image, file)
+        LayoutStore(tmp_path / "shelf", "1").push((f"name{number}",), image, file)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(publishes, range(16)))
-    assert all(Folder(tmp_path / "shelf", "1").look(f"name{number}").size == 100_000 for number in range(16))
+    assert all(LayoutStore(tmp_path / "shelf", "1").resolve(f"name{number}").size == 100_000 for number in range(16))
 
 
 def test_what_others_wrote_in_a_folder_s_index_stays(tmp_path) -> None:
@@ -153,10 +153,10 @@ def test_what_others_wrote_in_a_folder_s_index_stays(tmp_path) -> None:
     file = tmp_path / "cpu.sif"
     file.write_bytes(b"sif")
     image = publish(file, sha256_file(file), 3, {})
-    Folder(tmp_path, "1").put(("cpu",), image, file)
+    LayoutStore(tmp_path, "1").push(("cpu",), image, file)
     written = json.loads((tmp_path / "index.json").read_text())
     assert written["annotations"] == {"by": "another"} and written["manifests"][:2] == [unnamed, theirs]
-    assert Folder(tmp_path, "1").look("cpu").digest == image.digest
+    assert LayoutStore(tmp_path, "1").resolve("cpu").digest == image.digest
     assert written["schemaVersion"] == 2
 
 
@@ -164,5 +164,5 @@ def test_what_others_wrote_in_a_folder_s_index_stays(tmp_path) -> None:
 def test_an_index_that_is_none_stays_as_it_is(tmp_path, index: str) -> None:
     (tmp_path / "index.json").write_text(index)
     with pytest.raises(SifmarkError, match="is no index of an OCI image layout"):
-        Folder(tmp_path, "1").put(("cpu",), publish(tmp_path / "x", f"sha256:{'0' * 64}", 1, {}), tmp_path / "x")
+        LayoutStore(tmp_path, "1").push(("cpu",), publish(tmp_path / "x", f"sha256:{'0' * 64}", 1, {}), tmp_path / "x")
     assert (tmp_path / "index.json").read_text() == index

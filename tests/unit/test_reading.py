@@ -21,7 +21,7 @@ from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import errors_of, fast_validator, validator
 from sifmark.results import load
-from sifmark.results.load import judge_file, judge_path, parse
+from sifmark.results.load import load_file, load_results, parse
 
 NAME = "result-1.0"
 WHOLE = json.dumps(documents.whole()).encode()
@@ -34,7 +34,7 @@ def write(folder: Path, name: str, *texts: bytes) -> Path:
 
 
 def verdicts(path: Path) -> dict[str, bool]:
-    return {Path(judged.file).name: not judged.problems for judged in judge_path(str(path))}
+    return {Path(judged.file).name: not judged.problems for judged in load_results(str(path))}
 
 
 def hits(errors: Iterator[ValidationError]) -> Iterator[tuple[int, str]]:
@@ -140,27 +140,27 @@ def test_parsing_refuses_what_the_standard_library_refuses_when_it_is_strict(
 )  # fmt: skip
 def test_text_that_is_not_json_is_told(tmp_path: Path, text: bytes) -> None:
     file = write(tmp_path, "a.json", text)
-    (judged,) = judge_file(str(file))
+    (judged,) = load_file(str(file))
     assert judged.problems
     assert "is not JSON" in judged.problems[0]
 
 
 @pytest.mark.parametrize("text", [b"[]", b"null", b'"a"', b"1", b"true"])
 def test_json_that_is_no_object_is_told(tmp_path: Path, text: bytes) -> None:
-    (judged,) = judge_file(str(write(tmp_path, "a.json", text)))
+    (judged,) = load_file(str(write(tmp_path, "a.json", text)))
     assert judged.problems == ("is not an object",)
 
 
 @pytest.mark.parametrize("version", ["9.0", "1.1", None, 1.0, [], {"a": 1}, "x" * 10**6])
 def test_unknown_versions_are_refused_by_name(tmp_path: Path, version: Any) -> None:
-    (judged,) = judge_file(str(write(tmp_path, "a.json", json.dumps({"schema_version": version}).encode())))
+    (judged,) = load_file(str(write(tmp_path, "a.json", json.dumps({"schema_version": version}).encode())))
     assert "is not one that this sifmark reads (1.0)" in judged.problems[0]
     assert len(judged.problems[0]) < 200
 
 
 def test_lines_are_judged_one_by_one(tmp_path: Path) -> None:
     file = write(tmp_path, "a.jsonl", WHOLE, b"", b"{", WHOLE, b"[]", WHOLE)
-    found = list(judge_file(str(file)))
+    found = list(load_file(str(file)))
     assert [bool(judged.problems) for judged in found] == [False, True, False, True, False]
     assert found[1].problems[0].startswith("document 2: is not JSON")
 
@@ -170,7 +170,7 @@ def test_documents_that_are_too_large_are_not_read(tmp_path: Path, monkeypatch: 
     huge = b'"' + b"x" * (3 * len(WHOLE)) + b'"'
     write(tmp_path, "a.json", huge)
     write(tmp_path, "b.json", WHOLE)
-    found = list(judge_file(str(write(tmp_path, "c.jsonl", WHOLE, huge, WHOLE))))
+    found = list(load_file(str(write(tmp_path, "c.jsonl", WHOLE, huge, WHOLE))))
     assert [bool(judged.problems) for judged in found] == [False, True, False]
     assert verdicts(tmp_path)["a.json"] is False
     assert verdicts(tmp_path)["b.json"] is True
@@ -228,7 +228,7 @@ def test_what_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_path_without_results_is_wrong_usage(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none.json", tmp_path / "*.json"):
         with pytest.raises(UsageError, match="no result at"):
-            list(judge_path(str(path)))
+            list(load_results(str(path)))
 
 
 @pytest.mark.parametrize("seed", range(4))

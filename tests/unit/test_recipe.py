@@ -102,9 +102,14 @@ def test_what_labels_may_ask_for(devices: tuple[str, ...], flags: tuple[str, ...
 
 def test_what_reaches_a_device(tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("ipu0", "ipu1")]
-    assert Apptainer().reach(Access((f"{tmp_path}/ipu*",), ())) == []
+    assert Apptainer().device_flags(Access((f"{tmp_path}/ipu*",), ())) == []
     for file in files:
         file.write_text("")
-    assert Apptainer().reach(Access((f"{tmp_path}/ipu*",), ())) == ["--bind", str(files[0]), "--bind", str(files[1])]
-    assert Apptainer().reach(Access((str(files[0]),), ("--nv",))) == ["--nv"]
-    assert Apptainer().reach(Access((str(tmp_path / "none"),), ("--nv",))) == []
+    assert Apptainer().device_flags(Access((f"{tmp_path}/ipu*",), ())) == [
+        "--bind",
+        str(files[0]),
+        "--bind",
+        str(files[1]),
+    ]
+    assert Apptainer().device_flags(Access((str(files[0]),), ("--nv",))) == ["--nv"]
+    assert Apptainer().device_flags(Access((str(tmp_path / "none"),), ("--nv",))) == []

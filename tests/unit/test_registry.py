@@ -24,7 +24,7 @@ from sifmark.core.errors import RegistryError, SifmarkError
 from sifmark.core.settings import settings
 from sifmark.oci import client
 from sifmark.oci.client import Registry
-from sifmark.oci.images import configuration, resolve, unanswered
+from sifmark.oci.images import configuration, ping, resolve
 from sifmark.recipes.recipe import load_recipe, read_recipe, recipe_names
 
 AMD, ARM = "sha256:" + "a" * 64, "sha256:" + "b" * 64
@@ -299,7 +299,7 @@ def test_an_error_in_an_index_is_no_digest(served: Served) -> None:
 
 
 def test_whether_a_registry_answers(served: Served) -> None:
-    ask = unanswered.__wrapped__  # a registry is asked once by each verb
+    ask = ping.__wrapped__  # a registry is asked once by each verb
     assert ask(served.host) is None
     served.token = "secret"
     assert ask(served.host) is None, "being asked to log in is an answer"
@@ -406,7 +406,7 @@ def test_a_blob_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 @pytest.mark.parametrize("status", [200, 500])
 def test_a_document_without_end_is_given_up(served: Served, status: int) -> None:
-    served.put("x/manifests/1.0", b"x" * (client.MOST + 1), status)
+    served.put("x/manifests/1.0", b"x" * (client.MAX_DOCUMENT_SIZE + 1), status)
     with pytest.raises(RegistryError, match="more than 4.* came for a document"):
         resolve(f"{served.host}/x", "1.0")
 
@@ -435,7 +435,7 @@ def test_nobody_makes_us_wait_for_hours(served: Served, monkeypatch: pytest.Monk
 
 
 def test_an_upload_goes_to_no_other_host(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = client.Answer("", 202, {"Location": "https://elsewhere.example/upload"}, b"")
+    answer = client.RegistryResponse("", 202, {"Location": "https://elsewhere.example/upload"}, b"")
     registry = client.Registry(served.host)
     monkeypatch.setattr(registry, "ask", lambda *_words, **_options: answer)
     with pytest.raises(RegistryError, match="wants the upload to go to elsewhere.example"):

@@ -51,7 +51,7 @@ def test_a_command_that_is_not_there() -> None:
 
 
 def test_time_limit_ends_the_command_and_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "GRACE", 0.5)
+    monkeypatch.setattr(door, "TERMINATION_GRACE", 0.5)
     pid_file = tmp_path / "pid"
     child = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
     code = (

@@ -31,9 +31,9 @@ def test_defaults(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_options_of_a_command_line_are_checked(here: Path) -> None:
-    assert module.overridden(bases="stand-in", compression=None).bases == "stand-in"
+    assert module.with_options(bases="stand-in", compression=None).bases == "stand-in"
     with pytest.raises(UsageError, match="the command line: bases"):
-        module.overridden(bases="standin")
+        module.with_options(bases="standin")
 
 
 def test_a_shell_s_wishes_for_containers_do_not_reach_ours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,8 @@ from sifmark.engines.apptainer.sif import (
     INSPECT_NAME,
     METADATA,
     PARTITION,
-    Part,
     SifError,
+    SifObject,
     fingerprints,
     read_sif,
     write_sif,
@@ -103,7 +103,7 @@ def written(path: Path, **changed) -> Path:
     path.write_bytes(bytes(DATA_START_OF_OURS) + b"squashfs bytes")
     told = {"labels": {"a": "b"}, **changed.pop("attributes", {})}
     metadata = json.dumps({"data": {"attributes": told}, "type": "container"}).encode()
-    parts = [Part(DEFINITION, b"Bootstrap: docker\nFrom: x\n"), Part(METADATA, metadata, INSPECT_NAME)]
+    parts = [SifObject(DEFINITION, b"Bootstrap: docker\nFrom: x\n"), SifObject(METADATA, metadata, INSPECT_NAME)]
     write_sif(path, "x86_64", parts, **{"seconds": 86400, "unique": bytes(16), **changed})
     return path
 
@@ -167,6 +167,6 @@ def test_a_difference_is_followed_into_the_file_system(tmp_path: Path, change, t
         call = ["mksquashfs", tree, image, "-all-root", "-no-progress", "-offset", str(DATA_START_OF_OURS), "-noappend"]
         subprocess.run(call, check=True, capture_output=True)
         metadata = json.dumps({"data": {"attributes": {"labels": {}}}}).encode()
-        write_sif(image, "x86_64", [Part(METADATA, metadata, INSPECT_NAME)], 0, bytes(16))
+        write_sif(image, "x86_64", [SifObject(METADATA, metadata, INSPECT_NAME)], 0, bytes(16))
         trees.append(image)
     assert str(difference(*trees)).startswith(told)

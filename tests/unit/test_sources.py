@@ -8,8 +8,8 @@ import pytest
 
 from sifmark.core import settings
 from sifmark.core.errors import RegistryError, SifmarkError
-from sifmark.core.settings import machine
-from sifmark.layers.offline import add_base, base_in_sources, require_whole, size_of_base
+from sifmark.core.settings import platform_name
+from sifmark.layers.offline import add_base, base_size, offline_base, require_intact
 from sifmark.oci import client
 from sifmark.recipes.plan import BaseImage
 
@@ -55,7 +55,7 @@ def base(digest: str) -> BaseImage:
 
 def fetched(digest: str, folder: Path) -> Path:
     add_base(folder / "sources", base(digest), lambda _line: None)
-    layout = base_in_sources(base(digest))
+    layout = offline_base(base(digest))
     assert layout is not None
     return layout
 
@@ -64,15 +64,15 @@ def fetched(digest: str, folder: Path) -> Path:
 def test_a_base_is_taken_whole_also_by_way_of_a_list_of_platforms(shelf: Shelf, tmp_path: Path, listed: bool) -> None:
     digest = manifest = shelf.image(b"a layer")
     if listed:
-        others = {name: shelf.image(name.encode()) for name in (OTHER[machine()],)} | {machine(): manifest}
+        others = {name: shelf.image(name.encode()) for name in (OTHER[platform_name()],)} | {platform_name(): manifest}
         entries = [
             {"digest": found, "platform": {"os": "linux", "architecture": GO[name]}} for name, found in others.items()
         ]
         digest = shelf.put({"schemaVersion": 2, "manifests": entries})
-    assert base_in_sources(base(digest)) is None
+    assert offline_base(base(digest)) is None
     layout = fetched(digest, tmp_path)
-    require_whole(layout, digest)
-    assert size_of_base(layout, digest) == len(b"a layer")
+    require_intact(layout, digest)
+    assert base_size(layout, digest) == len(b"a layer")
     (entry,) = json.loads((layout / "index.json").read_text())["manifests"]
     assert entry["digest"] == manifest
 
@@ -87,7 +87,7 @@ def test_an_index_that_names_another_image_is_refused(shelf: Shelf, tmp_path: Pa
     index["manifests"][0]["digest"] = other
     (layout / "index.json").write_text(json.dumps(index))
     with pytest.raises(SifmarkError, match=r"names sha256:.*, which is not the base|holds no image that reads"):
-        require_whole(layout, f"sha256:{layout.name}")
+        require_intact(layout, f"sha256:{layout.name}")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_an_index_that_is_damaged_is_refused_and_does_not_crash(shelf: Shelf, tm
     layout = fetched(shelf.image(b"a layer"), tmp_path)
     (layout / "index.json").write_bytes(damage)
     with pytest.raises(SifmarkError):
-        require_whole(layout, f"sha256:{layout.name}")
+        require_intact(layout, f"sha256:{layout.name}")
 
 
 def test_a_blob_that_is_damaged_is_refused(shelf: Shelf, tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_a_blob_that_is_damaged_is_refused(shelf: Shelf, tmp_path: Path) -> None
         whole = blob.read_bytes()
         blob.write_bytes(whole[:-1] + b"?")
         with pytest.raises(SifmarkError):
-            require_whole(layout, f"sha256:{layout.name}")
+            require_intact(layout, f"sha256:{layout.name}")
         blob.write_bytes(whole)
-    require_whole(layout, f"sha256:{layout.name}")
+    require_intact(layout, f"sha256:{layout.name}")
 
 
 def test_a_registry_that_sends_another_manifest_is_refused(shelf: Shelf, tmp_path: Path) -> None:
@@ -116,4 +116,4 @@ def test_a_registry_that_sends_another_manifest_is_refused(shelf: Shelf, tmp_pat
     shelf.held[digest] = shelf.held[shelf.image(b"another layer")]
     with pytest.raises(RegistryError, match="what came has digest"):
         fetched(digest, tmp_path)
-    assert base_in_sources(base(digest)) is None
+    assert offline_base(base(digest)) is None

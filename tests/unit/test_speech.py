@@ -75,8 +75,8 @@ def test_rows_are_what_the_card_takes(source: Path, tmp_path: Path) -> None:
 
 def test_texts_are_numbered_as_the_study_numbers_them() -> None:
     assert speech.VOCABULARY == 120
-    assert speech.numbered("Az! _~é") == [2, 27, 28, 35, 35, 35, 35, 1]
-    assert len(speech.numbered("a" * 200)) == 80 and set(speech.numbered("a" * 200)) == {2}
+    assert speech.encode_characters("Az! _~é") == [2, 27, 28, 35, 35, 35, 35, 1]
+    assert len(speech.encode_characters("a" * 200)) == 80 and set(speech.encode_characters("a" * 200)) == {2}
 
 
 def test_mel_filters_are_those_of_librosa() -> None:
@@ -199,7 +199,7 @@ def test_a_text_without_a_normalised_one_is_taken_as_written(tmp_path: Path) -> 
     folder = speaker(tmp_path / "LJ", [""])
     prepare(folder, tmp_path / "t")
     (text, *_), *_ = rows(tmp_path / "t")
-    assert text[0, :14].tolist() == speech.numbered("as written 0")[:13] + [0]
+    assert text[0, :14].tolist() == speech.encode_characters("as written 0")[:13] + [0]
 
 
 def test_a_recording_in_floats_is_refused_with_what_converts_it(source: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sifmark.results.intervals import FEWEST, mean, ratio, student
+from sifmark.results.intervals import FEWEST, mean, ratio, student_quantile
 
 POSITIVE = st.floats(1e-9, 1e9)
 REPEATS = st.lists(POSITIVE, min_size=FEWEST, max_size=8)
@@ -29,7 +29,7 @@ REPEATS = st.lists(POSITIVE, min_size=FEWEST, max_size=8)
     ],
 )
 def test_quantiles(freedom: int, wanted: float) -> None:
-    assert student(freedom) == pytest.approx(wanted, abs=5e-4)
+    assert student_quantile(freedom) == pytest.approx(wanted, abs=5e-4)
 
 
 def test_the_interval_of_a_mean_worked_by_hand() -> None:
@@ -43,8 +43,8 @@ def test_welch_worked_by_hand() -> None:
     # Variances 1 and 4 of three values each: standard error sqrt(5/3), degrees of freedom 50/17, rounded down to 2.9.
     found = ratio([math.exp(x) for x in (0.0, 1.0, 2.0)], [math.exp(x) for x in (0.0, 2.0, 4.0)])
     assert found.value == pytest.approx(math.exp(-1))
-    assert math.log(found.high) == pytest.approx(-1 + student(2.9) * math.sqrt(5 / 3))
-    assert math.log(found.low) == pytest.approx(-1 - student(2.9) * math.sqrt(5 / 3))
+    assert math.log(found.high) == pytest.approx(-1 + student_quantile(2.9) * math.sqrt(5 / 3))
+    assert math.log(found.low) == pytest.approx(-1 - student_quantile(2.9) * math.sqrt(5 / 3))
 
 
 @pytest.mark.parametrize("spreads", [(0.01, 0.01), (0.01, 0.2), (0.5, 0.02)])

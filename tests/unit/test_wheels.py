@@ -56,7 +56,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def fetch(recipe: Recipe, folder: Path) -> tuple[Path, ...]:
-    with wheels.fetched(recipe, TARGET, folder / "log") as found:
+    with wheels.fetch_wheels(recipe, TARGET, folder / "log") as found:
         return found
 
 

@@ -17,7 +17,7 @@ from sifmark.attestations import provenance, sbom
 from sifmark.core import git
 from sifmark.core.console import step
 from sifmark.core.files import FIXED_MTIME, sha256_bytes, write_json
-from sifmark.core.process import run, side_by_side
+from sifmark.core.process import run, thread_pool
 from sifmark.core.settings import settings
 from sifmark.engines.apptainer.sif import (
     CYCLONEDX_JSON,
@@ -27,7 +27,7 @@ from sifmark.engines.apptainer.sif import (
     METADATA,
     SBOM,
     SPDX_JSON,
-    Part,
+    SifObject,
     read_sif,
     sha256_from,
     write_sif,
@@ -35,7 +35,7 @@ from sifmark.engines.apptainer.sif import (
 from sifmark.engines.apptainer.squashfs import packages_in
 from sifmark.layers.assemble import code_layer, site_layer
 from sifmark.layers.cache import BASES, LAYERS, STOCKED, Entry
-from sifmark.layers.offline import base_in_sources, base_made, require_whole
+from sifmark.layers.offline import base_creation_time, offline_base, require_intact
 from sifmark.recipes import render
 from sifmark.recipes.names import workloads_of
 from sifmark.recipes.plan import Plan
@@ -53,26 +53,26 @@ SYSTEM_NAME = "system partition"  # as provenance calls it
 _DISK_REMEDY = "free space in the cache, temporary and dist folders; `inv doctor` shows what each has"
 
 
-def build_flat(plan: Plan, target: Path, log: Path) -> None:
+def build_sif(plan: Plan, target: Path, log: Path) -> None:
     """Make the SIF of a plan as `target`. Raises SifmarkError naming the stage's command and log."""
-    stocked = stocked_base(plan, log)
+    stocked = base_with_wheels(plan, log)
     if stocked.seal() is None:
-        with side_by_side(2) as pool:  # neither needs the other
+        with thread_pool(2) as pool:  # neither needs the other
             converted = pool.submit(converted_base(plan, log).ensure)
             made = site_layer(plan, log).ensure()
             converted.result()
-        stocked = stocked_base(plan, log, check=not made)
+        stocked = base_with_wheels(plan, log, check=not made)
     stocked.ensure()
     with tempfile.TemporaryDirectory(prefix=".build-", dir=target.parent) as name:
         folder = Path(name)
         with step("append the code"):
-            with side_by_side(1) as pool:
+            with thread_pool(1) as pool:
                 written = pool.submit(code_layer, plan, folder / "layer")
                 stocked.copy(folder, skip={SQUASHFS: DATA_START})
                 written.result()
             _append(folder / "layer", folder / SQUASHFS, log, DATA_START)
         attributes, sboms = (json.loads((folder / name).read_text()) for name in (ATTRIBUTES, SBOMS))
-        wrap(plan, folder / SQUASHFS, _attributes(plan, attributes), sboms)
+        assemble_sif(plan, folder / SQUASHFS, _attributes(plan, attributes), sboms)
         (folder / SQUASHFS).rename(target)
 
 
@@ -81,24 +81,24 @@ def converted_base(plan: Plan, log: Path | None = None) -> Entry:
     return Entry(BASES, plan.base_key, partial(_convert, plan, log))
 
 
-def stocked_base(plan: Plan, log: Path | None = None, check: bool = True) -> Entry:
+def base_with_wheels(plan: Plan, log: Path | None = None, check: bool = True) -> Entry:
     """The converted base with the wheels appended, whose layer is held against its seal before with `check`."""
-    return Entry(STOCKED, plan.stocked_key, partial(_stock, plan, log, check))
+    return Entry(STOCKED, plan.base_with_wheels_key, partial(_stock, plan, log, check))
 
 
 def stages(plan: Plan) -> dict[str, Entry]:
     """All that the cache keeps of a build, by kind."""
-    return {BASES: converted_base(plan), LAYERS: site_layer(plan), STOCKED: stocked_base(plan)}
+    return {BASES: converted_base(plan), LAYERS: site_layer(plan), STOCKED: base_with_wheels(plan)}
 
 
 def _convert(plan: Plan, log: Path | None, folder: Path) -> None:
     definition, image = folder / "base.def", folder / "base.sif"
     remedy = f"is the registry of {plan.base.address} up? `inv doctor` asks it. {_DISK_REMEDY}"
     with step(f"convert the base {plan.base.pull}") as progress:
-        made = base_made(plan.base)
+        made = base_creation_time(plan.base)
         date = datetime.fromtimestamp(made, UTC).isoformat()
-        if layout := base_in_sources(plan.base):
-            require_whole(layout, plan.base.digest)
+        if layout := offline_base(plan.base):
+            require_intact(layout, plan.base.digest)
             definition.write_text(render.base_definition(plan.recipe, str(layout), agent="oci", date=date))
         else:
             definition.write_text(render.base_definition(plan.recipe, plan.base.pull, date=date))
@@ -144,7 +144,7 @@ def _stock(plan: Plan, log: Path | None, check: bool, folder: Path) -> None:
     with site.held(check=check) as layer, step("append the wheels"):
         base.copy(folder)
         _append(layer, folder / SQUASHFS, log)
-        write_json(folder / SBOMS, sbom.drafts(plan, packages_in(folder / SQUASHFS)))
+        write_json(folder / SBOMS, sbom.draft_documents(plan, packages_in(folder / SQUASHFS)))
 
 
 def _append(layer: Path, squashfs: Path, log: Path | None, offset: int = 0) -> None:
@@ -158,7 +158,7 @@ def _append(layer: Path, squashfs: Path, log: Path | None, offset: int = 0) -> N
     )
 
 
-def wrap(plan: Plan, squashfs: Path, attributes: dict[str, Any], sboms: Mapping[str, Any]) -> None:
+def assemble_sif(plan: Plan, squashfs: Path, attributes: dict[str, Any], sboms: Mapping[str, Any]) -> None:
     """Make a SIF of a file that holds an image's squashfs behind room for the table. Apptainer answers `attributes`.
 
     What is in it, by drafts, and where it came from goes with it, before anyone signs.
@@ -168,15 +168,15 @@ def wrap(plan: Plan, squashfs: Path, attributes: dict[str, Any], sboms: Mapping[
         SYSTEM_NAME: sha256_from(squashfs, DATA_START),
         INSPECT_NAME: sha256_bytes(told).removeprefix("sha256:"),
     }
-    boms = sbom.documents(plan, sboms, git.date())
+    boms = sbom.finish_documents(plan, sboms, git.source_date_of_build())
     parts = [
-        Part(DEFINITION, attributes["deffile"].encode()),
-        Part(METADATA, told, INSPECT_NAME),
-        Part(SBOM, boms[sbom.SPDX], sbom.SPDX, SPDX_JSON),
-        Part(SBOM, boms[sbom.CYCLONEDX], sbom.CYCLONEDX, CYCLONEDX_JSON),
-        Part(METADATA, provenance.statement(plan, subjects), provenance.NAME),
+        SifObject(DEFINITION, attributes["deffile"].encode()),
+        SifObject(METADATA, told, INSPECT_NAME),
+        SifObject(SBOM, boms[sbom.SPDX], sbom.SPDX, SPDX_JSON),
+        SifObject(SBOM, boms[sbom.CYCLONEDX], sbom.CYCLONEDX, CYCLONEDX_JSON),
+        SifObject(METADATA, provenance.statement(plan, subjects), provenance.NAME),
     ]
-    write_sif(squashfs, plan.platform, parts, git.date(), uuid5(NAMESPACE_URL, plan.build_key).bytes)
+    write_sif(squashfs, plan.platform, parts, git.source_date_of_build(), uuid5(NAMESPACE_URL, plan.build_key).bytes)
 
 
 def _attributes(plan: Plan, of_base: dict[str, Any]) -> dict[str, Any]:

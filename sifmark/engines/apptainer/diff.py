@@ -9,7 +9,7 @@ from typing import Any
 
 from sifmark.core.files import sha256_file
 from sifmark.engines.apptainer.sif import METADATA, PARTITION, SBOM, SIGNATURE, Descriptor, Sif, read_sif
-from sifmark.engines.apptainer.squashfs import ROOT, extract, listed
+from sifmark.engines.apptainer.squashfs import ROOT, extract, list_files
 
 _COLUMNS = ("mode", "owner", "size", "date", "time", "name")  # of what unsquashfs lists
 
@@ -66,7 +66,7 @@ def _in_document(where: str, left: Any, right: Any) -> str | None:
 
 
 def _in_tree(one: Sif, mine: Descriptor, two: Sif, its: Descriptor) -> str:
-    rows = [{row[-1]: row for row in listed(sif.path, entry.offset)} for sif, entry in ((one, mine), (two, its))]
+    rows = [{row[-1]: row for row in list_files(sif.path, entry.offset)} for sif, entry in ((one, mine), (two, its))]
     for name in sorted(rows[0].keys() | rows[1].keys()):
         left, right = rows[0].get(name), rows[1].get(name)
         if left is None or right is None:

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from sifmark.core.console import say
-from sifmark.core.files import beside, human_size, scratch, sweep
+from sifmark.core.console import status
+from sifmark.core.files import atomic_path, human_size, remove_stale_drafts, scratch_dir
 from sifmark.core.process import CommandError, run
 from sifmark.core.settings import settings
-from sifmark.engines import Evidence, Made, Seen, selection_files, selectors
-from sifmark.engines.apptainer.build import build_flat, stages
-from sifmark.engines.apptainer.inspection import SifEvidence
+from sifmark.engines import BuiltImage, ImageInfo, ImageInspection, device_selection, device_selection_files
+from sifmark.engines.apptainer.build import build_sif, stages
+from sifmark.engines.apptainer.inspection import SifInspection
 from sifmark.engines.apptainer.sif import SifError, read_sif
 from sifmark.recipes.names import image_file, names_of
 from sifmark.recipes.plan import Plan
@@ -49,27 +49,27 @@ class Apptainer:
         """The file of a name in the folder of images."""
         return str(image_file(name))
 
-    def look(self, address: str) -> Seen | None:
+    def image_info(self, address: str) -> ImageInfo | None:
         """The file's labels and size."""
         path = Path(address)
         if not path.exists():
             return None
         try:
-            return Seen(read_sif(path).labels(), path.stat().st_size)
+            return ImageInfo(read_sif(path).labels(), path.stat().st_size)
         except SifError:
-            return Seen({}, path.stat().st_size)
+            return ImageInfo({}, path.stat().st_size)
 
     @contextmanager
-    def building(self, plan: Plan, log: Path) -> Iterator[Made]:
+    def build(self, plan: Plan, log: Path) -> Iterator[BuiltImage]:
         """Make the SIF of a plan from the converted base and our layers, beside its place."""
         target = image_file(plan.recipe.name)
-        sweep(target.parent)
-        with beside(target) as draft:
-            build_flat(plan, draft, log)
-            yield finished(draft)
+        remove_stale_drafts(target.parent)
+        with atomic_path(target) as draft:
+            build_sif(plan, draft, log)
+            yield verified_image(draft)
 
     @contextmanager
-    def rebuilt(self, plan: Plan, ours: Callable[..., str], folder: Path) -> Iterator[str]:
+    def rebuild(self, plan: Plan, ours: Callable[..., str], folder: Path) -> Iterator[str]:
         """The fast build once more."""
         ours("build", plan.recipe.name)
         yield str(next(folder.glob(f"**/{plan.recipe.name}.{self.suffix}")))
@@ -78,25 +78,25 @@ class Apptainer:
         """The entries of the cache that a build takes."""
         return {kind: entry.seal() is not None for kind, entry in stages(plan).items()}
 
-    def give_names(self, recipe: str) -> tuple[str, ...]:
+    def tag_workloads(self, recipe: str) -> tuple[str, ...]:
         """Hard links; a name that is there is replaced in one step."""
         target = image_file(recipe)
         names = names_of(recipe)
-        with scratch(target.parent, "names") as drafts:
+        with scratch_dir(target.parent, "names") as drafts:
             for path in map(image_file, names):
                 if not (path.exists() and path.samefile(target)):
                     _link(target, drafts / path.name)
                     (drafts / path.name).replace(path)
         return names
 
-    def forget(self, recipe: str) -> Iterable[str]:
+    def remove(self, recipe: str) -> Iterable[str]:
         """Remove the recipe's file and the links to it."""
         for path in filter(Path.exists, map(image_file, (*names_of(recipe), recipe))):
             size = path.stat().st_size
             path.unlink()
             yield f"{path} ({human_size(size)})"
 
-    def forget_stages(self) -> Iterable[str]:
+    def prune_stages(self) -> Iterable[str]:
         """They are entries of the cache."""
         return ()
 
@@ -104,31 +104,31 @@ class Apptainer:
         """`apptainer run|exec|test` with the flags that work for this user on this host."""
         return [NAME, "--quiet", verb, *user_flags(), *options, address, *arguments]
 
-    def reach(self, access: Access) -> list[str]:
+    def device_flags(self, access: Access) -> list[str]:
         """Apptainer's own flags of a vendor, or the device files by `--bind`; and what says which of them."""
         here = access.here()
         if not here:
             return []
         files = [] if access.apptainer else here
-        seen = [*files, *(f"{path}:{path}:ro" for path in selection_files())]
+        seen = [*files, *(f"{path}:{path}:ro" for path in device_selection_files())]
         return [*access.apptainer, *(word for path in seen for word in ("--bind", path))]
 
-    def at_home(self) -> list[str]:
+    def home_flags(self) -> list[str]:
         """Apptainer shows a run the user's folders by itself."""
         return []
 
-    def handing_in(self, variable: str) -> list[str]:  # noqa: ARG002 - whichever it is
+    def env_flags(self, variable: str) -> list[str]:  # noqa: ARG002 - whichever it is
         """Apptainer lets a run see all variables by itself."""
         return []
 
-    def sealed_off(self) -> list[str]:
+    def isolation_flags(self) -> list[str]:
         """Nothing of the user's, but which of the devices he may use."""
-        chosen = [word for name, value in selectors().items() for word in ("--env", f"{name}={value}")]
+        chosen = [word for name, value in device_selection().items() for word in ("--env", f"{name}={value}")]
         return ["--containall", "--cleanenv", *chosen]
 
-    def evidence(self, address: str) -> SifEvidence:
+    def inspect(self, address: str) -> SifInspection:
         """The file."""
-        return SifEvidence(Path(address))
+        return SifInspection(Path(address))
 
 
 def make() -> Apptainer:
@@ -136,15 +136,15 @@ def make() -> Apptainer:
     return Apptainer()
 
 
-def finished(draft: Path) -> Made:
+def verified_image(draft: Path) -> BuiltImage:
     """A SIF that is whole and may start: what to record of it."""
     draft.chmod(0o755)
-    return made_of(draft, SifEvidence(draft))
+    return describe_image(draft, SifInspection(draft))
 
 
-def made_of(path: Path, image: Evidence) -> Made:
+def describe_image(path: Path, image: ImageInspection) -> BuiltImage:
     """What to record of a file that is looked at anyway, so that it is hashed once."""
-    return Made(path.stat().st_size, image.identity(), image.digest())
+    return BuiltImage(path.stat().st_size, image.identity(), image.digest())
 
 
 @cache
@@ -164,6 +164,6 @@ def _link(target: Path, name: Path) -> None:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
-        say(f"  this file system has no hard links ({error.strerror}): {name.name} is a copy")
+        status(f"  this file system has no hard links ({error.strerror}): {name.name} is a copy")
         shutil.copyfile(target, name)
         name.chmod(0o755)

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from sifmark.attestations import provenance
-from sifmark.core.errors import AGAIN, SifmarkError
+from sifmark.core.errors import REBUILD_REMEDY, SifmarkError
 from sifmark.core.process import run
-from sifmark.engines import Refuted
+from sifmark.engines import CheckFailed
 from sifmark.engines.apptainer.build import SQUASHFS, SYSTEM_NAME, converted_base
 from sifmark.engines.apptainer.diff import difference
 from sifmark.engines.apptainer.sif import INSPECT_NAME, SBOM, Fingerprints, fingerprints, read_sif
 from sifmark.engines.apptainer.signature import signed, signer
-from sifmark.engines.apptainer.squashfs import ROOT, listed
+from sifmark.engines.apptainer.squashfs import ROOT, list_files
 from sifmark.recipes import render
 from sifmark.recipes.plan import WORKLOADS, Plan
 
@@ -26,10 +26,10 @@ _APPTAINERS = re.compile(
 _TELLING = tuple(f".singularity.d/{name}" for name in ("Singularity", "labels.json", "env/10-docker2singularity.sh"))
 
 
-class SifEvidence:
+class SifInspection:
     """One file. Raises SifmarkError where it is no SIF, or none with labels."""
 
-    signs_papers = True
+    signature_covers_attestations = True
 
     def __init__(self, path: Path) -> None:
         self.path, self.sif = path, read_sif(path)
@@ -55,26 +55,26 @@ class SifEvidence:
             return "identity and digest as recorded"
         if signer:
             return f"identity as recorded; the file was signed since, by {signer}"
-        raise Refuted(
+        raise CheckFailed(
             "what would run is as recorded, but the file has changed since its build",
-            f"name the key that signed it, if it was signed since: --key; or {AGAIN}",
+            f"name the key that signed it, if it was signed since: --key; or {REBUILD_REMEDY}",
         )
 
     def require_start(self) -> str:
         """Labels, apps and run script as Apptainer sees them."""
         seen = _inspect(self.path)
         if dict(seen.get("labels") or {}) != self.labels:
-            raise Refuted("Apptainer shows other labels than the file's metadata holds", AGAIN)
+            raise CheckFailed("Apptainer shows other labels than the file's metadata holds", REBUILD_REMEDY)
         apps = ",".join(sorted(run(["apptainer", "inspect", "--list-apps", self.path]).output.split()))
         if apps != self.labels.get(WORKLOADS):
-            raise Refuted(f"its apps are {apps}, its label says {self.labels.get(WORKLOADS)}", AGAIN)
+            raise CheckFailed(f"its apps are {apps}, its label says {self.labels.get(WORKLOADS)}", REBUILD_REMEDY)
         if render.run_script() not in str(seen.get("runscript")):
-            raise Refuted("its run script does not start our entrypoint", AGAIN)
+            raise CheckFailed("its run script does not start our entrypoint", REBUILD_REMEDY)
         return f"{len(self.labels)} labels, apps {apps.replace(',', ', ')}"
 
-    def modes(self) -> Iterator[tuple[str, str]]:
+    def file_modes(self) -> Iterator[tuple[str, str]]:
         """Our folders in its squashfs."""
-        for mode, *_, name in listed(self.path, self.sif.system.offset, *_OURS):
+        for mode, *_, name in list_files(self.path, self.sif.system.offset, *_OURS):
             yield mode, name
 
     def signer(self, keys: Sequence[str]) -> str:
@@ -106,12 +106,14 @@ class SifEvidence:
             return "base: not in the cache, its tree was not compared"
         ours = tuple(f"{ROOT}{folder}" for folder in _OURS)
         with base.held() as content:
-            before = set(map(_undated, listed(content / SQUASHFS, 0)))
-        rows = listed(self.path, self.sif.system.offset)
+            before = set(map(_undated, list_files(content / SQUASHFS, 0)))
+        rows = list_files(self.path, self.sif.system.offset)
         after = {_undated(row) for row in rows if not row[-1].startswith(ours)}
         if changed := before ^ after:
             names = sorted({row[-1].partition(" -> ")[0] for row in changed})
-            raise Refuted(f"{len(names)} files of the base are not as they were, for example {names[0]}", AGAIN)
+            raise CheckFailed(
+                f"{len(names)} files of the base are not as they were, for example {names[0]}", REBUILD_REMEDY
+            )
         return f"{len(before)} files of the base, all as they were"
 
 

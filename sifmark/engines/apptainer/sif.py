@@ -56,7 +56,7 @@ class Descriptor:
 
 
 @dataclass(frozen=True)
-class Part:
+class SifObject:
     """A small object beside the file system, to be written."""
 
     kind: int
@@ -189,7 +189,7 @@ def fingerprints(path: Path) -> Fingerprints:
         return Fingerprints(identity, digest.result(), system.hex(), metadata.hex())
 
 
-def write_sif(path: Path, architecture: str, parts: Iterable[Part], seconds: int, unique: bytes) -> None:
+def write_sif(path: Path, architecture: str, parts: Iterable[SifObject], seconds: int, unique: bytes) -> None:
     """Make a SIF of a file that holds a squashfs from DATA_START on: other objects follow it, the table comes before.
 
     `architecture` is a platform's name, `seconds` the date of all, `unique` 16 bytes that tell this SIF from others.

@@ -5,10 +5,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from sifmark.core.errors import UNTRUSTED, SifmarkError
-from sifmark.core.keys import FINGERPRINT, called, key_files
+from sifmark.core.errors import UNTRUSTED_REMEDY, SifmarkError
+from sifmark.core.keys import FINGERPRINT, key_files, key_id
 from sifmark.core.process import CommandError, run
-from sifmark.engines import Refuted
+from sifmark.engines import CheckFailed
 from sifmark.engines.apptainer.sif import SIGNATURE, Sif, read_sif
 
 # What Apptainer says of a signature that does not hold, and what that means.
@@ -36,14 +36,14 @@ def unsign(path: Path) -> None:
 def signer(path: Path, keys: Sequence[str]) -> str:
     """Which of the keys that this site trusts has signed all of a SIF. Raises Refuted where none has, and says why."""
     if not keys:
-        raise Refuted(f"{path.name}: no key is trusted here", 'name keys in sifmark.toml: keys = ["site.pub"]')
+        raise CheckFailed(f"{path.name}: no key is trusted here", 'name keys in sifmark.toml: keys = ["site.pub"]')
     if not signed(read_sif(path)):
-        raise Refuted("it is not signed", UNTRUSTED)
+        raise CheckFailed("it is not signed", UNTRUSTED_REMEDY)
     said: list[str] = []
     for key in key_files(keys):
         done = run(["apptainer", "verify", "--key", key, path], check=False)
         if done.exit_code == 0:
-            return called(key)
+            return key_id(key)
         said += _faults(done.tail)
     if fingerprints := {key.lower() for key in keys if FINGERPRINT.fullmatch(key)}:
         done = run(["apptainer", "verify", "--local", "--json", path], check=False)
@@ -53,7 +53,7 @@ def signer(path: Path, keys: Sequence[str]) -> str:
             return min(found)
         else:
             said.append("accepted signatures do not match")
-    raise Refuted(_meaning(said), UNTRUSTED)
+    raise CheckFailed(_meaning(said), UNTRUSTED_REMEDY)
 
 
 def _signers(answer: str) -> set[str]:

@@ -4,14 +4,14 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from sifmark.attestations.packages import Package, packages, say_unread, wanted
+from sifmark.attestations.packages import Package, is_package_record, read_packages, report_unreadable
 from sifmark.core.process import run
 from sifmark.core.settings import settings
 
 ROOT = "squashfs-root/"  # what unsquashfs calls it
 
 
-def listed(squashfs: Path, offset: int, *folders: str) -> list[tuple[str, ...]]:
+def list_files(squashfs: Path, offset: int, *folders: str) -> list[tuple[str, ...]]:
     """Mode, owner, size, date, time and name of each file."""
     lines = run(["unsquashfs", "-offset", str(offset), "-lls", squashfs, *folders]).output.splitlines()
     rows = [line for line in lines if line[:1] in "-dlbcps" and ROOT in line]
@@ -31,10 +31,10 @@ def extract(squashfs: Path, offset: int, folder: Path, names: Sequence[str] = ()
 
 def packages_in(squashfs: Path, offset: int = 0) -> list[Package]:
     """The packages of an image, by the records in it."""
-    names = [row[-1].partition(" -> ")[0].removeprefix(ROOT) for row in listed(squashfs, offset)]
-    say_unread(names)
-    if not (known := [name for name in names if wanted(name)]):
+    names = [row[-1].partition(" -> ")[0].removeprefix(ROOT) for row in list_files(squashfs, offset)]
+    report_unreadable(names)
+    if not (known := [name for name in names if is_package_record(name)]):
         return []
     with tempfile.TemporaryDirectory(prefix="sifmark-") as folder:
         tree = extract(squashfs, offset, Path(folder, "tree"), known)
-        return packages({name: (tree / name).read_bytes() for name in known if (tree / name).is_file()})
+        return read_packages({name: (tree / name).read_bytes() for name in known if (tree / name).is_file()})

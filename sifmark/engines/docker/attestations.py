@@ -8,26 +8,26 @@ from pathlib import Path
 from typing import cast
 
 from sifmark.attestations import provenance, sbom
-from sifmark.attestations.packages import Package, packages, say_unread, wanted
+from sifmark.attestations.packages import Package, is_package_record, read_packages, report_unreadable
 from sifmark.core import git
 from sifmark.core.files import write_json
 from sifmark.core.settings import settings
-from sifmark.engines.docker.client import client, explained, stream_of
+from sifmark.engines.docker.client import docker_client, stream_of, translated_errors
 from sifmark.recipes.plan import Plan
 
 IMAGE = "image"  # as provenance calls it: what its identity is over
 
 
-def papers_of(recipe: str) -> Path:
+def attestation_folder(recipe: str) -> Path:
     """The folder with the papers of a recipe's image."""
     return settings().cache / "docker" / "papers" / recipe
 
 
-def write_papers(plan: Plan, stage: str, identity: str) -> None:
+def write_attestations(plan: Plan, stage: str, identity: str) -> None:
     """Write what is in an image, which is what its stage has, and where it came from."""
-    folder = papers_of(plan.recipe.name)
+    folder = attestation_folder(plan.recipe.name)
     folder.mkdir(parents=True, exist_ok=True)
-    sboms = sbom.documents(plan, sbom.drafts(plan, _packages_of(stage)), git.date())
+    sboms = sbom.finish_documents(plan, sbom.draft_documents(plan, _packages_of(stage)), git.source_date_of_build())
     statement = provenance.statement(plan, {IMAGE: identity.removeprefix("sha256:")})
     for name, content in {**sboms, provenance.NAME: statement}.items():
         write_json(folder / name, json.loads(content))
@@ -43,18 +43,18 @@ def _packages_of(stage: str) -> list[Package]:
 
 def _listed(image: str) -> list[Package]:
     """By way of a container that is never started, whose files come as one archive."""
-    with explained():
-        container = client().containers.create(image)
+    with translated_errors():
+        container = docker_client().containers.create(image)
     names, files = [], {}
     try:
-        with explained():
+        with translated_errors():
             blocks = cast("Iterator[bytes]", container.export())
         with tarfile.open(fileobj=stream_of(blocks), mode="r|") as archive:
             for member in archive:
                 names.append(member.name)
-                if member.isfile() and wanted(member.name) and (content := archive.extractfile(member)):
+                if member.isfile() and is_package_record(member.name) and (content := archive.extractfile(member)):
                     files[member.name] = content.read()
     finally:
         container.remove(force=True)
-    say_unread(names)
-    return packages(files)
+    report_unreadable(names)
+    return read_packages(files)

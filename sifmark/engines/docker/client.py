@@ -24,36 +24,36 @@ class DockerError(SifmarkError):
     """What Docker refused."""
 
 
-class Unreachable(DockerError):  # noqa: N818 - named for what it says
+class EngineUnreachableError(DockerError):
     """No Docker Engine answers."""
 
 
-class BaseUnavailable(DockerError):  # noqa: N818 - named for what it says
+class BaseUnavailableError(DockerError):
     """The base could not be fetched."""
 
 
-class OutOfSpace(DockerError):  # noqa: N818 - named for what it says
+class OutOfSpaceError(DockerError):
     """The engine's disk is full."""
 
 
 # What the engine says when a build fails, and what that means.
 _FAULTS: tuple[tuple[str, type[DockerError], str], ...] = (
-    (r"no space left on device", OutOfSpace, "free space where the engine keeps its images: docker system df"),
+    (r"no space left on device", OutOfSpaceError, "free space where the engine keeps its images: docker system df"),
     (
         r"manifest unknown|manifest for .* not found|connection refused|no such host|i/o timeout|unauthorized"
         r"|access.* denied",
-        BaseUnavailable,
+        BaseUnavailableError,
         "is the base's registry up? `inv doctor` asks it; a mirror can be set in sifmark.toml",
     ),
 )
 
 
 @cache
-def client() -> "DockerClient":
+def docker_client() -> "DockerClient":
     """The connection to the engine that DOCKER_HOST names, or to the usual one. Raises Unreachable."""
     from docker import DockerClient
 
-    with explained():
+    with translated_errors():
         made = DockerClient.from_env(timeout=_PATIENCE)
         made.ping()
     made.api.timeout = max(_PATIENCE, int(settings().time_limit))
@@ -64,9 +64,9 @@ def attributes(address: str) -> dict[str, Any] | None:
     """What the engine knows of a local image, or None where there is none. Raises DockerError."""
     from docker.errors import ImageNotFound
 
-    with explained():
+    with translated_errors():
         try:
-            return dict(client().images.get(address).attrs)
+            return dict(docker_client().images.get(address).attrs)
         except ImageNotFound:
             return None
 
@@ -88,8 +88,8 @@ def build(
             path = Path(folder) / "Dockerfile"
             path.write_text(dockerfile)
             how.update(path=str(context), dockerfile=str(path))
-        with explained():
-            return follow(client().api.build(decode=True, **how), log, watch)
+        with translated_errors():
+            return follow(docker_client().api.build(decode=True, **how), log, watch)
 
 
 def follow(
@@ -126,7 +126,7 @@ def _fault(message: str, log: Path | None = None) -> DockerError:
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def translated_errors() -> Iterator[None]:
     """Turn what docker-py raises into our errors; what the host's own files raise is left as it is."""
     from docker.errors import APIError, DockerException
     from requests import RequestException
@@ -139,8 +139,8 @@ def explained() -> Iterator[None]:
     except (DockerException, RequestException) as error:
         if "permission denied" in str(error).lower():
             remedy = "let the administrator add you to the group that may use it, mostly `docker`"
-            raise Unreachable(f"this user may not use the Docker Engine at {host}", remedy) from error
-        raise Unreachable(f"no Docker Engine answers at {host}: {str(error)[:200]}", _SETUP) from error
+            raise EngineUnreachableError(f"this user may not use the Docker Engine at {host}", remedy) from error
+        raise EngineUnreachableError(f"no Docker Engine answers at {host}: {str(error)[:200]}", _SETUP) from error
 
 
 def stream_of(blocks: Iterator[bytes]) -> io.BufferedReader:

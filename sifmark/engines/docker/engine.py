@@ -11,13 +11,13 @@ from typing import Any
 from sifmark.core.console import step
 from sifmark.core.files import human_size, sha256_json
 from sifmark.core.settings import settings
-from sifmark.engines import Made, Seen, selection_files, selectors
-from sifmark.engines.docker.attestations import papers_of, write_papers
-from sifmark.engines.docker.client import DockerError, attributes, build, client, explained
-from sifmark.engines.docker.inspection import WORKLOAD, DockerEvidence
+from sifmark.engines import BuiltImage, ImageInfo, device_selection, device_selection_files
+from sifmark.engines.docker.attestations import attestation_folder, write_attestations
+from sifmark.engines.docker.client import DockerError, attributes, build, docker_client, translated_errors
+from sifmark.engines.docker.inspection import WORKLOAD, DockerInspection
 from sifmark.layers.assemble import code_layer, site_layer
 from sifmark.layers.cache import STOCKED
-from sifmark.layers.offline import base_in_sources, require_whole, write_archive
+from sifmark.layers.offline import offline_base, require_intact, write_archive
 from sifmark.recipes import render
 from sifmark.recipes.names import names_of, workloads_of
 from sifmark.recipes.plan import Plan
@@ -43,8 +43,8 @@ class Docker:
     def version(self) -> str | None:
         """Such as `20.10.24`; None where no engine answers."""
         try:
-            with explained():
-                return str(client().version()["Version"])
+            with translated_errors():
+                return str(docker_client().version()["Version"])
         except DockerError:
             return None
 
@@ -52,15 +52,15 @@ class Docker:
         """A tag of our repository."""
         return f"{REPOSITORY}:{name}"
 
-    def look(self, address: str) -> Seen | None:
+    def image_info(self, address: str) -> ImageInfo | None:
         """Labels and size of a local image."""
         found = attributes(address)
-        return None if found is None else Seen(dict(found["Config"].get("Labels") or {}), int(found["Size"]))
+        return None if found is None else ImageInfo(dict(found["Config"].get("Labels") or {}), int(found["Size"]))
 
     @contextmanager
-    def building(self, plan: Plan, log: Path) -> Iterator[Made]:
+    def build(self, plan: Plan, log: Path) -> Iterator[BuiltImage]:
         """Make the image of a plan on the base with our wheels; it has no name before the block ends."""
-        stage = stage_of(plan)
+        stage = stage_tag(plan)
         if attributes(stage) is None:
             with site_layer(plan, log).held() as site, step(f"add the wheels to {plan.base.pull}") as progress:
                 text = render.dockerfile_of_stage(_base(plan), site.name)
@@ -70,15 +70,15 @@ class Docker:
             with step("add the code") as progress:
                 text = render.dockerfile_on_stage(plan.recipe, stage, plan.labels())
                 identifier = build(text, log, progress.detail, Path(folder))
-        evidence = self.evidence(identifier)
-        yield Made(evidence.size, evidence.identity(), identifier)
+        inspection = self.inspect(identifier)
+        yield BuiltImage(inspection.size, inspection.identity(), identifier)
         with step("list the packages"):
-            write_papers(plan, stage, evidence.identity())
-        with explained():
-            client().images.get(identifier).tag(REPOSITORY, plan.recipe.name)
+            write_attestations(plan, stage, inspection.identity())
+        with translated_errors():
+            docker_client().images.get(identifier).tag(REPOSITORY, plan.recipe.name)
 
     @contextmanager
-    def rebuilt(self, plan: Plan, ours: Callable[..., str], folder: Path) -> Iterator[str]:
+    def rebuild(self, plan: Plan, ours: Callable[..., str], folder: Path) -> Iterator[str]:
         """What the rendered Dockerfile gives, every step of it done."""
         text = ours("render", plan.recipe.name, "--format", "dockerfile")
         with step("build it without the engine's cache") as progress:
@@ -91,9 +91,9 @@ class Docker:
 
     def stages(self, plan: Plan) -> dict[str, bool]:
         """The base with our wheels."""
-        return {STOCKED: attributes(stage_of(plan)) is not None}
+        return {STOCKED: attributes(stage_tag(plan)) is not None}
 
-    def give_names(self, recipe: str) -> tuple[str, ...]:
+    def tag_workloads(self, recipe: str) -> tuple[str, ...]:
         """A tag for each workload: the recipe's image and one variable. What nobody names any more is removed."""
         image = attributes(self.address(recipe))
         names = names_of(recipe)
@@ -108,30 +108,30 @@ class Docker:
             remove_unnamed(identifier)
         return names
 
-    def forget(self, recipe: str) -> Iterable[str]:
+    def remove(self, recipe: str) -> Iterable[str]:
         """Remove the tags of a recipe, and so its image."""
         for name in (*names_of(recipe), recipe):
             if attributes(self.address(name)):
-                with explained():
-                    client().images.remove(self.address(name))
+                with translated_errors():
+                    docker_client().images.remove(self.address(name))
                 yield self.address(name)
-        if papers_of(recipe).is_dir():
-            shutil.rmtree(papers_of(recipe))
-            yield str(papers_of(recipe))
+        if attestation_folder(recipe).is_dir():
+            shutil.rmtree(attestation_folder(recipe))
+            yield str(attestation_folder(recipe))
 
-    def forget_stages(self) -> Iterable[str]:
+    def prune_stages(self) -> Iterable[str]:
         """Remove the bases with our wheels, and those loaded from sources; what Docker pulled stays."""
-        with explained():
-            for image in [found for name in (STAGES, BASES) for found in client().images.list(name)]:
+        with translated_errors():
+            for image in [found for name in (STAGES, BASES) for found in docker_client().images.list(name)]:
                 for tag in image.tags:
                     if tag.startswith((f"{STAGES}:", f"{BASES}:")):  # it may have names of the site's own
-                        client().images.remove(tag)
+                        docker_client().images.remove(tag)
                         yield f"{tag} ({human_size(int(image.attrs['Size']))})"
 
     def save(self, address: str, target: Path) -> None:
         """Write an image as an archive that other engines read. Raises DockerError."""
-        with explained(), target.open("wb") as stream:
-            for block in client().images.get(address).save(named=False):
+        with translated_errors(), target.open("wb") as stream:
+            for block in docker_client().images.get(address).save(named=False):
                 stream.write(block)
 
     def command(self, address: str, verb: str, arguments: Sequence[str] = (), options: Sequence[str] = ()) -> list[str]:
@@ -144,33 +144,33 @@ class Docker:
             words = ["--check", *words]
         return [NAME, "run", "--rm", "--ipc=host", *network, *options, *start, address, *words]
 
-    def reach(self, access: Access) -> list[str]:
+    def device_flags(self, access: Access) -> list[str]:
         """Docker's own flag of a vendor, or the device files with the groups that they belong to."""
         here = access.here()
         if not here:
             return []
         groups = sorted({gid for path in here for gid in _groups(Path(path))} - {0})
         files = [] if "--gpus=all" in access.docker else [f"--device={path}" for path in here]
-        chosen = [f"--env={name}" for name in selectors()]
-        seen = [f"--volume={path}:{path}:ro" for path in selection_files()]
+        chosen = [f"--env={name}" for name in device_selection()]
+        seen = [f"--volume={path}:{path}:ro" for path in device_selection_files()]
         return [*files, *(f"--group-add={gid}" for gid in groups), *access.docker, *chosen, *seen]
 
-    def at_home(self) -> list[str]:
+    def home_flags(self) -> list[str]:
         """The folder that one stands in, as oneself."""
         user, here = f"{os.geteuid()}:{os.getegid()}", Path.cwd()
         return [f"--user={user}", f"--volume={here}:{here}", f"--workdir={here}", *_NOBODYS_HOME]
 
-    def handing_in(self, variable: str) -> list[str]:
+    def env_flags(self, variable: str) -> list[str]:
         """Docker takes the value from its own environment."""
         return [f"--env={variable}"]
 
-    def sealed_off(self) -> list[str]:
+    def isolation_flags(self) -> list[str]:
         """As a user whom the image does not know."""
         return ["--user=65534:65534", "--cap-drop=ALL", "--security-opt=no-new-privileges", *_NOBODYS_HOME]
 
-    def evidence(self, address: str) -> DockerEvidence:
+    def inspect(self, address: str) -> DockerInspection:
         """The local image."""
-        return DockerEvidence(address, _base)
+        return DockerInspection(address, _base)
 
 
 # Frameworks ask for a home folder and a name, which a user whom the image does not know has not.
@@ -184,17 +184,17 @@ def make() -> Docker:
 
 def _base(plan: Plan) -> str:
     """The base as the engine knows it: loaded from the folder of sources, if it is there, else by its address."""
-    layout = base_in_sources(plan.base)
+    layout = offline_base(plan.base)
     if layout is None:
         return plan.base.pull
     loaded = f"{BASES}:{layout.name[:32]}"
     if attributes(loaded) is None:
-        require_whole(layout, plan.base.digest)
+        require_intact(layout, plan.base.digest)
         with tempfile.TemporaryDirectory(prefix="sifmark-") as folder, step("load the base"):
             archive = Path(folder) / "base.tar"
             write_archive(layout, plan.base.digest, loaded, archive)
-            with explained(), archive.open("rb") as stream:
-                client().images.load(stream)
+            with translated_errors(), archive.open("rb") as stream:
+                docker_client().images.load(stream)
     return loaded
 
 
@@ -204,11 +204,11 @@ def remove_unnamed(identifier: str) -> None:
 
     found = attributes(identifier)
     if found is not None and not found.get("RepoTags"):
-        with explained(), suppress(APIError):
-            client().images.remove(identifier)
+        with translated_errors(), suppress(APIError):
+            docker_client().images.remove(identifier)
 
 
-def stage_of(plan: Plan) -> str:
+def stage_tag(plan: Plan) -> str:
     """The tag of a base with our wheels."""
     steps = render.dockerfile_of_stage(plan.base.digest)
     key = sha256_json([steps, plan.site_key]).removeprefix("sha256:")

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from sifmark.attestations import provenance, sbom
-from sifmark.core.console import say
-from sifmark.core.errors import AGAIN, SifmarkError
+from sifmark.core.console import status
+from sifmark.core.errors import REBUILD_REMEDY, SifmarkError
 from sifmark.core.files import sha256_json
-from sifmark.engines import Refuted
+from sifmark.engines import CheckFailed
 from sifmark.engines.docker import signature
-from sifmark.engines.docker.attestations import IMAGE, papers_of
-from sifmark.engines.docker.client import attributes, client, explained, stream_of
+from sifmark.engines.docker.attestations import IMAGE, attestation_folder
+from sifmark.engines.docker.client import attributes, docker_client, stream_of, translated_errors
 from sifmark.recipes import render
 from sifmark.recipes.plan import RECIPE, Plan
 
@@ -26,10 +26,12 @@ _OURS = (render.SITE, render.CODE, render.APPS)
 _LAYERS = (render.SITE_LAYER, render.CODE_LAYER)
 
 
-class DockerEvidence:
+class DockerInspection:
     """One local image. Raises SifmarkError where there is none."""
 
-    signs_papers = False  # they lie beside it, and inv pull holds them against a signature of their own
+    signature_covers_attestations = (
+        False  # they lie beside it, and inv pull holds them against a signature of their own
+    )
 
     def __init__(self, address: str, base_of: Callable[[Plan], str]) -> None:
         self._base_of = base_of
@@ -61,23 +63,23 @@ class DockerEvidence:
             return "identity and identifier as recorded"
         if self.workload and self.address.endswith(f":{self.workload}-{self.labels.get(RECIPE)}"):
             return f"identity as recorded; this name adds {WORKLOAD}={self.workload} and nothing else"
-        raise Refuted("what would run is as recorded, but it is another image than was built", AGAIN)
+        raise CheckFailed("what would run is as recorded, but it is another image than was built", REBUILD_REMEDY)
 
     def require_start(self) -> str:
         """Entrypoint, and the variables that hold in every run."""
         if self.config.get("Entrypoint") != [f"/{render.CODE}/run"]:
-            raise Refuted(f"it starts {self.config.get('Entrypoint')}, not our entrypoint", AGAIN)
+            raise CheckFailed(f"it starts {self.config.get('Entrypoint')}, not our entrypoint", REBUILD_REMEDY)
         if lost := [key for key, value in render.FIXED_ENVIRONMENT.items() if self.environment.get(key) != value]:
-            raise Refuted(f"its environment lacks {', '.join(lost)}", AGAIN)
+            raise CheckFailed(f"its environment lacks {', '.join(lost)}", REBUILD_REMEDY)
         return f"{len(self.labels)} labels, starts our entrypoint"
 
-    def modes(self) -> Iterator[tuple[str, str]]:
+    def file_modes(self) -> Iterator[tuple[str, str]]:
         """Our folders, by way of a container that is never started."""
-        with explained():
-            container = client().containers.create(self.identifier)
+        with translated_errors():
+            container = docker_client().containers.create(self.identifier)
         try:
             for folder in _OURS:
-                with explained():
+                with translated_errors():
                     blocks, _ = container.get_archive(f"/{folder}")
                 with tarfile.open(fileobj=stream_of(blocks), mode="r|") as archive:
                     for member in archive:
@@ -99,7 +101,7 @@ class DockerEvidence:
         try:
             return any(map(signature.signed, self._published()))
         except SifmarkError as reason:
-            say(f"  no signature was looked for: {reason.cause}")
+            status(f"  no signature was looked for: {reason.cause}")
             return False
 
     def _published(self) -> list[str]:
@@ -109,10 +111,10 @@ class DockerEvidence:
         """
         found = self.references
         if not found and self._parent:
-            below = DockerEvidence(self._parent, self._base_of)
+            below = DockerInspection(self._parent, self._base_of)
             found = below.references if below.identity() == self.identity() else []
         if not found:
-            raise Refuted(
+            raise CheckFailed(
                 "it is in no registry, where its signature would be",
                 "inv push, then inv sign, both with --engine docker",
             )
@@ -134,11 +136,11 @@ class DockerEvidence:
 
     @property
     def _papers(self) -> Path:
-        return papers_of(Path(self.labels.get(RECIPE, "none")).name)
+        return attestation_folder(Path(self.labels.get(RECIPE, "none")).name)
 
     def difference(self, again: str) -> str | None:
         """Layer by layer, then field by field of the configuration; identifiers differ, since the engine dates them."""
-        other = DockerEvidence(again, self._base_of)
+        other = DockerInspection(again, self._base_of)
         for number, (here, there) in enumerate(zip_longest(self.layers, other.layers), start=1):
             if here != there:
                 return f"layer {number} of {len(self.layers)} is {here} and {there}"
@@ -154,9 +156,11 @@ class DockerEvidence:
             return "base: not in the engine's store, its layers were not compared"
         layers = base["RootFS"]["Layers"]
         if self.layers[: len(layers)] != layers:
-            raise Refuted("its first layers are not the base's", AGAIN)
+            raise CheckFailed("its first layers are not the base's", REBUILD_REMEDY)
         if len(self.layers) != len(layers) + len(_LAYERS):
-            raise Refuted(f"it adds {len(self.layers) - len(layers)} layers to the base, not {len(_LAYERS)}", AGAIN)
+            raise CheckFailed(
+                f"it adds {len(self.layers) - len(layers)} layers to the base, not {len(_LAYERS)}", REBUILD_REMEDY
+            )
         return f"{len(layers)} layers of the base, all as they were, and {len(_LAYERS)} of ours"
 
 

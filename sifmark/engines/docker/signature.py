@@ -9,10 +9,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from sifmark.core.errors import UNTRUSTED, RegistryError, SifmarkError
-from sifmark.core.keys import called, key_files
+from sifmark.core.errors import UNTRUSTED_REMEDY, RegistryError, SifmarkError
+from sifmark.core.keys import key_files, key_id
 from sifmark.core.process import CommandError, run
-from sifmark.engines import Refuted
+from sifmark.engines import CheckFailed
 from sifmark.oci.images import connect
 from sifmark.oci.reference import MANIFESTS
 
@@ -37,16 +37,16 @@ def signer(reference: str, keys: Sequence[str]) -> str:
     """Which of the keys that this site trusts has signed what a reference by digest names. Raises Refuted for none."""
     files = key_files(keys)  # fingerprints are of PGP, for SIF files
     if not files:
-        raise Refuted(f"{reference}: no key is trusted here", 'name keys in sifmark.toml: keys = ["site.pub"]')
+        raise CheckFailed(f"{reference}: no key is trusted here", 'name keys in sifmark.toml: keys = ["site.pub"]')
     for key in files:
         done = run([_program(), "verify", "--key", key, "--insecure-ignore-tlog=true", reference], check=False)
         if done.exit_code == 0:
-            return called(key)
+            return key_id(key)
         if done.exit_code == _NONE:
-            raise Refuted("it is not signed", UNTRUSTED)
+            raise CheckFailed("it is not signed", UNTRUSTED_REMEDY)
         if done.exit_code != _OTHERS:
             raise CommandError(f"cosign verify failed: {' '.join(done.tail)[-300:]}", "run it by hand to see")
-    raise Refuted("its signature is by none of the keys that this site trusts", UNTRUSTED)
+    raise CheckFailed("its signature is by none of the keys that this site trusts", UNTRUSTED_REMEDY)
 
 
 def signed(reference: str) -> bool:
