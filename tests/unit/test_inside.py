@@ -63,7 +63,7 @@ def test_no_device_is_bad_and_named() -> None:
 @pytest.mark.parametrize("answered", ["[]", "null", "7", "", "{}", '{"schema_version": "9"}'])
 def test_an_answer_that_is_no_result_is_told(monkeypatch: pytest.MonkeyPatch, answered: str) -> None:
     seen = ImageInfo({WORKLOADS: image.SMALLEST}, 1)
-    tool = SimpleNamespace(look=lambda _: seen, isolation_flags=list, command=lambda *_: ["x"])
+    tool = SimpleNamespace(image_info=lambda _: seen, isolation_flags=list, command=lambda *_: ["x"])
     monkeypatch.setattr(image, "locate", lambda _: (tool, "x.sif"))
     monkeypatch.setattr(image, "device_options", lambda *_: [])
     monkeypatch.setattr(image, "run", lambda *_, **__: SimpleNamespace(output=answered))
