@@ -68,7 +68,7 @@ def require_folder(path: Path | None) -> None:
 def spend(argv: Sequence[str | Path], **environment: str) -> Spent:
     """Run a command to its end. Raises CommandError when it fails."""
     before = _children_cpu()
-    done = run(argv, **cast("Any", environment))
+    done = run(argv, environment=cast("Any", environment))
     return Spent(done.seconds, _children_cpu() - before, done.output)
 
 

@@ -27,7 +27,7 @@ _HASH = "import hashlib, sys; hashlib.file_digest(open(sys.argv[1], 'rb'), 'sha2
 
 def make_image(folder: Path) -> tuple[Path, Path]:
     """A signed image of a recipe, made larger by a file that does not compress, and the key to it."""
-    run([*INV, "build", RECIPE], SIFMARK_DIST=str(folder / "dist"))
+    run([*INV, "build", RECIPE], environment={"SIFMARK_DIST": str(folder / "dist")})
     small, large = folder / "dist" / f"{RECIPE}.sif", folder / f"{RECIPE}.sif"
     sif = read_sif(small)
     sif.copy(sif.system, large, skip=DATA_START)

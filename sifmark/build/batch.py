@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 from sifmark.build.image import BuildReport, build_recipe, is_current, read_record
@@ -82,7 +83,7 @@ class BuildOptions:
     @property
     def site(self) -> Settings:
         """The settings with what was asked for. Raises UsageError for bad values."""
-        return with_options(bases=self.bases, compression=self.compression)
+        return with_options(settings(), bases=self.bases, compression=self.compression)
 
     def words(self) -> list[str]:
         """The same, for a verb of our own."""
@@ -177,7 +178,13 @@ def _do(intent: PlannedBuild, options: BuildOptions) -> BuildOutcome:
         return build_one(recipe, options)  # its names are linked anew
     # -P: a folder that is called sifmark where the user stands is not us.
     argv = [sys.executable, "-P", "-m", "sifmark", "build", recipe, "--json", *options.words()]
-    return _told(run(argv, watch_errors=lambda line: status(f"[{recipe}] {line}"), check=False))
+    progress = partial(_report, recipe)
+    done = run(argv, watch_errors=progress, check=False, environment=settings().environment())
+    return _told(done)
+
+
+def _report(recipe: str, line: str) -> None:
+    status(f"[{recipe}] {line}")
 
 
 def _told(done: CompletedCommand) -> BuildOutcome:

@@ -12,13 +12,12 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from sifmark import __version__
 from sifmark.build import ledger
 from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import human_size, write_json
+from sifmark.core.locks import exclusive_lock
 from sifmark.core.settings import settings, with_options
 from sifmark.engines import BuiltImage, Engine, ImageInfo, engine
 from sifmark.layers.assemble import build_context
@@ -54,7 +53,7 @@ def render(name: str, form: str, bases: str | None = None) -> str:
     if form not in FORMATS:
         raise SifmarkError(f"no format {form!r}", f"choose one of: {', '.join(FORMATS)}")
     recipe = recipes_in(find_images(name))[0]
-    plan = make_plan(recipe, with_options(bases=bases))
+    plan = make_plan(recipe, with_options(settings(), bases=bases))
     folder = context_folder(recipe)
     with exclusive_lock(folder):
         build_context(plan, folder, log_file(recipe))
@@ -177,22 +176,6 @@ def _build(plan: Plan, tool: Engine) -> None:
         write_build_record(plan, tool, made, log=str(log), seconds=seconds, reused=reused)
     trim()
     status(f"  {tool.address(plan.recipe.name)}: {human_size(made.size)}, {made.identity}")
-
-
-@contextmanager
-def exclusive_lock(target: Path) -> Iterator[None]:
-    """Builds of one image exclude each other, on every host that shares the folder."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(target.with_name(f".{target.name}.lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        status(f"  waiting: another process works on {target.name}")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 @contextmanager

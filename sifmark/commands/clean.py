@@ -3,9 +3,10 @@
 import shutil
 from pathlib import Path
 
-from sifmark.build.image import context_folder, exclusive_lock, lock_path, log_files, record_path
+from sifmark.build.image import context_folder, lock_path, log_files, record_path
 from sifmark.core.console import status
 from sifmark.core.files import human_size, remove_stale_drafts
+from sifmark.core.locks import exclusive_lock
 from sifmark.core.settings import settings
 from sifmark.engines import engine
 from sifmark.layers.cache import remove_all

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from sifmark.attestations import sbom
 from sifmark.build import ledger
-from sifmark.build.image import exclusive_lock, is_current, lock_path, log_file, read_record, write_build_record
+from sifmark.build.image import is_current, lock_path, log_file, read_record, write_build_record
 from sifmark.core.console import status, step
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import atomic_path, human_size
-from sifmark.core.settings import with_options
+from sifmark.core.locks import exclusive_lock
+from sifmark.core.settings import settings, with_options
 from sifmark.engines import BuiltImage
 from sifmark.engines.apptainer.build import assemble_sif, build_definition
 from sifmark.engines.apptainer.engine import Apptainer, verified_image
@@ -40,7 +41,8 @@ def convert(name: str, force: bool = False) -> None:
     with exclusive_lock(lock_path(recipe, docker)), exclusive_lock(lock_path(recipe, apptainer)):
         inspection = docker.inspect(docker.address(recipe))
         plan = make_plan(
-            recipe, with_options(bases="stand-in" if inspection.labels.get(STAND_IN) == "true" else "pinned")
+            recipe,
+            with_options(settings(), bases="stand-in" if inspection.labels.get(STAND_IN) == "true" else "pinned"),
         )
         _require_ours(plan, inspection)
         if is_current(apptainer.image_info(apptainer.address(recipe)), plan) and not force:

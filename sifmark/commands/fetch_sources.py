@@ -6,7 +6,7 @@ from pathlib import Path
 from sifmark.core.console import output, status, step
 from sifmark.core.errors import SifmarkError, UnbuildableError, UsageError
 from sifmark.core.files import human_size
-from sifmark.core.settings import with_options
+from sifmark.core.settings import settings, with_options
 from sifmark.layers.offline import add_base, add_wheels
 from sifmark.layers.wheels import fetch_wheels
 from sifmark.recipes.plan import Plan, make_plan
@@ -21,7 +21,7 @@ def fetch_sources(folder: str, names: Iterable[str], bases: str | None) -> None:
     target, wanted, failed = Path(folder).absolute(), tuple(names), []
     for recipe in wanted or recipe_names():
         try:
-            plan = make_plan(recipe, with_options(bases=bases))
+            plan = make_plan(recipe, with_options(settings(), bases=bases))
             plan.require_resolved()
             _fetch(plan, target)
         except UsageError:

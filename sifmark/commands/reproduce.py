@@ -7,10 +7,11 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from sifmark.build.image import exclusive_lock, is_current, lock_path
+from sifmark.build.image import is_current, lock_path
 from sifmark.core.console import output, status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import scratch_dir
+from sifmark.core.locks import exclusive_lock
 from sifmark.core.process import run
 from sifmark.core.settings import settings, with_options
 from sifmark.engines import ImageInspection, engine
@@ -36,7 +37,7 @@ def reproduce(name: str, as_json: bool) -> None:
             raise SifmarkError(f"{recipe} is not built", f"inv build {recipe}, or inv pull {recipe}")
         inspection = tool.inspect(address)
         bases = "stand-in" if inspection.labels.get(STAND_IN) == "true" else "pinned"
-        plan = make_plan(recipe, with_options(bases=bases, compression=inspection.labels.get(COMPRESSION)))
+        plan = make_plan(recipe, with_options(settings(), bases=bases, compression=inspection.labels.get(COMPRESSION)))
         if not is_current(tool.image_info(address), plan):
             raise SifmarkError(f"{address} was built of another recipe or other code than is here", _REMEDY)
         status(f"building {recipe} again, with nothing that earlier builds left")
@@ -78,10 +79,12 @@ def _ours(site: Path, engine_name: str, bases: str, compression: str, builder: s
     return run(
         [sys.executable, "-P", "-m", "sifmark", *words],
         watch_errors=status,
-        SIFMARK_ENGINE=engine_name,
-        SIFMARK_BASES=bases,
-        SIFMARK_COMPRESSION=compression,
-        SIFMARK_BUILDER=builder,
-        SIFMARK_CACHE=str(site / "cache"),
-        SIFMARK_DIST=str(site / "dist"),
+        environment={
+            "SIFMARK_ENGINE": engine_name,
+            "SIFMARK_BASES": bases,
+            "SIFMARK_COMPRESSION": compression,
+            "SIFMARK_BUILDER": builder,
+            "SIFMARK_CACHE": str(site / "cache"),
+            "SIFMARK_DIST": str(site / "dist"),
+        },
     ).output

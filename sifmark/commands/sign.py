@@ -4,10 +4,11 @@ import shutil
 from pathlib import Path
 
 from sifmark.build import ledger
-from sifmark.build.image import exclusive_lock, lock_path, read_record, record_path
+from sifmark.build.image import lock_path, read_record, record_path
 from sifmark.core.console import status, step
 from sifmark.core.errors import REBUILD_REMEDY, UsageError
 from sifmark.core.files import atomic_path, write_json
+from sifmark.core.locks import exclusive_lock
 from sifmark.core.process import run
 from sifmark.core.settings import settings
 from sifmark.engines import CheckFailed

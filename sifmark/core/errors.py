@@ -18,15 +18,17 @@ REBUILD_REMEDY = "build it again: inv build NAME --force, with the --engine that
 class SifmarkError(Exception):
     """A failure that a user can act on.
 
-    `cause` says what is wrong and where; `remedy` says what to do; the exit code is 1.
+    `cause` says what is wrong and where, `remedy` what to do about it. `code` names the kind of failure for programs
+    and stays the same when the text changes; it is one of `error_codes.CODES`. The exit code is 1.
     """
 
     exit_code = EXIT_FAILED
 
-    def __init__(self, cause: str, remedy: str = "") -> None:
+    def __init__(self, cause: str, remedy: str = "", *, code: str = "") -> None:
         super().__init__(cause)
         self.cause = cause
         self.remedy = remedy
+        self.code = code
 
     def __str__(self) -> str:
         return f"{self.cause}\n  remedy: {self.remedy}" if self.remedy else self.cause
@@ -45,8 +47,8 @@ class UnbuildableError(SifmarkError):
 class RegistryError(SifmarkError):
     """A registry that does not answer, or not with what was asked for; `status` is HTTP's where it said one."""
 
-    def __init__(self, cause: str, remedy: str = "", status: int | None = None) -> None:
-        super().__init__(cause, remedy)
+    def __init__(self, cause: str, remedy: str = "", status: int | None = None, *, code: str = "") -> None:
+        super().__init__(cause, remedy, code=code)
         self.status = status
 
 
@@ -56,4 +58,4 @@ def unknown_name(kind: str, name: str, known: Iterable[str], told_by: str = "") 
     near = get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     rest = f"`{told_by}` shows all {len(names)}" if told_by else f"known: {', '.join(names) or 'none'}"
-    return UsageError(f"no {kind} {name!r}", f"{hint}{rest}")
+    return UsageError(f"no {kind} {name!r}", f"{hint}{rest}", code="unknown-name")

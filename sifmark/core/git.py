@@ -4,9 +4,9 @@ from functools import cache
 
 from sifmark.core import paths
 from sifmark.core.console import status
+from sifmark.core.environment import source_date
 from sifmark.core.files import FIXED_MTIME
 from sifmark.core.process import CommandError, run
-from sifmark.core.settings import source_date
 
 # Where a change, a new file too, makes another image than the commit's.
 _BUILD_INPUTS = ("entrypoints", "schemas", "recipes", "sifmark")

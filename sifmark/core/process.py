@@ -9,15 +9,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from sifmark.core.environment import tool_environment
 from sifmark.core.errors import SifmarkError
-from sifmark.core.settings import tool_environment
 
 TERMINATION_GRACE = 10.0  # seconds between TERM and KILL
 TAIL = 20  # lines of a failed command that its error quotes
@@ -53,12 +53,12 @@ def run(
     time_limit: float | None = None,
     check: bool = True,
     remedy: str = "",
-    **environment: str,
+    environment: Mapping[str, str] | None = None,
 ) -> CompletedCommand:
     """Run a command to its end, echo it into `log`, and hand each line to `watch`, of stderr to `watch_errors` too.
 
-    `time_limit` is in seconds. Raises CommandError when the command cannot start, takes too long, or, with `check`,
-    fails; `remedy` is then told to the user.
+    `time_limit` is in seconds; `environment` is added to the user's. With `check` a failure raises CommandError with
+    `remedy`, as do, in any case, a command that cannot start and one that takes too long.
     """
     words = tuple(str(word) for word in argv)
     with _open_log(log) as sink:
@@ -66,7 +66,7 @@ def run(
         started = time.monotonic()
         with contextlib.ExitStack() as cleanup:
             with _signals_postponed():
-                process = _start(words, environment)
+                process = _start(words, environment or {})
                 cleanup.callback(_living.discard, process)
                 _living.add(process)
                 if _stopping.is_set():
@@ -178,7 +178,7 @@ def describe_failure(finished: CompletedCommand, log: Path | None) -> str:
     return "\n".join(lines)
 
 
-def _start(words: tuple[str, ...], environment: dict[str, str]) -> subprocess.Popen[str]:
+def _start(words: tuple[str, ...], environment: Mapping[str, str]) -> subprocess.Popen[str]:
     try:
         return subprocess.Popen(
             words,

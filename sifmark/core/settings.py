@@ -1,11 +1,9 @@
-"""A site's choices, read once and frozen. The only module that reads the environment."""
+"""A site's settings as one frozen value: defaults, `sifmark.toml`, `SIFMARK_*` variables, options of a command line."""
 
 import math
 import os
-import platform
-import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -30,11 +28,6 @@ _VARIABLES = (
     "private_registries",
     "registry",
     "sources",
-)
-PLATFORMS = ("x86_64", "aarch64")  # the platforms that recipes may have bases for
-# A shell's wishes for its own containers; those that we start to build and to verify must not follow them.
-_MEDDLING = re.compile(
-    r"(APPTAINER|SINGULARITY)(ENV_.*|_BIND|_BINDPATH|_OVERLAY\w*|_MOUNT|_CONTAINALL|_CLEANENV|_NV|_ROCM)"
 )
 
 
@@ -66,50 +59,50 @@ class Settings:
         host, _, repository = image.partition("/")
         return f"{self.mirrors.get(host, host)}/{repository}"
 
+    def environment(self) -> dict[str, str]:
+        """Return these settings as the `SIFMARK_*` variables that hand them to another sifmark process."""
+        values = {key: getattr(self, key) for key in _VARIABLES}
+        return {_variable(key): _format_value(key, value) for key, value in values.items() if value not in (None, ())}
+
     @property
     def stand_in_pins(self) -> Path:
         """The generated pins of the stand-in bases, outside recipes/."""
         return self.cache / "stand-in" / "pins.json"
 
 
+def load_settings(**options: str | None) -> Settings:
+    """Read the settings in force: defaults, then the file, then `SIFMARK_*` variables, then a command line's options.
+
+    Raises UsageError when the file cannot be read or a value is not allowed.
+    """
+    values = {"cache": _default_cache(), "dist": "dist"} | _from_file() | _from_environment()
+    return with_options(Settings(**_typed(values)), **options)
+
+
+_options: dict[str, str] = {}
+
+
 @cache
 def settings() -> Settings:
-    """The settings in force: defaults, then the file, then `SIFMARK_*` variables.
-
-    Raises UsageError when the file does not read or a value is not allowed.
-    """
-    chosen = _from_file() | _from_environment()
-    try:
-        return Settings(
-            cache=Path(chosen.pop("cache", _default_cache())).expanduser().absolute(),
-            dist=Path(chosen.pop("dist", "dist")).expanduser().absolute(),
-            sources=Path(sources).expanduser().absolute() if (sources := chosen.pop("sources", None)) else None,
-            keys=tuple(chosen.pop("keys", ())),
-            wheel_indexes=tuple(chosen.pop("wheel_indexes", ())),
-            private_registries=tuple(chosen.pop("private_registries", ())),
-            **chosen,
-        )
-    except RuntimeError as error:  # this user has no home folder
-        raise UsageError(f"no place for the cache: {error}", "name one: SIFMARK_CACHE=FOLDER") from error
+    """Return the settings in force. Only until every caller is handed them."""
+    return load_settings(**_options)
 
 
-def with_options(**given: str | None) -> Settings:
-    """The settings in force with those options of a command line that were given. Raises UsageError for bad ones."""
-    chosen: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
-    _check(chosen, "the command line")
-    return replace(settings(), **chosen)
-
-
-def apply_options(**given: str) -> None:
-    """Let options of a command line hold as the `SIFMARK_*` variables do, for this process and those it starts.
-
-    Raises UsageError for values that are not allowed.
-    """
-    asked = {key: value for key, value in given.items() if value}
-    _check({key: _meant(key, value) for key, value in asked.items()}, "the command line")
-    os.environ.update({f"SIFMARK_{key.upper()}": value for key, value in asked.items()})
+def apply_options(**options: str) -> None:
+    """Let options of a command line hold for this process. Only until every caller is handed its settings."""
+    _options.update({key: value for key, value in options.items() if value})
     settings.cache_clear()
     settings()
+
+
+def with_options(settings: Settings, **options: str | None) -> Settings:
+    """Return the settings with those options of a command line that were given; empty ones count as not given.
+
+    Values are written as in `SIFMARK_*` variables. Raises UsageError for one that is not allowed.
+    """
+    values = {key: _parse_value(key, text) for key, text in options.items() if text}
+    _check(values, "the command line")
+    return replace(settings, **_typed(values))
 
 
 def join_paths(values: Sequence[str] | None) -> str:
@@ -117,32 +110,26 @@ def join_paths(values: Sequence[str] | None) -> str:
     return os.pathsep.join(values or ())
 
 
-def platform_name() -> str:
-    """This machine's platform as recipes name it: `x86_64` or `aarch64`."""
-    name = platform.machine()
-    return {"arm64": "aarch64", "AMD64": "x86_64"}.get(name, name)
+def _typed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return checked values with the types that Settings has: absolute paths and tuples."""
+    return {key: _TYPES[key](value) if key in _TYPES else value for key, value in values.items()}
 
 
-def source_date() -> int | None:
-    """The date that whoever builds asks for, in seconds since 1970: SOURCE_DATE_EPOCH of reproducible-builds.org.
-
-    Raises UsageError where it is no such number.
-    """
-    given = os.environ.get("SOURCE_DATE_EPOCH")
-    if given is None:
-        return None
-    if not re.fullmatch(r"\d{1,10}", given):
-        raise UsageError(f"SOURCE_DATE_EPOCH is {given!r}", "unset it, or set it to seconds since 1970")
-    return int(given)
+def _folder(value: Any) -> Path:
+    try:
+        return Path(value).expanduser().absolute()
+    except RuntimeError as error:  # this user has no home folder
+        raise UsageError(f"no place for {value}: {error}", "name one: SIFMARK_CACHE=FOLDER") from error
 
 
-def tool_environment(**extra: str) -> dict[str, str]:
-    """The environment for the tools that we call: the user's own without wishes for containers, and additions."""
-    return {**{key: value for key, value in os.environ.items() if not _MEDDLING.fullmatch(key)}, **extra}
+_TYPES: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("cache", "dist", "sources"), _folder),
+    **dict.fromkeys(("keys", "wheel_indexes", "private_registries"), tuple),
+}
 
 
-def _default_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "sifmark"
+def _default_cache() -> str:
+    return str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "sifmark")
 
 
 def _from_file() -> dict[str, Any]:
@@ -156,10 +143,12 @@ def _from_file() -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path}: {error}", "correct the file, or remove it to use the defaults") from error
     _check(document, str(path))
-    return document | {"keys": [_beside(path, key) for key in document["keys"]]} if "keys" in document else document
+    return (
+        document | {"keys": [_beside_file(path, key) for key in document["keys"]]} if "keys" in document else document
+    )
 
 
-def _beside(path: Path, key: str) -> str:
+def _beside_file(path: Path, key: str) -> str:
     """A key as a file of settings means it: its own folder is where it looks, whoever works in whichever."""
     try:
         return key if FINGERPRINT.fullmatch(key) else str(path.absolute().parent / Path(key).expanduser())
@@ -167,22 +156,22 @@ def _beside(path: Path, key: str) -> str:
         raise UsageError(f"{path}: keys: {key}: {error}", "name the file by its whole path") from error
 
 
-def _check(chosen: Mapping[str, Any], where: str) -> None:
+def _check(values: Mapping[str, Any], where: str) -> None:
     """Pass, or raise UsageError. No schema knows of the numbers inf and nan, which TOML has."""
-    for key, value in chosen.items():
+    for key, value in values.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{where}: {key}: that is no finite number", "TOML knows inf and nan; give a number")
-    check_document("settings-1.0", chosen, where)
+    check_document("settings-1.0", values, where)
 
 
 def _from_environment() -> dict[str, Any]:
-    names = {key: f"SIFMARK_{key.upper()}" for key in _VARIABLES}
-    chosen = {key: _meant(key, os.environ[name]) for key, name in names.items() if os.environ.get(name)}
-    _check(chosen, "the SIFMARK_* variables")
-    return chosen
+    names = {key: _variable(key) for key in _VARIABLES}
+    values = {key: _parse_value(key, os.environ[name]) for key, name in names.items() if os.environ.get(name)}
+    _check(values, "the SIFMARK_* variables")
+    return values
 
 
-def _meant(key: str, text: str) -> Any:
+def _parse_value(key: str, text: str) -> Any:
     """The value of a variable: several keys stand as several folders of PATH do, hosts with commas."""
     if key == "keys":
         return text.split(os.pathsep)
@@ -192,3 +181,16 @@ def _meant(key: str, text: str) -> Any:
         with suppress(ValueError):  # the schema names what is no number
             return float(text)
     return text
+
+
+def _format_value(key: str, value: Any) -> str:
+    """Write a value as its variable has it; the inverse of `_parse_value`."""
+    if key == "keys":
+        return join_paths(value)
+    if key == "private_registries":
+        return ",".join(value)
+    return str(value)
+
+
+def _variable(key: str) -> str:
+    return f"SIFMARK_{key.upper()}"

@@ -2,15 +2,14 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock, Timeout
 
 from sifmark.core.console import Step, printable, step
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import atomic_path, remove_stale_drafts, sha256_file, write_json
+from sifmark.core.locks import LockHeldError, file_lock
 from sifmark.core.schemas import check_document
 from sifmark.datasets.source import DatasetSource, OutputFile
 
@@ -27,7 +26,7 @@ def pack(order: DatasetSource, folder: Path, strict: bool = False) -> "Packer":
     all is.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder):
+    with _exclusive(folder):
         remove_stale_drafts(folder)
         packing = Packer(order, folder, strict)
         with step(f"fill {folder}") as current:
@@ -41,19 +40,15 @@ def pack(order: DatasetSource, folder: Path, strict: bool = False) -> "Packer":
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Raises SifmarkError where another run fills the folder."""
-    held = folder / ".prepare.lock"
-    lock = FileLock(held)
+def _exclusive(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock, and remove its file afterwards. Raises SifmarkError where another run fills the folder."""
+    path = folder / ".prepare.lock"
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
+        with file_lock(path, wait=False), ExitStack() as cleanup:
+            cleanup.callback(path.unlink)
+            yield
+    except LockHeldError:
         raise SifmarkError(f"another run fills {folder}", "wait for its end, or name another folder") from None
-    try:
-        yield
-    finally:
-        held.unlink(missing_ok=True)
-        lock.release()
 
 
 class Packer:

@@ -10,10 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from sifmark.core.console import output
+from sifmark.core.environment import platform_name
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import human_size
 from sifmark.core.process import CommandError, run
-from sifmark.core.settings import platform_name, settings
+from sifmark.core.settings import settings
 from sifmark.doctor.finding import BAD, GOOD, POOR, Finding
 from sifmark.doctor.image import check_image as examine_image
 from sifmark.engines.apptainer.engine import MINIMUM, Apptainer, user_flags

@@ -20,6 +20,8 @@ from sifmark.recipes.plan import Plan, shipped_files
 
 _TESTS = {"test", "tests"}  # folders of packages: no workload imports them, so they stay sources
 _SOURCES_AT_ONCE = 200  # few enough for many cores, and many enough that starting Python does not count
+# Bytecode holds the order of sets, and the user's own wishes for Python must not reach an image.
+_COMPILER_ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONOPTIMIZE": "", "PYTHONPATH": "", "PYTHONPYCACHEPREFIX": ""}
 
 
 def site_layer(plan: Plan, log: Path | None = None) -> Entry:
@@ -95,8 +97,5 @@ def _compile_list(python: str, folder: Path, log: Path | None, names: Path) -> N
         log=log,
         time_limit=settings().time_limit,
         remedy="the log names the file; is there space left in the cache?",
-        PYTHONHASHSEED="0",  # the order of sets is written
-        PYTHONOPTIMIZE="",  # what the user wishes for his own Python is not for an image
-        PYTHONPATH="",
-        PYTHONPYCACHEPREFIX="",
+        environment=_COMPILER_ENVIRONMENT,
     )

@@ -4,7 +4,6 @@ An entry is a folder `cache/KIND/KEY/` with its `content/` and its `seal.json`. 
 beside it: shared by users, alone for who makes or removes it.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -12,14 +11,16 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import atomic_path, human_size, remove_stale_drafts, sha256_json, sha256_tree, write_json
+from sifmark.core.locks import LockHeldError, file_lock, lock_file
 from sifmark.core.settings import settings
 
 WHEELS, LAYERS, BASES, STOCKED = KINDS = ("wheels", "layers", "bases", "stocked")  # folders of the cache
@@ -99,7 +100,7 @@ class Entry:
 
     def _make_again(self, check: bool) -> None:
         """Make it, unless another process has done so while this one waited."""
-        with _locked(self.folder, fcntl.LOCK_EX, f"another process makes {self.kind}/{self.key[:12]}"):
+        with _lock(self.folder, waiting=f"another process makes {self.kind}/{self.key[:12]}"):
             seal = self.seal()
             if seal and (not check or self._whole(seal)):
                 return
@@ -145,7 +146,7 @@ def remove_all() -> Iterator[str]:
     """Remove every entry, as soon as nobody uses or makes it; says what went. The locks stay: others may hold them."""
     for kind in KINDS:
         for folder in list(_entries(kind)):
-            with _locked(folder, fcntl.LOCK_EX):
+            with _lock(folder):
                 shutil.rmtree(folder, ignore_errors=True)
             yield f"{kind}/{folder.name[:12]}"
 
@@ -171,7 +172,7 @@ def trim() -> None:
 @contextmanager
 def in_use(folder: Path) -> Iterator[None]:
     """Keep an entry from being removed or made again while the block runs."""
-    with _locked(folder, fcntl.LOCK_SH):
+    with _lock(folder, shared=True):
         yield
 
 
@@ -198,30 +199,16 @@ def _sizes() -> Iterator[tuple[float, int, Path]]:
 
 def _remove_unused(folder: Path) -> bool:
     try:
-        with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        with _lock(folder, wait=False):
             shutil.rmtree(folder, ignore_errors=True)
             return True
-    except BlockingIOError:
+    except LockHeldError:
         return False
 
 
-@contextmanager
-def _locked(folder: Path, how: int, waiting: str = "") -> Iterator[None]:
-    """Hold an entry's lock, shared or alone. Raises BlockingIOError with LOCK_NB where another holds it."""
-    path = folder.with_name(f".{folder.name}.lock")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as stream:
-        try:
-            fcntl.flock(stream, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if how & fcntl.LOCK_NB:
-                raise
-            status(f"  waiting: {waiting or f'{folder} is in use'}")
-            fcntl.flock(stream, how)
-        except OSError as error:
-            cause = f"the cache's file system has no locks ({error.strerror}): {path.parent}"
-            raise SifmarkError(cause, "name a folder on another one: cache in sifmark.toml") from error
-        yield
+def _lock(folder: Path, **options: Any) -> AbstractContextManager[None]:
+    """Hold an entry's lock: exclusive for who makes or removes it, shared for who uses it."""
+    return file_lock(lock_file(folder), **options)
 
 
 def _files(content: Path) -> dict[str, Path]:

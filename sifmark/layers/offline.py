@@ -13,9 +13,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from sifmark.core.environment import platform_name
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import FIXED_MTIME, atomic_path, sha256_file, write_json
-from sifmark.core.settings import platform_name, settings
+from sifmark.core.settings import settings
 from sifmark.layers.cache import WHEELS
 from sifmark.oci.images import configuration, fetch_image
 from sifmark.oci.reference import DIGEST

@@ -20,10 +20,11 @@ from typing import Any
 
 from sifmark.core import paths
 from sifmark.core.console import Step, output, step
+from sifmark.core.environment import PLATFORMS, platform_name
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import atomic_path, scratch_dir, sha256_file, write_text
 from sifmark.core.process import CommandError, run
-from sifmark.core.settings import PLATFORMS, platform_name, settings
+from sifmark.core.settings import settings
 from sifmark.layers.cache import WHEELS, in_use
 from sifmark.recipes.recipe import Recipe, Target, load_recipe
 
@@ -227,7 +228,7 @@ def _ask_indexes(recipe: Recipe, command: list[str], progress: Step, log: Path |
     framework vendor's own where these lack something."""
     limit = settings().time_limit
     try:
-        run(command, log=log, watch=progress.detail, time_limit=limit, **_site_indexes())
+        run(command, log=log, watch=progress.detail, time_limit=limit, environment=_site_indexes())
     except CommandError as error:
         if settings().wheel_indexes or recipe.index is None or not any(words in error.cause for words in _NOT_THERE):
             raise SifmarkError(error.cause, _DOWNLOAD_REMEDY) from error

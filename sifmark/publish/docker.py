@@ -15,11 +15,13 @@ from typing import Any
 from sifmark.attestations.provenance import NAME as PROVENANCE
 from sifmark.attestations.sbom import CYCLONEDX, SPDX
 from sifmark.build import ledger
-from sifmark.build.image import exclusive_lock, lock_path, update_record, write_image_record
+from sifmark.build.image import lock_path, update_record, write_image_record
 from sifmark.core.console import Step, output, status, step
+from sifmark.core.environment import platform_name
 from sifmark.core.errors import REGISTRY_REMEDY, RegistryError, SifmarkError, UsageError
 from sifmark.core.files import compact_json, human_size, sha256_bytes, write_json
-from sifmark.core.settings import platform_name, settings
+from sifmark.core.locks import exclusive_lock
+from sifmark.core.settings import settings
 from sifmark.engines import BuiltImage
 from sifmark.engines.docker import signature
 from sifmark.engines.docker.attestations import IMAGE, attestation_folder

@@ -10,12 +10,14 @@ from typing import Any
 
 from sifmark.build import ledger
 from sifmark.build.batch import matching_recipes
-from sifmark.build.image import exclusive_lock, lock_path, update_record, write_image_record
+from sifmark.build.image import lock_path, update_record, write_image_record
 from sifmark.core.console import Step, output, output_table, status, step
+from sifmark.core.environment import platform_name
 from sifmark.core.errors import REBUILD_REMEDY, RegistryError, SifmarkError
 from sifmark.core.files import atomic_path, free_space, human_size, write_json, write_text
+from sifmark.core.locks import exclusive_lock
 from sifmark.core.schemas import check_document
-from sifmark.core.settings import platform_name, settings
+from sifmark.core.settings import settings
 from sifmark.engines import CheckFailed
 from sifmark.engines.apptainer.engine import Apptainer, describe_image
 from sifmark.engines.apptainer.sif import read_sif

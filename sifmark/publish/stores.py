@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sifmark import __version__
-from sifmark.build.image import exclusive_lock
+from sifmark.core.environment import platform_name
 from sifmark.core.errors import RegistryError, SifmarkError, UsageError
 from sifmark.core.files import atomic_path, compact_json, sha256_bytes, sha256_file, write_json
-from sifmark.core.settings import platform_name, settings
+from sifmark.core.locks import exclusive_lock
+from sifmark.core.settings import settings
 from sifmark.oci.images import connect
 from sifmark.oci.reference import DIGEST, MAX_DOCUMENT_SIZE
 from sifmark.recipes.plan import LABEL

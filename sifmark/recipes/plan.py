@@ -10,12 +10,13 @@ from typing import Any
 
 from sifmark import __version__
 from sifmark.core import paths
+from sifmark.core.environment import platform_name
 from sifmark.core.errors import SifmarkError, UnbuildableError
 from sifmark.core.files import sha256_file, sha256_json, sha256_tree
 from sifmark.core.git import revision, source_date_of_build
 from sifmark.core.process import bytecode_python
 from sifmark.core.schemas import check_document
-from sifmark.core.settings import Settings, platform_name, settings
+from sifmark.core.settings import Settings, settings
 from sifmark.oci.reference import is_loopback
 from sifmark.recipes import render
 from sifmark.recipes.names import workloads_of

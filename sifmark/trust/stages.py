@@ -160,7 +160,7 @@ def _base_untouched(image: ImageUnderTest) -> str:
     if pin.digest != image.labels[BASE_DIGEST]:
         return "base: another one is pinned here, its tree was not compared"
     bases = "stand-in" if image.labels[STAND_IN] == "true" else "pinned"
-    chosen = with_options(bases=bases, compression=image.labels.get(COMPRESSION))
+    chosen = with_options(settings(), bases=bases, compression=image.labels.get(COMPRESSION))
     return image.inspection.require_base(make_plan(image.recipe, chosen))
 
 

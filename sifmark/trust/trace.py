@@ -250,7 +250,9 @@ def _sources(image: TracedImage, workload: dict[str, Any]) -> Iterator[Link]:
     try:
         if recipe not in recipe_names():
             raise unknown_name("recipe", recipe, recipe_names())
-        today = make_plan(recipe, with_options(bases="stand-in" if image.told["stand_in"] else "pinned")).build_key
+        today = make_plan(
+            recipe, with_options(settings(), bases="stand-in" if image.told["stand_in"] else "pinned")
+        ).build_key
         same = today == key
         told = "give its build key" if same else _OTHERWISE
     except SifmarkError as error:

@@ -68,7 +68,7 @@ def test_docker_builds_from_it_too(bare: Site) -> None:
     site = Site(bare.folder, {**bare.environment, "SIFMARK_ENGINE": "docker"})
     with docker_alone():
         with suppress(ImageNotFound):
-            docker_client().images.remove(stage_tag(make_plan("ipu", with_options(bases="stand-in"))))
+            docker_client().images.remove(stage_tag(make_plan("ipu", with_options(settings(), bases="stand-in"))))
         site.inv("build", "ipu", "--force")
         verdicts = json.loads(site.inv("verify", "image_compression-ipu", "--json").stdout)
     said = {verdict["stage"]: verdict for (found,) in [verdicts.values()] for verdict in found}

@@ -10,8 +10,8 @@ import pytest
 from unit.test_wheels import STEP, TARGET, make_wheel
 
 from sifmark.core import git
+from sifmark.core.environment import source_date
 from sifmark.core.files import FIXED_MTIME
-from sifmark.core.settings import source_date
 from sifmark.layers import assemble, offline
 from sifmark.layers.wheels import unpack
 from sifmark.recipes import render

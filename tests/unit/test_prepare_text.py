@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from filelock import FileLock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
@@ -19,6 +18,7 @@ from unit.preparing import LICENCE, prepare, text_file
 
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
+from sifmark.core.locks import file_lock
 from sifmark.datasets import text as text_source
 from sifmark.datasets.text import LineRange, line_ranges
 
@@ -253,5 +253,5 @@ def test_a_target_that_is_filled_is_named_before_the_source_is_read(tmp_path: Pa
 
 def test_two_runs_do_not_fill_one_folder(tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
-    with FileLock(tmp_path / "t" / ".prepare.lock"), pytest.raises(SifmarkError, match="another run fills"):
+    with file_lock(tmp_path / "t" / ".prepare.lock"), pytest.raises(SifmarkError, match="another run fills"):
         prepare(text_file(tmp_path), tmp_path / "t")

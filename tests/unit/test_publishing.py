@@ -69,12 +69,12 @@ def test_what_a_registry_does_not_show_holds_nothing_up(
     image = publish(tmp_path / "x.sif", f"sha256:{'0' * 64}", 1, {})
     shown = {first: image}
 
-    def look(self: RegistryStore, name: str) -> PublishedImage:
+    def resolve(self: RegistryStore, name: str) -> PublishedImage:
         if name in shown:
             return shown[name]
         raise RegistryError("answers", "log in", status)
 
-    monkeypatch.setattr(RegistryStore, "look", look)
+    monkeypatch.setattr(RegistryStore, "resolve", resolve)
     sif.catalog("registry.example/x", "", str(tmp_path / "site"), as_json=False)
     document = json.loads((tmp_path / "site" / "catalog.json").read_text())
     assert [entry["recipe"] for entry in document["images"]] == [first]

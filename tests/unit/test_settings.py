@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sifmark.core import settings as module
+from sifmark.core.environment import tool_environment
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
 from sifmark.recipes.plan import make_plan
@@ -31,15 +32,15 @@ def test_defaults(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_options_of_a_command_line_are_checked(here: Path) -> None:
-    assert module.with_options(bases="stand-in", compression=None).bases == "stand-in"
+    assert module.with_options(read(), bases="stand-in", compression=None).bases == "stand-in"
     with pytest.raises(UsageError, match="the command line: bases"):
-        module.with_options(bases="standin")
+        module.with_options(read(), bases="standin")
 
 
 def test_a_shell_s_wishes_for_containers_do_not_reach_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("APPTAINER_BIND", "APPTAINERENV_PYTHONPATH", "SINGULARITY_OVERLAYIMAGE", "APPTAINER_CACHEDIR"):
         monkeypatch.setenv(name, "x")
-    seen = module.tool_environment(EXTRA="y")
+    seen = tool_environment(EXTRA="y")
     assert "APPTAINER_CACHEDIR" in seen
     assert seen["EXTRA"] == "y"
     assert not {"APPTAINER_BIND", "APPTAINERENV_PYTHONPATH", "SINGULARITY_OVERLAYIMAGE"} & set(seen)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from sifmark.core import settings
+from sifmark.core.environment import platform_name
 from sifmark.core.errors import RegistryError, SifmarkError
-from sifmark.core.settings import platform_name
 from sifmark.layers.offline import add_base, base_size, offline_base, require_intact
 from sifmark.oci import client
 from sifmark.recipes.plan import BaseImage

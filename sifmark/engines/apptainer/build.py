@@ -134,7 +134,7 @@ def build_definition(
         watch=watch,
         time_limit=settings().time_limit,
         remedy=remedy,
-        SOURCE_DATE_EPOCH=str(made),
+        environment={"SOURCE_DATE_EPOCH": str(made)},
     )
 
 
@@ -154,7 +154,7 @@ def _append(layer: Path, squashfs: Path, log: Path | None, offset: int = 0) -> N
         log=log,
         time_limit=settings().time_limit,
         remedy=_DISK_REMEDY,
-        SOURCE_DATE_EPOCH=str(FIXED_MTIME),
+        environment={"SOURCE_DATE_EPOCH": str(FIXED_MTIME)},
     )
 
 

@@ -27,10 +27,12 @@ def sign(references: Sequence[str], key: Path) -> None:
         own = Path(folder) / "key"
         words: list[str | Path] = [_program(), "import-key-pair", "--key", key, "--output-key-prefix", own]
         run(
-            words, remedy="make one that it takes: openssl genpkey -algorithm ed25519 -out FILE.pem", COSIGN_PASSWORD=""
+            words,
+            remedy="make one that it takes: openssl genpkey -algorithm ed25519 -out FILE.pem",
+            environment={"COSIGN_PASSWORD": ""},
         )
         words = [_program(), "sign", "--key", own.with_suffix(".key"), "--tlog-upload=false", "--yes", *references]
-        run(words, remedy=login, COSIGN_PASSWORD="")
+        run(words, remedy=login, environment={"COSIGN_PASSWORD": ""})
 
 
 def signer(reference: str, keys: Sequence[str]) -> str:
