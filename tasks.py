@@ -259,16 +259,15 @@ def catalog(
 
 @verb(
     help={
-        "name": "an image or its file, or an SBOM in CycloneDX form, FILE.json",
-        "advisories": "in OSV's format: a file, a folder of files, or a ZIP archive from osv.dev",
-        "json": "for programs",
+        "name": "an image, its file, or a CycloneDX document, FILE.json; everything after -- goes to the scanner",
+        "scanner": "grype, osv-scanner or trivy; default: the first of these on PATH",
     }
 )
-def audit(c: Context, name: str, advisories: str, json: bool = False) -> None:
-    """Look up the packages of an image in advisories, without a network; it fails where one holds."""
-    from sifmark.commands.audit import audit as look_up
+def audit(c: Context, name: str, scanner: str = "") -> None:
+    """Look for known vulnerabilities in an image's packages with an installed scanner; fail if there are any."""
+    from sifmark.commands.audit import audit as scan
 
-    look_up(name, advisories, as_json=json)
+    scan(name, scanner, sys.argv)
 
 
 @verb(

@@ -1,6 +1,7 @@
 """What invoke's arguments lack: `VERB --help` where a name is wanted, a flag that stands for that name, and whole
 numbers whose faults are told as all others are."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from invoke.exceptions import Exit, ParseError
@@ -60,6 +61,12 @@ class NameOrAll(Command):
         everything.__class__ = AllArgument
         everything.name_argument = named["name"]  # type: ignore[attr-defined]
         return arguments
+
+
+def after_dashes(command_line: Sequence[str]) -> list[str]:
+    """Return the words after `--`, which are for another program."""
+    words = list(command_line)
+    return words[words.index("--") + 1 :] if "--" in words else []
 
 
 def parse_int(option: str, text: str, least: int, most: int | None = None) -> int:

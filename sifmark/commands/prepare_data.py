@@ -1,11 +1,12 @@
 """The prepare-data command: pack images, text, questions or speech into large files."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from sifmark.commands.arguments import parse_int
 from sifmark.core.console import printable, status, step
-from sifmark.core.errors import UsageError, unknown_name
+from sifmark.core.errors import UsageError, missing_extra, unknown_name
 from sifmark.core.files import human_size
 from sifmark.datasets.image_files import find_images
 from sifmark.datasets.images import FILE_FORMATS, ImageSource
@@ -15,6 +16,9 @@ from sifmark.datasets.source import DatasetSource
 MOST_NAMED = 5  # of the originals that were skipped
 # What goes into a file by default: images, recordings, lines of text, questions.
 PER_FILE = {**dict.fromkeys(FILE_FORMATS, 1000), "speech": 1000, "tokens": 1_000_000, "passages": 100_000}
+
+# Packages of the extra `data` by the formats that need them.
+EXTRA = {"records": ["crc32c"], "speech": ["numpy"], "tokens": ["tokenizers"], "passages": ["tokenizers"]}
 
 
 def prepare_data(
@@ -29,10 +33,13 @@ def prepare_data(
 ) -> None:
     """Make files in the folder `target` of what lies at `source`, and write their manifest.
 
-    Raises UsageError for what cannot be meant, and SifmarkError where something is damaged and `strict`, or all is.
+    Raises UsageError for what cannot be meant, and SifmarkError where something is damaged and `strict`, or all is, or
+    a package of the extra `data` is missing.
     """
     if format not in PER_FILE:
         raise unknown_name("format", format, PER_FILE)
+    if missing := [name for name in EXTRA.get(format, ()) if find_spec(name) is None]:
+        raise missing_extra("data", f"--format {format}", missing)
     folder = Path(target)
     require_prepared_folder(folder)
     with step(f"look through {source}"):

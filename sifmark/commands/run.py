@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from sifmark.commands.arguments import after_dashes
 from sifmark.core.console import output, status, step
 from sifmark.core.process import CommandError
 from sifmark.core.settings import settings
@@ -25,8 +26,7 @@ def run_image(name: str, command_line: Sequence[str], printed: bool = False, sig
     script. Where this site or `signed` asks for a signature, an image without one by a trusted key is not started.
     Raises SifmarkError where there is no such image.
     """
-    words = list(command_line)
-    arguments = words[words.index("--") + 1 :] if "--" in words else []
+    arguments = after_dashes(command_line)
     tool, address = locate(name)
     options = [*tool.home_flags(), *device_options(tool, address)]
     to_be_signed = signed or settings().require_signature

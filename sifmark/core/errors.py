@@ -59,3 +59,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str], told_by: str = "") 
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     rest = f"`{told_by}` shows all {len(names)}" if told_by else f"known: {', '.join(names) or 'none'}"
     return UsageError(f"no {kind} {name!r}", f"{hint}{rest}", code="unknown-name")
+
+
+def missing_extra(extra: str, purpose: str, packages: Iterable[str]) -> SifmarkError:
+    """Return the error for packages that one of our extras brings and that are not installed."""
+    return SifmarkError(f"{purpose} needs {', '.join(packages)}, not installed here", f"pip install 'sifmark[{extra}]'")

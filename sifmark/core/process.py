@@ -49,13 +49,15 @@ def run(
     *,
     log: Path | None = None,
     watch: Watcher | None = None,
+    watch_output: Watcher | None = None,
     watch_errors: Watcher | None = None,
     time_limit: float | None = None,
     check: bool = True,
     remedy: str = "",
     environment: Mapping[str, str] | None = None,
 ) -> CompletedCommand:
-    """Run a command to its end, echo it into `log`, and hand each line to `watch`, of stderr to `watch_errors` too.
+    """Run a command to its end, echo it into `log`, and pass each line to `watch`; lines of stdout also to
+    `watch_output`, and lines of stderr to `watch_errors`.
 
     `time_limit` is in seconds; `environment` is added to the user's. With `check` a failure raises CommandError with
     `remedy`, as do, in any case, a command that cannot start and one that takes too long.
@@ -71,7 +73,8 @@ def run(
                 _living.add(process)
                 if _stopping.is_set():
                     os.killpg(process.pid, signal.SIGTERM)
-                output, errors = _Drain(process.stdout, sink, watch), _Drain(process.stderr, sink, watch, watch_errors)
+                output = _Drain(process.stdout, sink, watch, watch_output)
+                errors = _Drain(process.stderr, sink, watch, watch_errors)
                 cleanup.callback(_end, process, output, errors)
             if not _ended(process, time_limit):
                 raise CommandError(

@@ -1,7 +1,6 @@
 """Wheels by lock: resolved once, downloaded on the host, checked by hash, unpacked offline.
 
-uv resolves: it reads the conditions of requirements as the base's Python would, which pip does as the host's. pip picks
-the files and fetches them.
+uv resolves and unpacks, pip picks the files and fetches them. Neither does all of it: CONTRIBUTING.md has the reasons.
 """
 
 import ast
@@ -12,11 +11,10 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sifmark.core import paths
 from sifmark.core.console import Step, output, step
@@ -38,7 +36,20 @@ _MANYLINUX = (
     "manylinux1",
 )
 _PIP = ("-m", "pip", "--disable-pip-version-check", "--no-input")
-_UV = (sys.executable, "-m", "uv", "pip", "--no-config")
+_UV = (sys.executable, "-m", "uv", "--no-config", "--no-python-downloads", "pip")
+# Options of pip's configuration, and the variables by which uv takes the same. As words of a command a password in an
+# address would be logged.
+_UV_VARIABLES = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "constraint": "UV_CONSTRAINT",
+    "trusted-host": "UV_INSECURE_HOST",
+    "cert": "SSL_CERT_FILE",
+    "proxy": "ALL_PROXY",
+}
+# Sections of pip's configuration, those that win last; it has others for commands that we do not run.
+_PIP_SECTIONS = ("global", "install", "download", ":env:")
 _ENTRY = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+) --hash=sha256:(?P<hash>[0-9a-f]{64})$")
 
 _DOWNLOAD_REMEDY = "a hash that differs is not the locked file: do not use it; else check network, index and disk space"
@@ -172,7 +183,7 @@ def _resolve(recipe: Recipe, target: Target, progress: Step) -> list[LockedWheel
             *pip_target_options(target),
             *_versions(recipe, target, Path(folder), progress),
         ]
-        _ask_indexes(recipe, command, progress)
+        _ask_indexes(recipe, command, progress, None, _site_indexes())
         installs = json.loads(report.read_text())["install"]
     return [
         LockedWheel(
@@ -189,8 +200,11 @@ def _versions(recipe: Recipe, target: Target, folder: Path, progress: Step) -> l
     wanted, found = folder / "wanted.in", folder / "found.txt"
     wanted.write_text("".join(f"{requirement}\n" for requirement in recipe.requires))
     command = [*_UV, "compile", str(wanted), "--output-file", str(found), "--quiet", "--no-header", "--no-annotate"]
-    command += ["--only-binary", ":all:", *_uv_sources(), *_uv_target(target)]
-    _ask_indexes(recipe, command, progress)
+    command += ["--only-binary", ":all:", "--index-strategy", "unsafe-best-match", *_uv_target(target)]
+    configuration = pip_configuration()
+    if configuration.get("no-index", "").lower() in ("1", "true", "t", "yes", "y", "on"):
+        command.append("--no-index")
+    _ask_indexes(recipe, command, progress, None, uv_variables(configuration))
     return found.read_text().split()
 
 
@@ -199,17 +213,25 @@ def _uv_target(target: Target) -> list[str]:
     return ["--python-version", target.python, "--python-platform", f"{target.platform}-{_MANYLINUX[0]}"]
 
 
-def _uv_sources() -> list[str]:
-    """Where pip is configured to look, in uv's words, which reads none of pip's settings. All are asked, as by pip."""
-    options = {"index-url": "--default-index", "extra-index-url": "--index", "find-links": "--find-links"}
-    words = ["--index-strategy", "unsafe-best-match"]
-    if settings().wheel_indexes:
-        return words
-    for line in run([*_pip(), "config", "list"]).output.splitlines():
+def pip_configuration() -> dict[str, str]:
+    """Return pip's configuration here by option, as pip takes it: from files and variables, without empty values."""
+    by_section: dict[str, dict[str, str]] = {section: {} for section in _PIP_SECTIONS}
+    for line in run([*_pip(), "config", "list"], environment=_site_indexes()).output.splitlines():
         key, _, value = line.partition("=")
-        if option := options.get(key.rpartition(".")[2]):
-            words += [word for place in ast.literal_eval(value).split() for word in (option, place)]
-    return words
+        section, _, option = key.rpartition(".")
+        if section in by_section and ast.literal_eval(value):
+            by_section[section][option] = ast.literal_eval(value)
+    return {option: value for section in _PIP_SECTIONS for option, value in by_section[section].items()}
+
+
+def uv_variables(configuration: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that make uv look where pip looks: it reads none of pip's configuration."""
+    variables = {}
+    for option, name in _UV_VARIABLES.items():
+        if option in configuration:
+            separator = "," if option == "find-links" else " "
+            variables[name] = separator.join(configuration[option].split())
+    return variables
 
 
 def _download(recipe: Recipe, target: Target, missing: list[LockedWheel], progress: Step, log: Path | None) -> None:
@@ -218,31 +240,42 @@ def _download(recipe: Recipe, target: Target, missing: list[LockedWheel], progre
         wanted = folder / "wanted.txt"
         wanted.write_text("".join(f"{wheel.requirement}\n" for wheel in missing))
         command = [*_pip(), "download", "--require-hashes", "--no-deps", "--progress-bar", "off", "--dest", str(folder)]
-        _ask_indexes(recipe, [*command, *pip_target_options(target), "-r", str(wanted)], progress, log)
+        command += [*pip_target_options(target), "-r", str(wanted)]
+        _ask_indexes(recipe, command, progress, log, _site_indexes())
         for path in folder.glob("*.whl"):
             _store(path)
 
 
-def _ask_indexes(recipe: Recipe, command: list[str], progress: Step, log: Path | None = None) -> None:
+def _ask_indexes(
+    recipe: Recipe, command: list[str], progress: Step, log: Path | None, environment: Mapping[str, str]
+) -> None:
     """Run pip or uv against the site's indexes; without any against those that pip is configured for, and against the
     framework vendor's own where these lack something."""
     limit = settings().time_limit
     try:
-        run(command, log=log, watch=progress.detail, time_limit=limit, environment=_site_indexes())
+        run(command, log=log, watch=progress.detail, time_limit=limit, environment=environment)
     except CommandError as error:
         if settings().wheel_indexes or recipe.index is None or not any(words in error.cause for words in _NOT_THERE):
             raise SifmarkError(error.cause, _DOWNLOAD_REMEDY) from error
         progress.detail(f"not all wheels are in the configured indexes; asking {recipe.index}")
         with_index = [*command, "--extra-index-url", recipe.index]
-        run(with_index, log=log, watch=progress.detail, time_limit=limit, remedy=_DOWNLOAD_REMEDY)
+        run(
+            with_index,
+            log=log,
+            watch=progress.detail,
+            time_limit=limit,
+            remedy=_DOWNLOAD_REMEDY,
+            environment=environment,
+        )
 
 
-def _site_indexes() -> dict[str, Any]:
-    """The variables that name the site's indexes to pip and uv; as words of a command a password would be logged."""
-    if not settings().wheel_indexes:
+def _site_indexes() -> dict[str, str]:
+    """The variables that name the site's indexes to pip; as words of a command a password would be logged."""
+    indexes = settings().wheel_indexes
+    if not indexes:
         return {}
-    first, others = settings().wheel_indexes[0], " ".join(settings().wheel_indexes[1:])
-    return {"PIP_INDEX_URL": first, "PIP_EXTRA_INDEX_URL": others, "UV_DEFAULT_INDEX": first, "UV_INDEX": others}
+    # An empty variable would leave the extra indexes of pip's configuration in force.
+    return {"PIP_INDEX_URL": indexes[0], "PIP_EXTRA_INDEX_URL": " ".join(indexes[1:] or indexes)}
 
 
 def _store(path: Path) -> None:

@@ -6,12 +6,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock
-
 from sifmark.core import paths
+from sifmark.core.locks import file_lock
 from sifmark.core.settings import settings
 from sifmark.engines.apptainer.sif import read_sif
 from sifmark.recipes.names import cards, workloads_of
@@ -66,11 +66,9 @@ def copy_images(source: Path, target: Path) -> None:
         os.link(target / f"{path.stem.partition('-')[2]}.sif", target / path.name)
 
 
-def docker_alone() -> FileLock:
-    """Held by tests that use the names in the Docker Engine: all processes of a test run share these."""
-    folder = settings().cache / "docker"
-    folder.mkdir(parents=True, exist_ok=True)
-    return FileLock(folder / "tests.lock")
+def docker_alone() -> AbstractContextManager[None]:
+    """Hold the lock of tests that use the names in the Docker Engine: all processes of a test run share these."""
+    return file_lock(settings().cache / "docker" / "tests.lock")
 
 
 def call(argv: Sequence[str], *, check: bool = True, **options) -> subprocess.CompletedProcess:

@@ -2,13 +2,19 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from images.sites import Site, call
 
 from sifmark.core import paths
+from sifmark.core.settings import settings
+from sifmark.datasets.image_files import grey_png
 
 
 def test_the_list_of_verbs_reads_as_a_table_of_contents(site: Site) -> None:
@@ -94,6 +100,15 @@ def test_validate_and_show(built: Site) -> None:
     assert built.inv("validate", "no/such/*.json", check=False).returncode == 2
 
 
+def test_audit_gives_the_image_s_own_list_of_packages_to_a_scanner(built: Site, tmp_path: Path) -> None:
+    scanner = tmp_path / "grype"
+    scanner.write_text('#!/bin/sh\ncat "${1#sbom:}"\nexit 2\n')
+    scanner.chmod(0o755)
+    done = built.inv("audit", "resnet50-cpu", check=False, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert done.returncode == 1 and "resnet50-cpu: grype reports vulnerabilities" in done.stderr
+    assert "jsonschema" in {component["name"] for component in json.loads(done.stdout)["components"]}
+
+
 def test_clean_takes_products_and_leaves_results(site: Site) -> None:
     site.build()
     (site.folder / "results").mkdir()
@@ -104,23 +119,58 @@ def test_clean_takes_products_and_leaves_results(site: Site) -> None:
     assert (site.folder / "results" / "kept.json").exists()
 
 
-def test_an_installed_wheel_has_the_same_verbs_without_the_clone(built: Site, site: Site, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel and what it requires, in an environment that has nothing else: its folder of programs."""
+    folder = tmp_path_factory.mktemp("wheel")
+    python = folder / "environment" / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    call([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, paths.ROOT], cwd=tmp_path)
-    (wheel,) = tmp_path.glob("*.whl")
-    installed = tmp_path / "installed"
-    call([*pip, "install", "--no-deps", "--no-index", "--target", installed, wheel])
+    call([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder, paths.ROOT], cwd=folder)
+    call([sys.executable, "-m", "venv", "--without-pip", folder / "environment"])
+    constraints = paths.ROOT / "ci" / "setup" / "constraints.txt"
+    (wheel,) = folder.glob("*.whl")
+    call([*pip, "--python", python, "install", "--constraint", constraints, wheel], cwd=folder)
+    return python.parent
 
-    def sifmark(*words: str, at: Site = built) -> subprocess.CompletedProcess:
-        environment = {**at.environment, "PYTHONPATH": str(installed)}
-        return call([installed / "bin" / "sifmark", *words], env=environment, cwd=at.folder)
 
+@pytest.mark.full
+def test_a_wheel_in_an_environment_of_its_own_has_the_same_verbs_without_the_clone(
+    alone: Path, built: Site, site: Site
+) -> None:
+    # Nothing is at hand but the base: the wheels are fetched and unpacked by what came with ours.
+    cache = site.folder / "cache"
+    shutil.copytree(settings().cache / "stand-in", cache / "stand-in")
+    fresh = replace(site, environment={**site.environment, "SIFMARK_CACHE": str(cache)})
+
+    def sifmark(*words: str, at: Site = built, check: bool = True) -> subprocess.CompletedProcess:
+        return call([alone / "sifmark", *words], check=check, env=without_python(at.environment), cwd=at.folder)
+
+    call([alone / "python", "-m", "pip", "check"], env=without_python(os.environ))
     assert "verify" in sifmark("--list").stdout
-    where = call([sys.executable, "-c", "from sifmark.core import paths; print(paths.ROOT)"],
-                 env={**os.environ, "PYTHONPATH": str(installed)}, cwd=tmp_path).stdout  # fmt: skip
-    assert where.strip() == str(installed / "sifmark" / "bundle")
+    where = call([alone / "python", "-c", "from sifmark.core import paths; print(paths.ROOT)"],
+                 env=without_python(os.environ), cwd=site.folder).stdout  # fmt: skip
+    assert where.startswith(str(alone.parent)) and where.endswith("/sifmark/bundle\n")
     states = {row["name"]: row["state"] for row in json.loads(sifmark("list", "--json").stdout)["images"]}
     assert states["resnet50-cpu"] == "built", "the same inputs give the same build key"
     assert "up to date" in sifmark("build", "resnet50-cpu").stderr
-    sifmark("build", "resnet50-cpu", at=site)
-    sifmark("verify", "resnet50-cpu", at=site)
+    sifmark("build", "resnet50-cpu", at=fresh)
+    assert list((cache / "wheels").rglob("torch-*.whl"))
+    sifmark("verify", "resnet50-cpu", at=fresh)
+    sifmark("run", "resnet50-cpu", "--", "--smoke", "--output", "result.json", at=fresh)
+    assert "1 valid" in sifmark("validate", "result.json", at=fresh).stderr
+
+
+@pytest.mark.full
+def test_a_wheel_without_the_extra_data_says_what_needs_it(alone: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "images" / "cat"
+    folder.mkdir(parents=True)
+    (folder / "a.png").write_bytes(grey_png(3, 2, bytes(6)))
+    call([alone / "sifmark", "prepare-data", "images", "shards"], env=without_python(os.environ), cwd=tmp_path)
+    records = ["prepare-data", "images", "records", "--format", "records"]
+    done = call([alone / "sifmark", *records], check=False, env=without_python(os.environ), cwd=tmp_path)
+    assert done.returncode == 1 and "remedy: pip install 'sifmark[data]'" in done.stderr
+
+
+def without_python(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment that leads no Python to modules from elsewhere."""
+    return {name: value for name, value in environment.items() if name not in ("PYTHONPATH", "PYTHONHOME")}

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +25,7 @@ from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import validator
 from sifmark.datasets.image_files import SourceImage, find_images, grey_png, kind_of
 from sifmark.datasets.images import sample_keys
-from sifmark.datasets.shards import crc32c, example, record
+from sifmark.datasets.shards import example, record
 from sifmark.datasets.source import DamagedError
 
 sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package
@@ -108,8 +109,9 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     source = images(tmp_path / "source", {f"c{at % 3}/{at}.jpg": JPEG + b"%d" % at for at in range(40)})
     prepare(source, tmp_path / "whole", per_file=4)
     code = (
-        "import os, sys; from pathlib import Path\n"
-        "from sifmark.commands.prepare_data import prepare_data; from sifmark.datasets import packer\n"
+        "import os, sys\n"
+        "from sifmark.commands.prepare_data import prepare_data\n"
+        "from sifmark.datasets import packer\n"
         "written = packer.write_json\n"
         "def write_json(target, document):\n"
         "    if len(document['files']) == 6: os.kill(os.getpid(), 9)\n"
@@ -269,7 +271,7 @@ def test_checksums_of_the_standard(content: bytes, checksum: int) -> None:
     assert crc32c(content) == checksum
 
 
-@given(st.binary(max_size=60), st.sampled_from([1, 7, 200, 400]))  # shorter and longer than what is done side by side
+@given(st.binary(max_size=60), st.sampled_from([1, 7, 400]))
 def test_both_sides_have_one_checksum(content: bytes, times: int) -> None:
     content *= times
     assert crc32c(content) == records.crc32c(content)

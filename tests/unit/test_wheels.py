@@ -1,5 +1,6 @@
 """Locks and the cache of wheels, against a folder of wheels made here."""
 
+import os
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -157,11 +158,60 @@ def test_conditions_are_read_as_the_python_of_the_base_would(site, monkeypatch: 
     make_wheel(wheel.parent, "asking", metadata=needs)
     monkeypatch.setattr(wheels, "load_recipe", lambda _: replace(recipe, requires=("asking==1.0",)))
     monkeypatch.setattr(paths, "IS_CHECKOUT", True)
-    monkeypatch.setenv("UV_NO_INDEX", "1")
     for python, expected in (("3.8", ["asking", "older"]), ("3.12", ["asking"])):
         path = wheels.write_lock("tiny", python, "aarch64")
         assert path.name == f"tiny-cp{python.replace('.', '')}-aarch64.txt"
         assert [wheel.name for wheel in wheels.read_lock(path)] == expected
+
+
+@pytest.fixture
+def pip_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A configuration of pip, without the variables of whoever runs the tests."""
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))  # the user's own is not read
+    path = tmp_path / "pip.conf"
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(path))
+    path.write_text(
+        "[global]\nindex-url = https://user:hunter2@packages.site.example/simple\ntrusted-host = a.example\n"
+        "extra-index-url =\n  https://one.example/simple\n  https://two.example/simple\n"
+        "find-links = /data/wheels /data/more\ncert = /etc/site.pem\nproxy = http://proxy.example:3128\n"
+        "[download]\ntrusted-host = b.example\n[wheel]\ncert = /etc/other.pem\n"
+    )
+    return path
+
+
+def test_uv_looks_where_pip_is_configured_to_look(pip_conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_CONSTRAINT", "/etc/constraints.txt")
+    monkeypatch.setenv("PIP_CERT", "")  # as pip takes it: not set
+    assert (
+        wheels.uv_variables(wheels.pip_configuration()).items()
+        >= {
+            "UV_DEFAULT_INDEX": "https://user:hunter2@packages.site.example/simple",
+            "UV_INDEX": "https://one.example/simple https://two.example/simple",
+            "UV_FIND_LINKS": "/data/wheels,/data/more",
+            "UV_CONSTRAINT": "/etc/constraints.txt",
+            "UV_INSECURE_HOST": "b.example",
+            "SSL_CERT_FILE": "/etc/site.pem",
+            "ALL_PROXY": "http://proxy.example:3128",
+        }.items()
+    )
+
+
+def test_a_site_s_own_index_takes_the_place_of_pip_s(pip_conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = replace(settings.settings(), wheel_indexes=("https://own.example/simple",))
+    monkeypatch.setattr(wheels, "settings", lambda: chosen)
+    variables = wheels.uv_variables(wheels.pip_configuration())
+    assert variables["UV_DEFAULT_INDEX"] == variables["UV_INDEX"] == "https://own.example/simple"
+
+
+def test_a_lock_needs_no_index_where_pip_has_wheels_on_disk(
+    site, pip_conf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, wheel, _ = site
+    pip_conf.write_text(f"[global]\nno-index = true\nfind-links = {wheel.parent}\n")
+    monkeypatch.setattr(wheels, "load_recipe", lambda _: replace(recipe, requires=("tiny",)))
+    assert f"tiny==1.0 --hash={sha256_file(wheel)}" in wheels.write_lock("tiny", "3.9", "aarch64").read_text()
 
 
 def test_a_lock_for_nowhere_is_refused(site) -> None:

@@ -1,0 +1,94 @@
+"""What pyproject.toml declares is what the host side imports or runs, no more and no less."""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from unit.test_architecture import files, imports
+
+from sifmark.commands import prepare_data
+from sifmark.core import paths
+from sifmark.core.errors import SifmarkError
+
+PROJECT = tomllib.loads((paths.ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+CONSTRAINTS = (paths.ROOT / "ci" / "setup" / "constraints.txt").read_text()
+OWN = canonicalize_name(PROJECT["name"])
+# `inv check` runs the tools of the extra `dev`, and refuses outside a clone.
+DEVELOPERS = paths.PACKAGE / "commands" / "check.py"
+# Only prepare-data imports these, and says how to install them.
+DATASETS = paths.PACKAGE / "datasets"
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {canonicalize_name(Requirement(requirement).name) for requirement in requirements}
+
+
+def distributions(modules: set[str]) -> set[str]:
+    """The distributions that bring modules, by what is installed here; a module of none is itself in the answer."""
+    installed = packages_distributions()
+    return {canonicalize_name(name) for module in modules for name in installed.get(module, [module])}
+
+
+def foreign(path: Path) -> set[str]:
+    """The modules from elsewhere that a file imports, at its top or later, or runs as `python -m MODULE`."""
+    roots = {name.partition(".")[0] for name in imports(path)} - sys.stdlib_module_names
+    return (roots | set(run_as_modules(path))) - {"sifmark", "sifmark_tasks"}
+
+
+def run_as_modules(path: Path) -> Iterator[str]:
+    """Each word that follows the word `-m` in a list or tuple."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.List | ast.Tuple):
+            words = [element.value if isinstance(element, ast.Constant) else None for element in node.elts]
+            yield from (str(word) for flag, word in pairwise(words) if flag == "-m")
+
+
+def used(*, by_datasets: bool) -> set[str]:
+    host = [path for path in [*files(paths.PACKAGE), paths.TASKS] if path != DEVELOPERS]
+    chosen = [path for path in host if path.is_relative_to(DATASETS) is by_datasets]
+    return distributions(set().union(*map(foreign, chosen)))
+
+
+def test_all_that_is_imported_or_run_is_declared_and_nothing_else() -> None:
+    assert used(by_datasets=False) == names(PROJECT["dependencies"])
+
+
+def test_the_extra_data_is_what_only_datasets_import() -> None:
+    required = names(PROJECT["dependencies"])
+    assert used(by_datasets=True) - required == names(EXTRAS["data"])
+    assert {module for modules in prepare_data.EXTRA.values() for module in modules} == names(EXTRAS["data"])
+
+
+def test_late_imports_and_modules_that_are_run_are_seen(tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(
+        "import sys\nfrom sifmark import cli\n_PIP = ('-m', 'pip', '--no-input')\n"
+        "def late():\n    import numpy.typing as t\n    run([sys.executable, '-m', 'uv', name])\n"
+    )
+    assert foreign(path) == {"pip", "uv", "numpy"}
+
+
+def test_whatever_is_declared_is_pinned_for_developers() -> None:
+    pinned = {canonicalize_name(name) for name in re.findall(r"^([^#=\s]+)==", CONSTRAINTS, re.MULTILINE)}
+    build = tomllib.loads((paths.ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    declared = names(PROJECT["dependencies"]) | names(build) | set().union(*map(names, EXTRAS.values()))
+    assert declared - {OWN} <= pinned
+
+
+@pytest.mark.parametrize(("kind", "package"), [("records", "crc32c"), ("speech", "numpy"), ("tokens", "tokenizers")])
+def test_a_missing_extra_is_an_error_with_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    with pytest.raises(SifmarkError, match=f"--format {kind} needs {package}") as caught:
+        prepare_data.prepare_data(str(tmp_path), str(tmp_path / "t"), kind)
+    assert caught.value.remedy == "pip install 'sifmark[data]'"
