@@ -12,7 +12,6 @@ from entrypoints.phases import Phased
 from entrypoints.session import Batch, Draw, Session
 from entrypoints.statuses import RunError
 
-LEAST_DRAWS = 4  # of each chain to be judged, so that each half has two
 MOST_DRAWS = 2000  # of each chain, the last ones, that are kept to be judged
 MOST_NUMBERS = 2**25  # in all of them: 128 MiB
 

@@ -9,9 +9,8 @@ import math
 from typing import Callable, NamedTuple, Sequence
 
 from entrypoints import peaks
-from entrypoints.chains import LEAST_DRAWS
 from entrypoints.measurement import Measurement
-from entrypoints.messages import Diagnosed, Generated, Request
+from entrypoints.messages import LEAST_DRAWS, Diagnosed, Generated, Request
 from entrypoints.meters import Absence
 from entrypoints.quantiles import quantile
 
