@@ -21,7 +21,6 @@ from entrypoints.chains import Chains
 from entrypoints.configuration import Configuration
 from entrypoints.data import formats, table
 from entrypoints.generation import Generation
-from entrypoints.goal import Judging, Pursuit
 from entrypoints.lifeline import die_with_parent
 from entrypoints.loop import Loop
 from entrypoints.messages import Data, Ended, Failed, Phase, Sender, Skipped
@@ -29,6 +28,7 @@ from entrypoints.phases import Phased
 from entrypoints.session import Batch, DeviceConditions, Session, Usage, rule_of
 from entrypoints.statuses import RunError, UsageError
 from entrypoints.streams import Streams
+from entrypoints.target_pursuit import Judging, Pursuit
 
 # What frameworks say when memory is short; there is no exception class that all of them share.
 OUT_OF_MEMORY = (
@@ -151,7 +151,7 @@ def open_evaluation(loader: ModuleType, card: Card, configuration: Configuration
     for name in source.lost if configuration.evaluation_path else ():  # else told with the training data
         send(Skipped(name))
     size, workers = min(configuration.batch_size, source.samples), configuration.data_workers or 0
-    return Judging(lambda: loader.evaluation_batches(card, source, size, workers), source.grader)
+    return Judging(lambda: loader.evaluation_batches(card, source, size, workers), lambda: formats.grader(source))
 
 
 def open_work(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from typing import Any, Callable, Mapping, Sequence
+from typing import Callable, Sequence
 
-from entrypoints import arguments, cards, image, naming
+from entrypoints import arguments, image
 from entrypoints.arguments import Options
-from entrypoints.cards import Card
 from entrypoints.console import say
+from entrypoints.naming import runnable
 from entrypoints.statuses import USAGE_EXIT, UsageError
 
 
@@ -21,24 +20,6 @@ def main(argv: Sequence[str]) -> int:
     except UsageError as error:
         say(f"{error}")
         return USAGE_EXIT
-
-
-def runnable() -> dict[str, Card]:
-    """The cards that the framework of this image has."""
-    return cards.load_for(image.target(image.read())[0])
-
-
-def find(options: Options) -> tuple[list[Card], Mapping[str, Any] | None]:
-    """The cards that are meant, and this image. Raises UsageError."""
-    known, built = runnable(), image.read()
-    if not options.all:
-        return [known[naming.choose(options.workload, os.environ, list(known))]], built
-    if options.workload:
-        raise UsageError(f"--all and {options.workload}: name a workload, or ask for all of them")
-    able = [card for card in known.values() if options.task in (None, *card.tasks)]
-    if not able:
-        raise UsageError(f"--all: no workload can do {options.task}")
-    return able, built
 
 
 def list_workloads(_: Options) -> int:

@@ -11,10 +11,10 @@ from entrypoints.arguments import Options
 from entrypoints.cards import Card, labelled, tabular
 from entrypoints.data import formats, table
 from entrypoints.data.source import Source
-from entrypoints.goal import Goal
 from entrypoints.image import target
 from entrypoints.session import Division
 from entrypoints.statuses import UsageError
+from entrypoints.target import Goal
 from entrypoints.terms import STRATEGIES
 
 SMOKE = {"batch_size": 2, "steps": 4, "warmup_steps": 1}

@@ -8,11 +8,11 @@ from collections import deque
 from typing import Callable, Iterator, NamedTuple
 
 from entrypoints.configuration import Configuration
-from entrypoints.goal import Pursuit
 from entrypoints.messages import Message, Step
 from entrypoints.phases import Phased, waited
 from entrypoints.session import Batch, Session, StepReport
 from entrypoints.statuses import RunError
+from entrypoints.target_pursuit import Pursuit
 
 # Reading a loss makes an asynchronous device catch up, so there it is read only every so many steps.
 LOSS_INTERVAL = 50

@@ -7,7 +7,6 @@ from itertools import accumulate
 from typing import NamedTuple, Sequence, TypeVar
 
 from entrypoints.energy import Metered, Total, Window, total
-from entrypoints.goal import Goal, reached
 from entrypoints.messages import (
     PHASES,
     Data,
@@ -25,6 +24,7 @@ from entrypoints.messages import (
 from entrypoints.meters import Absence
 from entrypoints.sampling import Recording
 from entrypoints.session import DeviceConditions, DeviceFacts, Usage
+from entrypoints.target import Goal, reached
 
 NO_METER = Absence("nothing was metered")
 UNTOLD = "the device did not answer, or the run ended before it was asked"

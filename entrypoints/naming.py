@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Mapping, Sequence
+import os
+from typing import Any, Mapping, Sequence
 
+from entrypoints import cards, image
+from entrypoints.arguments import Options
+from entrypoints.cards import Card
 from entrypoints.statuses import UsageError
 
 APP_VARIABLES = ("APPTAINER_APPNAME", "SINGULARITY_APPNAME", "SCIF_APPNAME")
 IMAGE_VARIABLES = ("APPTAINER_NAME", "SINGULARITY_NAME")
+
+
+def runnable() -> dict[str, Card]:
+    """The cards that the framework of this image has."""
+    return cards.load_for(image.target(image.read())[0])
+
+
+def find(options: Options) -> tuple[list[Card], Mapping[str, Any] | None]:
+    """The cards that are meant, and this image. Raises UsageError."""
+    known, built = runnable(), image.read()
+    if not options.all:
+        return [known[choose(options.workload, os.environ, list(known))]], built
+    if options.workload:
+        raise UsageError(f"--all and {options.workload}: name a workload, or ask for all of them")
+    able = [card for card in known.values() if options.task in (None, *card.tasks)]
+    if not able:
+        raise UsageError(f"--all: no workload can do {options.task}")
+    return able, built
 
 
 def choose(explicit: str | None, environ: Mapping[str, str], known: Sequence[str]) -> str:

@@ -13,7 +13,6 @@ from entrypoints import host, memory
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
 from entrypoints.energy import Metered, rest_needed
-from entrypoints.goal import Goal
 from entrypoints.host import Fact
 from entrypoints.measurement import Measurement, fold
 from entrypoints.messages import Message
@@ -24,6 +23,7 @@ from entrypoints.ranks import counted_elsewhere
 from entrypoints.sampling import Sampler
 from entrypoints.steadiness import warning
 from entrypoints.supervise import Child, Orders
+from entrypoints.target import Goal
 from entrypoints.verdict import Ending, Verdict, judge
 
 

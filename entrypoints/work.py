@@ -10,7 +10,6 @@ from typing import Any, Mapping
 from entrypoints import configuration, devices, image, naming, plan
 from entrypoints.arguments import Options
 from entrypoints.cards import Card
-from entrypoints.command import find, runnable
 from entrypoints.console import say
 from entrypoints.statuses import UsageError
 from entrypoints.verdict import Verdict
@@ -20,7 +19,7 @@ def run(options: Options) -> int:
     """Run a workload, once or more, or all of them, and put the documents where they were asked for."""
     from entrypoints.series import Series  # late: it brings jsonschema, which the other verbs do without
 
-    meant, built = find(options)
+    meant, built = naming.find(options)
     if options.device == devices.AUTO:
         choice = devices.choose(devices.askable(*image.target(built), built is not None))
         say(f"--device auto: {choice.kind}, since {choice.why}")
@@ -53,9 +52,9 @@ def check(options: Options) -> int:
     from entrypoints.supervise import Orders
 
     orders = Orders(options.time_limit)
-    known = runnable()
+    known = naming.runnable()
     one = None if options.all else naming.named(options.workload, os.environ, list(known))
-    meant, built = find(options if one else options._replace(all=True))
+    meant, built = naming.find(options if one else options._replace(all=True))
     verdicts: dict[tuple[str, str], Verdict] = {}
     for card in meant:
         resolved = configuration.resolve(options, card, built)
@@ -72,7 +71,7 @@ def check(options: Options) -> int:
 
 def describe(options: Options) -> int:
     """What would run, as JSON on standard output; where several runs would, one a line."""
-    meant, built = find(options)
+    meant, built = naming.find(options)
     planned = [(card, run) for card in meant for run in plan.plan(options, card, built)]
     for card, resolved in planned:
         workload = {**card._asdict(), "identity": card.identity}

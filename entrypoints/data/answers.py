@@ -15,8 +15,8 @@ import numpy as np
 from entrypoints.data.passages import Passages
 from entrypoints.data.prepared import REMEDY
 from entrypoints.data.sequences import mapped_rows
-from entrypoints.goal import Quality
 from entrypoints.statuses import RunError
+from entrypoints.target import Quality
 
 LONGEST = 30  # tokens of an answer, as in google-research/bert run_squad.py
 ARTICLES = re.compile(r"\b(a|an|the)\b")

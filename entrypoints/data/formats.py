@@ -10,6 +10,7 @@ from entrypoints.cards import PICTURES, Card
 from entrypoints.data import folder, idx, manifest, passages, records, shards, speech, tokens
 from entrypoints.data.source import Source
 from entrypoints.statuses import UsageError
+from entrypoints.target import Grader
 
 # Each has `find(path)`, the files of this format there, and `open_source(path, files, task, manifest)`. A folder of
 # class folders is what is left where there are none.
@@ -65,6 +66,15 @@ def open_source(path: Path, task: str, framework: str, fitting: Sequence[str] | 
     if described and described.classes:
         source.names = described.classes
     return name, source
+
+
+def grader(source: Source) -> Grader | None:
+    """What grades a model's answers, where there is more to say of them than loss and accuracy."""
+    if not isinstance(source, passages.Passages):
+        return None
+    from entrypoints.data import answers  # late: it brings NumPy, which the parent does without
+
+    return answers.Grader(source)
 
 
 def _wanted(fitting: Sequence[str] | None) -> str:

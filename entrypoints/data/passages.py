@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from entrypoints.data import prepared
 from entrypoints.data.manifest import Manifest
 from entrypoints.data.prepared import REMEDY, Part, Prepared
 from entrypoints.data.source import with_suffix
 from entrypoints.statuses import RunError, UsageError
-
-if TYPE_CHECKING:
-    from entrypoints.data.answers import Grader
 
 MAGIC = b"SIFSQUAD"
 
@@ -42,12 +39,6 @@ class Passages(Prepared):
             raise UsageError(f"{where} has positions for {most} tokens, and rows have {self.places}. {REMEDY}")
         if self.places != length:
             raise UsageError(f"{where} takes {length} tokens, and rows have {self.places}. {REMEDY} --length {length}")
-
-    def grader(self) -> Grader:
-        """As `Source.grader`."""
-        from entrypoints.data.answers import Grader  # late: it brings NumPy, which the parent does without
-
-        return Grader(self)
 
     def questions(self) -> list[list[Question]]:
         """The questions of each file, by their numbers. Raises RunError (`data_error`) where they cannot be read."""

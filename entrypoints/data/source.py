@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Callable, Iterator, NamedTuple, Sequence
+from typing import Callable, Iterator, NamedTuple, Sequence
 
 from entrypoints.cards import Card
 from entrypoints.statuses import UsageError
@@ -58,10 +58,6 @@ class Source:
                 f"{where}: its classes {_few(self.names)} are not numbered as those of {other.path}, "
                 f"{_few(other.names)}. Have the same folders in both; prepare-data numbers those that hold images"
             )
-
-    def grader(self) -> Any:
-        """A `goal.Grader` of what a model answers, where there is more to say of it than loss and accuracy."""
-        return None
 
     def share(self) -> None:
         """Have at hand what processes that are forked from this one can share."""

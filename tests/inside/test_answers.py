@@ -69,7 +69,7 @@ ROWS = [
 
 
 def grader(folder, rows=ROWS, answered=ANSWERED):
-    return formats.open_for(BERT, passages(folder, rows, answered), "inference", "pytorch")[1].grader()
+    return formats.grader(formats.open_for(BERT, passages(folder, rows, answered), "inference", "pytorch")[1])
 
 
 def test_the_best_stretch_of_a_passage_answers(tmp_path):
@@ -105,9 +105,9 @@ def test_answers_that_are_no_json(tmp_path):
     content = (folder / "data-0.passages").read_bytes()
     (folder / "data-0.passages").write_bytes(content[:-3] + b"\xff\n\n")
     with pytest.raises(RunError, match="answers that cannot be read"):
-        formats.open_for(BERT, folder, "inference", "pytorch")[1].grader()
+        formats.grader(formats.open_for(BERT, folder, "inference", "pytorch")[1])
 
 
 def test_other_data_are_graded_by_nobody(tmp_path):
     assert answers.Grader is type(grader(tmp_path))
-    assert formats.Source(tmp_path, 1, None).grader() is None
+    assert formats.grader(formats.Source(tmp_path, 1, None)) is None

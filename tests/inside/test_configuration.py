@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints import cards, command, devices, host
+from entrypoints import cards, devices, host, naming
 from entrypoints.arguments import parse
 from entrypoints.configuration import resolve
 from entrypoints.statuses import UsageError
@@ -60,7 +60,7 @@ def test_a_task_that_a_workload_cannot_do_is_refused_and_passed_over_by_all():
     with pytest.raises(UsageError, match="--task inference: deep_voice_3 can do training"):
         resolve(parse(["--task", "inference"]), card, None)
     for task, known in (("training", True), ("inference", False)):
-        meant, _ = command.find(parse(["--all", "--task", task]))
+        meant, _ = naming.find(parse(["--all", "--task", task]))
         assert (card in meant) is known and CARD in meant
 
 

@@ -8,11 +8,12 @@ import pytest
 
 from entrypoints import arguments, cards, metrics, result
 from entrypoints.configuration import resolve
-from entrypoints.goal import Judging, Pursuit, Quality, reached
 from entrypoints.measurement import EVALUATED, fold
 from entrypoints.messages import Ended, Evaluated, Phase, Step, decode, encode
 from entrypoints.session import Batch, Judged
 from entrypoints.statuses import UsageError
+from entrypoints.target import Quality, reached
+from entrypoints.target_pursuit import Judging, Pursuit
 
 LOSS = {"metric": "loss", "value": 0.5, "evaluation_steps": 2}
 ACCURACY = {"metric": "accuracy", "value": 0.75, "evaluation_steps": 2}

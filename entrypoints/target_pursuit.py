@@ -1,38 +1,14 @@
-"""A goal of training: what is evaluated, how often, and when it is reached."""
+"""The pursuit of a goal of training: what is evaluated, how often, and until when."""
 
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Iterable, NamedTuple, Protocol, TypedDict
+from typing import Callable, Iterable, NamedTuple
 
 from entrypoints.messages import Evaluated, Message
 from entrypoints.session import Batch, Session
 from entrypoints.statuses import RunError
-
-
-class Goal(TypedDict):
-    """What `metric` is to reach: an accuracy at least, a loss at most."""
-
-    metric: str  # accuracy or loss
-    value: float
-    evaluation_steps: int  # training steps from one evaluation to the next
-
-
-class Quality(NamedTuple):
-    """What a model's answers are worth beside loss and accuracy; None where nobody can tell."""
-
-    exact_match: float | None = None  # share of questions that are answered as people did
-    f1: float | None = None  # of the words of an answer, mean over questions
-
-
-class Grader(Protocol):
-    """Gathers what a model answers in one evaluation."""
-
-    def add(self, numbers: Any, output: Any) -> None:
-        """The model's output for the samples of these numbers. Raises RunError (`data_error`) for damaged data."""
-
-    def quality(self) -> Quality:
-        """Of all answers."""
+from entrypoints.target import Goal, Grader, Quality, reached
 
 
 class Judging(NamedTuple):
@@ -40,13 +16,6 @@ class Judging(NamedTuple):
 
     batches: Callable[[], Iterable[Batch]]
     grader: Callable[[], Grader | None] = lambda: None
-
-
-def reached(goal: Goal, found: Evaluated) -> bool:
-    """Whether an evaluation reached the goal; a number that is none reaches nothing."""
-    if goal["metric"] == "accuracy":
-        return found.accuracy is not None and found.accuracy >= goal["value"]
-    return found.loss <= goal["value"]
 
 
 class Pursuit:

@@ -1,0 +1,39 @@
+"""A goal of training: what it is, when it is reached, and what an evaluation may tell beside loss and accuracy."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol, TypedDict
+
+from entrypoints.messages import Evaluated
+
+
+class Goal(TypedDict):
+    """What `metric` is to reach: an accuracy at least, a loss at most."""
+
+    metric: str  # accuracy or loss
+    value: float
+    evaluation_steps: int  # training steps from one evaluation to the next
+
+
+class Quality(NamedTuple):
+    """What a model's answers are worth beside loss and accuracy; None where nobody can tell."""
+
+    exact_match: float | None = None  # share of questions that are answered as people did
+    f1: float | None = None  # of the words of an answer, mean over questions
+
+
+class Grader(Protocol):
+    """Gathers what a model answers in one evaluation."""
+
+    def add(self, numbers: Any, output: Any) -> None:
+        """The model's output for the samples of these numbers. Raises RunError (`data_error`) for damaged data."""
+
+    def quality(self) -> Quality:
+        """Of all answers."""
+
+
+def reached(goal: Goal, found: Evaluated) -> bool:
+    """Whether an evaluation reached the goal; a number that is none reaches nothing."""
+    if goal["metric"] == "accuracy":
+        return found.accuracy is not None and found.accuracy >= goal["value"]
+    return found.loss <= goal["value"]
