@@ -19,7 +19,7 @@ from sifmark.engines.locate import locate
 from sifmark.recipes.plan import BUILD_KEY
 
 sys.path.append(str(CHECKOUT))  # what goes into images is no installed package
-from entrypoints import allocator
+from entrypoints.system import allocator
 
 HERE = Path(__file__).resolve().parent
 PLACE = "/mnt"  # exists in every Linux base, so that the engine need not make it

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Callable, Sequence
 
-from entrypoints import arguments, image
+from entrypoints import arguments
 from entrypoints.arguments import Options
-from entrypoints.console import say
 from entrypoints.naming import runnable
 from entrypoints.statuses import USAGE_EXIT, UsageError
+from entrypoints.system import image
+from entrypoints.system.console import say
 
 
 def main(argv: Sequence[str]) -> int:

@@ -6,14 +6,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Mapping, TypedDict
 
-from entrypoints import devices, host
+from entrypoints import devices
 from entrypoints.arguments import Options
 from entrypoints.cards import Card, labelled, tabular
 from entrypoints.data import formats, table
 from entrypoints.data.source import Source
-from entrypoints.image import target
 from entrypoints.session import Division
 from entrypoints.statuses import UsageError
+from entrypoints.system import host
+from entrypoints.system.image import target
 from entrypoints.target import Goal
 from entrypoints.terms import STRATEGIES
 

@@ -9,8 +9,8 @@ from typing import Any, Mapping, NamedTuple
 
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
-from entrypoints.host import MIB
 from entrypoints.statuses import RunError
+from entrypoints.system.facts import MIB
 
 STATES = {
     "sgd": 1,

@@ -7,8 +7,8 @@ import time
 from typing import TextIO
 
 from entrypoints.configuration import Configuration
-from entrypoints.console import put
 from entrypoints.messages import Data, Evaluated, Message, Phase, Skipped, Step
+from entrypoints.system.console import put
 
 INTERVALS = {True: 0.2, False: 5.0}  # seconds between updates, on a terminal and elsewhere
 INPUT_BOUND = 0.1  # share of time spent waiting for data from which a run is called so

@@ -5,10 +5,10 @@ from __future__ import annotations
 from entrypoints import numerics, reference
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
-from entrypoints.console import say
 from entrypoints.numerics import Numerics
 from entrypoints.reference import Reference
 from entrypoints.supervise import Child, Orders
+from entrypoints.system.console import say
 from entrypoints.verdict import Verdict, judge, with_numerics
 
 

@@ -10,11 +10,9 @@ from datetime import datetime
 from itertools import accumulate
 from typing import Any, Callable, Mapping, Sequence
 
-from entrypoints import image as image_module
 from entrypoints import metrics, peaks
 from entrypoints.cards import Card, generates, tokenised
 from entrypoints.configuration import Configuration
-from entrypoints.host import Fact
 from entrypoints.measurement import Epoch, Measurement
 from entrypoints.messages import PHASES
 from entrypoints.meters import Absence
@@ -24,6 +22,8 @@ from entrypoints.power import power
 from entrypoints.quantiles import quantile
 from entrypoints.session import DEVICE_CONDITIONS, DeviceConditions
 from entrypoints.steadiness import steadiness
+from entrypoints.system import image as image_module
+from entrypoints.system.facts import Fact
 from entrypoints.verdict import Verdict
 
 SCHEMA_VERSION = "1.0"

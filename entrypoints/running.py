@@ -9,11 +9,9 @@ import time
 from datetime import datetime, timezone
 from typing import Callable, Iterator, Mapping, NamedTuple
 
-from entrypoints import host, memory
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
 from entrypoints.energy import Metered, rest_needed
-from entrypoints.host import Fact
 from entrypoints.measurement import Measurement, fold
 from entrypoints.messages import Message
 from entrypoints.meters import Absence, open_meter
@@ -23,6 +21,8 @@ from entrypoints.ranks import counted_elsewhere
 from entrypoints.sampling import Sampler
 from entrypoints.steadiness import warning
 from entrypoints.supervise import Child, Orders
+from entrypoints.system import host, memory
+from entrypoints.system.facts import Fact, fact
 from entrypoints.target import Goal
 from entrypoints.verdict import Ending, Verdict, judge
 
@@ -100,8 +100,8 @@ def bounds(measurement: Measurement, resolved: Configuration, limit: int | None)
     """The batch that did not fit, and what bounded memory."""
     known = {
         "--memory-limit" if resolved.memory_limit_mib else "nine tenths of what was free": limit,
-        "control group": host.fact(host.memory_limit)["value"],
-        "host": host.fact(host.memory_mib)["value"],
+        "control group": fact(host.memory_limit)["value"],
+        "host": fact(host.memory_mib)["value"],
         "device": measurement.device and measurement.device.memory_mib,
     }
     told = [f"{name} {mib:.0f} MiB" for name, mib in known.items() if mib is not None]

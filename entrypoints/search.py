@@ -6,14 +6,14 @@ import dataclasses
 import time
 from typing import Any, NamedTuple
 
-from entrypoints import memory
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
-from entrypoints.console import say
 from entrypoints.plain import Json
 from entrypoints.plan import most_batch
 from entrypoints.running import Executed, execute
 from entrypoints.supervise import Orders
+from entrypoints.system import memory
+from entrypoints.system.console import say
 
 # Of the limit, a trial's part: in twelve steps of ResNet-50 a process took up to 4 % more than in three.
 TRIAL_SHARE = 0.9

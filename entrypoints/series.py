@@ -7,12 +7,11 @@ import os
 import sys
 from typing import Any, Callable, Mapping, NamedTuple, Sequence, Tuple
 
-from entrypoints import host, peaks, result
+from entrypoints import peaks, result
 from entrypoints.arguments import Options
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
-from entrypoints.console import say
-from entrypoints.image import file_of
+from entrypoints.meters import rapl
 from entrypoints.metrics import Metric, throughput
 from entrypoints.numerics import Numerics, not_run
 from entrypoints.output import Contract, Writer, line_text, open_writer
@@ -22,6 +21,9 @@ from entrypoints.running import Executed, execute, not_begun
 from entrypoints.search import Search, search
 from entrypoints.statuses import INVALID_RESULT_EXIT, STATUSES, exit_code
 from entrypoints.supervise import Orders
+from entrypoints.system import host
+from entrypoints.system.console import say
+from entrypoints.system.image import file_of
 from entrypoints.verdict import Verdict, with_numerics
 
 Planned = Tuple[Card, Sequence[Configuration]]
@@ -47,7 +49,10 @@ class Series:
         self.contract = Contract()
         self.writer = open_writer(options.output, self.total, one_a_line=options.all)
         self.orders = Orders(options.time_limit)
-        self.facts, self.conditions = host.facts(), host.conditions()  # before anything of ours keeps the host busy
+        self.facts, self.conditions = (
+            host.facts(),
+            host.conditions(rapl.power_cap),
+        )  # before anything of ours keeps the host busy
         self.begun = 0
         self.done: list[Done] = []
 

@@ -14,9 +14,10 @@ import time
 from pathlib import Path
 from typing import Any, Iterator
 
-from entrypoints import allocator, host
 from entrypoints.configuration import Configuration
 from entrypoints.messages import Ended, Failed, Message, decode
+from entrypoints.system import allocator, host
+from entrypoints.system.facts import fact
 from entrypoints.verdict import Ending
 
 MAIN = Path(__file__).resolve().parent / "main.py"
@@ -65,7 +66,7 @@ class Child:
         self.kill_at: float | None = None
         self.told_end = False
         self.peak_memory_mib: float | None = None  # of the child or of a process that it waited for, once it is gone
-        self.oom_kills_before = host.fact(host.oom_kills)["value"]
+        self.oom_kills_before = fact(host.oom_kills)["value"]
         self.stream, descriptor = os.pipe()
         self.rest = TICK if widen(self.stream) else 0.0
         self.process = _start({"job": job, "configuration": configuration.as_json()}, descriptor)
@@ -98,7 +99,7 @@ class Child:
 
     def oom_killed(self) -> bool:
         """Whether the kernel's out-of-memory killer was at work while the child ran."""
-        after = host.fact(host.oom_kills)["value"]
+        after = fact(host.oom_kills)["value"]
         return None not in (self.oom_kills_before, after) and after > self.oom_kills_before
 
     def ending(self) -> Ending:

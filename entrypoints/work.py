@@ -7,11 +7,12 @@ import os
 import sys
 from typing import Any, Mapping
 
-from entrypoints import configuration, devices, image, naming, plan
+from entrypoints import configuration, devices, naming, plan
 from entrypoints.arguments import Options
 from entrypoints.cards import Card
-from entrypoints.console import say
 from entrypoints.statuses import UsageError
+from entrypoints.system import image
+from entrypoints.system.console import say
 from entrypoints.verdict import Verdict
 
 

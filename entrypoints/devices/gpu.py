@@ -8,9 +8,9 @@ from typing import Any, Callable, Mapping
 import torch
 
 from entrypoints.devices.eager import EagerSession, execution, require_torch_compile
-from entrypoints.host import MIB
 from entrypoints.session import DeviceConditions, DeviceFacts, Division, Rule, Usage
 from entrypoints.statuses import RunError
+from entrypoints.system.facts import MIB
 from entrypoints.workloads.pytorch.build import Objective
 
 Ask = Callable[[], Mapping[str, Any]]  # how the device stands: facts by a name of session.DEVICE_CONDITIONS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from entrypoints import host
 from entrypoints.session import DeviceConditions, DeviceFacts, Usage
+from entrypoints.system import host
 
 
 class Waiting:

@@ -11,6 +11,8 @@ import os
 from types import ModuleType
 from typing import TYPE_CHECKING, Callable, Mapping, NamedTuple, Protocol, Sequence, TypeVar
 
+from entrypoints.system.facts import FactError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -19,7 +21,7 @@ AUTO, NONE = "auto", "none"
 M = TypeVar("M")
 
 
-class MeterError(Exception):
+class MeterError(FactError):
     """A meter that is not there, or does not let itself be read; the text says why."""
 
 

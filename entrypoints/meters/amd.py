@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
-from entrypoints.host import fact
 from entrypoints.meters import MeterError, MeterFacts, Reading, first_found, host_pid
+from entrypoints.system.facts import fact
 
 # ROCm leaves the module there and tells no Python of it; what is installed comes first. ROCM_PATH may be the host's.
 for root in ("/opt/rocm", os.environ.get("ROCM_PATH", "")):

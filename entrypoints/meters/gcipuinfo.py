@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any, Mapping
 
-from entrypoints.host import fact
 from entrypoints.meters import MeterError, MeterFacts, Reading, host_pid
+from entrypoints.system.facts import fact
 
 try:
     import gcipuinfo

@@ -14,8 +14,8 @@ import re
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Sequence
 
-from entrypoints.host import fact
 from entrypoints.meters import KernelFile, MeterError, MeterFacts, Reading, first_found, kernel_text
+from entrypoints.system.facts import fact
 
 MEASURES = ("xpu",)
 LOADER = "libze_loader.so.1"

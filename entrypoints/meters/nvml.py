@@ -12,8 +12,8 @@ import re
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping
 
-from entrypoints.host import MIB, fact
 from entrypoints.meters import MeterError, MeterFacts, Reading, host_pid
+from entrypoints.system.facts import MIB, fact
 
 try:
     import pynvml

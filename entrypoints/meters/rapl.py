@@ -56,3 +56,9 @@ def packages(root: Path) -> dict[str, Path]:
             f"no package of intel-rapl in {root}: a virtual machine, a container that hides it, or no driver"
         )
     return zones
+
+
+def power_cap() -> float:
+    """Long-term power limit of all processor packages together in W (RAPL)."""
+    limits = [zone / "constraint_0_power_limit_uw" for zone in packages(POWERCAP).values()]
+    return sum(int(kernel_text(limit)) for limit in limits) * MICRO

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from entrypoints import allocator
+from entrypoints.system import allocator
 
 PLAIN = {name: value for name, value in os.environ.items() if not name.startswith(("GLIBC_", "MALLOC_", "LD_PRELOAD"))}
 BLOCK = 64 * 2**20  # bytes: glibc never keeps as much by itself

@@ -10,36 +10,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrypoints import host
+from entrypoints.meters import rapl
+from entrypoints.system import cgroups, facts, host
 
 
 def test_every_fact_has_a_value_or_a_reason():
     counters = host.counters()
-    told = {**host.facts(), **host.conditions(), **counters, **host.conditions_after(counters)}
+    told = {**host.facts(), **host.conditions(rapl.power_cap), **counters, **host.conditions_after(counters)}
     for name, fact in told.items():
         assert (fact["value"] is None) == ("reason" in fact), name
 
 
 def test_a_fact_that_this_kernel_shows_is_told():
-    told = host.conditions()
+    told = host.conditions(rapl.power_cap)
     assert told["numa_nodes_allowed"]["value"] and told["runnable_others"]["value"] >= 0
     assert host.counters()["cpu_stolen"]["value"] >= 0
     assert host.facts()["hypervisor"].get("value") in ("yes", "no", None)
 
 
 def test_facts_agree_with_python():
-    facts = host.facts()
-    assert facts["kernel"]["value"] == platform.release()
-    assert facts["threads_usable"]["value"] == len(os.sched_getaffinity(0))
+    told = host.facts()
+    assert told["kernel"]["value"] == platform.release()
+    assert told["threads_usable"]["value"] == len(os.sched_getaffinity(0))
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert facts["memory"]["value"] == pytest.approx(pages / 2**20, rel=0.01)
+    assert told["memory"]["value"] == pytest.approx(pages / 2**20, rel=0.01)
 
 
 def test_what_cannot_be_read_is_null_with_the_cause(tmp_path):
-    told = host.fact(lambda: (tmp_path / "absent").read_text(), "MiB")
+    told = facts.fact(lambda: (tmp_path / "absent").read_text(), "MiB")
     assert told["value"] is None and told["unit"] == "MiB" and "absent" in told["reason"]
-    assert host.fact(lambda: None) == {"value": None, "reason": "the system does not say"}
-    assert host.fact(lambda: 0, "MiB") == {"value": 0, "unit": "MiB"}
+    assert facts.fact(lambda: None) == {"value": None, "reason": "the system does not say"}
+    assert facts.fact(lambda: 0, "MiB") == {"value": 0, "unit": "MiB"}
 
 
 @pytest.mark.parametrize(("numbers", "text"), [({0, 1, 2, 3, 8}, "0-3,8"), ({5}, "5"), ({1, 3, 4}, "1,3-4")])
@@ -55,8 +56,8 @@ def group(tmp_path, monkeypatch, **limits):
     for path, text in limits.items():
         folder, name = path.split("__")
         (tmp_path / {"job": "job", "step": "job/step"}[folder] / name.replace("_", ".")).write_text(text)
-    monkeypatch.setattr(host, "CGROUP", tmp_path)
-    monkeypatch.setattr(host, "own_group", lambda: "job/step")
+    monkeypatch.setattr(cgroups, "CGROUP", tmp_path)
+    monkeypatch.setattr(cgroups, "own_group", lambda: "job/step")
 
 
 def test_the_tightest_limit_of_all_control_groups_above_counts(tmp_path, monkeypatch):
@@ -67,7 +68,7 @@ def test_the_tightest_limit_of_all_control_groups_above_counts(tmp_path, monkeyp
 
 def test_no_limit_is_told_as_such(tmp_path, monkeypatch):
     group(tmp_path, monkeypatch, step__cpu_max="max 100000\n")
-    assert host.fact(host.cpu_quota)["reason"] == "no limit is set"
+    assert facts.fact(host.cpu_quota)["reason"] == "no limit is set"
 
 
 def test_kills_are_counted_in_the_own_group(tmp_path, monkeypatch):
@@ -116,7 +117,7 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(host, "SYS_CPU", tmp_path / "cpu")
     monkeypatch.setattr(host, "PROC", tmp_path / "proc")
     monkeypatch.setattr(host, "HUGE_PAGES", tmp_path / "huge_pages")
-    monkeypatch.setattr(host.rapl, "POWERCAP", tmp_path / "powercap")
+    monkeypatch.setattr(rapl, "POWERCAP", tmp_path / "powercap")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
     return tmp_path
 
@@ -144,7 +145,7 @@ def write(folder, name, text):
     ],
 )
 def test_conditions_of_a_made_up_machine(machine, name, value):
-    assert host.conditions()[name]["value"] == pytest.approx(value)
+    assert host.conditions(rapl.power_cap)[name]["value"] == pytest.approx(value)
 
 
 def test_the_threads_of_a_core_share_its_throttle_counter(machine):
@@ -175,8 +176,8 @@ def test_without_cpufreq_the_clock_is_what_cpuinfo_has(machine):
         (machine / f"cpu/cpu{number}/cpufreq/scaling_cur_freq").unlink()
     assert host.clock() == 2500.25
     write(machine, "proc/cpuinfo", "Features\t: fp asimd\n")
-    assert "neither" in host.fact(host.clock)["reason"]
-    assert "only x86" in host.fact(host.hypervisor)["reason"]
+    assert "neither" in facts.fact(host.clock)["reason"]
+    assert "only x86" in facts.fact(host.hypervisor)["reason"]
 
 
 def test_a_virtual_machine_is_known_by_the_processor_s_flag(machine):
@@ -191,7 +192,7 @@ def test_a_virtual_machine_is_known_by_the_processor_s_flag(machine):
 )
 def test_boost_by_either_driver(machine, file, text, value):
     (machine / "cpu/intel_pstate/no_turbo").unlink()
-    assert "no switch" in host.fact(host.boost)["reason"]
+    assert "no switch" in facts.fact(host.boost)["reason"]
     write(machine, f"cpu/{file}", text)
     assert host.boost() == value
 
@@ -199,10 +200,10 @@ def test_boost_by_either_driver(machine, file, text, value):
 def test_a_power_cap_that_is_not_there_or_not_for_us_has_the_reason(machine):
     for zone in ("intel-rapl:0", "intel-rapl:1"):
         (machine / "powercap" / zone / "constraint_0_power_limit_uw").unlink()
-    assert "constraint_0_power_limit_uw" in host.fact(host.power_cap)["reason"]
+    assert "constraint_0_power_limit_uw" in facts.fact(rapl.power_cap)["reason"]
     write(machine, "powercap/intel-rapl:0/name", "psys")
     write(machine, "powercap/intel-rapl:1/name", "psys")
-    assert "no package" in host.fact(host.power_cap)["reason"]
+    assert "no package" in facts.fact(rapl.power_cap)["reason"]
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=6))

@@ -8,7 +8,7 @@ import json
 import pytest
 from program import FILE, IMAGE
 
-from entrypoints import image
+from entrypoints.system import image
 
 KEY = IMAGE["build_key"]
 TOLD = {"build_key": KEY, "identity": FILE["identity"], "digest": FILE["digest"], "signer": "site.pub"}

@@ -13,7 +13,9 @@ import pytest
 from processes import child_of, wait_for
 from program import ROOT, checked
 
-from entrypoints import child, host, memory
+from entrypoints import child
+from entrypoints.system import cgroups, host, memory
+from entrypoints.system.facts import fact
 
 # What is estimated of it fits into all limits here; what the double takes does not.
 SMALL = ("image_compression", "--batch-size", "2", "--steps", "3", "--warmup-steps", "1")
@@ -25,14 +27,14 @@ def tree(tmp_path, monkeypatch, files, membership):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     (tmp_path / "membership").write_text(membership)
-    monkeypatch.setattr(memory, "MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(cgroups, "MEMBERSHIP", tmp_path / "membership")
     for name in ("UNIFIED", "LEGACY"):
-        files = getattr(memory, name)
-        monkeypatch.setattr(memory, name, files._replace(root=tmp_path / files.root.relative_to(host.CGROUP)))
+        files = getattr(cgroups, name)
+        monkeypatch.setattr(cgroups, name, files._replace(root=tmp_path / files.root.relative_to(cgroups.CGROUP)))
 
 
 def group(folder, limit, usage, inactive, legacy=False):
-    names = memory.LEGACY if legacy else memory.UNIFIED
+    names = cgroups.LEGACY if legacy else cgroups.UNIFIED
     texts = {names.limit: limit, names.usage: usage, "memory.stat": f"anon 1\n{names.inactive} {inactive}"}
     return {f"{folder}/{name}": f"{text}\n" for name, text in texts.items()}
 
@@ -57,13 +59,13 @@ def test_the_tightest_group_bounds_what_is_available(tmp_path, monkeypatch, lega
 def test_no_limit_is_none(tmp_path, monkeypatch, limit, legacy):
     files = group("memory/job" if legacy else "job", limit, MIB, 0, legacy)
     tree(tmp_path, monkeypatch, files, "4:memory:/job\n" if legacy else "0::/job\n")
-    assert host.fact(host.memory_limit)["value"] is None
+    assert fact(host.memory_limit)["value"] is None
     assert memory.available_mib() == pytest.approx(host.meminfo("MemAvailable"), rel=0.1)
 
 
 def test_a_limit_holds_and_can_be_taken_back():
     code = (
-        "from entrypoints import memory\n"
+        "from entrypoints.system import memory\n"
         "memory.limit_process(100)\n"
         "try: bytearray(200 * 2**20); print('no limit')\n"
         "except MemoryError: print('refused')\n"
@@ -107,10 +109,10 @@ def small_group():
 
 def places():
     """Groups below which one may be made, and the files that then limit memory and, with it or alone, swap."""
-    for own in memory._folders(memory.LEGACY)[:1]:
-        yield own, {memory.LEGACY.limit: 150 * MIB, "memory.memsw.limit_in_bytes": 150 * MIB}
-    for above in memory._folders(memory.UNIFIED):  # a group that holds processes hands no controller down: its parent
-        yield above, {memory.UNIFIED.limit: 150 * MIB, "memory.swap.max": 0}
+    for own in cgroups._folders(cgroups.LEGACY)[:1]:
+        yield own, {cgroups.LEGACY.limit: 150 * MIB, "memory.memsw.limit_in_bytes": 150 * MIB}
+    for above in cgroups._folders(cgroups.UNIFIED):  # a group that holds processes hands no controller down: its parent
+        yield above, {cgroups.UNIFIED.limit: 150 * MIB, "memory.swap.max": 0}
 
 
 def attempt(parent, limits, cleanup):

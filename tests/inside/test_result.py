@@ -13,9 +13,11 @@ from program import IMAGE as BUILT
 from test_latency import RUN as REQUESTS
 from test_metrics import NOTHING, RUN
 
-from entrypoints import cards, host, numerics, result
+from entrypoints import cards, numerics, result
 from entrypoints.arguments import parse
 from entrypoints.configuration import resolve
+from entrypoints.meters import rapl
+from entrypoints.system import host
 from entrypoints.verdict import Verdict
 
 SCHEMA = json.loads((ROOT / "schemas" / "result-1.0.json").read_text("utf-8"))
@@ -33,7 +35,7 @@ def document(measurement, verdict, image=None, site=None, card=CARD, words=()):
         configuration=resolve(parse(words), card, None),
         image=image,
         host=host.facts(),
-        conditions=host.conditions(),
+        conditions=host.conditions(rapl.power_cap),
         conditions_after=host.conditions_after(host.counters()),
         site=site,
         command=["resnet50"],

@@ -272,7 +272,7 @@ def test_products_need_no_memory_later(streams):
     code = (
         "import threading, time, torch\n"
         "from concurrent.futures import ThreadPoolExecutor\n"
-        "from entrypoints import host, memory\n"
+        "from entrypoints.system import host, memory\n"
         "from entrypoints.devices import threads\n"
         "from entrypoints.devices.pytorch import cpu\n"
         "class Barrier(threading.Barrier):\n"

@@ -6,9 +6,9 @@ import tensorflow as tf
 
 from entrypoints.devices.graphs import GraphSession, execution
 from entrypoints.devices.processors import HostSession
-from entrypoints.memory import free_mib
 from entrypoints.session import Division, Rule
 from entrypoints.statuses import RunError
+from entrypoints.system.memory import free_mib
 from entrypoints.workloads.tensorflow.build import Objective
 
 __all__ = ["free_mib", "libraries", "open_session", "prepare"]

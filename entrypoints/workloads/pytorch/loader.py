@@ -20,8 +20,8 @@ from entrypoints.data.source import Source
 from entrypoints.data.speech import Speech
 from entrypoints.data.table import Table
 from entrypoints.data.utterances import Utterances
-from entrypoints.lifeline import die_with_parent
 from entrypoints.session import Batch
+from entrypoints.system.parent_death import die_with_parent
 
 
 class Pictures:

@@ -7,20 +7,16 @@ import platform
 import re
 import socket
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Mapping, Union
+from typing import Callable, Mapping
 
-from entrypoints import allocator
-from entrypoints.meters import MeterError, kernel_text, rapl
-
-Value = Union[str, int, float]
-Fact = Dict[str, Any]  # value, unit, reason, as the result's schema has it
+from entrypoints.system import allocator, cgroups
+from entrypoints.system.cgroups import control_groups
+from entrypoints.system.facts import Fact, fact
 
 PROC = Path("/proc")
 SYS_CPU = Path("/sys/devices/system/cpu")
-CGROUP = Path("/sys/fs/cgroup")
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 BOOST = {"intel_pstate/no_turbo": "0", "cpufreq/boost": "1"}  # files of the drivers, and what each holds when it is on
-MIB = 2**20
 
 
 def facts() -> dict[str, Fact]:
@@ -41,8 +37,8 @@ def facts() -> dict[str, Fact]:
     }
 
 
-def conditions() -> dict[str, Fact]:
-    """How the host stands before a run: what may make two runs on it differ."""
+def conditions(power_cap: Callable[[], float]) -> dict[str, Fact]:
+    """How the host stands before a run: what may make two runs on it differ. `power_cap` is the processors', in W."""
     return {
         "cpu_affinity": fact(lambda: ranges(os.sched_getaffinity(0))),
         "cpu_quota": fact(cpu_quota, "processors"),
@@ -91,18 +87,6 @@ def counters() -> dict[str, Fact]:
         "cpu_quota_waited": fact(quota_waited, "s"),
         "cpu_stolen": fact(stolen, "s"),
     }
-
-
-def fact(read: Callable[[], Value | None], unit: str | None = None) -> Fact:
-    """What `read` returns, as a fact; null and the reason where it fails or knows nothing."""
-    extra = {"unit": unit} if unit else {}
-    try:
-        value = read()
-    except (OSError, LookupError, ValueError, MeterError) as error:
-        return {"value": None, **extra, "reason": str(error)}
-    if value is None or value == "":
-        return {"value": None, **extra, "reason": "the system does not say"}
-    return {"value": value, **extra}
 
 
 def operating_system() -> str:
@@ -210,12 +194,6 @@ def smt() -> str:
     return {"1": "on", "0": "off"}[(SYS_CPU / "smt" / "active").read_text().strip()]
 
 
-def power_cap() -> float:
-    """Long-term power limit of all processor packages together in W (RAPL)."""
-    limits = [zone / "constraint_0_power_limit_uw" for zone in rapl.packages(rapl.POWERCAP).values()]
-    return sum(int(kernel_text(limit)) for limit in limits) * rapl.MICRO
-
-
 def mitigations() -> str:
     """The flaws that this processor has, each with what the kernel says of it: vulnerable, or a mitigation."""
     told = {path.name: path.read_text().strip() for path in sorted((SYS_CPU / "vulnerabilities").iterdir())}
@@ -295,14 +273,12 @@ def memory_mib() -> float:
 def cpu_quota() -> float:
     """Processors' worth of time that the control groups allow (cgroup v2)."""
     limits = [line.split() for line in control_groups("cpu.max")]
-    return min_limit(int(quota) / int(period) for quota, period in limits if quota != "max")
+    return cgroups.min_limit(int(quota) / int(period) for quota, period in limits if quota != "max")
 
 
 def memory_limit() -> float:
     """Memory that the control groups allow in MiB, of either version."""
-    from entrypoints import memory  # late: it builds on this module
-
-    return min_limit(group.limit for group in memory.groups())
+    return cgroups.min_limit(group.limit for group in cgroups.groups())
 
 
 def oom_kills() -> int:
@@ -312,33 +288,6 @@ def oom_kills() -> int:
     except (OSError, LookupError):
         counters = (PROC / "vmstat").read_text()
     return int(dict(line.split() for line in counters.splitlines()).get("oom_kill", 0))
-
-
-def control_groups(name: str) -> list[str]:
-    """A file of this process's control group and of those above it, nearest first (cgroup v2)."""
-    if not (CGROUP / "cgroup.controllers").exists():
-        raise LookupError("no unified control groups (cgroup v2)")
-    folders = upwards(CGROUP / own_group(), CGROUP)
-    return [(folder / name).read_text() for folder in folders if (folder / name).exists()]
-
-
-def upwards(own: Path, root: Path) -> list[Path]:
-    """A folder and those above it, up to the root."""
-    return [folder for folder in (own, *own.parents) if folder == root or root in folder.parents]
-
-
-def own_group() -> str:
-    """This process's control group, as a path below the root of all (cgroup v2)."""
-    lines = (PROC / "self" / "cgroup").read_text().splitlines()
-    return next((line[len("0::/") :] for line in lines if line.startswith("0::/")), "")
-
-
-def min_limit(limits: Iterable[float]) -> float:
-    """The tightest of the limits. Raises LookupError where there is none."""
-    tightest = min(limits, default=None)
-    if tightest is None:
-        raise LookupError("no limit is set")
-    return tightest
 
 
 def ranges(numbers: set[int]) -> str:

@@ -5,39 +5,15 @@ from __future__ import annotations
 import contextlib
 import resource
 from pathlib import Path
-from typing import Iterator, NamedTuple
 
-from entrypoints import host
-from entrypoints.host import MIB
+from entrypoints.system import cgroups, host
+from entrypoints.system.facts import MIB, fact
 
-MEMBERSHIP = Path("/proc/self/cgroup")
 OOM_SCORE = Path("/proc/self/oom_score_adj")
 VICTIM = 500  # as if half of all memory came on top of a process's own: far beyond any parent's share
 
 
-class Group(NamedTuple):
-    """A control group of this process that limits memory, in MiB. `used` leaves out what the kernel can drop."""
-
-    limit: float
-    used: float
-
-
-class Files(NamedTuple):
-    """What a version of control groups calls its files, and the line of memory.stat for files read long ago."""
-
-    root: Path
-    controllers: str  # the field of /proc/self/cgroup by which the process's own group is found
-    limit: str
-    usage: str
-    inactive: str
-
-
-UNIFIED = Files(host.CGROUP, "", "memory.max", "memory.current", "inactive_file")
-LEGACY = Files(
-    host.CGROUP / "memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
-)
 SHARE = 0.9  # of the memory that is free: a host that swaps measures its disk
-BOUNDLESS = 2**60  # bytes; version 1 says "none" by the largest number of whole pages
 
 
 def default_limit(device: str) -> int | None:
@@ -79,32 +55,10 @@ def die_first() -> None:
 
 def available_mib() -> float:
     """What can still be taken without swapping, within the control groups. Raises OSError or LookupError."""
-    return min([host.meminfo("MemAvailable"), *(group.limit - group.used for group in groups())])
+    return min([host.meminfo("MemAvailable"), *(group.limit - group.used for group in cgroups.groups())])
 
 
 def free_mib() -> float | None:
     """The same; None where nobody knows."""
-    available: float | None = host.fact(available_mib)["value"]
+    available: float | None = fact(available_mib)["value"]
     return available
-
-
-def groups() -> Iterator[Group]:
-    """The control groups above this process that limit its memory, of either version, nearest first."""
-    for files in (UNIFIED, LEGACY):
-        for folder in _folders(files):
-            with contextlib.suppress(OSError, ValueError, LookupError):  # no limit, or not for us to read
-                limit = int((folder / files.limit).read_text())
-                stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-                used = int((folder / files.usage).read_text()) - int(stat[files.inactive])
-                if limit < BOUNDLESS:
-                    yield Group(limit / MIB, used / MIB)
-
-
-def _folders(files: Files) -> list[Path]:
-    """From this process's own group up to the root."""
-    with contextlib.suppress(OSError):
-        fields = (line.split(":", 2) for line in MEMBERSHIP.read_text().splitlines())
-        for _, controllers, path in fields:
-            if files.controllers in controllers.split(","):
-                return host.upwards(files.root / path.lstrip("/"), files.root)
-    return []

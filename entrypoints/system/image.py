@@ -7,7 +7,8 @@ import os
 import re
 from typing import Any, Callable, Mapping
 
-PATH = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "image.json")
+_ENTRYPOINTS = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+PATH = os.path.join(os.path.dirname(_ENTRYPOINTS), "image.json")
 OUTSIDE = ("pytorch", "cpu")  # what a checkout runs
 ABSENT = "not run from an image: there is no image.json beside the entrypoints"
 TOLD = "SIFMARK_IMAGE"  # variable: what `inv run` saw of the image before it started it, as JSON

@@ -1,0 +1,83 @@
+"""The control groups of this process, of either version: what they hold and what they limit. Linux."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Iterable, Iterator, NamedTuple
+
+from entrypoints.system.facts import MIB
+
+CGROUP = Path("/sys/fs/cgroup")
+MEMBERSHIP = Path("/proc/self/cgroup")
+BOUNDLESS = 2**60  # bytes; version 1 says "none" by the largest number of whole pages
+
+
+class Group(NamedTuple):
+    """A control group of this process that limits memory, in MiB. `used` leaves out what the kernel can drop."""
+
+    limit: float
+    used: float
+
+
+class Files(NamedTuple):
+    """What a version of control groups calls its files, and the line of memory.stat for files read long ago."""
+
+    root: Path
+    controllers: str  # the field of /proc/self/cgroup by which the process's own group is found
+    limit: str
+    usage: str
+    inactive: str
+
+
+UNIFIED = Files(CGROUP, "", "memory.max", "memory.current", "inactive_file")
+LEGACY = Files(CGROUP / "memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+
+def control_groups(name: str) -> list[str]:
+    """A file of this process's control group and of those above it, nearest first (cgroup v2)."""
+    if not (CGROUP / "cgroup.controllers").exists():
+        raise LookupError("no unified control groups (cgroup v2)")
+    folders = upwards(CGROUP / own_group(), CGROUP)
+    return [(folder / name).read_text() for folder in folders if (folder / name).exists()]
+
+
+def upwards(own: Path, root: Path) -> list[Path]:
+    """A folder and those above it, up to the root."""
+    return [folder for folder in (own, *own.parents) if folder == root or root in folder.parents]
+
+
+def own_group() -> str:
+    """This process's control group, as a path below the root of all (cgroup v2)."""
+    lines = MEMBERSHIP.read_text().splitlines()
+    return next((line[len("0::/") :] for line in lines if line.startswith("0::/")), "")
+
+
+def min_limit(limits: Iterable[float]) -> float:
+    """The tightest of the limits. Raises LookupError where there is none."""
+    tightest = min(limits, default=None)
+    if tightest is None:
+        raise LookupError("no limit is set")
+    return tightest
+
+
+def groups() -> Iterator[Group]:
+    """The control groups above this process that limit its memory, of either version, nearest first."""
+    for files in (UNIFIED, LEGACY):
+        for folder in _folders(files):
+            with contextlib.suppress(OSError, ValueError, LookupError):  # no limit, or not for us to read
+                limit = int((folder / files.limit).read_text())
+                stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+                used = int((folder / files.usage).read_text()) - int(stat[files.inactive])
+                if limit < BOUNDLESS:
+                    yield Group(limit / MIB, used / MIB)
+
+
+def _folders(files: Files) -> list[Path]:
+    """From this process's own group up to the root."""
+    with contextlib.suppress(OSError):
+        fields = (line.split(":", 2) for line in MEMBERSHIP.read_text().splitlines())
+        for _, controllers, path in fields:
+            if files.controllers in controllers.split(","):
+                return upwards(files.root / path.lstrip("/"), files.root)
+    return []
