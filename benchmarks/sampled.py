@@ -9,8 +9,9 @@ import select
 import sys
 import time
 
-from entrypoints.meters import Absence, open_meter
-from entrypoints.sampling import Sampler
+from entrypoints.metering.meter import Absence
+from entrypoints.metering.sampling import Sampler
+from entrypoints.metering.selection import open_meter
 from entrypoints.supervise import TICK
 
 

@@ -8,11 +8,11 @@ import os
 import re
 from typing import Callable, NamedTuple, NoReturn, Sequence
 
-from entrypoints import meters
+from entrypoints.metering import selection
 from entrypoints.statuses import STATUSES, UsageError
 from entrypoints.terms import PRECISIONS, STRATEGIES, TASKS
 
-METERS = (meters.AUTO, meters.NONE, *meters.names())
+METERS = (selection.AUTO, selection.NONE, *selection.names())
 MOST = 10**9
 MOST_REPEATS = 1000
 LONGEST = 30 * 86400.0  # a month, in seconds
@@ -224,7 +224,7 @@ def _add_meter(grammar: argparse.ArgumentParser) -> None:
     grammar.add_argument(
         "--meter",
         type=meter,
-        default=meters.AUTO,
+        default=selection.AUTO,
         metavar="NAME[:PLACE]",
         help=f"of power: {', '.join(METERS)}. PLACE: of nvml a GPU's UUID, PCI address or number, of amd and intel "
         "a number, of grace_hopper a socket, of rapl and hwmon where the kernel's folder is, of replay a file",
@@ -287,7 +287,7 @@ def meter(text: str) -> str:
     name, colon, place = text.partition(":")
     if name not in METERS:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is none of {', '.join(METERS)}")
-    if colon and (not place or name in (meters.AUTO, meters.NONE)):
+    if colon and (not place or name in (selection.AUTO, selection.NONE)):
         raise argparse.ArgumentTypeError(f"{text[:40]!r}: a place follows the colon, and only a meter has one")
     return text
 

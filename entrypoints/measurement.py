@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple, Sequence, TypeVar
 
-from entrypoints.energy import Metered, Total, Window, total
 from entrypoints.messages import (
     PHASES,
     Data,
@@ -21,8 +20,9 @@ from entrypoints.messages import (
     Software,
     Step,
 )
-from entrypoints.meters import Absence
-from entrypoints.sampling import Recording
+from entrypoints.metering.energy import Metered, Total, Window, total
+from entrypoints.metering.meter import Absence
+from entrypoints.metering.sampling import Recording
 from entrypoints.session import DeviceConditions, DeviceFacts, Usage
 from entrypoints.target import Goal, reached
 

@@ -11,7 +11,7 @@ from typing import Callable, NamedTuple, Sequence
 from entrypoints import peaks
 from entrypoints.measurement import Measurement
 from entrypoints.messages import LEAST_DRAWS, Diagnosed, Generated, Request
-from entrypoints.meters import Absence
+from entrypoints.metering.meter import Absence
 from entrypoints.quantiles import quantile
 
 NOT_SAMPLED = "no samples were drawn"

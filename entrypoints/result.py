@@ -15,7 +15,7 @@ from entrypoints.cards import Card, generates, tokenised
 from entrypoints.configuration import Configuration
 from entrypoints.measurement import Epoch, Measurement
 from entrypoints.messages import PHASES
-from entrypoints.meters import Absence
+from entrypoints.metering.meter import Absence
 from entrypoints.numerics import Numerics
 from entrypoints.plain import Json, finite, number, printable
 from entrypoints.power import power

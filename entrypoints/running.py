@@ -11,14 +11,15 @@ from typing import Callable, Iterator, Mapping, NamedTuple
 
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
-from entrypoints.energy import Metered, rest_needed
 from entrypoints.measurement import Measurement, fold
 from entrypoints.messages import Message
-from entrypoints.meters import Absence, open_meter
+from entrypoints.metering.energy import Metered, rest_needed
+from entrypoints.metering.meter import Absence
+from entrypoints.metering.sampling import Sampler
+from entrypoints.metering.selection import open_meter
 from entrypoints.metrics import throughput
 from entrypoints.progress import Progress
 from entrypoints.ranks import counted_elsewhere
-from entrypoints.sampling import Sampler
 from entrypoints.steadiness import warning
 from entrypoints.supervise import Child, Orders
 from entrypoints.system import host, memory

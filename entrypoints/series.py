@@ -11,7 +11,7 @@ from entrypoints import peaks, result
 from entrypoints.arguments import Options
 from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
-from entrypoints.meters import rapl
+from entrypoints.metering.meters import rapl
 from entrypoints.metrics import Metric, throughput
 from entrypoints.numerics import Numerics, not_run
 from entrypoints.output import Contract, Writer, line_text, open_writer

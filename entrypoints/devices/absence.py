@@ -7,7 +7,7 @@ import glob
 import platform
 from pathlib import Path
 
-from entrypoints.meters import nvml
+from entrypoints.metering.meters import nvml
 from entrypoints.statuses import RunError
 
 MODULES = Path("/sys/module")

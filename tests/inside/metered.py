@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from entrypoints.meters import MeterFacts, Reading
-from entrypoints.sampling import Sampler
+from entrypoints.metering.meter import MeterFacts, Reading
+from entrypoints.metering.sampling import Sampler
 
 
 class Clock:

@@ -43,7 +43,7 @@ def lay_double(tree):
     double = Path(__file__).resolve().parent / "double"
     for source in double.rglob("*.py"):
         target = tree / "entrypoints" / source.relative_to(double)
-        target.parent.mkdir(exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(str(source), str(target))
     for card in (tree / "entrypoints" / "workloads").glob("*.json"):  # it has every family, and computes none
         family = json.loads(card.read_text("utf-8"))["family"]

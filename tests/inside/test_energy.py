@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from metered import Square, recorded
 
-from entrypoints.energy import EnergyError, spent, total
-from entrypoints.meters import Absence
+from entrypoints.metering.energy import EnergyError, spent, total
+from entrypoints.metering.meter import Absence
 
 WINDOW = (3.037, 33.59)  # 30.553 s whose edges lie between samples
 SECONDS = WINDOW[1] - WINDOW[0]

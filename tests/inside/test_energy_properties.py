@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from metered import Square, recorded
 
-from entrypoints.energy import spent
+from entrypoints.metering.energy import spent
 
 WATTS = st.floats(1.0, 2000.0)
 SWINGS = st.floats(1 / 1.5, 1.5)  # of a square wave: its higher power over its lower, either first

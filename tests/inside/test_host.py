@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrypoints.meters import rapl
+from entrypoints.metering.meters import rapl
 from entrypoints.system import cgroups, facts, host
 
 

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from metered import Clock, sampled
 
-from entrypoints import meters
-from entrypoints.energy import spent
-from entrypoints.meters import Absence, MeterError, hwmon, open_meter, rapl, replay
+from entrypoints.metering import kernel_files, selection
+from entrypoints.metering.energy import spent
+from entrypoints.metering.meter import Absence, MeterError
+from entrypoints.metering.meters import hwmon, rapl, replay
+from entrypoints.metering.selection import open_meter
 
 TOP = 262_143_328_850  # max_energy_range_uj of a real server
 
@@ -91,7 +93,7 @@ def test_rapl_says_who_may_read_it(powercap, monkeypatch):
             raise PermissionError(13, "Permission denied", path)
         return real(path, *arguments)
 
-    monkeypatch.setattr(meters.os, "open", guarded)
+    monkeypatch.setattr(kernel_files.os, "open", guarded)
     told = open_meter(f"rapl:{powercap}", "cpu")
     assert isinstance(told, Absence) and "energy_uj may be read by root only; ask" in told.reason
 
@@ -216,7 +218,7 @@ def test_a_replay_is_asked_for_with_a_file(tmp_path):
 
 
 def test_every_meter_is_found_by_its_file_name():
-    assert {"hwmon", "rapl", "replay"} <= set(meters.names())
+    assert {"hwmon", "rapl", "replay"} <= set(selection.names())
 
 
 def test_the_first_meter_that_reads_is_taken(powercap, grace, monkeypatch):

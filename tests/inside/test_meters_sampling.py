@@ -13,7 +13,7 @@ from metered import Clock, Made, recorded, sampled
 from processes import wait_for
 from program import checked
 
-from entrypoints.sampling import Sampler
+from entrypoints.metering.sampling import Sampler
 
 ENERGY = ("energy", "energy_per_unit", "units_per_watt_hour", "throughput_per_watt", "power_mean")
 SECONDS = 0.05  # a period: twenty are the shortest window, and a reading may be late by five

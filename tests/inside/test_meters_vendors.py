@@ -13,10 +13,12 @@ import pytest
 from metered import Clock, Square, sampled
 from program import ROOT
 
-from entrypoints import meters
-from entrypoints.energy import spent
 from entrypoints.measurement import of_the_device
-from entrypoints.meters import MeterError, amd, gcipuinfo, intel, nvml, open_meter
+from entrypoints.metering import kernel_files
+from entrypoints.metering.energy import spent
+from entrypoints.metering.meter import MeterError
+from entrypoints.metering.meters import amd, gcipuinfo, intel, nvml
+from entrypoints.metering.selection import open_meter
 from entrypoints.session import DEVICE_CONDITIONS, DeviceFacts
 
 A, B = "GPU-aaaa-1", "GPU-bbbb-2"
@@ -91,8 +93,8 @@ def test_an_instance_of_mig_is_metered_by_its_whole_gpu(gpus, monkeypatch):
 def processes_are_numbered(monkeypatch, folder, by_host):
     """As on the host, or anew by a container."""
     numbers = folder / "pid"
-    numbers.symlink_to(meters.HOST_PIDS if by_host else "pid:[4026532198]")
-    monkeypatch.setattr(meters, "PIDS", str(numbers))
+    numbers.symlink_to(kernel_files.HOST_PIDS if by_host else "pid:[4026532198]")
+    monkeypatch.setattr(kernel_files, "PIDS", str(numbers))
 
 
 def test_conditions_have_units_and_reasons(gpus, monkeypatch, tmp_path):
@@ -231,7 +233,7 @@ def test_the_module_that_rocm_leaves_uninstalled_is_found_after_one_that_is_inst
     for folder in (shipped, site) if installed else (shipped,):
         (folder / "amdsmi").mkdir(parents=True)
         (folder / "amdsmi" / "__init__.py").write_text("")
-    code = "from entrypoints.meters import amd; print(amd.amdsmi.__file__)"
+    code = "from entrypoints.metering.meters import amd; print(amd.amdsmi.__file__)"
     environment = {**os.environ, "ROCM_PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join((str(site), str(ROOT)))}
     told = subprocess.check_output([sys.executable, "-c", code], env=environment).decode()
     assert told.startswith(str(site if installed else shipped))
@@ -239,7 +241,7 @@ def test_the_module_that_rocm_leaves_uninstalled_is_found_after_one_that_is_inst
 
 def test_a_module_that_prints_and_does_not_fit_its_library_leaves_the_result_alone(tmp_path):
     (tmp_path / "amdsmi.py").write_text("print('no such library'); None.amdsmi_get_new_things\n")
-    code = "from entrypoints import meters; print(meters.open_meter('auto', 'abacus').reason)"
+    code = "from entrypoints.metering import selection; print(selection.open_meter('auto', 'abacus').reason)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
     told = subprocess.check_output([sys.executable, "-c", code], env=environment)
     assert told.decode().strip() == "no meter measures abacus"

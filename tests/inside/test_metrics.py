@@ -13,7 +13,7 @@ from entrypoints.arguments import parse
 from entrypoints.configuration import resolve
 from entrypoints.measurement import fold
 from entrypoints.messages import Data, Ended, Phase, Skipped, Step
-from entrypoints.meters import Absence
+from entrypoints.metering.meter import Absence
 from entrypoints.quantiles import quantile
 from entrypoints.session import DEVICE_CONDITIONS, DeviceConditions, DeviceFacts, Usage
 

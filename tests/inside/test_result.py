@@ -16,7 +16,7 @@ from test_metrics import NOTHING, RUN
 from entrypoints import cards, numerics, result
 from entrypoints.arguments import parse
 from entrypoints.configuration import resolve
-from entrypoints.meters import rapl
+from entrypoints.metering.meters import rapl
 from entrypoints.system import host
 from entrypoints.verdict import Verdict
 

@@ -14,9 +14,9 @@ FRAMEWORKS = {"torch", "torchvision", "tensorflow", "numpy", "PIL"}
 VENDORS = {
     "poptorch": "devices/pytorch/ipu.py",
     "intel_extension_for_pytorch": "devices/pytorch/xpu.py",
-    "pynvml": "meters/nvml.py",
-    "amdsmi": "meters/amd.py",
-    "gcipuinfo": "meters/gcipuinfo.py",
+    "pynvml": "metering/meters/nvml.py",
+    "amdsmi": "metering/meters/amd.py",
+    "gcipuinfo": "metering/meters/gcipuinfo.py",
 }
 
 
@@ -61,6 +61,6 @@ def test_in_image_code_keeps_its_rooms(path: Path) -> None:
         own = {"entrypoints", "jsonschema", *sys.stdlib_module_names, *VENDORS}
         assert roots <= own, "the parent process has the standard library and jsonschema, and no framework"
     if room == "workloads":
-        assert not any(name.startswith(("entrypoints.devices", "entrypoints.meters")) for name in names)
+        assert not any(name.startswith(("entrypoints.devices", "entrypoints.metering")) for name in names)
     for vendor in roots & set(VENDORS):
         assert relative(path) == VENDORS[vendor]

@@ -17,7 +17,7 @@ from sifmark.core import paths
 
 POPTORCH = json.loads((paths.ROOT / "tests" / "inside" / "stand_ins" / "poptorch" / "api.json").read_text())
 SDKS = tuple(POPTORCH["torch"])
-IPU, NVML, AMD = "devices/pytorch/ipu.py", "meters/nvml.py", "meters/amd.py"
+IPU, NVML, AMD = "devices/pytorch/ipu.py", "metering/meters/nvml.py", "metering/meters/amd.py"
 # What holds an object of PopTorch's in our module, by the expression there.
 OBJECTS = {
     "options": "poptorch.Options",
@@ -198,7 +198,7 @@ def test_an_invented_call_and_a_wrong_argument_are_caught(old: str, new: str, sa
 
 # What functions of C libraries take, in number: zes_api.h of Level Zero 1.5, rocm_smi.h of ROCm 5.7 to 7.0.
 C_FUNCTIONS = {
-    "meters/intel.py": {
+    "metering/meters/intel.py": {
         "zesInit": 1,
         "zesDriverGet": 2,
         "zesDeviceGet": 3,
@@ -247,7 +247,7 @@ def test_libraries_of_c_have_what_we_call(file: str) -> None:
 
 
 def test_gcipuinfo_has_what_we_ask() -> None:
-    source = code("meters/gcipuinfo.py")
+    source = code("metering/meters/gcipuinfo.py")
     roots = {"inventory": "library", "self.inventory": "library", "gcipuinfo": "library"}
     assert c_problems(source, GCIPUINFO_CALLS, roots) == []
     assert c_problems(source.replace(".setUpdateMode(True)", ".setUpdateMode()"), GCIPUINFO_CALLS, roots)

@@ -10,7 +10,7 @@ import torch
 from entrypoints.devices import gpu, require_precision
 from entrypoints.devices.absence import no_gpu
 from entrypoints.devices.threads import compute_on
-from entrypoints.meters import amd, nvml
+from entrypoints.metering.meters import amd, nvml
 from entrypoints.session import DeviceFacts, Division, Rule
 from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.build import Objective

@@ -33,7 +33,7 @@ from entrypoints.devices import require_precision
 from entrypoints.devices.processors import Waiting
 from entrypoints.devices.tensors import Nesting, filled, first, flat, in_single, judged, on_host
 from entrypoints.devices.threads import compute_on
-from entrypoints.meters import gcipuinfo
+from entrypoints.metering.meters import gcipuinfo
 from entrypoints.session import (
     Answer,
     Batch,

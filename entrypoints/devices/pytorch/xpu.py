@@ -14,7 +14,7 @@ import torch
 from entrypoints.devices import gpu, require_precision
 from entrypoints.devices.absence import kernel_driver, require_files
 from entrypoints.devices.threads import compute_on
-from entrypoints.meters import intel
+from entrypoints.metering.meters import intel
 from entrypoints.session import Division, Rule
 from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.build import Objective

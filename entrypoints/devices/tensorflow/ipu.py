@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from entrypoints.devices import require_precision
 from entrypoints.devices.graphs import GraphSession, execution
-from entrypoints.meters import gcipuinfo
+from entrypoints.metering.meters import gcipuinfo
 from entrypoints.session import Batch, DeviceConditions, DeviceFacts, Division, OptimizerRule, Rule, Usage
 from entrypoints.workloads.tensorflow.build import Objective
 

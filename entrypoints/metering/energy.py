@@ -10,8 +10,8 @@ from bisect import bisect_left, bisect_right
 from itertools import accumulate
 from typing import Iterator, NamedTuple, Sequence, Tuple, TypeVar, Union
 
-from entrypoints.meters import Absence, MeterFacts
-from entrypoints.sampling import Recording
+from entrypoints.metering.meter import Absence, MeterFacts
+from entrypoints.metering.sampling import Recording
 
 FEWEST_PERIODS = 20  # in a window: its edges, each uncertain by a period, then weigh 5 % each at the most
 LONGEST_GAP = 5  # periods between two samples

@@ -9,7 +9,7 @@ import time
 from array import array
 from typing import Callable, Iterator, NamedTuple, Sequence
 
-from entrypoints.meters import Meter, MeterFacts
+from entrypoints.metering.meter import Meter, MeterFacts
 
 PATIENCE = 2.0  # seconds that a driver may take to come back with the last reading
 

@@ -6,7 +6,8 @@ import contextlib
 import re
 from pathlib import Path
 
-from entrypoints.meters import KernelFile, MeterError, MeterFacts, Reading, kernel_text
+from entrypoints.metering.kernel_files import KernelFile, kernel_text
+from entrypoints.metering.meter import MeterError, MeterFacts, Reading
 
 MEASURES = ("cpu",)
 HWMON = Path("/sys/class/hwmon")

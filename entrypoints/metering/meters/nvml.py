@@ -12,7 +12,8 @@ import re
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping
 
-from entrypoints.meters import MeterError, MeterFacts, Reading, host_pid
+from entrypoints.metering.kernel_files import host_pid
+from entrypoints.metering.meter import MeterError, MeterFacts, Reading
 from entrypoints.system.facts import MIB, fact
 
 try:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from entrypoints.meters import KernelFile, MeterError, MeterFacts, Reading, kernel_text
+from entrypoints.metering.kernel_files import KernelFile, kernel_text
+from entrypoints.metering.meter import MeterError, MeterFacts, Reading
 
 MEASURES = ("cpu",)
 POWERCAP = Path("/sys/class/powercap")

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 
-from entrypoints.meters import MeterError, hwmon
+from entrypoints.metering.meter import MeterError
+from entrypoints.metering.meters import hwmon
 
 MEASURES = ()  # whatever the run is on: both kinds of processor are in it
 LABEL = re.compile(r"Module Power Socket (\d+)")

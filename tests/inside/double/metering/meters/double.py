@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from entrypoints.meters import MeterError, MeterFacts, Reading
+from entrypoints.metering.meter import MeterError, MeterFacts, Reading
 
 MEASURES = ()
 

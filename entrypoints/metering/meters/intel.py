@@ -14,7 +14,8 @@ import re
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Sequence
 
-from entrypoints.meters import KernelFile, MeterError, MeterFacts, Reading, first_found, kernel_text
+from entrypoints.metering.kernel_files import KernelFile, kernel_text
+from entrypoints.metering.meter import MeterError, MeterFacts, Reading, first_found
 from entrypoints.system.facts import fact
 
 MEASURES = ("xpu",)

@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
-from entrypoints.meters import MeterError, MeterFacts, Reading, first_found, host_pid
+from entrypoints.metering.kernel_files import host_pid
+from entrypoints.metering.meter import MeterError, MeterFacts, Reading, first_found
 from entrypoints.system.facts import fact
 
 # ROCm leaves the module there and tells no Python of it; what is installed comes first. ROCM_PATH may be the host's.

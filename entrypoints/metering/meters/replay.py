@@ -13,7 +13,7 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import Any, Callable, Mapping
 
-from entrypoints.meters import MeterError, MeterFacts, Reading
+from entrypoints.metering.meter import MeterError, MeterFacts, Reading
 
 MEASURES = ()  # whatever it is asked for
 

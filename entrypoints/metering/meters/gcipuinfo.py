@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any, Mapping
 
-from entrypoints.meters import MeterError, MeterFacts, Reading, host_pid
+from entrypoints.metering.kernel_files import host_pid
+from entrypoints.metering.meter import MeterError, MeterFacts, Reading
 from entrypoints.system.facts import fact
 
 try:

@@ -1,0 +1,56 @@
+"""Files of the kernel that meters read, and the number by which drivers know this process. Linux."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from pathlib import Path
+
+from entrypoints.metering.meter import MeterError
+
+PIDS, HOST_PIDS = "/proc/self/ns/pid", "pid:[4026531836]"  # the kernel's own number, PROC_PID_INIT_INO
+
+
+class KernelFile:
+    """A file of the kernel's that stays open as long as it is of use: to open it takes longer than to read it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self.descriptor = os.open(str(path), os.O_RDONLY)
+        except OSError as error:
+            raise _explained(path, error) from None
+        weakref.finalize(self, os.close, self.descriptor)
+
+    def number(self) -> int:
+        """The whole number that it holds by now. Raises MeterError."""
+        try:
+            text = os.pread(self.descriptor, 64, 0).strip()
+        except OSError as error:
+            raise _explained(self.path, error) from None
+        if not text.isdigit():
+            raise MeterError(f"{self.path} holds no number: {text[:40].decode('utf-8', 'replace')!r}")
+        return int(text)
+
+
+def kernel_text(path: Path) -> str:
+    """The text of a file of the kernel's. Raises MeterError."""
+    try:
+        return path.read_text("utf-8", "replace").strip()
+    except OSError as error:
+        raise _explained(path, error) from None
+
+
+def host_pid() -> int:
+    """The number by which drivers know this process. Raises MeterError in a container that numbers its own."""
+    if os.readlink(PIDS) != HOST_PIDS:
+        raise MeterError(
+            "this container numbers processes anew, and the driver does not: none can be told from our own"
+        )
+    return os.getpid()
+
+
+def _explained(path: Path, error: OSError) -> MeterError:
+    if isinstance(error, PermissionError):
+        return MeterError(f"{path} may be read by root only; ask the host's administrator to let you read it")
+    return MeterError(f"{path}: {error.strerror}")

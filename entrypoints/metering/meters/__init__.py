@@ -1,0 +1,1 @@
+"""The meters: one module per source of readings, found by its file name."""

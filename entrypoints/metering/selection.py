@@ -1,0 +1,58 @@
+"""The meters that there are, and the one that an option means."""
+
+from __future__ import annotations
+
+import os
+from types import ModuleType
+from typing import Sequence
+
+from entrypoints.metering.meter import Absence, Meter
+
+FOLDER = os.path.join(os.path.dirname(__file__), "meters")
+AUTO, NONE = "auto", "none"
+
+
+def names() -> list[str]:
+    """The meters that there are."""
+    found = (os.path.splitext(name) for name in os.listdir(FOLDER))
+    return sorted(stem for stem, ending in found if ending == ".py" and not stem.startswith("_"))
+
+
+def open_meter(choice: str, device: str) -> Meter | Absence:
+    """The meter that `choice` means for a kind of device: auto, none, or NAME[:PLACE]."""
+    if choice == NONE:
+        return Absence("no meter was asked for (--meter none)")
+    name, _, place = choice.partition(":")
+    if name != AUTO:
+        return _open(name, device, place or None)
+    reasons = []
+    for name in names():
+        if device in _measures(name):
+            found = _open(name, device, None)
+            if not isinstance(found, Absence):
+                return found
+            reasons.append(f"{name}: {found.reason}")
+    return Absence("; ".join(reasons) or f"no meter measures {device}")
+
+
+def _module(name: str) -> ModuleType:
+    import importlib  # here: a list of the workloads would wait for it
+
+    return importlib.import_module(f"entrypoints.metering.meters.{name}")
+
+
+def _open(name: str, device: str, place: str | None) -> Meter | Absence:
+    kinds = _measures(name)
+    if kinds and device not in kinds:
+        return Absence(f"the meter {name} measures {', '.join(kinds)}, and this run is on {device}")
+    try:
+        meter: Meter = _module(name).find(place)
+        meter.read()
+    except Exception as error:  # vendor libraries have their own; whatever it is, the run goes on without power
+        return Absence(str(error) or type(error).__name__)
+    return meter
+
+
+def _measures(name: str) -> Sequence[str]:
+    kinds: Sequence[str] = _module(name).MEASURES
+    return kinds
