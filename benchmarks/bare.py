@@ -21,8 +21,8 @@ sys.path.append("/sifmark-site")
 
 import torch
 
-from entrypoints import cards
-from entrypoints.session import OptimizerRule
+from entrypoints.contract import cards
+from entrypoints.contract.session import OptimizerRule
 from entrypoints.workloads.pytorch import build, loader, optimizers
 
 

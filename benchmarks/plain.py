@@ -28,10 +28,10 @@ from torch.nn import functional
 from written import NETWORKS
 from written_speech import Speech
 
-from entrypoints import cards
-from entrypoints.cards import Card
+from entrypoints.contract import cards
+from entrypoints.contract.cards import Card
+from entrypoints.contract.session import OptimizerRule
 from entrypoints.data import drawn
-from entrypoints.session import OptimizerRule
 from entrypoints.workloads.pytorch import loader, optimizers
 
 WARMUP = 4  # steps

@@ -8,9 +8,9 @@ import os
 import re
 from typing import Callable, NamedTuple, NoReturn, Sequence
 
+from entrypoints.contract.choices import PRECISIONS, STRATEGIES, TASKS
+from entrypoints.contract.statuses import STATUSES, UsageError
 from entrypoints.metering import selection
-from entrypoints.statuses import STATUSES, UsageError
-from entrypoints.terms import PRECISIONS, STRATEGIES, TASKS
 
 METERS = (selection.AUTO, selection.NONE, *selection.names())
 MOST = 10**9

@@ -7,10 +7,10 @@ from collections import deque
 from typing import Any, Callable, Sequence
 
 from entrypoints.configuration import Configuration
-from entrypoints.messages import Diagnosed, Message, Step
+from entrypoints.contract.messages import Diagnosed, Message, Step
+from entrypoints.contract.session import Batch, Draw, Session
+from entrypoints.contract.statuses import RunError
 from entrypoints.phases import Phased
-from entrypoints.session import Batch, Draw, Session
-from entrypoints.statuses import RunError
 
 MOST_DRAWS = 2000  # of each chain, the last ones, that are kept to be judged
 MOST_NUMBERS = 2**25  # in all of them: 128 MiB

@@ -15,17 +15,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Callable, Iterator, NoReturn, Sequence, TypeVar
 
-from entrypoints import cards, fit
-from entrypoints.cards import Card, generates, tabular
+from entrypoints import fit
 from entrypoints.chains import Chains
 from entrypoints.configuration import Configuration
+from entrypoints.contract import cards
+from entrypoints.contract.cards import Card, generates, tabular
+from entrypoints.contract.messages import Data, Ended, Failed, Phase, Sender, Skipped
+from entrypoints.contract.session import Batch, DeviceConditions, Session, Usage, rule_of
+from entrypoints.contract.statuses import RunError, UsageError
 from entrypoints.data import formats, table
 from entrypoints.generation import Generation
 from entrypoints.loop import Loop
-from entrypoints.messages import Data, Ended, Failed, Phase, Sender, Skipped
 from entrypoints.phases import Phased
-from entrypoints.session import Batch, DeviceConditions, Session, Usage, rule_of
-from entrypoints.statuses import RunError, UsageError
 from entrypoints.streams import Streams
 from entrypoints.system import memory
 from entrypoints.system.parent_death import die_with_parent

@@ -7,8 +7,8 @@ from typing import Callable, Sequence
 
 from entrypoints import arguments
 from entrypoints.arguments import Options
+from entrypoints.contract.statuses import USAGE_EXIT, UsageError
 from entrypoints.naming import runnable
-from entrypoints.statuses import USAGE_EXIT, UsageError
 from entrypoints.system import image
 from entrypoints.system.console import say
 

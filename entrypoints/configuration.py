@@ -8,15 +8,15 @@ from typing import Any, Mapping, TypedDict
 
 from entrypoints import devices
 from entrypoints.arguments import Options
-from entrypoints.cards import Card, labelled, tabular
+from entrypoints.contract.cards import Card, labelled, tabular
+from entrypoints.contract.choices import STRATEGIES
+from entrypoints.contract.session import Division
+from entrypoints.contract.statuses import UsageError
+from entrypoints.contract.target import Goal
 from entrypoints.data import formats, table
 from entrypoints.data.source import Source
-from entrypoints.session import Division
-from entrypoints.statuses import UsageError
 from entrypoints.system import host
 from entrypoints.system.image import target
-from entrypoints.target import Goal
-from entrypoints.terms import STRATEGIES
 
 SMOKE = {"batch_size": 2, "steps": 4, "warmup_steps": 1}
 REQUESTS = 700  # timed by default: a 99th percentile needs 662

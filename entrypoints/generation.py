@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Callable, Iterator, Mapping, NamedTuple
 
-from entrypoints.messages import Generated, Message, Step
+from entrypoints.contract.messages import Generated, Message, Step
+from entrypoints.contract.session import Batch, Session
 from entrypoints.phases import Phased, waited
-from entrypoints.session import Batch, Session
 
 
 class Begun(NamedTuple):

@@ -8,10 +8,10 @@ from collections import deque
 from typing import Callable, Iterator, NamedTuple
 
 from entrypoints.configuration import Configuration
-from entrypoints.messages import Message, Step
+from entrypoints.contract.messages import Message, Step
+from entrypoints.contract.session import Batch, Session, StepReport
+from entrypoints.contract.statuses import RunError
 from entrypoints.phases import Phased, waited
-from entrypoints.session import Batch, Session, StepReport
-from entrypoints.statuses import RunError
 from entrypoints.target_pursuit import Pursuit
 
 # Reading a loss makes an asynchronous device catch up, so there it is read only every so many steps.

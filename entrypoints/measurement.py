@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple, Sequence, TypeVar
 
-from entrypoints.messages import (
+from entrypoints.contract.messages import (
     PHASES,
     Data,
     Diagnosed,
@@ -20,11 +20,11 @@ from entrypoints.messages import (
     Software,
     Step,
 )
+from entrypoints.contract.session import DeviceConditions, DeviceFacts, Usage
+from entrypoints.contract.target import Goal, reached
 from entrypoints.metering.energy import Metered, Total, Window, total
 from entrypoints.metering.meter import Absence
 from entrypoints.metering.sampling import Recording
-from entrypoints.session import DeviceConditions, DeviceFacts, Usage
-from entrypoints.target import Goal, reached
 
 NO_METER = Absence("nothing was metered")
 UNTOLD = "the device did not answer, or the run ended before it was asked"

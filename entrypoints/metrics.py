@@ -9,8 +9,8 @@ import math
 from typing import Callable, NamedTuple, Sequence
 
 from entrypoints import peaks
+from entrypoints.contract.messages import LEAST_DRAWS, Diagnosed, Generated, Request
 from entrypoints.measurement import Measurement
-from entrypoints.messages import LEAST_DRAWS, Diagnosed, Generated, Request
 from entrypoints.metering.meter import Absence
 from entrypoints.quantiles import quantile
 

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Mapping, NamedTuple, Sequence
 
-from entrypoints.messages import Message, Probed
+from entrypoints.contract.messages import Message, Probed
+from entrypoints.contract.reference import Reference
 from entrypoints.plain import Json, finite
-from entrypoints.reference import Reference
 
 PASSED, FAILED, NOT_PROVABLE, NOT_RUN = "passed", "failed", "not_provable", "not_run"
 NO_REFERENCE = "there are no stored values for this problem"

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Protocol
 
-from entrypoints.statuses import UsageError
+from entrypoints.contract.statuses import UsageError
 
 SCHEMA = Path(__file__).resolve().parent.parent / "schemas" / "result-1.0.json"
 STDOUT = 1

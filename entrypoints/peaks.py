@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Sequence
 
-from entrypoints.session import DeviceFacts
+from entrypoints.contract.session import DeviceFacts
 
 PATH = Path(__file__).resolve().parent / "peaks.json"
 

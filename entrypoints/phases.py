@@ -6,7 +6,7 @@ import time
 from typing import Callable, Iterable
 
 from entrypoints.configuration import Configuration
-from entrypoints.messages import Message, Phase, Skipped
+from entrypoints.contract.messages import Message, Phase, Skipped
 
 
 class Phased:

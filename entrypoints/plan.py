@@ -6,9 +6,9 @@ import dataclasses
 from typing import Any, Mapping
 
 from entrypoints.arguments import Options
-from entrypoints.cards import Card
 from entrypoints.configuration import Configuration, resolve
-from entrypoints.statuses import UsageError
+from entrypoints.contract.cards import Card
+from entrypoints.contract.statuses import UsageError
 
 # Of a search; hence at most 32 trials: from 1, 17 sizes and 15 halvings between the last two of them.
 MOST_BATCH = 2**16

@@ -7,7 +7,7 @@ import time
 from typing import TextIO
 
 from entrypoints.configuration import Configuration
-from entrypoints.messages import Data, Evaluated, Message, Phase, Skipped, Step
+from entrypoints.contract.messages import Data, Evaluated, Message, Phase, Skipped, Step
 from entrypoints.system.console import put
 
 INTERVALS = {True: 0.2, False: 5.0}  # seconds between updates, on a terminal and elsewhere

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from entrypoints import numerics, reference
-from entrypoints.cards import Card
+from entrypoints import numerics
 from entrypoints.configuration import Configuration
+from entrypoints.contract import reference
+from entrypoints.contract.cards import Card
+from entrypoints.contract.reference import Reference
 from entrypoints.numerics import Numerics
-from entrypoints.reference import Reference
 from entrypoints.supervise import Child, Orders
 from entrypoints.system.console import say
 from entrypoints.verdict import Verdict, judge, with_numerics

@@ -11,16 +11,16 @@ from itertools import accumulate
 from typing import Any, Callable, Mapping, Sequence
 
 from entrypoints import metrics, peaks
-from entrypoints.cards import Card, generates, tokenised
 from entrypoints.configuration import Configuration
+from entrypoints.contract.cards import Card, generates, tokenised
+from entrypoints.contract.messages import PHASES
+from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceConditions
 from entrypoints.measurement import Epoch, Measurement
-from entrypoints.messages import PHASES
 from entrypoints.metering.meter import Absence
 from entrypoints.numerics import Numerics
 from entrypoints.plain import Json, finite, number, printable
 from entrypoints.power import power
 from entrypoints.quantiles import quantile
-from entrypoints.session import DEVICE_CONDITIONS, DeviceConditions
 from entrypoints.steadiness import steadiness
 from entrypoints.system import image as image_module
 from entrypoints.system.facts import Fact

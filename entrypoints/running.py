@@ -9,10 +9,11 @@ import time
 from datetime import datetime, timezone
 from typing import Callable, Iterator, Mapping, NamedTuple
 
-from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
+from entrypoints.contract.cards import Card
+from entrypoints.contract.messages import Message
+from entrypoints.contract.target import Goal
 from entrypoints.measurement import Measurement, fold
-from entrypoints.messages import Message
 from entrypoints.metering.energy import Metered, rest_needed
 from entrypoints.metering.meter import Absence
 from entrypoints.metering.sampling import Sampler
@@ -24,7 +25,6 @@ from entrypoints.steadiness import warning
 from entrypoints.supervise import Child, Orders
 from entrypoints.system import host, memory
 from entrypoints.system.facts import Fact, fact
-from entrypoints.target import Goal
 from entrypoints.verdict import Ending, Verdict, judge
 
 

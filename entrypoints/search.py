@@ -6,8 +6,8 @@ import dataclasses
 import time
 from typing import Any, NamedTuple
 
-from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
+from entrypoints.contract.cards import Card
 from entrypoints.plain import Json
 from entrypoints.plan import most_batch
 from entrypoints.running import Executed, execute

@@ -9,8 +9,9 @@ from typing import Any, Callable, Mapping, NamedTuple, Sequence, Tuple
 
 from entrypoints import peaks, result
 from entrypoints.arguments import Options
-from entrypoints.cards import Card
 from entrypoints.configuration import Configuration
+from entrypoints.contract.cards import Card
+from entrypoints.contract.statuses import INVALID_RESULT_EXIT, STATUSES, exit_code
 from entrypoints.metering.meters import rapl
 from entrypoints.metrics import Metric, throughput
 from entrypoints.numerics import Numerics, not_run
@@ -19,7 +20,6 @@ from entrypoints.plain import Json
 from entrypoints.proving import prove
 from entrypoints.running import Executed, execute, not_begun
 from entrypoints.search import Search, search
-from entrypoints.statuses import INVALID_RESULT_EXIT, STATUSES, exit_code
 from entrypoints.supervise import Orders
 from entrypoints.system import host
 from entrypoints.system.console import say

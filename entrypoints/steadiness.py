@@ -10,8 +10,8 @@ import math
 from statistics import fmean
 from typing import NamedTuple, Sequence, Tuple, TypeVar
 
+from entrypoints.contract.messages import Step
 from entrypoints.measurement import Measurement
-from entrypoints.messages import Step
 from entrypoints.metrics import NO_STEP
 from entrypoints.plain import Json, interval, number
 from entrypoints.quantiles import quantile

@@ -8,9 +8,9 @@ import time
 from queue import Empty, SimpleQueue
 from typing import Callable, Iterator, NamedTuple
 
-from entrypoints.messages import Message, Request, Step
+from entrypoints.contract.messages import Message, Request, Step
+from entrypoints.contract.session import Batch, Session
 from entrypoints.phases import Phased
-from entrypoints.session import Batch, Session
 
 TICK = 0.2  # seconds between looks at signals while no answer comes
 Making = Callable[[], Batch]  # pre-processing: makes a request's input from what is raw

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Iterator
 
 from entrypoints.configuration import Configuration
-from entrypoints.messages import Ended, Failed, Message, decode
+from entrypoints.contract.messages import Ended, Failed, Message, decode
 from entrypoints.system import allocator, host
 from entrypoints.system.facts import fact
 from entrypoints.verdict import Ending

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Callable, Iterable, NamedTuple
 
-from entrypoints.messages import Evaluated, Message
-from entrypoints.session import Batch, Session
-from entrypoints.statuses import RunError
-from entrypoints.target import Goal, Grader, Quality, reached
+from entrypoints.contract.messages import Evaluated, Message
+from entrypoints.contract.session import Batch, Session
+from entrypoints.contract.statuses import RunError
+from entrypoints.contract.target import Goal, Grader, Quality, reached
 
 
 class Judging(NamedTuple):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 from typing import NamedTuple, Sequence
 
-from entrypoints.messages import Ended, Failed, Message, Phase
+from entrypoints.contract.messages import Ended, Failed, Message, Phase
+from entrypoints.contract.statuses import STATUSES, exit_code
 from entrypoints.numerics import FAILED, Numerics
-from entrypoints.statuses import STATUSES, exit_code
 
 # A process that dies with so much of its memory limit in use is taken to have died of it. Not every library says so:
 # some abort, some return no memory to code that does not look.

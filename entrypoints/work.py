@@ -9,8 +9,8 @@ from typing import Any, Mapping
 
 from entrypoints import configuration, devices, naming, plan
 from entrypoints.arguments import Options
-from entrypoints.cards import Card
-from entrypoints.statuses import UsageError
+from entrypoints.contract.cards import Card
+from entrypoints.contract.statuses import UsageError
 from entrypoints.system import image
 from entrypoints.system.console import say
 from entrypoints.verdict import Verdict
@@ -49,7 +49,8 @@ def check(options: Options) -> int:
 
     What has been computed for one workload is not computed again for another that is probed alike.
     """
-    from entrypoints import proving, reference
+    from entrypoints import proving
+    from entrypoints.contract import reference
     from entrypoints.supervise import Orders
 
     orders = Orders(options.time_limit)

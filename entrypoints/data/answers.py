@@ -12,11 +12,11 @@ from collections import Counter
 
 import numpy as np
 
+from entrypoints.contract.statuses import RunError
+from entrypoints.contract.target import Quality
 from entrypoints.data.passages import Passages
 from entrypoints.data.prepared import REMEDY
 from entrypoints.data.sequences import mapped_rows
-from entrypoints.statuses import RunError
-from entrypoints.target import Quality
 
 LONGEST = 30  # tokens of an answer, as in google-research/bert run_squad.py
 ARTICLES = re.compile(r"\b(a|an|the)\b")

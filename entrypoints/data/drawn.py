@@ -6,7 +6,7 @@ from typing import Any, Callable, Mapping, NamedTuple, Protocol, Sequence, Tuple
 
 import numpy as np
 
-from entrypoints.cards import reconstructs
+from entrypoints.contract.cards import reconstructs
 
 Shape = Sequence[int]
 Problem = Mapping[str, Any]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from entrypoints.contract.statuses import UsageError
 from entrypoints.data.source import Entry, Source, listed
-from entrypoints.statuses import UsageError
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 

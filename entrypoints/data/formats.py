@@ -6,11 +6,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Sequence
 
-from entrypoints.cards import PICTURES, Card
+from entrypoints.contract.cards import PICTURES, Card
+from entrypoints.contract.statuses import UsageError
+from entrypoints.contract.target import Grader
 from entrypoints.data import folder, idx, manifest, passages, records, shards, speech, tokens
 from entrypoints.data.source import Source
-from entrypoints.statuses import UsageError
-from entrypoints.target import Grader
 
 # Each has `find(path)`, the files of this format there, and `open_source(path, files, task, manifest)`. A folder of
 # class folders is what is left where there are none.

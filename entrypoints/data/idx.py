@@ -11,9 +11,9 @@ import zlib
 from pathlib import Path
 from typing import Iterator, Sequence
 
+from entrypoints.contract.statuses import UsageError
 from entrypoints.data.manifest import Manifest
 from entrypoints.data.source import Entry, Source, listed
-from entrypoints.statuses import UsageError
 
 IMAGES = re.compile(r"(?P<set>.*)images(?P<mark>[-.])idx3-ubyte(?P<packed>\.gz)?")
 PACKED = ".gz"

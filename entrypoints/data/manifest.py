@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from entrypoints.contract.statuses import UsageError
 from entrypoints.data.source import File
-from entrypoints.statuses import UsageError
 
 NAME = "manifest.json"
 VERSION = "1.0"

@@ -13,11 +13,11 @@ import json
 from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
+from entrypoints.contract.statuses import RunError, UsageError
 from entrypoints.data import prepared
 from entrypoints.data.manifest import Manifest
 from entrypoints.data.prepared import REMEDY, Part, Prepared
 from entrypoints.data.source import with_suffix
-from entrypoints.statuses import RunError, UsageError
 
 MAGIC = b"SIFSQUAD"
 

@@ -18,10 +18,10 @@ import struct
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Sequence
 
-from entrypoints.cards import Card
+from entrypoints.contract.cards import Card
+from entrypoints.contract.statuses import UsageError
 from entrypoints.data.manifest import Manifest
 from entrypoints.data.source import Source
-from entrypoints.statuses import UsageError
 
 HEADER = struct.Struct("<8sHHIIIQ32s")
 VERSION = 1

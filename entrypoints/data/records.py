@@ -11,9 +11,9 @@ import struct
 from pathlib import Path
 from typing import Sequence
 
+from entrypoints.contract.statuses import UsageError
 from entrypoints.data.manifest import Manifest
 from entrypoints.data.source import File, Source, with_suffix
-from entrypoints.statuses import UsageError
 
 HEADER = struct.Struct("<QI")
 FOOTER = 4  # bytes

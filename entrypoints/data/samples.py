@@ -9,11 +9,11 @@ from typing import Iterable, Iterator, NamedTuple, Sequence
 
 import numpy as np
 
-from entrypoints.cards import Card
+from entrypoints.contract.cards import Card
+from entrypoints.contract.session import Batch
+from entrypoints.contract.statuses import RunError
 from entrypoints.data import images
 from entrypoints.data.source import Entry, Source
-from entrypoints.session import Batch
-from entrypoints.statuses import RunError
 
 # Encoded samples that a worker holds at once to mix them, where a source is read from the front: of photographs of
 # 110 kB, as ILSVRC has them, 28 MB.

@@ -13,9 +13,9 @@ import tarfile
 from pathlib import Path
 from typing import BinaryIO, Iterator, NamedTuple, Sequence
 
+from entrypoints.contract.statuses import UsageError
 from entrypoints.data.manifest import Manifest
 from entrypoints.data.source import Entry, File, Source, with_suffix
-from entrypoints.statuses import UsageError
 
 IMAGES = ("jpg", "jpeg", "png")
 LABEL = "cls"

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Callable, Iterator, NamedTuple, Sequence
 
-from entrypoints.cards import Card
-from entrypoints.statuses import UsageError
+from entrypoints.contract.cards import Card
+from entrypoints.contract.statuses import UsageError
 
 
 class Entry(NamedTuple):

@@ -13,11 +13,11 @@ import struct
 from pathlib import Path
 from typing import NamedTuple, Sequence
 
-from entrypoints.cards import Card
+from entrypoints.contract.cards import Card
+from entrypoints.contract.statuses import UsageError
 from entrypoints.data.manifest import Manifest
 from entrypoints.data.prepared import REMEDY, require_size, unpacked
 from entrypoints.data.source import File, Source, with_suffix
-from entrypoints.statuses import UsageError
 
 SUFFIX = ".speech"
 HEADER = struct.Struct("<8s8HQ")

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
-from entrypoints.statuses import RunError, UsageError
+from entrypoints.contract.statuses import RunError, UsageError
 
 NAME = "csv"
 LARGEST = 3.4028234e38  # of single precision

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
+from entrypoints.contract.statuses import UsageError
 from entrypoints.data import prepared
 from entrypoints.data.manifest import Manifest
 from entrypoints.data.prepared import Prepared
 from entrypoints.data.source import with_suffix
-from entrypoints.statuses import UsageError
 
 MAGIC = b"SIFTOKEN"
 

@@ -3,8 +3,8 @@
 Each has the same three functions in the same order: `prepare(precision, threads, streams=1)` refuses what the hardware
 cannot do and undoes what an earlier call in the same process set (`threads` is for each of the streams of requests that
 compute at once), `free_mib()` says how much memory is left there (None where nobody knows), and
-`open_session(model, rule, precision, compiled, division=None)` returns an `entrypoints.session.Session`, also after an
-earlier one was closed. What several of them have in common stands beside the folders.
+`open_session(model, rule, precision, compiled, division=None)` returns an `entrypoints.contract.session.Session`, also
+after an earlier one was closed. What several of them have in common stands beside the folders.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Sequence
 
-from entrypoints.statuses import RunError
+from entrypoints.contract.statuses import RunError
 
 AUTO = "auto"
 # Files that drivers make; IPUs over a network have none, but a configuration or variables that name their partition.

@@ -7,8 +7,8 @@ import glob
 import platform
 from pathlib import Path
 
+from entrypoints.contract.statuses import RunError
 from entrypoints.metering.meters import nvml
-from entrypoints.statuses import RunError
 
 MODULES = Path("/sys/module")
 

@@ -9,9 +9,9 @@ from typing import Any, Iterator, Mapping, Sequence
 import numpy as np
 import torch
 
+from entrypoints.contract.session import Answer, Batch, Division, Draw, Judged, OptimizerRule, Rule, StepReport
+from entrypoints.contract.statuses import RunError
 from entrypoints.devices.tensors import joined, judged, on_host, pieces
-from entrypoints.session import Answer, Batch, Division, Draw, Judged, OptimizerRule, Rule, StepReport
-from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.build import Objective, folded, weights
 from entrypoints.workloads.pytorch.optimizers import optimizer
 from entrypoints.workloads.pytorch.samplers import drawn, sampler

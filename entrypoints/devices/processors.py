@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from entrypoints.session import DeviceConditions, DeviceFacts, Usage
+from entrypoints.contract.session import DeviceConditions, DeviceFacts, Usage
 from entrypoints.system import host
 
 

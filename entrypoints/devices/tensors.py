@@ -7,7 +7,7 @@ from typing import Any, Sequence
 import numpy as np
 import torch
 
-from entrypoints.session import Batch, Judged
+from entrypoints.contract.session import Batch, Judged
 from entrypoints.workloads.pytorch.build import Tensors
 
 

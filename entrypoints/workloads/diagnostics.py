@@ -12,7 +12,7 @@ from typing import Sequence
 
 import numpy as np
 
-from entrypoints.messages import LEAST_DRAWS
+from entrypoints.contract.messages import LEAST_DRAWS
 
 LEAST_CHAINS = 2  # for R-hat, which tells chains apart
 

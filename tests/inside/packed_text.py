@@ -6,7 +6,7 @@ import copy
 import json
 import struct
 
-from entrypoints import cards
+from entrypoints.contract import cards
 
 MODEL = {"layers": 2, "width": 64, "heads": 4, "feed_forward": 128, "dropout": 0.0}
 

@@ -19,11 +19,11 @@ if __name__ == "__main__":
 import numpy as np
 import torch
 
-from entrypoints import cards, reference
+from entrypoints.contract import cards, reference
+from entrypoints.contract.session import Batch
 from entrypoints.data import formula
 from entrypoints.devices.pytorch import cpu
 from entrypoints.devices.tensors import on_host
-from entrypoints.session import Batch
 from entrypoints.workloads import probe
 from entrypoints.workloads.pytorch import build, loader
 

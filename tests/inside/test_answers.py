@@ -7,9 +7,9 @@ from packed_text import passages, row, small
 
 np = pytest.importorskip("numpy")
 
+from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.data import answers, formats  # noqa: E402
 from entrypoints.data.answers import likeliest, normalised, overlap  # noqa: E402
-from entrypoints.statuses import RunError  # noqa: E402
 
 BERT = small("bert_base", 16)
 

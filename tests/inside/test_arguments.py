@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from entrypoints.arguments import parse
-from entrypoints.statuses import UsageError
+from entrypoints.contract.statuses import UsageError
 
 HUGE = "9" * 100000
 

@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from program import ROOT
 
-from entrypoints import cards
+from entrypoints.contract import cards
 
 SCHEMA = json.loads((ROOT / "schemas" / "card-1.0.json").read_text("utf-8"))
 FILES = sorted((ROOT / "entrypoints" / "workloads").glob("*.json"))

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints import cards, devices, naming
+from entrypoints import devices, naming
 from entrypoints.arguments import parse
 from entrypoints.configuration import resolve
-from entrypoints.statuses import UsageError
+from entrypoints.contract import cards
+from entrypoints.contract.statuses import UsageError
 from entrypoints.system import host
 
 CARD = cards.load()["resnet50"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints import arguments, cards, fit
+from entrypoints import arguments, fit
 from entrypoints.configuration import resolve
-from entrypoints.statuses import RunError
+from entrypoints.contract import cards
+from entrypoints.contract.statuses import RunError
 
 CARD = cards.load()["resnet50"]
 

@@ -4,12 +4,12 @@ import os
 
 import pytest
 
-from entrypoints import cards
 from entrypoints.arguments import parse
 from entrypoints.configuration import resolve
+from entrypoints.contract import cards
+from entrypoints.contract.statuses import UsageError
 from entrypoints.data import folder
 from entrypoints.data.folder import list_images
-from entrypoints.statuses import UsageError
 
 
 def put(root, *names):

@@ -11,7 +11,7 @@ np = pytest.importorskip("numpy")
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from entrypoints import cards  # noqa: E402
+from entrypoints.contract import cards  # noqa: E402
 from entrypoints.data import drawn, formula  # noqa: E402
 
 PROBLEM = cards.load()["resnet50"].problem

@@ -8,10 +8,10 @@ import time
 import pytest
 
 from entrypoints import metrics
+from entrypoints.contract.messages import Generated, Phase, Step, decode, encode
+from entrypoints.contract.session import Batch
 from entrypoints.generation import Generation
 from entrypoints.measurement import fold
-from entrypoints.messages import Generated, Phase, Step, decode, encode
-from entrypoints.session import Batch
 
 RULE = {"prompt": 3, "new": 4}
 

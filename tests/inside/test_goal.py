@@ -6,13 +6,14 @@ import math
 
 import pytest
 
-from entrypoints import arguments, cards, metrics, result
+from entrypoints import arguments, metrics, result
 from entrypoints.configuration import resolve
+from entrypoints.contract import cards
+from entrypoints.contract.messages import Ended, Evaluated, Phase, Step, decode, encode
+from entrypoints.contract.session import Batch, Judged
+from entrypoints.contract.statuses import UsageError
+from entrypoints.contract.target import Quality, reached
 from entrypoints.measurement import EVALUATED, fold
-from entrypoints.messages import Ended, Evaluated, Phase, Step, decode, encode
-from entrypoints.session import Batch, Judged
-from entrypoints.statuses import UsageError
-from entrypoints.target import Quality, reached
 from entrypoints.target_pursuit import Judging, Pursuit
 
 LOSS = {"metric": "loss", "value": 0.5, "evaluation_steps": 2}

@@ -9,7 +9,7 @@ pytest.importorskip("PIL")
 
 from PIL import Image  # noqa: E402
 
-from entrypoints import cards  # noqa: E402
+from entrypoints.contract import cards  # noqa: E402
 from entrypoints.data import images  # noqa: E402
 
 RULE = cards.load()["resnet50"].problem["input"]

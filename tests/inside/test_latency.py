@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entrypoints import metrics, result
+from entrypoints.contract.messages import Phase, Request, Step
 from entrypoints.measurement import fold
-from entrypoints.messages import Phase, Request, Step
 
 PERCENTILES = {
     "latency_p50": (0.5, 11),

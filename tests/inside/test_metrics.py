@@ -8,14 +8,15 @@ import math
 import pytest
 from metered import recorded
 
-from entrypoints import cards, metrics, result
+from entrypoints import metrics, result
 from entrypoints.arguments import parse
 from entrypoints.configuration import resolve
+from entrypoints.contract import cards
+from entrypoints.contract.messages import Data, Ended, Phase, Skipped, Step
+from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceConditions, DeviceFacts, Usage
 from entrypoints.measurement import fold
-from entrypoints.messages import Data, Ended, Phase, Skipped, Step
 from entrypoints.metering.meter import Absence
 from entrypoints.quantiles import quantile
-from entrypoints.session import DEVICE_CONDITIONS, DeviceConditions, DeviceFacts, Usage
 
 # Two packages, each of which can do 312e12 operations in a second.
 DEVICE = DeviceFacts("cuda", "NVIDIA", "NVIDIA A100-SXM4-40GB", 2, "package", 81920.0, 1, 1, "eager", simulated=True)

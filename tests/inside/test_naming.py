@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from entrypoints.contract.statuses import UsageError
 from entrypoints.naming import choose, workload_of_image
-from entrypoints.statuses import UsageError
 
 KNOWN = ("bert_large", "resnet50")
 

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from program import Program
 
-from entrypoints import cards, numerics, reference, work
+from entrypoints import numerics, work
 from entrypoints.arguments import parse
-from entrypoints.messages import Probed
+from entrypoints.contract import cards, reference
+from entrypoints.contract.messages import Probed
 from entrypoints.verdict import Verdict, with_numerics
 
 CARD = cards.load()["resnet50"]

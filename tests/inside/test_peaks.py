@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entrypoints import peaks
-from entrypoints.session import DeviceFacts
-from entrypoints.terms import PRECISIONS
+from entrypoints.contract.choices import PRECISIONS
+from entrypoints.contract.session import DeviceFacts
 
 GRANULARITIES = ("die", "tile", "package", "board", "node")
 NAMES = [name for entry in peaks.table() for name in entry["names"]]

@@ -10,7 +10,7 @@ import sys
 import pytest
 from program import IMAGE, ROOT, Program, checked, lay
 
-from entrypoints import cards
+from entrypoints.contract import cards
 
 
 def test_list_names_every_workload(program):

@@ -6,10 +6,11 @@ import os
 import packed
 import pytest
 
-from entrypoints import cards, progress
+from entrypoints import progress
 from entrypoints.arguments import parse
 from entrypoints.configuration import resolve
-from entrypoints.messages import Data, Evaluated, Phase, Skipped, Step
+from entrypoints.contract import cards
+from entrypoints.contract.messages import Data, Evaluated, Phase, Skipped, Step
 
 
 class Terminal(io.StringIO):

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from entrypoints.contract.statuses import UsageError
 from entrypoints.data import records
 from entrypoints.data.formats import open_source
-from entrypoints.statuses import UsageError
 
 # RFC 3720, appendix B.4, and the check value of the CRC catalogue.
 VECTORS = [

@@ -13,9 +13,10 @@ from program import IMAGE as BUILT
 from test_latency import RUN as REQUESTS
 from test_metrics import NOTHING, RUN
 
-from entrypoints import cards, numerics, result
+from entrypoints import numerics, result
 from entrypoints.arguments import parse
 from entrypoints.configuration import resolve
+from entrypoints.contract import cards
 from entrypoints.metering.meters import rapl
 from entrypoints.system import host
 from entrypoints.verdict import Verdict

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from processes import wait_for
 from program import checked
 
-from entrypoints import cards, search
+from entrypoints import search
 from entrypoints.arguments import parse
 from entrypoints.configuration import resolve
+from entrypoints.contract import cards
 from entrypoints.plan import MOST_BATCH
 from entrypoints.search import Bracket
 from entrypoints.verdict import Verdict

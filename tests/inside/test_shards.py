@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from entrypoints.contract.statuses import UsageError
 from entrypoints.data import shards
 from entrypoints.data.formats import open_source
 from entrypoints.data.manifest import Manifest
 from entrypoints.data.source import File
-from entrypoints.statuses import UsageError
 
 COUNTS = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 IMAGE = b"photograph %d, long enough to fill more than one block of a tar" * 12

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from test_metrics import NOTHING, RUN
 from test_result import COMPLETED, VALIDATOR, document
 
+from entrypoints.contract.messages import Phase, Step
 from entrypoints.measurement import fold
-from entrypoints.messages import Phase, Step
 from entrypoints.steadiness import (
     FEWEST_STEPS,
     HIDDEN,

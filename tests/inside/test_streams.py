@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrypoints import cards
 from entrypoints.arguments import parse
 from entrypoints.configuration import resolve
-from entrypoints.messages import Phase, Request, Skipped, Step, decode, encode
-from entrypoints.session import Answer, Batch
+from entrypoints.contract import cards
+from entrypoints.contract.messages import Phase, Request, Skipped, Step, decode, encode
+from entrypoints.contract.session import Answer, Batch
 from entrypoints.streams import Answered, Streams
 
 PREPROCESSING, TRANSFER, COMPUTE, RETRIEVAL = 0.001, 0.003, 0.006, 0.002  # s

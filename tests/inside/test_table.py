@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from entrypoints import cards
 from entrypoints.arguments import parse
 from entrypoints.configuration import resolve
+from entrypoints.contract import cards
+from entrypoints.contract.statuses import RunError, UsageError
 from entrypoints.data import table
-from entrypoints.statuses import RunError, UsageError
 
 RULE = {"observations": 3, "features": 2}
 WHOLE = "a,b,c,y\n1,2,3,10\n4,5,6,20\n7,8,9,30\n0,0,0,0\n"

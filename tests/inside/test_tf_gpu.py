@@ -9,10 +9,10 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 np = pytest.importorskip("numpy")
 
-from entrypoints import cards  # noqa: E402
+from entrypoints.contract import cards  # noqa: E402
+from entrypoints.contract.session import DeviceFacts, rule_of  # noqa: E402
+from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.devices.tensorflow import cpu, cuda  # noqa: E402
-from entrypoints.session import DeviceFacts, rule_of  # noqa: E402
-from entrypoints.statuses import RunError  # noqa: E402
 from entrypoints.workloads.tensorflow import build, loader  # noqa: E402
 
 FACTS = DeviceFacts("cuda", "NVIDIA", "stand-in", 1, "package", None, 1, 1, "", True)

@@ -17,10 +17,10 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from entrypoints import cards  # noqa: E402
+from entrypoints.contract import cards  # noqa: E402
+from entrypoints.contract.session import rule_of  # noqa: E402
+from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.devices.tensorflow import cpu  # noqa: E402
-from entrypoints.session import rule_of  # noqa: E402
-from entrypoints.statuses import RunError  # noqa: E402
 from entrypoints.workloads.tensorflow import build, loader  # noqa: E402
 
 FACTS = json.loads((Path(__file__).parent / "stand_ins" / "ipu_strategy.json").read_text("utf-8"))["names"]

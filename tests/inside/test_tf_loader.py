@@ -12,10 +12,10 @@ tf = pytest.importorskip("tensorflow")
 np = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
 
-from entrypoints import cards  # noqa: E402
+from entrypoints.contract import cards  # noqa: E402
+from entrypoints.contract.statuses import RunError, UsageError  # noqa: E402
 from entrypoints.data import images, records  # noqa: E402
 from entrypoints.data.folder import Folder  # noqa: E402
-from entrypoints.statuses import RunError, UsageError  # noqa: E402
 from entrypoints.workloads.tensorflow import loader  # noqa: E402
 
 CARDS = cards.load_for("tensorflow")

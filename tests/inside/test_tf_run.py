@@ -12,9 +12,9 @@ from program import ROOT, Program, lay
 
 tf = pytest.importorskip("tensorflow")
 
-from entrypoints import cards  # noqa: E402
+from entrypoints.contract import cards  # noqa: E402
+from entrypoints.contract.session import OptimizerRule  # noqa: E402
 from entrypoints.devices.tensorflow import cpu  # noqa: E402
-from entrypoints.session import OptimizerRule  # noqa: E402
 from entrypoints.workloads.tensorflow import build, loader  # noqa: E402
 
 CARD = cards.load()["image_compression"]

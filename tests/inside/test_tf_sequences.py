@@ -11,10 +11,10 @@ from program import ROOT
 tf = pytest.importorskip("tensorflow")
 np = pytest.importorskip("numpy")
 
-from entrypoints import cards  # noqa: E402
+from entrypoints.contract import cards  # noqa: E402
+from entrypoints.contract.session import Batch, OptimizerRule  # noqa: E402
+from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.devices.tensorflow import cpu  # noqa: E402
-from entrypoints.session import Batch, OptimizerRule  # noqa: E402
-from entrypoints.statuses import RunError  # noqa: E402
 from entrypoints.workloads.tensorflow import build, loader, transformer  # noqa: E402
 
 cpu.prepare("fp32", threads=1)  # as other tests of this process do, before the first tensor
@@ -30,9 +30,9 @@ COMPUTE_IN_PYTORCH = """
 import json, sys
 import numpy as np
 import torch
-from entrypoints import cards
+from entrypoints.contract import cards
 from entrypoints.devices.pytorch import cpu
-from entrypoints.session import Batch, OptimizerRule
+from entrypoints.contract.session import Batch, OptimizerRule
 from entrypoints.workloads.pytorch import build, loader
 given, told = json.load(sys.stdin), {}
 def opened(card, rule=None):

@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch")
 import numpy as np  # noqa: E402
 import written_chains  # noqa: E402
 
-from entrypoints import cards  # noqa: E402
+from entrypoints.contract import cards  # noqa: E402
+from entrypoints.contract.session import SamplerRule, rule_of  # noqa: E402
 from entrypoints.data import drawn  # noqa: E402
 from entrypoints.devices.pytorch import cpu  # noqa: E402
-from entrypoints.session import SamplerRule, rule_of  # noqa: E402
 from entrypoints.workloads import diagnostics  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader, samplers  # noqa: E402
 from entrypoints.workloads.pytorch.samplers import Density, HamiltonianMonteCarlo, Observed  # noqa: E402

@@ -18,12 +18,13 @@ sys.path.insert(0, str(STAND_INS))  # before the session is imported, which want
 
 import poptorch  # noqa: E402
 
-from entrypoints import arguments, cards, fit  # noqa: E402
-from entrypoints.cards import generates  # noqa: E402
+from entrypoints import arguments, fit  # noqa: E402
 from entrypoints.configuration import resolve  # noqa: E402
+from entrypoints.contract import cards  # noqa: E402
+from entrypoints.contract.cards import generates  # noqa: E402
+from entrypoints.contract.session import Division, rule_of  # noqa: E402
+from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.devices.pytorch import cpu, ipu  # noqa: E402
-from entrypoints.session import Division, rule_of  # noqa: E402
-from entrypoints.statuses import RunError  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader  # noqa: E402
 
 CARDS = cards.load()
@@ -361,7 +362,7 @@ def test_a_poptorch_for_another_pytorch_is_named_with_both_versions(tmp_path):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: poptorch\nVersion: 3.3.0\n")
     (tmp_path / "poptorch.py").write_text("assert False, 'Using torch 2.0 with poptorch for 1.13'\n")
     told = """
-from entrypoints.statuses import RunError
+from entrypoints.contract.statuses import RunError
 try:
     import entrypoints.devices.pytorch.ipu
 except RunError as error:

@@ -11,9 +11,9 @@ from program import lines
 
 torch = pytest.importorskip("torch")
 
-from entrypoints import cards  # noqa: E402
+from entrypoints.contract import cards  # noqa: E402
+from entrypoints.contract.session import Division, OptimizerRule  # noqa: E402
 from entrypoints.devices.pytorch import cpu  # noqa: E402
-from entrypoints.session import Division, OptimizerRule  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader  # noqa: E402
 
 CARDS = {name: card for name, card in cards.load().items() if cards.pictures(card.problem)}

@@ -16,10 +16,10 @@ torch = pytest.importorskip("torch")
 
 from PIL import Image  # noqa: E402
 
-from entrypoints import cards  # noqa: E402
+from entrypoints.contract import cards  # noqa: E402
+from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.data import formats, images, samples, synthetic  # noqa: E402
 from entrypoints.data.folder import Folder  # noqa: E402
-from entrypoints.statuses import RunError  # noqa: E402
 from entrypoints.workloads.pytorch import loader  # noqa: E402
 
 CARD = cards.load()["resnet50"]

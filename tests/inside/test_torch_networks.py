@@ -11,9 +11,9 @@ from program import ROOT
 torch = pytest.importorskip("torch")
 written = pytest.importorskip("written", reason="torchvision is not here")
 
-from entrypoints import cards  # noqa: E402
+from entrypoints.contract import cards  # noqa: E402
+from entrypoints.contract.session import Batch, OptimizerRule  # noqa: E402
 from entrypoints.devices.pytorch import cpu  # noqa: E402
-from entrypoints.session import Batch, OptimizerRule  # noqa: E402
 from entrypoints.workloads.pytorch import build, layers  # noqa: E402
 
 sys.path.append(str(ROOT / "benchmarks"))

@@ -8,9 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from entrypoints import cards  # noqa: E402
-from entrypoints.session import OptimizerRule  # noqa: E402
-from entrypoints.statuses import RunError  # noqa: E402
+from entrypoints.contract import cards  # noqa: E402
+from entrypoints.contract.session import OptimizerRule  # noqa: E402
+from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.workloads.pytorch import build, optimizers, resnet  # noqa: E402
 
 CARD = cards.load()["resnet50"]

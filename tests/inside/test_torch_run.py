@@ -19,9 +19,9 @@ from program import ROOT, checked
 torch = pytest.importorskip("torch")
 np = pytest.importorskip("numpy")
 
-from entrypoints import cards  # noqa: E402
+from entrypoints.contract import cards  # noqa: E402
+from entrypoints.contract.session import Batch, OptimizerRule  # noqa: E402
 from entrypoints.devices.pytorch import cpu  # noqa: E402
-from entrypoints.session import Batch, OptimizerRule  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader, optimizers  # noqa: E402
 
 CARD = cards.load()["resnet50"]
@@ -114,9 +114,9 @@ def test_a_stream_computes_with_as_many_threads_as_were_asked_for(threads):
 import sys, threading
 from pathlib import Path
 import torch
-from entrypoints import cards
+from entrypoints.contract import cards
 from entrypoints.devices.pytorch import cpu
-from entrypoints.session import Batch, OptimizerRule
+from entrypoints.contract.session import Batch, OptimizerRule
 from entrypoints.workloads.pytorch import build
 card = cards.load()["resnet50"]
 cpu.prepare("fp32", {threads})

@@ -11,9 +11,9 @@ written = pytest.importorskip("written", reason="torchvision is not here")
 
 from probing import distinct  # noqa: E402
 
-from entrypoints import cards  # noqa: E402
+from entrypoints.contract import cards  # noqa: E402
+from entrypoints.contract.session import Batch, OptimizerRule  # noqa: E402
 from entrypoints.devices.pytorch import cpu  # noqa: E402
-from entrypoints.session import Batch, OptimizerRule  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader, transformer  # noqa: E402
 
 CARDS = {

@@ -12,9 +12,9 @@ pytest.importorskip("written", reason="torchvision is not here")
 import rows  # noqa: E402
 from test_torch_sequences import smaller  # noqa: E402
 
-from entrypoints import cards  # noqa: E402
+from entrypoints.contract import cards  # noqa: E402
+from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.data import formats  # noqa: E402
-from entrypoints.statuses import RunError  # noqa: E402
 from entrypoints.workloads.pytorch import build, deep_voice_3, loader  # noqa: E402
 
 CARD = cards.load()["deep_voice_3"]

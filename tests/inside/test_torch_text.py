@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch")
 from packed_text import header, passages, row, small, tokens  # noqa: E402
 from program import Program, lay  # noqa: E402
 
+from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.data import formats  # noqa: E402
-from entrypoints.statuses import RunError  # noqa: E402
 from entrypoints.workloads.pytorch import loader, transformer  # noqa: E402
 
 GPT, BERT = small("gpt2", 16), small("bert_base", 16)

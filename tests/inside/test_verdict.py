@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
-from entrypoints.messages import Ended, Failed, Phase
-from entrypoints.statuses import STATUSES
+from entrypoints.contract.messages import Ended, Failed, Phase
+from entrypoints.contract.statuses import STATUSES
 from entrypoints.verdict import Ending, judge
 
 BEGUN = [Phase("import", 0.0)]

@@ -20,7 +20,7 @@ from sifmark.results.load import problems_of
 
 sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package
 
-from entrypoints.statuses import INVALID_RESULT_EXIT, STATUSES, USAGE_EXIT
+from entrypoints.contract.statuses import INVALID_RESULT_EXIT, STATUSES, USAGE_EXIT
 
 RESULT = validator("result-1.0").schema
 README = (paths.ROOT / "README.md").read_text()

@@ -17,7 +17,7 @@ from sifmark.datasets.tokenizer import open_tokenizer
 
 sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package
 
-from entrypoints import cards
+from entrypoints.contract import cards
 from entrypoints.data.formats import open_for
 from entrypoints.data.prepared import HEADER
 

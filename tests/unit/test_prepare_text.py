@@ -24,7 +24,7 @@ from sifmark.datasets.text import LineRange, line_ranges
 
 sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package
 
-from entrypoints import cards
+from entrypoints.contract import cards
 from entrypoints.data.formats import open_for
 from entrypoints.data.prepared import HEADER
 

@@ -18,7 +18,7 @@ from sifmark.datasets import spectrogram, speech
 
 sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package
 
-from entrypoints import cards
+from entrypoints.contract import cards
 from entrypoints.data import formats
 from entrypoints.data.utterances import Utterances
 

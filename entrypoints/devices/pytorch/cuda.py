@@ -7,12 +7,12 @@ import re
 
 import torch
 
+from entrypoints.contract.session import DeviceFacts, Division, Rule
+from entrypoints.contract.statuses import RunError
 from entrypoints.devices import gpu, require_precision
 from entrypoints.devices.absence import no_gpu
 from entrypoints.devices.threads import compute_on
 from entrypoints.metering.meters import amd, nvml
-from entrypoints.session import DeviceFacts, Division, Rule
-from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.build import Objective
 
 AMPERE = (8, 0)  # compute capability: the first with TF32 and bf16

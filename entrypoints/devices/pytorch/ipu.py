@@ -5,7 +5,7 @@ Calls and their arguments are those of PopTorch 3.1 to 3.4; nothing here was run
 
 from __future__ import annotations
 
-from entrypoints.statuses import RunError
+from entrypoints.contract.statuses import RunError
 
 try:
     import poptorch  # first of all: without it there is no use of PyTorch, which may not be here either
@@ -29,12 +29,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from entrypoints.devices import require_precision
-from entrypoints.devices.processors import Waiting
-from entrypoints.devices.tensors import Nesting, filled, first, flat, in_single, judged, on_host
-from entrypoints.devices.threads import compute_on
-from entrypoints.metering.meters import gcipuinfo
-from entrypoints.session import (
+from entrypoints.contract.session import (
     Answer,
     Batch,
     DeviceConditions,
@@ -47,6 +42,11 @@ from entrypoints.session import (
     StepReport,
     Usage,
 )
+from entrypoints.devices import require_precision
+from entrypoints.devices.processors import Waiting
+from entrypoints.devices.tensors import Nesting, filled, first, flat, in_single, judged, on_host
+from entrypoints.devices.threads import compute_on
+from entrypoints.metering.meters import gcipuinfo
 from entrypoints.workloads.pytorch.build import Objective, cuts, plain_attention, weights
 from entrypoints.workloads.pytorch.optimizers import parameter_groups
 

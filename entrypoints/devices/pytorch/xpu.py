@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 
+from entrypoints.contract.session import Division, Rule
+from entrypoints.contract.statuses import RunError
 from entrypoints.devices import gpu, require_precision
 from entrypoints.devices.absence import kernel_driver, require_files
 from entrypoints.devices.threads import compute_on
 from entrypoints.metering.meters import intel
-from entrypoints.session import Division, Rule
-from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.build import Objective
 
 try:

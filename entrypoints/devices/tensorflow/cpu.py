@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from entrypoints.contract.session import Division, Rule
+from entrypoints.contract.statuses import RunError
 from entrypoints.devices.graphs import GraphSession, execution
 from entrypoints.devices.processors import HostSession
-from entrypoints.session import Division, Rule
-from entrypoints.statuses import RunError
 from entrypoints.system.memory import free_mib
 from entrypoints.workloads.tensorflow.build import Objective
 

@@ -6,7 +6,7 @@ the wheels of SDK 3.1 to 3.3 were not to be had.
 
 from __future__ import annotations
 
-from entrypoints.statuses import RunError
+from entrypoints.contract.statuses import RunError
 
 try:
     from tensorflow.python import ipu  # only Graphcore's build has it
@@ -19,10 +19,10 @@ from typing import Any, Callable
 
 import tensorflow as tf
 
+from entrypoints.contract.session import Batch, DeviceConditions, DeviceFacts, Division, OptimizerRule, Rule, Usage
 from entrypoints.devices import require_precision
 from entrypoints.devices.graphs import GraphSession, execution
 from entrypoints.metering.meters import gcipuinfo
-from entrypoints.session import Batch, DeviceConditions, DeviceFacts, Division, OptimizerRule, Rule, Usage
 from entrypoints.workloads.tensorflow.build import Objective
 
 PRECISIONS = ("fp32",)  # as TensorFlow's networks have it everywhere

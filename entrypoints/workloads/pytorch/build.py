@@ -14,10 +14,10 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from entrypoints.cards import Card
+from entrypoints.contract.cards import Card
+from entrypoints.contract.messages import Software
+from entrypoints.contract.statuses import RunError
 from entrypoints.data import drawn, formula
-from entrypoints.messages import Software
-from entrypoints.statuses import RunError
 from entrypoints.workloads.pytorch.layers import StochasticDepth
 from entrypoints.workloads.pytorch.samplers import Density
 

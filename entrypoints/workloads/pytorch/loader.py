@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from entrypoints.cards import Card, pictures, reconstructs
+from entrypoints.contract.cards import Card, pictures, reconstructs
+from entrypoints.contract.session import Batch
 from entrypoints.data import drawn, formula, images, sequences, synthetic
 from entrypoints.data.prepared import Prepared
 from entrypoints.data.samples import Reader, Sample, require_readable, shares, stack
@@ -20,7 +21,6 @@ from entrypoints.data.source import Source
 from entrypoints.data.speech import Speech
 from entrypoints.data.table import Table
 from entrypoints.data.utterances import Utterances
-from entrypoints.session import Batch
 from entrypoints.system.parent_death import die_with_parent
 
 

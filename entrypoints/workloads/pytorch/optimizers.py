@@ -8,7 +8,7 @@ from typing import Any, Callable
 import torch
 from torch import nn
 
-from entrypoints.session import OptimizerRule
+from entrypoints.contract.session import OptimizerRule
 
 LAYERS = {
     "normalisation": (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm, nn.GroupNorm),

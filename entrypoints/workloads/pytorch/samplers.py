@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 
+from entrypoints.contract.session import Draw, SamplerRule
 from entrypoints.data import drawn as data
-from entrypoints.session import Draw, SamplerRule
 
 
 class Observed(NamedTuple):

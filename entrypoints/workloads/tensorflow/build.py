@@ -9,10 +9,10 @@ import numpy as np
 import PIL
 import tensorflow as tf
 
-from entrypoints.cards import Card
+from entrypoints.contract.cards import Card
+from entrypoints.contract.messages import Software
+from entrypoints.contract.statuses import RunError
 from entrypoints.data import drawn, formula
-from entrypoints.messages import Software
-from entrypoints.statuses import RunError
 from entrypoints.workloads.tensorflow.layers import Dropout, from_pytorch, to_pytorch, variables
 from entrypoints.workloads.tensorflow.samplers import Density
 

@@ -16,13 +16,13 @@ from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
 import numpy as np
 import tensorflow as tf
 
-from entrypoints.cards import Card, pictures, reconstructs
+from entrypoints.contract.cards import Card, pictures, reconstructs
+from entrypoints.contract.session import Batch
 from entrypoints.data import drawn, formula, images, synthetic
 from entrypoints.data.records import Records
 from entrypoints.data.samples import Reader, Sample, require_readable, stack
 from entrypoints.data.source import Source
 from entrypoints.data.table import Table
-from entrypoints.session import Batch
 
 Make = Callable[[], Batch]
 AHEAD = 2  # batches for each worker, as PyTorch's loader has them

@@ -7,7 +7,7 @@ from typing import Sequence
 import numpy as np
 import tensorflow as tf
 
-from entrypoints.session import OptimizerRule
+from entrypoints.contract.session import OptimizerRule
 from entrypoints.workloads.tensorflow.layers import Embedding, LayerNormalisation, Normalisation, variables
 
 LAYERS = {"normalisation": (Normalisation, LayerNormalisation), "embedding": (Embedding,)}

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from entrypoints.contract.session import Draw, SamplerRule
 from entrypoints.data import drawn as data
-from entrypoints.session import Draw, SamplerRule
 
 
 class Observed(NamedTuple):

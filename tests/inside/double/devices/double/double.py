@@ -15,8 +15,8 @@ import threading
 import time
 from pathlib import Path
 
-from entrypoints.session import Answer, DeviceConditions, DeviceFacts, Draw, Judged, StepReport, Usage
-from entrypoints.statuses import RunError
+from entrypoints.contract.session import Answer, DeviceConditions, DeviceFacts, Draw, Judged, StepReport, Usage
+from entrypoints.contract.statuses import RunError
 
 # NAME, or NAME:SIZE for the faults that come with batches above a size
 FAULT, _, SIZE = os.environ.get("DOUBLE_FAULT", "").partition(":")

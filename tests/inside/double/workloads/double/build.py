@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from entrypoints.messages import Software
+from entrypoints.contract.messages import Software
 
 
 def software():

@@ -6,7 +6,7 @@ import itertools
 import os
 import time
 
-from entrypoints.session import Batch
+from entrypoints.contract.session import Batch
 
 PREPROCESSING = 0.002  # s of a request
 

@@ -65,7 +65,7 @@ class Division(NamedTuple):
     replicas: int = 1  # copies of the model, each with samples of its own
     device_iterations: int = 1  # what a device does in one call: updates, or micro-batches of inference
     stages: int = 1  # parts that a copy of the model is cut into
-    strategy: str | None = None  # one of terms.STRATEGIES, for several stages
+    strategy: str | None = None  # one of choices.STRATEGIES, for several stages
 
     @property
     def samples(self) -> int:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
-from entrypoints.cards import Card
+from entrypoints.contract.cards import Card
 
-FOLDER = Path(__file__).resolve().parent / "references"
+FOLDER = Path(__file__).resolve().parent.parent / "references"
 PLAIN_BATCH = 2  # samples that probe what has no reference
 
 

@@ -7,7 +7,7 @@ import math
 import os
 from typing import Any, NamedTuple, Sequence, Union, get_args
 
-from entrypoints.session import DeviceConditions, DeviceFacts, Usage
+from entrypoints.contract.session import DeviceConditions, DeviceFacts, Usage
 
 PHASES = ("import", "data", "model", "compile", "warmup", "steady")
 LEAST_DRAWS = 4  # of each Markov chain to be judged, so that each half has two

@@ -6,8 +6,7 @@ import json
 import os
 from typing import Any, Mapping, NamedTuple, Sequence
 
-FOLDER = os.path.join(os.path.dirname(os.path.realpath(__file__)), "workloads")
-
+FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "workloads")
 
 PICTURES = ("photographs", "drawings")  # kinds of `problem.input` that are images
 

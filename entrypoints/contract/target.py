@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol, TypedDict
 
-from entrypoints.messages import Evaluated
+from entrypoints.contract.messages import Evaluated
 
 
 class Goal(TypedDict):
