@@ -15,7 +15,7 @@ from sifmark.core.files import write_json
 from sifmark.core.paths import CHECKOUT as ROOT
 
 sys.path.append(str(ROOT))  # what goes into images is no installed package
-from entrypoints.numerics import Deviation, deviation
+from entrypoints.results.numerics import Deviation, deviation
 
 REFERENCES = ROOT / "entrypoints" / "references"
 PROBING = ROOT / "tests" / "inside" / "probing.py"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from entrypoints import numerics
 from entrypoints.configuration import Configuration
 from entrypoints.contract import reference
 from entrypoints.contract.cards import Card
 from entrypoints.contract.reference import Reference
-from entrypoints.numerics import Numerics
+from entrypoints.results import numerics
+from entrypoints.results.numerics import Numerics
+from entrypoints.results.outcome import Verdict, judge, with_numerics
 from entrypoints.supervise import Child, Orders
 from entrypoints.system.console import say
-from entrypoints.verdict import Verdict, judge, with_numerics
 
 
 def check(card: Card, resolved: Configuration, orders: Orders) -> Verdict:

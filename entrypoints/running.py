@@ -13,19 +13,19 @@ from entrypoints.configuration import Configuration
 from entrypoints.contract.cards import Card
 from entrypoints.contract.messages import Message
 from entrypoints.contract.target import Goal
-from entrypoints.measurement import Measurement, fold
 from entrypoints.metering.energy import Metered, rest_needed
 from entrypoints.metering.meter import Absence
 from entrypoints.metering.sampling import Sampler
 from entrypoints.metering.selection import open_meter
-from entrypoints.metrics import throughput
 from entrypoints.progress import Progress
 from entrypoints.ranks import counted_elsewhere
-from entrypoints.steadiness import warning
+from entrypoints.results.measurement import Measurement, fold
+from entrypoints.results.metrics import throughput
+from entrypoints.results.outcome import Ending, Verdict, judge
+from entrypoints.results.steadiness import warning
 from entrypoints.supervise import Child, Orders
 from entrypoints.system import host, memory
 from entrypoints.system.facts import Fact, fact
-from entrypoints.verdict import Ending, Verdict, judge
 
 
 class Executed(NamedTuple):

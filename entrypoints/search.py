@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from entrypoints.configuration import Configuration
 from entrypoints.contract.cards import Card
-from entrypoints.plain import Json
 from entrypoints.plan import most_batch
+from entrypoints.results.json_values import Json
 from entrypoints.running import Executed, execute
 from entrypoints.supervise import Orders
 from entrypoints.system import memory

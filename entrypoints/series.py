@@ -7,24 +7,24 @@ import os
 import sys
 from typing import Any, Callable, Mapping, NamedTuple, Sequence, Tuple
 
-from entrypoints import peaks, result
 from entrypoints.arguments import Options
 from entrypoints.configuration import Configuration
 from entrypoints.contract.cards import Card
 from entrypoints.contract.statuses import INVALID_RESULT_EXIT, STATUSES, exit_code
 from entrypoints.metering.meters import rapl
-from entrypoints.metrics import Metric, throughput
-from entrypoints.numerics import Numerics, not_run
 from entrypoints.output import Contract, Writer, line_text, open_writer
-from entrypoints.plain import Json
 from entrypoints.proving import prove
+from entrypoints.results import peaks, result
+from entrypoints.results.json_values import Json
+from entrypoints.results.metrics import Metric, throughput
+from entrypoints.results.numerics import Numerics, not_run
+from entrypoints.results.outcome import Verdict, with_numerics
 from entrypoints.running import Executed, execute, not_begun
 from entrypoints.search import Search, search
 from entrypoints.supervise import Orders
 from entrypoints.system import host
 from entrypoints.system.console import say
 from entrypoints.system.image import file_of
-from entrypoints.verdict import Verdict, with_numerics
 
 Planned = Tuple[Card, Sequence[Configuration]]
 

@@ -16,9 +16,9 @@ from typing import Any, Iterator
 
 from entrypoints.configuration import Configuration
 from entrypoints.contract.messages import Ended, Failed, Message, decode
+from entrypoints.results.outcome import Ending
 from entrypoints.system import allocator, host
 from entrypoints.system.facts import fact
-from entrypoints.verdict import Ending
 
 MAIN = Path(__file__).resolve().parent / "main.py"
 # Seconds between asking the child to end and killing it: less than the ten that container engines give us.

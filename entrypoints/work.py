@@ -11,9 +11,9 @@ from entrypoints import configuration, devices, naming, plan
 from entrypoints.arguments import Options
 from entrypoints.contract.cards import Card
 from entrypoints.contract.statuses import UsageError
+from entrypoints.results.outcome import Verdict
 from entrypoints.system import image
 from entrypoints.system.console import say
-from entrypoints.verdict import Verdict
 
 
 def run(options: Options) -> int:

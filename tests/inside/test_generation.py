@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from entrypoints import metrics
 from entrypoints.contract.messages import Generated, Phase, Step, decode, encode
 from entrypoints.contract.session import Batch
 from entrypoints.generation import Generation
-from entrypoints.measurement import fold
+from entrypoints.results import metrics
+from entrypoints.results.measurement import fold
 
 RULE = {"prompt": 3, "new": 4}
 

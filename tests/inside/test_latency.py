@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrypoints import metrics, result
 from entrypoints.contract.messages import Phase, Request, Step
-from entrypoints.measurement import fold
+from entrypoints.results import metrics, result
+from entrypoints.results.measurement import fold
 
 PERCENTILES = {
     "latency_p50": (0.5, 11),

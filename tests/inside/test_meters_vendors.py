@@ -14,12 +14,12 @@ from metered import Clock, Square, sampled
 from program import ROOT
 
 from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceFacts
-from entrypoints.measurement import of_the_device
 from entrypoints.metering import kernel_files
 from entrypoints.metering.energy import spent
 from entrypoints.metering.meter import MeterError
 from entrypoints.metering.meters import amd, gcipuinfo, intel, nvml
 from entrypoints.metering.selection import open_meter
+from entrypoints.results.measurement import of_the_device
 
 A, B = "GPU-aaaa-1", "GPU-bbbb-2"
 

@@ -8,15 +8,15 @@ import math
 import pytest
 from metered import recorded
 
-from entrypoints import metrics, result
 from entrypoints.arguments import parse
 from entrypoints.configuration import resolve
 from entrypoints.contract import cards
 from entrypoints.contract.messages import Data, Ended, Phase, Skipped, Step
 from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceConditions, DeviceFacts, Usage
-from entrypoints.measurement import fold
 from entrypoints.metering.meter import Absence
-from entrypoints.quantiles import quantile
+from entrypoints.results import metrics, result
+from entrypoints.results.measurement import fold
+from entrypoints.results.quantiles import quantile
 
 # Two packages, each of which can do 312e12 operations in a second.
 DEVICE = DeviceFacts("cuda", "NVIDIA", "NVIDIA A100-SXM4-40GB", 2, "package", 81920.0, 1, 1, "eager", simulated=True)

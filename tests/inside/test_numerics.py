@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from program import Program
 
-from entrypoints import numerics, work
+from entrypoints import work
 from entrypoints.arguments import parse
 from entrypoints.contract import cards, reference
 from entrypoints.contract.messages import Probed
-from entrypoints.verdict import Verdict, with_numerics
+from entrypoints.results import numerics
+from entrypoints.results.outcome import Verdict, with_numerics
 
 CARD = cards.load()["resnet50"]
 STORED = reference.Reference(

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrypoints import peaks
 from entrypoints.contract.choices import PRECISIONS
 from entrypoints.contract.session import DeviceFacts
+from entrypoints.results import peaks
 
 GRANULARITIES = ("die", "tile", "package", "board", "node")
 NAMES = [name for entry in peaks.table() for name in entry["names"]]

@@ -13,13 +13,13 @@ from program import IMAGE as BUILT
 from test_latency import RUN as REQUESTS
 from test_metrics import NOTHING, RUN
 
-from entrypoints import numerics, result
 from entrypoints.arguments import parse
 from entrypoints.configuration import resolve
 from entrypoints.contract import cards
 from entrypoints.metering.meters import rapl
+from entrypoints.results import numerics, result
+from entrypoints.results.outcome import Verdict
 from entrypoints.system import host
-from entrypoints.verdict import Verdict
 
 SCHEMA = json.loads((ROOT / "schemas" / "result-1.0.json").read_text("utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)

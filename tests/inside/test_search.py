@@ -16,8 +16,8 @@ from entrypoints.arguments import parse
 from entrypoints.configuration import resolve
 from entrypoints.contract import cards
 from entrypoints.plan import MOST_BATCH
+from entrypoints.results.outcome import Verdict
 from entrypoints.search import Bracket
-from entrypoints.verdict import Verdict
 
 MOST_TRIALS = 32  # as the schema has it
 SEARCH = ("resnet50", "--steps", "5", "--warmup-steps", "1", "--find-max-batch")

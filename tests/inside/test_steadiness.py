@@ -12,8 +12,8 @@ from test_metrics import NOTHING, RUN
 from test_result import COMPLETED, VALIDATOR, document
 
 from entrypoints.contract.messages import Phase, Step
-from entrypoints.measurement import fold
-from entrypoints.steadiness import (
+from entrypoints.results.measurement import fold
+from entrypoints.results.steadiness import (
     FEWEST_STEPS,
     HIDDEN,
     MATTERS,

@@ -13,12 +13,12 @@ tf = pytest.importorskip("tensorflow")
 
 import numpy as np  # noqa: E402
 
-from entrypoints import numerics  # noqa: E402
 from entrypoints.contract import cards, reference  # noqa: E402
 from entrypoints.contract.messages import Probed  # noqa: E402
 from entrypoints.contract.session import SamplerRule, rule_of  # noqa: E402
 from entrypoints.data import drawn  # noqa: E402
 from entrypoints.devices.tensorflow import cpu  # noqa: E402
+from entrypoints.results import numerics  # noqa: E402
 from entrypoints.workloads import diagnostics, probe  # noqa: E402
 from entrypoints.workloads.tensorflow import build, loader, samplers  # noqa: E402
 from entrypoints.workloads.tensorflow.bayesian_network import Posterior  # noqa: E402

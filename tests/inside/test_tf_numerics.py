@@ -12,10 +12,10 @@ from program import ROOT
 
 tf = pytest.importorskip("tensorflow")
 
-from entrypoints import numerics  # noqa: E402
 from entrypoints.contract import cards, reference  # noqa: E402
 from entrypoints.contract.messages import Probed  # noqa: E402
 from entrypoints.devices.tensorflow import cpu  # noqa: E402
+from entrypoints.results import numerics  # noqa: E402
 from entrypoints.workloads import probe  # noqa: E402
 from entrypoints.workloads.tensorflow import build, layers, loader, optimizers, resnet, transformer  # noqa: E402
 

@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from entrypoints import devices, peaks  # noqa: E402
+from entrypoints import devices  # noqa: E402
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.messages import Step  # noqa: E402
 from entrypoints.contract.session import Division, rule_of  # noqa: E402
@@ -20,6 +20,7 @@ from entrypoints.devices import absence, eager, gpu  # noqa: E402
 from entrypoints.devices.pytorch import cpu, cuda, xpu  # noqa: E402
 from entrypoints.loop import Loop  # noqa: E402
 from entrypoints.metering.meters import intel  # noqa: E402
+from entrypoints.results import peaks  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader  # noqa: E402
 
 CARD = cards.load()["image_compression"]

@@ -12,10 +12,10 @@ from mutants import REPRESENTATIVE  # noqa: E402
 from mutants_sequences import MUTANTS  # noqa: E402
 from probing import probed  # noqa: E402
 
-from entrypoints import numerics  # noqa: E402
 from entrypoints.contract import cards, reference  # noqa: E402
 from entrypoints.contract.messages import Probed  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
+from entrypoints.results import numerics  # noqa: E402
 from entrypoints.workloads.pytorch import build  # noqa: E402
 
 CARDS = cards.load()

@@ -6,7 +6,7 @@ import pytest
 
 from entrypoints.contract.messages import Ended, Failed, Phase
 from entrypoints.contract.statuses import STATUSES
-from entrypoints.verdict import Ending, judge
+from entrypoints.results.outcome import Ending, judge
 
 BEGUN = [Phase("import", 0.0)]
 UNMAPPED = Failed("crashed", "ImportError: libusb-1.0.so.0: failed to map segment from shared object")

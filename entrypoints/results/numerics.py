@@ -8,7 +8,7 @@ from typing import Mapping, NamedTuple, Sequence
 
 from entrypoints.contract.messages import Message, Probed
 from entrypoints.contract.reference import Reference
-from entrypoints.plain import Json, finite
+from entrypoints.results.json_values import Json, finite
 
 PASSED, FAILED, NOT_PROVABLE, NOT_RUN = "passed", "failed", "not_provable", "not_run"
 NO_REFERENCE = "there are no stored values for this problem"

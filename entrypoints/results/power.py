@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from entrypoints.measurement import EVALUATED, Measurement
 from entrypoints.metering.energy import EnergyError, Spent, spent, total
 from entrypoints.metering.meter import Absence
 from entrypoints.metering.sampling import Recording
-from entrypoints.metrics import NO_STEP
-from entrypoints.plain import Json, number
+from entrypoints.results.json_values import Json, number
+from entrypoints.results.measurement import EVALUATED, Measurement
+from entrypoints.results.metrics import NO_STEP
 
 CUT_SHORT = "the rest was cut short"
 NO_REST = "nobody waited before the workload began (--idle-seconds 0)"

@@ -11,10 +11,10 @@ from statistics import fmean
 from typing import NamedTuple, Sequence, Tuple, TypeVar
 
 from entrypoints.contract.messages import Step
-from entrypoints.measurement import Measurement
-from entrypoints.metrics import NO_STEP
-from entrypoints.plain import Json, interval, number
-from entrypoints.quantiles import quantile
+from entrypoints.results.json_values import Json, interval, number
+from entrypoints.results.measurement import Measurement
+from entrypoints.results.metrics import NO_STEP
+from entrypoints.results.quantiles import quantile
 
 FEWEST_STEPS = 40  # below, a drift cannot be told from steps that depend on each other
 MOST_BATCHES = 256

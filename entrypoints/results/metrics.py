@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from typing import Callable, NamedTuple, Sequence
 
-from entrypoints import peaks
 from entrypoints.contract.messages import LEAST_DRAWS, Diagnosed, Generated, Request
-from entrypoints.measurement import Measurement
 from entrypoints.metering.meter import Absence
-from entrypoints.quantiles import quantile
+from entrypoints.results import peaks
+from entrypoints.results.measurement import Measurement
+from entrypoints.results.quantiles import quantile
 
 NOT_SAMPLED = "no samples were drawn"
 NO_STEP = "no step of the timed window was finished"

@@ -10,21 +10,21 @@ from datetime import datetime
 from itertools import accumulate
 from typing import Any, Callable, Mapping, Sequence
 
-from entrypoints import metrics, peaks
 from entrypoints.configuration import Configuration
 from entrypoints.contract.cards import Card, generates, tokenised
 from entrypoints.contract.messages import PHASES
 from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceConditions
-from entrypoints.measurement import Epoch, Measurement
 from entrypoints.metering.meter import Absence
-from entrypoints.numerics import Numerics
-from entrypoints.plain import Json, finite, number, printable
-from entrypoints.power import power
-from entrypoints.quantiles import quantile
-from entrypoints.steadiness import steadiness
+from entrypoints.results import metrics, peaks
+from entrypoints.results.json_values import Json, finite, number, printable
+from entrypoints.results.measurement import Epoch, Measurement
+from entrypoints.results.numerics import Numerics
+from entrypoints.results.outcome import Verdict
+from entrypoints.results.power import power
+from entrypoints.results.quantiles import quantile
+from entrypoints.results.steadiness import steadiness
 from entrypoints.system import image as image_module
 from entrypoints.system.facts import Fact
-from entrypoints.verdict import Verdict
 
 SCHEMA_VERSION = "1.0"
 MOST_STEPS = 1000  # beyond, step times are given as quantiles only

@@ -7,7 +7,7 @@ from typing import NamedTuple, Sequence
 
 from entrypoints.contract.messages import Ended, Failed, Message, Phase
 from entrypoints.contract.statuses import STATUSES, exit_code
-from entrypoints.numerics import FAILED, Numerics
+from entrypoints.results.numerics import FAILED, Numerics
 
 # A process that dies with so much of its memory limit in use is taken to have died of it. Not every library says so:
 # some abort, some return no memory to code that does not look.
