@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from typing import Callable, Sequence
 
-from entrypoints import arguments
-from entrypoints.arguments import Options
 from entrypoints.contract.statuses import USAGE_EXIT, UsageError
 from entrypoints.naming import runnable
+from entrypoints.planning import arguments
+from entrypoints.planning.arguments import Options
 from entrypoints.system import image
 from entrypoints.system.console import say
 

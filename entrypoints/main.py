@@ -24,7 +24,7 @@ def arrange_path() -> None:
 if __name__ == "__main__":
     arrange_path()
     if sys.argv[1:2] == ["--child"]:
-        from entrypoints.child import main
+        from entrypoints.worker.child import main
     else:
         from entrypoints.command import main
     sys.exit(main(sys.argv[1:]))

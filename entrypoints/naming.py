@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any, Mapping, Sequence
 
-from entrypoints.arguments import Options
 from entrypoints.contract import cards
 from entrypoints.contract.cards import Card
 from entrypoints.contract.statuses import UsageError
+from entrypoints.planning.arguments import Options
 from entrypoints.system import image
 
 APP_VARIABLES = ("APPTAINER_APPNAME", "SINGULARITY_APPNAME", "SCIF_APPNAME")

@@ -6,8 +6,8 @@ import shutil
 import time
 from typing import TextIO
 
-from entrypoints.configuration import Configuration
 from entrypoints.contract.messages import Data, Evaluated, Message, Phase, Skipped, Step
+from entrypoints.planning.configuration import Configuration
 from entrypoints.system.console import put
 
 INTERVALS = {True: 0.2, False: 5.0}  # seconds between updates, on a terminal and elsewhere

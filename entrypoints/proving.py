@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from entrypoints.configuration import Configuration
 from entrypoints.contract import reference
 from entrypoints.contract.cards import Card
 from entrypoints.contract.reference import Reference
+from entrypoints.planning.configuration import Configuration
 from entrypoints.results import numerics
 from entrypoints.results.numerics import Numerics
 from entrypoints.results.outcome import Verdict, judge, with_numerics

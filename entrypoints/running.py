@@ -9,7 +9,6 @@ import time
 from datetime import datetime, timezone
 from typing import Callable, Iterator, Mapping, NamedTuple
 
-from entrypoints.configuration import Configuration
 from entrypoints.contract.cards import Card
 from entrypoints.contract.messages import Message
 from entrypoints.contract.target import Goal
@@ -17,6 +16,7 @@ from entrypoints.metering.energy import Metered, rest_needed
 from entrypoints.metering.meter import Absence
 from entrypoints.metering.sampling import Sampler
 from entrypoints.metering.selection import open_meter
+from entrypoints.planning.configuration import Configuration
 from entrypoints.progress import Progress
 from entrypoints.ranks import counted_elsewhere
 from entrypoints.results.measurement import Measurement, fold

@@ -6,9 +6,9 @@ import dataclasses
 import time
 from typing import Any, NamedTuple
 
-from entrypoints.configuration import Configuration
 from entrypoints.contract.cards import Card
-from entrypoints.plan import most_batch
+from entrypoints.planning.configuration import Configuration
+from entrypoints.planning.plan import most_batch
 from entrypoints.results.json_values import Json
 from entrypoints.running import Executed, execute
 from entrypoints.supervise import Orders

@@ -7,12 +7,12 @@ import os
 import sys
 from typing import Any, Callable, Mapping, NamedTuple, Sequence, Tuple
 
-from entrypoints.arguments import Options
-from entrypoints.configuration import Configuration
 from entrypoints.contract.cards import Card
 from entrypoints.contract.statuses import INVALID_RESULT_EXIT, STATUSES, exit_code
 from entrypoints.metering.meters import rapl
 from entrypoints.output import Contract, Writer, line_text, open_writer
+from entrypoints.planning.arguments import Options
+from entrypoints.planning.configuration import Configuration
 from entrypoints.proving import prove
 from entrypoints.results import peaks, result
 from entrypoints.results.json_values import Json

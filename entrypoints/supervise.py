@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Any, Iterator
 
-from entrypoints.configuration import Configuration
 from entrypoints.contract.messages import Ended, Failed, Message, decode
+from entrypoints.planning.configuration import Configuration
 from entrypoints.results.outcome import Ending
 from entrypoints.system import allocator, host
 from entrypoints.system.facts import fact

@@ -7,10 +7,11 @@ import os
 import sys
 from typing import Any, Mapping
 
-from entrypoints import configuration, devices, naming, plan
-from entrypoints.arguments import Options
+from entrypoints import devices, naming
 from entrypoints.contract.cards import Card
 from entrypoints.contract.statuses import UsageError
+from entrypoints.planning import configuration, plan
+from entrypoints.planning.arguments import Options
 from entrypoints.results.outcome import Verdict
 from entrypoints.system import image
 from entrypoints.system.console import say

@@ -10,11 +10,11 @@ from datetime import datetime
 from itertools import accumulate
 from typing import Any, Callable, Mapping, Sequence
 
-from entrypoints.configuration import Configuration
 from entrypoints.contract.cards import Card, generates, tokenised
 from entrypoints.contract.messages import PHASES
 from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceConditions
 from entrypoints.metering.meter import Absence
+from entrypoints.planning.configuration import Configuration
 from entrypoints.results import metrics, peaks
 from entrypoints.results.json_values import Json, finite, number, printable
 from entrypoints.results.measurement import Epoch, Measurement

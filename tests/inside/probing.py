@@ -24,7 +24,7 @@ from entrypoints.contract.session import Batch
 from entrypoints.data import formula
 from entrypoints.devices.pytorch import cpu
 from entrypoints.devices.tensors import on_host
-from entrypoints.workloads import probe
+from entrypoints.worker import probe
 from entrypoints.workloads.pytorch import build, loader
 
 SEEDS = 8  # of initialisation

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints.arguments import parse
 from entrypoints.contract.statuses import UsageError
+from entrypoints.planning.arguments import parse
 
 HUGE = "9" * 100000
 

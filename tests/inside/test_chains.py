@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from entrypoints.chains import MOST_DRAWS, MOST_NUMBERS, Chains, diagnosed
 from entrypoints.contract import cards
 from entrypoints.contract.messages import Diagnosed, Phase, Step, decode, encode
 from entrypoints.contract.session import Batch, Draw
 from entrypoints.contract.statuses import RunError
 from entrypoints.results import metrics
 from entrypoints.results.measurement import fold
+from entrypoints.worker.sampling_loop import MOST_DRAWS, MOST_NUMBERS, Chains, diagnosed
 
 CARD = cards.load()["mcmc"]
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from entrypoints import devices, naming
-from entrypoints.arguments import parse
-from entrypoints.configuration import resolve
 from entrypoints.contract import cards
 from entrypoints.contract.statuses import UsageError
+from entrypoints.planning.arguments import parse
+from entrypoints.planning.configuration import resolve
 from entrypoints.system import host
 
 CARD = cards.load()["resnet50"]

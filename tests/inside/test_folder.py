@@ -4,12 +4,12 @@ import os
 
 import pytest
 
-from entrypoints.arguments import parse
-from entrypoints.configuration import resolve
 from entrypoints.contract import cards
 from entrypoints.contract.statuses import UsageError
 from entrypoints.data import folder
 from entrypoints.data.folder import list_images
+from entrypoints.planning.arguments import parse
+from entrypoints.planning.configuration import resolve
 
 
 def put(root, *names):

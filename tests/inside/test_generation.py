@@ -9,9 +9,9 @@ import pytest
 
 from entrypoints.contract.messages import Generated, Phase, Step, decode, encode
 from entrypoints.contract.session import Batch
-from entrypoints.generation import Generation
 from entrypoints.results import metrics
 from entrypoints.results.measurement import fold
+from entrypoints.worker.generation import Generation
 
 RULE = {"prompt": 3, "new": 4}
 

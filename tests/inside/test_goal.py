@@ -6,16 +6,16 @@ import math
 
 import pytest
 
-from entrypoints import arguments
-from entrypoints.configuration import resolve
 from entrypoints.contract import cards
 from entrypoints.contract.messages import Ended, Evaluated, Phase, Step, decode, encode
 from entrypoints.contract.session import Batch, Judged
 from entrypoints.contract.statuses import UsageError
 from entrypoints.contract.target import Quality, reached
+from entrypoints.planning import arguments
+from entrypoints.planning.configuration import resolve
 from entrypoints.results import metrics, result
 from entrypoints.results.measurement import EVALUATED, fold
-from entrypoints.target_pursuit import Judging, Pursuit
+from entrypoints.worker.target_pursuit import Judging, Pursuit
 
 LOSS = {"metric": "loss", "value": 0.5, "evaluation_steps": 2}
 ACCURACY = {"metric": "accuracy", "value": 0.75, "evaluation_steps": 2}

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrypoints import child
-from entrypoints.arguments import parse
-from entrypoints.configuration import resolve
 from entrypoints.contract import cards
 from entrypoints.contract.statuses import UsageError
 from entrypoints.data.formats import open_source
+from entrypoints.planning.arguments import parse
+from entrypoints.planning.configuration import resolve
+from entrypoints.worker import child
 
 IMAGES = [[[10 * at + row, 10 * at + row + 5, 255] for row in range(2)] for at in range(6)]
 LABELS = [0, 1, 2, 0, 1, 2]

@@ -7,13 +7,13 @@ import time
 
 import pytest
 
-from entrypoints.arguments import parse
-from entrypoints.configuration import resolve
 from entrypoints.contract import cards
 from entrypoints.contract.messages import Phase, Skipped, Step, decode, encode
 from entrypoints.contract.session import Batch, StepReport
 from entrypoints.contract.statuses import RunError
-from entrypoints.loop import LOSS_INTERVAL, Loop
+from entrypoints.planning.arguments import parse
+from entrypoints.planning.configuration import resolve
+from entrypoints.worker.loop import LOSS_INTERVAL, Loop
 
 LAG = 3  # calls that the device is behind
 

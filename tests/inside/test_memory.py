@@ -13,9 +13,9 @@ import pytest
 from processes import child_of, wait_for
 from program import ROOT, checked
 
-from entrypoints import child
 from entrypoints.system import cgroups, host, memory
 from entrypoints.system.facts import fact
+from entrypoints.worker import child
 
 # What is estimated of it fits into all limits here; what the double takes does not.
 SMALL = ("image_compression", "--batch-size", "2", "--steps", "3", "--warmup-steps", "1")

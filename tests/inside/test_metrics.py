@@ -8,12 +8,12 @@ import math
 import pytest
 from metered import recorded
 
-from entrypoints.arguments import parse
-from entrypoints.configuration import resolve
 from entrypoints.contract import cards
 from entrypoints.contract.messages import Data, Ended, Phase, Skipped, Step
 from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceConditions, DeviceFacts, Usage
 from entrypoints.metering.meter import Absence
+from entrypoints.planning.arguments import parse
+from entrypoints.planning.configuration import resolve
 from entrypoints.results import metrics, result
 from entrypoints.results.measurement import fold
 from entrypoints.results.quantiles import quantile

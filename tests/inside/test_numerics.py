@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from program import Program
 
 from entrypoints import work
-from entrypoints.arguments import parse
 from entrypoints.contract import cards, reference
 from entrypoints.contract.messages import Probed
+from entrypoints.planning.arguments import parse
 from entrypoints.results import numerics
 from entrypoints.results.outcome import Verdict, with_numerics
 

@@ -7,10 +7,10 @@ import packed
 import pytest
 
 from entrypoints import progress
-from entrypoints.arguments import parse
-from entrypoints.configuration import resolve
 from entrypoints.contract import cards
 from entrypoints.contract.messages import Data, Evaluated, Phase, Skipped, Step
+from entrypoints.planning.arguments import parse
+from entrypoints.planning.configuration import resolve
 
 
 class Terminal(io.StringIO):

@@ -13,10 +13,10 @@ from program import IMAGE as BUILT
 from test_latency import RUN as REQUESTS
 from test_metrics import NOTHING, RUN
 
-from entrypoints.arguments import parse
-from entrypoints.configuration import resolve
 from entrypoints.contract import cards
 from entrypoints.metering.meters import rapl
+from entrypoints.planning.arguments import parse
+from entrypoints.planning.configuration import resolve
 from entrypoints.results import numerics, result
 from entrypoints.results.outcome import Verdict
 from entrypoints.system import host

@@ -12,10 +12,10 @@ from processes import wait_for
 from program import checked
 
 from entrypoints import search
-from entrypoints.arguments import parse
-from entrypoints.configuration import resolve
 from entrypoints.contract import cards
-from entrypoints.plan import MOST_BATCH
+from entrypoints.planning.arguments import parse
+from entrypoints.planning.configuration import resolve
+from entrypoints.planning.plan import MOST_BATCH
 from entrypoints.results.outcome import Verdict
 from entrypoints.search import Bracket
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import rows
 
-from entrypoints.arguments import parse
-from entrypoints.configuration import resolve
 from entrypoints.contract import cards
 from entrypoints.contract.statuses import UsageError
 from entrypoints.data import formats
+from entrypoints.planning.arguments import parse
+from entrypoints.planning.configuration import resolve
 
 CARDS = cards.load()
 CARD = CARDS["deep_voice_3"]

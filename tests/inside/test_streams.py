@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrypoints.arguments import parse
-from entrypoints.configuration import resolve
 from entrypoints.contract import cards
 from entrypoints.contract.messages import Phase, Request, Skipped, Step, decode, encode
 from entrypoints.contract.session import Answer, Batch
-from entrypoints.streams import Answered, Streams
+from entrypoints.planning.arguments import parse
+from entrypoints.planning.configuration import resolve
+from entrypoints.worker.request_streams import Answered, Streams
 
 PREPROCESSING, TRANSFER, COMPUTE, RETRIEVAL = 0.001, 0.003, 0.006, 0.002  # s
 
@@ -148,7 +148,7 @@ def test_the_first_request_is_alone_and_then_all_streams_are_busy():
 def test_streams_wait_for_a_device_that_serves_one_at_a_time(monkeypatch, concurrency):
     """Little's law: as many requests are under way as there are streams, and each waits for all the others."""
     device = Turns(concurrency)
-    monkeypatch.setattr("entrypoints.streams.time", device)
+    monkeypatch.setattr("entrypoints.worker.request_streams.time", device)
     asking, sent = streams(device, concurrency, device.making)
     try:
         asking.run(configured(concurrency, "--steps", "80", "--warmup-steps", "10"))

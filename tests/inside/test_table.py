@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from entrypoints.arguments import parse
-from entrypoints.configuration import resolve
 from entrypoints.contract import cards
 from entrypoints.contract.statuses import RunError, UsageError
 from entrypoints.data import table
+from entrypoints.planning.arguments import parse
+from entrypoints.planning.configuration import resolve
 
 RULE = {"observations": 3, "features": 2}
 WHOLE = "a,b,c,y\n1,2,3,10\n4,5,6,20\n7,8,9,30\n0,0,0,0\n"

@@ -11,11 +11,11 @@ from packed_text import header, passages, row, small, tokens
 
 np = pytest.importorskip("numpy")
 
-from entrypoints.arguments import parse  # noqa: E402
-from entrypoints.configuration import resolve  # noqa: E402
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.statuses import UsageError  # noqa: E402
 from entrypoints.data import formats, sequences  # noqa: E402
+from entrypoints.planning.arguments import parse  # noqa: E402
+from entrypoints.planning.configuration import resolve  # noqa: E402
 
 GPT, BERT = small("gpt2", 4), small("bert_base", 16)
 TEXT = [(7 * number) % 50 for number in range(30)]

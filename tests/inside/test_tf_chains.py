@@ -19,7 +19,8 @@ from entrypoints.contract.session import SamplerRule, rule_of  # noqa: E402
 from entrypoints.data import drawn  # noqa: E402
 from entrypoints.devices.tensorflow import cpu  # noqa: E402
 from entrypoints.results import numerics  # noqa: E402
-from entrypoints.workloads import diagnostics, probe  # noqa: E402
+from entrypoints.worker import probe  # noqa: E402
+from entrypoints.workloads import diagnostics  # noqa: E402
 from entrypoints.workloads.tensorflow import build, loader, samplers  # noqa: E402
 from entrypoints.workloads.tensorflow.bayesian_network import Posterior  # noqa: E402
 from entrypoints.workloads.tensorflow.samplers import Density, HamiltonianMonteCarlo  # noqa: E402

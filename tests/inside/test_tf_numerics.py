@@ -16,7 +16,7 @@ from entrypoints.contract import cards, reference  # noqa: E402
 from entrypoints.contract.messages import Probed  # noqa: E402
 from entrypoints.devices.tensorflow import cpu  # noqa: E402
 from entrypoints.results import numerics  # noqa: E402
-from entrypoints.workloads import probe  # noqa: E402
+from entrypoints.worker import probe  # noqa: E402
 from entrypoints.workloads.tensorflow import build, layers, loader, optimizers, resnet, transformer  # noqa: E402
 
 cpu.prepare("fp32", threads=1)  # as the probe does, and before other tests make their first tensor

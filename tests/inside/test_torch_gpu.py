@@ -18,9 +18,9 @@ from entrypoints.contract.session import Division, rule_of  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.devices import absence, eager, gpu  # noqa: E402
 from entrypoints.devices.pytorch import cpu, cuda, xpu  # noqa: E402
-from entrypoints.loop import Loop  # noqa: E402
 from entrypoints.metering.meters import intel  # noqa: E402
 from entrypoints.results import peaks  # noqa: E402
+from entrypoints.worker.loop import Loop  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader  # noqa: E402
 
 CARD = cards.load()["image_compression"]

@@ -18,13 +18,14 @@ sys.path.insert(0, str(STAND_INS))  # before the session is imported, which want
 
 import poptorch  # noqa: E402
 
-from entrypoints import arguments, fit  # noqa: E402
-from entrypoints.configuration import resolve  # noqa: E402
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.cards import generates  # noqa: E402
 from entrypoints.contract.session import Division, rule_of  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.devices.pytorch import cpu, ipu  # noqa: E402
+from entrypoints.planning import arguments  # noqa: E402
+from entrypoints.planning.configuration import resolve  # noqa: E402
+from entrypoints.worker import memory_estimate  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader  # noqa: E402
 
 CARDS = cards.load()
@@ -294,7 +295,7 @@ def due(card, task):
     if (task == "training" and card.problem["optimizer"]["name"] == "lamb") or generates(card.problem, task):
         return ("unsupported", "out_of_memory")
     words = [card.name, "--smoke", "--task", task, "--precision", "fp32"]
-    small = fit.need(card, resolve(arguments.parse(words), card, None)).whole < LIMIT / 4
+    small = memory_estimate.need(card, resolve(arguments.parse(words), card, None)).whole < LIMIT / 4
     return ("completed",) if small else ("completed", "out_of_memory")
 
 

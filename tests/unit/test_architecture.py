@@ -57,7 +57,7 @@ def test_in_image_code_keeps_its_rooms(path: Path) -> None:
     roots = {name.split(".")[0] for name in names}
     room = relative(path).split("/")[0]
     assert "sifmark" not in roots
-    if room not in ("workloads", "devices", "data"):
+    if room not in ("workloads", "devices", "data", "worker"):
         own = {"entrypoints", "jsonschema", *sys.stdlib_module_names, *VENDORS}
         assert roots <= own, "the parent process has the standard library and jsonschema, and no framework"
     if room == "workloads":

@@ -13,12 +13,12 @@ from typing import Any, Callable, Dict, Iterable, Iterator, Mapping
 
 import numpy as np
 
-from entrypoints.configuration import Configuration
 from entrypoints.contract import reference
 from entrypoints.contract.cards import Card
 from entrypoints.contract.messages import Probed
 from entrypoints.contract.session import Batch, SamplerRule, Session, rule_of
 from entrypoints.contract.statuses import RunError
+from entrypoints.planning.configuration import Configuration
 from entrypoints.system import memory
 
 OUTPUTS = 64  # numbers that stand for an output

@@ -7,12 +7,12 @@ import time
 from collections import deque
 from typing import Callable, Iterator, NamedTuple
 
-from entrypoints.configuration import Configuration
 from entrypoints.contract.messages import Message, Step
 from entrypoints.contract.session import Batch, Session, StepReport
 from entrypoints.contract.statuses import RunError
-from entrypoints.phases import Phased, waited
-from entrypoints.target_pursuit import Pursuit
+from entrypoints.planning.configuration import Configuration
+from entrypoints.worker.phases import Phased, waited
+from entrypoints.worker.target_pursuit import Pursuit
 
 # Reading a loss makes an asynchronous device catch up, so there it is read only every so many steps.
 LOSS_INTERVAL = 50

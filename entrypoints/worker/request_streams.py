@@ -10,7 +10,7 @@ from typing import Callable, Iterator, NamedTuple
 
 from entrypoints.contract.messages import Message, Request, Step
 from entrypoints.contract.session import Batch, Session
-from entrypoints.phases import Phased
+from entrypoints.worker.phases import Phased
 
 TICK = 0.2  # seconds between looks at signals while no answer comes
 Making = Callable[[], Batch]  # pre-processing: makes a request's input from what is raw

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Callable, Iterable
 
-from entrypoints.configuration import Configuration
 from entrypoints.contract.messages import Message, Phase, Skipped
+from entrypoints.planning.configuration import Configuration
 
 
 class Phased:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Mapping
 
-from entrypoints.arguments import Options
-from entrypoints.configuration import Configuration, resolve
 from entrypoints.contract.cards import Card
 from entrypoints.contract.statuses import UsageError
+from entrypoints.planning.arguments import Options
+from entrypoints.planning.configuration import Configuration, resolve
 
 # Of a search; hence at most 32 trials: from 1, 17 sizes and 15 halvings between the last two of them.
 MOST_BATCH = 2**16

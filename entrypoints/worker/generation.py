@@ -7,7 +7,7 @@ from typing import Callable, Iterator, Mapping, NamedTuple
 
 from entrypoints.contract.messages import Generated, Message, Step
 from entrypoints.contract.session import Batch, Session
-from entrypoints.phases import Phased, waited
+from entrypoints.worker.phases import Phased, waited
 
 
 class Begun(NamedTuple):

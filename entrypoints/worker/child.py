@@ -15,22 +15,22 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Callable, Iterator, NoReturn, Sequence, TypeVar
 
-from entrypoints import fit
-from entrypoints.chains import Chains
-from entrypoints.configuration import Configuration
 from entrypoints.contract import cards
 from entrypoints.contract.cards import Card, generates, tabular
 from entrypoints.contract.messages import Data, Ended, Failed, Phase, Sender, Skipped
 from entrypoints.contract.session import Batch, DeviceConditions, Session, Usage, rule_of
 from entrypoints.contract.statuses import RunError, UsageError
 from entrypoints.data import formats, table
-from entrypoints.generation import Generation
-from entrypoints.loop import Loop
-from entrypoints.phases import Phased
-from entrypoints.streams import Streams
+from entrypoints.planning.configuration import Configuration
 from entrypoints.system import memory
 from entrypoints.system.parent_death import die_with_parent
-from entrypoints.target_pursuit import Judging, Pursuit
+from entrypoints.worker import memory_estimate
+from entrypoints.worker.generation import Generation
+from entrypoints.worker.loop import Loop
+from entrypoints.worker.phases import Phased
+from entrypoints.worker.request_streams import Streams
+from entrypoints.worker.sampling_loop import Chains
+from entrypoints.worker.target_pursuit import Judging, Pursuit
 
 # What frameworks say when memory is short; there is no exception class that all of them share.
 OUT_OF_MEMORY = (
@@ -101,7 +101,7 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
     below = {name: version for name, version in device.libraries().items() if version}
     send(software._replace(libraries={**software.libraries, **below}))
     device.prepare(configuration.precision, configuration.threads, configuration.concurrency or 1)
-    fit.require(card, configuration, device.free_mib())
+    memory_estimate.require(card, configuration, device.free_mib())
     memory.limit_process(configuration.memory_limit_mib)
     send(Phase("data", time.monotonic()))
     inputs = open_inputs(loader, card, configuration, send)
@@ -126,7 +126,7 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
 def probe_numerics(configuration: Configuration, send: Sender, _: contextlib.ExitStack) -> None:
     """The numerics probe in place of a run."""
     modules = import_modules(configuration)  # first of all the device, which may not be there
-    from entrypoints.workloads import probe  # late: it brings NumPy
+    from entrypoints.worker import probe  # late: it brings NumPy
 
     probe.run(cards.load()[configuration.workload], configuration, *modules, send)
 

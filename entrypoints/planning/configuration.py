@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Mapping, TypedDict
 
 from entrypoints import devices
-from entrypoints.arguments import Options
 from entrypoints.contract.cards import Card, labelled, tabular
 from entrypoints.contract.choices import STRATEGIES
 from entrypoints.contract.session import Division
@@ -15,6 +14,7 @@ from entrypoints.contract.statuses import UsageError
 from entrypoints.contract.target import Goal
 from entrypoints.data import formats, table
 from entrypoints.data.source import Source
+from entrypoints.planning.arguments import Options
 from entrypoints.system import host
 from entrypoints.system.image import target
 

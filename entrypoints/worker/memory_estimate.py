@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Mapping, NamedTuple
 
-from entrypoints.configuration import Configuration
 from entrypoints.contract.cards import Card
 from entrypoints.contract.statuses import RunError
+from entrypoints.planning.configuration import Configuration
 from entrypoints.system.facts import MIB
 
 STATES = {

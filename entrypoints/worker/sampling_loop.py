@@ -6,11 +6,11 @@ import math
 from collections import deque
 from typing import Any, Callable, Sequence
 
-from entrypoints.configuration import Configuration
 from entrypoints.contract.messages import Diagnosed, Message, Step
 from entrypoints.contract.session import Batch, Draw, Session
 from entrypoints.contract.statuses import RunError
-from entrypoints.phases import Phased
+from entrypoints.planning.configuration import Configuration
+from entrypoints.worker.phases import Phased
 
 MOST_DRAWS = 2000  # of each chain, the last ones, that are kept to be judged
 MOST_NUMBERS = 2**25  # in all of them: 128 MiB
