@@ -12,7 +12,7 @@ import time
 from entrypoints.metering.meter import Absence
 from entrypoints.metering.sampling import Sampler
 from entrypoints.metering.selection import open_meter
-from entrypoints.supervise import TICK
+from entrypoints.runs.supervise import TICK
 
 
 def watch(seconds: float) -> float:

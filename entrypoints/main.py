@@ -26,5 +26,5 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
         from entrypoints.worker.child import main
     else:
-        from entrypoints.command import main
+        from entrypoints.cli.command import main
     sys.exit(main(sys.argv[1:]))

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints import devices, naming
+from entrypoints import devices
+from entrypoints.cli import naming
 from entrypoints.contract import cards
 from entrypoints.contract.statuses import UsageError
 from entrypoints.planning.arguments import parse

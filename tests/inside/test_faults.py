@@ -9,7 +9,7 @@ import pytest
 from processes import child_of, running, wait_for, wait_until_gone
 from program import Program, checked, lay_double
 
-from entrypoints import supervise
+from entrypoints.runs import supervise
 
 LONG = ("resnet50", "--steps", "100000", "--warmup-steps", "2", "--batch-size", "3")
 STREAMS = (*LONG, "--task", "inference", "--concurrency", "3")

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from entrypoints.cli.naming import choose, workload_of_image
 from entrypoints.contract.statuses import UsageError
-from entrypoints.naming import choose, workload_of_image
 
 KNOWN = ("bert_large", "resnet50")
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from program import Program
 
-from entrypoints import work
+from entrypoints.cli import verbs
 from entrypoints.contract import cards, reference
 from entrypoints.contract.messages import Probed
 from entrypoints.planning.arguments import parse
@@ -197,7 +197,7 @@ def test_what_is_probed_alike_is_probed_once(monkeypatch, capsys):
         probed.append(reference.probed_problem(card))
         return Verdict("completed", 0, "numerics passed")
 
-    monkeypatch.setattr("entrypoints.proving.check", checked)
-    assert work.check(parse(["--check", "--all"])) == 0
+    monkeypatch.setattr("entrypoints.runs.numerics_check.check", checked)
+    assert verbs.check(parse(["--check", "--all"])) == 0
     told = [line.split()[3].rstrip(":") for line in capsys.readouterr().err.splitlines()]
     assert told == list(cards.load_for("pytorch")) and len(set(probed)) == len(probed) < len(told)

@@ -14,7 +14,7 @@ import sys
 import pytest
 from program import ROOT, checked
 
-from entrypoints import output
+from entrypoints.runs import output
 
 RUN = ("resnet50", "--smoke")
 
@@ -153,7 +153,7 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_run(double, tmp_path
 WRITER = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from entrypoints.output import open_writer
+from entrypoints.runs.output import open_writer
 writer = open_writer(sys.argv[2], int(sys.argv[4]))
 for line in open(sys.argv[3]):
     sys.stdin.read(1)  # all begin at once

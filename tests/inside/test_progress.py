@@ -6,11 +6,11 @@ import os
 import packed
 import pytest
 
-from entrypoints import progress
 from entrypoints.contract import cards
 from entrypoints.contract.messages import Data, Evaluated, Phase, Skipped, Step
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.configuration import resolve
+from entrypoints.runs import progress
 
 
 class Terminal(io.StringIO):

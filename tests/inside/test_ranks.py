@@ -11,7 +11,7 @@ import sys
 import pytest
 from program import ROOT, checked
 
-from entrypoints import ranks
+from entrypoints.runs import ranks
 
 OWN = str(os.getpid())  # these tests may run twice at once on a machine, and claims are the machine's
 SLURM = {"SLURM_JOB_ID": OWN, "SLURM_STEP_ID": "0"}
@@ -25,7 +25,7 @@ TRAITS = {
 }
 COUNTER = """
 import sys
-from entrypoints.ranks import counted_elsewhere
+from entrypoints.runs.ranks import counted_elsewhere
 print(counted_elsewhere(*sys.argv[1:2], sys.argv[2:]), flush=True)
 sys.stdin.read()
 """

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from processes import wait_for
 from program import checked
 
-from entrypoints import search
 from entrypoints.contract import cards
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.configuration import resolve
 from entrypoints.planning.plan import MOST_BATCH
 from entrypoints.results.outcome import Verdict
-from entrypoints.search import Bracket
+from entrypoints.runs import batch_search
+from entrypoints.runs.batch_search import Bracket
 
 MOST_TRIALS = 32  # as the schema has it
 SEARCH = ("resnet50", "--steps", "5", "--warmup-steps", "1", "--find-max-batch")
@@ -50,11 +50,11 @@ def test_a_trial_sees_all_streams_at_work(monkeypatch, concurrency, steps):
             verdict=Verdict("completed", 0, ""), measurement=SimpleNamespace(peak_process_mib=1.0), configuration=trial
         )
 
-    monkeypatch.setattr(search, "execute", execute)
+    monkeypatch.setattr(batch_search, "execute", execute)
     words = ["--task", "inference", "--find-max-batch", "--batch-size", "65536"]
     card = cards.load()["resnet50"]
     options = parse([*words, *(["--concurrency", str(concurrency)] if concurrency else [])])
-    search.search(card, resolve(options, card, None), None)
+    batch_search.search(card, resolve(options, card, None), None)
     assert seen == [steps]
 
 

@@ -10,9 +10,9 @@ from processes import wait_for
 from program import checked, lines
 from test_faults import LONG
 
-from entrypoints import series
 from entrypoints.contract import cards
-from entrypoints.supervise import Orders
+from entrypoints.runs import series
+from entrypoints.runs.supervise import Orders
 
 SMALL = ("resnet50", "--steps", "3", "--warmup-steps", "1")
 

@@ -13,8 +13,8 @@ from main import arrange_path
 
 arrange_path()
 
-from entrypoints import supervise  # noqa: E402
-from entrypoints.command import main  # noqa: E402
+from entrypoints.cli.command import main  # noqa: E402
+from entrypoints.runs import supervise  # noqa: E402
 
 
 class Clock:

@@ -10,8 +10,8 @@ from entrypoints.contract.cards import Card
 from entrypoints.planning.configuration import Configuration
 from entrypoints.planning.plan import most_batch
 from entrypoints.results.json_values import Json
-from entrypoints.running import Executed, execute
-from entrypoints.supervise import Orders
+from entrypoints.runs.execute import Executed, execute
+from entrypoints.runs.supervise import Orders
 from entrypoints.system import memory
 from entrypoints.system.console import say
 

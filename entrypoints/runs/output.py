@@ -17,7 +17,7 @@ from typing import Any, Iterator, Mapping, Protocol
 
 from entrypoints.contract.statuses import UsageError
 
-SCHEMA = Path(__file__).resolve().parent.parent / "schemas" / "result-1.0.json"
+SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "result-1.0.json"
 STDOUT = 1
 SHORT = 12  # hexadecimal digits of a hash in a file's name
 

@@ -10,18 +10,18 @@ from typing import Any, Callable, Mapping, NamedTuple, Sequence, Tuple
 from entrypoints.contract.cards import Card
 from entrypoints.contract.statuses import INVALID_RESULT_EXIT, STATUSES, exit_code
 from entrypoints.metering.meters import rapl
-from entrypoints.output import Contract, Writer, line_text, open_writer
 from entrypoints.planning.arguments import Options
 from entrypoints.planning.configuration import Configuration
-from entrypoints.proving import prove
 from entrypoints.results import peaks, result
 from entrypoints.results.json_values import Json
 from entrypoints.results.metrics import Metric, throughput
 from entrypoints.results.numerics import Numerics, not_run
 from entrypoints.results.outcome import Verdict, with_numerics
-from entrypoints.running import Executed, execute, not_begun
-from entrypoints.search import Search, search
-from entrypoints.supervise import Orders
+from entrypoints.runs.batch_search import Search, search
+from entrypoints.runs.execute import Executed, execute, not_begun
+from entrypoints.runs.numerics_check import prove
+from entrypoints.runs.output import Contract, Writer, line_text, open_writer
+from entrypoints.runs.supervise import Orders
 from entrypoints.system import host
 from entrypoints.system.console import say
 from entrypoints.system.image import file_of

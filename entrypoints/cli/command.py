@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Callable, Sequence
 
+from entrypoints.cli.naming import runnable
 from entrypoints.contract.statuses import USAGE_EXIT, UsageError
-from entrypoints.naming import runnable
 from entrypoints.planning import arguments
 from entrypoints.planning.arguments import Options
 from entrypoints.system import image
@@ -49,9 +49,9 @@ def show_version(_: Options) -> int:
 def _verb(name: str) -> Callable[[Options], int]:
     if name in AT_ONCE:
         return AT_ONCE[name]
-    from entrypoints import work  # late: who only asks what there is need not wait for all of it
+    from entrypoints.cli import verbs  # late: who only asks what there is need not wait for all of it
 
-    return work.VERBS[name]
+    return verbs.VERBS[name]
 
 
 AT_ONCE = {"list": list_workloads, "version": show_version}

@@ -20,7 +20,7 @@ from entrypoints.results.outcome import Ending
 from entrypoints.system import allocator, host
 from entrypoints.system.facts import fact
 
-MAIN = Path(__file__).resolve().parent / "main.py"
+MAIN = Path(__file__).resolve().parent.parent / "main.py"
 # Seconds between asking the child to end and killing it: less than the ten that container engines give us.
 GRACE = 5.0
 # Seconds between looks at signals, clocks and what the child says: to wake up for each step would cost more than to

@@ -9,7 +9,7 @@ from entrypoints.planning.configuration import Configuration
 from entrypoints.results import numerics
 from entrypoints.results.numerics import Numerics
 from entrypoints.results.outcome import Verdict, judge, with_numerics
-from entrypoints.supervise import Child, Orders
+from entrypoints.runs.supervise import Child, Orders
 from entrypoints.system.console import say
 
 

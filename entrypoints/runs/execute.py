@@ -17,13 +17,13 @@ from entrypoints.metering.meter import Absence
 from entrypoints.metering.sampling import Sampler
 from entrypoints.metering.selection import open_meter
 from entrypoints.planning.configuration import Configuration
-from entrypoints.progress import Progress
-from entrypoints.ranks import counted_elsewhere
 from entrypoints.results.measurement import Measurement, fold
 from entrypoints.results.metrics import throughput
 from entrypoints.results.outcome import Ending, Verdict, judge
 from entrypoints.results.steadiness import warning
-from entrypoints.supervise import Child, Orders
+from entrypoints.runs.progress import Progress
+from entrypoints.runs.ranks import counted_elsewhere
+from entrypoints.runs.supervise import Child, Orders
 from entrypoints.system import host, memory
 from entrypoints.system.facts import Fact, fact
 

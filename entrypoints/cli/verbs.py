@@ -7,7 +7,8 @@ import os
 import sys
 from typing import Any, Mapping
 
-from entrypoints import devices, naming
+from entrypoints import devices
+from entrypoints.cli import naming
 from entrypoints.contract.cards import Card
 from entrypoints.contract.statuses import UsageError
 from entrypoints.planning import configuration, plan
@@ -19,7 +20,7 @@ from entrypoints.system.console import say
 
 def run(options: Options) -> int:
     """Run a workload, once or more, or all of them, and put the documents where they were asked for."""
-    from entrypoints.series import Series  # late: it brings jsonschema, which the other verbs do without
+    from entrypoints.runs.series import Series  # late: it brings jsonschema, which the other verbs do without
 
     meant, built = naming.find(options)
     if options.device == devices.AUTO:
@@ -50,9 +51,9 @@ def check(options: Options) -> int:
 
     What has been computed for one workload is not computed again for another that is probed alike.
     """
-    from entrypoints import proving
     from entrypoints.contract import reference
-    from entrypoints.supervise import Orders
+    from entrypoints.runs import numerics_check
+    from entrypoints.runs.supervise import Orders
 
     orders = Orders(options.time_limit)
     known = naming.runnable()
@@ -63,7 +64,7 @@ def check(options: Options) -> int:
         resolved = configuration.resolve(options, card, built)
         probed = (reference.probed_problem(card), resolved.precision)
         if probed not in verdicts:
-            verdicts[probed] = proving.check(card, resolved, orders)
+            verdicts[probed] = numerics_check.check(card, resolved, orders)
         verdict = verdicts[probed]
         skipped = verdict.state == "no_device"
         say(f"check of {card.name}: {'skipped' if skipped else verdict.state}, {verdict.message}")

@@ -1,0 +1,1 @@
+"""The command line inside an image: from words to an exit code."""
