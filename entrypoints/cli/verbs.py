@@ -7,10 +7,10 @@ import os
 import sys
 from typing import Any, Mapping
 
-from entrypoints import devices
 from entrypoints.cli import naming
 from entrypoints.contract.cards import Card
 from entrypoints.contract.statuses import UsageError
+from entrypoints.devices import selection
 from entrypoints.planning import configuration, plan
 from entrypoints.planning.arguments import Options
 from entrypoints.results.outcome import Verdict
@@ -23,8 +23,8 @@ def run(options: Options) -> int:
     from entrypoints.runs.series import Series  # late: it brings jsonschema, which the other verbs do without
 
     meant, built = naming.find(options)
-    if options.device == devices.AUTO:
-        choice = devices.choose(devices.askable(*image.target(built), built is not None))
+    if options.device == selection.AUTO:
+        choice = selection.choose(selection.askable(*image.target(built), built is not None))
         say(f"--device auto: {choice.kind}, since {choice.why}")
     planned = [(card, plans(options, card, built)) for card in meant]
     refused = [(card, found) for card, found in planned if isinstance(found, UsageError)]

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Mapping, TypedDict
 
-from entrypoints import devices
 from entrypoints.contract.cards import Card, labelled, tabular
 from entrypoints.contract.choices import STRATEGIES
 from entrypoints.contract.session import Division
@@ -14,6 +13,7 @@ from entrypoints.contract.statuses import UsageError
 from entrypoints.contract.target import Goal
 from entrypoints.data import formats, table
 from entrypoints.data.source import Source
+from entrypoints.devices import selection
 from entrypoints.planning.arguments import Options
 from entrypoints.system import host
 from entrypoints.system.image import target
@@ -160,9 +160,9 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
 def _target(options: Options, image: Mapping[str, Any] | None) -> tuple[str, str]:
     """Framework and device: the image's, or the CPU where that is asked for. Outside of images, whatever there is."""
     framework, own = target(image)
-    known = devices.askable(framework, own, image is not None)
-    if options.device == devices.AUTO:
-        return framework, devices.choose(known).kind
+    known = selection.askable(framework, own, image is not None)
+    if options.device == selection.AUTO:
+        return framework, selection.choose(known).kind
     if options.device not in (None, *known):
         raise UsageError(f"--device {options.device}: this image can do {' or '.join(known)}")
     return framework, options.device or own

@@ -23,7 +23,7 @@ from entrypoints.contract import cards, reference
 from entrypoints.contract.session import Batch
 from entrypoints.data import formula
 from entrypoints.devices.pytorch import cpu
-from entrypoints.devices.tensors import on_host
+from entrypoints.devices.pytorch.shared.tensors import on_host
 from entrypoints.worker import probe
 from entrypoints.workloads.pytorch import build, loader
 

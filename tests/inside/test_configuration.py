@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints import devices
 from entrypoints.cli import naming
 from entrypoints.contract import cards
 from entrypoints.contract.statuses import UsageError
+from entrypoints.devices import selection
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.configuration import resolve
 from entrypoints.system import host
@@ -214,31 +214,31 @@ def test_outside_of_images_any_device_may_be_named_and_auto_looks_for_one(monkey
     assert resolve(parse(["resnet50", "--device", "cuda"]), CARD, None).device == "cuda"
     with pytest.raises(UsageError, match="cpu or cuda or ipu or xpu"):
         resolve(parse(["resnet50", "--device", "abacus"]), CARD, None)
-    for name in devices.VARIABLES:
+    for name in selection.VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(devices, "SIGNS", {f"{tmp_path}/nvidia0": "cuda", f"{tmp_path}/ipu*": "ipu"})
-    assert devices.choose(["cpu", "cuda"]) == ("cpu", f"there is no {tmp_path}/nvidia0")
+    monkeypatch.setattr(selection, "SIGNS", {f"{tmp_path}/nvidia0": "cuda", f"{tmp_path}/ipu*": "ipu"})
+    assert selection.choose(["cpu", "cuda"]) == ("cpu", f"there is no {tmp_path}/nvidia0")
     (tmp_path / "ipu0").touch()
     assert resolve(parse(["resnet50", "--device", "auto"]), CARD, None).device == "ipu"
     assert resolve(parse(["resnet50", "--device", "auto"]), CARD, {**IPU, "device": "cuda"}).device == "cpu"
     (tmp_path / "nvidia0").touch()
-    assert devices.choose(["cpu", "cuda", "ipu"]) == ("cuda", f"{tmp_path}/nvidia0 is here")
+    assert selection.choose(["cpu", "cuda", "ipu"]) == ("cuda", f"{tmp_path}/nvidia0 is here")
 
 
 @pytest.mark.parametrize(
     ("made", "kind"), [(".ipuof.conf.d/p.conf", "ipu"), ("dev/nvidia11", "cuda"), ("dev/nvidiactl", "cpu")]
 )
 def test_what_a_driver_or_a_partition_leaves(monkeypatch, tmp_path, made, kind):
-    for name in devices.VARIABLES:
+    for name in selection.VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    at_root = {sign if sign.startswith("~") else f"{tmp_path}{sign}": of for sign, of in devices.SIGNS.items()}
-    monkeypatch.setattr(devices, "SIGNS", at_root)
+    at_root = {sign if sign.startswith("~") else f"{tmp_path}{sign}": of for sign, of in selection.SIGNS.items()}
+    monkeypatch.setattr(selection, "SIGNS", at_root)
     (tmp_path / made).parent.mkdir()
     (tmp_path / made).touch()
-    assert devices.choose(["cpu", "cuda", "ipu", "xpu"]).kind == kind
+    assert selection.choose(["cpu", "cuda", "ipu", "xpu"]).kind == kind
     monkeypatch.setenv("IPUOF_CONFIG_PATH", "/etc/ipuof.conf")
-    assert devices.choose(["cpu", "cuda", "ipu", "xpu"]) == ("ipu", "IPUOF_CONFIG_PATH is set")
+    assert selection.choose(["cpu", "cuda", "ipu", "xpu"]) == ("ipu", "IPUOF_CONFIG_PATH is set")
 
 
 def test_tensorflow_computes_the_usual_micro_batch_of_ipus_at_once():

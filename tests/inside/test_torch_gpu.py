@@ -16,8 +16,10 @@ from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.messages import Step  # noqa: E402
 from entrypoints.contract.session import Division, rule_of  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
-from entrypoints.devices import absence, eager, gpu  # noqa: E402
+from entrypoints.devices import missing_device  # noqa: E402
 from entrypoints.devices.pytorch import cpu, cuda, xpu  # noqa: E402
+from entrypoints.devices.pytorch.shared import gpu  # noqa: E402
+from entrypoints.devices.pytorch.shared.session import updates_fused  # noqa: E402
 from entrypoints.metering.meters import intel  # noqa: E402
 from entrypoints.results import peaks  # noqa: E402
 from entrypoints.worker.loop import Loop  # noqa: E402
@@ -38,7 +40,7 @@ def called(file, *roots):
 
 @pytest.mark.skipif(not hasattr(ast, "unparse"), reason="Python 3.8 cannot print syntax trees")
 def test_pytorch_has_what_is_called():
-    shared = called("gpu.py", "self.runtime", "runtime")
+    shared = called("pytorch/shared/gpu.py", "self.runtime", "runtime")
     assert {"Event", "synchronize", "max_memory_allocated", "reset_peak_memory_stats"} <= shared
     asked = shared | called("pytorch/cuda.py", "torch.cuda")
     assert {name for name in asked if not hasattr(torch.cuda, name)} == set()
@@ -190,9 +192,9 @@ def test_a_build_for_the_cpu_finds_no_gpu(device):
 
 
 def test_a_framework_that_knows_no_gpu_says_so():
-    assert "build for the CPU" in absence.no_gpu(False, "PyTorch 2", None).message
+    assert "build for the CPU" in missing_device.no_gpu(False, "PyTorch 2", None).message
     with pytest.raises(RunError, match="/dev/kfd here"):
-        absence.no_gpu(True, "PyTorch 2", "6.2")
+        missing_device.no_gpu(True, "PyTorch 2", "6.2")
 
 
 @pytest.mark.parametrize(
@@ -236,7 +238,7 @@ def test_a_pytorch_whose_events_tell_no_time_is_refused(monkeypatch, version, ti
 )
 def test_updates_in_one_kernel_are_asked_for_where_pytorch_has_them(monkeypatch, kind, version, fused):
     monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion(version))
-    assert eager.updates_fused(torch.device(kind)) is fused
+    assert updates_fused(torch.device(kind)) is fused
 
 
 def test_memory_that_the_driver_does_not_show_is_unknown():
@@ -351,10 +353,10 @@ def test_gradients_are_scaled_by_the_device_s_own_scaler_or_not_at_all(monkeypat
 
 
 def test_a_driver_of_the_kernel_is_named_with_its_version(tmp_path, monkeypatch):
-    monkeypatch.setattr(absence, "MODULES", tmp_path)
-    assert absence.kernel_driver("xe", "i915").startswith("xe or i915 of Linux ")
-    assert "not loaded" in absence.kernel_driver("amdgpu")
+    monkeypatch.setattr(missing_device, "MODULES", tmp_path)
+    assert missing_device.kernel_driver("xe", "i915").startswith("xe or i915 of Linux ")
+    assert "not loaded" in missing_device.kernel_driver("amdgpu")
     (tmp_path / "amdgpu").mkdir()
-    assert "not loaded" not in absence.kernel_driver("amdgpu")
+    assert "not loaded" not in missing_device.kernel_driver("amdgpu")
     (tmp_path / "amdgpu" / "version").write_text("6.8.5\n")
-    assert absence.kernel_driver("amdgpu") == "amdgpu 6.8.5"
+    assert missing_device.kernel_driver("amdgpu") == "amdgpu 6.8.5"

@@ -273,7 +273,7 @@ def test_products_need_no_memory_later(streams):
         "import threading, time, torch\n"
         "from concurrent.futures import ThreadPoolExecutor\n"
         "from entrypoints.system import host, memory\n"
-        "from entrypoints.devices import threads\n"
+        "from entrypoints.devices.pytorch.shared import threads\n"
         "from entrypoints.devices.pytorch import cpu\n"
         "class Barrier(threading.Barrier):\n"
         "    late = True\n"

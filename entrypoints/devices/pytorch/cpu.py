@@ -10,10 +10,10 @@ import torch
 
 from entrypoints.contract.session import Answer, Batch, Division, Rule
 from entrypoints.contract.statuses import RunError
-from entrypoints.devices import require_precision
-from entrypoints.devices.eager import EagerSession, execution, require_torch_compile
-from entrypoints.devices.processors import HostSession
-from entrypoints.devices.threads import compute_on
+from entrypoints.devices.host_session import HostSession
+from entrypoints.devices.pytorch.shared.session import EagerSession, execution, require_torch_compile
+from entrypoints.devices.pytorch.shared.threads import compute_on
+from entrypoints.devices.selection import require_precision
 from entrypoints.system.memory import free_mib
 from entrypoints.workloads.pytorch.build import Objective, by_inputs
 

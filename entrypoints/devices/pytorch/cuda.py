@@ -9,9 +9,10 @@ import torch
 
 from entrypoints.contract.session import DeviceFacts, Division, Rule
 from entrypoints.contract.statuses import RunError
-from entrypoints.devices import gpu, require_precision
-from entrypoints.devices.absence import no_gpu
-from entrypoints.devices.threads import compute_on
+from entrypoints.devices.missing_device import no_gpu
+from entrypoints.devices.pytorch.shared import gpu
+from entrypoints.devices.pytorch.shared.threads import compute_on
+from entrypoints.devices.selection import require_precision
 from entrypoints.metering.meters import amd, nvml
 from entrypoints.workloads.pytorch.build import Objective
 

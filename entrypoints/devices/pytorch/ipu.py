@@ -42,10 +42,10 @@ from entrypoints.contract.session import (
     StepReport,
     Usage,
 )
-from entrypoints.devices import require_precision
-from entrypoints.devices.processors import Waiting
-from entrypoints.devices.tensors import Nesting, filled, first, flat, in_single, judged, on_host
-from entrypoints.devices.threads import compute_on
+from entrypoints.devices.host_session import Waiting
+from entrypoints.devices.pytorch.shared.tensors import Nesting, filled, first, flat, in_single, judged, on_host
+from entrypoints.devices.pytorch.shared.threads import compute_on
+from entrypoints.devices.selection import require_precision
 from entrypoints.metering.meters import gcipuinfo
 from entrypoints.workloads.pytorch.build import Objective, cuts, plain_attention, weights
 from entrypoints.workloads.pytorch.optimizers import parameter_groups

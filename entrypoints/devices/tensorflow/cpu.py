@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from entrypoints.contract.session import Division, Rule
 from entrypoints.contract.statuses import RunError
-from entrypoints.devices.graphs import GraphSession, execution
-from entrypoints.devices.processors import HostSession
+from entrypoints.devices.host_session import HostSession
+from entrypoints.devices.tensorflow.shared.session import GraphSession, execution
 from entrypoints.system.memory import free_mib
 from entrypoints.workloads.tensorflow.build import Objective
 

@@ -7,9 +7,9 @@ from typing import Any, Mapping
 import tensorflow as tf
 
 from entrypoints.contract.session import Batch, DeviceConditions, DeviceFacts, Division, Rule, Usage
-from entrypoints.devices import require_precision
-from entrypoints.devices.absence import no_gpu
-from entrypoints.devices.graphs import GraphSession, execution
+from entrypoints.devices.missing_device import no_gpu
+from entrypoints.devices.selection import require_precision
+from entrypoints.devices.tensorflow.shared.session import GraphSession, execution
 from entrypoints.metering.meters import amd, nvml
 from entrypoints.system.facts import MIB
 from entrypoints.workloads.tensorflow.build import Objective

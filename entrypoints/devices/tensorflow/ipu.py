@@ -20,8 +20,8 @@ from typing import Any, Callable
 import tensorflow as tf
 
 from entrypoints.contract.session import Batch, DeviceConditions, DeviceFacts, Division, OptimizerRule, Rule, Usage
-from entrypoints.devices import require_precision
-from entrypoints.devices.graphs import GraphSession, execution
+from entrypoints.devices.selection import require_precision
+from entrypoints.devices.tensorflow.shared.session import GraphSession, execution
 from entrypoints.metering.meters import gcipuinfo
 from entrypoints.workloads.tensorflow.build import Objective
 

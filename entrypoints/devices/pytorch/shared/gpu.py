@@ -9,7 +9,7 @@ import torch
 
 from entrypoints.contract.session import DeviceConditions, DeviceFacts, Division, Rule, Usage
 from entrypoints.contract.statuses import RunError
-from entrypoints.devices.eager import EagerSession, execution, require_torch_compile
+from entrypoints.devices.pytorch.shared.session import EagerSession, execution, require_torch_compile
 from entrypoints.system.facts import MIB
 from entrypoints.workloads.pytorch.build import Objective
 

@@ -11,7 +11,7 @@ import torch
 
 from entrypoints.contract.session import Answer, Batch, Division, Draw, Judged, OptimizerRule, Rule, StepReport
 from entrypoints.contract.statuses import RunError
-from entrypoints.devices.tensors import joined, judged, on_host, pieces
+from entrypoints.devices.pytorch.shared.tensors import joined, judged, on_host, pieces
 from entrypoints.workloads.pytorch.build import Objective, folded, weights
 from entrypoints.workloads.pytorch.optimizers import optimizer
 from entrypoints.workloads.pytorch.samplers import drawn, sampler

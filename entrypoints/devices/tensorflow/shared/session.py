@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from entrypoints.contract.session import Answer, Batch, Draw, Judged, OptimizerRule, Rule, StepReport
 from entrypoints.contract.statuses import RunError
-from entrypoints.devices.processors import Waiting
+from entrypoints.devices.host_session import Waiting
 from entrypoints.workloads.tensorflow.build import Objective, Tensors, weights
 from entrypoints.workloads.tensorflow.optimizers import optimizer
 from entrypoints.workloads.tensorflow.samplers import drawn, sampler
