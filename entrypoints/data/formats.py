@@ -9,7 +9,9 @@ from typing import Sequence
 from entrypoints.contract.cards import PICTURES, Card
 from entrypoints.contract.statuses import UsageError
 from entrypoints.contract.target import Grader
-from entrypoints.data import folder, idx, manifest, passages, records, shards, speech, tokens
+from entrypoints.data import manifest
+from entrypoints.data.images import folder, idx, records, shards
+from entrypoints.data.sequences import passages, speech, tokens
 from entrypoints.data.source import Source
 
 # Each has `find(path)`, the files of this format there, and `open_source(path, files, task, manifest)`. A folder of
@@ -72,7 +74,7 @@ def grader(source: Source) -> Grader | None:
     """What grades a model's answers, where there is more to say of them than loss and accuracy."""
     if not isinstance(source, passages.Passages):
         return None
-    from entrypoints.data import answers  # late: it brings NumPy, which the parent does without
+    from entrypoints.data.sequences import answers  # late: it brings NumPy, which the parent does without
 
     return answers.Grader(source)
 

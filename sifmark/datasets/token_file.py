@@ -1,4 +1,4 @@
-"""Files of prepared text. `entrypoints/data/prepared.py`, which reads them, says how they lie there."""
+"""Files of prepared text. `entrypoints/data/sequences/prepared.py`, which reads them, says how they lie there."""
 
 import struct
 from typing import Any, BinaryIO

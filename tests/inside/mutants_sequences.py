@@ -23,7 +23,7 @@ from mutants_chains import CHAINS
 from torch import nn
 from torch.nn import functional
 
-from entrypoints.data import drawn
+from entrypoints.data.generated import synthetic
 from entrypoints.workloads.pytorch import build, lstm, optimizers, transformer
 
 
@@ -153,10 +153,10 @@ def initialisation_half_as_wide():
 
 def targets_not_shifted():
     def text(problem, samples, draw):
-        made = drawn.text(problem, samples, draw)
+        made = synthetic.text(problem, samples, draw)
         return made._replace(targets=made.inputs)
 
-    return mock.patch.dict(drawn.KINDS, text=text)
+    return mock.patch.dict(synthetic.KINDS, text=text)
 
 
 def loss_summed_up():

@@ -21,7 +21,7 @@ import torch
 
 from entrypoints.contract import cards, reference
 from entrypoints.contract.session import Batch
-from entrypoints.data import formula
+from entrypoints.data.generated import formula
 from entrypoints.devices.pytorch import cpu
 from entrypoints.devices.pytorch.shared.tensors import on_host
 from entrypoints.worker import probe

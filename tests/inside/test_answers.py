@@ -8,8 +8,9 @@ from packed_text import passages, row, small
 np = pytest.importorskip("numpy")
 
 from entrypoints.contract.statuses import RunError  # noqa: E402
-from entrypoints.data import answers, formats  # noqa: E402
-from entrypoints.data.answers import likeliest, normalised, overlap  # noqa: E402
+from entrypoints.data import formats  # noqa: E402
+from entrypoints.data.sequences import answers  # noqa: E402
+from entrypoints.data.sequences.answers import likeliest, normalised, overlap  # noqa: E402
 
 BERT = small("bert_base", 16)
 

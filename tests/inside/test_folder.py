@@ -6,8 +6,8 @@ import pytest
 
 from entrypoints.contract import cards
 from entrypoints.contract.statuses import UsageError
-from entrypoints.data import folder
-from entrypoints.data.folder import list_images
+from entrypoints.data.images import folder
+from entrypoints.data.images.folder import list_images
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.configuration import resolve
 

@@ -12,7 +12,7 @@ from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from entrypoints.contract import cards  # noqa: E402
-from entrypoints.data import drawn, formula  # noqa: E402
+from entrypoints.data.generated import formula, synthetic  # noqa: E402
 
 PROBLEM = cards.load()["resnet50"].problem
 
@@ -51,7 +51,7 @@ def test_vectors_lie_around_their_centre(name, centre):
 
 
 def test_images_and_labels_cover_their_ranges():
-    inputs, labels, *_ = drawn.batch(PROBLEM, 64, formula.Formula())
+    inputs, labels, *_ = synthetic.batch(PROBLEM, 64, formula.Formula())
     assert inputs.shape == (64, 3, 224, 224) and inputs.dtype == np.float32
     assert (inputs.mean(), inputs.var()) == (pytest.approx(0, abs=0.01), pytest.approx(1, rel=0.01))
     assert labels.dtype == np.int64 and labels.min() >= 0 and labels.max() < 1000

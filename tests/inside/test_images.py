@@ -10,7 +10,7 @@ pytest.importorskip("PIL")
 from PIL import Image  # noqa: E402
 
 from entrypoints.contract import cards  # noqa: E402
-from entrypoints.data import images  # noqa: E402
+from entrypoints.data.images import decoding  # noqa: E402
 
 RULE = cards.load()["resnet50"].problem["input"]
 
@@ -32,7 +32,7 @@ def saved(tmp_path, image, name="image.png", **options):
     ],
 )
 def test_every_colour_model_becomes_rgb(tmp_path, mode, colour, expected):
-    decoded = images.decode(saved(tmp_path, Image.new(mode, (5, 4), colour)))
+    decoded = decoding.decode(saved(tmp_path, Image.new(mode, (5, 4), colour)))
     assert decoded.mode == "RGB" and decoded.size == (5, 4)
     assert decoded.getpixel((2, 2)) == expected
 
@@ -40,12 +40,12 @@ def test_every_colour_model_becomes_rgb(tmp_path, mode, colour, expected):
 def test_palettes_with_and_without_transparency(tmp_path):
     image = Image.new("P", (5, 4), 1)
     image.putpalette([0, 0, 0, 200, 100, 50] + [0] * 762)
-    assert images.decode(saved(tmp_path, image)).getpixel((2, 2)) == (200, 100, 50)
-    assert images.decode(saved(tmp_path, image, transparency=1)).getpixel((2, 2)) == (200, 100, 50)
+    assert decoding.decode(saved(tmp_path, image)).getpixel((2, 2)) == (200, 100, 50)
+    assert decoding.decode(saved(tmp_path, image, transparency=1)).getpixel((2, 2)) == (200, 100, 50)
 
 
 def test_cmyk_jpeg(tmp_path):
-    decoded = images.decode(saved(tmp_path, Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "image.jpg", quality=95))
+    decoded = decoding.decode(saved(tmp_path, Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "image.jpg", quality=95))
     red, green, blue = decoded.getpixel((8, 8))
     assert red > 200 and green < 60 and blue < 60
 
@@ -55,7 +55,7 @@ def test_an_image_lies_as_its_orientation_tag_says(tmp_path):
     image.paste((255, 255, 255), (0, 0, 20, 20))  # the left half is white
     exif = Image.Exif()
     exif[0x0112] = 6  # EXIF orientation: the camera was turned, rotate by 90 degrees clockwise
-    decoded = images.decode(saved(tmp_path, image, "image.jpg", exif=exif, quality=95))
+    decoded = decoding.decode(saved(tmp_path, image, "image.jpg", exif=exif, quality=95))
     assert decoded.size == (20, 40)
     assert decoded.getpixel((10, 5))[0] > 200 and decoded.getpixel((10, 35))[0] < 50
 
@@ -66,12 +66,12 @@ def test_a_damaged_file_raises(tmp_path, kept):
     path = saved(tmp_path, Image.fromarray(noise), "image.jpg")
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(OSError):
-        images.decode(path)
+        decoding.decode(path)
 
 
 def test_pixels_are_normalised_channels_first():
     image = Image.new("RGB", (300, 260), (255, 0, 51))
-    pixels = images.pixels(image, RULE, "inference", np.random.default_rng(0))
+    pixels = decoding.pixels(image, RULE, "inference", np.random.default_rng(0))
     assert pixels.shape == (3, 224, 224) and pixels.dtype == np.float32
     for channel, value in enumerate((1.0, 0.0, 0.2)):
         expected = (value - RULE["mean"][channel]) / RULE["standard_deviation"][channel]
@@ -81,7 +81,7 @@ def test_pixels_are_normalised_channels_first():
 def test_inference_takes_the_centre_of_the_resized_image():
     image = Image.new("RGB", (512, 1024), (0, 0, 0))
     image.paste((255, 255, 255), (0, 512, 512, 1024))  # white below the middle
-    cut = images.centre_crop(image, 256, 224, 224)
+    cut = decoding.centre_crop(image, 256, 224, 224)
     assert cut.size == (224, 224)
     assert cut.getpixel((112, 100)) == (0, 0, 0) and cut.getpixel((112, 124)) == (255, 255, 255)
 
@@ -91,7 +91,7 @@ def test_random_crops_lie_inside_and_keep_to_the_rule(size):
     random = np.random.default_rng(1)
     rule = RULE["training"]
     for _ in range(200):
-        left, upper, right, lower = images.random_crop(size, rule, random)
+        left, upper, right, lower = decoding.random_crop(size, rule, random)
         assert 0 <= left < right <= size[0] and 0 <= upper < lower <= size[1]
         if min(size) > 100:
             assert 0.075 < (right - left) * (lower - upper) / (size[0] * size[1]) <= 1
@@ -102,7 +102,7 @@ def test_the_same_seed_cuts_the_same_and_another_does_not():
     noise = np.random.default_rng(0).integers(0, 255, (300, 300, 3), dtype=np.uint8)
 
     def cut(seed):
-        return images.pixels(Image.fromarray(noise), RULE, "training", np.random.default_rng(seed))
+        return decoding.pixels(Image.fromarray(noise), RULE, "training", np.random.default_rng(seed))
 
     assert np.array_equal(cut(5), cut(5))
     assert not np.array_equal(cut(5), cut(6))
@@ -110,4 +110,4 @@ def test_the_same_seed_cuts_the_same_and_another_does_not():
 
 def test_an_image_that_no_crop_can_be_made_of_is_refused():
     with pytest.raises(ValueError, match="60000 x 1 pixels would be resized to"):
-        images.centre_crop(Image.new("RGB", (60000, 1)), 256, 224, 224)
+        decoding.centre_crop(Image.new("RGB", (60000, 1)), 256, 224, 224)

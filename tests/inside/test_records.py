@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entrypoints.contract.statuses import UsageError
-from entrypoints.data import records
 from entrypoints.data.formats import open_source
+from entrypoints.data.images import records
 
 # RFC 3720, appendix B.4, and the check value of the CRC catalogue.
 VECTORS = [

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entrypoints.contract.statuses import UsageError
-from entrypoints.data import shards
 from entrypoints.data.formats import open_source
+from entrypoints.data.images import shards
 from entrypoints.data.manifest import Manifest
 from entrypoints.data.source import File
 

@@ -96,7 +96,7 @@ def test_each_card_takes_its_own_kind(tmp_path):
 
 def reader(path, task="training"):
     pytest.importorskip("numpy")
-    from entrypoints.data.utterances import Utterances
+    from entrypoints.data.sequences.utterances import Utterances
 
     return Utterances(formats.open_for(CARD, path, task, "pytorch")[1], task, seed=1)
 
@@ -139,7 +139,7 @@ def test_a_damaged_row_is_named(tmp_path, row):
     (tmp_path / "data.speech").write_bytes(rows.header(2) + rows.row(0) + row)
     found = reader(tmp_path)
     assert found.batch([0], 0, 0, 1)
-    from entrypoints.data.sequences import DamagedError
+    from entrypoints.data.sequences.text_batches import DamagedError
 
     with pytest.raises(DamagedError, match="data.speech, row 1: it is damaged. Prepare the data again"):
         found.batch([0, 1], 0, 0, 2)

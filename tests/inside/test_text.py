@@ -13,7 +13,8 @@ np = pytest.importorskip("numpy")
 
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.statuses import UsageError  # noqa: E402
-from entrypoints.data import formats, sequences  # noqa: E402
+from entrypoints.data import formats  # noqa: E402
+from entrypoints.data.sequences import text_batches  # noqa: E402
 from entrypoints.planning.arguments import parse  # noqa: E402
 from entrypoints.planning.configuration import resolve  # noqa: E402
 
@@ -22,7 +23,7 @@ TEXT = [(7 * number) % 50 for number in range(30)]
 
 
 def reader(card, folder, task="training", seed=0):
-    return sequences.reader(formats.open_for(card, folder, task, "pytorch")[1], task, seed)
+    return text_batches.reader(formats.open_for(card, folder, task, "pytorch")[1], task, seed)
 
 
 @pytest.mark.parametrize("width", [2, 4])
@@ -176,14 +177,14 @@ def test_text_is_not_read_by_every_framework(tmp_path):
 )
 def test_a_damaged_row(tmp_path, damage, said):
     read = reader(BERT, passages(tmp_path, [ROWS[0], damage], ANSWERED))
-    with pytest.raises(sequences.DamagedError, match=f"{said}.*Prepare the data again"):
+    with pytest.raises(text_batches.DamagedError, match=f"{said}.*Prepare the data again"):
         read.batch(range(2), 0, 0, 2)
 
 
 def test_a_damaged_token(tmp_path):
     read = reader(GPT, tokens(tmp_path, [*TEXT[:6], 50, *TEXT[6:]]), "inference")
     assert read.batch(range(7), 0, 2, 5)
-    with pytest.raises(sequences.DamagedError, match="token 50 in a vocabulary of 50: it is damaged"):
+    with pytest.raises(text_batches.DamagedError, match="token 50 in a vocabulary of 50: it is damaged"):
         read.batch(range(7), 0, 0, 7)
 
 
@@ -213,4 +214,4 @@ def test_the_form_is_the_documented_one():
     assert (
         packed_text.header(b"SIFTOKEN", 1) == b"SIFTOKEN\1\0\2\0\x32\0\0\0" + bytes(8) + b"\1" + bytes(7) + b"\7" * 32
     )
-    assert len(ROWS[0]) == sequences.row_of(16, 2).itemsize == 3 * 16 * 2 + 12
+    assert len(ROWS[0]) == text_batches.row_of(16, 2).itemsize == 3 * 16 * 2 + 12

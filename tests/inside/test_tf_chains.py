@@ -16,7 +16,7 @@ import numpy as np  # noqa: E402
 from entrypoints.contract import cards, reference  # noqa: E402
 from entrypoints.contract.messages import Probed  # noqa: E402
 from entrypoints.contract.session import SamplerRule, rule_of  # noqa: E402
-from entrypoints.data import drawn  # noqa: E402
+from entrypoints.data.generated import synthetic  # noqa: E402
 from entrypoints.devices.tensorflow import cpu  # noqa: E402
 from entrypoints.results import numerics  # noqa: E402
 from entrypoints.worker import probe  # noqa: E402
@@ -123,7 +123,7 @@ class Gaussian(Density):
 
 def test_a_gaussian_is_drawn_exactly():
     density = Gaussian()
-    density.chance = drawn.Random(3)
+    density.chance = synthetic.Random(3)
     sampler = HamiltonianMonteCarlo(density, RULE, compiled=False)
     chains, found, accepted = sampler.begin(tf.zeros([1, 1]), tf.zeros([1]), 0, 20), [], 0
     for step in range(450):

@@ -13,7 +13,7 @@ np = pytest.importorskip("numpy")
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.session import OptimizerRule  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
-from entrypoints.data import formula  # noqa: E402
+from entrypoints.data.generated import formula  # noqa: E402
 from entrypoints.workloads.tensorflow import build, layers, optimizers  # noqa: E402
 
 CARDS = cards.load_for("tensorflow")

@@ -14,8 +14,8 @@ Image = pytest.importorskip("PIL.Image")
 
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.statuses import RunError, UsageError  # noqa: E402
-from entrypoints.data import images, records  # noqa: E402
-from entrypoints.data.folder import Folder  # noqa: E402
+from entrypoints.data.images import decoding, records  # noqa: E402
+from entrypoints.data.images.folder import Folder  # noqa: E402
 from entrypoints.workloads.tensorflow import loader  # noqa: E402
 
 CARDS = cards.load_for("tensorflow")
@@ -72,7 +72,7 @@ def source_of(files):
 
 def cut(content, card=CARD):
     """What inference is given of an image, (height, width, channels)."""
-    pixels = images.pixels(images.decode(io.BytesIO(content)), card.problem["input"], "inference", None)
+    pixels = decoding.pixels(decoding.decode(io.BytesIO(content)), card.problem["input"], "inference", None)
     return pixels.transpose(1, 2, 0)
 
 

@@ -14,7 +14,7 @@ import written_chains  # noqa: E402
 
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.session import SamplerRule, rule_of  # noqa: E402
-from entrypoints.data import drawn  # noqa: E402
+from entrypoints.data.generated import synthetic  # noqa: E402
 from entrypoints.devices.pytorch import cpu  # noqa: E402
 from entrypoints.workloads import diagnostics  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader, samplers  # noqa: E402
@@ -75,7 +75,7 @@ def observations():
 def test_the_posterior_of_a_linear_regression_is_the_exact_one():
     features, targets = observations()
     density = Regression(3)
-    density.chance = drawn.Random(3)
+    density.chance = synthetic.Random(3)
     sampler = HamiltonianMonteCarlo(density, density, dataclasses.replace(RULE, step_size=0.12))
     found, accepted = [], 0
     with torch.no_grad():

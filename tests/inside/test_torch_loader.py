@@ -18,8 +18,10 @@ from PIL import Image  # noqa: E402
 
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
-from entrypoints.data import formats, images, samples, synthetic  # noqa: E402
-from entrypoints.data.folder import Folder  # noqa: E402
+from entrypoints.data import formats  # noqa: E402
+from entrypoints.data.generated import raw_images  # noqa: E402
+from entrypoints.data.images import decoding, samples  # noqa: E402
+from entrypoints.data.images.folder import Folder  # noqa: E402
 from entrypoints.workloads.pytorch import loader  # noqa: E402
 
 CARD = cards.load()["resnet50"]
@@ -137,9 +139,9 @@ def test_synthetic_requests_cut_raw_images_made_from_the_seed():
     assert one.inputs.shape == (2, 3, 224, 224) and one.inputs.dtype == torch.float32
     assert torch.equal(one.inputs, same.inputs) and not torch.equal(one.inputs, other.inputs)
     assert not torch.equal(one.inputs[0], one.inputs[1])
-    raw = synthetic.photographs(CARD.problem["input"], 2, seed=1)
+    raw = raw_images.photographs(CARD.problem["input"], 2, seed=1)
     assert [(image.mode, image.size) for image in raw] == [("RGB", (512, 384))] * 2
-    cut = images.pixels(raw[0], CARD.problem["input"], "inference", None)
+    cut = decoding.pixels(raw[0], CARD.problem["input"], "inference", None)
     assert torch.equal(one.inputs[0], torch.from_numpy(cut))
 
 

@@ -30,8 +30,8 @@ from sifmark.datasets.source import DamagedError
 
 sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package
 
-from entrypoints.data import records
 from entrypoints.data.formats import open_source
+from entrypoints.data.images import records
 
 # A JPEG of one segment, a scan and its end; nobody decodes it here.
 JPEG = b"\xff\xd8\xff\xe0\x00\x06JF\x01\x02\xff\xda\x00\x03\x01 coded data \xff\x00 \xff\xd9"

@@ -19,7 +19,7 @@ sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed pac
 
 from entrypoints.contract import cards
 from entrypoints.data.formats import open_for
-from entrypoints.data.prepared import HEADER
+from entrypoints.data.sequences.prepared import HEADER
 
 PIECES = ["un", "##want", "##ed", "runn", "##ing", ",", ".", "?", "who", "the", "normans", "were", "ruled", "in", "10"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *PIECES, "##66", "a", "b", "c", "d", "e"]

@@ -26,7 +26,7 @@ sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed pac
 
 from entrypoints.contract import cards
 from entrypoints.data.formats import open_for
-from entrypoints.data.prepared import HEADER
+from entrypoints.data.sequences.prepared import HEADER
 
 
 def tokens(folder: Path) -> list[int]:

@@ -20,7 +20,7 @@ sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed pac
 
 from entrypoints.contract import cards
 from entrypoints.data import formats
-from entrypoints.data.utterances import Utterances
+from entrypoints.data.sequences.utterances import Utterances
 
 CARD = cards.load()["deep_voice_3"]
 

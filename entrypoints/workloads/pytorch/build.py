@@ -17,7 +17,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from entrypoints.contract.cards import Card
 from entrypoints.contract.messages import Software
 from entrypoints.contract.statuses import RunError
-from entrypoints.data import drawn, formula
+from entrypoints.data.generated import formula, synthetic
 from entrypoints.workloads.pytorch.layers import StochasticDepth
 from entrypoints.workloads.pytorch.samplers import Density
 
@@ -140,7 +140,7 @@ def model(card: Card, seed: int) -> Objective:
     if count != card.problem["parameters"]:
         expected = card.problem["parameters"]
         raise RunError("crashed", f"{card.name} was built with {count} parameters, its card says {expected}")
-    return drawn_by(built, drawn.Random(seed, 1))  # synthetic observations are drawn from the seed alone
+    return drawn_by(built, synthetic.Random(seed, 1))  # synthetic observations are drawn from the seed alone
 
 
 def weights(model: Objective) -> dict[str, np.ndarray]:
@@ -202,7 +202,7 @@ def without_chance(model: Objective) -> Objective:
     return drawn_by(model, formula.Formula())
 
 
-def drawn_by(model: Objective, chance: drawn.Draw) -> Objective:
+def drawn_by(model: Objective, chance: synthetic.Draw) -> Objective:
     """The same model, whose chains draw from a source where it is a density."""
     if isinstance(model.network, Density):
         model.network.chance = chance
@@ -210,7 +210,7 @@ def drawn_by(model: Objective, chance: drawn.Draw) -> Objective:
 
 
 def load_formula(model: Objective) -> None:
-    """Set weights and buffers to what `data.formula` makes of their names."""
+    """Set weights and buffers to what `data.generated.formula` makes of their names."""
     state = itertools.chain(model.network.named_parameters(), model.network.named_buffers())
     kept = model.network.state_dict().keys()  # a buffer that is not kept is a constant
     with torch.no_grad():

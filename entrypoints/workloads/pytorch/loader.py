@@ -14,13 +14,15 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from entrypoints.contract.cards import Card, pictures, reconstructs
 from entrypoints.contract.session import Batch
-from entrypoints.data import drawn, formula, images, sequences, synthetic
-from entrypoints.data.prepared import Prepared
-from entrypoints.data.samples import Reader, Sample, require_readable, shares, stack
+from entrypoints.data.generated import formula, raw_images, synthetic
+from entrypoints.data.images import decoding
+from entrypoints.data.images.samples import Reader, Sample, require_readable, shares, stack
+from entrypoints.data.sequences import text_batches
+from entrypoints.data.sequences.prepared import Prepared
+from entrypoints.data.sequences.speech import Speech
+from entrypoints.data.sequences.utterances import Utterances
 from entrypoints.data.source import Source
-from entrypoints.data.speech import Speech
 from entrypoints.data.table import Table
-from entrypoints.data.utterances import Utterances
 from entrypoints.system.parent_death import die_with_parent
 
 
@@ -44,7 +46,7 @@ class Rows:
 
     def __init__(self, source: Prepared | Speech, task: str, seed: int) -> None:
         self.reader: Any = (
-            Utterances(source, task, seed) if isinstance(source, Speech) else sequences.reader(source, task, seed)
+            Utterances(source, task, seed) if isinstance(source, Speech) else text_batches.reader(source, task, seed)
         )
         self.samples, self.order = source.samples, self.reader.order
 
@@ -57,7 +59,7 @@ class Rows:
         """So many samples of an epoch. Where one is damaged, there is nothing but what is said of it."""
         try:
             made = self.reader.batch(order, epoch, start, count)
-        except sequences.DamagedError as error:
+        except text_batches.DamagedError as error:
             return Batch(None, None, (str(error),))
         return as_batch(made.drawn)._replace(decode_seconds=made.seconds, numbers=made.numbers)
 
@@ -103,25 +105,25 @@ def batch_of(samples: Sequence[Sample], own_targets: bool) -> Batch:
 
 def synthetic_batch(card: Card, batch_size: int, seed: int) -> Batch:
     """One batch generated from `seed`."""
-    return as_batch(drawn.batch(card.problem, batch_size, drawn.Random(seed)))
+    return as_batch(synthetic.batch(card.problem, batch_size, synthetic.Random(seed)))
 
 
 def formula_batch(card: Card, batch_size: int) -> Batch:
-    """One batch made by `data.formula`."""
-    return as_batch(drawn.batch(card.problem, batch_size, formula.Formula()))
+    """One batch made by `data.generated.formula`."""
+    return as_batch(synthetic.batch(card.problem, batch_size, formula.Formula()))
 
 
 def table_batch(table: Table) -> Batch:
     """Features (N, F) and targets (N,) of a table."""
-    return as_batch(drawn.observations(*table))
+    return as_batch(synthetic.observations(*table))
 
 
-def as_batch(made: drawn.Drawn) -> Batch:
+def as_batch(made: synthetic.Drawn) -> Batch:
     """Arrays as a batch of tensors."""
     return Batch(tensors(made.inputs), tensors(made.targets), tokens=made.tokens, padding=made.padding)
 
 
-def tensors(arrays: drawn.Arrays) -> Any:
+def tensors(arrays: synthetic.Arrays) -> Any:
     """Arrays as tensors over the same memory."""
     return tuple(map(tensors, arrays)) if isinstance(arrays, tuple) else torch.from_numpy(arrays)
 
@@ -167,10 +169,10 @@ def synthetic_requests(card: Card, batch_size: int, seed: int) -> Iterator[Calla
         batch = synthetic_batch(card, batch_size, seed)
         return itertools.repeat(lambda: batch)
     rule, random = card.problem["input"], np.random.default_rng(seed)
-    raw = synthetic.photographs(rule, batch_size, seed)
+    raw = raw_images.photographs(rule, batch_size, seed)
 
     def make() -> Batch:
-        cut = [images.pixels(image, rule, "inference", random) for image in raw]
+        cut = [decoding.pixels(image, rule, "inference", random) for image in raw]
         return Batch(torch.from_numpy(np.stack(cut)), None)
 
     return itertools.repeat(make)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.utils import parameters_to_vector
 
 from entrypoints.contract.session import Draw, SamplerRule
-from entrypoints.data import drawn as data
+from entrypoints.data.generated import synthetic as data
 
 
 class Observed(NamedTuple):

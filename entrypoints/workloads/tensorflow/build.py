@@ -12,7 +12,7 @@ import tensorflow as tf
 from entrypoints.contract.cards import Card
 from entrypoints.contract.messages import Software
 from entrypoints.contract.statuses import RunError
-from entrypoints.data import drawn, formula
+from entrypoints.data.generated import formula, synthetic
 from entrypoints.workloads.tensorflow.layers import Dropout, from_pytorch, to_pytorch, variables
 from entrypoints.workloads.tensorflow.samplers import Density
 
@@ -93,7 +93,7 @@ def model(card: Card, seed: int) -> Objective:
     if count != card.problem["parameters"]:
         expected = card.problem["parameters"]
         raise RunError("crashed", f"{card.name} was built with {count} parameters, its card says {expected}")
-    return drawn_by(built, drawn.Random(seed, 1))  # synthetic observations are drawn from the seed alone
+    return drawn_by(built, synthetic.Random(seed, 1))  # synthetic observations are drawn from the seed alone
 
 
 def weights(model: Objective) -> dict[str, np.ndarray]:
@@ -110,7 +110,7 @@ def without_chance(model: Objective) -> Objective:
     return drawn_by(model, formula.Formula())
 
 
-def drawn_by(model: Objective, chance: drawn.Draw) -> Objective:
+def drawn_by(model: Objective, chance: synthetic.Draw) -> Objective:
     """The same model, whose chains draw from a source where it is a density."""
     if isinstance(model.network, Density):
         model.network.chance = chance
@@ -118,7 +118,7 @@ def drawn_by(model: Objective, chance: drawn.Draw) -> Objective:
 
 
 def load_formula(model: Objective) -> None:
-    """Set weights and running means to what `data.formula` makes of their names, in PyTorch's layout."""
+    """Set weights and running means to what `data.generated.formula` makes of their names, in PyTorch's layout."""
     for name, variable in variables(model.network):
         shape = to_pytorch(variable.numpy()).shape
         variable.assign(from_pytorch(formula.weight(name, shape)))

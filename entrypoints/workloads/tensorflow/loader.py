@@ -18,9 +18,10 @@ import tensorflow as tf
 
 from entrypoints.contract.cards import Card, pictures, reconstructs
 from entrypoints.contract.session import Batch
-from entrypoints.data import drawn, formula, images, synthetic
-from entrypoints.data.records import Records
-from entrypoints.data.samples import Reader, Sample, require_readable, stack
+from entrypoints.data.generated import formula, raw_images, synthetic
+from entrypoints.data.images import decoding
+from entrypoints.data.images.records import Records
+from entrypoints.data.images.samples import Reader, Sample, require_readable, stack
 from entrypoints.data.source import Source
 from entrypoints.data.table import Table
 
@@ -39,15 +40,15 @@ class Record(NamedTuple):
 
 def synthetic_batch(card: Card, batch_size: int, seed: int) -> Batch:
     """One batch generated from `seed`."""
-    return of_drawn(drawn.batch(card.problem, batch_size, drawn.Random(seed)))
+    return of_drawn(synthetic.batch(card.problem, batch_size, synthetic.Random(seed)))
 
 
 def formula_batch(card: Card, batch_size: int) -> Batch:
-    """One batch made by `data.formula`."""
-    return of_drawn(drawn.batch(card.problem, batch_size, formula.Formula()))
+    """One batch made by `data.generated.formula`."""
+    return of_drawn(synthetic.batch(card.problem, batch_size, formula.Formula()))
 
 
-def of_drawn(made: drawn.Drawn) -> Batch:
+def of_drawn(made: synthetic.Drawn) -> Batch:
     """Images as `as_batch` has them; what else there is as it is."""
     if isinstance(made.inputs, np.ndarray) and made.inputs.ndim == 4:
         return as_batch(made.inputs, made.targets)
@@ -56,10 +57,10 @@ def of_drawn(made: drawn.Drawn) -> Batch:
 
 def table_batch(table: Table) -> Batch:
     """Features (N, F) and targets (N,) of a table."""
-    return of_drawn(drawn.observations(*table))
+    return of_drawn(synthetic.observations(*table))
 
 
-def tensors(arrays: drawn.Arrays) -> Any:
+def tensors(arrays: synthetic.Arrays) -> Any:
     """Arrays as tensors in the host's memory, also where TensorFlow would rather have them on a GPU."""
     if isinstance(arrays, tuple):
         return tuple(map(tensors, arrays))
@@ -67,7 +68,7 @@ def tensors(arrays: drawn.Arrays) -> Any:
         return tf.convert_to_tensor(arrays)
 
 
-def as_batch(inputs: np.ndarray, targets: drawn.Arrays | None, skipped: Sequence[str] = ()) -> Batch:
+def as_batch(inputs: np.ndarray, targets: synthetic.Arrays | None, skipped: Sequence[str] = ()) -> Batch:
     """Images (N, C, H, W) and their labels, or themselves, as tensors, the images (N, H, W, C)."""
     tensor = tensors(np.ascontiguousarray(inputs.transpose(0, 2, 3, 1)))
     if targets is not None:
@@ -125,10 +126,10 @@ def synthetic_requests(card: Card, batch_size: int, seed: int) -> Iterator[Make]
         batch = synthetic_batch(card, batch_size, seed)
         return itertools.repeat(lambda: batch)
     rule, random = card.problem["input"], np.random.default_rng(seed)
-    raw = synthetic.photographs(rule, batch_size, seed)
+    raw = raw_images.photographs(rule, batch_size, seed)
 
     def make() -> Batch:
-        return as_batch(np.stack([images.pixels(image, rule, "inference", random) for image in raw]), None)
+        return as_batch(np.stack([decoding.pixels(image, rule, "inference", random) for image in raw]), None)
 
     return itertools.repeat(make)
 
@@ -246,10 +247,10 @@ def _sample(card: Card, task: str, seed: int, record: Record) -> Sample | None:
     began = time.perf_counter()
     try:
         features = tf.train.Example.FromString(record.content).features.feature
-        image = images.decode(io.BytesIO(features["image/encoded"].bytes_list.value[0]))
+        image = decoding.decode(io.BytesIO(features["image/encoded"].bytes_list.value[0]))
         label = features["image/class/label"].int64_list.value[0]
         random = np.random.default_rng([seed, *record.place])
-        pixels = images.pixels(image, card.problem["input"], task, random)
+        pixels = decoding.pixels(image, card.problem["input"], task, random)
     except MemoryError:
         raise
     except Exception:  # a damaged file makes Pillow raise nearly anything

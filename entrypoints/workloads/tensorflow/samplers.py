@@ -8,7 +8,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from entrypoints.contract.session import Draw, SamplerRule
-from entrypoints.data import drawn as data
+from entrypoints.data.generated import synthetic as data
 
 
 class Observed(NamedTuple):

@@ -9,10 +9,10 @@ from typing import Iterable, NamedTuple, Sequence, Union
 
 import numpy as np
 
-from entrypoints.data.drawn import Drawn
-from entrypoints.data.passages import Passages
-from entrypoints.data.prepared import HEADER, REMEDY, Part, Prepared
-from entrypoints.data.tokens import Tokens
+from entrypoints.data.generated.synthetic import Drawn
+from entrypoints.data.sequences.passages import Passages
+from entrypoints.data.sequences.prepared import HEADER, REMEDY, Part, Prepared
+from entrypoints.data.sequences.tokens import Tokens
 
 
 class DamagedError(Exception):
@@ -130,7 +130,7 @@ class Questions:
 
 
 def row_of(places: int, width: int) -> np.dtype:
-    """A row, as `data.passages` says it."""
+    """A row, as `passages` says it."""
     token, short = f"<u{width}", "<u2"
     each = [(name, token, (places,)) for name in ("tokens", "begins", "ends")]
     whole = [(name, short) for name in ("context", "length", "first", "last")]

@@ -1,5 +1,5 @@
-"""Questions, each with a stretch of the passage that answers it, as rows of one length: `data.prepared` says how they
-lie there.
+"""Questions, each with a stretch of the passage that answers it, as rows of one length: `prepared` says how they lie
+there.
 
 A row is, for each place, its token and where that begins and ends in the text of the passage, in characters; then the
 place where the passage begins, how many places are filled, first and last place of the answer (0 where it lies in
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from entrypoints.contract.statuses import RunError, UsageError
-from entrypoints.data import prepared
 from entrypoints.data.manifest import Manifest
-from entrypoints.data.prepared import REMEDY, Part, Prepared
+from entrypoints.data.sequences import prepared
+from entrypoints.data.sequences.prepared import REMEDY, Part, Prepared
 from entrypoints.data.source import with_suffix
 
 MAGIC = b"SIFSQUAD"

@@ -12,7 +12,7 @@ import numpy as np
 from entrypoints.contract.cards import Card
 from entrypoints.contract.session import Batch
 from entrypoints.contract.statuses import RunError
-from entrypoints.data import images
+from entrypoints.data.images import decoding
 from entrypoints.data.source import Entry, Source
 
 # Encoded samples that a worker holds at once to mix them, where a source is read from the front: of photographs of
@@ -122,9 +122,9 @@ class Reader:
         try:
             content = io.BytesIO(entry.read())
             began = time.perf_counter()
-            image = images.decode(content)
+            image = decoding.decode(content)
             random = np.random.default_rng([self.seed, epoch, entry.number])
-            pixels = images.pixels(image, self.rule, self.task, random)
+            pixels = decoding.pixels(image, self.rule, self.task, random)
         except MemoryError:
             raise
         except Exception:  # a damaged file makes Pillow raise nearly anything

@@ -1,4 +1,4 @@
-"""One long text as tokens, in as many files as it takes: `data.prepared` says how they lie there."""
+"""One long text as tokens, in as many files as it takes: `prepared` says how they lie there."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Mapping, Sequence
 
 from entrypoints.contract.statuses import UsageError
-from entrypoints.data import prepared
 from entrypoints.data.manifest import Manifest
-from entrypoints.data.prepared import Prepared
+from entrypoints.data.sequences import prepared
+from entrypoints.data.sequences.prepared import Prepared
 from entrypoints.data.source import with_suffix
 
 MAGIC = b"SIFTOKEN"

@@ -8,10 +8,10 @@ from typing import Sequence
 
 import numpy as np
 
-from entrypoints.data.drawn import Drawn
-from entrypoints.data.prepared import REMEDY
-from entrypoints.data.sequences import DamagedError, Made, order_of_rows
-from entrypoints.data.speech import HEADER, Speech
+from entrypoints.data.generated.synthetic import Drawn
+from entrypoints.data.sequences.prepared import REMEDY
+from entrypoints.data.sequences.speech import HEADER, Speech
+from entrypoints.data.sequences.text_batches import DamagedError, Made, order_of_rows
 
 
 class Utterances:
@@ -33,7 +33,7 @@ class Utterances:
         return order_of_rows(self.source.samples, self.task, self.seed, epoch)
 
     def batch(self, order: Sequence[int], _: int, start: int, count: int) -> Made:
-        """So many rows of an epoch, as `drawn.speech` has them. Raises DamagedError."""
+        """So many rows of an epoch, as `synthetic.speech` has them. Raises DamagedError."""
         began = time.perf_counter()
         rows = np.stack([self.read(int(number)) for number in order[start : start + count]])
         beyond = np.arange(self.source.form.frames) >= rows["frames"][:, None, None]

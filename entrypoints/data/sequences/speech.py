@@ -16,7 +16,7 @@ from typing import NamedTuple, Sequence
 from entrypoints.contract.cards import Card
 from entrypoints.contract.statuses import UsageError
 from entrypoints.data.manifest import Manifest
-from entrypoints.data.prepared import REMEDY, require_size, unpacked
+from entrypoints.data.sequences.prepared import REMEDY, require_size, unpacked
 from entrypoints.data.source import File, Source, with_suffix
 
 SUFFIX = ".speech"

@@ -14,9 +14,9 @@ import numpy as np
 
 from entrypoints.contract.statuses import RunError
 from entrypoints.contract.target import Quality
-from entrypoints.data.passages import Passages
-from entrypoints.data.prepared import REMEDY
-from entrypoints.data.sequences import mapped_rows
+from entrypoints.data.sequences.passages import Passages
+from entrypoints.data.sequences.prepared import REMEDY
+from entrypoints.data.sequences.text_batches import mapped_rows
 
 LONGEST = 30  # tokens of an answer, as in google-research/bert run_squad.py
 ARTICLES = re.compile(r"\b(a|an|the)\b")

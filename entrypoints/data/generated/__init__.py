@@ -1,0 +1,1 @@
+"""Inputs that are made, not read: at random or by a formula."""

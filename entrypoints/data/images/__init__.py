@@ -1,0 +1,1 @@
+"""Images: the formats that hold them, and pixels as NumPy arrays."""
