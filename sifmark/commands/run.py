@@ -16,7 +16,7 @@ from sifmark.engines import CheckFailed, ImageInspection, should_check_signature
 from sifmark.engines.locate import device_options, locate, require_signed
 from sifmark.recipes.plan import BUILD_KEY
 
-_TOLD = "SIFMARK_IMAGE"  # the variable that entrypoints/image.py reads
+_TOLD = "SIFMARK_IMAGE"  # the variable that entrypoints/system/image.py reads
 
 
 def run_image(name: str, command_line: Sequence[str], printed: bool = False, signed: bool = False) -> None:

@@ -1,15 +1,29 @@
 """Who may import whom, read from the syntax trees."""
 
 import ast
+import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from layering import ENTRYPOINTS, Layers, imports, modules, violations
 
 from sifmark.core import paths
 
 FRAMEWORKS = {"torch", "torchvision", "tensorflow", "numpy", "PIL"}
+# In an image: what a folder may import beside the standard library and jsonschema, by the longest that is named here.
+BROUGHT = {
+    "worker": {"numpy"},
+    "data": {"numpy", "PIL"},
+    "workloads": {"numpy"},
+    "workloads/pytorch": {"numpy", "PIL", "torch"},
+    "workloads/tensorflow": {"numpy", "PIL", "tensorflow"},
+    "devices/pytorch": {"numpy", "torch"},
+    "devices/tensorflow": {"numpy", "tensorflow"},
+}
+MOST_MODULES = 15  # of a package: what one sees at a glance
+# TensorFlow reads when it is imported how much it is to print.
+FIRST_OF_ALL = {"workloads/tensorflow/__init__.py", "devices/tensorflow/__init__.py"}
 # Each vendor package belongs to the one module named for it.
 VENDORS = {
     "poptorch": "devices/pytorch/ipu.py",
@@ -18,16 +32,6 @@ VENDORS = {
     "amdsmi": "metering/meters/amd.py",
     "gcipuinfo": "metering/meters/gcipuinfo.py",
 }
-
-
-def imports(path: Path) -> Iterator[str]:
-    """Every module a file imports, absolute."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: imports are absolute here"
-            yield node.module or ""
 
 
 def files(root: Path) -> list[Path]:
@@ -52,15 +56,55 @@ def test_tasks_import_only_the_host_side() -> None:
 
 
 @pytest.mark.parametrize("path", files(paths.ENTRYPOINTS), ids=relative)
-def test_in_image_code_keeps_its_rooms(path: Path) -> None:
-    names = set(imports(path))
-    roots = {name.split(".")[0] for name in names}
-    room = relative(path).split("/")[0]
-    assert "sifmark" not in roots
-    if room not in ("workloads", "devices", "data", "worker"):
-        own = {"entrypoints", "jsonschema", *sys.stdlib_module_names, *VENDORS}
-        assert roots <= own, "the parent process has the standard library and jsonschema, and no framework"
-    if room == "workloads":
-        assert not any(name.startswith(("entrypoints.devices", "entrypoints.metering")) for name in names)
+def test_in_image_code_imports_what_its_process_has(path: Path) -> None:
+    roots = {name.split(".")[0] for name in imports(path)}
+    brought = next((BROUGHT[str(one)] for one in Path(relative(path)).parents if str(one) in BROUGHT), set())
+    assert roots <= {"entrypoints", "jsonschema", *sys.stdlib_module_names, *VENDORS, *brought}
     for vendor in roots & set(VENDORS):
         assert relative(path) == VENDORS[vendor]
+
+
+@pytest.mark.parametrize(("folder", "layers"), [(paths.ENTRYPOINTS, ENTRYPOINTS)], ids=["entrypoints"])
+def test_packages_keep_their_layers(folder: Path, layers: Layers) -> None:
+    assert violations(folder.parent, folder.name, layers) == []
+
+
+@pytest.mark.parametrize("path", sorted(paths.ENTRYPOINTS.rglob("__init__.py")), ids=relative)
+def test_a_package_is_small_says_what_belongs_there_and_imports_nothing(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert len((ast.get_docstring(tree) or "").splitlines()) == 1 or relative(path) in FIRST_OF_ALL
+    assert len(tree.body) == 1 or relative(path) in FIRST_OF_ALL
+    assert len([one for one in path.parent.glob("*.py") if one != path]) <= MOST_MODULES
+
+
+def test_the_parent_process_loads_no_framework() -> None:
+    known, waiting, loaded = modules(paths.ENTRYPOINTS.parent, "entrypoints"), ["entrypoints.cli.verbs"], set()
+    waiting.append("entrypoints.runs.series")  # which `verbs` imports late, as all that needs jsonschema
+    while waiting:
+        name = waiting.pop()
+        if name not in loaded:
+            loaded.add(name)
+            waiting += imports(known[name], late=False) if name in known else []
+    assert not {name.split(".")[0] for name in loaded} & FRAMEWORKS
+    assert not {name for name in loaded if name.startswith(("entrypoints.worker", "entrypoints.workloads"))}
+
+
+def test_what_breaks_the_layers_is_reported_by_name(tmp_path: Path) -> None:
+    shutil.copytree(paths.ENTRYPOINTS, tmp_path / "entrypoints", ignore=shutil.ignore_patterns("__pycache__"))
+    for path, line in {
+        "contract/upward.py": "def late():\n    from entrypoints.runs import series\n",
+        "data/images/sideways.py": "if TYPE_CHECKING:\n    from entrypoints.data.sequences.tokens import Tokens\n",
+        "results/quantiles.py": "\nfrom entrypoints.results import metrics\n",
+        "elsewhere/alone.py": "import json\n",
+    }.items():
+        (tmp_path / "entrypoints" / path).parent.mkdir(exist_ok=True)
+        with (tmp_path / "entrypoints" / path).open("a") as stream:
+            stream.write(line)
+    assert violations(tmp_path, "entrypoints", [*ENTRYPOINTS, ["nowhere"]]) == [
+        "entrypoints.nowhere: there is no such module",
+        "entrypoints.elsewhere.alone: it belongs to no layer",
+        "entrypoints.contract.upward imports entrypoints.runs.series: upward, from contract to runs",
+        "entrypoints.data.images.sideways imports entrypoints.data.sequences.tokens: "
+        "sideways, from data.images to data.sequences",
+        "cycle: entrypoints.results.metrics -> entrypoints.results.quantiles -> entrypoints.results.metrics",
+    ]
