@@ -1,21 +1,13 @@
-"""The meters that there are, and the one that an option means."""
+"""The meter that an option means."""
 
 from __future__ import annotations
 
-import os
+import importlib
 from types import ModuleType
 from typing import Sequence
 
 from entrypoints.metering.meter import Absence, Meter
-
-FOLDER = os.path.join(os.path.dirname(__file__), "meters")
-AUTO, NONE = "auto", "none"
-
-
-def names() -> list[str]:
-    """The meters that there are."""
-    found = (os.path.splitext(name) for name in os.listdir(FOLDER))
-    return sorted(stem for stem, ending in found if ending == ".py" and not stem.startswith("_"))
+from entrypoints.metering.names import AUTO, NONE, names
 
 
 def open_meter(choice: str, device: str) -> Meter | Absence:
@@ -36,8 +28,6 @@ def open_meter(choice: str, device: str) -> Meter | Absence:
 
 
 def _module(name: str) -> ModuleType:
-    import importlib  # here: a list of the workloads would wait for it
-
     return importlib.import_module(f"entrypoints.metering.meters.{name}")
 
 

@@ -10,9 +10,9 @@ from typing import Callable, NamedTuple, NoReturn, Sequence
 
 from entrypoints.contract.choices import PRECISIONS, STRATEGIES, TASKS
 from entrypoints.contract.statuses import STATUSES, UsageError
-from entrypoints.metering import selection
+from entrypoints.metering import names as meters
 
-METERS = (selection.AUTO, selection.NONE, *selection.names())
+METERS = (meters.AUTO, meters.NONE, *meters.names())
 MOST = 10**9
 MOST_REPEATS = 1000
 LONGEST = 30 * 86400.0  # a month, in seconds
@@ -224,7 +224,7 @@ def _add_meter(grammar: argparse.ArgumentParser) -> None:
     grammar.add_argument(
         "--meter",
         type=meter,
-        default=selection.AUTO,
+        default=meters.AUTO,
         metavar="NAME[:PLACE]",
         help=f"of power: {', '.join(METERS)}. PLACE: of nvml a GPU's UUID, PCI address or number, of amd and intel "
         "a number, of grace_hopper a socket, of rapl and hwmon where the kernel's folder is, of replay a file",
@@ -287,7 +287,7 @@ def meter(text: str) -> str:
     name, colon, place = text.partition(":")
     if name not in METERS:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is none of {', '.join(METERS)}")
-    if colon and (not place or name in (selection.AUTO, selection.NONE)):
+    if colon and (not place or name in (meters.AUTO, meters.NONE)):
         raise argparse.ArgumentTypeError(f"{text[:40]!r}: a place follows the colon, and only a meter has one")
     return text
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from metered import Clock, sampled
 
-from entrypoints.metering import kernel_files, selection
+from entrypoints.metering import kernel_files
 from entrypoints.metering.energy import spent
 from entrypoints.metering.meter import Absence, MeterError
 from entrypoints.metering.meters import hwmon, rapl, replay
+from entrypoints.metering.names import names
 from entrypoints.metering.selection import open_meter
 
 TOP = 262_143_328_850  # max_energy_range_uj of a real server
@@ -218,7 +219,7 @@ def test_a_replay_is_asked_for_with_a_file(tmp_path):
 
 
 def test_every_meter_is_found_by_its_file_name():
-    assert {"hwmon", "rapl", "replay"} <= set(selection.names())
+    assert {"hwmon", "rapl", "replay"} <= set(names())
 
 
 def test_the_first_meter_that_reads_is_taken(powercap, grace, monkeypatch):

@@ -1,0 +1,14 @@
+"""The names that a meter is asked for by. A list of the workloads waits for this module, so it has nothing else."""
+
+from __future__ import annotations
+
+import os
+
+FOLDER = os.path.join(os.path.dirname(__file__), "meters")
+AUTO, NONE = "auto", "none"
+
+
+def names() -> list[str]:
+    """The meters that there are."""
+    found = (os.path.splitext(name) for name in os.listdir(FOLDER))
+    return sorted(stem for stem, ending in found if ending == ".py" and not stem.startswith("_"))
