@@ -18,7 +18,7 @@ sys.path.append(str(ROOT))  # what goes into images is no installed package
 from entrypoints.results.numerics import Deviation, deviation
 
 REFERENCES = ROOT / "entrypoints" / "references"
-PROBING = ROOT / "tests" / "inside" / "probing.py"
+PROBING = ROOT / "tests" / "inside" / "support" / "probing.py"
 OLD, NEW = (ROOT / ".venvs" / name / "bin" / "python" for name in ("torch_old", "torch_new"))
 PRECISIONS = ("fp32", "bf16")
 MARGIN = 4  # times the largest deviation that correct code showed: other hardware rounds in other places

@@ -21,7 +21,7 @@ from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import write_json
 
-sys.path.append(str(paths.CHECKOUT / "tests" / "inside"))
+sys.path.append(str(paths.CHECKOUT / "tests" / "inside" / "support"))
 from program import lay_double
 
 SETTLING = 1.0  # seconds, for what is imported late

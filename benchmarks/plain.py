@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "inside"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "inside" / "support"))
 
 import torch
 from torch import nn

@@ -120,7 +120,7 @@ def test_the_run_verb_says_what_it_would_do(site: Site, image: Path) -> None:
 )
 def test_ipus_are_computed_on_by_the_stand_in_of_poptorch(apptainer, image: Path, workload: str, task: str) -> None:
     """With PyTorch 1.13.1, which the stand-in base has."""
-    bind = ["--containall", "--cleanenv", "--bind", f"{paths.ROOT}/tests/inside/stand_ins:/stand-ins"]
+    bind = ["--containall", "--cleanenv", "--bind", f"{paths.ROOT}/tests/inside/support/stand_ins:/stand-ins"]
     told = {"PYTHONPATH": "/stand-ins", "POPTORCH_STAND_IN_SDK": "3.2", "OMP_WAIT_POLICY": "PASSIVE"}
     variables = [word for name, value in told.items() for word in ("--env", f"{name}={value}")]
     options = ["--smoke", "--task", task, "--precision", "fp32"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from images.sites import Site, answer, assert_all_answered, make_site
-from inside.packed import grey_png
+from inside.support.packed import grey_png
 
 from sifmark.recipes.names import cards, workloads_of
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from inside.program import Program, lay_double
+from inside.support.program import Program, lay_double
 
 from sifmark.commands.compare import compare_results
 

@@ -15,7 +15,7 @@ import pytest
 
 from sifmark.core import paths
 
-POPTORCH = json.loads((paths.ROOT / "tests" / "inside" / "stand_ins" / "poptorch" / "api.json").read_text())
+POPTORCH = json.loads((paths.ROOT / "tests" / "inside" / "support" / "stand_ins" / "poptorch" / "api.json").read_text())
 SDKS = tuple(POPTORCH["torch"])
 IPU, NVML, AMD = "devices/pytorch/ipu.py", "metering/meters/nvml.py", "metering/meters/amd.py"
 # What holds an object of PopTorch's in our module, by the expression there.
@@ -268,7 +268,7 @@ def test_an_invented_call_of_nvml_is_caught() -> None:
 
 
 def test_the_stand_in_of_nvml_has_the_signatures_of_the_package() -> None:
-    tree = ast.parse((paths.ROOT / "tests" / "inside" / "nvml_stand_in.py").read_text())
+    tree = ast.parse((paths.ROOT / "tests" / "inside" / "support" / "nvml_stand_in.py").read_text())
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("nvml")]
     assert len(functions) > 15
     for function in functions:

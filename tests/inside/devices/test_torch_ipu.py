@@ -6,14 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from program import IMAGE, ROOT, Program, lay
 
 torch = pytest.importorskip("torch")
 
-STAND_INS = Path(__file__).resolve().parent / "stand_ins"
+STAND_INS = ROOT / "tests" / "inside" / "support" / "stand_ins"
 sys.path.insert(0, str(STAND_INS))  # before the session is imported, which wants PopTorch
 
 import poptorch  # noqa: E402

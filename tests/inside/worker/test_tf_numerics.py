@@ -60,7 +60,7 @@ def pytorch():
                 pytest.skip(f"no PyTorch to compare with: {PYTORCH} is not there (ci/setup/inside makes it)")
             ran = subprocess.run(
                 [str(PYTORCH), "-B", "-c", PROBE_PYTORCH, workload],
-                cwd=str(ROOT / "tests" / "inside"),
+                cwd=str(ROOT / "tests" / "inside" / "support"),
                 env={"PYTHONPATH": str(ROOT)},
                 input=json.dumps(given(workload)),
                 stdout=subprocess.PIPE,

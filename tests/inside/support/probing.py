@@ -1,7 +1,7 @@
 """The numerics probe without a process of its own: as it is, in honest variants, with mistakes, and written out.
 
-`python tests/inside/probing.py reference|honest|mutants PRECISION` is for `benchmarks/numerics.py`: it prints one JSON
-object per variant, and takes on standard input a reference that says how to probe, perhaps without values.
+`python tests/inside/support/probing.py reference|honest|mutants PRECISION` is for `benchmarks/numerics.py`: it prints
+one JSON object per variant, and takes on standard input a reference that says how to probe, perhaps without values.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 import numpy as np
 import torch

@@ -23,7 +23,9 @@ from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.devices.tensorflow import cpu  # noqa: E402
 from entrypoints.workloads.tensorflow import build, loader  # noqa: E402
 
-FACTS = json.loads((Path(__file__).parent / "stand_ins" / "ipu_strategy.json").read_text("utf-8"))["names"]
+FACTS = json.loads((Path(__file__).parent.parent / "support" / "stand_ins" / "ipu_strategy.json").read_text("utf-8"))[
+    "names"
+]
 MODULE = "entrypoints.devices.tensorflow.ipu"
 GONE = "Target configuration failed: model disabled and no hardware IPU found."
 SHORT = "[Poplar][Compile engine] graph_memory_allocation_error: x"
