@@ -27,6 +27,24 @@ ENTRYPOINTS: Layers = (
     ("contract", "system"),
 )
 
+# Top to bottom. Engines are found by name, and never import each other.
+SIFMARK: Layers = (
+    ("__main__",),
+    ("cli",),
+    ("commands",),
+    ("dev",),
+    ("doctor",),
+    ("publish",),
+    ("trust",),
+    ("build",),
+    ("engines.apptainer", "engines.docker"),
+    ("engines",),
+    ("attestations", "layers"),
+    ("recipes",),
+    ("datasets", "oci", "results"),
+    ("core",),
+)
+
 
 def imports(path: Path, late: bool = True) -> Iterator[str]:
     """Every module that a file imports, also for type checkers alone; with `late` those inside functions too.

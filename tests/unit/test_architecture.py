@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from layering import ENTRYPOINTS, Layers, imports, modules, violations
+from layering import ENTRYPOINTS, SIFMARK, Layers, imports, modules, violations
 
 from sifmark.core import paths
 
@@ -22,8 +22,13 @@ BROUGHT = {
     "devices/tensorflow": {"numpy", "tensorflow"},
 }
 MOST_MODULES = 15  # of a package: what one sees at a glance
-# TensorFlow reads when it is imported how much it is to print.
-FIRST_OF_ALL = {"workloads/tensorflow/__init__.py", "devices/tensorflow/__init__.py"}
+MOST_AT_THE_TOP = 20
+# TensorFlow reads when it is imported how much it is to print; the engines' interface is the package itself.
+HAVE_CODE = {
+    "entrypoints/workloads/tensorflow/__init__.py",
+    "entrypoints/devices/tensorflow/__init__.py",
+    "sifmark/engines/__init__.py",
+}
 # Each vendor package belongs to the one module named for it.
 VENDORS = {
     "poptorch": "devices/pytorch/ipu.py",
@@ -64,17 +69,30 @@ def test_in_image_code_imports_what_its_process_has(path: Path) -> None:
         assert relative(path) == VENDORS[vendor]
 
 
-@pytest.mark.parametrize(("folder", "layers"), [(paths.ENTRYPOINTS, ENTRYPOINTS)], ids=["entrypoints"])
+@pytest.mark.parametrize(
+    ("folder", "layers"), [(paths.PACKAGE, SIFMARK), (paths.ENTRYPOINTS, ENTRYPOINTS)], ids=["sifmark", "entrypoints"]
+)
 def test_packages_keep_their_layers(folder: Path, layers: Layers) -> None:
     assert violations(folder.parent, folder.name, layers) == []
 
 
-@pytest.mark.parametrize("path", sorted(paths.ENTRYPOINTS.rglob("__init__.py")), ids=relative)
+PACKAGES = [*paths.PACKAGE.glob("*/**/__init__.py"), *paths.ENTRYPOINTS.rglob("__init__.py")]
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGES), ids=lambda path: str(path.relative_to(paths.ROOT)))
 def test_a_package_is_small_says_what_belongs_there_and_imports_nothing(path: Path) -> None:
     tree = ast.parse(path.read_text())
-    assert len((ast.get_docstring(tree) or "").splitlines()) == 1 or relative(path) in FIRST_OF_ALL
-    assert len(tree.body) == 1 or relative(path) in FIRST_OF_ALL
-    assert len([one for one in path.parent.glob("*.py") if one != path]) <= MOST_MODULES
+    special = str(path.relative_to(paths.ROOT)) in HAVE_CODE
+    assert len((ast.get_docstring(tree) or "").splitlines()) == 1 or special
+    assert len(tree.body) == 1 or special
+    assert len([module for module in path.parent.glob("*.py") if module != path]) <= MOST_MODULES
+
+
+def test_the_top_of_each_side_is_entry_points_and_packages() -> None:
+    assert {path.name for path in paths.PACKAGE.glob("*.py")} == {"__init__.py", "__main__.py", "cli.py"}
+    assert {path.name for path in paths.ENTRYPOINTS.glob("*.py")} == {"__init__.py", "main.py"}
+    for folder in (paths.PACKAGE, paths.ENTRYPOINTS):
+        assert len([path for path in folder.iterdir() if path.name != "__pycache__"]) <= MOST_AT_THE_TOP
 
 
 def test_the_parent_process_loads_no_framework() -> None:
@@ -87,6 +105,31 @@ def test_the_parent_process_loads_no_framework() -> None:
             waiting += imports(known[name], late=False) if name in known else []
     assert not {name.split(".")[0] for name in loaded} & FRAMEWORKS
     assert not {name for name in loaded if name.startswith(("entrypoints.worker", "entrypoints.workloads"))}
+
+
+@pytest.mark.parametrize(
+    ("line", "reported"),
+    [
+        (
+            "def late():\n    from sifmark.commands import run\n",
+            "sifmark.oci.reference imports sifmark.commands.run: upward, from oci to commands",
+        ),
+        (
+            "from sifmark.results import load\n",
+            "sifmark.oci.reference imports sifmark.results.load: sideways, from oci to results",
+        ),
+        (
+            "from sifmark.oci import images\n",
+            "cycle: sifmark.oci.client -> sifmark.oci.reference -> sifmark.oci.images -> sifmark.oci.client",
+        ),
+    ],
+    ids=["upward", "sideways", "cycle"],
+)
+def test_an_import_that_breaks_the_host_s_layers_is_reported(tmp_path: Path, line: str, reported: str) -> None:
+    shutil.copytree(paths.PACKAGE, tmp_path / "sifmark", ignore=shutil.ignore_patterns("__pycache__"))
+    with (tmp_path / "sifmark" / "oci" / "reference.py").open("a") as stream:
+        stream.write(line)
+    assert reported in violations(tmp_path, "sifmark", SIFMARK)
 
 
 def test_what_breaks_the_layers_is_reported_by_name(tmp_path: Path) -> None:
