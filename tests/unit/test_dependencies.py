@@ -10,9 +10,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from layering import imports
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from unit.test_architecture import files, imports
+from unit.test_architecture import files
 
 from sifmark.commands import prepare_data
 from sifmark.core import paths
