@@ -8,18 +8,19 @@ when it is fetched and again when it is used.
 import json
 import shutil
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from sifmark.core.environment import platform_name
 from sifmark.core.errors import SifmarkError
-from sifmark.core.files import FIXED_MTIME, atomic_path, sha256_file, write_json
+from sifmark.core.files import FIXED_MTIME, atomic_path
 from sifmark.core.settings import settings
 from sifmark.layers.cache import WHEELS
 from sifmark.oci.images import configuration, fetch_image
-from sifmark.oci.reference import DIGEST
+from sifmark.oci.layout import Layout
+from sifmark.oci.manifest import Manifest, read_index, read_manifest, read_object
 from sifmark.recipes.plan import BaseImage
 
 _AGAIN = "fetch it again where a network is: inv fetch-sources FOLDER"
@@ -27,9 +28,10 @@ _AGAIN = "fetch it again where a network is: inv fetch-sources FOLDER"
 
 def offline_base(base: BaseImage) -> Path | None:
     """The layout that holds a base, where the settings name a folder of sources that has it."""
-    sources = settings().sources
-    layout = sources and _layout(sources, base.digest)
-    return layout if layout and (layout / "index.json").is_file() else None
+    if (sources := settings().sources) is None:
+        return None
+    layout = Layout(_folder(sources, base.digest))
+    return layout.folder if layout.index_file.is_file() else None
 
 
 def base_creation_time(base: BaseImage) -> int:
@@ -38,29 +40,26 @@ def base_creation_time(base: BaseImage) -> int:
     Builders of reproducible images put 1970 there, or nothing. Raises SifmarkError where it cannot be asked.
     """
     layout = offline_base(base)
-    told = (
-        _read(_blobs(layout, base.digest)[2]) if layout else configuration(base.address, base.digest, platform_name())
-    )
     try:
-        return max(int(datetime.fromisoformat(told["created"]).timestamp()), FIXED_MTIME)
+        made = (
+            _configuration(layout, base.digest) if layout else configuration(base.address, base.digest, platform_name())
+        )
+        return max(int(datetime.fromisoformat(made["created"]).timestamp()), FIXED_MTIME)
     except (KeyError, TypeError, ValueError):
         return FIXED_MTIME
 
 
 def add_base(folder: Path, base: BaseImage, tell: Callable[[str], None]) -> int:
     """Fetch a base into a folder of sources; blobs that are there are kept. Its size in bytes."""
-    layout = _layout(folder, base.digest)
-    blobs = layout / "blobs" / "sha256"
-    blobs.mkdir(parents=True, exist_ok=True)
-    entry, total = fetch_image(base.address, base.digest, platform_name(), blobs, tell)
-    write_json(layout / "oci-layout", {"imageLayoutVersion": "1.0.0"})
-    write_json(layout / "index.json", {"schemaVersion": 2, "manifests": [entry]})  # last: it says that all is there
+    layout = Layout(_folder(folder, base.digest), _AGAIN)
+    manifest, total = fetch_image(base.address, base.digest, platform_name(), layout, tell)
+    layout.write_index([manifest])
     return total
 
 
 def base_size(layout: Path, digest: str) -> int:
     """Bytes of a base's packed layers. Raises SifmarkError where the layout is damaged."""
-    return sum(blob.stat().st_size for blob in _blobs(layout, digest)[3:])
+    return sum(layer.size for layer in _manifest(layout, digest).layers)
 
 
 def add_wheels(folder: Path, wheels: tuple[Path, ...]) -> int:
@@ -80,14 +79,15 @@ def require_intact(layout: Path, digest: str) -> None:
     Engines follow `index.json`: what it names must be the base, or be listed by the base where that is itself a list
     of platforms.
     """
-    for blob in _blobs(layout, digest):
-        if not blob.is_file() or sha256_file(blob) != f"sha256:{blob.name}":
-            raise SifmarkError(f"{blob} is missing or damaged", _AGAIN)
+    manifest = _manifest(layout, digest)
+    for blob in (manifest.config, *manifest.layers):
+        Layout(layout, _AGAIN).require(blob.digest)
 
 
 def write_archive(layout: Path, digest: str, tag: str, target: Path) -> None:
     """Write a base of a layout as an archive that `docker load` reads."""
-    config, *layers = _blobs(layout, digest)[2:]
+    manifest = _manifest(layout, digest)
+    config, *layers = [Layout(layout).blob(part.digest) for part in (manifest.config, *manifest.layers)]
     named = [{"Config": config.name, "RepoTags": [tag], "Layers": [layer.name for layer in layers]}]
     with tarfile.open(target, "w") as archive:
         for blob in (config, *layers):
@@ -97,26 +97,22 @@ def write_archive(layout: Path, digest: str, tag: str, target: Path) -> None:
         archive.add(listed, "manifest.json")
 
 
-def _layout(folder: Path, digest: str) -> Path:
-    return folder / "bases" / digest.removeprefix("sha256:")
+def _folder(sources: Path, digest: str) -> Path:
+    return sources / "bases" / digest.removeprefix("sha256:")
 
 
-def _blobs(layout: Path, digest: str) -> list[Path]:
-    """What the base's digest names, then manifest, configuration and layers. Raises SifmarkError for others."""
-    folder = layout / "blobs" / "sha256"
-    named = folder / digest.removeprefix("sha256:")
+def _manifest(folder: Path, digest: str) -> Manifest:
+    """Return the manifest that a layout is of. Raises SifmarkError unless it is the base, or the base lists it."""
+    layout = Layout(folder, _AGAIN)
+    base = layout.read(digest)
     try:
-        (manifest,) = [entry["digest"] for entry in _read(layout / "index.json")["manifests"]]
-        if manifest != digest and manifest not in [entry["digest"] for entry in _read(named)["manifests"]]:
-            raise SifmarkError(f"{layout / 'index.json'} names {manifest}, which is not the base", _AGAIN)
-        told = _read(folder / manifest.removeprefix("sha256:"))
-        digests = [manifest, told["config"]["digest"], *(layer["digest"] for layer in told["layers"])]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SifmarkError(f"{layout} holds no image that reads: {error}", _AGAIN) from error
-    if bad := [name for name in digests if not DIGEST.fullmatch(str(name))]:
-        raise SifmarkError(f"{layout} names a blob {bad[0]!r}", _AGAIN)
-    return [named, *(folder / name.removeprefix("sha256:") for name in digests)]
+        (named,) = [str(entry["digest"]) for entry in layout.index()["manifests"]]
+        if named != digest and named not in [entry.get("digest") for entry in read_index(base)["manifests"]]:
+            raise SifmarkError(f"{layout.index_file} names {named}, which is not the base", _AGAIN)
+        return read_manifest(layout.read(named))
+    except (ValueError, KeyError) as error:
+        raise SifmarkError(f"{folder} holds no image that reads: {error}", _AGAIN) from error
 
 
-def _read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+def _configuration(folder: Path, digest: str) -> Mapping[str, Any]:
+    return read_object(Layout(folder, _AGAIN).read(_manifest(folder, digest).config.digest))

@@ -5,26 +5,26 @@ By the OCI distribution specification 1.1 and Docker's token authentication. Who
 """
 
 import hashlib
-import json
 import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import requests
-from requests.adapters import HTTPAdapter
+from requests.utils import parse_header_links
 from urllib3.exceptions import HTTPError
 from urllib3.util import Retry
 
 from sifmark.core.errors import REGISTRY_REMEDY, RegistryError, SifmarkError
 from sifmark.core.files import human_size, sha256_bytes
 from sifmark.oci.credentials import Login, login_for
+from sifmark.oci.manifest import read_object
 from sifmark.oci.reference import MAX_DOCUMENT_SIZE, is_loopback
 
 APIS = {"docker.io": "registry-1.docker.io"}  # Docker Hub's API lives beside its name
@@ -37,7 +37,7 @@ SLOWEST, FOR_SECONDS = 1024, 30.0  # bytes a second on average over so long: les
 _BUSY = (429, 500, 502, 503, 504)
 # Also what a write may hear while another publisher writes the same: a blob or an upload that is unknown just now.
 _UNSETTLED = (400, 404, *_BUSY)
-Written = TypeVar("Written")
+Result = TypeVar("Result")
 _MEANINGS = {
     401: ("it asks for another login than there is here", "log in: docker login HOST, or apptainer registry login"),
     403: ("it forbids this", "may this login write there? log in as who may: docker login HOST"),
@@ -47,8 +47,10 @@ _MEANINGS = {
 }
 
 
-class _UnsettledError(RegistryError):
-    """A write that may well succeed when it is begun anew."""
+class _TransientError(RegistryError):
+    """What another attempt may not meet; `pause` is in seconds, where the registry names one."""
+
+    pause: float | None = None
 
 
 @dataclass(frozen=True)
@@ -59,15 +61,6 @@ class RegistryResponse:
     status_code: int
     headers: Mapping[str, str]
     content: bytes
-
-
-class _CappedRetry(Retry):
-    """Waits as long as a busy registry asks, but not for ever."""
-
-    def get_retry_after(self, response: Any) -> float | None:
-        """Seconds."""
-        told = super().get_retry_after(response)
-        return None if told is None else min(told, LONGEST_PAUSE)
 
 
 class _Session(requests.Session):
@@ -92,16 +85,6 @@ class Registry:
         self.base = f"{'http' if plain else 'https'}://{APIS.get(host, host)}/v2/"
         self.session = _Session()
         self.session.trust_env = not plain  # a proxy leads out of this machine, and never to its own loopback address
-        again = _CappedRetry(
-            total=attempts - 1,
-            backoff_factor=0.5,
-            status_forcelist=_BUSY,
-            allowed_methods=("GET", "HEAD", "POST"),  # a PUT ends its upload, also where no answer comes
-            raise_on_status=False,
-            respect_retry_after_header=True,
-        )
-        for scheme in ("http://", "https://"):  # those that a redirect leads to, and who gives tokens, are busy too
-            self.session.mount(scheme, HTTPAdapter(max_retries=again))
 
     def ask(self, method: str, path: str, again: bool = True, **options: Any) -> RegistryResponse:
         """Ask, as whoever is logged in where that is wanted. Raises RegistryError where no document answers."""
@@ -119,16 +102,44 @@ class Registry:
     def send(self, method: str, path: str, again: bool = True, **options: Any) -> requests.Response:
         """The same, with the content still to come, however much it is."""
         settled = {"timeout": PATIENCE, **options, "stream": True}
-        try:
-            answer = self.session.request(method, urljoin(self.base, path), **settled)
-        except (requests.RequestException, ValueError) as error:  # the latter for addresses and dates that are none
-            raise RegistryError(f"{self.host}: {_short(error)}", REGISTRY_REMEDY) from None
+        attempt = partial(self._request, method, urljoin(self.base, path), settled)
+        # A PUT ends its upload, also where no answer comes: whoever began the upload begins it again.
+        answer = attempt(True) if method == "PUT" else self._retry(attempt)
         if answer.status_code == 401 and again:
             answer.close()
             self.log_in(answer.headers.get("WWW-Authenticate", ""))
             _rewind(options.get("data"))
             return self.send(method, path, again=False, **options)
         return answer
+
+    def _retry(self, action: Callable[[bool], Result]) -> Result:
+        """Return what an action gives; after a _TransientError do it again, with a pause that doubles.
+
+        The action learns whether it is done for the last time. Then its error is a RegistryError like any other.
+        """
+        for attempt in range(1, self.attempts):
+            try:
+                return action(False)
+            except _TransientError as error:
+                time.sleep(0.5 * 2.0 ** (attempt - 1) if error.pause is None else error.pause)
+        try:
+            return action(True)
+        except _TransientError as error:
+            raise RegistryError(error.cause, error.remedy, error.status) from None
+
+    def _request(self, method: str, address: str, options: Mapping[str, Any], last: bool) -> requests.Response:
+        """Ask once. A busy registry's answer counts only the last time."""
+        try:
+            answer = self.session.request(method, address, **options)
+        except (requests.RequestException, ValueError) as error:  # the latter for addresses and dates that are none
+            kind = _TransientError if isinstance(error, requests.ConnectionError | requests.Timeout) else RegistryError
+            raise kind(f"{self.host}: {_short(error)}", REGISTRY_REMEDY) from None
+        if last or answer.status_code not in _BUSY:
+            return answer
+        answer.close()
+        busy = _TransientError(f"{self.host}: answers with {answer.status_code}", REGISTRY_REMEDY)
+        busy.pause = _requested_pause(answer)
+        raise busy
 
     def get(self, path: str, **headers: str) -> RegistryResponse:
         """Ask without logging in. Raises RegistryError where nothing answers."""
@@ -144,23 +155,14 @@ class Registry:
         arrival = _Download(self, path, size, tell or _ignore)
         try:
             with target.open("wb") as sink:
-                self._receive(arrival, sink, path)
+                self._retry(lambda _last: arrival.receive(sink))
         except OSError as error:  # a full disk and the like, which does not say where
-            told = f"{target.parent}: {error.strerror}, with {human_size(arrival.size)} of {human_size(size)} written"
-            raise SifmarkError(told, "free space there (inv clean), or name another folder: dist, or TMPDIR") from error
+            cause = f"{target.parent}: {error.strerror}, with {human_size(arrival.size)} of {human_size(size)} written"
+            raise SifmarkError(
+                cause, "free space there (inv clean), or name another folder: dist, or TMPDIR"
+            ) from error
         if arrival.digest != digest:
             raise RegistryError(f"{self.host}/{path}: what came has digest {arrival.digest}", REGISTRY_REMEDY)
-
-    def _receive(self, arrival: "_Download", sink: BinaryIO, path: str) -> None:
-        for attempt in range(1, self.attempts + 1):
-            try:
-                arrival.receive(sink)
-                break
-            except (requests.RequestException, HTTPError, ValueError) as error:
-                if attempt == self.attempts:
-                    told = f"the connection broke {attempt} times, last after {arrival.size} bytes: {_short(error)}"
-                    raise RegistryError(f"{self.host}/{path}: {told}", REGISTRY_REMEDY) from None
-                time.sleep(_pause(attempt))
 
     def content(self, path: str, accepted: tuple[str, ...] = ("*/*",)) -> bytes:
         """A document as it came. Raises RegistryError where there is none."""
@@ -176,13 +178,10 @@ class Registry:
         """Digest and content of a JSON document. Raises RegistryError where there is none."""
         content = self.content(path, accepted)
         try:
-            document = json.loads(content)
-        except (ValueError, RecursionError):
-            document = None
-        if not isinstance(document, dict):
+            return sha256_bytes(content), read_object(content)
+        except ValueError:
             said = content[:100].decode(errors="replace").strip()
-            raise RegistryError(f"{self.host}/{path}: answers with no JSON object: {said!r}", REGISTRY_REMEDY)
-        return sha256_bytes(content), document
+            raise RegistryError(f"{self.host}/{path}: answers with no JSON object: {said!r}", REGISTRY_REMEDY) from None
 
     def blob(self, repository: str, digest: str) -> Mapping[str, Any]:
         """A JSON document by its digest. Raises RegistryError where it is another."""
@@ -196,20 +195,28 @@ class Registry:
 
         Where `origin` is a repository of this registry that has it, it is only linked. Raises RegistryError.
         """
-        return self._anew(lambda: self._upload(repository, digest, content, origin))
+        return self._retry(lambda _last: self._upload(repository, digest, content, origin))
 
-    def tag(self, repository: str, tag: str, manifest: bytes, media: str) -> None:
-        """Let a tag stand for a manifest. Raises RegistryError where it does not afterwards."""
-        place, headers = f"{repository}/manifests/{tag}", {"Content-Type": media}
-        self._anew(lambda: self._put(place, data=manifest, headers=headers))
+    def put_manifest(self, repository: str, reference: str, manifest: bytes, media: str) -> Mapping[str, str]:
+        """Store a manifest under a tag or its own digest; return the headers of the answer. Raises RegistryError."""
+        place, headers = f"{repository}/manifests/{reference}", {"Content-Type": media}
+        return self._retry(lambda _last: self._put(place, data=manifest, headers=headers)).headers
 
-    def _anew(self, write: Callable[[], Written]) -> Written:
-        """What a write gives; one that came to nothing is begun anew from its first request."""
-        for attempt in range(1, self.attempts):
-            with suppress(_UnsettledError):
-                return write()
-            time.sleep(_pause(attempt))
-        return write()
+    def own_address(self, what: str, location: str) -> str:
+        """Return the address that an answer names. Raises RegistryError where it is another host's.
+
+        Our token is for this registry alone.
+        """
+        address = urljoin(self.base, location)
+        if urlsplit(address)[:2] != urlsplit(self.base)[:2]:
+            raise RegistryError(f"{self.host}: it wants {what} to go to {urlsplit(address).netloc}", REGISTRY_REMEDY)
+        return address
+
+    def next_page(self, answer: RegistryResponse) -> str | None:
+        """Return the address of what a list goes on with; None at its end. Raises RegistryError for another host's."""
+        links = parse_header_links(answer.headers.get("Link", ""))
+        pages = [link["url"] for link in links if link.get("rel") == "next"]
+        return self.own_address("the request for the next page", pages[0]) if pages else None
 
     def _upload(self, repository: str, digest: str, content: bytes | Path, origin: str | None) -> bool:
         if self.ask("HEAD", f"{repository}/blobs/{digest}").status_code == 200:
@@ -218,24 +225,22 @@ class Registry:
         started = self.ask("POST", f"{repository}/blobs/uploads/", params=asked)
         if started.status_code == 201:
             return False
-        place = urljoin(self.base, self.expect(started, 202).headers.get("Location", ""))
-        if urlsplit(place)[:2] != urlsplit(self.base)[:2]:  # our token is for this registry alone
-            raise RegistryError(f"{self.host}: it wants the upload to go to {urlsplit(place).netloc}", REGISTRY_REMEDY)
+        place = self.own_address("the upload", self.expect(started, 202).headers.get("Location", ""))
         headers = {"Content-Type": "application/octet-stream"}
         with BytesIO(content) if isinstance(content, bytes) else content.open("rb") as stream:
             self._put(place, params={"digest": digest}, data=stream, headers=headers, timeout=(PATIENCE, SETTLING))
         return True
 
-    def _put(self, place: str, **options: Any) -> None:
+    def _put(self, place: str, **options: Any) -> RegistryResponse:
+        """Write once. Raises _TransientError where beginning again may help."""
+        answer = None
         try:
             answer = self.ask("PUT", place, **options)
+            return self.expect(answer, 201)
         except RegistryError as error:
-            raise _UnsettledError(error.cause, error.remedy) from None
-        try:
-            self.expect(answer, 201)
-        except RegistryError as error:
-            unsettled = answer.status_code in _UNSETTLED
-            raise _UnsettledError(error.cause, error.remedy) if unsettled else error from None
+            if answer is None or answer.status_code in _UNSETTLED:
+                raise _TransientError(error.cause, error.remedy, error.status) from None
+            raise
 
     def expect(self, answer: RegistryResponse, status: int) -> RegistryResponse:
         """The answer, where its status is as it should be. Raises RegistryError that says what another one means."""
@@ -260,25 +265,28 @@ class Registry:
         if kind != "bearer" or not realm.startswith(("https://", self.base[:7])):
             raise RegistryError(f"{self.host}: it asks for a password", remedy, 401)
         asked = {key: fields[key] for key in ("service", "scope") if key in fields}
+        asking: dict[str, Any] = {"method": "GET", "params": asked, "auth": login}
         if isinstance(login, str):
-            granted = {"grant_type": "refresh_token", "client_id": "sifmark", "refresh_token": login, **asked}
-            asking: dict[str, Any] = {"method": "POST", "data": granted}
-        else:
-            asking = {"method": "GET", "params": asked, "auth": login}
-        # An older token goes to the registry alone.
-        headers = {"Authorization": None}
-        try:
-            with self.session.request(url=realm, headers=headers, timeout=PATIENCE, stream=True, **asking) as response:
-                answer = self.whole(response)
-            if answer.status_code in _BUSY:
-                self.expect(answer, 200)
-            told = json.loads(answer.content)
-        except (requests.RequestException, ValueError, RecursionError) as error:
-            raise RegistryError(f"{self.host}: no token from {realm}: {_short(error)}", REGISTRY_REMEDY) from None
-        token = (told.get("token") or told.get("access_token")) if isinstance(told, dict) else None
+            form = {"grant_type": "refresh_token", "client_id": "sifmark", "refresh_token": login, **asked}
+            asking = {"method": "POST", "data": form}
+        granted = self._ask_for_token(realm, **asking)
+        token = granted.get("token") or granted.get("access_token")
         if not isinstance(token, str):
             raise RegistryError(f"{self.host}: {realm} gives no token", remedy, 401)
         self.session.headers["Authorization"] = f"Bearer {token}"
+
+    def _ask_for_token(self, realm: str, **options: Any) -> Mapping[str, Any]:
+        """Return what a token server answers. Raises RegistryError where it does not."""
+        try:
+            # An older token goes to the registry alone.
+            answer = self.ask(path=realm, again=False, headers={"Authorization": None}, **options)
+            if answer.status_code in _BUSY:
+                self.expect(answer, 200)
+            return read_object(answer.content)
+        except RegistryError as error:
+            raise RegistryError(f"no token from {realm}: {error.cause}", error.remedy, error.status) from None
+        except ValueError as error:
+            raise RegistryError(f"{self.host}: no token from {realm}: {error}", REGISTRY_REMEDY) from None
 
     @cached_property
     def _login(self) -> Login:
@@ -298,10 +306,18 @@ class _Download:
         return f"sha256:{self._hash.hexdigest()}"
 
     def receive(self, sink: BinaryIO) -> None:
-        """Ask for the rest, and write it. Raises RequestException or HTTPError where it does not come.
+        """Ask for the rest, and write it. Raises _TransientError where it does not come.
 
         Raises RegistryError where more comes.
         """
+        try:
+            self._receive(sink)
+        except (requests.RequestException, HTTPError, ValueError) as error:
+            broke = f"the connection broke {self._registry.attempts} times, last after {self.size} bytes"
+            where = f"{self._registry.host}/{self._path}"
+            raise _TransientError(f"{where}: {broke}: {_short(error)}", REGISTRY_REMEDY) from None
+
+    def _receive(self, sink: BinaryIO) -> None:
         headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={self.size}-"} if self.size else {})}
         with self._registry.send("GET", self._path, headers=headers) as answer:
             if answer.status_code != 206:
@@ -340,8 +356,12 @@ def _document(response: requests.Response) -> bytes:
     return bytes(content)
 
 
-def _pause(attempt: int) -> float:
-    return 0.5 * 2.0 ** (attempt - 1)  # seconds
+def _requested_pause(answer: requests.Response) -> float | None:
+    """Return the seconds that a busy registry asks for, up to a limit; None where it names none that reads."""
+    header = answer.headers.get("Retry-After")
+    with suppress(HTTPError, ValueError, OverflowError):
+        return None if header is None else min(Retry().parse_retry_after(header), LONGEST_PAUSE)
+    return None
 
 
 def _rewind(data: Any) -> None:

@@ -3,15 +3,15 @@
 By the OCI distribution specification 1.1 and Docker's token authentication, anonymously.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sifmark.core.errors import REGISTRY_REMEDY, RegistryError
-from sifmark.core.files import atomic_path, human_size, sha256_bytes
+from sifmark.core.files import human_size, sha256_bytes
+from sifmark.oci.layout import Layout
+from sifmark.oci.manifest import Descriptor, Manifest, descriptor_of, read_index, read_manifest, read_object
 from sifmark.oci.reference import DIGEST, INDEXES, MANIFESTS, PLATFORMS
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def configuration(address: str, digest: str, platform: str) -> Mapping[str, Any]
     """What an image says of itself and its making. Raises RegistryError."""
     host, _, repository = address.partition("/")
     registry = connect(host, retry=True)
-    return registry.blob(repository, _manifest(registry, repository, digest, platform).parts[0][0])
+    return registry.blob(repository, _manifest(registry, repository, digest, platform)[0].config.digest)
 
 
 def compressed_size(address: str, digest: str, platform: str) -> int:
@@ -81,69 +81,65 @@ def compressed_size(address: str, digest: str, platform: str) -> int:
     host, _, repository = address.partition("/")
     if why := ping(host):
         raise RegistryError(why, REGISTRY_REMEDY)
-    manifest = _manifest(connect(host), repository, digest, platform)
-    return sum(size for _, size in manifest.parts[1:])
+    manifest, _ = _manifest(connect(host), repository, digest, platform)
+    return sum(layer.size for layer in manifest.layers)
 
 
 def fetch_image(
-    address: str, digest: str, platform: str, blobs: Path, tell: Callable[[str], None]
-) -> tuple[dict[str, Any], int]:
-    """Fetch an image for a platform into a folder, each blob under its hash; what is there is kept.
+    address: str, digest: str, platform: str, layout: Layout, tell: Callable[[str], None]
+) -> tuple[Descriptor, int]:
+    """Fetch an image for a platform into a layout, all but its index; blobs that are there are kept.
 
     `digest` may be of a manifest or of a list of platforms. The manifest's descriptor, and bytes of all. Raises
     RegistryError.
     """
     host, _, repository = address.partition("/")
     registry = connect(host, retry=True)
-    manifest = _manifest(registry, repository, digest, platform)
-    for number, (name, size) in enumerate(manifest.parts, start=1):
-        target = blobs / name.removeprefix("sha256:")
-        if not target.is_file():
-            tell(f"{number} of {len(manifest.parts)}, {human_size(size)}")
-            with atomic_path(target) as draft:
-                registry.download(f"{repository}/blobs/{name}", name, size, draft)
-    for name, content in manifest.documents.items():
-        with atomic_path(blobs / name.removeprefix("sha256:")) as draft:
-            draft.write_bytes(content)
-    return manifest.descriptor, sum(size for _, size in manifest.parts)
+    manifest, documents = _manifest(registry, repository, digest, platform)
+    parts = (manifest.config, *manifest.layers)
+    for number, part in enumerate(parts, start=1):
+        if not layout.blob(part.digest).is_file():
+            tell(f"{number} of {len(parts)}, {human_size(part.size)}")
+            with layout.draft(part.digest) as draft:
+                registry.download(f"{repository}/blobs/{part.digest}", part.digest, part.size, draft)
+    for content in documents:
+        layout.add(content)
+    return descriptor_of(manifest.media_type, manifest.content), sum(part.size for part in parts)
 
 
-@dataclass(frozen=True)
-class _Manifest:
-    """An image's manifest: its descriptor, the documents that lead to it, and its parts, configuration first."""
-
-    descriptor: dict[str, Any]
-    documents: dict[str, bytes]  # by digest, as they came
-    parts: list[tuple[str, int]]  # digest and bytes
-
-
-def _manifest(registry: "Registry", repository: str, digest: str, platform: str) -> _Manifest:
-    """Ask for what a digest names, by way of a list of platforms if it names one. Raises RegistryError."""
-    where = f"{registry.host}/{repository}@{digest}"
-    documents: dict[str, bytes] = {}
+def fetch_manifest(registry: "Registry", repository: str, reference: str) -> Manifest:
+    """Return the manifest of a tag or a digest. Raises RegistryError for anything else."""
+    content = _document(registry, repository, reference, MANIFESTS)
     try:
-        told, wanted = _named(registry, repository, digest, documents), digest
-        if "manifests" in told:
-            wanted = dict(_listed(entry) for entry in told["manifests"])[platform]
-            told = _named(registry, repository, wanted, documents)
-        parts = [(str(part["digest"]), int(part["size"])) for part in (told["config"], *told["layers"])]
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        return read_manifest(content)
+    except ValueError as error:
+        where = f"{registry.host}/{repository}, {reference}"
+        raise RegistryError(f"{where}: what came is no manifest: {error}", REGISTRY_REMEDY) from error
+
+
+def _manifest(registry: "Registry", repository: str, digest: str, platform: str) -> tuple[Manifest, list[bytes]]:
+    """Ask for what a digest names, by way of a list of platforms if it names one. Raises RegistryError.
+
+    The manifest for a platform, and the documents that lead to it, itself included, as they came.
+    """
+    documents = [_document(registry, repository, digest, INDEXES + MANIFESTS)]
+    try:
+        if "manifests" in read_object(documents[0]):
+            listed = dict(map(_listed, read_index(documents[0])["manifests"]))
+            documents.append(_document(registry, repository, listed[platform], INDEXES + MANIFESTS))
+        return read_manifest(documents[-1]), documents
+    except (ValueError, KeyError) as error:
+        where = f"{registry.host}/{repository}@{digest}"
         raise RegistryError(f"{where}: what came is no manifest of an image for {platform}", REGISTRY_REMEDY) from error
-    if not all(DIGEST.fullmatch(name) for name, _ in parts):
-        raise RegistryError(f"{where}: its manifest names parts that are no digests", REGISTRY_REMEDY)
-    media = str(told.get("mediaType", MANIFESTS[0]))
-    descriptor = {"mediaType": media, "digest": wanted, "size": len(documents[wanted])}
-    return _Manifest(descriptor, documents, parts)
 
 
-def _named(registry: "Registry", repository: str, digest: str, documents: dict[str, bytes]) -> Any:
-    content = registry.content(f"{repository}/manifests/{digest}", INDEXES + MANIFESTS)
-    if sha256_bytes(content) != digest:
-        raise RegistryError(
-            f"{registry.host}/{repository}@{digest}: what came has digest {sha256_bytes(content)}", REGISTRY_REMEDY
-        )
-    documents[digest] = content
-    return json.loads(content)
+def _document(registry: "Registry", repository: str, reference: str, accepted: tuple[str, ...]) -> bytes:
+    """Return what a tag or a digest names. Raises RegistryError where what came has not that digest."""
+    content = registry.content(f"{repository}/manifests/{reference}", accepted)
+    if DIGEST.fullmatch(reference) and sha256_bytes(content) != reference:
+        where = f"{registry.host}/{repository}@{reference}"
+        raise RegistryError(f"{where}: what came has digest {sha256_bytes(content)}", REGISTRY_REMEDY)
+    return content
 
 
 def _listed(entry: Any) -> tuple[str | None, str]:

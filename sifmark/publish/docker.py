@@ -1,25 +1,24 @@
-"""Pushing, pulling and signing Docker images: the engine moves them, their papers go beside them as an OCI artifact.
+"""Pushing, pulling and signing Docker images: the engine moves them, their attestations refer to them in the registry.
 
-`HOST/PATH/<name>:TAG-docker` is an image; the SIF of the same name has the tag without that ending. Its papers (lists
-of packages and provenance) have the tag `sha256-<digest>.papers` in its repository, beside cosign's signature. A
-workload's name adds a variable to the recipe's image: it has a digest of its own, and so papers and a signature.
+`HOST/PATH/<name>:TAG-docker` is an image; the SIF of the same name has the tag without that ending. A workload's name
+adds a variable to the recipe's image: it has a digest of its own, and so attestations and signatures.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sifmark.attestations.provenance import NAME as PROVENANCE
-from sifmark.attestations.sbom import CYCLONEDX, SPDX
 from sifmark.build import ledger
 from sifmark.build.image import lock_path, update_record, write_image_record
 from sifmark.core.console import Step, output, status, step
 from sifmark.core.environment import platform_name
-from sifmark.core.errors import REGISTRY_REMEDY, RegistryError, SifmarkError, UsageError
-from sifmark.core.files import compact_json, human_size, sha256_bytes, write_json
+from sifmark.core.errors import REBUILD_REMEDY, REGISTRY_REMEDY, RegistryError, SifmarkError, UsageError
+from sifmark.core.files import human_size, write_json
 from sifmark.core.locks import exclusive_lock
 from sifmark.core.settings import settings
 from sifmark.engines import BuiltImage
@@ -28,28 +27,20 @@ from sifmark.engines.docker.attestations import IMAGE, attestation_folder
 from sifmark.engines.docker.client import BaseUnavailableError, attributes, docker_client, follow, translated_errors
 from sifmark.engines.docker.engine import NAME, REPOSITORY, Docker, remove_unnamed
 from sifmark.engines.docker.inspection import DockerInspection
-from sifmark.oci.images import connect
-from sifmark.oci.reference import DIGEST, MANIFESTS
+from sifmark.oci.images import connect, fetch_manifest
+from sifmark.oci.manifest import Manifest
+from sifmark.publish import attestations
+from sifmark.publish.attestations import MEDIA_TYPES, Attestations
 from sifmark.publish.policy import require_allowed
-from sifmark.publish.stores import (
-    IDENTITY,
-    MANIFEST_MEDIA,
-    SIGNED,
-    PublishedImage,
-    RegistryStore,
-    open_store,
-    public_labels,
-)
+from sifmark.publish.stores import IDENTITY, SIGNED, PublishedImage, RegistryStore, open_store, public_labels
 from sifmark.recipes.names import find_recipe, names_of
 from sifmark.recipes.plan import PLATFORM, RECIPE
 from sifmark.trust.checks import require_unchanged
 from sifmark.trust.image import image_under_test
 
-_PAPERS = (SPDX, CYCLONEDX, PROVENANCE)
-_PAPERS_TYPE = "application/vnd.sifmark.papers.v1"
-_PAPER_MEDIA = "application/json"
-_EMPTY, _EMPTY_MEDIA = b"{}", "application/vnd.oci.empty.v1+json"  # OCI image specification 1.1, manifest.md
-_TITLE = "org.opencontainers.image.title"
+if TYPE_CHECKING:
+    from sifmark.oci.client import Registry
+
 _STRANGE = "do not run it; ask whoever pushed it"
 
 
@@ -85,16 +76,22 @@ class _Place:
         """The one image, whatever becomes of its tag."""
         return f"{self.called(name)}@{digest}"
 
-    def digest(self, name: str) -> str:
-        """What a name's tag stands for. Raises RegistryError where there is none."""
-        return self._ask(name, self.tag, MANIFESTS)[0]
+    @cached_property
+    def registry(self) -> "Registry":
+        """Return the connection to the registry."""
+        return connect(self.there.host, retry=True)
 
-    def papers(self, name: str, digest: str) -> tuple[str, Mapping[str, Any]]:
-        """The manifest of an image's papers. Raises RegistryError where there is none."""
-        return self._ask(name, _beside(digest), (MANIFEST_MEDIA,))
+    def manifest(self, name: str) -> Manifest:
+        """Return the manifest that a name's tag stands for. Raises RegistryError where there is none."""
+        return fetch_manifest(self.registry, self.repository(name), self.tag)
 
-    def _ask(self, name: str, tag: str, accepted: tuple[str, ...]) -> tuple[str, Mapping[str, Any]]:
-        return connect(self.there.host, retry=True).document(f"{self.repository(name)}/manifests/{tag}", accepted)
+    def attestations(self, name: str, digest: str) -> Attestations:
+        """Return what is attested of an image. Raises RegistryError where an attestation is missing."""
+        return attestations.find(self.registry, self.repository(name), digest)
+
+    def signed(self, name: str, digest: str, attested: Attestations) -> list[str]:
+        """Return the references of all that is signed of an image: its manifest, then those of its attestations."""
+        return [self.pinned(name, each) for each in (digest, *sorted(attested.digests))]
 
 
 @dataclass(frozen=True)
@@ -108,34 +105,13 @@ class DockerListing:
         return _Place(self.there, name).tagged(name)
 
     def resolve(self, name: str) -> PublishedImage:
-        """A recipe's image, by its manifest and what its papers announce. Raises RegistryError where it has none."""
+        """A recipe's image, by its manifest and what its attestations say. Raises RegistryError where it has none."""
         place = _Place(self.there, name)
-        manifest = connect(self.there.host, retry=True).content(
-            f"{place.repository(name)}/manifests/{place.tag}", MANIFESTS
-        )
-        pinned = place.pinned(name, sha256_bytes(manifest))
-        _, papers = place.papers(name, sha256_bytes(manifest))
-        try:
-            told = json.loads(manifest)
-            configuration, size = str(told["config"]["digest"]), sum(int(layer["size"]) for layer in told["layers"])
-            announced = {str(key): str(value) for key, value in papers["annotations"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise RegistryError(f"{pinned} is no image with papers: {error!r}", "push it again") from error
-        signed = str(signature.signed(pinned)).lower()
-        return PublishedImage(manifest, configuration, size, {**announced, SIGNED: signed})
-
-
-@dataclass(frozen=True)
-class _Papers:
-    """Papers as a registry keeps them: their manifest, and each by its digest."""
-
-    manifest: bytes
-    blobs: Mapping[str, bytes]
-
-    @property
-    def digest(self) -> str:
-        """The manifest's."""
-        return sha256_bytes(self.manifest)
+        manifest = place.manifest(name)
+        announced = place.attestations(name, manifest.digest).annotations
+        signed = str(signature.signed(place.pinned(name, manifest.digest))).lower()
+        size = sum(layer.size for layer in manifest.layers)
+        return PublishedImage(manifest.content, manifest.config.digest, size, {**announced, SIGNED: signed})
 
 
 def images(registry: str, tag: str) -> DockerListing:
@@ -144,7 +120,7 @@ def images(registry: str, tag: str) -> DockerListing:
 
 
 def push(name: str, registry: str, tag: str, as_json: bool) -> None:
-    """Put a recipe's image into a registry, under each of its names, and its papers. Raises SifmarkError."""
+    """Put a recipe's image and its attestations into a registry, under each of its names. Raises SifmarkError."""
     place, tool = _place(name, registry, tag), Docker()
     with exclusive_lock(lock_path(place.recipe, tool)):
         image = tool.inspect(tool.address(place.recipe))
@@ -152,11 +128,11 @@ def push(name: str, registry: str, tag: str, as_json: bool) -> None:
         for each in map(tool.address, place.names):
             if tool.inspect(each).identity() != image.identity():
                 raise SifmarkError(f"{each} is another image than {image.address}", "name them anew: inv build NAME")
-        papers = _papers_here(image, place.recipe)
+        documents = _documents(image, place.recipe)
         with step(f"push {image.address}, {human_size(image.size)}, to {place.called(place.recipe)}") as progress:
             digests = {each: _send(tool, place, each, progress) for each in place.names}
             for each, digest in digests.items():
-                _put_papers(place, each, digest, papers)
+                _attest(place, each, digest, documents, _announced(image))
         update_record(place.recipe, tool, pushed=place.pinned(place.recipe, digests[place.recipe]))
     references = list(map(place.tagged, place.names))
     if as_json:
@@ -168,28 +144,30 @@ def push(name: str, registry: str, tag: str, as_json: bool) -> None:
 
 
 def pull(name: str, registry: str, tag: str, as_json: bool, to_be_signed: bool) -> None:
-    """Fetch a recipe's image and its papers, and name it when digest, signature, labels and identity hold.
+    """Fetch a recipe's image and its attestations, and name it when digests, signatures, labels and identity hold.
 
     Raises SifmarkError, Refuted for a signature.
     """
     place, tool = _place(name, registry, tag), Docker()
-    digest = place.digest(place.recipe)
+    digest = place.manifest(place.recipe).digest
     pinned = place.pinned(place.recipe, digest)
-    papers, told_by = _fetch_papers(place, digest)
+    attested = place.attestations(place.recipe, digest)
+    documents = attestations.fetch(place.registry, place.repository(place.recipe), attested)
     by = None
     if to_be_signed:
-        by, _ = (signature.signer(reference, settings().keys) for reference in (pinned, told_by))
+        signed = place.signed(place.recipe, digest, attested)
+        by, *_ = [signature.signer(reference, settings().keys) for reference in signed]
     with exclusive_lock(lock_path(place.recipe, tool)):
         with step(f"pull {place.tagged(place.recipe)}") as progress, _told_of(place):
             follow(docker_client().api.pull(pinned, stream=True, decode=True), None, progress.detail, wanted="")
         try:
             image = tool.inspect(pinned)
-            _require_announced(image, place.recipe, papers)
+            _require_announced(image, place.recipe, documents)
         except SifmarkError:
             with translated_errors():
                 docker_client().images.remove(pinned)
             raise
-        for each, content in papers.items():
+        for each, content in documents.items():
             write_json(attestation_folder(place.recipe) / each, content)
         made = BuiltImage(image.size, image.identity(), image.identifier)
         write_image_record(place.recipe, tool, made, image.labels, pulled=pinned, signed_by=by)
@@ -211,7 +189,7 @@ def signature_told(by: str | None) -> str:
 
 
 def sign(name: str, key: Path, registry: str, tag: str) -> None:
-    """Sign a pushed image under each of its names, and its papers, where the registry has what is here.
+    """Sign a pushed image and its attestations under each of its names, where the registry has what is here.
 
     Raises SifmarkError.
     """
@@ -219,22 +197,28 @@ def sign(name: str, key: Path, registry: str, tag: str) -> None:
     with exclusive_lock(lock_path(place.recipe, tool)):
         for each in place.names:
             require_unchanged(image_under_test(tool, tool.address(each), signed=False))
-        papers = _papers_here(tool.inspect(tool.address(place.recipe)), place.recipe)
-        with step(f"sign {place.tagged(place.recipe)}, its names and papers"):
-            signature.sign([told for each in place.names for told in _signable(tool, place, each, papers)], key)
-    output(f"{place.pinned(place.recipe, place.digest(place.recipe))}: signed, with all its names and papers")
+        image = tool.inspect(tool.address(place.recipe))
+        documents = _documents(image, place.recipe)
+        with step(f"sign {place.tagged(place.recipe)}, its names and attestations"):
+            signable = [_signable(tool, place, each, documents, _announced(image)) for each in place.names]
+            signature.sign([reference for references in signable for reference in references], key)
+    digest = place.manifest(place.recipe).digest
+    output(f"{place.pinned(place.recipe, digest)}: signed, with all its names and attestations")
 
 
-def _signable(tool: Docker, place: _Place, name: str, papers: _Papers) -> tuple[str, str]:
-    """References of an image and its papers. Raises SifmarkError where the registry has others than are here."""
-    digest = place.digest(name)
-    pinned, again = place.pinned(name, digest), "push it again: inv push NAME --engine docker"
+def _signable(
+    tool: Docker, place: _Place, name: str, documents: Mapping[str, Any], annotations: Mapping[str, str]
+) -> list[str]:
+    """References of an image and its attestations. Raises SifmarkError where the registry has others than are here."""
+    manifest = place.manifest(name)
+    pinned, again = place.pinned(name, manifest.digest), "push it again: inv push NAME --engine docker"
     if pinned not in tool.inspect(tool.address(name)).references:
         raise SifmarkError(f"{pinned} is not the image that is here", again)
-    there, _ = place.papers(name, digest)
-    if there != papers.digest:
-        raise SifmarkError(f"{place.pinned(name, there)}: these papers are not those that are here", again)
-    return pinned, place.pinned(name, there)
+    published = place.attestations(name, manifest.digest)
+    ours = attestations.write(documents, manifest.descriptor, annotations)
+    if published.digests != {attestation.digest for attestation in ours}:
+        raise SifmarkError(f"{pinned}: its attestations there are not those that are here", again)
+    return place.signed(name, manifest.digest, published)
 
 
 def _place(name: str, registry: str, tag: str) -> _Place:
@@ -246,11 +230,6 @@ def _registry(registry: str, tag: str) -> RegistryStore:
     if not isinstance(there, RegistryStore):
         raise UsageError("a folder has no room for images of Docker", "name a registry, or carry the SIF: inv convert")
     return there
-
-
-def _beside(digest: str) -> str:
-    """The tag of what goes with an image."""
-    return f"{digest.replace(':', '-')}.papers"
 
 
 def _send(tool: Docker, place: _Place, name: str, progress: Step) -> str:
@@ -284,55 +263,37 @@ def _told_of(place: _Place) -> Iterator[None]:
         raise RegistryError(f"{place.called(place.recipe)}: {error.cause}", remedy) from error
 
 
-def _papers_here(image: DockerInspection, recipe: str) -> _Papers:
-    """The papers of an image that is here. Raises SifmarkError where they are of another."""
-    papers = {name: json.loads(content) for name, content in image.papers().items()}
-    _require_announced(image, recipe, papers)
-    blobs, layers = {sha256_bytes(_EMPTY): _EMPTY}, []
-    for name, content in papers.items():
-        told = compact_json(content)
-        blobs[sha256_bytes(told)] = told
-        entry = {"mediaType": _PAPER_MEDIA, "digest": sha256_bytes(told), "size": len(told)}
-        layers.append({**entry, "annotations": {_TITLE: name}})
-    document = {
-        "schemaVersion": 2,
-        "mediaType": MANIFEST_MEDIA,
-        "artifactType": _PAPERS_TYPE,
-        "config": {"mediaType": _EMPTY_MEDIA, "digest": sha256_bytes(_EMPTY), "size": len(_EMPTY)},
-        "layers": layers,
-        "annotations": {**public_labels(image.labels), IDENTITY: image.identity()},
-    }
-    return _Papers(compact_json(document), blobs)
+def _documents(image: DockerInspection, recipe: str) -> dict[str, Any]:
+    """Return what is attested of an image that is here. Raises SifmarkError where it is of another, or incomplete."""
+    documents = {name: json.loads(content) for name, content in image.papers().items()}
+    _require_announced(image, recipe, documents)
+    if missing := [name for name in MEDIA_TYPES if name not in documents]:
+        raise SifmarkError(
+            f"{image.address}: {', '.join(missing)} is missing in {attestation_folder(recipe)}", REBUILD_REMEDY
+        )
+    return documents
 
 
-def _put_papers(place: _Place, name: str, digest: str, papers: _Papers) -> None:
-    registry, repository = connect(place.there.host, retry=True), place.repository(name)
-    origin = None if name == place.recipe else place.repository(place.recipe)
-    for blob, content in papers.blobs.items():
-        registry.upload(repository, blob, content, origin)
-    registry.tag(repository, _beside(digest), papers.manifest, MANIFEST_MEDIA)
+def _announced(image: DockerInspection) -> dict[str, str]:
+    """Return the annotations that tell whoever looks at a registry what an image is."""
+    return {**public_labels(image.labels), IDENTITY: image.identity()}
 
 
-def _fetch_papers(place: _Place, digest: str) -> tuple[dict[str, Any], str]:
-    """An image's papers by name, and the reference of their manifest. Raises RegistryError where one is missing."""
-    told_by, manifest = place.papers(place.recipe, digest)
-    reference, repository = place.pinned(place.recipe, told_by), place.repository(place.recipe)
-    try:
-        listed = {layer["annotations"][_TITLE]: layer["digest"] for layer in manifest["layers"]}
-        digests = {name: listed[name] for name in _PAPERS}
-        if not all(map(DIGEST.fullmatch, digests.values())):
-            raise ValueError("they have no digests")
-    except (KeyError, TypeError, ValueError) as error:
-        raise RegistryError(f"{reference}: no papers of an image: {error}", "push it again") from error
-    registry = connect(place.there.host, retry=True)
-    return {name: registry.blob(repository, each) for name, each in digests.items()}, reference
+def _attest(
+    place: _Place, name: str, digest: str, documents: Mapping[str, Any], annotations: Mapping[str, str]
+) -> None:
+    """Let attestations refer to an image that was pushed."""
+    repository, origin = place.repository(name), None if name == place.recipe else place.repository(place.recipe)
+    image = fetch_manifest(place.registry, repository, digest)
+    manifests = attestations.write(documents, image.descriptor, annotations)
+    attestations.push(place.registry, repository, manifests, documents, origin)
 
 
-def _require_announced(image: DockerInspection, recipe: str, papers: Mapping[str, Any]) -> None:
-    """Raise SifmarkError where an image is not the recipe's for this machine, or the papers are not of it."""
+def _require_announced(image: DockerInspection, recipe: str, documents: Mapping[str, Any]) -> None:
+    """Raise SifmarkError where an image is not the recipe's for this machine, or its attestations are of another."""
     for label, wanted in ((RECIPE, recipe), (PLATFORM, platform_name())):
         if image.labels.get(label) != wanted:
             raise SifmarkError(f"{image.address} has {label} {image.labels.get(label)}, not {wanted}", _STRANGE)
     subject = [{"name": IMAGE, "digest": {"sha256": image.identity().removeprefix("sha256:")}}]
-    if papers.get(PROVENANCE, {}).get("subject") != subject:
-        raise SifmarkError(f"{image.address} is {image.identity()}: its papers are of another image", _STRANGE)
+    if documents.get(PROVENANCE, {}).get("subject") != subject:
+        raise SifmarkError(f"{image.address} is {image.identity()}: its provenance is of another image", _STRANGE)

@@ -13,12 +13,13 @@ from pathlib import Path
 from secrets import token_hex
 
 import pytest
+import requests
 from docker.errors import ImageNotFound
 from images.sites import Site, answer, call, docker_alone, make_site
 from images.test_trust import make_key
 
 from sifmark import __version__
-from sifmark.core.files import compact_json
+from sifmark.core.files import compact_json, sha256_bytes
 from sifmark.core.keys import key_id
 from sifmark.core.settings import settings
 from sifmark.engines.apptainer.sif import read_sif
@@ -26,8 +27,8 @@ from sifmark.engines.docker import signature
 from sifmark.engines.docker.attestations import attestation_folder
 from sifmark.engines.docker.client import attributes, docker_client
 from sifmark.engines.docker.engine import Docker
-from sifmark.oci.images import connect
-from sifmark.publish.stores import MANIFEST_MEDIA
+from sifmark.oci.images import connect, fetch_manifest
+from sifmark.oci.manifest import INDEX_MEDIA, MANIFEST_MEDIA
 from sifmark.recipes.names import workloads_of
 from sifmark.recipes.recipe import load_recipe, recipe_names
 
@@ -281,7 +282,12 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     signed = attributes("sifmark:cpu")
     for name in ("cpu", f"{SMALL}-cpu"):  # as one who has cosign alone checks them
         (reference,) = [each for each in Docker().inspect(f"sifmark:{name}").references if each.startswith(registry)]
-        assert signature.signer(reference, [str(key.with_suffix(".pub"))]) == key_id(key.with_suffix(".pub"))
+        repository, _, digest = reference.partition("@")
+        documents = [f"{repository}@{entry['digest']}" for entry in listed_by_tag(repository, digest)]
+        assert len(documents) == 3
+        for each in (reference, *documents):
+            assert signature.signer(each, [str(key.with_suffix(".pub"))]) == key_id(key.with_suffix(".pub"))
+    refuse_swapped_attestations(registry, refuses)
     (listed,) = json.loads(shop.inv("catalog", "--registry", registry, "--json").stdout)["images"]
     assert (listed["recipe"], listed["signed"], listed["file"]) == ("cpu", True, signed and signed["Id"])
     assert listed["reference"] == f"{registry}/cpu:{__version__}-docker" and listed["size"] > 100_000_000
@@ -300,12 +306,78 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     result = json.loads((there.folder / "result.json").read_text())
     assert result["provenance"]["image"]["file"]["signer"] == key_id(key.with_suffix(".pub"))
     assert "broken" not in there.inv("trace", "result.json", **trusting).stdout
-    assert vouched_for(there, **trusting) == {"proven"}, "the papers were signed when they were fetched"
+    assert vouched_for(there, **trusting) == {"proven"}, "the attestations were signed when they were fetched"
     fresh = replace(there, environment={**there.environment, "SIFMARK_CACHE": str(tmp_path / "fresh")})
     shutil.copytree(settings().cache / "stand-in", tmp_path / "fresh" / "stand-in")
     forget_all(registry)
     fresh.inv("pull", "cpu", "--registry", registry)
     assert vouched_for(fresh, **trusting) == {"claimed"}, "fetched without a key: the image's signature is not theirs"
+
+
+def listed_by_tag(repository: str, digest: str) -> list[dict]:
+    """What refers to an image, as a client finds it where the registry has no API of referrers: by plain HTTP."""
+    host, _, name = repository.partition("/")
+    session = requests.Session()
+    session.trust_env = False
+    assert session.get(f"http://{host}/v2/{name}/referrers/{digest}").status_code == 404
+    headers = {"Accept": INDEX_MEDIA}
+    answer = session.get(f"http://{host}/v2/{name}/manifests/{digest.replace(':', '-')}", headers=headers)
+    assert answer.headers["Content-Type"] == INDEX_MEDIA
+    return answer.json()["manifests"]
+
+
+def digest_of(registry: str, name: str) -> str:
+    host, _, path = registry.partition("/")
+    return fetch_manifest(connect(host), f"{path}/{name}", f"{__version__}-docker").digest
+
+
+def relist(repository: str, digest: str, entries: list[dict]) -> None:
+    """Let these and no others refer to an image, as whoever may write to the registry can."""
+    host, _, name = repository.partition("/")
+    index = compact_json({"schemaVersion": 2, "mediaType": INDEX_MEDIA, "manifests": entries})
+    connect(host).put_manifest(name, digest.replace(":", "-"), index, INDEX_MEDIA)
+
+
+def put_forged(repository: str, entry: dict, **changes: object) -> dict:
+    """An attestation with some of its fields changed, and nobody's signature."""
+    host, _, name = repository.partition("/")
+    _, manifest = connect(host).document(f"{name}/manifests/{entry['digest']}", (MANIFEST_MEDIA,))
+    content = compact_json({**manifest, **changes})
+    connect(host).put_manifest(name, sha256_bytes(content), content, MANIFEST_MEDIA)
+    return {**entry, "digest": sha256_bytes(content), "size": len(content)}
+
+
+def copy_signed(origin: str, repository: str, digest: str) -> None:
+    """Bring an attestation into another repository together with its signature."""
+    host, _, source = origin.partition("/")
+    there, target = connect(host), repository.partition("/")[2]
+    for reference in (f"{digest.replace(':', '-')}.sig", digest):
+        manifest = fetch_manifest(there, source, reference)
+        for blob in (manifest.config, *manifest.layers):
+            there.upload(target, blob.digest, b"", source)
+        there.put_manifest(target, reference, manifest.content, MANIFEST_MEDIA)
+
+
+def refuse_swapped_attestations(registry: str, refuses: Callable[[str, str], None]) -> None:
+    """Signed are those of two images; no other than the three of an image are taken for it."""
+    repository, digest = f"{registry}/cpu", digest_of(registry, "cpu")
+    genuine = listed_by_tag(repository, digest)
+    of_other = listed_by_tag(f"{registry}/{SMALL}-cpu", digest_of(registry, f"{SMALL}-cpu"))
+    spdx = next(entry for entry in genuine if entry["artifactType"] == "application/spdx+json")
+    others = [entry for entry in genuine if entry != spdx]
+    forged = put_forged(repository, spdx, added=1)
+    replayed = next(entry for entry in of_other if entry["artifactType"] == spdx["artifactType"])
+    copy_signed(f"{registry}/{SMALL}-cpu", repository, replayed["digest"])
+    forget_all(registry)
+    for what, entries, why in (
+        ("a forged list of packages", [forged, *others], "it is not signed"),
+        ("a second list of packages", [forged, *genuine], "2 attestations of type application/spdx+json"),
+        ("another image's, signed", [replayed, *others], "is about another image"),
+        ("no list of packages", others, "0 attestations of type application/spdx+json"),
+    ):
+        relist(repository, digest, entries)
+        refuses(what, why)
+    relist(repository, digest, genuine)
 
 
 def vouched_for(site: Site, **environment: str) -> set[str]:
@@ -325,7 +397,7 @@ def test_a_registry_that_has_another_image_than_its_papers_say_gives_none(
     docker_client().images.push(forged, tag=tag)
     forget_all(registry)
     said = shop.inv("pull", "cpu", "--registry", registry, check=False)
-    assert said.returncode == 1 and ".papers: answers with 404" in said.stderr
+    assert said.returncode == 1 and "no attestations refer to it" in said.stderr
     assert attributes("sifmark:cpu") is None
     refused("Docker: pushed past sifmark", said.stderr)
     told = shop.inv("sign", "cpu", "--registry", registry, "--key", "none.pem", check=False)
@@ -344,21 +416,50 @@ def test_a_name_that_stands_for_another_image_is_not_pushed(shop: Site, registry
 
 
 @NO_COSIGN
-def test_papers_of_another_are_not_signed(
+def test_attestations_of_another_are_not_signed(
     shop: Site, registry: str, pushed: str, tmp_path: Path, refused: Callable[[str, str], None]
 ) -> None:
-    host, _, path = registry.partition("/")
-    there = connect(host)
-    repository, tag = f"{path}/cpu", f"{pushed.replace(':', '-')}.papers"
-    _, manifest = there.document(f"{repository}/manifests/{tag}", (MANIFEST_MEDIA,))
-    forged = compact_json({**manifest, "layers": manifest["layers"][1:]})
-    there.tag(repository, tag, forged, MANIFEST_MEDIA)
-    key = str(make_key(tmp_path, "site"))
+    repository, key = f"{registry}/cpu", str(make_key(tmp_path, "site"))
+    first, *others = listed_by_tag(repository, pushed)
+    relist(repository, pushed, [put_forged(repository, first, added=1), *others])
     said = shop.inv("sign", "cpu", "--registry", registry, "--key", key, check=False)
-    assert said.returncode == 1 and "these papers are not those that are here" in said.stderr
-    refused("Docker: papers that another has put there, to be signed", said.stderr)
+    assert said.returncode == 1 and "its attestations there are not those that are here" in said.stderr
+    refused("Docker: attestations that another has put there, to be signed", said.stderr)
     shop.inv("push", "cpu", "--registry", registry)
     shop.inv("sign", "cpu", "--registry", registry, "--key", key)
+
+
+@NO_COSIGN
+def test_an_image_that_0_1_0_published_is_pulled_when_its_papers_are_signed(
+    shop: Site, registry: str, pushed: str, tmp_path: Path, refused: Callable[[str, str], None]
+) -> None:
+    """By the same way whoever takes the attestations away could offer others: these have to be signed as well."""
+    host, _, path = registry.partition("/")
+    name, repository, key = f"{path}/cpu", f"{registry}/cpu", make_key(tmp_path, "site")
+    site = replace(shop, environment={**shop.environment, "SIFMARK_CACHE": str(tmp_path / "cache")})
+    shutil.copytree(settings().cache / "stand-in", tmp_path / "cache" / "stand-in")
+    fetch = ("pull", "cpu", "--registry", registry, "--key", str(key.with_suffix(".pub")))
+    layers, annotations = [], {}
+    for entry in listed_by_tag(repository, pushed):
+        _, manifest = connect(host).document(f"{name}/manifests/{entry['digest']}", (MANIFEST_MEDIA,))
+        layers += [{**layer, "mediaType": "application/json"} for layer in manifest["layers"]]
+        config, annotations = manifest["config"], manifest["annotations"]
+    papers = {"schemaVersion": 2, "mediaType": MANIFEST_MEDIA, "artifactType": "application/vnd.sifmark.papers.v1"}
+    content = compact_json({**papers, "config": config, "layers": layers, "annotations": annotations})
+    connect(host).put_manifest(name, f"{pushed.replace(':', '-')}.papers", content, MANIFEST_MEDIA)
+    relist(repository, pushed, [])
+    signature.sign([f"{repository}@{pushed}"], key)
+    forget_all(registry)
+    said = site.inv(*fetch, check=False)
+    assert said.returncode == 1 and "it is not signed" in said.stderr
+    refused("Docker: papers as of 0.1.0, unsigned", said.stderr)
+    signature.sign([f"{repository}@{sha256_bytes(content)}"], key)
+    told = json.loads(site.inv(*fetch, "--json").stdout)
+    assert (told["digest"], told["signed_by"]) == (pushed, key_id(key.with_suffix(".pub")))
+    (listed,) = json.loads(site.inv("catalog", "--registry", registry, "--json").stdout)["images"]
+    assert (listed["digest"], listed["identity"]) == (pushed, told["identity"])
+    found = verdicts(site, f"{SMALL}-cpu", SIFMARK_KEYS=str(key.with_suffix(".pub")))
+    assert found["trust"][0] == "passed" and "provenance: of this image; SBOM: sbom.cyclonedx.json" in found["trust"][1]
 
 
 def test_a_push_that_nobody_takes_leaves_no_name(shop: Site, refused: Callable[[str, str], None]) -> None:

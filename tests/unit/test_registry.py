@@ -434,6 +434,36 @@ def test_nobody_makes_us_wait_for_hours(served: Served, monkeypatch: pytest.Monk
     assert slept == [client.LONGEST_PAUSE] * 2
 
 
+@pytest.mark.parametrize("header", ["soon", "Mon, 99 Abc 99999 00:00:00 GMT", "9" * 5000])
+def test_a_pause_that_does_not_read_is_our_own(served: Served, monkeypatch: pytest.MonkeyPatch, header: str) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(client.time, "sleep", slept.append)
+    served.put("x/manifests/1.0", {}, 503, Retry_After=header)
+    with pytest.raises(RegistryError, match="answers with 503"):
+        client.Registry(served.host, attempts=3).content("x/manifests/1.0")
+    assert slept == [0.5, 1.0]
+
+
+def test_a_connection_that_is_refused_is_tried_as_often_as_agreed(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(client.time, "sleep", slept.append)
+    for call in ("content", "upload", "put_manifest"):
+        registry = client.Registry("127.0.0.1:1", attempts=3)
+        words = {"content": ("x",), "upload": ("x", AMD, b""), "put_manifest": ("x", "1", b"", "y")}[call]
+        with pytest.raises(RegistryError, match="127.0.0.1:1: ") as raised:
+            getattr(registry, call)(*words)
+        assert type(raised.value) is RegistryError
+        assert slept == [0.5, 1.0], call
+        slept.clear()
+
+
+def test_a_token_server_that_does_not_answer_is_named(served: Served, no_logins: Path) -> None:
+    challenge = {"WWW-Authenticate": 'Bearer realm="http://127.0.0.1:1/token"'}
+    served.answers["x/manifests/1.0"] = (401, b"{}", challenge)
+    with pytest.raises(RegistryError, match="no token from http://127.0.0.1:1/token: .*refused"):
+        Registry(served.host).document("x/manifests/1.0")
+
+
 def test_an_upload_goes_to_no_other_host(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = client.RegistryResponse("", 202, {"Location": "https://elsewhere.example/upload"}, b"")
     registry = client.Registry(served.host)

@@ -1,0 +1,183 @@
+"""OCI image layouts, folders of blobs with an index: the only reader and writer of these.
+
+Format: github.com/opencontainers/image-spec, image-layout.md. Each blob has the digest of its bytes for a name; it is
+written beside its place and renamed. The index comes last: it says that all is there.
+"""
+
+import hashlib
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from sifmark.core.errors import SifmarkError
+from sifmark.core.files import atomic_path, scratch_dir, sha256_bytes, sha256_file, write_json
+from sifmark.oci.manifest import Descriptor, read_index
+from sifmark.oci.reference import DIGEST, MAX_DOCUMENT_SIZE
+
+_NAME = "org.opencontainers.image.ref.name"  # annotation of an entry of the index
+_CHUNK = 1 << 20  # bytes
+
+
+class BlobWriter:
+    """A stream into a blob that counts and hashes what passes through."""
+
+    def __init__(self, sink: BinaryIO) -> None:
+        self._sink, self._hash, self.size = sink, hashlib.sha256(), 0
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of all that was written."""
+        return f"sha256:{self._hash.hexdigest()}"
+
+    def write(self, data: bytes) -> int:
+        """Write all of `data`."""
+        self._hash.update(data)
+        self.size += len(data)
+        return self._sink.write(data)
+
+    def flush(self) -> None:
+        """Hand on what is buffered."""
+        self._sink.flush()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A layout in a folder, which need not exist yet; `remedy` says how to get a damaged one back."""
+
+    folder: Path
+    remedy: str = ""
+
+    @property
+    def index_file(self) -> Path:
+        """Return the path of the index."""
+        return self.folder / "index.json"
+
+    def blob(self, digest: str) -> Path:
+        """Return the path of a blob, whether or not it exists. Raises SifmarkError where `digest` is none."""
+        if DIGEST.fullmatch(digest) is None:
+            raise SifmarkError(f"{self.folder} names {digest!r}, which is no digest", self.remedy)
+        return self._blobs / digest.removeprefix("sha256:")
+
+    def has(self, digest: str) -> bool:
+        """Return whether the layout holds the bytes of a digest; reads all of them."""
+        path = self.blob(digest)
+        return path.is_file() and sha256_file(path) == digest
+
+    def require(self, digest: str) -> None:
+        """Raise SifmarkError unless the layout holds the bytes of a digest."""
+        if not self.has(digest):
+            raise self._damaged(digest)
+
+    def read(self, digest: str) -> bytes:
+        """Return a document by its digest. Raises SifmarkError where it is missing, damaged or without end."""
+        path = self.blob(digest)
+        try:
+            content = path.read_bytes() if path.stat().st_size <= MAX_DOCUMENT_SIZE else b""
+        except OSError as error:
+            raise self._damaged(digest) from error
+        if sha256_bytes(content) != digest:
+            raise self._damaged(digest)
+        return content
+
+    def copy(self, digest: str, size: int, target: Path) -> None:
+        """Copy a blob to a file. Raises SifmarkError where it has not so many bytes, or not that digest."""
+        path = self.blob(digest)
+        try:
+            if path.stat().st_size != size:
+                raise SifmarkError(f"{path} does not have the {size} bytes announced", self.remedy)
+            shutil.copyfile(path, target)
+        except FileNotFoundError as error:
+            raise SifmarkError(f"{path} is missing", self.remedy) from error
+        if (actual := sha256_file(target)) != digest:
+            raise SifmarkError(f"{path}: what came has digest {actual}", self.remedy)
+
+    def add(self, content: bytes) -> str:
+        """Store some bytes as a blob; return their digest."""
+        with self.writer() as blob:
+            blob.write(content)
+        return blob.digest
+
+    def add_file(self, source: Path, digest: str) -> bool:
+        """Store a file as a blob unless the layout has it; return whether it was copied.
+
+        Raises SifmarkError where the file has another digest.
+        """
+        if self.has(digest):
+            return False
+        with source.open("rb") as stream, self.writer() as blob:
+            shutil.copyfileobj(stream, blob, _CHUNK)
+            if blob.digest != digest:
+                raise SifmarkError(f"{source} has digest {blob.digest}, not {digest}", "has it changed? try again")
+        return True
+
+    @contextmanager
+    def writer(self) -> Iterator[BlobWriter]:
+        """Give a stream whose bytes become a blob, named by their digest, when the block ends well."""
+        with scratch_dir(self._blobs, "blob") as holder:
+            draft = holder / "blob"
+            with draft.open("wb") as sink:
+                blob = BlobWriter(sink)
+                yield blob
+            draft.replace(self.blob(blob.digest))
+
+    @contextmanager
+    def draft(self, digest: str) -> Iterator[Path]:
+        """Give a path that becomes a blob when the block ends well: for bytes whose digest the block itself checks."""
+        with atomic_path(self.blob(digest)) as path:
+            yield path
+
+    def index(self) -> dict[str, Any]:
+        """Return the index, also what others wrote there; an empty one where there is no file.
+
+        Raises SifmarkError where the file is something else.
+        """
+        if not self.index_file.exists():
+            return {"schemaVersion": 2, "manifests": []}
+        try:
+            if self.index_file.stat().st_size > MAX_DOCUMENT_SIZE:
+                raise ValueError(f"it has more than {MAX_DOCUMENT_SIZE} bytes")
+            return read_index(self.index_file.read_bytes())
+        except (OSError, ValueError) as error:
+            raise SifmarkError(f"{self.index_file} is no index of an OCI image layout: {error}", self.remedy) from error
+
+    def names(self) -> dict[str, str]:
+        """Return the digest of the manifest of each name. Raises SifmarkError where a name stands for no digest."""
+        names = {name: str(entry.get("digest")) for entry in self.index()["manifests"] if (name := _name(entry))}
+        for digest in names.values():
+            self.blob(digest)
+        return names
+
+    def write_index(self, manifests: Sequence[Descriptor]) -> None:
+        """Let the layout be of these manifests and no others."""
+        self._write_index({"schemaVersion": 2, "manifests": [manifest.document() for manifest in manifests]})
+
+    def name(self, manifest: Descriptor, names: Sequence[str]) -> None:
+        """Let names stand for a manifest; what else is in the index stays.
+
+        It is read, changed and written: who may have company holds a lock meanwhile.
+        """
+        document = self.index()
+        entries = [entry for entry in document["manifests"] if _name(entry) not in names]
+        entries += [replace(manifest, annotations={_NAME: name}).document() for name in names]
+        self._write_index({"schemaVersion": 2, **document, "manifests": entries})
+
+    def _write_index(self, document: dict[str, Any]) -> None:
+        write_json(self.folder / "oci-layout", {"imageLayoutVersion": "1.0.0"})
+        write_json(self.index_file, document)
+
+    def _damaged(self, digest: str) -> SifmarkError:
+        return SifmarkError(f"{self.blob(digest)} is missing or damaged", self.remedy)
+
+    @property
+    def _blobs(self) -> Path:
+        return self.folder / "blobs" / "sha256"
+
+
+def _name(entry: dict[str, Any]) -> str:
+    """Return what an entry of the index is called; empty where it has no name."""
+    annotations = entry.get("annotations")
+    name = annotations.get(_NAME) if isinstance(annotations, dict) else None
+    return name if isinstance(name, str) else ""

@@ -1,0 +1,143 @@
+"""Manifests, indexes and descriptors: the only reader and writer of these documents.
+
+By the OCI image specification 1.1: github.com/opencontainers/image-spec, manifest.md, image-index.md, descriptor.md.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sifmark.core.files import compact_json, sha256_bytes
+from sifmark.oci.reference import DIGEST, INDEXES, MANIFESTS
+
+MANIFEST_MEDIA, INDEX_MEDIA = MANIFESTS[0], INDEXES[0]
+EMPTY, EMPTY_MEDIA = b"{}", "application/vnd.oci.empty.v1+json"  # the configuration of what is no image
+TITLE = "org.opencontainers.image.title"  # annotation: a file name
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """Names content by its digest, with its media type and its size in bytes."""
+
+    media_type: str
+    digest: str
+    size: int
+    artifact_type: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """Return the descriptor as manifests and indexes hold it."""
+        more = {"artifactType": self.artifact_type, "annotations": dict(self.annotations)}
+        required = {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
+        return required | {key: value for key, value in more.items() if value}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest, and the bytes that its digest is of."""
+
+    content: bytes
+    media_type: str
+    config: Descriptor
+    layers: tuple[Descriptor, ...]
+    artifact_type: str
+    subject: Descriptor | None
+    annotations: dict[str, str]
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of the manifest, computed from its bytes."""
+        return sha256_bytes(self.content)
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """Return what names this manifest, with what the lists of referrers repeat of it."""
+        kind = self.artifact_type or self.config.media_type
+        return Descriptor(self.media_type, self.digest, len(self.content), kind, self.annotations)
+
+
+def descriptor_of(media_type: str, content: bytes, annotations: Mapping[str, str] | None = None) -> Descriptor:
+    """Return the descriptor of some content."""
+    return Descriptor(media_type, sha256_bytes(content), len(content), annotations=annotations or {})
+
+
+def write_manifest(
+    config: Descriptor,
+    layers: Sequence[Descriptor],
+    annotations: Mapping[str, str] | None = None,
+    artifact_type: str = "",
+    subject: Descriptor | None = None,
+) -> Manifest:
+    """Return a manifest of these parts: the same parts, the same bytes."""
+    document: dict[str, Any] = {
+        "schemaVersion": 2,
+        "mediaType": MANIFEST_MEDIA,
+        "config": config.document(),
+        "layers": [layer.document() for layer in layers],
+    }
+    if annotations is not None:
+        document["annotations"] = dict(annotations)
+    if artifact_type:
+        document["artifactType"] = artifact_type
+    if subject is not None:
+        document["subject"] = Descriptor(subject.media_type, subject.digest, subject.size).document()
+    return read_manifest(compact_json(document))
+
+
+def read_manifest(content: bytes) -> Manifest:
+    """Return what a manifest says. Raises ValueError where it is none."""
+    document = read_object(content)
+    subject = document.get("subject")
+    layers = document.get("layers")
+    if not isinstance(layers, list):
+        raise ValueError("it has no list of layers")
+    return Manifest(
+        content,
+        str(document.get("mediaType", MANIFEST_MEDIA)),
+        read_descriptor(document.get("config")),
+        tuple(map(read_descriptor, layers)),
+        str(document.get("artifactType", "")),
+        None if subject is None else read_descriptor(subject),
+        _annotations(document),
+    )
+
+
+def read_index(content: bytes) -> dict[str, Any]:
+    """Return an index as it is, also what others wrote there. Raises ValueError where it is none."""
+    document = read_object(content)
+    entries = document.get("manifests")
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ValueError("it has no list of manifests")
+    return document
+
+
+def read_descriptor(document: Any) -> Descriptor:
+    """Return what a descriptor says. Raises ValueError where it is none."""
+    if not isinstance(document, dict):
+        raise ValueError(f"{document!r:.100} is no descriptor")
+    digest, size = document.get("digest"), document.get("size")
+    if not isinstance(digest, str) or DIGEST.fullmatch(digest) is None:
+        raise ValueError(f"{digest!r:.100} is no digest")
+    if type(size) is not int or size < 0:
+        raise ValueError(f"{size!r:.100} is no size")
+    media, kind = str(document.get("mediaType", "")), str(document.get("artifactType", ""))
+    return Descriptor(media, digest, size, kind, _annotations(document))
+
+
+def read_object(content: bytes) -> dict[str, Any]:
+    """Return a JSON object. Raises ValueError for anything else."""
+    try:
+        document = json.loads(content)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(document, dict):
+        raise ValueError("it is no JSON object")
+    return document
+
+
+def _annotations(document: Mapping[str, Any]) -> dict[str, str]:
+    annotations = document.get("annotations") or {}
+    if not isinstance(annotations, dict):
+        raise ValueError("its annotations are no JSON object")
+    return {str(key): str(value) for key, value in annotations.items()}
