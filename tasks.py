@@ -103,8 +103,9 @@ def build(
 def render(c: Context, name: str, format: str = "def", bases: str = "") -> None:  # noqa: A002
     """Print the build file of an image, and assemble the layers it names, for plain `apptainer build`."""
     from sifmark.build.image import render as render_image
+    from sifmark.core.settings import settings
 
-    sys.stdout.write(render_image(name, format, bases or None))
+    sys.stdout.write(render_image(name, format, settings(), bases or None))
 
 
 @verb(
@@ -127,10 +128,10 @@ def run(
 ) -> None:
     """Run an image with the flags that its device and this host need: inv run resnet50-cpu -- --steps 20."""
     from sifmark.commands.run import run_image
-    from sifmark.core.settings import apply_options, join_paths
+    from sifmark.core.settings import join_paths, load_settings
 
-    apply_options(engine=engine, keys=join_paths(key))
-    run_image(name, sys.argv, printed=print, signed=require_signature or bool(key))
+    settings = load_settings(engine=engine, keys=join_paths(key))
+    run_image(name, sys.argv, settings, printed=print, signed=require_signature or bool(key))
 
 
 @verb(
@@ -147,11 +148,11 @@ def verify(
     c: Context, name: str, key: Sequence[str] | None = None, stages: str = "", engine: str = "", json: bool = False
 ) -> None:
     """Check an image in stages: trust, structure, smoke, and in a clone golden."""
-    from sifmark.core.settings import apply_options, join_paths
-    from sifmark.trust.stages import verify_images
+    from sifmark.commands.verify import verify_images
+    from sifmark.core.settings import join_paths, load_settings
 
-    apply_options(engine=engine, keys=join_paths(key))
-    verify_images(name, as_json=json, stages=stages, signed=bool(key))
+    settings = load_settings(engine=engine, keys=join_paths(key))
+    verify_images(name, settings, as_json=json, stages=stages, signed=bool(key))
 
 
 @verb(
@@ -169,10 +170,9 @@ def sign(
 ) -> None:
     """Sign an image, all of it: file system, labels, SBOM and provenance. Its identity stays."""
     from sifmark.commands.sign import sign as sign_image
-    from sifmark.core.settings import apply_options
+    from sifmark.core.settings import load_settings
 
-    apply_options(engine=engine)
-    sign_image(name, key, pgp, registry, tag)
+    sign_image(name, key, pgp, load_settings(engine=engine), registry, tag)
 
 
 @verb(
@@ -186,11 +186,10 @@ def sign(
 )
 def push(c: Context, name: str, registry: str = "", tag: str = "", engine: str = "", json: bool = False) -> None:
     """Put an image into a registry, under each of its names; its bytes go there once."""
-    from sifmark.core.settings import apply_options
-    from sifmark.publish.sif import push as push_image
+    from sifmark.commands.push import push as push_image
+    from sifmark.core.settings import load_settings
 
-    apply_options(engine=engine)
-    push_image(name, registry, tag, as_json=json)
+    push_image(name, registry, tag, load_settings(engine=engine), as_json=json)
 
 
 @verb(
@@ -214,11 +213,11 @@ def pull(
     json: bool = False,
 ) -> None:
     """Fetch an image from a registry; it takes its names when digest, labels and signature hold."""
-    from sifmark.core.settings import apply_options, join_paths
-    from sifmark.publish.sif import pull as pull_image
+    from sifmark.commands.pull import pull as pull_image
+    from sifmark.core.settings import join_paths, load_settings
 
-    apply_options(engine=engine, keys=join_paths(key))
-    pull_image(name, registry, tag, as_json=json, to_be_signed=bool(key))
+    settings = load_settings(engine=engine, keys=join_paths(key))
+    pull_image(name, registry, tag, settings, as_json=json, signed=bool(key))
 
 
 @verb(
@@ -232,9 +231,10 @@ def pull(
 )
 def mirror(c: Context, target: str, name: Sequence[str] | None = None, registry: str = "", tag: str = "") -> None:
     """Copy published images to another registry, or to a folder for a site without a network: pull from it there."""
-    from sifmark.publish.sif import mirror as copy
+    from sifmark.commands.mirror import mirror as copy
+    from sifmark.core.settings import load_settings
 
-    copy(target, name or (EVERYTHING,), registry, tag)
+    copy(target, name or (EVERYTHING,), registry, tag, load_settings())
 
 
 @verb(
@@ -250,11 +250,10 @@ def catalog(
     c: Context, registry: str = "", tag: str = "", output: str = "", engine: str = "", json: bool = False
 ) -> None:
     """Say which images a registry or a folder has."""
-    from sifmark.core.settings import apply_options
-    from sifmark.publish.sif import catalog as look
+    from sifmark.commands.catalog import catalog as show_catalog
+    from sifmark.core.settings import load_settings
 
-    apply_options(engine=engine)
-    look(registry, tag, output, as_json=json)
+    show_catalog(registry, tag, output, load_settings(engine=engine), as_json=json)
 
 
 @verb(
@@ -284,11 +283,10 @@ def trace(
     c: Context, path: str, image: str = "", key: Sequence[str] | None = None, engine: str = "", json: bool = False
 ) -> None:
     """Lead from a result back to image, packages, recipe and commit, and say what of that is proven."""
-    from sifmark.core.settings import apply_options, join_paths
-    from sifmark.trust.trace import trace_results
+    from sifmark.commands.trace import trace_results
+    from sifmark.core.settings import join_paths, load_settings
 
-    apply_options(engine=engine, keys=join_paths(key))
-    trace_results(path, image, as_json=json)
+    trace_results(path, image, load_settings(engine=engine, keys=join_paths(key)), as_json=json)
 
 
 @verb(help={"path": _RESULTS, "quiet": "name only files that are not valid"})
@@ -382,11 +380,10 @@ def prepare_data(
 )
 def doctor(c: Context, image: str = "", engine: str = "", json: bool = False) -> None:
     """Say what works on this host, or what an image sees of it, and what to do about the rest."""
-    from sifmark.core.settings import apply_options
-    from sifmark.doctor.host import run_doctor
+    from sifmark.commands.doctor import run_doctor
+    from sifmark.core.settings import load_settings
 
-    apply_options(engine=engine)
-    run_doctor(image, as_json=json)
+    run_doctor(image, load_settings(engine=engine), as_json=json)
 
 
 @verb(

@@ -45,13 +45,17 @@ def names(folder: Path) -> Times:
 
 
 # What a build does at its end: every name of the recipe anew.
-_NOTHING = (
-    "from sifmark.engines.apptainer.engine import Apptainer; from sifmark.recipes.names import image_file, workloads_of"
-)
+_NOTHING = """
+from pathlib import Path
+from sifmark.core.settings import load_settings
+from sifmark.engines import open_engine
+from sifmark.recipes.names import workloads_of
+engine = open_engine(load_settings(), "apptainer")
+"""
 _AGAIN = f"""{_NOTHING}
 for name in workloads_of("{RECIPE}"):
-    image_file(f"{{name}}-{RECIPE}").unlink()
-Apptainer().tag_workloads("{RECIPE}")
+    Path(engine.address(f"{{name}}-{RECIPE}")).unlink()
+engine.tag_workloads("{RECIPE}")
 """
 
 

@@ -13,9 +13,10 @@ from pairs import Spent, Times, measure, parser, positive, report, require_folde
 
 from sifmark.core.errors import SifmarkError
 from sifmark.core.paths import CHECKOUT
-from sifmark.engines.apptainer.engine import Apptainer
+from sifmark.core.settings import load_settings
+from sifmark.engines import Engine
 from sifmark.engines.apptainer.sif import read_sif
-from sifmark.engines.locate import locate
+from sifmark.engines.locate import engine_for, locate
 from sifmark.recipes.plan import BUILD_KEY
 
 sys.path.append(str(CHECKOUT))  # what goes into images is no installed package
@@ -25,27 +26,27 @@ HERE = Path(__file__).resolve().parent
 PLACE = "/mnt"  # exists in every Linux base, so that the engine need not make it
 
 
-def ours(image: Path, words: Sequence[str]) -> Times:
+def ours(engine: Engine, image: Path, words: Sequence[str]) -> Times:
     """One run of the image; the times are those that its result states."""
-    spent = spend(Apptainer().command(str(image), "run", words))
+    spent = spend(engine.command(str(image), "run", words, []))
     result = json.loads(spent.output)
     metrics, steps = result["metrics"], result["steps"]
     window = metrics["step_time_mean"]["value"] * (steps["count"] - steps["untimed"])
     return _times(metrics["step_time_p50"]["value"], window, spent)
 
 
-def bare(image: Path, configuration: dict[str, Any]) -> Times:
+def bare(engine: Engine, image: Path, configuration: dict[str, Any]) -> Times:
     """One run of bare.py in the image, with the interpreter's options that the image uses."""
     program = ["python3", "-s", "-B", f"{PLACE}/bare.py", json.dumps(configuration)]
-    command = Apptainer().command(str(image), "exec", program, ["--bind", f"{HERE}:{PLACE}:ro"])
+    command = engine.command(str(image), "exec", program, ["--bind", f"{HERE}:{PLACE}:ro"])
     spent = spend(command, **{allocator.VARIABLE: allocator.tunables(os.environ)})
     seconds = json.loads(spent.output)
     return _times(statistics.median(seconds), sum(seconds), spent)
 
 
-def describe(image: Path, words: Sequence[str]) -> dict[str, Any]:
+def describe(engine: Engine, image: Path, words: Sequence[str]) -> dict[str, Any]:
     """The configuration that the image makes of these options: the bare loop is given the same."""
-    answer = json.loads(spend(Apptainer().command(str(image), "run", [*words, "--describe"])).output)
+    answer = json.loads(spend(engine.command(str(image), "run", [*words, "--describe"], [])).output)
     return dict(answer["configuration"])
 
 
@@ -77,10 +78,10 @@ def main() -> None:
     """Measure, print, keep. Raises SifmarkError."""
     options = _options()
     require_folder(options.json)
-    (_, address), words = locate(options.image), _words(options)
-    image = Path(address)
-    configuration = describe(image, words)
-    sides = {"bare": lambda: bare(image, configuration), "ours": lambda: ours(image, words)}
+    engine, words = engine_for(options.image, load_settings()), _words(options)
+    image = Path(locate(options.image, engine))
+    configuration = describe(engine, image, words)
+    sides = {"bare": lambda: bare(engine, image, configuration), "ours": lambda: ours(engine, image, words)}
     rounds = measure(options.pairs, sides)
     about = {"image": image.name, "build_key": read_sif(image).labels().get(BUILD_KEY), "configuration": configuration}
     report("loop", rounds, "bare", about, options.json)

@@ -1,41 +1,34 @@
-"""Building many recipes: planned, then side by side as far as this host carries it. A failure stops only itself."""
+"""Building many recipes: planned first, then as many at once as this host can carry. A failure stops only itself."""
 
 import json
 import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from sifmark.build.image import BuildReport, build_recipe, is_current, read_record
+from sifmark.build.image import BuildReport, build_recipe, is_current
+from sifmark.build.records import read_record
 from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError, UnbuildableError
 from sifmark.core.files import free_space, human_size
 from sifmark.core.process import CommandError, CompletedCommand, describe_failure, run, thread_pool
-from sifmark.core.settings import Settings, settings, with_options
-from sifmark.engines import engine
-from sifmark.engines.apptainer.build import stages
-from sifmark.layers.cache import BASES, LAYERS, STOCKED, rate
-from sifmark.layers.offline import base_size, offline_base
-from sifmark.layers.wheels import cached_size
-from sifmark.oci.images import compressed_size
+from sifmark.core.settings import Settings, with_options
+from sifmark.engines import Engine, Forecast
 from sifmark.recipes.names import EVERYTHING, Image, cards, find_images, recipes_in, workloads_of
 from sifmark.recipes.plan import BASE_DIGEST, LOCK, Plan, make_plan
 from sifmark.recipes.recipe import recipe_names
 
-# Bytes a second that the making of each stage managed on 2 cores; the cache's own history comes before.
-_RATES = {BASES: 15e6, LAYERS: 30e6, STOCKED: 100e6}
-_UNPACKED = 3  # times as large as packed is a wheel, with its bytecode
-_FINISHING = 150e6  # bytes a second: copy, append the code, wrap, hash
-_MEMORY = 2 * 1024**3  # bytes that one build's compressor may take
-_CORES = 2  # that one build keeps busy
+_BUILD_MEMORY = 2 * 1024**3  # bytes that one build's compressor may take
+_BUILD_CORES = 2  # that one build keeps busy
 
 
-class Action(Enum):
+class Action(StrEnum):
     """What is to be done about a recipe."""
 
     BUILD = "build"
@@ -44,64 +37,86 @@ class Action(Enum):
     BROKEN = "broken"
 
 
+class OutcomeState(StrEnum):
+    """What became of a recipe."""
+
+    BUILT = "built"
+    UP_TO_DATE = "up to date"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
 @dataclass(frozen=True)
 class PlannedBuild:
-    """What is to be done about one recipe and why. None is what nobody knows yet."""
+    """What is to be done about one recipe, and why."""
 
     recipe: str
-    what: Action
-    why: str
-    size: int | None = None  # bytes of the image
-    seconds: float | None = None
-    cached: int = 0  # bytes that the cache will take more, as far as known
-    at_hand: tuple[str, ...] = ()  # stages in the cache
+    action: Action
+    reason: str
+    forecast: Forecast = field(default_factory=Forecast)
+    at_hand: tuple[str, ...] = ()  # stages that need not be made
+
+    def document(self) -> dict[str, Any]:
+        """Return the plan as programs read it; None is what cannot be estimated yet."""
+        return {
+            "recipe": self.recipe,
+            "what": self.action.value,
+            "why": self.reason,
+            "size": self.forecast.size,
+            "seconds": self.forecast.seconds,
+            "cached": self.forecast.cached,
+            "at_hand": list(self.at_hand),
+        }
 
 
 @dataclass(frozen=True)
 class BuildOutcome:
-    """What became of one recipe: `built`, `up to date`, `skipped` or `failed`."""
+    """What became of one recipe."""
 
     recipe: str
-    state: str
+    state: OutcomeState
     seconds: float = 0.0
     size: int | None = None  # bytes
     identity: str | None = None
     digest: str | None = None
-    reused: tuple[str, ...] = ()  # stages that the cache had
+    reused: tuple[str, ...] = ()  # stages that were not made
     names: tuple[str, ...] = ()
     reason: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """Return the outcome as programs read it."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """What a command line asked of builds."""
+    """What was asked of builds: None leaves it to the settings."""
 
     bases: str | None = None
     compression: str | None = None
     force: bool = False
 
-    @property
-    def site(self) -> Settings:
-        """The settings with what was asked for. Raises UsageError for bad values."""
-        return with_options(settings(), bases=self.bases, compression=self.compression)
+    def apply(self, settings: Settings) -> Settings:
+        """Return the settings with these options. Raises UsageError for bad values."""
+        return with_options(settings, bases=self.bases, compression=self.compression)
 
-    def words(self) -> list[str]:
-        """The same, for a verb of our own."""
-        given = {"--bases": self.bases, "--compression": self.compression}
-        words = [word for option, value in given.items() if value is not None for word in (option, value)]
+    def arguments(self) -> list[str]:
+        """Return the same as arguments of the `build` command."""
+        options = {"--bases": self.bases, "--compression": self.compression}
+        words = [word for option, value in options.items() if value is not None for word in (option, value)]
         return [*words, *(["--force"] if self.force else [])]
 
 
 def matching_recipes(pattern: str) -> tuple[str, ...]:
-    """The recipes that a name, glob or recipe means. Raises UsageError."""
+    """Return the recipes that a name, glob or recipe refers to. Raises UsageError."""
     if pattern == EVERYTHING:
         return recipe_names()
-    found = tuple(recipe for recipe in recipe_names() if pattern == recipe or _may_match(pattern, recipe))
-    return found or recipes_in(find_images(pattern))
+    recipes = tuple(recipe for recipe in recipe_names() if pattern == recipe or _may_match(pattern, recipe))
+    return recipes or recipes_in(find_images(pattern))
 
 
 def _may_match(pattern: str, recipe: str) -> bool:
-    """Whether a pattern means an image of a recipe; of a broken one, which has none, whether it could."""
+    """Return whether a pattern matches an image of a recipe; of a broken one, which has none, whether it could."""
     try:
         workloads = workloads_of(recipe)
     except SifmarkError:
@@ -109,147 +124,133 @@ def _may_match(pattern: str, recipe: str) -> bool:
     return any(fnmatchcase(Image(workload, recipe).name, pattern) for workload in workloads)
 
 
-def plan_build(recipe: str, options: BuildOptions) -> PlannedBuild:
-    """Look at files, keys and the cache; of registries only sizes are asked. Raises SifmarkError for a bad recipe."""
+def plan_build(recipe: str, options: BuildOptions, engine: Engine, settings: Settings) -> PlannedBuild:
+    """Decide about one recipe from files, keys and the engine's forecast. Raises SifmarkError for a bad recipe."""
     try:
-        plan = make_plan(recipe, options.site)
+        plan = make_plan(recipe, options.apply(settings))
         plan.require_resolved()
-        why = _why(plan, options)
-        return PlannedBuild(recipe, Action.LEAVE, "nothing changed") if why is None else _forecast(plan, why)
+        reason = _reason_to_build(plan, options, engine)
+        if reason is None:
+            return PlannedBuild(recipe, Action.LEAVE, "nothing changed")
+        at_hand = tuple(stage for stage, kept in engine.stages(plan).items() if kept)
+        return PlannedBuild(recipe, Action.BUILD, reason, engine.forecast(plan), at_hand)
     except UnbuildableError as error:
         return PlannedBuild(recipe, Action.REFUSE, str(error))
 
 
-def require_space(intents: Iterable[PlannedBuild]) -> None:
-    """Raise SifmarkError where what is to be built surely does not fit."""
+def require_space(builds: Iterable[PlannedBuild], settings: Settings) -> None:
+    """Raise SifmarkError if what is to be built surely does not fit into the cache or the folder of images."""
+    forecasts = [build.forecast for build in builds]
     needed = {
-        settings().cache: sum(intent.cached for intent in intents),
-        settings().dist: sum(intent.size or 0 for intent in intents),
+        settings.cache: sum(forecast.cached for forecast in forecasts),
+        settings.dist: sum(forecast.stored for forecast in forecasts),
     }
     for folder, size in needed.items():
         if size > (free := free_space(folder)):
             raise SifmarkError(
                 f"the builds add about {human_size(size)} to {folder}, which has {human_size(free)} left",
                 "free space (inv clean, inv clean --cache), or name another folder in sifmark.toml",
+                code="disk-full",
             )
 
 
-def default_jobs(intents: Sequence[PlannedBuild]) -> int:
-    """How many builds this host carries at once: by cores, memory and free space."""
-    largest = max((intent.size or 0 for intent in intents), default=0)
-    carried = [len(os.sched_getaffinity(0)) // _CORES, _available_memory() // _MEMORY]
-    carried += [free_space(settings().dist) // largest] if largest else []
-    return max(1, min(len(intents), *carried))
+def default_jobs(builds: Sequence[PlannedBuild], settings: Settings) -> int:
+    """Return how many builds this host carries at once: by cores, memory, and space in the folder of images."""
+    largest = max((build.forecast.stored for build in builds), default=0)
+    limits = [len(os.sched_getaffinity(0)) // _BUILD_CORES, _available_memory() // _BUILD_MEMORY]
+    limits += [free_space(settings.dist) // largest] if largest else []
+    return max(1, min(len(builds), *limits))
 
 
-def run_builds(intents: Sequence[PlannedBuild], options: BuildOptions, jobs: int) -> list[BuildOutcome]:
-    """Build side by side what is to be built, each in a process of its own; a failure is an outcome too."""
+def run_builds(
+    builds: Sequence[PlannedBuild], options: BuildOptions, engine: Engine, settings: Settings, jobs: int
+) -> list[BuildOutcome]:
+    """Build side by side what is to be built, each in a process of its own. A failure is an outcome too."""
     with thread_pool(jobs) as pool:
-        running = [pool.submit(_carry_out, intent, options) for intent in intents]
+        running = [pool.submit(_run_build, build, options, engine, settings) for build in builds]
         return [future.result() for future in running]
 
 
-def build_one(recipe: str, options: BuildOptions) -> BuildOutcome:
-    """Build one recipe here, unless it is up to date. Raises SifmarkError."""
-    asked = None if options.compression is None else options.site.compression
-    return _outcome(build_recipe(make_plan(recipe, options.site), asked, options.force))
+def build_one(recipe: str, options: BuildOptions, engine: Engine, settings: Settings) -> BuildOutcome:
+    """Build one recipe in this process, unless it is up to date. Raises SifmarkError."""
+    site = options.apply(settings)
+    compression = None if options.compression is None else site.compression
+    return _outcome(build_recipe(make_plan(recipe, site), engine, site, compression, options.force), engine)
 
 
 def failed_outcome(recipe: str, error: Exception, started: float) -> BuildOutcome:
-    """The outcome of a build that began at `started`, by the monotonic clock, and failed."""
-    return BuildOutcome(recipe, "failed", time.monotonic() - started, reason=str(error))
+    """Return the outcome of a build that began at `started`, by the monotonic clock in seconds, and failed."""
+    return BuildOutcome(recipe, OutcomeState.FAILED, time.monotonic() - started, reason=str(error))
 
 
-def _carry_out(intent: PlannedBuild, options: BuildOptions) -> BuildOutcome:
+def _run_build(build: PlannedBuild, options: BuildOptions, engine: Engine, settings: Settings) -> BuildOutcome:
     started = time.monotonic()
     try:
-        return _do(intent, options)
+        if build.action is Action.REFUSE:
+            return BuildOutcome(build.recipe, OutcomeState.SKIPPED, reason=build.reason)
+        if build.action is Action.BROKEN:
+            return BuildOutcome(build.recipe, OutcomeState.FAILED, reason=build.reason)
+        if build.action is Action.LEAVE:
+            return build_one(build.recipe, options, engine, settings)  # its names are linked again
+        return _build_in_process(build.recipe, options, settings)
     except (SifmarkError, OSError) as error:
-        return failed_outcome(intent.recipe, error, started)
+        return failed_outcome(build.recipe, error, started)
 
 
-def _do(intent: PlannedBuild, options: BuildOptions) -> BuildOutcome:
-    recipe = intent.recipe
-    if intent.what is Action.REFUSE:
-        return BuildOutcome(recipe, "skipped", reason=intent.why)
-    if intent.what is Action.BROKEN:
-        return BuildOutcome(recipe, "failed", reason=intent.why)
-    if intent.what is Action.LEAVE:
-        return build_one(recipe, options)  # its names are linked anew
-    # -P: a folder that is called sifmark where the user stands is not us.
-    argv = [sys.executable, "-P", "-m", "sifmark", "build", recipe, "--json", *options.words()]
-    progress = partial(_report, recipe)
-    done = run(argv, watch_errors=progress, check=False, environment=settings().environment())
-    return _told(done)
+def _build_in_process(recipe: str, options: BuildOptions, settings: Settings) -> BuildOutcome:
+    # -P: a folder called sifmark where the user works is not this package.
+    argv = [sys.executable, "-P", "-m", "sifmark", "build", recipe, "--json", *options.arguments()]
+    command = run(argv, watch_errors=partial(_report, recipe), check=False, environment=settings.environment())
+    return _read_outcome(command)
 
 
 def _report(recipe: str, line: str) -> None:
     status(f"[{recipe}] {line}")
 
 
-def _told(done: CompletedCommand) -> BuildOutcome:
-    """What a build says of itself, failed or not. Raises CommandError where it said nothing: it was killed, say."""
-    if not done.output:
-        raise CommandError(describe_failure(done, log=None))
-    (told,) = json.loads(done.output)
-    return BuildOutcome(**{**told, "reused": tuple(told["reused"]), "names": tuple(told["names"])})
+def _read_outcome(command: CompletedCommand) -> BuildOutcome:
+    """Return the outcome that a build printed. Raises CommandError if it printed none: it was killed, for example."""
+    if not command.output:
+        raise CommandError(describe_failure(command, log=None), code="command-failed")
+    (document,) = json.loads(command.output)
+    state, reused, names = OutcomeState(document["state"]), tuple(document["reused"]), tuple(document["names"])
+    return BuildOutcome(**{**document, "state": state, "reused": reused, "names": names})
 
 
-def _outcome(built: BuildReport) -> BuildOutcome:
-    record = read_record(built.recipe, engine())
-    state, reused = ("up to date", ("image",)) if built.reused else ("built", tuple(record.get("reused", ())))
-    told = (record.get("identity"), record.get("digest"), reused, built.names)
-    return BuildOutcome(built.recipe, state, built.seconds, built.size, *told)
+def _outcome(report: BuildReport, engine: Engine) -> BuildOutcome:
+    record = read_record(report.recipe, engine, strict=False)
+    state = OutcomeState.UP_TO_DATE if report.reused else OutcomeState.BUILT
+    return BuildOutcome(
+        report.recipe,
+        state,
+        report.seconds,
+        report.size,
+        identity=record.identity if record else None,
+        digest=record.digest if record else None,
+        reused=("image",) if report.reused else record.reused if record else (),
+        names=report.names,
+    )
 
 
-def _why(plan: Plan, options: BuildOptions) -> str | None:
-    """Why a recipe's image is to be built; None where it need not be."""
-    seen = engine().image_info(engine().address(plan.recipe.name))
-    if seen is None:
+def _reason_to_build(plan: Plan, options: BuildOptions, engine: Engine) -> str | None:
+    """Return why a recipe's image is to be built, or None if it need not be."""
+    info = engine.image_info(engine.address(plan.recipe.name))
+    if info is None:
         return "not built yet"
     if options.force:
         return "asked for"
-    if is_current(seen, plan, options.compression):
+    if is_current(info, plan, options.compression):
         return None
-    if not seen.labels:
+    if not info.labels:
         return "what is there is no whole image"
-    if seen.labels.get(BASE_DIGEST) != plan.base.digest:
+    if info.labels.get(BASE_DIGEST) != plan.base.digest:
         return "another base"
-    if seen.labels.get(LOCK) != plan.lock_hash:
+    if info.labels.get(LOCK) != plan.lock_hash:
         return "other wheels"
-    return "another compression" if is_current(seen, plan) else "code or recipe changed"
-
-
-def _forecast(plan: Plan, why: str) -> PlannedBuild:
-    """Sizes from the cache, the sources, the registry and the wheels at hand; times from the cache's own history."""
-    there = {kind: entry.seal() for kind, entry in stages(plan).items()}
-    at_hand = tuple(stage for stage, kept in engine().stages(plan).items() if kept)
-    wheels, base = cached_size(plan.recipe.lock(plan.target)), there[BASES]
-    packed = base.size if base else _weight(plan)
-    missing: dict[str, int] = {}
-    if stocked := there[STOCKED]:
-        image = stocked.size
-    elif packed is None or wheels is None:
-        return PlannedBuild(plan.recipe.name, Action.BUILD, why, at_hand=at_hand)
-    else:
-        image = packed + wheels
-        made = {BASES: packed, LAYERS: _UNPACKED * wheels, STOCKED: image}
-        missing = {kind: size for kind, size in made.items() if not there[kind]}
-    seconds = image / _FINISHING + sum(size / (rate(kind) or _RATES[kind]) for kind, size in missing.items())
-    return PlannedBuild(plan.recipe.name, Action.BUILD, why, image, seconds, sum(missing.values()), at_hand)
-
-
-def _weight(plan: Plan) -> int | None:
-    """Bytes of the base's layers, packed: about what they are as squashfs."""
-    try:
-        if layout := offline_base(plan.base):
-            return base_size(layout, plan.base.digest)
-        return compressed_size(plan.base.address, plan.base.digest, plan.platform)
-    except SifmarkError:
-        return None
+    return "another compression" if is_current(info, plan) else "code or recipe changed"
 
 
 def _available_memory() -> int:
-    """Bytes that programs may still take, by /proc/meminfo."""
+    """Return the bytes that programs may still take, from /proc/meminfo."""
     rows = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     return int(rows["MemAvailable"].split()[0]) * 1024

@@ -1,6 +1,7 @@
-"""What this user's own verbs have seen of images, by digest: that they built one, or that a trusted signature held.
+"""Digests of images that this user has built, or whose trusted signature this user has verified.
 
-A record lies beside its image and may have come along with it; these lie in the cache, where nobody else writes.
+A build record lies beside its image and may have come along with it. The ledger is in the cache, where nobody else
+writes.
 """
 
 from contextlib import suppress
@@ -8,40 +9,40 @@ from pathlib import Path
 
 from sifmark.core.files import sha256_file, write_text
 from sifmark.core.keys import key_id
-from sifmark.core.settings import settings
+from sifmark.core.settings import Settings
 from sifmark.oci.reference import DIGEST
 
 _BUILT = "built here"
 
 
-def record_trusted(digest: str, signer: str | None = None) -> None:
-    """Write down that an image was built here, or that a signature by the trusted key of that name held."""
-    write_text(_place(digest), _BUILT if signer is None else _keys().get(signer, ""))
+def record_trusted(digest: str, settings: Settings, signer: str | None = None) -> None:
+    """Write down that an image was built here, or that a signature by the trusted key `signer` was valid."""
+    write_text(_entry(digest, settings), _BUILT if signer is None else _key_hashes(settings).get(signer, ""))
 
 
-def copy_trust(digest: str, former: str) -> None:
-    """What is known of an image holds for what signing made of it."""
+def copy_trust(digest: str, former: str, settings: Settings) -> None:
+    """Trust a signed image as much as the one that it was made from."""
     with suppress(OSError):
-        write_text(_place(digest), _place(former).read_text())
+        write_text(_entry(digest, settings), _entry(former, settings).read_text())
 
 
-def is_trusted(digest: str) -> bool:
-    """Whether an image was built here, or a signature held by a key that is trusted still."""
+def is_trusted(digest: str, settings: Settings) -> bool:
+    """Return whether an image was built here, or had a valid signature by a key that is still trusted."""
     if DIGEST.fullmatch(digest) is None:
         return False
     with suppress(OSError):
-        return _place(digest).read_text() in {_BUILT, *_keys().values()}
+        return _entry(digest, settings).read_text() in {_BUILT, *_key_hashes(settings).values()}
     return False
 
 
-def _keys() -> dict[str, str]:
-    """The trusted keys by the names that signatures are told by: hashes of files, and fingerprints."""
-    files = {key: Path(key).expanduser() for key in settings().keys}
+def _key_hashes(settings: Settings) -> dict[str, str]:
+    """Return the trusted keys by their names in results: hashes of files, and fingerprints."""
+    files = {key: Path(key).expanduser() for key in settings.keys}
     return {
         key_id(file) if file.is_file() else key.lower(): sha256_file(file) if file.is_file() else key.lower()
         for key, file in files.items()
     }
 
 
-def _place(digest: str) -> Path:
-    return settings().cache / "proofs" / digest.removeprefix("sha256:")
+def _entry(digest: str, settings: Settings) -> Path:
+    return settings.cache / "proofs" / digest.removeprefix("sha256:")

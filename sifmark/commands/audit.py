@@ -17,7 +17,7 @@ from sifmark.core.console import output, printable, status
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
 from sifmark.core.process import CompletedCommand, run
 from sifmark.core.settings import settings
-from sifmark.engines.locate import locate
+from sifmark.engines.locate import engine_for, locate
 
 _DOCUMENT = "sifmark.cdx.json"  # OSV-Scanner reads the format from the name
 
@@ -87,8 +87,9 @@ def read_document(name: str) -> bytes:
     if name.endswith(".json"):
         where, text = name, _read(Path(name))
     else:
-        tool, where = locate(name)
-        text = tool.inspect(where).sboms().get(CYCLONEDX, b"")
+        engine = engine_for(name, settings())
+        where = locate(name, engine)
+        text = engine.inspect(where).sboms().get(CYCLONEDX, b"")
     try:
         count = len(json.loads(text)["components"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:

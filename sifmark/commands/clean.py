@@ -3,12 +3,13 @@
 import shutil
 from pathlib import Path
 
-from sifmark.build.image import context_folder, lock_path, log_files, record_path
+from sifmark.build.image import context_folder
+from sifmark.build.records import lock_path, log_files, record_path
 from sifmark.core.console import status
 from sifmark.core.files import human_size, remove_stale_drafts
 from sifmark.core.locks import exclusive_lock
 from sifmark.core.settings import settings
-from sifmark.engines import engine
+from sifmark.engines import open_engine
 from sifmark.layers.cache import remove_all
 from sifmark.recipes.recipe import recipe_names
 
@@ -19,16 +20,17 @@ def clean(cache: bool) -> None:
     Waits for builds that run. The registry and the stand-in bases that lie beside them in the cache belong to the
     set-up scripts, and stay. Nothing goes that is not named for a recipe: the folder may hold a user's own files.
     """
-    tool = engine()
+    site = settings()
+    engine = open_engine(site)
     for recipe in recipe_names():
-        with exclusive_lock(lock_path(recipe, tool)):
-            for gone in tool.remove(recipe):
+        with exclusive_lock(lock_path(recipe, engine)):
+            for gone in engine.remove(recipe):
                 status(f"removed {gone}")
-            for path in (record_path(recipe, tool), context_folder(recipe), *log_files(recipe)):
+            for path in (record_path(recipe, engine), context_folder(recipe, site), *log_files(recipe, site)):
                 _remove(path)
-    remove_stale_drafts(settings().dist)
+    remove_stale_drafts(site.dist)
     if cache:
-        for gone in tool.prune_stages():
+        for gone in engine.prune_stages():
             status(f"removed {gone}")
         for gone in remove_all():
             status(f"removed {gone}")

@@ -6,7 +6,8 @@ from typing import Any
 from sifmark.build.image import BuildState, state
 from sifmark.core.console import output, output_table
 from sifmark.core.errors import SifmarkError, UnbuildableError
-from sifmark.engines import engine
+from sifmark.core.settings import settings
+from sifmark.engines import Engine, open_engine
 from sifmark.recipes.names import Image, cards, images
 from sifmark.recipes.plan import make_plan
 from sifmark.recipes.recipe import load_recipe, recipe_names
@@ -24,7 +25,8 @@ def show_matrix() -> None:
 
 def show_list(as_json: bool) -> None:
     """Print recipes, workloads and images with their state."""
-    rows = [_row(image) for image in images()]
+    engine = open_engine(settings())
+    rows = [_row(image, engine) for image in images()]
     if as_json:
         recipes = [{**recipe, **_buildable(recipe["name"])} for recipe in _recipes()]
         output(json.dumps({"recipes": recipes, "workloads": _workloads(), "images": rows}, indent=2))
@@ -35,15 +37,15 @@ def show_list(as_json: bool) -> None:
     output_table("image", "state", "file", rows=[[r["name"], _said(r), r["file"]] for r in rows])
 
 
-def _row(image: Image) -> dict[str, Any]:
+def _row(image: Image, engine: Engine) -> dict[str, Any]:
     row: dict[str, Any] = {"name": image.name, "workload": image.workload, "recipe": image.recipe}
-    address = engine().address(image.name)
+    address = engine.address(image.name)
     try:
         plan = make_plan(image.recipe)
         plan.require_resolved()
-        found, reason = state(image.name, plan), None
+        found, reason = state(image.name, plan, engine), None
     except SifmarkError as error:
-        found, reason = BuildState.STALE if engine().image_info(address) else BuildState.MISSING, error.cause
+        found, reason = BuildState.STALE if engine.image_info(address) else BuildState.MISSING, error.cause
     return {**row, "state": found.value, "reason": reason, "file": address}
 
 

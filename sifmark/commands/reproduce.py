@@ -7,14 +7,15 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from sifmark.build.image import is_current, lock_path
+from sifmark.build.image import is_current
+from sifmark.build.records import lock_path
 from sifmark.core.console import output, status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import scratch_dir
 from sifmark.core.locks import exclusive_lock
 from sifmark.core.process import run
 from sifmark.core.settings import settings, with_options
-from sifmark.engines import ImageInspection, engine
+from sifmark.engines import ImageInspection, open_engine
 from sifmark.layers.cache import WHEELS
 from sifmark.recipes.names import find_recipe
 from sifmark.recipes.plan import COMPRESSION, STAND_IN, make_plan
@@ -28,21 +29,21 @@ _REMEDY = (
 
 def reproduce(name: str, as_json: bool) -> None:
     """Build a recipe's image again and print whether it is the same. Raises SifmarkError where it is not."""
-    recipe, tool = find_recipe(name), engine()
-    address = tool.address(recipe)
+    recipe, engine = find_recipe(name), open_engine(settings())
+    address = engine.address(recipe)
     started = time.monotonic()
-    with exclusive_lock(lock_path(recipe, tool)), scratch_dir(settings().dist, "reproduce") as folder:
+    with exclusive_lock(lock_path(recipe, engine)), scratch_dir(settings().dist, "reproduce") as folder:
         folder.chmod(0o755)
-        if tool.image_info(address) is None:
+        if engine.image_info(address) is None:
             raise SifmarkError(f"{recipe} is not built", f"inv build {recipe}, or inv pull {recipe}")
-        inspection = tool.inspect(address)
+        inspection = engine.inspect(address)
         bases = "stand-in" if inspection.labels.get(STAND_IN) == "true" else "pinned"
         plan = make_plan(recipe, with_options(settings(), bases=bases, compression=inspection.labels.get(COMPRESSION)))
-        if not is_current(tool.image_info(address), plan):
+        if not is_current(engine.image_info(address), plan):
             raise SifmarkError(f"{address} was built of another recipe or other code than is here", _REMEDY)
         status(f"building {recipe} again, with nothing that earlier builds left")
-        ours = partial(_ours, _site(folder), tool.name, bases, plan.compression, _builder(inspection))
-        with tool.rebuild(plan, ours, folder) as again:
+        ours = partial(_ours, _site(folder), engine.name, bases, plan.compression, _builder(inspection))
+        with engine.rebuild(plan, ours, folder) as again:
             found = inspection.difference(again)
         identity = inspection.identity()
     told = {

@@ -1,4 +1,4 @@
-"""Running an image by name, with the flags that this host needs."""
+"""The run command: become the run of an image, with the flags that this host needs."""
 
 import json
 import os
@@ -11,50 +11,61 @@ from typing import NoReturn
 from sifmark.commands.arguments import after_dashes
 from sifmark.core.console import output, status, step
 from sifmark.core.process import CommandError
-from sifmark.core.settings import settings
-from sifmark.engines import CheckFailed, ImageInspection, should_check_signature
-from sifmark.engines.locate import device_options, locate, require_signed
+from sifmark.core.settings import Settings
+from sifmark.engines import CheckFailed, Engine, ImageInspection, require_signed, should_check_signature
+from sifmark.engines.locate import device_options, engine_for, locate
 from sifmark.recipes.plan import BUILD_KEY
 
-_TOLD = "SIFMARK_IMAGE"  # the variable that entrypoints/system/image.py reads
+IMAGE_VARIABLE = "SIFMARK_IMAGE"  # which entrypoints/system/image.py reads
 
 
-def run_image(name: str, command_line: Sequence[str], printed: bool = False, signed: bool = False) -> None:
-    """Become the run of an image; what stands after `--` on the command line goes to it, word for word.
+def run_image(
+    name: str, command_line: Sequence[str], settings: Settings, printed: bool = False, signed: bool = False
+) -> None:
+    """Become the run of an image. What follows `--` on the command line goes to it word for word.
 
-    The exit code, the signals and the terminal are the image's. With `printed` the command is only told, for a job's
-    script. Where this site or `signed` asks for a signature, an image without one by a trusted key is not started.
-    Raises SifmarkError where there is no such image.
+    Exit code, signals and terminal are the image's. With `printed` the command is only printed, for a job's script.
+    Where the settings or `signed` require a signature, an image without a trusted one is not started. Raises
+    SifmarkError.
     """
-    arguments = after_dashes(command_line)
-    tool, address = locate(name)
-    options = [*tool.home_flags(), *device_options(tool, address)]
-    to_be_signed = signed or settings().require_signature
+    engine = engine_for(name, settings)
+    start_image(locate(name, engine), after_dashes(command_line), engine, settings, printed, signed)
+
+
+def start_image(
+    address: str, arguments: Sequence[str], engine: Engine, settings: Settings, printed: bool, signed: bool
+) -> None:
+    """Become the run of an image at an address of an engine, or print its command. Raises SifmarkError."""
+    options = [*engine.home_flags(), *device_options(engine, address)]
+    required = signed or settings.require_signature
     if printed:
-        if to_be_signed:
-            require_signed(tool.inspect(address))
-        output(shlex.join(tool.command(address, "run", arguments, options)))
+        if required:
+            require_signed(engine.inspect(address), settings.keys)
+        output(shlex.join(engine.command(address, "run", arguments, options)))
         return
     with step(f"look at {Path(address).name}"):
-        told = _told(tool.inspect(address), to_be_signed)
-    argv = tool.command(address, "run", arguments, [*options, *tool.env_flags(_TOLD)])
+        facts = image_facts(engine.inspect(address), required, settings.keys)
+    argv = engine.command(address, "run", arguments, [*options, *engine.env_flags(IMAGE_VARIABLE)])
     status(f"+ {shlex.join(argv)}")
-    _become(argv, {_TOLD: told})
+    _become(argv, {IMAGE_VARIABLE: json.dumps(facts)})
 
 
-def _told(image: ImageInspection, to_be_signed: bool) -> str:
-    """What the result is to say of the image, and no one but who starts it can see. Raises Refuted."""
+def image_facts(image: ImageInspection, required: bool, keys: Sequence[str]) -> dict[str, str | None]:
+    """Return what the result is to say of the image, which only the process that starts it can see.
+
+    Raises CheckFailed if a required signature is not valid.
+    """
     signer = None
-    if should_check_signature(to_be_signed, image.signed):
+    if should_check_signature(required, keys, image.signed):
         try:
-            signer = image.signer(settings().keys)
+            signer = image.signer(keys)
             status(f"  signed by {signer}")
         except CheckFailed as reason:
-            if to_be_signed:
+            if required:
                 raise
             status(f"  its signature is not trusted here: {reason.cause}")
     facts = {"identity": image.identity(), "digest": image.digest(), "signer": signer}
-    return json.dumps({**facts, "build_key": image.labels.get(BUILD_KEY)})
+    return {**facts, "build_key": image.labels.get(BUILD_KEY)}
 
 
 def _become(argv: list[str], variables: Mapping[str, str]) -> NoReturn:
@@ -62,4 +73,5 @@ def _become(argv: list[str], variables: Mapping[str, str]) -> NoReturn:
     try:
         os.execvpe(argv[0], argv, {**os.environ, **variables})
     except OSError as error:
-        raise CommandError(f"cannot start {argv[0]}: {error.strerror}", f"install it: ci/setup/{argv[0]}") from error
+        cause, remedy = f"cannot start {argv[0]}: {error.strerror}", f"install it: ci/setup/{argv[0]}"
+        raise CommandError(cause, remedy, code="program-missing") from error

@@ -1,31 +1,28 @@
-"""What of this host works for building and running images: each finding with its remedy."""
+"""Whether this host can build and run images: one check per thing looked at, with its remedy."""
 
-import json
 import os
 import pwd
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 
-from sifmark.core.console import output
+from sifmark.core.checks import Check, Status
 from sifmark.core.environment import platform_name
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import human_size
 from sifmark.core.process import CommandError, run
-from sifmark.core.settings import settings
-from sifmark.doctor.finding import BAD, GOOD, POOR, Finding
-from sifmark.doctor.image import check_image as examine_image
-from sifmark.engines.apptainer.engine import MINIMUM, Apptainer, user_flags
-from sifmark.engines.docker.client import DockerError, docker_client
+from sifmark.core.settings import Settings
+from sifmark.engines import APPTAINER, DOCKER, open_engine
+from sifmark.engines.apptainer.engine import MINIMUM, user_flags
+from sifmark.engines.docker.client import DockerDaemon, DockerError
 from sifmark.oci.images import ping
 from sifmark.publish.stores import open_store
 from sifmark.recipes.plan import BaseImage, make_plan
 from sifmark.recipes.recipe import load_recipe, recipe_names
 
 _SPACE_NEEDED = 6 * 1024**3  # bytes: a torch image, its stages in the cache, and a copy being written
-# Ubuntu closes user namespaces to what has no profile of AppArmor's: Apptainer's opens them to it alone.
+# Ubuntu closes user namespaces to programs without an AppArmor profile; Apptainer's profile opens them to it alone.
 _APPARMOR = "kernel.apparmor_restrict_unprivileged_userns"
 _PROFILE = Path("/etc/apparmor.d/apptainer")
 # Kernel settings that keep ordinary users from opening user namespaces, and the values that do so.
@@ -36,90 +33,91 @@ _FORBIDDING = {
 }
 
 
-def run_doctor(image: str, as_json: bool) -> None:
-    """Print every finding of this host, or what an image sees of it. Raises SifmarkError when something is bad."""
-    findings = list(examine_image(image)) if image else [finding for examine in EXAMINATIONS for finding in examine()]
-    if as_json:
-        output(json.dumps([asdict(finding) for finding in findings], indent=2))
-    else:
-        for finding in findings:
-            output(f"{finding.state:<5} {finding.subject}: {finding.seen}")
-            if finding.remedy:
-                output(f"      remedy: {finding.remedy}")
-    bad = [finding.subject for finding in findings if finding.state == BAD]
-    if bad:
-        raise SifmarkError(f"not ready: {', '.join(bad)}", "the lines above say what to do")
+def check_host(settings: Settings) -> Iterator[Check]:
+    """Yield all checks of this host. A warning is about what works, but slower or not for everyone."""
+    for check in CHECKS:
+        yield from check(settings)
 
 
-def apptainer() -> Iterator[Finding]:
-    """The engine, and the tools that pack file systems."""
-    version = Apptainer().version()
+def check_apptainer(settings: Settings) -> Iterator[Check]:
+    """Check the engine's version, and the tools that pack file systems."""
+    version, minimum = open_engine(settings, APPTAINER).version(), ".".join(map(str, MINIMUM))
     if version is None:
-        yield Finding("Apptainer", BAD, "not installed", "ci/setup/apptainer installs it")
+        yield Check("Apptainer", Status.FAILED, "not installed", "ci/setup/apptainer installs it")
     elif tuple(int(part) for part in version.split(".")[:2]) < MINIMUM:
-        yield Finding("Apptainer", BAD, version, f"install {'.'.join(map(str, MINIMUM))} or newer: ci/setup/apptainer")
+        yield Check("Apptainer", Status.FAILED, version, f"install {minimum} or newer: ci/setup/apptainer")
     else:
         flags = " ".join(user_flags())
-        yield Finding("Apptainer", GOOD, version + (f", run with {flags} for this root" if flags else ""))
-    for tool in ("mksquashfs", "unsquashfs"):
-        yield _tool(tool)
+        yield Check("Apptainer", Status.PASSED, version + (f", run with {flags} for this root" if flags else ""))
+    for program in ("mksquashfs", "unsquashfs"):
+        yield _check_program(program)
 
 
-def docker() -> Iterator[Finding]:
-    """The other engine, for who wants it."""
-    without, why = (BAD, "") if settings().engine == "docker" else (POOR, "needed only for --engine docker: ")
+def check_docker(settings: Settings) -> Iterator[Check]:
+    """Check the other engine, which only some need, and the program that signs its images."""
+    chosen = settings.engine == DOCKER
+    missing, why = (Status.FAILED, "") if chosen else (Status.WARNING, "needed only for --engine docker: ")
     try:
-        version = docker_client().version()["Version"]
+        version = DockerDaemon(settings.time_limit).version()
     except DockerError as error:
-        yield Finding("Docker", without, error.cause, f"{why}{error.remedy}")
+        yield Check("Docker", missing, error.cause, f"{why}{error.remedy}")
         return
     if shutil.which("docker") is None:
-        yield Finding("Docker", without, f"{version}, and no docker command", f"{why}ci/setup/docker installs it")
+        yield Check("Docker", missing, f"{version}, and no docker command", f"{why}ci/setup/docker installs it")
     else:
-        yield Finding("Docker", GOOD, str(version))
+        yield Check("Docker", Status.PASSED, version)
     if (path := shutil.which("cosign")) is None:
-        yield Finding("cosign", POOR, "not installed", "needed only for signatures of Docker images: ci/setup/cosign")
+        remedy = "needed only for signatures of Docker images: ci/setup/cosign"
+        yield Check("cosign", Status.WARNING, "not installed", remedy)
     else:
-        yield Finding("cosign", GOOD, path)
+        yield Check("cosign", Status.PASSED, path)
 
 
-def user_namespaces() -> Iterator[Finding]:
-    """Whether a user without privileges can open a user namespace."""
-    for name, value in _FORBIDDING.items():
-        path = Path("/proc/sys") / name.replace(".", "/")
-        if path.is_file() and path.read_text().strip() == value:
-            if name == _APPARMOR and _PROFILE.exists():
-                yield Finding("user namespaces", GOOD, f"open to Apptainer, by {_PROFILE}")
-                return
-            profile = "; or give Apptainer a profile: ci/setup/apptainer" if name == _APPARMOR else ""
-            remedy = f"let the administrator change it: sysctl {name}{profile}"
-            yield Finding("user namespaces", BAD, f"{name} is {value}: closed to ordinary users", remedy)
+def check_user_namespaces(_settings: Settings) -> Iterator[Check]:
+    """Check whether a user without privileges can open a user namespace."""
+    name = "user namespaces"
+    if setting := _forbidding_setting():
+        if setting == _APPARMOR and _PROFILE.exists():
+            yield Check(name, Status.PASSED, f"open to Apptainer, by {_PROFILE}")
             return
+        profile = "; or give Apptainer a profile: ci/setup/apptainer" if setting == _APPARMOR else ""
+        remedy = f"let the administrator change it: sysctl {setting}{profile}"
+        yield Check(name, Status.FAILED, f"{setting} is {_FORBIDDING[setting]}: closed to ordinary users", remedy)
+        return
     try:
         run(["unshare", "--user", "--map-root-user", "true"])
     except CommandError as error:
-        yield Finding(
-            "user namespaces", BAD, error.cause.splitlines()[-1].strip(), "ask the administrator to allow them"
-        )
+        detail = error.cause.splitlines()[-1].strip()
+        yield Check(name, Status.FAILED, detail, "ask the administrator to allow them")
         return
     who = "for root; no kernel setting closes them to others" if os.geteuid() == 0 else "for this user"
-    yield Finding("user namespaces", GOOD, f"available {who}")
+    yield Check(name, Status.PASSED, f"available {who}")
 
 
-def fuse() -> Iterator[Finding]:
-    """Whether images can be mounted without privileges; else they are unpacked at each start."""
+def _forbidding_setting() -> str | None:
+    """Return the kernel setting that closes user namespaces, if there is one."""
+    for name, value in _FORBIDDING.items():
+        path = Path("/proc/sys") / name.replace(".", "/")
+        if path.is_file() and path.read_text().strip() == value:
+            return name
+    return None
+
+
+def check_fuse(_settings: Settings) -> Iterator[Check]:
+    """Check whether images can be mounted without privileges; else they are unpacked at each start."""
     device = Path("/dev/fuse")
     if not device.exists():
-        yield Finding("fuse", POOR, "no /dev/fuse: images are unpacked at each start", "load the fuse module")
+        detail = "no /dev/fuse: images are unpacked at each start"
+        yield Check("fuse", Status.WARNING, detail, "load the fuse module")
     elif device.stat().st_mode & 0o006 != 0o006:
-        yield Finding("fuse", POOR, "/dev/fuse is closed to ordinary users", "chmod 666 /dev/fuse")
+        yield Check("fuse", Status.WARNING, "/dev/fuse is closed to ordinary users", "chmod 666 /dev/fuse")
     else:
-        yield Finding("fuse", GOOD, "/dev/fuse is open to every user")
-    yield _tool("squashfuse", POOR)
+        yield Check("fuse", Status.PASSED, "/dev/fuse is open to every user")
+    yield _check_program("squashfuse", Status.WARNING)
 
 
-def subordinate_ids() -> Iterator[Finding]:
-    """What `apptainer build --fakeroot` needs. Our own builds do without."""
+def check_subordinate_ids(_settings: Settings) -> Iterator[Check]:
+    """Check what `apptainer build --fakeroot` needs. Our own builds do without."""
     try:
         user = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:  # a user whom this host does not know
@@ -128,77 +126,84 @@ def subordinate_ids() -> Iterator[Finding]:
         path = Path(name)
         lines = path.read_text().splitlines() if path.is_file() else []
         if any(line.split(":")[0] in (user, str(os.geteuid())) for line in lines):
-            yield Finding(name, GOOD, f"has a range for {user}")
+            yield Check(name, Status.PASSED, f"has a range for {user}")
         else:
             remedy = f"only for definitions of your own with %post: give {user} a range there that nobody else has"
-            yield Finding(name, POOR, f"has no range for {user}", remedy)
+            yield Check(name, Status.WARNING, f"has no range for {user}", remedy)
 
 
-def folders() -> Iterator[Finding]:
-    """Space, and the right to execute, where builds and engines write."""
-    roles = {"cache": settings().cache, "dist": settings().dist, "temporary": Path(tempfile.gettempdir())}
-    for role, folder in roles.items():
-        there = next(path for path in [folder, *folder.parents] if path.exists())
-        free = shutil.disk_usage(there).free
-        if not os.access(there, os.W_OK):
-            yield Finding(f"{role} folder", BAD, f"{folder} is not writable", "name another in sifmark.toml or TMPDIR")
-            continue
-        if os.statvfs(there).f_flag & os.ST_NOEXEC:
-            yield Finding(f"{role} folder", POOR, f"{folder} is mounted noexec", "name another folder for builds")
-        if free < _SPACE_NEEDED:
-            remedy = f"free some, or name another folder: a build needs {human_size(_SPACE_NEEDED)}"
-            yield Finding(f"{role} folder", POOR, f"{folder} has {human_size(free)} left", remedy)
-        else:
-            yield Finding(f"{role} folder", GOOD, f"{folder} has {human_size(free)} left")
+def check_folders(settings: Settings) -> Iterator[Check]:
+    """Check space, and the right to execute, where builds and engines write."""
+    folders = {"cache": settings.cache, "dist": settings.dist, "temporary": Path(tempfile.gettempdir())}
+    for role, folder in folders.items():
+        yield from _check_folder(f"{role} folder", folder)
 
 
-def registries() -> Iterator[Finding]:
-    """Whether the registries of the bases in force answer, and the one that images are pushed to."""
+def _check_folder(name: str, folder: Path) -> Iterator[Check]:
+    existing = next(path for path in [folder, *folder.parents] if path.exists())
+    if not os.access(existing, os.W_OK):
+        yield Check(name, Status.FAILED, f"{folder} is not writable", "name another in sifmark.toml or TMPDIR")
+        return
+    if os.statvfs(existing).f_flag & os.ST_NOEXEC:
+        yield Check(name, Status.WARNING, f"{folder} is mounted noexec", "name another folder for builds")
+    free = shutil.disk_usage(existing).free
+    detail = f"{folder} has {human_size(free)} left"
+    if free < _SPACE_NEEDED:
+        remedy = f"free some, or name another folder: a build needs {human_size(_SPACE_NEEDED)}"
+        yield Check(name, Status.WARNING, detail, remedy)
+    else:
+        yield Check(name, Status.PASSED, detail)
+
+
+def check_registries(settings: Settings) -> Iterator[Check]:
+    """Check whether the registries of the bases in force answer, and the one that images are pushed to."""
     for recipe in recipe_names():
         try:
-            plan = make_plan(recipe)
+            plan = make_plan(recipe, settings)
             plan.require_resolved()
         except SifmarkError as error:  # other recipes can be built all the same
-            yield Finding(f"base of {recipe}", POOR, error.cause, error.remedy)
+            yield Check(f"base of {recipe}", Status.WARNING, error.cause, error.remedy)
             continue
-        yield _registry(recipe, plan.base)
-    if settings().registry and (host := open_store("", "").host):
-        yield _answers("registry of images", host, "needed to push and pull: is its name right, and is it up?")
+        yield _check_base_registry(recipe, plan.base)
+    if settings.registry and (host := open_store("", "", settings).host):
+        yield _check_registry("registry of images", host, "needed to push and pull: is its name right, and is it up?")
 
 
-def devices() -> Iterator[Finding]:
-    """The processor, and accelerators by their device files."""
-    yield Finding("devices", GOOD, f"CPU ({platform_name()}, {os.cpu_count()} cores)")
+def check_devices(_settings: Settings) -> Iterator[Check]:
+    """List the processor, and accelerators by their device files."""
+    yield Check("devices", Status.PASSED, f"CPU ({platform_name()}, {os.cpu_count()} cores)")
     for recipe in map(load_recipe, recipe_names()):
-        if recipe.access and (here := recipe.access.here()):
-            yield Finding("devices", GOOD, f"of recipe {recipe.name}: {', '.join(here)}")
+        if recipe.access and (devices := recipe.access.here()):
+            yield Check("devices", Status.PASSED, f"of recipe {recipe.name}: {', '.join(devices)}")
 
 
-EXAMINATIONS: tuple[Callable[[], Iterator[Finding]], ...] = (
-    apptainer,
-    docker,
-    user_namespaces,
-    fuse,
-    subordinate_ids,
-    folders,
-    registries,
-    devices,
+CHECKS: tuple[Callable[[Settings], Iterator[Check]], ...] = (
+    check_apptainer,
+    check_docker,
+    check_user_namespaces,
+    check_fuse,
+    check_subordinate_ids,
+    check_folders,
+    check_registries,
+    check_devices,
 )
 
 
-def _registry(recipe: str, base: BaseImage) -> Finding:
+def _check_base_registry(recipe: str, base: BaseImage) -> Check:
     host = base.address.partition("/")[0]
     remedy = "ci/setup/registry start" if base.stand_in else "set a mirror in sifmark.toml, or use --bases stand-in"
-    return _answers(f"registry of {recipe}", host, f"needed only to fetch a base anew: {remedy}")
+    return _check_registry(f"registry of {recipe}", host, f"needed only to fetch a base anew: {remedy}")
 
 
-def _answers(subject: str, host: str, remedy: str) -> Finding:
-    why = ping(host)
-    return Finding(subject, GOOD, f"{host} answers") if why is None else Finding(subject, POOR, why, remedy)
+def _check_registry(name: str, host: str, remedy: str) -> Check:
+    fault = ping(host)
+    if fault is None:
+        return Check(name, Status.PASSED, f"{host} answers")
+    return Check(name, Status.WARNING, fault, remedy)
 
 
-def _tool(name: str, without: str = BAD) -> Finding:
+def _check_program(name: str, missing: Status = Status.FAILED) -> Check:
     path = shutil.which(name)
     if path is None:
-        return Finding(name, without, "not installed", "ci/setup/apptainer installs it")
-    return Finding(name, GOOD, path)
+        return Check(name, missing, "not installed", "ci/setup/apptainer installs it")
+    return Check(name, Status.PASSED, path)

@@ -1,20 +1,22 @@
-"""Container engines: sibling modules behind one interface. What the verbs need of an engine, and no more."""
+"""Container engines behind one interface: what commands need of an engine, and no more."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
+from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
-from sifmark.core.settings import settings
+from sifmark.core.settings import Settings
 from sifmark.recipes.plan import Plan
 from sifmark.recipes.recipe import Access
 
-# By these users and schedulers say which of a host's devices a run may use; a container that does not know would use
-# others.
+APPTAINER, DOCKER = "apptainer", "docker"
+# Variables by which users and schedulers say which of a host's devices a run may use. A container that does not get
+# them would use others.
 SELECTION_VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
@@ -30,16 +32,17 @@ SELECTION_VARIABLES = (
     "IPUOF_VIPU_API_GCD_ID",
     "IPUOF_VIPU_API_TIMEOUT",
 )
-_FILES = ("IPUOF_CONFIG_PATH",)  # those that name one
+UNPACKED_RATIO = 3  # size of an unpacked wheel with its bytecode, relative to the wheel file
+_PATH_VARIABLES = ("IPUOF_CONFIG_PATH",)  # those whose value is a path
 
 
-class CheckFailed(SifmarkError):  # noqa: N818 - named for what it says
-    """A check found the image not to be what it should be."""
+class CheckFailed(SifmarkError):  # noqa: N818 - the outcome of a check, not a fault of the program
+    """A check found that an image is not what it should be."""
 
 
 @dataclass(frozen=True)
 class ImageInfo:
-    """What can be told of an image without starting anything in it. Labels are empty where it does not read."""
+    """What can be read of an image without starting it. The labels are empty where they cannot be read."""
 
     labels: dict[str, str]
     size: int  # bytes
@@ -47,131 +50,153 @@ class ImageInfo:
 
 @dataclass(frozen=True)
 class BuiltImage:
-    """What a build made: `identity` is of what runs, `digest` of the file that holds it."""
+    """What a build made: `identity` is the hash of what runs, `digest` that of the file that holds it."""
 
     size: int  # bytes
     identity: str
     digest: str
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """What a build will take. None is what cannot be estimated yet."""
+
+    size: int | None = None  # bytes of the image
+    seconds: float | None = None
+    cached: int = 0  # bytes that will be added to the cache, as far as they can be estimated
+    stored: int = 0  # bytes that will be added to the folder of images; 0 for an engine with a store of its own
+
+
 class Engine(Protocol):
-    """Builds, runs and inspects images. An address is what it finds an image by: a path or a reference."""
+    """Builds, runs and inspects images. An address is how it finds an image: a path or a reference."""
 
     name: str
-    suffix: str  # tells its records and locks from those of others
+    suffix: str  # distinguishes its build records and locks from those of other engines
 
     @property
     def home(self) -> Path:
-        """Where the records and locks of its images lie."""
+        """The folder with the build records and locks of its images."""
 
     def version(self) -> str | None:
-        """The engine's version, or None where it is not there or does not answer."""
+        """Return the engine's version, or None if it is not installed or does not answer."""
 
     def address(self, name: str) -> str:
-        """Where the image of a name or of a recipe is, once it is built."""
+        """Return the address of the image of a name or a recipe, built or not."""
 
     def image_info(self, address: str) -> ImageInfo | None:
-        """What is there, or None."""
+        """Return the image's labels and size, or None if there is no such image."""
 
     def build(self, plan: Plan, log: Path) -> AbstractContextManager[BuiltImage]:
-        """Make the image of a recipe. It takes its place when the block ends well. Raises SifmarkError."""
+        """Build the image of a plan. It gets its name when the block ends without an error. Raises SifmarkError."""
 
     def stages(self, plan: Plan) -> dict[str, bool]:
-        """The stages of a build that are kept, and whether they are at hand."""
+        """Return the intermediate results of a build that are kept, and whether each is there."""
 
-    def rebuild(self, plan: Plan, ours: Callable[..., str], folder: Path) -> AbstractContextManager[str]:
-        """Build without anything that earlier builds left; the address of what was made, which lasts for the block.
+    def forecast(self, plan: Plan) -> Forecast:
+        """Estimate what a build of a plan would take. Of registries only sizes are requested."""
 
-        `ours` runs a verb of ours that puts all it makes into a folder, and gives what it printed.
+    def rebuild(self, plan: Plan, run_command: Callable[..., str], folder: Path) -> AbstractContextManager[str]:
+        """Build without anything that earlier builds left; give the image's address, valid within the block.
+
+        `run_command` runs a sifmark command that writes all its files into `folder`, and returns its output.
         """
 
     def tag_workloads(self, recipe: str) -> tuple[str, ...]:
-        """Let each workload's name mean the recipe's image; the names."""
+        """Let each workload's image name refer to the recipe's image. Return the names."""
 
     def remove(self, recipe: str) -> Iterable[str]:
-        """Remove the images of a recipe under all their names; says what went."""
+        """Remove the images of a recipe under all their names. Yield what was removed."""
 
     def prune_stages(self) -> Iterable[str]:
-        """Remove what the engine itself keeps of builds; says what went."""
+        """Remove the intermediate results that the engine itself keeps. Yield what was removed."""
 
     def command(self, address: str, verb: str, arguments: Sequence[str], options: Sequence[str]) -> list[str]:
-        """The argv that runs, tests or executes in an image on this host."""
+        """Return the argv that runs, tests or executes something in an image on this host: `run`, `test`, `exec`."""
 
     def device_flags(self, access: Access) -> list[str]:
-        """The options of `command` that let a container reach devices; none where this host has no such device."""
+        """Return the options that give a container access to devices; none if this host has no such device."""
 
     def home_flags(self) -> list[str]:
-        """The options of `command` that let a run see the user's folder, where it does not by itself."""
+        """Return the options that show a run the user's folder, if the engine does not do so anyway."""
 
     def env_flags(self, variable: str) -> list[str]:
-        """The options of `command` that let a run see a variable of our environment, where it does not by itself."""
+        """Return the options that pass a variable of our environment, if the engine does not do so anyway."""
 
     def isolation_flags(self) -> list[str]:
-        """The options of `command` that keep the user's folders and variables out."""
+        """Return the options that keep the user's folders and variables out of a container."""
 
     def inspect(self, address: str) -> "ImageInspection":
-        """What the image shows of itself. Raises SifmarkError where it does not read."""
+        """Inspect an image. Raises SifmarkError if it cannot be read."""
 
 
 class ImageInspection(Protocol):
-    """A finished image, for who doubts it."""
+    """What an engine reads from a finished image."""
 
     labels: dict[str, str]
-    workload: str | None  # the one that its name means
-    signature_covers_attestations: bool  # whether a signature is of its lists of packages and its provenance too
+    workload: str | None  # the one that the image's name stands for
+    signature_covers_attestations: bool  # whether a signature also covers SBOMs and provenance
 
     def identity(self) -> str:
-        """The hash of what runs. Raises SifmarkError where something beside it would."""
+        """Return the hash of what runs. Raises SifmarkError if something outside it would run too."""
 
     def digest(self) -> str:
-        """The hash of what holds it: the file's, or Docker's identifier."""
+        """Return the hash of what holds the image: the file's, or Docker's identifier."""
 
     def require_digest(self, recorded: str, signer: str | None) -> str:
-        """Say how it stands to the digest that was recorded, where `signer`'s signature of it holds. Raises Refuted."""
+        """Compare the image with a recorded digest. Return how they relate; `signer` has a valid signature of it.
+
+        Raises CheckFailed.
+        """
 
     def require_start(self) -> str:
-        """Say what the engine sees of labels, names and start. Raises Refuted where it is not what was built."""
+        """Compare labels, names and start as the engine sees them with what was built. Raises CheckFailed."""
 
     def file_modes(self) -> Iterable[tuple[str, str]]:
-        """Mode, as `ls` prints it, and name of each file of ours."""
+        """Yield mode, as `ls` prints it, and name of each file that we add to a base."""
 
     def signer(self, keys: Sequence[str]) -> str:
-        """Which of the trusted keys signed all of it. Raises Refuted where none did, and says why."""
+        """Return which of the trusted keys signed all of it. Raises CheckFailed, with the reason, if none did."""
 
     def signed(self) -> bool:
-        """Whether there is a signature, whosever."""
+        """Return whether there is a signature, by any key."""
 
     def provenance(self) -> tuple[bytes, dict[str, str]] | None:
-        """The statement of where it came from, and what that must be of: names with SHA-256, hexadecimal."""
+        """Return the provenance statement and the subjects it must have: names with SHA-256, hexadecimal."""
 
     def sboms(self) -> dict[str, bytes]:
-        """The documents of what is in it, by name."""
+        """Return the SBOMs by name."""
 
-    def difference(self, again: str) -> str | None:
-        """What differs first from another image, by its address; None where nothing does."""
+    def difference(self, other: str) -> str | None:
+        """Return the first difference from the image at another address, or None if they are equal."""
 
     def require_base(self, plan: Plan) -> str:
-        """Say how all that is not ours stands to the base. Raises Refuted where it differs."""
+        """Compare everything that we did not add with the base. Raises CheckFailed if it differs."""
 
 
-def should_check_signature(needed: bool, signed: Callable[[], bool]) -> bool:
-    """Whether a signature is to be looked at: where one is needed, or there is one and this site trusts keys."""
-    return needed or (bool(settings().keys) and signed())
+def open_engine(settings: Settings, name: str = "") -> Engine:
+    """Return the engine that the settings choose, or the one called `name`. Its module is imported only now."""
+    name = name or settings.engine
+    module = import_module(f"sifmark.engines.{name}.engine")
+    make: Callable[[Settings], Engine] = module.make
+    return make(replace(settings, engine=name))
+
+
+def require_signed(inspection: ImageInspection, keys: Sequence[str]) -> None:
+    """Raise CheckFailed unless a trusted key has signed all of an image."""
+    status(f"  signed by {inspection.signer(keys)}")
+
+
+def should_check_signature(required: bool, keys: Sequence[str], signed: Callable[[], bool]) -> bool:
+    """Return whether to check a signature: if one is required, or if there is one and this site trusts keys."""
+    return required or (bool(keys) and signed())
 
 
 def device_selection() -> dict[str, str]:
-    """The variables by which this user chooses among this host's devices."""
+    """Return the variables by which this user chooses among this host's devices."""
     return {name: os.environ[name] for name in SELECTION_VARIABLES if name in os.environ}
 
 
 def device_selection_files() -> list[str]:
-    """The files and folders that these variables name."""
-    named = (Path(value) for name, value in device_selection().items() if name in _FILES)
-    return [str(path) for path in named if path.is_absolute() and path.exists()]
-
-
-def engine(name: str | None = None) -> Engine:
-    """The engine of a name, or the one in use. Each is its own module, imported when it is wanted."""
-    module = import_module(f"sifmark.engines.{name or settings().engine}.engine")
-    make: Callable[[], Engine] = module.make
-    return make()
+    """Return the files and folders that these variables name."""
+    paths = (Path(value) for name, value in device_selection().items() if name in _PATH_VARIABLES)
+    return [str(path) for path in paths if path.is_absolute() and path.exists()]

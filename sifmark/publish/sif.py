@@ -1,30 +1,23 @@
-"""The push, pull, mirror and catalog verbs: images to and from registries, SIF files to and from folders too."""
+"""Publishing SIF files: pushed to registries and folders, pulled from them, and signed."""
 
-import html
-import json
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 from sifmark.build import ledger
-from sifmark.build.batch import matching_recipes
-from sifmark.build.image import lock_path, update_record, write_image_record
-from sifmark.core.console import Step, output, output_table, status, step
+from sifmark.build.records import lock_path, read_record, update_record, write_image_record
+from sifmark.core.console import Step, step
 from sifmark.core.environment import platform_name
-from sifmark.core.errors import REBUILD_REMEDY, RegistryError, SifmarkError
-from sifmark.core.files import atomic_path, free_space, human_size, write_json, write_text
+from sifmark.core.errors import REBUILD_REMEDY, SifmarkError, UsageError
+from sifmark.core.files import atomic_path, free_space, human_size
 from sifmark.core.locks import exclusive_lock
-from sifmark.core.schemas import check_document
-from sifmark.core.settings import settings
-from sifmark.engines import CheckFailed
-from sifmark.engines.apptainer.engine import Apptainer, describe_image
-from sifmark.engines.apptainer.sif import read_sif
-from sifmark.engines.apptainer.signature import signer
-from sifmark.engines.docker.engine import NAME as DOCKER
-from sifmark.publish import docker
+from sifmark.core.settings import Settings
+from sifmark.engines import BuiltImage, CheckFailed, Engine
+from sifmark.engines.apptainer import signature
+from sifmark.engines.apptainer.engine import describe_image
 from sifmark.publish.policy import require_allowed
+from sifmark.publish.reports import PullReport, PushReport, SigningKey, SignReport
 from sifmark.publish.stores import (
     IDENTITY,
     SIGNED,
@@ -35,247 +28,143 @@ from sifmark.publish.stores import (
     public_labels,
     publish,
 )
-from sifmark.recipes.names import EVERYTHING, find_images, find_recipe, image_file, names_of
-from sifmark.recipes.plan import BASE_DIGEST, BUILD_KEY, CREATED, PLATFORM, RECIPE, REVISION, STAND_IN
-from sifmark.trust.checks import check_provenance
+from sifmark.recipes.names import find_images, find_recipe, names_of
+from sifmark.recipes.plan import BUILD_KEY, PLATFORM, RECIPE
+from sifmark.trust.checks import check_provenance, require_unchanged
 from sifmark.trust.image import ImageUnderTest, image_under_test
 
-_VERSION = "org.opencontainers.image.version"
+PULL_COMMAND = "apptainer pull oras://"
+_NOT_ANNOUNCED_REMEDY = "do not run it; ask whoever pushed it"
 
 
-def push(name: str, registry: str, tag: str, as_json: bool) -> None:
-    """Put a recipe's image on a shelf, under each of its names. Raises SifmarkError."""
-    if settings().engine == DOCKER:
-        docker.push(name, registry, tag, as_json)
-    else:
-        _push_sif(name, registry, tag, as_json)
-
-
-def _push_sif(name: str, registry: str, tag: str, as_json: bool) -> None:
-    recipe, there = find_recipe(name), open_store(registry, tag)
-    path, names = image_file(recipe), (recipe, *names_of(recipe))
-    with exclusive_lock(lock_path(recipe, Apptainer())):
-        subject = image_under_test(Apptainer(), str(path), signed=False)
-        if subject.recipe != recipe:
-            raise SifmarkError(f"{path.name} is an image of recipe {subject.recipe}", REBUILD_REMEDY)
-        inspection = subject.inspection
-        require_allowed(there.host, path.name, inspection.labels)
+def push(name: str, registry: str, tag: str, engine: Engine, settings: Settings) -> PushReport:
+    """Push a recipe's image to a store, under each of its names. Raises SifmarkError."""
+    recipe, store = find_recipe(name), open_store(registry, tag, settings)
+    path, names = Path(engine.address(recipe)), (recipe, *names_of(recipe))
+    with exclusive_lock(lock_path(recipe, engine)):
+        image = image_under_test(engine, str(path), settings)
+        _require_recipe(image, recipe, path)
+        require_allowed(store.host, path.name, image.labels, settings)
         with step(f"hash {path.name}"):
-            made = describe_image(path, inspection)
-        check_provenance(subject)
-        told = {**public_labels(inspection.labels), IDENTITY: made.identity, SIGNED: str(inspection.signed()).lower()}
-        image = publish(path, made.digest, made.size, told)
-        with step(f"push {path.name}, {human_size(made.size)}, to {there.reference(recipe)}"):
-            sent = there.push(names, image, path)
-        update_record(recipe, Apptainer(), pushed=f"{there.reference(recipe)}@{image.digest}")
-    if as_json:
-        references = [there.reference(each) for each in names]
-        answer = {"digest": image.digest, "file": made.digest, "identity": made.identity, "names": references}
-        output(json.dumps(answer, indent=2))
-    else:
-        output(f"{there.reference(recipe)}@{image.digest}")
-        status(f"  {'sent' if sent else 'it was there already'}; also as {', '.join(names[1:])}")
+            built = describe_image(path, image.inspection)
+        check_provenance(image)
+        published = publish(path, built.digest, built.size, _annotations(image, built))
+        with step(f"push {path.name}, {human_size(built.size)}, to {store.reference(recipe)}"):
+            sent = store.push(names, published, path)
+        reference = f"{store.reference(recipe)}@{published.digest}"
+        update_record(recipe, engine, pushed=reference)
+    summary = f"{'sent' if sent else 'it was there already'}; also as {', '.join(names[1:])}"
+    references = tuple(map(store.reference, names))
+    return PushReport(reference, published.digest, built.identity, references, summary, built.digest)
 
 
-def pull(name: str, registry: str, tag: str, as_json: bool, to_be_signed: bool) -> None:
-    """Fetch the image of a name, hold it against its digests, labels and signature, and give it its names.
+def pull(name: str, registry: str, tag: str, engine: Engine, settings: Settings, signed: bool) -> PullReport:
+    """Fetch an image, and give it its names when digests, labels and signature are verified.
 
-    Nothing has its final name before. Raises SifmarkError.
+    With `signed` a trusted signature is required. Nothing has its final name before. Raises SifmarkError.
     """
-    to_be_signed = to_be_signed or settings().require_signature or bool(settings().keys)
-    if settings().engine == DOCKER:
-        docker.pull(name, registry, tag, as_json, to_be_signed)
-    else:
-        _pull_sif(name, registry, tag, as_json, to_be_signed)
-
-
-def _pull_sif(name: str, registry: str, tag: str, as_json: bool, to_be_signed: bool) -> None:
-    recipe, there = find_recipe(name), open_store(registry, tag)
-    asked = find_images(name)[0].name if name != recipe else recipe
-    image = there.resolve(asked)
-    target, tool = image_file(recipe), Apptainer()
+    recipe, store = find_recipe(name), open_store(registry, tag, settings)
+    published_name = find_images(name)[0].name if name != recipe else recipe
+    published = store.resolve(published_name)
+    target = Path(engine.address(recipe))
     target.parent.mkdir(parents=True, exist_ok=True)
-    _require_space(there.reference(asked), image.size, target.parent)
-    with exclusive_lock(lock_path(recipe, tool)):
+    reference = store.reference(published_name)
+    require_space(reference, published.size, target.parent)
+    with exclusive_lock(lock_path(recipe, engine)):
         with atomic_path(target) as draft:
-            _fetch(there, asked, image, draft)
+            fetch_file(store, published_name, published, draft)
             draft.chmod(0o755)
-            inspection = tool.inspect(str(draft))
-            made = describe_image(draft, inspection)
-            _require_announced(ImageUnderTest(tool, str(draft), inspection), recipe, image.annotations)
-            by = signer(draft, settings().keys) if to_be_signed else None
-            pulled = f"{there.reference(asked)}@{image.digest}"
-            write_image_record(recipe, tool, made, inspection.labels, pulled=pulled, signed_by=by)
-            if by:
-                ledger.record_trusted(made.digest, by)
-        names = tool.tag_workloads(recipe)
-    if as_json:
-        facts = {"digest": image.digest, "file": made.digest, "identity": made.identity}
-        output(json.dumps({**facts, "signed_by": by, "path": str(target)}, indent=2))
-    else:
-        output(f"{target}: {made.identity}, {docker.signature_told(by)}; also called {', '.join(names)}")
+            inspection = engine.inspect(str(draft))
+            built = describe_image(draft, inspection)
+            image = ImageUnderTest(engine, str(draft), inspection, settings)
+            _require_announced(image, recipe, published.annotations)
+            signer = inspection.signer(settings.keys) if signed else None
+            pulled = f"{reference}@{published.digest}"
+            write_image_record(recipe, engine, built, inspection.labels, pulled=pulled, signed_by=signer)
+            if signer:
+                ledger.record_trusted(built.digest, settings, signer)
+        names = engine.tag_workloads(recipe)
+    return PullReport(str(target), published.digest, built.identity, signer, names, built.digest)
 
 
-def mirror(target: str, patterns: Sequence[str], registry: str, tag: str) -> None:
-    """Copy the images of recipes from one shelf to another, with all their names. Raises SifmarkError.
+def sign(name: str, key: SigningKey, registry: str, tag: str, engine: Engine, settings: Settings) -> SignReport:
+    """Sign a recipe's image in place of its signatures until now. All its names become links to the signed file.
 
-    What a shelf does not have is said and left; the file of each is held against its digest on the way.
+    The image keeps its identity. An image that is not as its record says is not signed: a signature would hide that.
+    Raises SifmarkError.
     """
-    origin, there = open_store(registry, tag), open_store(target, tag)
-    found = _published(origin, patterns)
-    for recipe, image in found.items():
-        require_allowed(there.host, recipe, image.annotations)
-    with TemporaryDirectory(prefix="sifmark-") as folder:
-        for recipe, image in found.items():
-            _require_space(origin.reference(recipe), image.size, Path(folder))
-            file = Path(folder) / f"{recipe}.sif"
-            _fetch(origin, recipe, image, file)
-            require_allowed(there.host, recipe, read_sif(file).labels())  # what it says itself, whatever was announced
-            sent = there.push((recipe, *names_of(recipe)), image, file)
-            file.unlink()
-            output(f"{there.reference(recipe)}@{image.digest}{'' if sent else ' was there already'}")
+    if registry or tag:
+        remedy = "leave --registry and --tag to inv push"
+        raise UsageError("a SIF is signed here, before it is pushed", remedy, code="invalid-option")
+    recipe = find_recipe(name)
+    target = Path(engine.address(recipe))
+    with exclusive_lock(lock_path(recipe, engine)):
+        engine.inspect(str(target))
+        with atomic_path(target) as draft, step(f"sign {target.name}"):
+            shutil.copyfile(target, draft)
+            image = image_under_test(engine, str(draft), settings)
+            require_unchanged(image)
+            _require_recipe(image, recipe, target)
+            signature.sign(draft, key.file, key.keyring_number)
+            draft.chmod(0o755)
+            built = describe_image(draft, engine.inspect(str(draft)))
+        if record := read_record(recipe, engine, strict=False):
+            ledger.copy_trust(built.digest, record.digest, settings)
+            update_record(recipe, engine, digest=built.digest)
+        names = engine.tag_workloads(recipe)
+    summary = f"{target}: signed, {built.identity}, also called {', '.join(names)}"
+    return SignReport(str(target), published=False, summary=summary)
 
 
-def catalog(registry: str, tag: str, output_folder: str, as_json: bool) -> None:
-    """Print what a shelf has, or write it to a folder as catalog.json and a page. Raises SifmarkError."""
-    of_docker = settings().engine == DOCKER
-    there: StoreListing = docker.images(registry, tag) if of_docker else open_store(registry, tag)
-    entries = [_entry(there, recipe, image) for recipe, image in _published(there, (EVERYTHING,)).items()]
-    document = {"schema_version": "1.0", "place": there.reference("NAME"), "images": entries}
-    check_document("catalog-1.0", document, "the catalog")
-    if output_folder:
-        write_json(Path(output_folder) / "catalog.json", document)
-        fetching = "docker pull " if of_docker else "apptainer pull oras://"
-        write_text(Path(output_folder) / "index.html", _page(document, fetching))
-        output(str(Path(output_folder) / "catalog.json"))
-    elif as_json:
-        output(json.dumps(document, indent=2))
-    else:
-        rows = [[_told(entry, column) for column in _COLUMNS] for entry in entries]
-        output_table(*_COLUMNS, rows=rows)
+def listing(registry: str, tag: str, settings: Settings) -> StoreListing:
+    """Return the listing of a store. Raises UsageError if the name is not one of a store."""
+    return open_store(registry, tag, settings)
 
 
-_COLUMNS = ("recipe", "reference", "version", "platform", "size", "signed", "stand_in", "created", "identity", "digest")
-_LONG = {"reference", "identity", "digest"}  # what may be broken anywhere
+def fetch_file(store: ImageStore, name: str, image: PublishedImage, target: Path) -> None:
+    """Fetch the SIF of a name from a store. Raises RegistryError if it is not what its digest says."""
+    with step(f"pull {store.reference(name)}, {human_size(image.size)}") as progress:
+        store.pull(name, image, target, partial(_report_progress, progress, image.size))
 
 
-def _entry(there: StoreListing, recipe: str, image: PublishedImage) -> dict[str, Any]:
-    told = image.annotations.get
-    return {
-        "recipe": recipe,
-        "names": list(names_of(recipe)),
-        "reference": there.reference(recipe),
-        "digest": image.digest,
-        "file": image.blob,
-        "size": image.size,
-        "identity": told(IDENTITY),
-        "build_key": told(BUILD_KEY),
-        "version": told(_VERSION),
-        "platform": told(PLATFORM),
-        "created": told(CREATED),
-        "revision": told(REVISION),
-        "base_digest": told(BASE_DIGEST),
-        "signed": told(SIGNED) == "true",
-        "stand_in": told(STAND_IN) == "true",
-    }
-
-
-def _told(entry: Mapping[str, Any], column: str) -> str:
-    """What an entry has in a column, in words."""
-    value = entry[column]
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return human_size(value) if column == "size" else "" if value is None else str(value)
-
-
-def _page(document: Mapping[str, Any], fetching: str) -> str:
-    """The catalog for people. All of it comes from annotations that anyone may have written, so all is escaped."""
-    head = "".join(f"<th>{html.escape(column.replace('_', '-'))}</th>" for column in _COLUMNS)
-    rows = "\n".join(f"<tr>{''.join(_cell(entry, column) for column in _COLUMNS)}</tr>" for entry in document["images"])
-    return _PAGE.format(place=html.escape(str(document["place"])), fetching=fetching, head=head, rows=rows)
-
-
-def _cell(entry: Mapping[str, Any], column: str) -> str:
-    told = html.escape(_told(entry, column))
-    return f"<td><code>{told}</code></td>" if column in _LONG else f"<td>{told}</td>"
-
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<title>sifmark images</title>
-<style>
-body {{ font-family: sans-serif }}
-table {{ border-collapse: collapse }}
-td, th {{ padding: 0.3em 0.6em; text-align: left; vertical-align: top; white-space: nowrap }}
-tr {{ border-bottom: 1px solid #ccc }}
-td code {{ white-space: normal; overflow-wrap: anywhere }}
-</style>
-</head>
-<body>
-<h1>sifmark images</h1>
-<p>At <code>{place}</code>. Fetch one: <code>inv pull NAME</code>, or <code>{fetching}REFERENCE</code>.</p>
-<table>
-<tr>{head}</tr>
-{rows}
-</table>
-</body>
-</html>
-"""
-
-
-def _published(there: StoreListing, patterns: Sequence[str]) -> dict[str, PublishedImage]:
-    """The images of recipes that a shelf has. Raises SifmarkError where it has none, or fails in another way."""
-    found, missing, hidden = {}, [], None
-    for recipe in dict.fromkeys(recipe for pattern in patterns for recipe in matching_recipes(pattern)):
-        try:
-            found[recipe] = there.resolve(recipe)
-        except RegistryError as error:
-            if error.status not in (401, 403, 404):
-                raise
-            missing.append(recipe)
-            if error.status != 404:  # what some registries answer for what they do not have, too
-                hidden = error
-    if hidden and not found:
-        raise hidden
-    if not found:
+def require_space(image: str, size: int, folder: Path) -> None:
+    """Raise SifmarkError if a folder has no room for an image of a size in bytes."""
+    if size > (free := free_space(folder)):
         raise SifmarkError(
-            f"{there.reference(missing[0])}: nothing of {', '.join(missing)} is there",
-            "put something there: inv push NAME",
+            f"{image} takes {human_size(size)}, {folder} has {human_size(free)} left",
+            "free space (inv clean), or name another folder: dist in sifmark.toml, or TMPDIR",
+            code="disk-full",
         )
-    if missing:
-        status(f"  not there{', or not for this login' if hidden else ''}: {', '.join(missing)}")
-    return found
 
 
-def _fetch(there: ImageStore, name: str, image: PublishedImage, target: Path) -> None:
-    with step(f"pull {there.reference(name)}, {human_size(image.size)}") as progress:
-        there.pull(name, image, target, partial(_tell, progress, image.size))
+def _annotations(image: ImageUnderTest, built: BuiltImage) -> dict[str, str]:
+    """Return what a store announces of an image."""
+    signed = str(image.inspection.signed()).lower()
+    return {**public_labels(image.labels), IDENTITY: built.identity, SIGNED: signed}
 
 
-def _tell(progress: Step, size: int, arrived: int) -> None:
+def _require_recipe(image: ImageUnderTest, recipe: str, path: Path) -> None:
+    if image.recipe != recipe:
+        cause = f"{path.name} is an image of recipe {image.recipe}"
+        raise CheckFailed(cause, REBUILD_REMEDY, code="recipe-mismatch")
+
+
+def _report_progress(progress: Step, size: int, arrived: int) -> None:
     progress.detail(f"{human_size(arrived)} of {human_size(size)}")
 
 
-def _require_space(what: str, size: int, folder: Path) -> None:
-    if size > (free := free_space(folder)):
-        raise SifmarkError(
-            f"{what} takes {human_size(size)}, {folder} has {human_size(free)} left",
-            "free space (inv clean), or name another folder: dist in sifmark.toml, or TMPDIR",
-        )
-
-
 def _require_announced(image: ImageUnderTest, recipe: str, annotations: Mapping[str, str]) -> None:
-    """Raise SifmarkError where what came is not the image that was asked for and announced, or not what it says."""
+    """Raise SifmarkError if what came is not the image that was requested and announced, or not what it says."""
     labels, identity = image.labels, image.inspection.identity()
-    remedy = "do not run it; ask whoever pushed it"
     for label, wanted in ((RECIPE, recipe), (PLATFORM, platform_name()), (BUILD_KEY, annotations.get(BUILD_KEY))):
         if labels.get(label) != wanted:
-            raise SifmarkError(f"what came has {label} {labels.get(label)}, not {wanted}", remedy)
+            cause = f"what came has {label} {labels.get(label)}, not {wanted}"
+            raise SifmarkError(cause, _NOT_ANNOUNCED_REMEDY, code="not-as-announced")
     if identity != annotations.get(IDENTITY):
-        raise SifmarkError(f"what came is {identity}, announced was {annotations.get(IDENTITY)}", remedy)
+        cause = f"what came is {identity}, announced was {annotations.get(IDENTITY)}"
+        raise SifmarkError(cause, _NOT_ANNOUNCED_REMEDY, code="not-as-announced")
     try:
         check_provenance(image)
     except CheckFailed as reason:
-        raise SifmarkError(f"what came is not what it says: {reason.cause}", remedy) from reason
+        cause = f"what came is not what it says: {reason.cause}"
+        raise SifmarkError(cause, _NOT_ANNOUNCED_REMEDY, code=reason.code) from reason

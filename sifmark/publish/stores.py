@@ -17,7 +17,7 @@ from sifmark.core.environment import platform_name
 from sifmark.core.errors import RegistryError, UsageError
 from sifmark.core.files import sha256_bytes
 from sifmark.core.locks import exclusive_lock
-from sifmark.core.settings import settings
+from sifmark.core.settings import Settings
 from sifmark.oci.images import connect
 from sifmark.oci.layout import Layout
 from sifmark.oci.manifest import MANIFEST_MEDIA, TITLE, Descriptor, descriptor_of, read_manifest, write_manifest
@@ -71,9 +71,9 @@ class ImageStore(StoreListing, Protocol):
         """Let names stand for an image, whose file is brought along; whether it was not there yet."""
 
 
-def open_store(place: str, tag: str) -> ImageStore:
+def open_store(place: str, tag: str, settings: Settings) -> ImageStore:
     """The shelf that an option or the settings name: `host/path`, or a folder. Raises UsageError for anything else."""
-    if not (chosen := place or settings().registry):
+    if not (chosen := place or settings.registry):
         raise UsageError("which registry?", "name it: --registry HOST/PATH, or registry in sifmark.toml")
     platform = "" if platform_name() == "x86_64" else f"-{platform_name()}"
     tag = tag or f"{__version__}{platform}"

@@ -1,4 +1,4 @@
-"""The stage `trust`: is an image what was built, on the pinned base, by whom it says, with nothing added?"""
+"""Whether to trust an image: is it what was built, on the pinned base, by whom it says, with nothing added?"""
 
 import json
 from collections.abc import Callable, Iterable
@@ -8,10 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from sifmark.build import ledger
-from sifmark.build.image import record_path
+from sifmark.build.records import BuildRecord, read_record, record_path
 from sifmark.core.errors import REBUILD_REMEDY
 from sifmark.core.process import thread_pool
-from sifmark.core.settings import settings
 from sifmark.engines import CheckFailed, should_check_signature
 from sifmark.engines.locate import names_file
 from sifmark.recipes.plan import BASE_DIGEST, BUILD_KEY, RECIPE, STAND_IN
@@ -23,179 +22,189 @@ from sifmark.trust.image import CheckSkipped, ImageUnderTest, pin_of_base
 class SignatureStatus:
     """Whether an image is signed, and by which of the keys that this site trusts."""
 
-    there: bool
-    by: str | None
+    present: bool
+    signer: str | None
 
     def __str__(self) -> str:
-        known = "nobody says whose: no keys in sifmark.toml" if self.there else "none"
-        return f"by {self.by}" if self.by else known
+        if self.signer:
+            return f"by {self.signer}"
+        return "nobody says whose: no keys in sifmark.toml" if self.present else "none"
 
 
 def check_trust(image: ImageUnderTest) -> list[str]:
-    """Is it what was built, on the base that the recipe pins, with nothing added that would run?
+    """Check record, base pin, provenance and signature of an image. Return what each check found.
 
-    The record of a build here is a proof of its own. Everything else must be signed where this site trusts keys.
+    The record of a build here proves an image. Every other image needs a signature, if this site trusts keys. Raises
+    CheckFailed, or CheckSkipped if something cannot be checked and no trusted signature stands in for it.
     """
-    record = _record_that_counts(image)
-    to_be_signed = image.to_be_signed or (bool(settings().keys) and not (record and record.is_proof))
+    record = _local_record(image)
+    proven = record is not None and _is_proof(record, image)
+    required = image.signature_required or (bool(image.settings.keys) and not proven)
     with thread_pool(1) as pool:  # Apptainer reads all of it too
-        asked = pool.submit(check_signature, image, to_be_signed)
+        pending = pool.submit(check_signature, image, required)
         image.inspection.identity()
-        told = asked.result()
+        signature = pending.result()
     checks = (
-        partial(check_base_pin, image, told.by),
-        partial(_require_proof, image, record, told.by),
-        partial(_provenance, image),
+        partial(check_base_pin, image, signature.signer),
+        partial(_require_proof, image, record, signature.signer),
+        partial(_describe_provenance, image),
     )
-    base, recorded, provenance = _each(checks, told.by)
-    return [recorded, f"base: {base}", f"provenance: {provenance}", f"signature: {told}"]
+    base, recorded, provenance = _run_checks(checks, signature.signer)
+    return [recorded, f"base: {base}", f"provenance: {provenance}", f"signature: {signature}"]
 
 
 def require_unchanged(image: ImageUnderTest) -> None:
-    """Raise SifmarkError unless an image of the engine's own, or a copy, is as it was built here.
+    """Raise CheckFailed unless an image, or the copy of one, is as it was built here.
 
-    A trusted signature, now or when it was fetched, says so too.
+    A trusted signature, now or when it was fetched, is as good.
     """
-    record = _read_record(record_path(image.recipe, image.engine))
+    record = read_record(image.recipe, image.engine, strict=True)
     try:
-        if record is None or not record.is_proof:
-            raise CheckFailed(f"{image.recipe} was not built here, nor fetched with a trusted signature", "")
-        _hold_against(image, record, None)
+        if record is None or not _is_proof(record, image):
+            cause = f"{image.recipe} was not built here, nor fetched with a trusted signature"
+            raise CheckFailed(cause, code="not-built-here")
+        _compare_with_record(image, record, None)
     except CheckFailed as reason:
-        try:
-            image.inspection.signer(settings().keys)
-        except CheckFailed as unsigned:
-            told = f"{reason.cause}, and {unsigned.cause}"
-            raise CheckFailed(told, "build it (--force), or fetch it with --key") from reason
+        _require_signature(image, reason)
+
+
+def _require_signature(image: ImageUnderTest, reason: CheckFailed) -> None:
+    """Raise CheckFailed, with the reason why one is needed, unless an image has a trusted signature."""
+    try:
+        image.inspection.signer(image.settings.keys)
+    except CheckFailed as unsigned:
+        cause = f"{reason.cause}, and {unsigned.cause}"
+        raise CheckFailed(cause, "build it (--force), or fetch it with --key", code=reason.code) from reason
 
 
 def is_own_build(image: ImageUnderTest) -> bool:
-    """Whether its digest is the one recorded of an image that was built here, or fetched with a trusted signature."""
+    """Return whether the image is the one recorded as built here, or fetched with a trusted signature."""
     with suppress(CheckFailed):
-        record = _record_that_counts(image)
-        return record is not None and record.is_proof and bool(_hold_against(image, record, None))
+        record = _local_record(image)
+        return record is not None and _is_proof(record, image) and bool(_compare_with_record(image, record, None))
     return False
 
 
-def _each(checks: Iterable[Callable[[], str]], signer: str | None) -> list[str]:
-    """What checks say; where one cannot be made here, a trusted signature stands in for it.
+def _run_checks(checks: Iterable[Callable[[], str]], signer: str | None) -> list[str]:
+    """Return what checks found. A trusted signature stands in for a check that cannot be made here.
 
-    All are made before Skipped is raised: what an image says of itself may keep one from being made, and no other.
+    All are made before CheckSkipped is raised: what an image says of itself may prevent one check, but no other.
     """
-    said: list[str] = []
-    not_made: list[CheckSkipped] = []
+    findings: list[str] = []
+    skipped: list[CheckSkipped] = []
     for check in checks:
         try:
-            said.append(check())
+            findings.append(check())
         except CheckSkipped as reason:
-            said.append(str(reason))
-            not_made.append(reason)
-    if not_made and signer is None:
-        raise not_made[0]
-    return said
+            findings.append(str(reason))
+            skipped.append(reason)
+    if skipped and signer is None:
+        raise skipped[0]
+    return findings
 
 
-def check_signature(image: ImageUnderTest, to_be_signed: bool) -> SignatureStatus:
-    """By whom it is signed. Raises Refuted where a signature is asked for and none holds."""
-    there = image.inspection.signed()
-    looked_at = should_check_signature(to_be_signed, lambda: there)
-    return SignatureStatus(there, image.inspection.signer(settings().keys) if looked_at else None)
+def check_signature(image: ImageUnderTest, required: bool) -> SignatureStatus:
+    """Return whether an image is signed, and by whom. Raises CheckFailed if a required signature is not valid."""
+    present, keys = image.inspection.signed(), image.settings.keys
+    wanted = should_check_signature(required, keys, lambda: present)
+    return SignatureStatus(present, image.inspection.signer(keys) if wanted else None)
 
 
-def _provenance(image: ImageUnderTest) -> str:
+def _describe_provenance(image: ImageUnderTest) -> str:
     return check_provenance(image) or "none in it"
 
 
 def check_provenance(image: ImageUnderTest) -> str | None:
-    """What its provenance is of; None where it has none. Raises Refuted where that is not this image and its labels."""
-    if (found := image.inspection.provenance()) is None:
+    """Return what an image's provenance covers, or None if it has none.
+
+    Raises CheckFailed if it is of another image, or contradicts the labels.
+    """
+    if (attested := image.inspection.provenance()) is None:
         return None
-    statement, subjects = found
+    content, subjects = attested
+    stated, claims = _read_provenance(content)
+    if stated != subjects:
+        raise CheckFailed("its provenance is of another image", REBUILD_REMEDY, code="provenance-mismatch")
+    for label, claim in claims.items():
+        if (value := image.labels.get(label)) != claim:
+            cause = f"its provenance says {claim}, its label {label} says {value}"
+            raise CheckFailed(cause, REBUILD_REMEDY, code="provenance-mismatch")
+    return f"of this image; SBOM: {', '.join(sorted(image.inspection.sboms())) or 'none'}"
+
+
+def _read_provenance(content: bytes) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the subjects of a statement with their SHA-256, and what labels must say. Raises CheckFailed."""
     try:
-        told = json.loads(statement)
-        stated = {subject["name"]: subject["digest"]["sha256"] for subject in told["subject"]}
-        definition = told["predicate"]["buildDefinition"]
-        claims = {
+        statement = json.loads(content)
+        subjects = {subject["name"]: subject["digest"]["sha256"] for subject in statement["subject"]}
+        definition = statement["predicate"]["buildDefinition"]
+        return subjects, {
             RECIPE: definition["externalParameters"]["recipe"],
             BUILD_KEY: definition["internalParameters"]["buildKey"],
             BASE_DIGEST: f"sha256:{definition['resolvedDependencies'][0]['digest']['sha256']}",
         }
     except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-        raise CheckFailed(f"its provenance does not read: {error!r}", REBUILD_REMEDY) from error
-    if stated != subjects:
-        raise CheckFailed("its provenance is of another image", REBUILD_REMEDY)
-    for label, claim in claims.items():
-        if (said := image.labels.get(label)) != claim:
-            raise CheckFailed(f"its provenance says {claim}, its label {label} says {said}", REBUILD_REMEDY)
-    return f"of this image; SBOM: {', '.join(sorted(image.inspection.sboms())) or 'none'}"
+        cause = f"its provenance does not read: {error!r}"
+        raise CheckFailed(cause, REBUILD_REMEDY, code="document-invalid") from error
 
 
-@dataclass(frozen=True)
-class _Record:
-    """What was written down beside an image when it was built or fetched."""
-
-    identity: str
-    digest: str
-
-    @property
-    def is_proof(self) -> bool:
-        """Whether we know of what it tells that it was built here, or that a trusted signature held."""
-        return ledger.is_trusted(self.digest)
+def _is_proof(record: BuildRecord, image: ImageUnderTest) -> bool:
+    """Return whether the ledger confirms a record: the image was built here, or a trusted signature was valid."""
+    return ledger.is_trusted(record.digest, image.settings)
 
 
-def _record_that_counts(image: ImageUnderTest) -> _Record | None:
-    """The record of an image in the folder of images; one elsewhere is of another place."""
-    path = record_path(image.recipe, image.engine)
-    here = not names_file(image.address) or Path(image.address).resolve().parent == path.parent.resolve()
-    return _read_record(path) if here else None
+def _local_record(image: ImageUnderTest) -> BuildRecord | None:
+    """Return the record of an image in the engine's home. One beside a file elsewhere proves nothing here.
 
-
-def _read_record(path: Path) -> _Record | None:
-    """A record; None where there is none. Raises Refuted for a damaged one."""
-    if not path.is_file():
+    Raises CheckFailed for a damaged record.
+    """
+    home = record_path(image.recipe, image.engine).parent.resolve()
+    if names_file(image.address) and Path(image.address).resolve().parent != home:
         return None
-    try:
-        record = json.loads(path.read_text())
-        return _Record(str(record["identity"]), str(record["digest"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckFailed(f"the record {path} is damaged: {error!r}", REBUILD_REMEDY) from error
+    return read_record(image.recipe, image.engine, strict=True)
 
 
-def _require_proof(image: ImageUnderTest, record: _Record | None, signer: str | None) -> str:
-    """How it stands to its record. Raises Refuted where it differs, Skipped where the record proves nothing."""
+def _require_proof(image: ImageUnderTest, record: BuildRecord | None, signer: str | None) -> str:
+    """Compare an image with its record. Raises CheckFailed if it differs, CheckSkipped if the record proves nothing."""
     identity = image.inspection.identity()
     if record is None:
-        raise CheckSkipped(f"identity {identity}; no record of its build is here to hold it against")
-    told = f"{_hold_against(image, record, signer)}: {identity}"
-    if not record.is_proof:
-        raise CheckSkipped(f"{told}; but it was not built here, and no trusted signature held when it was fetched")
-    return told
+        reason = f"identity {identity}; no record of its build is here to hold it against"
+        raise CheckSkipped(reason, code="record-missing")
+    comparison = f"{_compare_with_record(image, record, signer)}: {identity}"
+    if not _is_proof(record, image):
+        reason = f"{comparison}; but it was not built here, and no trusted signature held when it was fetched"
+        raise CheckSkipped(reason, code="not-built-here")
+    return comparison
 
 
-def _hold_against(image: ImageUnderTest, record: _Record, signer: str | None) -> str:
-    """How an image stands to a record. Raises Refuted where it differs."""
+def _compare_with_record(image: ImageUnderTest, record: BuildRecord, signer: str | None) -> str:
+    """Return how an image relates to a record. Raises CheckFailed if it differs."""
     identity = image.inspection.identity()
     if record.identity != identity:
-        raise CheckFailed(f"its identity is {identity}, its build recorded {record.identity}", REBUILD_REMEDY)
+        cause = f"its identity is {identity}, its build recorded {record.identity}"
+        raise CheckFailed(cause, REBUILD_REMEDY, code="digest-mismatch")
     return image.inspection.require_digest(record.digest, signer)
 
 
 def check_base_pin(image: ImageUnderTest, signer: str | None = None) -> str:
-    """Say which base it is on. Raises Refuted where the recipe here pins another, Skipped where none is here.
+    """Return which base an image is on.
 
-    Pins move on: a signed image may be on an earlier base, or on one that only its builder has resolved.
+    Raises CheckFailed if the recipe here pins another, CheckSkipped if no pin is here. Pins change: a signed image may
+    be on an earlier base, or on one that only its builder has resolved.
     """
     digest = image.labels[BASE_DIGEST]
     if image.recipe not in recipe_names():
-        raise CheckSkipped(f"its base is {digest}; no recipe {image.recipe!r} here to hold it against")
+        reason = f"its base is {digest}; no recipe {image.recipe!r} here to hold it against"
+        raise CheckSkipped(reason, code="recipe-missing")
     base = load_recipe(image.recipe).base
     pin = pin_of_base(image)
     if pin is None:
-        raise CheckSkipped(f"its base is a stand-in for {base.reference}, {digest}; no pins of stand-ins are here")
+        reason = f"its base is a stand-in for {base.reference}, {digest}; no pins of stand-ins are here"
+        raise CheckSkipped(reason, code="stand-ins-missing")
     if digest != pin.digest and signer:
         return f"{base.reference}, {digest} as {signer} signed it; the recipe here pins {pin.digest}"
     if digest != pin.digest:
-        raise CheckFailed(
-            f"its base is {digest}, pinned is {pin.digest}", f"check out the commit that it names, or {REBUILD_REMEDY}"
-        )
+        cause = f"its base is {digest}, pinned is {pin.digest}"
+        remedy = f"check out the commit that it names, or {REBUILD_REMEDY}"
+        raise CheckFailed(cause, remedy, code="base-mismatch")
     return f"{'a stand-in for ' if image.labels[STAND_IN] == 'true' else ''}{base.reference}, {digest} as pinned"

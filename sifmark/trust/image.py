@@ -1,9 +1,9 @@
-"""An image that is to be verified, and what its stages share."""
+"""An image that is being verified, and what its checks share."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from sifmark.core.settings import settings
+from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed, Engine, ImageInspection
 from sifmark.recipes.plan import (
     BASE_DIGEST,
@@ -18,8 +18,8 @@ from sifmark.recipes.plan import (
 from sifmark.recipes.recipe import load_recipe
 
 _DIGEST = r"sha256:[0-9a-f]{64}"
-# What a label must look like before anything is done with it.
-_CLAIMS = {
+# What labels must look like before anything is done with them.
+_LABEL_FORMS = {
     RECIPE: r"[a-z][a-z0-9_]*",
     WORKLOADS: r"[a-z][a-z0-9_]*(,[a-z][a-z0-9_]*)*",
     PLATFORM: r"[a-z0-9_]+",
@@ -29,22 +29,27 @@ _CLAIMS = {
 }
 
 
-class CheckSkipped(Exception):  # noqa: N818 - it is no error
-    """A stage cannot be judged here."""
+class CheckSkipped(Exception):  # noqa: N818 - the outcome of a check, not a fault of the program
+    """A check cannot be made here. `code` names the kind of reason, as of errors."""
+
+    def __init__(self, reason: str, *, code: str) -> None:
+        super().__init__(reason)
+        self.code = code
 
 
 @dataclass(frozen=True)
 class ImageUnderTest:
-    """An image whose labels have the form that ours have."""
+    """An image whose labels have the form of ours."""
 
     engine: Engine
     address: str
     inspection: ImageInspection
-    to_be_signed: bool = False  # by one of the trusted keys
+    settings: Settings = field(compare=False)
+    signature_required: bool = False  # by one of the trusted keys
 
     @property
     def labels(self) -> dict[str, str]:
-        """What it says of itself."""
+        """The image's labels: what it says of itself."""
         return self.inspection.labels
 
     @property
@@ -58,37 +63,43 @@ class ImageUnderTest:
         return tuple(sorted(self.labels[WORKLOADS].split(",")))
 
     @property
-    def meant(self) -> tuple[str, ...]:
+    def named_workloads(self) -> tuple[str, ...]:
         """The workload that the image is named for, else all of them."""
-        named = self.inspection.workload
-        return (named,) if named in self.workloads else self.workloads
+        workload = self.inspection.workload
+        return (workload,) if workload in self.workloads else self.workloads
 
 
-def image_under_test(tool: Engine, address: str, signed: bool) -> ImageUnderTest:
-    """An image of an engine. Raises Refuted where its labels are not of the form that ours have."""
-    inspection = tool.inspect(address)
-    for key, form in _CLAIMS.items():
-        if re.fullmatch(form, inspection.labels.get(key, "")) is None:
-            raise CheckFailed(
-                f"its label {key} is {inspection.labels.get(key)!r}", "is it an image that sifmark built?"
-            )
-    return ImageUnderTest(tool, address, inspection, signed or settings().require_signature)
+def image_under_test(engine: Engine, address: str, settings: Settings, signed: bool = False) -> ImageUnderTest:
+    """Inspect an image. With `signed` a trusted signature is required, as it is if the settings say so.
+
+    Raises CheckFailed if its labels do not have the form of ours.
+    """
+    inspection = engine.inspect(address)
+    for label, form in _LABEL_FORMS.items():
+        if re.fullmatch(form, inspection.labels.get(label, "")) is None:
+            cause = f"its label {label} is {inspection.labels.get(label)!r}"
+            raise CheckFailed(cause, "is it an image that sifmark built?", code="not-sifmark-image")
+    return ImageUnderTest(engine, address, inspection, settings, signed or settings.require_signature)
 
 
 @dataclass(frozen=True)
 class BasePin:
-    """What is stated here of a base like an image's; None for each that nothing states."""
+    """What is pinned here of a base like an image's; None for what is not stated."""
 
     digest: str | None
     framework_version: str | None  # or how it begins
 
 
 def pin_of_base(image: ImageUnderTest) -> BasePin | None:
-    """By the recipe here, or by the pins that came with a stand-in; None where no such pins are here."""
+    """Return the pin of an image's base: the recipe's, or of a stand-in the generated one.
+
+    None if this host has no pins of stand-ins.
+    """
     base, platform = load_recipe(image.recipe).base, image.labels[PLATFORM]
     if image.labels[STAND_IN] == "false":
         return BasePin(base.digests.get(platform), base.framework_version)
-    if not settings().stand_in_pins.is_file():
+    path = image.settings.stand_in_pins
+    if not path.is_file():
         return None
-    stated = stand_in_pin(stand_in_pins(settings().stand_in_pins), base, platform) or {}
-    return BasePin(stated.get("digest"), stated.get("framework_version"))
+    pin = stand_in_pin(stand_in_pins(path), base, platform) or {}
+    return BasePin(pin.get("digest"), pin.get("framework_version"))

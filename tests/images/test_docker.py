@@ -25,19 +25,20 @@ from sifmark.core.settings import settings
 from sifmark.engines.apptainer.sif import read_sif
 from sifmark.engines.docker import signature
 from sifmark.engines.docker.attestations import attestation_folder
-from sifmark.engines.docker.client import attributes, docker_client
 from sifmark.engines.docker.engine import Docker
 from sifmark.oci.images import connect, fetch_manifest
 from sifmark.oci.manifest import INDEX_MEDIA, MANIFEST_MEDIA
 from sifmark.recipes.names import workloads_of
 from sifmark.recipes.recipe import load_recipe, recipe_names
 
+ENGINE = Docker(settings())
+attributes = ENGINE.daemon.attributes
 SMALL = "image_compression"
 GATE = ("cuda", "ipu")
 OTHERS = [pytest.param(name, marks=[pytest.mark.full] * (name not in GATE)) for name in recipe_names() if name != "cpu"]
 
 NO_COSIGN = pytest.mark.skipif(not shutil.which("cosign"), reason="no cosign here: ci/setup/cosign")
-pytestmark = pytest.mark.skipif(Docker().version() is None, reason="no Docker Engine answers: ci/setup/docker")
+pytestmark = pytest.mark.skipif(ENGINE.version() is None, reason="no Docker Engine answers: ci/setup/docker")
 
 
 @pytest.fixture(scope="module")
@@ -87,11 +88,11 @@ def test_it_passes_every_stage(shop: Site) -> None:
 
 
 def test_papers_that_are_of_another_image_are_found(shop: Site) -> None:
-    statement = attestation_folder("cpu") / "provenance.json"
+    statement = attestation_folder("cpu", settings().cache) / "provenance.json"
     whole = statement.read_text()
     packages = {
         entry["name"]
-        for entry in json.loads((attestation_folder("cpu") / "sbom.cyclonedx.json").read_text())["components"]
+        for entry in json.loads((attestation_folder("cpu", settings().cache) / "sbom.cyclonedx.json").read_text())["components"]
     }
     assert {"torch", "bash", "jsonschema"} <= packages
     told = json.loads(whole)
@@ -121,7 +122,7 @@ def test_results_are_those_of_the_sif_in_identity_and_configuration(shop: Site, 
 
 
 def test_an_argument_beats_the_name_and_the_recipe_s_image_asks(shop: Site) -> None:
-    tool = Docker()
+    tool = ENGINE
     done = call(tool.command("sifmark:resnet50-cpu", "run", [SMALL, "--smoke"], tool.isolation_flags()))
     assert answer(done)["workload"]["name"] == SMALL
     done = call(tool.command("sifmark:cpu", "run", [], tool.isolation_flags()), check=False)
@@ -139,12 +140,12 @@ def test_a_signal_reaches_the_workload(shop: Site) -> None:
 
 
 def test_another_image_under_the_name_is_refuted(shop: Site) -> None:
-    whole = docker_client().images.get("sifmark:cpu")
+    whole = ENGINE.daemon.sdk.images.get("sifmark:cpu")
     folder = shop.folder / "other"
     folder.mkdir()
     (folder / "Dockerfile").write_text("FROM sifmark:cpu\nENV PYTHONPATH=/tmp\n")
     without_runs = {"PATH": str(folder)}
-    other, _ = docker_client().images.build(path=str(folder), network_mode="none", rm=True)
+    other, _ = ENGINE.daemon.sdk.images.build(path=str(folder), network_mode="none", rm=True)
     try:
         other.tag("sifmark", "cpu")
         assert verdicts(shop, f"{SMALL}-cpu", **without_runs)["trust"][0] == "passed", (
@@ -211,7 +212,7 @@ def test_every_recipe_builds_and_a_workload_runs_from_each(shop: Site, recipe: s
     found = verdicts(shop, f"{SMALL}-{recipe}")
     assert {found[stage][0] for stage in ("trust", "structure", "golden")} == {"passed"}, found
     assert found["smoke"][0] == ("skipped" if load_recipe(recipe).access else "passed"), found
-    tool = Docker()
+    tool = ENGINE
     arguments = ["--smoke", "--device", "cpu"]
     done = call(tool.command(f"sifmark:{SMALL}-{recipe}", "run", arguments, tool.isolation_flags()), check=False)
     assert answer(done)["status"]["state"] in ("completed", "crashed"), "crashed: a stand-in without a framework"
@@ -233,12 +234,12 @@ def pushed(shop: Site, registry: str) -> Iterator[str]:
 
 def forget_all(registry: str) -> None:
     """Let the engine have the recipe's image under no name, so that a pull has something to do."""
-    list(Docker().remove("cpu"))
-    for image in docker_client().images.list(all=True):
+    list(ENGINE.remove("cpu"))
+    for image in ENGINE.daemon.sdk.images.list(all=True):
         for name in [*image.tags, *image.attrs.get("RepoDigests", [])]:
             if name.startswith(registry):
                 with suppress(ImageNotFound):  # a digest goes with the last tag
-                    docker_client().images.remove(name)
+                    ENGINE.daemon.sdk.images.remove(name)
 
 
 @NO_COSIGN
@@ -281,7 +282,7 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     shop.inv("sign", "cpu", "--registry", registry, "--key", str(key))
     signed = attributes("sifmark:cpu")
     for name in ("cpu", f"{SMALL}-cpu"):  # as one who has cosign alone checks them
-        (reference,) = [each for each in Docker().inspect(f"sifmark:{name}").references if each.startswith(registry)]
+        (reference,) = [each for each in ENGINE.inspect(f"sifmark:{name}").references if each.startswith(registry)]
         repository, _, digest = reference.partition("@")
         documents = [f"{repository}@{entry['digest']}" for entry in listed_by_tag(repository, digest)]
         assert len(documents) == 3
@@ -392,9 +393,9 @@ def test_a_registry_that_has_another_image_than_its_papers_say_gives_none(
     shop: Site, registry: str, pushed: str, refused: Callable[[str, str], None]
 ) -> None:
     forged, tag = f"{registry}/cpu", f"{__version__}-docker"
-    image, _ = docker_client().images.build(fileobj=io.BytesIO(b"FROM sifmark:cpu\nENV FORGED=1\n"), rm=True)
+    image, _ = ENGINE.daemon.sdk.images.build(fileobj=io.BytesIO(b"FROM sifmark:cpu\nENV FORGED=1\n"), rm=True)
     image.tag(forged, tag)
-    docker_client().images.push(forged, tag=tag)
+    ENGINE.daemon.sdk.images.push(forged, tag=tag)
     forget_all(registry)
     said = shop.inv("pull", "cpu", "--registry", registry, check=False)
     assert said.returncode == 1 and "no attestations refer to it" in said.stderr
@@ -405,13 +406,13 @@ def test_a_registry_that_has_another_image_than_its_papers_say_gives_none(
 
 
 def test_a_name_that_stands_for_another_image_is_not_pushed(shop: Site, registry: str, refused: Callable) -> None:
-    docker_client().images.build(
+    ENGINE.daemon.sdk.images.build(
         fileobj=io.BytesIO(b"FROM sifmark:cpu\nENV FORGED=1\n"), tag="sifmark:lstm-cpu", rm=True
     )
     said = shop.inv("push", "cpu", "--registry", registry, check=False)
     assert said.returncode == 1 and "sifmark:lstm-cpu is another image than sifmark:cpu" in said.stderr
     refused("Docker: another image under a workload's name, to be pushed", said.stderr)
-    docker_client().images.remove("sifmark:lstm-cpu")
+    ENGINE.daemon.sdk.images.remove("sifmark:lstm-cpu")
     shop.inv("build", "cpu")
 
 

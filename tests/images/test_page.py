@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from images.sites import call
 
-from sifmark.publish import sif
+from sifmark.commands import catalog as command
+from sifmark.core.settings import load_settings
+from sifmark.publish import catalog
 from sifmark.publish.stores import IDENTITY, SIGNED, publish
 from sifmark.recipes.plan import CREATED, PLATFORM
 from sifmark.recipes.recipe import recipe_names
@@ -56,13 +58,13 @@ def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     def published(*_: object) -> dict[str, Any]:
         return {name: publish(tmp_path / f"{name}.sif", DIGEST, 3 * 2**30, ANNOTATIONS) for name in recipe_names()}
 
-    monkeypatch.setattr(sif, "_published", published)
+    monkeypatch.setattr(catalog, "published_images", published)
     return tmp_path / "site"
 
 
 def seen(site: Path) -> dict[str, Any]:
     """The catalog of the site as a browser shows it."""
-    sif.catalog("registry.site.example/benchmarks/sifmark", "", str(site), as_json=False)
+    command.catalog("registry.site.example/benchmarks/sifmark", "", str(site), load_settings(), as_json=False)
     page = site / "looked-at.html"
     page.write_text((site / "index.html").read_text() + LOOK)
     browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"]

@@ -527,7 +527,9 @@ def test_what_is_no_image_of_the_recipe_is_neither_pushed_nor_taken(
     seen, labels = fingerprints(damaged), read_sif(damaged).labels()
     told = {**public_labels(labels), IDENTITY: seen.identity, SIGNED: "false"}  # as who knows no better announces it
     elsewhere = f"{published}-damaged"
-    open_store(elsewhere, "").push((RECIPE,), publish(damaged, seen.digest, damaged.stat().st_size, told), damaged)
+    open_store(elsewhere, "", settings()).push(
+        (RECIPE,), publish(damaged, seen.digest, damaged.stat().st_size, told), damaged
+    )
     done = fetching.inv("pull", RECIPE, "--registry", elsewhere, check=False)
     assert done.returncode == 1 and "what came is not what it says: its provenance is of another image" in done.stderr
     assert untouched(fetching)

@@ -100,7 +100,7 @@ def test_the_readme_has_commands() -> None:
 def test_every_command_works_in_the_order_of_the_page(line: str, folder: Path) -> None:
     if "photographs" in line and not (folder / "photographs").is_dir():
         pytest.skip("no photographs: .venvs/torch_new is missing")
-    if ("--engine docker" in line or "inv convert" in line) and Docker().version() is None:
+    if ("--engine docker" in line or "inv convert" in line) and Docker(settings()).version() is None:
         pytest.skip("no Docker Engine answers: ci/setup/docker")
     run = as_user if line.startswith("apptainer ") else as_developer
     with docker_alone() if "docker" in line or "convert" in line else nullcontext():

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from images.sites import Site, call, copy_project, docker_alone
 
+from sifmark.core.settings import load_settings
 from sifmark.engines.apptainer.sif import read_sif
 from sifmark.engines.docker.engine import Docker
 
@@ -56,7 +57,7 @@ def test_the_recipes_of_the_cpu_are_too(site: Site, recipe: str) -> None:
 
 
 @pytest.mark.matrix("docker", recipe=RECIPE)
-@pytest.mark.skipif(Docker().version() is None, reason="no Docker Engine answers: ci/setup/docker")
+@pytest.mark.skipif(Docker(load_settings()).version() is None, reason="no Docker Engine answers: ci/setup/docker")
 def test_docker_gives_the_same_layers_again(site: Site) -> None:
     with docker_alone():
         site.inv("build", RECIPE, "--engine", "docker", "--compression", "gzip", "--force")

@@ -10,7 +10,6 @@ from docker.errors import ImageNotFound
 from images.sites import INV, Site, call, docker_alone
 
 from sifmark.core.settings import settings, with_options
-from sifmark.engines.docker.client import docker_client
 from sifmark.engines.docker.engine import Docker, stage_tag
 from sifmark.recipes.plan import make_plan
 
@@ -61,14 +60,14 @@ def test_what_is_damaged_is_not_built_on(bare: Site, what: str) -> None:
     assert ("damaged" if what == "base" else "has hash") in done.stderr
 
 
-@pytest.mark.skipif(Docker().version() is None, reason="no Docker Engine answers: ci/setup/docker")
+@pytest.mark.skipif(Docker(settings()).version() is None, reason="no Docker Engine answers: ci/setup/docker")
 def test_docker_builds_from_it_too(bare: Site) -> None:
     pins = bare.folder / "cache" / "stand-in" / "pins.json"
     pins.write_text(json.dumps({**json.loads(pins.read_text()), "registry": "127.0.0.1:1"}))
     site = Site(bare.folder, {**bare.environment, "SIFMARK_ENGINE": "docker"})
     with docker_alone():
         with suppress(ImageNotFound):
-            docker_client().images.remove(stage_tag(make_plan("ipu", with_options(settings(), bases="stand-in"))))
+            Docker(settings()).daemon.remove(stage_tag(make_plan("ipu", with_options(settings(), bases="stand-in"))))
         site.inv("build", "ipu", "--force")
         verdicts = json.loads(site.inv("verify", "image_compression-ipu", "--json").stdout)
     said = {verdict["stage"]: verdict for (found,) in [verdicts.values()] for verdict in found}

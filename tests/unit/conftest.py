@@ -16,3 +16,12 @@ def _fresh_settings(monkeypatch, tmp_path_factory):
     settings.settings.cache_clear()
     yield
     settings.settings.cache_clear()
+
+
+@pytest.fixture
+def site(monkeypatch, tmp_path):
+    """Settings whose cache and folder of images are temporary."""
+    monkeypatch.setenv("SIFMARK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("SIFMARK_DIST", str(tmp_path / "dist"))
+    settings.settings.cache_clear()
+    return settings.load_settings()

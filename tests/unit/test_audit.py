@@ -6,11 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from unit.fakes import FakeEngine
 
 from sifmark.attestations.sbom import CYCLONEDX
 from sifmark.commands import audit as command
 from sifmark.commands.audit import SCANNERS, audit
 from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.settings import Settings
 
 DOCUMENT = json.dumps({"bomFormat": "CycloneDX", "components": [{"name": "jinja2"}]}).encode()
 ARGV = {
@@ -113,31 +115,22 @@ def test_no_scanner(install: Install, bom: str) -> None:
     assert "did you mean grype?" in caught.value.remedy
 
 
-class Image:
-    """An image as far as an audit looks at it."""
-
-    def __init__(self, sboms: dict[str, bytes]) -> None:
-        self._sboms = sboms
-
-    def inspect(self, _address: str) -> "Image":
-        return self
-
-    def sboms(self) -> dict[str, bytes]:
-        return self._sboms
-
-
-def test_an_image_s_own_document_is_scanned(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_s_own_document_is_scanned(site: Settings, install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     called = install("grype")
-    monkeypatch.setattr(command, "locate", lambda name: (Image({CYCLONEDX: DOCUMENT}), f"/dist/{name}.sif"))
+    engine = FakeEngine(site)
+    engine.add("resnet50-cpu", documents={CYCLONEDX: DOCUMENT})
+    monkeypatch.setattr(command, "engine_for", lambda *_: engine)
     audit("resnet50-cpu", "", [])
     assert json.loads(called.read_text())[1] == {"sifmark.cdx.json": DOCUMENT.decode()}
 
 
-def test_an_image_without_a_document(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_without_a_document(site: Settings, install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     called = install("grype")
-    monkeypatch.setattr(command, "locate", lambda name: (Image({}), "/dist/old.sif"))
-    with pytest.raises(SifmarkError, match=r"/dist/old.sif has no list of packages in CycloneDX format"):
-        audit("old", "", [])
+    engine = FakeEngine(site)
+    engine.add("resnet50-cpu", documents={})
+    monkeypatch.setattr(command, "engine_for", lambda *_: engine)
+    with pytest.raises(SifmarkError, match=r"fake:resnet50-cpu has no list of packages in CycloneDX format"):
+        audit("resnet50-cpu", "", [])
     assert not called.exists()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
-from sifmark.core.settings import settings
+from sifmark.core.settings import load_settings, settings
 from sifmark.engines.apptainer.engine import Apptainer
 from sifmark.recipes.plan import make_plan
 from sifmark.recipes.recipe import Access, load_recipe, pinned_digest, read_recipe, recipe_names
@@ -102,14 +102,14 @@ def test_what_labels_may_ask_for(devices: tuple[str, ...], flags: tuple[str, ...
 
 def test_what_reaches_a_device(tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("ipu0", "ipu1")]
-    assert Apptainer().device_flags(Access((f"{tmp_path}/ipu*",), ())) == []
+    assert Apptainer(load_settings()).device_flags(Access((f"{tmp_path}/ipu*",), ())) == []
     for file in files:
         file.write_text("")
-    assert Apptainer().device_flags(Access((f"{tmp_path}/ipu*",), ())) == [
+    assert Apptainer(load_settings()).device_flags(Access((f"{tmp_path}/ipu*",), ())) == [
         "--bind",
         str(files[0]),
         "--bind",
         str(files[1]),
     ]
-    assert Apptainer().device_flags(Access((str(files[0]),), ("--nv",))) == ["--nv"]
-    assert Apptainer().device_flags(Access((str(tmp_path / "none"),), ("--nv",))) == []
+    assert Apptainer(load_settings()).device_flags(Access((str(files[0]),), ("--nv",))) == ["--nv"]
+    assert Apptainer(load_settings()).device_flags(Access((str(tmp_path / "none"),), ("--nv",))) == []

@@ -1,7 +1,7 @@
-"""The fast way to a flat SIF: convert the base once, append our layers, wrap.
+"""Building a SIF quickly: convert the base once, append our layers, wrap.
 
-`mksquashfs` appends new top-level folders to a copy of the converted base; nothing of the base is compressed twice, and
-the image has one ordinary file system. Each stage is kept in the cache; what is appended to is always a pristine copy.
+`mksquashfs` appends new top-level folders to a copy of the converted base. Nothing of the base is compressed twice, and
+the image has one ordinary file system. Each stage is kept in the cache; layers are always appended to a fresh copy.
 """
 
 import json
@@ -18,7 +18,7 @@ from sifmark.core import git
 from sifmark.core.console import step
 from sifmark.core.files import FIXED_MTIME, sha256_bytes, write_json
 from sifmark.core.process import run, thread_pool
-from sifmark.core.settings import settings
+from sifmark.core.settings import Settings
 from sifmark.engines.apptainer.sif import (
     CYCLONEDX_JSON,
     DATA_START,
@@ -48,61 +48,69 @@ COMPRESSION = {
     "xz": ["-comp", "xz"],
 }
 SQUASHFS, ATTRIBUTES = "root.squashfs", "attributes.json"  # files of a converted base
-SBOMS = "sboms.json"  # and the drafts of one with our wheels
-SYSTEM_NAME = "system partition"  # as provenance calls it
+SBOMS = "sboms.json"  # SBOM drafts, beside them where our wheels were appended
+SYSTEM_NAME = "system partition"  # the file system's name as a subject of provenance
 _DISK_REMEDY = "free space in the cache, temporary and dist folders; `inv doctor` shows what each has"
 
 
-def build_sif(plan: Plan, target: Path, log: Path) -> None:
+def build_sif(plan: Plan, target: Path, log: Path, settings: Settings) -> None:
     """Make the SIF of a plan as `target`. Raises SifmarkError naming the stage's command and log."""
-    stocked = base_with_wheels(plan, log)
-    if stocked.seal() is None:
-        with thread_pool(2) as pool:  # neither needs the other
-            converted = pool.submit(converted_base(plan, log).ensure)
-            made = site_layer(plan, log).ensure()
-            converted.result()
-        stocked = base_with_wheels(plan, log, check=not made)
-    stocked.ensure()
+    base = base_with_wheels(plan, settings, log)
+    if base.seal() is None:
+        base = base_with_wheels(plan, settings, log, check=not _prepare_stages(plan, settings, log))
+    base.ensure()
     with tempfile.TemporaryDirectory(prefix=".build-", dir=target.parent) as name:
         folder = Path(name)
         with step("append the code"):
             with thread_pool(1) as pool:
-                written = pool.submit(code_layer, plan, folder / "layer")
-                stocked.copy(folder, skip={SQUASHFS: DATA_START})
-                written.result()
-            _append(folder / "layer", folder / SQUASHFS, log, DATA_START)
+                layer = pool.submit(code_layer, plan, folder / "layer")
+                base.copy(folder, skip={SQUASHFS: DATA_START})
+                layer.result()
+            _append(folder / "layer", folder / SQUASHFS, log, settings, DATA_START)
         attributes, sboms = (json.loads((folder / name).read_text()) for name in (ATTRIBUTES, SBOMS))
         assemble_sif(plan, folder / SQUASHFS, _attributes(plan, attributes), sboms)
         (folder / SQUASHFS).rename(target)
 
 
-def converted_base(plan: Plan, log: Path | None = None) -> Entry:
-    """The base as a squashfs with our fixed run script, environment, test and help, and its attributes."""
-    return Entry(BASES, plan.base_key, partial(_convert, plan, log))
+def _prepare_stages(plan: Plan, settings: Settings, log: Path) -> bool:
+    """Convert the base and make the site layer side by side. Return whether the layer was made now, and so checked."""
+    with thread_pool(2) as pool:
+        converted = pool.submit(converted_base(plan, settings, log).ensure)
+        made = site_layer(plan, log).ensure()
+        converted.result()
+    return made
 
 
-def base_with_wheels(plan: Plan, log: Path | None = None, check: bool = True) -> Entry:
-    """The converted base with the wheels appended, whose layer is held against its seal before with `check`."""
-    return Entry(STOCKED, plan.base_with_wheels_key, partial(_stock, plan, log, check))
+def converted_base(plan: Plan, settings: Settings, log: Path | None = None) -> Entry:
+    """Return the cache entry of the base as a squashfs with our run script, environment, test and help."""
+    return Entry(BASES, plan.base_key, partial(_convert, plan, settings, log))
 
 
-def stages(plan: Plan) -> dict[str, Entry]:
-    """All that the cache keeps of a build, by kind."""
-    return {BASES: converted_base(plan), LAYERS: site_layer(plan), STOCKED: base_with_wheels(plan)}
+def base_with_wheels(plan: Plan, settings: Settings, log: Path | None = None, check: bool = True) -> Entry:
+    """Return the cache entry of the converted base with the wheels appended.
+
+    With `check` the site layer is compared with its seal before it is appended.
+    """
+    return Entry(STOCKED, plan.base_with_wheels_key, partial(_append_wheels, plan, settings, log, check))
 
 
-def _convert(plan: Plan, log: Path | None, folder: Path) -> None:
+def cache_entries(plan: Plan, settings: Settings) -> dict[str, Entry]:
+    """Return all that the cache keeps of a build, by kind."""
+    return {
+        BASES: converted_base(plan, settings),
+        LAYERS: site_layer(plan),
+        STOCKED: base_with_wheels(plan, settings),
+    }
+
+
+def _convert(plan: Plan, settings: Settings, log: Path | None, folder: Path) -> None:
+    """Fill a cache entry with the converted base: its squashfs and what `apptainer inspect` says of it."""
     definition, image = folder / "base.def", folder / "base.sif"
     remedy = f"is the registry of {plan.base.address} up? `inv doctor` asks it. {_DISK_REMEDY}"
     with step(f"convert the base {plan.base.pull}") as progress:
-        made = base_creation_time(plan.base)
-        date = datetime.fromtimestamp(made, UTC).isoformat()
-        if layout := offline_base(plan.base):
-            require_intact(layout, plan.base.digest)
-            definition.write_text(render.base_definition(plan.recipe, str(layout), agent="oci", date=date))
-        else:
-            definition.write_text(render.base_definition(plan.recipe, plan.base.pull, date=date))
-        build_definition(plan, made, definition, image, log, progress.detail, remedy)
+        created = base_creation_time(plan.base)
+        definition.write_text(_base_definition(plan, datetime.fromtimestamp(created, UTC).isoformat()))
+        build_definition(plan, created, definition, image, log, settings, progress.detail, remedy)
         converted = read_sif(image)
         converted.copy(converted.system, folder / SQUASHFS)
         write_json(folder / ATTRIBUTES, converted.attributes())
@@ -110,21 +118,30 @@ def _convert(plan: Plan, log: Path | None, folder: Path) -> None:
     definition.unlink()
 
 
+def _base_definition(plan: Plan, date: str) -> str:
+    """Return the definition of the converted base, which is read from the folder of sources if it is there."""
+    if layout := offline_base(plan.base):
+        require_intact(layout, plan.base.digest)
+        return render.base_definition(plan.recipe, str(layout), agent="oci", date=date)
+    return render.base_definition(plan.recipe, plan.base.pull, date=date)
+
+
 def build_definition(
     plan: Plan,
-    made: int,
+    created: int,
     definition: Path,
     target: Path,
     log: Path | None,
+    settings: Settings,
     watch: Callable[[str], None],
     remedy: str = "",
 ) -> None:
-    """`apptainer build` of a definition on a plan's base, with its compression. Raises CommandError.
+    """Run `apptainer build` of a definition on a plan's base, with the plan's compression. Raises CommandError.
 
-    What Apptainer adds is dated as the base, which was `made` so many seconds after 1970: its mksquashfs takes
-    SOURCE_DATE_EPOCH for the latest date.
+    What Apptainer adds gets the date of the base, `created` in seconds since 1970: its mksquashfs takes
+    SOURCE_DATE_EPOCH as the latest date.
     """
-    # Apptainer's own cache has no locks: of builds at once, some find its list of images half written, and fail.
+    # Apptainer's own cache has no locks: of concurrent builds, some find its list of images half written, and fail.
     command = ["apptainer", "build", "--disable-cache", "--force", "--notest"]
     command += [f"--mksquashfs-args={' '.join(COMPRESSION[plan.compression])}"]
     command += ["--no-https"] if plan.base.plain_http else []
@@ -132,55 +149,58 @@ def build_definition(
         [*command, target, definition],
         log=log,
         watch=watch,
-        time_limit=settings().time_limit,
+        time_limit=settings.time_limit,
         remedy=remedy,
-        environment={"SOURCE_DATE_EPOCH": str(made)},
+        environment={"SOURCE_DATE_EPOCH": str(created)},
     )
 
 
-def _stock(plan: Plan, log: Path | None, check: bool, folder: Path) -> None:
-    base, site = converted_base(plan, log), site_layer(plan, log)
+def _append_wheels(plan: Plan, settings: Settings, log: Path | None, check: bool, folder: Path) -> None:
+    """Fill a cache entry with the converted base, the wheels appended to it, and SBOM drafts."""
+    base, site = converted_base(plan, settings, log), site_layer(plan, log)
     base.ensure()
     with site.held(check=check) as layer, step("append the wheels"):
         base.copy(folder)
-        _append(layer, folder / SQUASHFS, log)
-        write_json(folder / SBOMS, sbom.draft_documents(plan, packages_in(folder / SQUASHFS)))
+        _append(layer, folder / SQUASHFS, log, settings)
+        packages = packages_in(folder / SQUASHFS, settings.time_limit)
+        write_json(folder / SBOMS, sbom.draft_documents(plan, packages))
 
 
-def _append(layer: Path, squashfs: Path, log: Path | None, offset: int = 0) -> None:
-    """Add a layer's folders to a squashfs that begins so many bytes into its file."""
+def _append(layer: Path, squashfs: Path, log: Path | None, settings: Settings, offset: int = 0) -> None:
+    """Add a layer's folders to a squashfs that begins `offset` bytes into its file."""
     run(
         ["mksquashfs", layer, squashfs, "-all-root", "-no-progress", "-no-recovery", "-offset", str(offset)],
         log=log,
-        time_limit=settings().time_limit,
+        time_limit=settings.time_limit,
         remedy=_DISK_REMEDY,
         environment={"SOURCE_DATE_EPOCH": str(FIXED_MTIME)},
     )
 
 
 def assemble_sif(plan: Plan, squashfs: Path, attributes: dict[str, Any], sboms: Mapping[str, Any]) -> None:
-    """Make a SIF of a file that holds an image's squashfs behind room for the table. Apptainer answers `attributes`.
+    """Turn a file that holds a squashfs, behind room for the table, into a SIF with all its metadata.
 
-    What is in it, by drafts, and where it came from goes with it, before anyone signs.
+    `attributes` is what `apptainer inspect` will answer, `sboms` are drafts. SBOMs and provenance are added here,
+    before anyone signs.
     """
-    told = json.dumps({"data": {"attributes": attributes}, "type": "container"}, sort_keys=True).encode()
+    metadata = json.dumps({"data": {"attributes": attributes}, "type": "container"}, sort_keys=True).encode()
     subjects = {
         SYSTEM_NAME: sha256_from(squashfs, DATA_START),
-        INSPECT_NAME: sha256_bytes(told).removeprefix("sha256:"),
+        INSPECT_NAME: sha256_bytes(metadata).removeprefix("sha256:"),
     }
-    boms = sbom.finish_documents(plan, sboms, git.source_date_of_build())
+    documents = sbom.finish_documents(plan, sboms, git.source_date_of_build())
     parts = [
         SifObject(DEFINITION, attributes["deffile"].encode()),
-        SifObject(METADATA, told, INSPECT_NAME),
-        SifObject(SBOM, boms[sbom.SPDX], sbom.SPDX, SPDX_JSON),
-        SifObject(SBOM, boms[sbom.CYCLONEDX], sbom.CYCLONEDX, CYCLONEDX_JSON),
+        SifObject(METADATA, metadata, INSPECT_NAME),
+        SifObject(SBOM, documents[sbom.SPDX], sbom.SPDX, SPDX_JSON),
+        SifObject(SBOM, documents[sbom.CYCLONEDX], sbom.CYCLONEDX, CYCLONEDX_JSON),
         SifObject(METADATA, provenance.statement(plan, subjects), provenance.NAME),
     ]
     write_sif(squashfs, plan.platform, parts, git.source_date_of_build(), uuid5(NAMESPACE_URL, plan.build_key).bytes)
 
 
 def _attributes(plan: Plan, of_base: dict[str, Any]) -> dict[str, Any]:
-    """What `apptainer inspect` will answer: the base's own attributes, with our labels, apps and definition."""
+    """Return what `apptainer inspect` will answer: the base's attributes, with our labels, apps and definition."""
     return {
         **of_base,
         "labels": {**(of_base.get("labels") or {}), **plan.labels()},

@@ -12,45 +12,56 @@ from pathlib import Path
 from sifmark.core.console import status
 from sifmark.core.files import atomic_path, human_size, remove_stale_drafts, scratch_dir
 from sifmark.core.process import CommandError, run
-from sifmark.core.settings import settings
-from sifmark.engines import BuiltImage, ImageInfo, ImageInspection, device_selection, device_selection_files
-from sifmark.engines.apptainer.build import build_sif, stages
+from sifmark.core.settings import Settings
+from sifmark.engines import (
+    APPTAINER,
+    BuiltImage,
+    Forecast,
+    ImageInfo,
+    ImageInspection,
+    device_selection,
+    device_selection_files,
+)
+from sifmark.engines.apptainer.build import build_sif, cache_entries
+from sifmark.engines.apptainer.forecast import forecast_build
 from sifmark.engines.apptainer.inspection import SifInspection
 from sifmark.engines.apptainer.sif import SifError, read_sif
-from sifmark.recipes.names import image_file, names_of
+from sifmark.recipes.names import names_of
 from sifmark.recipes.plan import Plan
 from sifmark.recipes.recipe import Access
 
-NAME = "apptainer"
 MINIMUM = (1, 3)  # the first whose `sif` command and unprivileged mounts do all that we use
-_ALL_CAPABILITIES = Path("/proc/sys/kernel/cap_last_cap")
+_LAST_CAPABILITY = Path("/proc/sys/kernel/cap_last_cap")
 
 
 class Apptainer:
     """Builds SIF files the fast way, and runs them as this host allows. An address is a file's path."""
 
-    name = NAME
+    name = APPTAINER
     suffix = "sif"
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
 
     @property
     def home(self) -> Path:
         """The folder of images."""
-        return settings().dist
+        return self.settings.dist
 
     def version(self) -> str | None:
-        """Such as `1.4.5`; None where Apptainer is not installed."""
+        """Return the version, such as `1.4.5`, or None if Apptainer is not installed."""
         try:
-            found = re.search(r"\d+(\.\d+)+", run([NAME, "--version"]).output)
+            match = re.search(r"\d+(\.\d+)+", run([APPTAINER, "--version"]).output)
         except CommandError:
             return None
-        return found.group() if found else None
+        return match.group() if match else None
 
     def address(self, name: str) -> str:
-        """The file of a name in the folder of images."""
-        return str(image_file(name))
+        """Return the file of a name in the folder of images. The names of a recipe are links to one file."""
+        return str(self._file(name))
 
     def image_info(self, address: str) -> ImageInfo | None:
-        """The file's labels and size."""
+        """Return the file's labels and size, or None if there is no such file."""
         path = Path(address)
         if not path.exists():
             return None
@@ -61,29 +72,33 @@ class Apptainer:
 
     @contextmanager
     def build(self, plan: Plan, log: Path) -> Iterator[BuiltImage]:
-        """Make the SIF of a plan from the converted base and our layers, beside its place."""
-        target = image_file(plan.recipe.name)
+        """Make the SIF of a plan from the converted base and our layers, as a draft beside its final place."""
+        target = self._file(plan.recipe.name)
         remove_stale_drafts(target.parent)
         with atomic_path(target) as draft:
-            build_sif(plan, draft, log)
-            yield verified_image(draft)
+            build_sif(plan, draft, log, self.settings)
+            yield verified_image(draft, self.settings)
 
     @contextmanager
-    def rebuild(self, plan: Plan, ours: Callable[..., str], folder: Path) -> Iterator[str]:
-        """The fast build once more."""
-        ours("build", plan.recipe.name)
+    def rebuild(self, plan: Plan, run_command: Callable[..., str], folder: Path) -> Iterator[str]:
+        """Do the fast build once more."""
+        run_command("build", plan.recipe.name)
         yield str(next(folder.glob(f"**/{plan.recipe.name}.{self.suffix}")))
 
     def stages(self, plan: Plan) -> dict[str, bool]:
-        """The entries of the cache that a build takes."""
-        return {kind: entry.seal() is not None for kind, entry in stages(plan).items()}
+        """Return the entries of the cache that a build uses, and whether each is there."""
+        return {kind: entry.seal() is not None for kind, entry in cache_entries(plan, self.settings).items()}
+
+    def forecast(self, plan: Plan) -> Forecast:
+        """Estimate what a build would take in the cache, the folder of images and time."""
+        return forecast_build(plan, self.settings)
 
     def tag_workloads(self, recipe: str) -> tuple[str, ...]:
-        """Hard links; a name that is there is replaced in one step."""
-        target = image_file(recipe)
+        """Make hard links. A name that exists is replaced in one step."""
+        target = self._file(recipe)
         names = names_of(recipe)
         with scratch_dir(target.parent, "names") as drafts:
-            for path in map(image_file, names):
+            for path in map(self._file, names):
                 if not (path.exists() and path.samefile(target)):
                     _link(target, drafts / path.name)
                     (drafts / path.name).replace(path)
@@ -91,74 +106,80 @@ class Apptainer:
 
     def remove(self, recipe: str) -> Iterable[str]:
         """Remove the recipe's file and the links to it."""
-        for path in filter(Path.exists, map(image_file, (*names_of(recipe), recipe))):
+        for path in filter(Path.exists, map(self._file, (*names_of(recipe), recipe))):
             size = path.stat().st_size
             path.unlink()
             yield f"{path} ({human_size(size)})"
 
     def prune_stages(self) -> Iterable[str]:
-        """They are entries of the cache."""
+        """Remove nothing: they are entries of the cache."""
         return ()
 
     def command(self, address: str, verb: str, arguments: Sequence[str] = (), options: Sequence[str] = ()) -> list[str]:
-        """`apptainer run|exec|test` with the flags that work for this user on this host."""
-        return [NAME, "--quiet", verb, *user_flags(), *options, address, *arguments]
+        """Return `apptainer run|exec|test` with the flags that work for this user on this host."""
+        return [APPTAINER, "--quiet", verb, *user_flags(), *options, address, *arguments]
 
     def device_flags(self, access: Access) -> list[str]:
-        """Apptainer's own flags of a vendor, or the device files by `--bind`; and what says which of them."""
-        here = access.here()
-        if not here:
+        """Return Apptainer's own flags of a vendor, or `--bind` of the device files, and of what selects them."""
+        devices = access.here()
+        if not devices:
             return []
-        files = [] if access.apptainer else here
-        seen = [*files, *(f"{path}:{path}:ro" for path in device_selection_files())]
-        return [*access.apptainer, *(word for path in seen for word in ("--bind", path))]
+        bound = [] if access.apptainer else devices
+        bound = [*bound, *(f"{path}:{path}:ro" for path in device_selection_files())]
+        return [*access.apptainer, *(word for path in bound for word in ("--bind", path))]
 
     def home_flags(self) -> list[str]:
-        """Apptainer shows a run the user's folders by itself."""
+        """Return nothing: Apptainer shows a run the user's folders anyway."""
         return []
 
-    def env_flags(self, variable: str) -> list[str]:  # noqa: ARG002 - whichever it is
-        """Apptainer lets a run see all variables by itself."""
+    def env_flags(self, variable: str) -> list[str]:  # noqa: ARG002 - for every variable
+        """Return nothing: Apptainer shows a run all variables anyway."""
         return []
 
     def isolation_flags(self) -> list[str]:
-        """Nothing of the user's, but which of the devices he may use."""
-        chosen = [word for name, value in device_selection().items() for word in ("--env", f"{name}={value}")]
-        return ["--containall", "--cleanenv", *chosen]
+        """Return the options that keep everything of the user out, except for the selection of devices."""
+        selection = [word for name, value in device_selection().items() for word in ("--env", f"{name}={value}")]
+        return ["--containall", "--cleanenv", *selection]
 
     def inspect(self, address: str) -> SifInspection:
-        """The file."""
-        return SifInspection(Path(address))
+        """Inspect a file. Raises SifmarkError if it is no SIF, or has no labels."""
+        return SifInspection(Path(address), self.settings)
+
+    def _file(self, name: str) -> Path:
+        return self.settings.dist / f"{name}.{self.suffix}"
 
 
-def make() -> Apptainer:
-    """The engine."""
-    return Apptainer()
+def make(settings: Settings) -> Apptainer:
+    """Return the engine."""
+    return Apptainer(settings)
 
 
-def verified_image(draft: Path) -> BuiltImage:
-    """A SIF that is whole and may start: what to record of it."""
+def verified_image(draft: Path, settings: Settings) -> BuiltImage:
+    """Make a SIF executable, check that it can be read as a whole, and return what to record of it."""
     draft.chmod(0o755)
-    return describe_image(draft, SifInspection(draft))
+    return describe_image(draft, SifInspection(draft, settings))
 
 
-def describe_image(path: Path, image: ImageInspection) -> BuiltImage:
-    """What to record of a file that is looked at anyway, so that it is hashed once."""
-    return BuiltImage(path.stat().st_size, image.identity(), image.digest())
+def describe_image(path: Path, inspection: ImageInspection) -> BuiltImage:
+    """Return what to record of a file that is inspected anyway, so that it is hashed once."""
+    return BuiltImage(path.stat().st_size, inspection.identity(), inspection.digest())
 
 
 @cache
 def user_flags() -> tuple[str, ...]:
-    """A root that lacks a capability cannot ask for all of them, as Apptainer does: it needs a user namespace."""
+    """Return the flags that Apptainer needs for this user.
+
+    A root that lacks a capability cannot request all of them, as Apptainer does: it needs a user namespace.
+    """
     if os.geteuid() != 0:
         return ()
-    status = Path("/proc/self/status").read_text()
-    held = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
-    every = (1 << (int(_ALL_CAPABILITIES.read_text()) + 1)) - 1
-    return () if held is not None and int(held.group(1), 16) == every else ("--userns",)
+    match = re.search(r"^CapEff:\s*([0-9a-f]+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    everything = (1 << (int(_LAST_CAPABILITY.read_text()) + 1)) - 1
+    return () if match is not None and int(match.group(1), 16) == everything else ("--userns",)
 
 
 def _link(target: Path, name: Path) -> None:
+    """Make a hard link, or a copy if the file system has no hard links."""
     try:
         os.link(target, name)
     except OSError as error:

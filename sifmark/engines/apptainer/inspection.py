@@ -1,4 +1,4 @@
-"""What a SIF file shows of itself: to us, to Apptainer, and to unsquashfs."""
+"""What a SIF file shows of itself: read by us, by Apptainer, and by unsquashfs."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -9,6 +9,7 @@ from typing import Any
 from sifmark.attestations import provenance
 from sifmark.core.errors import REBUILD_REMEDY, SifmarkError
 from sifmark.core.process import run
+from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed
 from sifmark.engines.apptainer.build import SQUASHFS, SYSTEM_NAME, converted_base
 from sifmark.engines.apptainer.diff import difference
@@ -18,115 +19,128 @@ from sifmark.engines.apptainer.squashfs import ROOT, list_files
 from sifmark.recipes import render
 from sifmark.recipes.plan import WORKLOADS, Plan
 
-_OURS = (render.SITE, render.CODE, render.APPS)
-# What Apptainer itself writes into every image, dated by the conversion; three of its files tell of the build.
-_APPTAINERS = re.compile(
+_OUR_FOLDERS = (render.SITE, render.CODE, render.APPS)
+# What Apptainer itself writes into every image, dated by the conversion.
+_WRITTEN_BY_APPTAINER = re.compile(
     r"\.singularity\.d(/.*)?|(\.exec|\.run|\.shell|\.test|environment|singularity) -> .*|etc/(hosts|resolv\.conf)"
 )
-_TELLING = tuple(f".singularity.d/{name}" for name in ("Singularity", "labels.json", "env/10-docker2singularity.sh"))
+# Those of its files that describe the build itself, and so differ in size too.
+_BUILD_DESCRIPTIONS = tuple(
+    f".singularity.d/{name}" for name in ("Singularity", "labels.json", "env/10-docker2singularity.sh")
+)
 
 
 class SifInspection:
-    """One file. Raises SifmarkError where it is no SIF, or none with labels."""
+    """The inspection of one file. Raises SifmarkError if it is no SIF, or has no labels."""
 
     signature_covers_attestations = True
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.sif = path, read_sif(path)
+    def __init__(self, path: Path, settings: Settings) -> None:
+        self.path, self.sif, self._settings = path, read_sif(path), settings
         self.labels = self.sif.labels()
-        before, dash, _ = path.name.partition("-")
-        self.workload = before if dash else None
+        prefix, dash, _ = path.name.partition("-")
+        self.workload = prefix if dash else None
 
     @cached_property
-    def _seen(self) -> Fingerprints:
+    def _fingerprints(self) -> Fingerprints:
         return fingerprints(self.path)
 
     def identity(self) -> str:
-        """Over system partition and inspect metadata."""
-        return self._seen.identity
+        """Return the hash over system partition and inspect metadata."""
+        return self._fingerprints.identity
 
     def digest(self) -> str:
-        """Of the file, signatures included."""
-        return self._seen.digest
+        """Return the hash of the file, signatures included."""
+        return self._fingerprints.digest
 
     def require_digest(self, recorded: str, signer: str | None) -> str:
-        """Something may have been added to the file since then if a trusted signature is of all of it."""
-        if recorded == self._seen.digest:
+        """Accept another digest only with a trusted signature, which covers whatever was added since.
+
+        Raises CheckFailed.
+        """
+        if recorded == self._fingerprints.digest:
             return "identity and digest as recorded"
         if signer:
             return f"identity as recorded; the file was signed since, by {signer}"
         raise CheckFailed(
             "what would run is as recorded, but the file has changed since its build",
             f"name the key that signed it, if it was signed since: --key; or {REBUILD_REMEDY}",
+            code="digest-mismatch",
         )
 
     def require_start(self) -> str:
-        """Labels, apps and run script as Apptainer sees them."""
-        seen = _inspect(self.path)
-        if dict(seen.get("labels") or {}) != self.labels:
-            raise CheckFailed("Apptainer shows other labels than the file's metadata holds", REBUILD_REMEDY)
+        """Compare labels, apps and run script as Apptainer sees them with what was built. Raises CheckFailed."""
+        attributes = _apptainer_attributes(self.path)
+        if dict(attributes.get("labels") or {}) != self.labels:
+            raise CheckFailed(
+                "Apptainer shows other labels than the file's metadata holds", REBUILD_REMEDY, code="image-altered"
+            )
         apps = ",".join(sorted(run(["apptainer", "inspect", "--list-apps", self.path]).output.split()))
         if apps != self.labels.get(WORKLOADS):
-            raise CheckFailed(f"its apps are {apps}, its label says {self.labels.get(WORKLOADS)}", REBUILD_REMEDY)
-        if render.run_script() not in str(seen.get("runscript")):
-            raise CheckFailed("its run script does not start our entrypoint", REBUILD_REMEDY)
+            cause = f"its apps are {apps}, its label says {self.labels.get(WORKLOADS)}"
+            raise CheckFailed(cause, REBUILD_REMEDY, code="image-altered")
+        if render.run_script() not in str(attributes.get("runscript")):
+            raise CheckFailed("its run script does not start our entrypoint", REBUILD_REMEDY, code="image-altered")
         return f"{len(self.labels)} labels, apps {apps.replace(',', ', ')}"
 
     def file_modes(self) -> Iterator[tuple[str, str]]:
-        """Our folders in its squashfs."""
-        for mode, *_, name in list_files(self.path, self.sif.system.offset, *_OURS):
+        """Yield mode and name of each file in our folders of its squashfs."""
+        for mode, *_, name in list_files(self.path, self.sif.system.offset, *_OUR_FOLDERS):
             yield mode, name
 
     def signer(self, keys: Sequence[str]) -> str:
-        """Apptainer checks; it looks at every object."""
+        """Return which trusted key signed all of it. Apptainer checks every object. Raises CheckFailed for none."""
         return signer(self.path, keys)
 
     def signed(self) -> bool:
-        """A signature is an object of its own."""
+        """Return whether the file holds a signature."""
         return signed(self.sif)
 
     def provenance(self) -> tuple[bytes, dict[str, str]] | None:
-        """The statement that lies in it, of its file system and metadata."""
+        """Return the statement in the file, and as its subjects the file system and the inspect metadata."""
         entry = self.sif.named(provenance.NAME)
-        subjects = {SYSTEM_NAME: self._seen.system, INSPECT_NAME: self._seen.metadata}
+        subjects = {SYSTEM_NAME: self._fingerprints.system, INSPECT_NAME: self._fingerprints.metadata}
         return None if entry is None else (self.sif.read(entry), subjects)
 
     def sboms(self) -> dict[str, bytes]:
-        """The lists of packages that lie in it, by name."""
+        """Return the SBOMs in the file by name."""
         return {entry.name: self.sif.read(entry) for entry in self.sif.descriptors if entry.kind == SBOM}
 
-    def difference(self, again: str) -> str | None:
-        """Object by object, and within the file system file by file."""
-        return difference(self.path, Path(again))
+    def difference(self, other: str) -> str | None:
+        """Return the first difference from another file: object by object, and file by file in the file system."""
+        return difference(self.path, Path(other), self._settings.time_limit)
 
     def require_base(self, plan: Plan) -> str:
-        """Mode, owner, size and date of each file, if the cache still has the converted base."""
-        base = converted_base(plan)
+        """Compare mode, owner, size and date of each file with the converted base, if the cache still has it.
+
+        Raises CheckFailed if one differs.
+        """
+        base = converted_base(plan, self._settings)
         if base.seal() is None:
             return "base: not in the cache, its tree was not compared"
-        ours = tuple(f"{ROOT}{folder}" for folder in _OURS)
+        our_folders = tuple(f"{ROOT}{folder}" for folder in _OUR_FOLDERS)
         with base.held() as content:
-            before = set(map(_undated, list_files(content / SQUASHFS, 0)))
+            before = set(map(_comparable, list_files(content / SQUASHFS, 0)))
         rows = list_files(self.path, self.sif.system.offset)
-        after = {_undated(row) for row in rows if not row[-1].startswith(ours)}
+        after = {_comparable(row) for row in rows if not row[-1].startswith(our_folders)}
         if changed := before ^ after:
             names = sorted({row[-1].partition(" -> ")[0] for row in changed})
-            raise CheckFailed(
-                f"{len(names)} files of the base are not as they were, for example {names[0]}", REBUILD_REMEDY
-            )
+            cause = f"{len(names)} files of the base are not as they were, for example {names[0]}"
+            raise CheckFailed(cause, REBUILD_REMEDY, code="image-altered")
         return f"{len(before)} files of the base, all as they were"
 
 
-def _undated(row: tuple[str, ...]) -> tuple[str, ...]:
-    """A row of the list without what differs from one conversion to the next, as sizes and dates of folders do."""
+def _comparable(row: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a row of the list without what differs between conversions, such as sizes and dates of folders."""
     mode, owner, size, *_, name = row
-    own = name.removeprefix(ROOT)
-    if mode[0] == "d" or own in _TELLING:
+    path = name.removeprefix(ROOT)
+    if mode[0] == "d" or path in _BUILD_DESCRIPTIONS:
         return (mode, owner, name)
-    return (mode, owner, size, name) if _APPTAINERS.fullmatch(own) else row
+    return (mode, owner, size, name) if _WRITTEN_BY_APPTAINER.fullmatch(path) else row
 
 
-def _inspect(path: Path) -> dict[str, Any]:
+def _apptainer_attributes(path: Path) -> dict[str, Any]:
+    """Return what `apptainer inspect` says of a file. Raises SifmarkError."""
     # spython takes a third of a second to import, and only this needs it.
     from spython.main import get_client
 
@@ -134,4 +148,5 @@ def _inspect(path: Path) -> dict[str, Any]:
         answer = get_client(quiet=True).inspect(str(path), json=True, quiet=True)
         return dict(answer["attributes"])
     except (KeyError, TypeError, ValueError, OSError, SystemExit) as error:
-        raise SifmarkError(f"Apptainer cannot inspect {path}", f"see why: apptainer inspect --all {path}") from error
+        remedy = f"see why: apptainer inspect --all {path}"
+        raise SifmarkError(f"Apptainer cannot inspect {path}", remedy, code="file-unreadable") from error

@@ -1,4 +1,4 @@
-"""Signatures in SIF files: checked by Apptainer, judged by the keys that this site trusts."""
+"""Signatures in SIF files: verified by Apptainer, and compared with the keys that this site trusts."""
 
 import json
 import re
@@ -11,74 +11,97 @@ from sifmark.core.process import CommandError, run
 from sifmark.engines import CheckFailed
 from sifmark.engines.apptainer.sif import SIGNATURE, Sif, read_sif
 
-# What Apptainer says of a signature that does not hold, and what that means.
+_NO_KEY_REMEDY = 'name keys in sifmark.toml: keys = ["site.pub"]'
+_OTHER_KEY = "accepted signatures do not match"  # Apptainer's words, for a fault that we find ourselves
+# What Apptainer says of a signature that is not valid, what that means, and its code; the gravest first.
 _FAULTS = (
-    (r"signature not found", "it is not signed"),
-    (r"signed object not found", "something that was signed was taken away"),
-    (r"not associated with object group|object not signed", "something was added to it after it was signed"),
-    (r"integrity compromised|hash|digest", "what it holds is not what was signed"),
-    (r"accepted signatures do not match|unknown entity", "a signature is by none of the keys that this site trusts"),
+    (r"signature not found", "it is not signed", "signature-missing"),
+    (r"signed object not found", "something that was signed was taken away", "signature-invalid"),
+    (
+        r"not associated with object group|object not signed",
+        "something was added to it after it was signed",
+        "signature-invalid",
+    ),
+    (r"integrity compromised|hash|digest", "what it holds is not what was signed", "signature-invalid"),
+    (
+        rf"{_OTHER_KEY}|unknown entity",
+        "a signature is by none of the keys that this site trusts",
+        "signature-untrusted",
+    ),
 )
 
 
 def signed(sif: Sif) -> bool:
-    """Whether there is a signature in it, whosever."""
+    """Return whether there is a signature in a SIF, by any key."""
     return any(entry.kind == SIGNATURE for entry in sif.descriptors)
 
 
-def unsign(path: Path) -> None:
-    """Take all signatures off a file."""
+def sign(path: Path, key: Path | None, keyring_number: str) -> None:
+    """Sign all of a SIF, in place of its signatures until now: by a key in PEM form, or one of Apptainer's keyring.
+
+    Apptainer verifies a SIF only if all its signatures are by the key that it is given. Raises CommandError.
+    """
     for entry in read_sif(path).descriptors:
         if entry.kind == SIGNATURE:
             run(["apptainer", "sif", "del", str(entry.id), path])
+    options = ["--key", key.absolute()] if key else ["--keyidx", keyring_number]
+    run(["apptainer", "sign", *options, path], remedy="is it a private key without a passphrase?")
 
 
 def signer(path: Path, keys: Sequence[str]) -> str:
-    """Which of the keys that this site trusts has signed all of a SIF. Raises Refuted where none has, and says why."""
+    """Return which of the keys that this site trusts has signed all of a SIF.
+
+    Raises CheckFailed, with the reason, if none has.
+    """
     if not keys:
-        raise CheckFailed(f"{path.name}: no key is trusted here", 'name keys in sifmark.toml: keys = ["site.pub"]')
+        raise CheckFailed(f"{path.name}: no key is trusted here", _NO_KEY_REMEDY, code="no-trusted-key")
     if not signed(read_sif(path)):
-        raise CheckFailed("it is not signed", UNTRUSTED_REMEDY)
-    said: list[str] = []
+        raise CheckFailed("it is not signed", UNTRUSTED_REMEDY, code="signature-missing")
+    faults: list[str] = []
     for key in key_files(keys):
-        done = run(["apptainer", "verify", "--key", key, path], check=False)
-        if done.exit_code == 0:
+        command = run(["apptainer", "verify", "--key", key, path], check=False)
+        if command.exit_code == 0:
             return key_id(key)
-        said += _faults(done.tail)
+        faults += _faults(command.tail)
     if fingerprints := {key.lower() for key in keys if FINGERPRINT.fullmatch(key)}:
-        done = run(["apptainer", "verify", "--local", "--json", path], check=False)
-        if done.exit_code != 0:
-            said += _faults(done.tail)
-        elif (found := _signers(done.output)) and found <= fingerprints:
-            return min(found)
+        command = run(["apptainer", "verify", "--local", "--json", path], check=False)
+        if command.exit_code != 0:
+            faults += _faults(command.tail)
+        elif (signers := _signers(command.output)) and signers <= fingerprints:
+            return min(signers)
         else:
-            said.append("accepted signatures do not match")
-    raise CheckFailed(_meaning(said), UNTRUSTED_REMEDY)
+            faults.append(_OTHER_KEY)
+    raise _gravest(faults)
 
 
 def _signers(answer: str) -> set[str]:
-    """The fingerprints of all PGP keys whose signatures hold. Raises SifmarkError.
+    """Return the fingerprints of all PGP keys whose signatures are valid. Raises SifmarkError.
 
-    Which object a signature is of is not told; that each is signed by a key of the keyring, the exit code says. So a
-    SIF is by the keys of a site where all its signers are, and a second signature of one object hides nothing.
+    Apptainer does not say which object a signature covers. Its exit code says that each object is signed by a key of
+    the keyring. So a SIF is signed by a site's keys if all its signers are; a second signature of an object hides
+    nothing.
     """
     try:
-        told = [entry["Signer"] for entry in json.loads(answer)["SignerKeys"]]
-        return {
-            str(signer["Fingerprint"]).lower() if signer["KeyCheck"] and signer["DataCheck"] else "" for signer in told
-        }
+        return {_fingerprint(entry["Signer"]) for entry in json.loads(answer)["SignerKeys"]}
     except (ValueError, KeyError, TypeError) as error:
-        raise SifmarkError(f"apptainer verify answers in another form: {error}", "which version is it?") from error
+        cause = f"apptainer verify answers in another form: {error}"
+        raise SifmarkError(cause, "which version is it?", code="engine-answer-unknown") from error
 
 
-def _faults(said: Sequence[str]) -> list[str]:
-    """What Apptainer found, without what it tells of its work: that names files, which may be called anything."""
-    return [line for line in said if not line.startswith("INFO")]
+def _fingerprint(signer: dict[str, str]) -> str:
+    """Return a signer's fingerprint; empty, and so trusted by nobody, if its signature is not valid."""
+    return str(signer["Fingerprint"]).lower() if signer["KeyCheck"] and signer["DataCheck"] else ""
 
 
-def _meaning(said: Sequence[str]) -> str:
-    """The gravest of what was said: that the content differs goes before whose key it was."""
-    for pattern, meaning in _FAULTS:
-        if any(re.search(pattern, line) for line in said):
-            return meaning
-    raise CommandError(f"apptainer verify failed: {' '.join(said)[-300:]}", "run it by hand to see")
+def _faults(lines: Sequence[str]) -> list[str]:
+    """Return what Apptainer complains of, without its reports of progress, which quote file names of any text."""
+    return [line for line in lines if not line.startswith("INFO")]
+
+
+def _gravest(faults: Sequence[str]) -> SifmarkError:
+    """Return the error for the gravest fault: that the content differs matters more than whose key it was."""
+    for pattern, meaning, code in _FAULTS:
+        if any(re.search(pattern, line) for line in faults):
+            return CheckFailed(meaning, UNTRUSTED_REMEDY, code=code)
+    cause = f"apptainer verify failed: {' '.join(faults)[-300:]}"
+    return CommandError(cause, "run it by hand to see", code="command-failed")

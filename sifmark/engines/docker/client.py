@@ -1,4 +1,4 @@
-"""The connection to a Docker Engine, and its failures as ours."""
+"""The connection to a Docker Engine. Its failures become ours."""
 
 import io
 import os
@@ -6,22 +6,21 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sifmark.core.errors import SifmarkError
-from sifmark.core.settings import settings
 
 if TYPE_CHECKING:
     from docker import DockerClient
 
-_PATIENCE = 20  # seconds for the engine's first answer
-_SETUP = "start one: ci/setup/docker; or name yours: export DOCKER_HOST=unix:///PATH"
+_FIRST_ANSWER_LIMIT = 20  # seconds
+_SETUP_REMEDY = "start one: ci/setup/docker; or name yours: export DOCKER_HOST=unix:///PATH"
 
 
 class DockerError(SifmarkError):
-    """What Docker refused."""
+    """Docker refused a request."""
 
 
 class EngineUnreachableError(DockerError):
@@ -36,98 +35,162 @@ class OutOfSpaceError(DockerError):
     """The engine's disk is full."""
 
 
-# What the engine says when a build fails, and what that means.
-_FAULTS: tuple[tuple[str, type[DockerError], str], ...] = (
-    (r"no space left on device", OutOfSpaceError, "free space where the engine keeps its images: docker system df"),
+# What the engine says when a build fails: the error that it means, its remedy and its code.
+_FAULTS: tuple[tuple[str, type[DockerError], str, str], ...] = (
+    (
+        r"no space left on device",
+        OutOfSpaceError,
+        "free space where the engine keeps its images: docker system df",
+        "disk-full",
+    ),
     (
         r"manifest unknown|manifest for .* not found|connection refused|no such host|i/o timeout|unauthorized"
         r"|access.* denied",
         BaseUnavailableError,
         "is the base's registry up? `inv doctor` asks it; a mirror can be set in sifmark.toml",
+        "registry-refused",
     ),
 )
 
 
-@cache
-def docker_client() -> "DockerClient":
-    """The connection to the engine that DOCKER_HOST names, or to the usual one. Raises Unreachable."""
-    from docker import DockerClient
+class DockerDaemon:
+    """The Docker Engine that DOCKER_HOST names, or the usual one. The first request connects to it."""
 
-    with translated_errors():
-        made = DockerClient.from_env(timeout=_PATIENCE)
-        made.ping()
-    made.api.timeout = max(_PATIENCE, int(settings().time_limit))
-    return made
+    def __init__(self, time_limit: float) -> None:
+        self._time_limit = time_limit
 
+    @cached_property
+    def sdk(self) -> "DockerClient":
+        """The connection by docker-py. Raises EngineUnreachableError."""
+        from docker import DockerClient
 
-def attributes(address: str) -> dict[str, Any] | None:
-    """What the engine knows of a local image, or None where there is none. Raises DockerError."""
-    from docker.errors import ImageNotFound
-
-    with translated_errors():
-        try:
-            return dict(docker_client().images.get(address).attrs)
-        except ImageNotFound:
-            return None
-
-
-def build(
-    dockerfile: str,
-    log: Path | None = None,
-    watch: Callable[[str], None] | None = None,
-    context: Path | None = None,
-    tag: str | None = None,
-    anew: bool = False,
-) -> str:
-    """Build and answer with the image's identifier. Raises DockerError of the kind that the engine's words mean."""
-    how: dict[str, Any] = {"tag": tag, "rm": True, "forcerm": True, "network_mode": "none", "nocache": anew}
-    with tempfile.TemporaryDirectory(prefix="sifmark-") as folder:
-        if context is None:
-            how["fileobj"] = io.BytesIO(dockerfile.encode())
-        else:
-            path = Path(folder) / "Dockerfile"
-            path.write_text(dockerfile)
-            how.update(path=str(context), dockerfile=str(path))
         with translated_errors():
-            return follow(docker_client().api.build(decode=True, **how), log, watch)
+            client = DockerClient.from_env(timeout=_FIRST_ANSWER_LIMIT)
+            client.ping()
+        client.api.timeout = max(_FIRST_ANSWER_LIMIT, int(self._time_limit))
+        return client
+
+    def version(self) -> str:
+        """Return the engine's version, such as `20.10.24`. Raises DockerError."""
+        with translated_errors():
+            return str(self.sdk.version()["Version"])
+
+    def attributes(self, address: str) -> dict[str, Any] | None:
+        """Return what the engine knows of a local image, or None if there is no such image. Raises DockerError."""
+        from docker.errors import ImageNotFound
+
+        with translated_errors():
+            try:
+                return dict(self.sdk.images.get(address).attrs)
+            except ImageNotFound:
+                return None
+
+    def build(
+        self,
+        dockerfile: str,
+        log: Path | None = None,
+        watch: Callable[[str], None] | None = None,
+        context: Path | None = None,
+        tag: str | None = None,
+        no_cache: bool = False,
+    ) -> str:
+        """Build an image and return its identifier. Raises DockerError of the kind that the engine's words mean."""
+        options: dict[str, Any] = {"tag": tag, "rm": True, "forcerm": True, "network_mode": "none", "nocache": no_cache}
+        with tempfile.TemporaryDirectory(prefix="sifmark-") as folder:
+            if context is None:
+                options["fileobj"] = io.BytesIO(dockerfile.encode())
+            else:
+                path = Path(folder) / "Dockerfile"
+                path.write_text(dockerfile)
+                options.update(path=str(context), dockerfile=str(path))
+            with translated_errors():
+                return follow(self.sdk.api.build(decode=True, **options), log, watch)
+
+    def tag(self, address: str, repository: str, tag: str) -> None:
+        """Give an image another name. Raises DockerError."""
+        with translated_errors():
+            self.sdk.images.get(address).tag(repository, tag)
+
+    def remove(self, address: str) -> None:
+        """Remove a name, and the image if it has no other. Raises DockerError."""
+        with translated_errors():
+            self.sdk.images.remove(address)
+
+    def remove_unnamed(self, identifier: str) -> None:
+        """Remove an image that has no name any more; one that has a name or a container stays."""
+        from docker.errors import APIError
+
+        attributes = self.attributes(identifier)
+        if attributes is not None and not attributes.get("RepoTags"):
+            with translated_errors():
+                try:
+                    self.sdk.images.remove(identifier)
+                except APIError:  # a container needs it
+                    return
+
+    def load(self, archive: Path) -> None:
+        """Load images from an archive. Raises DockerError."""
+        with translated_errors(), archive.open("rb") as stream:
+            self.sdk.images.load(stream)
+
+    def save(self, address: str, target: Path) -> None:
+        """Write an image as an archive that other engines read. Raises DockerError."""
+        with translated_errors(), target.open("wb") as stream:
+            for block in self.sdk.images.get(address).save(named=False):
+                stream.write(block)
+
+    @contextmanager
+    def container(self, identifier: str) -> Iterator[Any]:
+        """Give a container of an image that is never started, to read its files. Raises DockerError."""
+        with translated_errors():
+            container = self.sdk.containers.create(identifier)
+        try:
+            yield container
+        finally:
+            container.remove(force=True)
 
 
 def follow(
     events: Iterable[dict[str, Any]], log: Path | None, watch: Callable[[str], None] | None, wanted: str = "ID"
 ) -> str:
-    """What the engine names at the end, or the last thing it said where nothing is `wanted`.
+    """Read events to their end, and return the `wanted` field that the engine sends last; any if `wanted` is empty.
 
-    A failure is an event among others, not an answer of its own. Raises DockerError.
+    A failure is an event among others, not an answer. Raises DockerError for it, and if nothing that was wanted came.
     """
-    identifier, said = "", []
+    identifier, lines = "", []
     for event in events:
         if "error" in event:
             raise _fault(str(event["error"]), log)
         identifier = str(event.get("aux", {}).get(wanted, identifier))
         if line := str(event.get("stream") or event.get("status") or "").strip():
-            said.append(line)
-            if watch:
-                watch(line)
-            if log:
-                log.parent.mkdir(parents=True, exist_ok=True)
-                with log.open("a", encoding="utf-8") as sink:
-                    sink.write(f"{line}\n")
+            lines.append(line)
+            _report(line, log, watch)
     if wanted and not identifier:
-        raise DockerError(f"Docker ended and named no image: {' '.join(said[-3:])}", "see its own log")
+        cause = f"Docker ended and named no image: {' '.join(lines[-3:])}"
+        raise DockerError(cause, "see its own log", code="engine-answer-unknown")
     return identifier
 
 
+def _report(line: str, log: Path | None, watch: Callable[[str], None] | None) -> None:
+    if watch:
+        watch(line)
+    if log:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a", encoding="utf-8") as sink:
+            sink.write(f"{line}\n")
+
+
 def _fault(message: str, log: Path | None = None) -> DockerError:
-    told = f"Docker: {message.strip()}" + (f"\n  log: {log}" if log else "")
-    for words, kind, remedy in _FAULTS:
+    cause = f"Docker: {message.strip()}" + (f"\n  log: {log}" if log else "")
+    for words, kind, remedy, code in _FAULTS:
         if re.search(words, message, re.IGNORECASE):
-            return kind(told, remedy)
-    return DockerError(told, "the words above are the engine's own")
+            return kind(cause, remedy, code=code)
+    return DockerError(cause, "the words above are the engine's own", code="engine-refused")
 
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Turn what docker-py raises into our errors; what the host's own files raise is left as it is."""
+    """Turn what docker-py raises into our errors; errors of the host's own files pass through."""
     from docker.errors import APIError, DockerException
     from requests import RequestException
 
@@ -138,27 +201,29 @@ def translated_errors() -> Iterator[None]:
         raise _fault(str(error.explanation or error)) from error
     except (DockerException, RequestException) as error:
         if "permission denied" in str(error).lower():
+            cause = f"this user may not use the Docker Engine at {host}"
             remedy = "let the administrator add you to the group that may use it, mostly `docker`"
-            raise EngineUnreachableError(f"this user may not use the Docker Engine at {host}", remedy) from error
-        raise EngineUnreachableError(f"no Docker Engine answers at {host}: {str(error)[:200]}", _SETUP) from error
+            raise EngineUnreachableError(cause, remedy, code="engine-unreachable") from error
+        cause = f"no Docker Engine answers at {host}: {str(error)[:200]}"
+        raise EngineUnreachableError(cause, _SETUP_REMEDY, code="engine-unreachable") from error
 
 
 def stream_of(blocks: Iterator[bytes]) -> io.BufferedReader:
-    """What comes in blocks as one stream."""
-    return io.BufferedReader(_Blocks(blocks))
+    """Return blocks of bytes as one stream."""
+    return io.BufferedReader(_BlockReader(blocks))
 
 
-class _Blocks(io.RawIOBase):
-    """A stream over the blocks that come."""
+class _BlockReader(io.RawIOBase):
+    """A stream over blocks of bytes."""
 
     def __init__(self, blocks: Iterator[bytes]) -> None:
-        self._blocks, self._left = iter(blocks), b""
+        self._blocks, self._rest = iter(blocks), b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        self._left = self._left or next(self._blocks, b"")
-        taken, self._left = self._left[: len(buffer)], self._left[len(buffer) :]
-        buffer[: len(taken)] = taken
-        return len(taken)
+        self._rest = self._rest or next(self._blocks, b"")
+        content, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
+        buffer[: len(content)] = content
+        return len(content)

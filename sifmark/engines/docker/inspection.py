@@ -15,81 +15,81 @@ from sifmark.core.files import sha256_json
 from sifmark.engines import CheckFailed
 from sifmark.engines.docker import signature
 from sifmark.engines.docker.attestations import IMAGE, attestation_folder
-from sifmark.engines.docker.client import attributes, docker_client, stream_of, translated_errors
+from sifmark.engines.docker.client import DockerDaemon, stream_of, translated_errors
 from sifmark.recipes import render
 from sifmark.recipes.plan import RECIPE, Plan
 
-WORKLOAD = "SCIF_APPNAME"  # the variable by which a name tells the entrypoint its workload, as SCIF has it
-# What differs between images of the same content: where a build stood, not what runs.
-_OWN = ("Hostname", "Domainname", "Image")
-_OURS = (render.SITE, render.CODE, render.APPS)
-_LAYERS = (render.SITE_LAYER, render.CODE_LAYER)
+# The variable that tells the entrypoint its workload, as in SCIF. An image name adds it.
+WORKLOAD = "SCIF_APPNAME"
+# Fields of the configuration that describe where a build was done, not what runs.
+_BUILD_FIELDS = ("Hostname", "Domainname", "Image")
+_OUR_FOLDERS = (render.SITE, render.CODE, render.APPS)
+_OUR_LAYERS = (render.SITE_LAYER, render.CODE_LAYER)
 
 
 class DockerInspection:
-    """One local image. Raises SifmarkError where there is none."""
+    """The inspection of one local image. Raises SifmarkError if there is no such image."""
 
-    signature_covers_attestations = (
-        False  # they lie beside it, and inv pull holds them against a signature of their own
-    )
+    signature_covers_attestations = False  # they are outside the image, with signatures of their own
 
-    def __init__(self, address: str, base_of: Callable[[Plan], str]) -> None:
-        self._base_of = base_of
-        found = attributes(address)
-        if found is None:
-            raise SifmarkError(f"Docker has no image {address}", "build it: inv build NAME --engine docker")
-        self.identifier, self.size = str(found["Id"]), int(found["Size"])
-        self.config: dict[str, Any] = found["Config"]
-        self.layers: list[str] = found["RootFS"]["Layers"]
+    def __init__(self, address: str, daemon: DockerDaemon, base_of: Callable[[Plan], str], cache: Path) -> None:
+        self._daemon, self._base_of, self._cache = daemon, base_of, cache
+        attributes = daemon.attributes(address)
+        if attributes is None:
+            remedy = "build it: inv build NAME --engine docker"
+            raise SifmarkError(f"Docker has no image {address}", remedy, code="image-not-built")
+        self.identifier, self.size = str(attributes["Id"]), int(attributes["Size"])
+        self.config: dict[str, Any] = attributes["Config"]
+        self.layers: list[str] = attributes["RootFS"]["Layers"]
         self.labels = dict(self.config.get("Labels") or {})
         self.environment = dict(variable.partition("=")[::2] for variable in self.config.get("Env") or ())
         self.workload = self.environment.pop(WORKLOAD, None)
         self.address = address
-        self.references = list(map(_with_host, found.get("RepoDigests") or ()))  # by digest, where it is published
-        self._parent = str(found.get("Parent") or "")
+        # References by digest in the registries where it is published.
+        self.references = list(map(_with_host, attributes.get("RepoDigests") or ()))
+        self._parent = str(attributes.get("Parent") or "")
 
     def identity(self) -> str:
-        """Over layers and all of the configuration but a name's variable: all names of an image have the same."""
-        told = {key: value for key, value in self.config.items() if key not in _OWN and value}
-        return sha256_json({**told, "Env": self.environment, "layers": self.layers})
+        """Return the hash over layers and configuration. All names of an image have the same."""
+        config = {key: value for key, value in self.config.items() if key not in _BUILD_FIELDS and value}
+        return sha256_json({**config, "Env": self.environment, "layers": self.layers})
 
     def digest(self) -> str:
-        """Its identifier; a name of a workload has one of its own."""
+        """Return the image's identifier; each name of a workload has another."""
         return self.identifier
 
-    def require_digest(self, recorded: str, signer: str | None) -> str:  # noqa: ARG002 - what is signed is not here
-        """A workload's name adds a variable, and has an identifier of its own."""
+    def require_digest(self, recorded: str, signer: str | None) -> str:  # noqa: ARG002 - signatures are in registries
+        """Accept another identifier only of a workload's name, which adds a variable. Raises CheckFailed."""
         if self.identifier == recorded:
             return "identity and identifier as recorded"
         if self.workload and self.address.endswith(f":{self.workload}-{self.labels.get(RECIPE)}"):
             return f"identity as recorded; this name adds {WORKLOAD}={self.workload} and nothing else"
-        raise CheckFailed("what would run is as recorded, but it is another image than was built", REBUILD_REMEDY)
+        cause = "what would run is as recorded, but it is another image than was built"
+        raise CheckFailed(cause, REBUILD_REMEDY, code="digest-mismatch")
 
     def require_start(self) -> str:
-        """Entrypoint, and the variables that hold in every run."""
+        """Check the entrypoint, and the variables that every run has. Raises CheckFailed."""
         if self.config.get("Entrypoint") != [f"/{render.CODE}/run"]:
-            raise CheckFailed(f"it starts {self.config.get('Entrypoint')}, not our entrypoint", REBUILD_REMEDY)
-        if lost := [key for key, value in render.FIXED_ENVIRONMENT.items() if self.environment.get(key) != value]:
-            raise CheckFailed(f"its environment lacks {', '.join(lost)}", REBUILD_REMEDY)
+            cause = f"it starts {self.config.get('Entrypoint')}, not our entrypoint"
+            raise CheckFailed(cause, REBUILD_REMEDY, code="image-altered")
+        if missing := [key for key, value in render.FIXED_ENVIRONMENT.items() if self.environment.get(key) != value]:
+            cause = f"its environment lacks {', '.join(missing)}"
+            raise CheckFailed(cause, REBUILD_REMEDY, code="image-altered")
         return f"{len(self.labels)} labels, starts our entrypoint"
 
     def file_modes(self) -> Iterator[tuple[str, str]]:
-        """Our folders, by way of a container that is never started."""
-        with translated_errors():
-            container = docker_client().containers.create(self.identifier)
-        try:
-            for folder in _OURS:
+        """Yield mode and name of each file in our folders, read through a container that is never started."""
+        with self._daemon.container(self.identifier) as container:
+            for folder in _OUR_FOLDERS:
                 with translated_errors():
                     blocks, _ = container.get_archive(f"/{folder}")
                 with tarfile.open(fileobj=stream_of(blocks), mode="r|") as archive:
                     for member in archive:
                         kind = stat.S_IFDIR if member.isdir() else stat.S_IFLNK if member.issym() else stat.S_IFREG
                         yield stat.filemode(kind | member.mode), f"/{member.name}"
-        finally:
-            container.remove(force=True)
 
     def signer(self, keys: Sequence[str]) -> str:
-        """By the signatures that are beside it in a registry."""
+        """Return the trusted key of a signature that is beside the image in a registry. Raises CheckFailed."""
         reference, *others = self._published()
         for other in others:
             with suppress(SifmarkError):
@@ -97,7 +97,7 @@ class DockerInspection:
         return signature.signer(reference, keys)
 
     def signed(self) -> bool:
-        """An image in the engine's store carries no signature; the one that was pushed or pulled may have one."""
+        """Return whether a registry where the image is published has a signature of it."""
         try:
             return any(map(signature.signed, self._published()))
         except SifmarkError as reason:
@@ -105,67 +105,66 @@ class DockerInspection:
             return False
 
     def _published(self) -> list[str]:
-        """Where it is in registries, by digest. Raises Refuted where it is in none.
+        """Return where the image is in registries, by digest. Raises CheckFailed if it is in none.
 
-        A workload's name is an image on top, which is in none itself; it counts where it is the same but for the name.
+        A workload's name is an image on top of a recipe's, which is in no registry itself. The recipe's counts if only
+        the name differs.
         """
-        found = self.references
-        if not found and self._parent:
-            below = DockerInspection(self._parent, self._base_of)
-            found = below.references if below.identity() == self.identity() else []
-        if not found:
+        references = self.references
+        if not references and self._parent:
+            parent = DockerInspection(self._parent, self._daemon, self._base_of, self._cache)
+            references = parent.references if parent.identity() == self.identity() else []
+        if not references:
             raise CheckFailed(
                 "it is in no registry, where its signature would be",
                 "inv push, then inv sign, both with --engine docker",
+                code="signature-missing",
             )
-        return found
+        return references
 
     def provenance(self) -> tuple[bytes, dict[str, str]] | None:
-        """What its build wrote beside its record."""
-        found = self.papers().get(provenance.NAME)
-        return None if found is None else (found, {IMAGE: self.identity().removeprefix("sha256:")})
+        """Return the statement that its build wrote beside its record, and the image as its subject."""
+        statement = self.attestations().get(provenance.NAME)
+        return None if statement is None else (statement, {IMAGE: self.identity().removeprefix("sha256:")})
 
     def sboms(self) -> dict[str, bytes]:
-        """What its build wrote beside its record."""
-        return {name: content for name, content in self.papers().items() if name != provenance.NAME}
+        """Return the SBOMs that its build wrote beside its record, by name."""
+        return {name: content for name, content in self.attestations().items() if name != provenance.NAME}
 
-    def papers(self) -> dict[str, bytes]:
-        """All that its build wrote beside its record, by name."""
-        paths = (self._papers / name for name in (sbom.SPDX, sbom.CYCLONEDX, provenance.NAME))
+    def attestations(self) -> dict[str, bytes]:
+        """Return all attestations that its build wrote beside its record, by name."""
+        folder = attestation_folder(Path(self.labels.get(RECIPE, "none")).name, self._cache)
+        paths = (folder / name for name in (sbom.SPDX, sbom.CYCLONEDX, provenance.NAME))
         return {path.name: path.read_bytes() for path in paths if path.is_file()}
 
-    @property
-    def _papers(self) -> Path:
-        return attestation_folder(Path(self.labels.get(RECIPE, "none")).name)
-
-    def difference(self, again: str) -> str | None:
-        """Layer by layer, then field by field of the configuration; identifiers differ, since the engine dates them."""
-        other = DockerInspection(again, self._base_of)
-        for number, (here, there) in enumerate(zip_longest(self.layers, other.layers), start=1):
-            if here != there:
-                return f"layer {number} of {len(self.layers)} is {here} and {there}"
-        if self.identity() != other.identity():
-            fields = [key for key in self.config if key not in _OWN and self.config[key] != other.config.get(key)]
-            return f"the layers are the same, the configuration differs in {', '.join(fields)}"
+    def difference(self, other: str) -> str | None:
+        """Compare layers, then fields of the configuration. Identifiers differ anyway: the engine dates them."""
+        another = DockerInspection(other, self._daemon, self._base_of, self._cache)
+        for number, (ours, theirs) in enumerate(zip_longest(self.layers, another.layers), start=1):
+            if ours != theirs:
+                return f"layer {number} of {len(self.layers)} is {ours} and {theirs}"
+        if self.identity() != another.identity():
+            fields = [key for key in self.config if key not in _BUILD_FIELDS]
+            different = [key for key in fields if self.config[key] != another.config.get(key)]
+            return f"the layers are the same, the configuration differs in {', '.join(different)}"
         return None
 
     def require_base(self, plan: Plan) -> str:
-        """Its first layers are the base's, byte for byte, and we add two."""
-        base = attributes(self._base_of(plan))
+        """Check that the first layers are the base's, byte for byte, and that we add two. Raises CheckFailed."""
+        base = self._daemon.attributes(self._base_of(plan))
         if base is None:
             return "base: not in the engine's store, its layers were not compared"
         layers = base["RootFS"]["Layers"]
         if self.layers[: len(layers)] != layers:
-            raise CheckFailed("its first layers are not the base's", REBUILD_REMEDY)
-        if len(self.layers) != len(layers) + len(_LAYERS):
-            raise CheckFailed(
-                f"it adds {len(self.layers) - len(layers)} layers to the base, not {len(_LAYERS)}", REBUILD_REMEDY
-            )
-        return f"{len(layers)} layers of the base, all as they were, and {len(_LAYERS)} of ours"
+            raise CheckFailed("its first layers are not the base's", REBUILD_REMEDY, code="image-altered")
+        if len(self.layers) != len(layers) + len(_OUR_LAYERS):
+            cause = f"it adds {len(self.layers) - len(layers)} layers to the base, not {len(_OUR_LAYERS)}"
+            raise CheckFailed(cause, REBUILD_REMEDY, code="image-altered")
+        return f"{len(layers)} layers of the base, all as they were, and {len(_OUR_LAYERS)} of ours"
 
 
 def _with_host(reference: str) -> str:
-    """The engine leaves docker.io out: `user/cpu@sha256:...`."""
+    """Add docker.io, which the engine leaves out: `user/cpu@sha256:...`."""
     from docker.auth import resolve_repository_name
 
     return "/".join(resolve_repository_name(reference))

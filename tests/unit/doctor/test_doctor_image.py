@@ -1,34 +1,36 @@
 """What `inv doctor --image` makes of a result."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from unit.fakes import FakeEngine
 
 from sifmark.core import paths
+from sifmark.core.checks import Check, Status
 from sifmark.core.errors import SifmarkError
+from sifmark.core.settings import Settings
 from sifmark.doctor import image
-from sifmark.doctor.finding import Finding
 from sifmark.doctor.image import check_result
-from sifmark.engines import ImageInfo
+from sifmark.engines import CheckFailed
 from sifmark.recipes.plan import WORKLOADS
 
 EXAMPLES = paths.SCHEMAS / "examples" / "result-1.0"
 
 
-def found(name: str, **changes: Any) -> dict[str, Finding]:
+def found(name: str, **changes: Any) -> dict[str, Check]:
     result = {**json.loads((EXAMPLES / f"{name}.json").read_text()), **changes}
-    return {finding.subject: finding for finding in check_result(result)}
+    return {check.name: check for check in check_result(result)}
 
 
 def test_a_run_on_the_cpu() -> None:
     seen = found("training")
-    assert (seen["run"].state, seen["device"].state) == ("good", "good")
-    assert seen["framework"].seen.startswith("pytorch 2.") and ", numpy " in seen["framework"].seen
-    assert "numa nodes" in seen["topology"].seen
-    assert "(node)" in seen["device"].seen and "GiB" in seen["device"].seen
+    assert (seen["run"].status, seen["device"].status) == (Status.PASSED, Status.PASSED)
+    assert seen["framework"].detail.startswith("pytorch 2.") and ", numpy " in seen["framework"].detail
+    assert "numa nodes" in seen["topology"].detail
+    assert "(node)" in seen["device"].detail and "GiB" in seen["device"].detail
     assert "driver" not in seen, "the host has none"
 
 
@@ -44,31 +46,49 @@ def test_a_gpu_that_is_held_back_and_shared() -> None:
     }
     power = {"source": "nvml", "scope": "package"}
     seen = found("training", accelerator=accelerator, device_conditions=conditions, power=power)
-    assert seen["device"].seen == "1 x NVIDIA H200 (package)"
-    assert (seen["throttling"].state, seen["throttling"].seen) == ("poor", "throttling software power cap")
-    assert "other processes 2" in seen["other tenants"].seen and "power cap 700.0 W" in seen["power limit"].seen
-    assert "clocks" not in seen and seen["meter"].seen == "nvml, each package"
+    assert seen["device"].detail == "1 x NVIDIA H200 (package)"
+    assert (seen["throttling"].status, seen["throttling"].detail) == (Status.WARNING, "throttling software power cap")
+    assert "other processes 2" in seen["other tenants"].detail and "power cap 700.0 W" in seen["power limit"].detail
+    assert "clocks" not in seen and seen["meter"].detail == "nvml, each package"
     conditions["throttling"] = {"value": "none"}
-    assert found("training", device_conditions=conditions)["throttling"].state == "good"
+    assert found("training", device_conditions=conditions)["throttling"].status == Status.PASSED
 
 
 def test_no_device_is_bad_and_named() -> None:
     status = {"state": "no_device", "exit_code": 3, "message": "there is no /dev/nvidia0 here", "phase": "import"}
     device = {"kind": "cuda", "reason": "the run ended before a session was open"}
     seen = found("training", status=status, accelerator=device)
-    assert (seen["run"].state, seen["device"].state) == ("bad", "bad")
-    assert "/dev/nvidia0" in seen["run"].seen and seen["run"].remedy
+    assert (seen["run"].status, seen["device"].status) == (Status.FAILED, Status.FAILED)
+    assert "/dev/nvidia0" in seen["run"].detail and seen["run"].remedy
 
 
 @pytest.mark.parametrize("answered", ["[]", "null", "7", "", "{}", '{"schema_version": "9"}'])
-def test_an_answer_that_is_no_result_is_told(monkeypatch: pytest.MonkeyPatch, answered: str) -> None:
-    seen = ImageInfo({WORKLOADS: image.SMALLEST}, 1)
-    tool = SimpleNamespace(image_info=lambda _: seen, isolation_flags=list, command=lambda *_: ["x"])
-    monkeypatch.setattr(image, "locate", lambda _: (tool, "x.sif"))
-    monkeypatch.setattr(image, "device_options", lambda *_: [])
-    monkeypatch.setattr(image, "run", lambda *_, **__: SimpleNamespace(output=answered))
-    with pytest.raises(SifmarkError, match="x.sif answered with what is no result"):
-        list(image.check_image("x.sif"))
+def test_an_answer_that_is_no_result_is_told(site: Settings, answered: str) -> None:
+    engine = FakeEngine(site)
+    engine.add("image_compression-cpu")
+    engine.programs["run"] = ["printf", "%s", answered]
+    with pytest.raises(SifmarkError, match="answered with what is no result") as error:
+        list(image.check_image("cpu", engine, site))
+    assert error.value.code == "result-invalid"
+
+
+def test_a_result_is_told_as_checks(site: Settings) -> None:
+    engine = FakeEngine(site)
+    engine.add("image_compression-cpu")
+    engine.programs["run"] = ["cat", str(EXAMPLES / "training.json")]
+    checks = {check.name: check for check in image.check_image("cpu", engine, site)}
+    assert checks["run"].status is Status.PASSED
+    with pytest.raises(CheckFailed) as error:
+        list(image.check_image("cpu", engine, replace(site, require_signature=True, keys=("site.pub",))))
+    assert error.value.code == "signature-missing"
+
+
+def test_an_image_without_the_smallest_workload_is_refused(site: Settings) -> None:
+    engine = FakeEngine(site)
+    engine.add("resnet50-cpu", labels={WORKLOADS: "resnet50"})
+    with pytest.raises(SifmarkError) as error:
+        list(image.check_image("resnet50-cpu", engine, site))
+    assert error.value.code == "not-sifmark-image"
 
 
 @pytest.mark.parametrize(
@@ -84,11 +104,10 @@ def test_an_answer_that_is_no_result_is_told(monkeypatch: pytest.MonkeyPatch, an
 def test_a_driver_that_is_too_old_for_the_image_is_bad(needed: str, value: str | None, old: bool) -> None:
     result = json.loads((EXAMPLES / "training.json").read_text())
     result["device_conditions"] = {"driver": {"value": value}}
-    said = [
-        finding for finding in check_result(result, needed) if finding.subject == "driver" and finding.state == "poor"
-    ]
+    checks = (check for check in check_result(result, needed) if check.name == "driver")
+    said = [check for check in checks if check.status is Status.WARNING]
     assert bool(said) == old
-    assert not old or (needed in said[0].seen and str(value) in said[0].seen and said[0].remedy)
+    assert not old or (needed in said[0].detail and str(value) in said[0].detail and said[0].remedy)
 
 
 def test_all_cards_of_the_host_are_told_with_their_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -108,6 +127,6 @@ def test_all_cards_of_the_host_are_told_with_their_places(monkeypatch: pytest.Mo
                 (tmp_path / address / name).write_text(f"{fact}\n")
     monkeypatch.setattr(image, "PCI", tmp_path)
     (told,) = image.check_host_devices("cuda")
-    assert told.seen == "4: 0000:05:00.0, 0000:17:00.0 on NUMA node 0, 0000:ca:00.0 on NUMA node 1, 0000:cb:00.0"
-    assert [finding.seen for finding in image.check_host_devices("xpu")] == ["1: 0000:03:00.0 on NUMA node 0"]
+    assert told.detail == "4: 0000:05:00.0, 0000:17:00.0 on NUMA node 0, 0000:ca:00.0 on NUMA node 1, 0000:cb:00.0"
+    assert [finding.detail for finding in image.check_host_devices("xpu")] == ["1: 0000:03:00.0 on NUMA node 0"]
     assert not list(image.check_host_devices("cpu"))

@@ -7,17 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from sifmark.engines import SELECTION_VARIABLES
+from sifmark.core.settings import Settings, load_settings
+from sifmark.engines import SELECTION_VARIABLES, Forecast
 from sifmark.engines.apptainer.engine import Apptainer
-from sifmark.engines.docker import client, inspection
+from sifmark.engines.docker import inspection
 from sifmark.engines.docker.client import (
     BaseUnavailableError,
+    DockerDaemon,
     DockerError,
     EngineUnreachableError,
     OutOfSpaceError,
     follow,
 )
-from sifmark.engines.docker.engine import Docker
+from sifmark.engines.docker.engine import Docker, stage_tag
+from sifmark.recipes.plan import make_plan
 from sifmark.recipes.recipe import FLAGS, Access
 
 
@@ -51,18 +54,14 @@ def test_the_last_image_is_the_answer() -> None:
 
 def test_no_engine_is_an_error_with_its_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
-    client.docker_client.cache_clear()
-    try:
-        with pytest.raises(EngineUnreachableError, match=r"no Docker Engine answers at unix://.*none\.sock") as caught:
-            client.docker_client()
-        assert "ci/setup/docker" in caught.value.remedy
-        assert Docker().version() is None
-    finally:
-        client.docker_client.cache_clear()
+    with pytest.raises(EngineUnreachableError, match=r"no Docker Engine answers at unix://.*none\.sock") as caught:
+        DockerDaemon(time_limit=1).version()
+    assert caught.value.code == "engine-unreachable" and "ci/setup/docker" in caught.value.remedy
+    assert Docker(load_settings()).version() is None
 
 
 def test_commands_have_no_network_unless_the_device_is_on_one() -> None:
-    tool = Docker()
+    tool = Docker(load_settings())
     plain = tool.command("sifmark:cpu", "run", ["resnet50"])
     assert plain == ["docker", "run", "--rm", "--ipc=host", "--network=none", "sifmark:cpu", "resnet50"]
     assert "--network=none" not in tool.command("sifmark:ipu", "run", [], ["--network=host"])
@@ -84,25 +83,30 @@ def test_a_container_is_told_which_devices_a_run_may_use(monkeypatch: pytest.Mon
     partition.touch()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     monkeypatch.setenv("IPUOF_CONFIG_PATH", str(partition))
-    assert Docker().device_flags(here)[-3:] == [
+    assert Docker(load_settings()).device_flags(here)[-3:] == [
         "--env=CUDA_VISIBLE_DEVICES",
         "--env=IPUOF_CONFIG_PATH",
         f"--volume={partition}:{partition}:ro",
     ]
-    assert Apptainer().isolation_flags() == [
+    assert Apptainer(load_settings()).isolation_flags() == [
         "--containall",
         "--cleanenv",
         *("--env", "CUDA_VISIBLE_DEVICES=3,5", "--env", f"IPUOF_CONFIG_PATH={partition}"),
     ]
-    assert Apptainer().device_flags(here) == ["--bind", "/dev/null", "--bind", f"{partition}:{partition}:ro"]
-    assert Apptainer().device_flags(replace(here, apptainer=("--nv",)))[:1] == ["--nv"]
+    assert Apptainer(load_settings()).device_flags(here) == [
+        "--bind",
+        "/dev/null",
+        "--bind",
+        f"{partition}:{partition}:ro",
+    ]
+    assert Apptainer(load_settings()).device_flags(replace(here, apptainer=("--nv",)))[:1] == ["--nv"]
     monkeypatch.setenv("IPUOF_CONFIG_PATH", "nowhere")
-    assert Docker().device_flags(here)[-1] == "--env=IPUOF_CONFIG_PATH"
+    assert Docker(load_settings()).device_flags(here)[-1] == "--env=IPUOF_CONFIG_PATH"
 
 
 @pytest.mark.usefixtures("unchosen")
 def test_devices_are_passed_where_they_are() -> None:
-    tool, null = Docker(), Path("/dev/null").stat().st_gid
+    tool, null = Docker(load_settings()), Path("/dev/null").stat().st_gid
     groups = [f"--group-add={null}"] if null else []
     assert tool.device_flags(Access(("/dev/none*",), docker=("--cap-add=IPC_LOCK",))) == []
     assert tool.device_flags(Access(("/dev/null",), docker=("--cap-add=IPC_LOCK",))) == [
@@ -134,12 +138,39 @@ def test_an_archive_is_read_from_blocks_as_they_come() -> None:
         assert [(member.name, member.size) for member in archive] == [("a", 70_000), ("b", 70_000)]
 
 
-def test_where_an_image_is_published_is_told_with_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+class StandInDaemon(DockerDaemon):
+    """Knows one image by some names; without names by all."""
+
+    def __init__(self, names: tuple[str, ...] | None = None, **attributes: object) -> None:
+        super().__init__(time_limit=1)
+        self.names = names
+        self.image = {"Id": "", "Size": 0, "Config": {}, "RootFS": {"Layers": []}, **attributes}
+
+    def attributes(self, address: str) -> dict | None:
+        return self.image if self.names is None or address in self.names else None
+
+
+def test_a_build_needs_no_room_for_images_here(site: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine stores images itself; only the layer of wheels goes into the cache on the way."""
+    from sifmark.engines.docker import engine
+
+    monkeypatch.setattr(engine, "cached_size", lambda _: 50)
+    docker = Docker(site)
+    plan = make_plan("cpu", docker.settings)
+    docker.daemon = StandInDaemon(names=(plan.base.pull,), Size=1000)
+    assert docker.forecast(plan) == Forecast(size=1150, cached=150)
+    docker.daemon = StandInDaemon(names=(stage_tag(plan),), Size=1100)
+    assert docker.forecast(plan) == Forecast(size=1100)
+    docker.daemon = StandInDaemon(names=())
+    assert docker.forecast(plan) == Forecast(cached=150)
+    monkeypatch.setattr(engine, "cached_size", lambda _: None)
+    assert docker.forecast(plan) == Forecast()
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_where_an_image_is_published_is_told_with_the_host(published: bool, tmp_path: Path) -> None:
     digest = f"@sha256:{'0' * 64}"
     hosts = ["127.0.0.1:5000/images/cpu", "registry.example/cpu", "docker.io/user/cpu"]
-    engine = {"Id": "", "Size": 0, "Config": {}, "RootFS": {"Layers": []}}
-    told = [f"{name}{digest}" for name in (*hosts[:2], "user/cpu")]
-    monkeypatch.setattr(inspection, "attributes", lambda _: {**engine, "RepoDigests": told})
-    assert inspection.DockerInspection("sifmark:cpu", str).references == [f"{name}{digest}" for name in hosts]
-    monkeypatch.setattr(inspection, "attributes", lambda _: {**engine, "RepoDigests": None})
-    assert inspection.DockerInspection("sifmark:cpu", str).references == []
+    daemon = StandInDaemon(RepoDigests=[f"{name}{digest}" for name in (*hosts[:2], "user/cpu")] if published else None)
+    image = inspection.DockerInspection("sifmark:cpu", daemon, str, tmp_path)
+    assert image.references == ([f"{name}{digest}" for name in hosts] if published else [])
