@@ -1,0 +1,156 @@
+"""Running an image: what is started, with which facts, and what is not started."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from unit.fakes import FakeEngine, sha256
+
+from sifmark.commands import run as module
+from sifmark.commands.run import IMAGE_VARIABLE, image_facts, run_image, start_image
+from sifmark.core.errors import SifmarkError
+from sifmark.core.process import CommandError
+from sifmark.core.settings import Settings
+from sifmark.engines import CheckFailed
+from sifmark.engines.locate import device_options, locate, names_file
+from sifmark.recipes.plan import DEVICES, RECIPE, RUN_FLAGS
+
+KEY, OTHER = "site.pub", "other.pub"
+
+
+@pytest.fixture
+def engine(site: Settings) -> FakeEngine:
+    engine = FakeEngine(site)
+    engine.add("resnet50-cpu")
+    return engine
+
+
+class StartedError(Exception):
+    """The process became another program."""
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What was started, in place of becoming it."""
+    program: dict[str, Any] = {}
+
+    def become(name: str, argv: list[str], environment: Mapping[str, str]) -> None:
+        program.update(argv=argv, facts=json.loads(environment[IMAGE_VARIABLE]))
+        raise StartedError
+
+    monkeypatch.setattr(os, "execvpe", become)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("keys", "signed_by", "signer"), [((), KEY, None), ((KEY,), KEY, KEY), ((KEY,), OTHER, None), ((KEY,), None, None)]
+)
+def test_an_image_is_started_with_its_facts(
+    engine: FakeEngine, started: dict[str, Any], keys: tuple[str, ...], signed_by: str | None, signer: str | None
+) -> None:
+    engine.images["fake:resnet50-cpu"].signed_by = signed_by
+    with pytest.raises(StartedError):
+        start_image("fake:resnet50-cpu", (), engine, replace(engine.settings, keys=keys), False, False)
+    assert started["argv"] == ["true"]
+    assert started["facts"] == {
+        "identity": sha256("what runs"),
+        "digest": sha256("the file"),
+        "signer": signer,
+        "build_key": sha256("build key"),
+    }
+
+
+@pytest.mark.parametrize("printed", [False, True])
+@pytest.mark.parametrize(
+    ("keys", "signed_by", "code"),
+    [((), KEY, "no-trusted-key"), ((KEY,), None, "signature-missing"), ((KEY,), OTHER, "signature-untrusted")],
+)
+@pytest.mark.parametrize("asked_by", ["option", "settings"])
+def test_without_the_signature_that_is_asked_for_nothing_is_started(
+    engine: FakeEngine,
+    started: dict[str, Any],
+    printed: bool,
+    keys: tuple[str, ...],
+    signed_by: str | None,
+    code: str,
+    asked_by: str,
+) -> None:
+    engine.images["fake:resnet50-cpu"].signed_by = signed_by
+    settings = replace(engine.settings, keys=keys, require_signature=asked_by == "settings")
+    with pytest.raises(CheckFailed) as error:
+        start_image("fake:resnet50-cpu", (), engine, settings, printed, asked_by == "option")
+    assert error.value.code == code and not started
+
+
+def test_a_command_is_printed_for_a_job_s_script(
+    engine: FakeEngine,
+    started: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words: list[Any] = []
+    monkeypatch.setattr(module, "engine_for", lambda *_: engine)
+    monkeypatch.setattr(engine, "command", lambda *given: (words.extend(given), ["run", "a b"])[1])
+    run_image("resnet50-cpu", ["inv", "run", "x", "--", "--steps", "2"], engine.settings, printed=True)
+    assert capsys.readouterr().out == "run 'a b'\n" and not started
+    assert words == ["fake:resnet50-cpu", "run", ["--steps", "2"], ["--home"]]
+
+
+def test_a_program_that_is_not_there_is_told_with_its_remedy(engine: FakeEngine) -> None:
+    engine.programs["run"] = ["/nowhere/engine"]
+    with pytest.raises(CommandError) as error:
+        start_image("fake:resnet50-cpu", (), engine, engine.settings, False, False)
+    assert error.value.code == "program-missing" and "ci/setup/" in error.value.remedy
+
+
+def test_a_signature_is_not_looked_for_where_no_key_is_trusted(engine: FakeEngine) -> None:
+    image = engine.images["fake:resnet50-cpu"]
+    assert image_facts(image, required=False, keys=())["signer"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [("resnet50-cpu", False), ("x.sif", True), ("./x", True), ("sifmark:cpu", False)]
+)
+def test_what_names_a_file(name: str, file: bool) -> None:
+    assert names_file(name) == file
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "code"),
+    [
+        ("./nowhere.sif", {}, "file-missing"),
+        ("resnet50-cuda", {}, "image-not-built"),
+        ("resnet50-cpu", {RECIPE: "cuda"}, "recipe-mismatch"),
+        ("nosuch", {}, "unknown-name"),
+    ],
+)
+def test_what_is_not_there_is_not_located(engine: FakeEngine, name: str, labels: dict, code: str) -> None:
+    engine.images["fake:resnet50-cpu"].labels.update(labels)
+    with pytest.raises(SifmarkError) as error:
+        locate(name, engine)
+    assert error.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("labels", "options"),
+    [
+        ({}, []),  # a CPU's
+        ({RECIPE: "another", DEVICES: "/dev/kfd"}, ["--device"]),
+        ({RECIPE: "another", DEVICES: "/dev/kfd", RUN_FLAGS: "--nv"}, ["--device"]),
+        ({RECIPE: "cuda", DEVICES: "/dev/kfd", RUN_FLAGS: "--bind /:/host"}, ["--device"]),  # the recipe here counts
+    ],
+)
+def test_devices_by_labels(engine: FakeEngine, labels: dict, options: list[str]) -> None:
+    engine.images["fake:resnet50-cpu"].labels.update(labels)
+    assert device_options(engine, "fake:resnet50-cpu") == options
+
+
+def test_flags_that_no_recipe_has_are_refused(engine: FakeEngine) -> None:
+    labels = {RECIPE: "another", DEVICES: "/dev/kfd", RUN_FLAGS: "--bind /:/host"}
+    engine.images["fake:resnet50-cpu"].labels.update(labels)
+    with pytest.raises(SifmarkError) as error:
+        device_options(engine, "fake:resnet50-cpu")
+    assert error.value.code == "not-sifmark-image"
