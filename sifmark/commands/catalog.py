@@ -7,8 +7,8 @@ from sifmark.core.console import output, output_table
 from sifmark.core.files import write_json, write_text
 from sifmark.core.settings import Settings
 from sifmark.engines import open_engine
-from sifmark.publish import publisher_of
 from sifmark.publish.catalog import COLUMNS, catalog_document, catalog_page, catalog_rows
+from sifmark.publish.publisher import publisher_of
 
 
 def catalog(registry: str, tag: str, folder: str, settings: Settings, as_json: bool) -> None:

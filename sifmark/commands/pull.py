@@ -5,8 +5,8 @@ import json
 from sifmark.core.console import output
 from sifmark.core.settings import Settings
 from sifmark.engines import open_engine
-from sifmark.publish import publisher_of
 from sifmark.publish.policy import must_be_signed
+from sifmark.publish.publisher import publisher_of
 
 
 def pull(name: str, registry: str, tag: str, settings: Settings, as_json: bool, signed: bool) -> None:

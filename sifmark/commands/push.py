@@ -5,7 +5,7 @@ import json
 from sifmark.core.console import output, status
 from sifmark.core.settings import Settings
 from sifmark.engines import open_engine
-from sifmark.publish import publisher_of
+from sifmark.publish.publisher import publisher_of
 
 
 def push(name: str, registry: str, tag: str, settings: Settings, as_json: bool) -> None:

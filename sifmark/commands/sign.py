@@ -6,7 +6,7 @@ from sifmark.core.console import output, status
 from sifmark.core.errors import UsageError
 from sifmark.core.settings import Settings
 from sifmark.engines import open_engine
-from sifmark.publish import publisher_of
+from sifmark.publish.publisher import publisher_of
 from sifmark.publish.reports import SigningKey
 
 

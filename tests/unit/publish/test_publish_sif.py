@@ -13,8 +13,9 @@ from sifmark.core.errors import RegistryError, SifmarkError, UsageError
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed, open_engine
 from sifmark.engines.apptainer.engine import Apptainer, describe_image
-from sifmark.publish import publisher_of, sif
+from sifmark.publish import sif
 from sifmark.publish.mirror import mirror_images
+from sifmark.publish.publisher import publisher_of
 from sifmark.publish.reports import PullReport, PushReport, SigningKey
 from sifmark.publish.stores import open_store
 from sifmark.recipes.names import names_of
