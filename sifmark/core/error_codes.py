@@ -2,6 +2,8 @@
 
 # Code to meaning, in alphabetical order. `docs/error-codes.md` is made from this table.
 CODES = {
+    "attestation-mismatch": "An attestation in a registry is about another image, or of another type.",
+    "attestation-missing": "An SBOM or the provenance of an image is missing.",
     "base-mismatch": "The image is built on another base than its recipe pins here.",
     "checkout-missing": "Only a clone of the repository has what this check needs.",
     "command-failed": "A program that sifmark started failed, or did not finish in time.",
@@ -45,6 +47,7 @@ CODES = {
     "signature-missing": "The image is not signed.",
     "signature-untrusted": "The image is signed, but by none of the keys that this site trusts.",
     "stand-ins-missing": "This host has no pins of stand-in bases.",
+    "store-missing": "There is no image store at the given place.",
     "trace-broken": "A result contradicts the image or the sources that it names.",
     "unknown-name": "No image, recipe, workload, format or other thing has the name that was given.",
     "verification-failed": "A stage of `verify` failed.",

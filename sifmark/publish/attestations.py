@@ -65,7 +65,7 @@ def push(
 ) -> None:
     """Store attestations and let them refer to their image, in place of earlier ones of ours. Raises RegistryError.
 
-    Where `origin` is a repository of the same registry that has the documents, they are only linked.
+    If `origin` is a repository of the same registry that has the documents, they are only linked.
     """
     for content in (EMPTY, *(compact_json(documents[name]) for name in MEDIA_TYPES)):
         registry.upload(repository, sha256_bytes(content), content, origin)
@@ -94,7 +94,8 @@ def _find_papers(registry: "Registry", repository: str, digest: str) -> Attestat
         if error.status != 404:
             raise
         where = f"{registry.host}/{repository}@{digest}"
-        raise RegistryError(f"{where}: no attestations refer to it", _REMEDY, error.status) from None
+        cause = f"{where}: no attestations refer to it"
+        raise RegistryError(cause, _REMEDY, error.status, code="attestation-missing") from None
 
 
 def _find(registry: "Registry", repository: str, digest: str, ours: list[Descriptor], kind: str) -> Manifest:
@@ -102,12 +103,15 @@ def _find(registry: "Registry", repository: str, digest: str, ours: list[Descrip
     where = f"{registry.host}/{repository}@{digest}"
     matching = [referrer for referrer in ours if referrer.artifact_type == kind]
     if len(matching) != 1:
-        raise RegistryError(f"{where}: {len(matching)} attestations of type {kind} refer to it, not 1", _REMEDY)
+        cause = f"{where}: {len(matching)} attestations of type {kind} refer to it, not 1"
+        raise RegistryError(cause, _REMEDY, code="attestation-mismatch")
     manifest = fetch_manifest(registry, repository, matching[0].digest)
     if manifest.subject is None or manifest.subject.digest != digest:
-        raise RegistryError(f"{where}: the attestation {manifest.digest} is about another image", _REMEDY)
+        cause = f"{where}: the attestation {manifest.digest} is about another image"
+        raise RegistryError(cause, _REMEDY, code="attestation-mismatch")
     if [manifest.artifact_type, *(layer.media_type for layer in manifest.layers)] != [kind, kind]:
-        raise RegistryError(f"{where}: the attestation {manifest.digest} is not of type {kind}", _REMEDY)
+        cause = f"{where}: the attestation {manifest.digest} is not of type {kind}"
+        raise RegistryError(cause, _REMEDY, code="attestation-mismatch")
     return manifest
 
 

@@ -31,7 +31,7 @@ from sifmark.oci.manifest import Manifest
 from sifmark.publish import attestations
 from sifmark.publish.attestations import MEDIA_TYPES, Attestations
 from sifmark.publish.policy import require_allowed
-from sifmark.publish.reports import PullReport, PushReport, SignReport, SigningKey
+from sifmark.publish.reports import PullReport, PushReport, SigningKey, SignReport
 from sifmark.publish.stores import (
     IDENTITY,
     SIGNED,
@@ -245,9 +245,7 @@ def _signable(
     return repositories.signed(name, manifest.digest, published)
 
 
-def _fetch(
-    docker: Docker, repositories: _Repositories, pinned: str, documents: Mapping[str, Any]
-) -> DockerInspection:
+def _fetch(docker: Docker, repositories: _Repositories, pinned: str, documents: Mapping[str, Any]) -> DockerInspection:
     """Let the engine fetch an image, and remove it again unless it is what was announced. Raises SifmarkError."""
     with step(f"pull {repositories.tagged(repositories.recipe)}") as progress, _registry_errors(repositories):
         events = docker.daemon.sdk.api.pull(pinned, stream=True, decode=True)

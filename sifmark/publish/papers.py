@@ -19,11 +19,12 @@ def find(
 ) -> tuple[tuple[Manifest], dict[str, str], dict[str, str]]:
     """Return the manifest, the digests of the documents by name, and the annotations.
 
-    Raises RegistryError where a document is missing; its status is 404 where all are.
+    Raises RegistryError if a document is missing; its status is 404 if all are.
     """
     manifest = fetch_manifest(registry, repository, f"{digest.replace(':', '-')}.papers")
     documents = {layer.annotations.get(TITLE, ""): layer.digest for layer in manifest.layers}
     if missing := [name for name in names if name not in documents]:
         cause = f"{registry.host}/{repository}@{digest}: of its attestations {', '.join(missing)} is missing"
-        raise RegistryError(cause, "push the image again: inv push NAME --engine docker")
+        remedy = "push the image again: inv push NAME --engine docker"
+        raise RegistryError(cause, remedy, code="attestation-missing")
     return (manifest,), {name: documents[name] for name in names}, manifest.annotations

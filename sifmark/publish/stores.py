@@ -1,7 +1,7 @@
 """Where published images are: a path in a registry, or a folder for sites without a network.
 
 Each name of a recipe is a repository of its own, `PREFIX/<workload>-<recipe>`, so that `apptainer pull` gives a file
-that runs its workload; all of them stand for one manifest and one blob. The tag is the version. A folder is an OCI
+that runs its workload; all of them refer to one manifest and one blob. The tag is the version. A folder is an OCI
 image layout (github.com/opencontainers/image-spec, image-layout.md) in which `NAME:TAG` names a manifest.
 """
 
@@ -34,7 +34,7 @@ _SPOILED = "fetch it again: inv mirror FOLDER"
 
 @dataclass(frozen=True)
 class PublishedImage:
-    """An image on a shelf: the manifest that its names stand for, and the one file that it names."""
+    """An image in a store: the manifest that its names refer to, and the one file that the manifest names."""
 
     manifest: bytes
     blob: str  # digest; of a Docker image its configuration's
@@ -43,68 +43,76 @@ class PublishedImage:
 
     @property
     def digest(self) -> str:
-        """The manifest's, which names stand for."""
+        """The digest of the manifest, which names refer to."""
         return sha256_bytes(self.manifest)
 
 
 class StoreListing(Protocol):
-    """A place of images, with the tag that is in force, for who only looks."""
+    """A store of images and a tag, for listing them."""
 
     def reference(self, name: str) -> str:
-        """What a name is called there."""
+        """Return what users call an image name in this store."""
 
     def resolve(self, name: str) -> PublishedImage:
-        """What a name stands for. Raises RegistryError where there is no such image."""
+        """Return the image that a name refers to. Raises RegistryError if there is none."""
 
 
 class ImageStore(StoreListing, Protocol):
-    """The same for who fetches and puts SIF files."""
+    """A store of SIF files and a tag, for fetching and pushing them."""
 
     @property
     def host(self) -> str:
-        """Of a registry; empty for a folder."""
+        """The host of a registry; empty for a folder."""
 
-    def pull(self, name: str, image: PublishedImage, target: Path, tell: Callable[[int], None]) -> None:
-        """Write an image's file. Raises RegistryError where it is not what its digest says."""
+    def pull(self, name: str, image: PublishedImage, target: Path, report: Callable[[int], None]) -> None:
+        """Write an image's file as `target`, and report the bytes that have arrived.
+
+        Raises RegistryError if the file is not what its digest says.
+        """
 
     def push(self, names: Sequence[str], image: PublishedImage, file: Path) -> bool:
-        """Let names stand for an image, whose file is brought along; whether it was not there yet."""
+        """Let names refer to an image, and send its file. Return whether the store did not have the file yet."""
 
 
-def open_store(place: str, tag: str, settings: Settings) -> ImageStore:
-    """The shelf that an option or the settings name: `host/path`, or a folder. Raises UsageError for anything else."""
-    if not (chosen := place or settings.registry):
-        raise UsageError("which registry?", "name it: --registry HOST/PATH, or registry in sifmark.toml")
+def open_store(name: str, tag: str, settings: Settings) -> ImageStore:
+    """Return the store that `name` or the settings name: `host/path`, or a folder.
+
+    An empty `tag` is the version of sifmark. Raises UsageError for any other name.
+    """
+    if not (address := name or settings.registry):
+        remedy = "name it: --registry HOST/PATH, or registry in sifmark.toml"
+        raise UsageError("which registry?", remedy, code="invalid-option")
     platform = "" if platform_name() == "x86_64" else f"-{platform_name()}"
     tag = tag or f"{__version__}{platform}"
-    if chosen.startswith(("/", ".", "~")):
-        return LayoutStore(Path(chosen).expanduser().absolute(), tag)
-    if _PREFIX.fullmatch(chosen) is None:
+    if address.startswith(("/", ".", "~")):
+        return LayoutStore(Path(address).expanduser().absolute(), tag)
+    if _PREFIX.fullmatch(address) is None:
         remedy = "it is HOST/PATH, the path in small letters, or a folder that begins with / or ./"
-        raise UsageError(f"no registry {chosen!r}", remedy)
-    host, _, path = chosen.partition("/")
+        raise UsageError(f"no registry {address!r}", remedy, code="invalid-option")
+    host, _, path = address.partition("/")
     return RegistryStore(host, path, tag)
 
 
 def publish(file: Path, digest: str, size: int, annotations: Mapping[str, str]) -> PublishedImage:
-    """The manifest of a SIF file, as Apptainer reads it."""
+    """Return the manifest of a SIF file, as Apptainer reads it."""
     layer = Descriptor(_LAYER_MEDIA, digest, size, annotations={TITLE: file.name})
     manifest = write_manifest(descriptor_of(_CONFIG_MEDIA, _CONFIG), [layer], annotations)
     return PublishedImage(manifest.content, digest, size, dict(annotations))
 
 
 def public_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """The labels that tell whoever looks at a shelf what an image is."""
+    """Return the labels that describe an image to the users of a store."""
     return {key: value for key, value in labels.items() if key.startswith((f"{LABEL}.", "org.opencontainers.image."))}
 
 
 def _read(content: bytes, reference: str) -> PublishedImage:
-    """A manifest of one SIF. Raises RegistryError for anything else."""
+    """Read a manifest of one SIF. Raises RegistryError for anything else."""
     with suppress(ValueError):
         manifest = read_manifest(content)
         if [layer.media_type for layer in manifest.layers] == [_LAYER_MEDIA]:
             return PublishedImage(content, manifest.layers[0].digest, manifest.layers[0].size, manifest.annotations)
-    raise RegistryError(f"{reference} is no SIF", "is it an image of Docker? those are pulled with --engine docker")
+    remedy = "is it an image of Docker? those are pulled with --engine docker"
+    raise RegistryError(f"{reference} is no SIF", remedy, code="not-a-sif")
 
 
 @dataclass(frozen=True)
@@ -116,22 +124,22 @@ class RegistryStore:
     tag: str
 
     def reference(self, name: str) -> str:
-        """What `apptainer pull oras://` takes."""
+        """Return what `apptainer pull oras://` takes."""
         return f"{self.host}/{self.path}/{name}:{self.tag}"
 
     def resolve(self, name: str) -> PublishedImage:
-        """Ask for the tag."""
+        """Return the image that a name's tag refers to. Raises RegistryError."""
         registry = connect(self.host, retry=True)
         manifest = registry.content(f"{self.path}/{name}/manifests/{self.tag}", (MANIFEST_MEDIA,))
         return _read(manifest, self.reference(name))
 
-    def pull(self, name: str, image: PublishedImage, target: Path, tell: Callable[[int], None]) -> None:
-        """Download the blob."""
+    def pull(self, name: str, image: PublishedImage, target: Path, report: Callable[[int], None]) -> None:
+        """Download the blob. Raises RegistryError."""
         path = f"{self.path}/{name}/blobs/{image.blob}"
-        connect(self.host, retry=True).download(path, image.blob, image.size, target, tell)
+        connect(self.host, retry=True).download(path, image.blob, image.size, target, report)
 
     def push(self, names: Sequence[str], image: PublishedImage, file: Path) -> bool:
-        """The first name gets the bytes, the others are linked to them."""
+        """Send the bytes to the repository of the first name, and link the others to them. Raises RegistryError."""
         registry, first = connect(self.host, retry=True), f"{self.path}/{names[0]}"
         sent = False
         for name in names:
@@ -144,36 +152,40 @@ class RegistryStore:
 
 @dataclass(frozen=True)
 class LayoutStore:
-    """An OCI image layout."""
+    """A folder that is an OCI image layout."""
 
-    place: Path
+    folder: Path
     tag: str
     host: str = ""
 
     def reference(self, name: str) -> str:
-        """The folder, and the name in its index."""
-        return f"{self.place}: {name}:{self.tag}"
+        """Return the folder, and the name in its index."""
+        return f"{self.folder}: {name}:{self.tag}"
 
     def resolve(self, name: str) -> PublishedImage:
-        """By the index."""
-        if not self.place.is_dir():
-            raise RegistryError(f"{self.place} is no folder", "name one that inv mirror or inv push has filled")
+        """Return the image that a name in the index refers to. Raises SifmarkError."""
+        if not self.folder.is_dir():
+            remedy = "name one that inv mirror or inv push has filled"
+            raise RegistryError(f"{self.folder} is no folder", remedy, code="store-missing")
         digest = self._layout.names().get(f"{name}:{self.tag}")
         if digest is None:
             raise RegistryError(
-                f"{self.reference(name)}: it has no such thing", "inv mirror brings images there", status=404
+                f"{self.reference(name)}: it has no such thing",
+                "inv mirror brings images there",
+                status=404,
+                code="image-not-published",
             )
         return _read(self._layout.read(digest), self.reference(name))
 
-    def pull(self, name: str, image: PublishedImage, target: Path, tell: Callable[[int], None]) -> None:  # noqa: ARG002
-        """Copy the blob."""
+    def pull(self, name: str, image: PublishedImage, target: Path, report: Callable[[int], None]) -> None:  # noqa: ARG002
+        """Copy the blob. Raises SifmarkError if it is missing or damaged."""
         self._layout.copy(image.blob, image.size, target)
-        tell(image.size)
+        report(image.size)
 
     def push(self, names: Sequence[str], image: PublishedImage, file: Path) -> bool:
-        """Blobs first, the index last: it says that all is there.
+        """Copy the blobs, and then change the index: what it names is complete.
 
-        Raises SifmarkError, before anything is copied, where the folder is something else.
+        Raises SifmarkError, before anything is copied, if the folder is something else.
         """
         self._layout.names()
         new = self._layout.add_file(file, image.blob)
@@ -185,4 +197,4 @@ class LayoutStore:
 
     @property
     def _layout(self) -> Layout:
-        return Layout(self.place, _SPOILED)
+        return Layout(self.folder, _SPOILED)

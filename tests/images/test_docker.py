@@ -92,7 +92,9 @@ def test_papers_that_are_of_another_image_are_found(shop: Site) -> None:
     whole = statement.read_text()
     packages = {
         entry["name"]
-        for entry in json.loads((attestation_folder("cpu", settings().cache) / "sbom.cyclonedx.json").read_text())["components"]
+        for entry in json.loads((attestation_folder("cpu", settings().cache) / "sbom.cyclonedx.json").read_text())[
+            "components"
+        ]
     }
     assert {"torch", "bash", "jsonschema"} <= packages
     told = json.loads(whole)

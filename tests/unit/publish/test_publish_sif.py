@@ -9,7 +9,7 @@ from unit.fakes import write_image
 
 from sifmark.build import ledger
 from sifmark.build.records import read_record, record_path, write_build_record
-from sifmark.core.errors import RegistryError, SifmarkError, UsageError
+from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed, open_engine
 from sifmark.engines.apptainer.engine import Apptainer, describe_image
@@ -131,7 +131,7 @@ def test_a_damaged_file_is_not_mirrored(engine: Apptainer, tmp_path: Path) -> No
     blob = tmp_path / "store" / "blobs" / "sha256" / digest
     blob.write_bytes(blob.read_bytes()[:-1] + b"x")
     origin, target = (open_store(str(tmp_path / name), "1", engine.settings) for name in ("store", "copy"))
-    with pytest.raises(RegistryError):
+    with pytest.raises(SifmarkError, match="digest"):
         list(mirror_images(origin, target, ("cpu",), engine.settings))
     assert not (tmp_path / "copy" / "index.json").exists()
 
