@@ -7,9 +7,7 @@ adds a variable to the recipe's image: it has a digest of its own, and so attest
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sifmark.attestations.provenance import NAME as PROVENANCE
 from sifmark.build import ledger
@@ -20,109 +18,27 @@ from sifmark.core.errors import REBUILD_REMEDY, REGISTRY_REMEDY, RegistryError, 
 from sifmark.core.files import human_size, write_json
 from sifmark.core.locks import exclusive_lock
 from sifmark.core.settings import Settings
-from sifmark.engines import DOCKER, BuiltImage, Engine
+from sifmark.engines import BuiltImage, Engine
 from sifmark.engines.docker import signature
 from sifmark.engines.docker.attestations import IMAGE, attestation_folder
 from sifmark.engines.docker.client import BaseUnavailableError, follow, translated_errors
 from sifmark.engines.docker.engine import REPOSITORY, Docker
 from sifmark.engines.docker.inspection import DockerInspection
-from sifmark.oci.images import connect, fetch_manifest
-from sifmark.oci.manifest import Manifest
+from sifmark.oci.images import fetch_manifest
 from sifmark.publish import attestations
-from sifmark.publish.attestations import MEDIA_TYPES, Attestations
+from sifmark.publish.attestations import MEDIA_TYPES
 from sifmark.publish.policy import require_allowed
 from sifmark.publish.reports import PullReport, PushReport, SigningKey, SignReport
-from sifmark.publish.stores import (
-    IDENTITY,
-    SIGNED,
-    PublishedImage,
-    RegistryStore,
-    StoreListing,
-    open_store,
-    public_labels,
-)
-from sifmark.recipes.names import find_recipe, names_of
+from sifmark.publish.repositories import DockerListing, Repositories, open_registry_store
+from sifmark.publish.stores import IDENTITY, StoreListing, public_labels
+from sifmark.recipes.names import find_recipe
 from sifmark.recipes.plan import PLATFORM, RECIPE
 from sifmark.trust.checks import require_unchanged
 from sifmark.trust.image import image_under_test
 
-if TYPE_CHECKING:
-    from sifmark.oci.client import Registry
-
 PULL_COMMAND = "docker pull "
 _NOT_ANNOUNCED_REMEDY = "do not run it; ask whoever pushed it"
 _PUSH_REMEDY = "push it again: inv push NAME --engine docker"
-
-
-@dataclass(frozen=True)
-class _Repositories:
-    """The repositories with the Docker images of a recipe: one for each name."""
-
-    store: RegistryStore
-    recipe: str
-
-    @property
-    def tag(self) -> str:
-        """The tag of Docker images, which differs from that of SIF files."""
-        return f"{self.store.tag}-{DOCKER}"
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The recipe, and its workloads' names."""
-        return (self.recipe, *names_of(self.recipe))
-
-    def path(self, name: str) -> str:
-        """Return the repository of a name within the registry."""
-        return f"{self.store.path}/{name}"
-
-    def address(self, name: str) -> str:
-        """Return the repository of a name as Docker takes it, without a tag."""
-        return f"{self.store.host}/{self.path(name)}"
-
-    def tagged(self, name: str) -> str:
-        """Return the reference of a name by its tag."""
-        return f"{self.address(name)}:{self.tag}"
-
-    def pinned(self, name: str, digest: str) -> str:
-        """Return the reference of one image, whatever becomes of its tag."""
-        return f"{self.address(name)}@{digest}"
-
-    @cached_property
-    def registry(self) -> "Registry":
-        """The connection to the registry."""
-        return connect(self.store.host, retry=True)
-
-    def manifest(self, name: str) -> Manifest:
-        """Return the manifest that a name's tag refers to. Raises RegistryError if there is none."""
-        return fetch_manifest(self.registry, self.path(name), self.tag)
-
-    def attestations(self, name: str, digest: str) -> Attestations:
-        """Return what is attested of an image. Raises RegistryError if an attestation is missing."""
-        return attestations.find(self.registry, self.path(name), digest)
-
-    def signed(self, name: str, digest: str, attested: Attestations) -> list[str]:
-        """Return the references of all that is signed of an image: its manifest, then those of its attestations."""
-        return [self.pinned(name, each) for each in (digest, *sorted(attested.digests))]
-
-
-@dataclass(frozen=True)
-class DockerListing:
-    """The Docker images of a registry, for its catalog."""
-
-    store: RegistryStore
-
-    def reference(self, name: str) -> str:
-        """Return the reference of a name by its tag."""
-        return _Repositories(self.store, name).tagged(name)
-
-    def resolve(self, name: str) -> PublishedImage:
-        """Describe a recipe's image by its manifest and attestations. Raises RegistryError if there is none."""
-        repositories = _Repositories(self.store, name)
-        manifest = repositories.manifest(name)
-        announced = repositories.attestations(name, manifest.digest).annotations
-        signed = str(signature.signed(repositories.pinned(name, manifest.digest))).lower()
-        size = sum(layer.size for layer in manifest.layers)
-        return PublishedImage(manifest.content, manifest.config.digest, size, {**announced, SIGNED: signed})
 
 
 def push(name: str, registry: str, tag: str, engine: Engine, settings: Settings) -> PushReport:
@@ -196,7 +112,7 @@ def sign(name: str, key: SigningKey, registry: str, tag: str, engine: Engine, se
 
 def listing(registry: str, tag: str, settings: Settings) -> StoreListing:
     """Return the Docker images of a registry. Raises UsageError for a folder."""
-    return DockerListing(_registry_store(registry, tag, settings))
+    return DockerListing(open_registry_store(registry, tag, settings))
 
 
 def _docker(engine: Engine) -> Docker:
@@ -205,19 +121,11 @@ def _docker(engine: Engine) -> Docker:
     return engine
 
 
-def _repositories(name: str, registry: str, tag: str, settings: Settings) -> _Repositories:
-    return _Repositories(_registry_store(registry, tag, settings), find_recipe(name))
+def _repositories(name: str, registry: str, tag: str, settings: Settings) -> Repositories:
+    return Repositories(open_registry_store(registry, tag, settings), find_recipe(name))
 
 
-def _registry_store(registry: str, tag: str, settings: Settings) -> RegistryStore:
-    store = open_store(registry, tag, settings)
-    if not isinstance(store, RegistryStore):
-        remedy = "name a registry, or carry the SIF: inv convert"
-        raise UsageError("a folder has no room for images of Docker", remedy, code="invalid-option")
-    return store
-
-
-def _require_same(docker: Docker, repositories: _Repositories, image: DockerInspection) -> None:
+def _require_same(docker: Docker, repositories: Repositories, image: DockerInspection) -> None:
     """Raise SifmarkError unless all names of a recipe refer to the same image."""
     for address in map(docker.address, repositories.names):
         if docker.inspect(address).identity() != image.identity():
@@ -227,7 +135,7 @@ def _require_same(docker: Docker, repositories: _Repositories, image: DockerInsp
 
 def _signable(
     docker: Docker,
-    repositories: _Repositories,
+    repositories: Repositories,
     name: str,
     documents: Mapping[str, Any],
     annotations: Mapping[str, str],
@@ -245,7 +153,7 @@ def _signable(
     return repositories.signed(name, manifest.digest, published)
 
 
-def _fetch(docker: Docker, repositories: _Repositories, pinned: str, documents: Mapping[str, Any]) -> DockerInspection:
+def _fetch(docker: Docker, repositories: Repositories, pinned: str, documents: Mapping[str, Any]) -> DockerInspection:
     """Let the engine fetch an image, and remove it again unless it is what was announced. Raises SifmarkError."""
     with step(f"pull {repositories.tagged(repositories.recipe)}") as progress, _registry_errors(repositories):
         events = docker.daemon.sdk.api.pull(pinned, stream=True, decode=True)
@@ -259,7 +167,7 @@ def _fetch(docker: Docker, repositories: _Repositories, pinned: str, documents: 
     return image
 
 
-def _send(docker: Docker, repositories: _Repositories, name: str, progress: Step) -> str:
+def _send(docker: Docker, repositories: Repositories, name: str, progress: Step) -> str:
     """Push the image of a name, and return its digest. The engine tries again if an upload breaks.
 
     The image keeps its name in the registry here: `inv sign` knows by it what was pushed. The image that had the name
@@ -282,7 +190,7 @@ def _send(docker: Docker, repositories: _Repositories, name: str, progress: Step
 
 
 @contextmanager
-def _registry_errors(repositories: _Repositories) -> Iterator[None]:
+def _registry_errors(repositories: Repositories) -> Iterator[None]:
     """Attribute what the engine says of an unnamed registry to this one."""
     try:
         yield
@@ -309,7 +217,7 @@ def _annotations(image: DockerInspection) -> dict[str, str]:
 
 
 def _attest(
-    repositories: _Repositories, name: str, digest: str, documents: Mapping[str, Any], annotations: Mapping[str, str]
+    repositories: Repositories, name: str, digest: str, documents: Mapping[str, Any], annotations: Mapping[str, str]
 ) -> None:
     """Let attestations refer to an image that was pushed."""
     path = repositories.path(name)
