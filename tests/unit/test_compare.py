@@ -18,14 +18,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sifmark.commands.compare import GateError, compare_results
+from sifmark.commands.compare import CompareOptions, GateError, compare
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import fast_validator
-from sifmark.results import comparison
-from sifmark.results.comparison import Comparison, Query
+from sifmark.results.comparison import Comparison, compare_observations
 from sifmark.results.compatibility import FIELDS
 from sifmark.results.observation import metric_value, metrics_of, observe
+from sifmark.results.query import Query
+from sifmark.results.repeats import RepeatGroup
 
 SERIAL = itertools.count()
 OTHER = "sha256:" + "1" * 64
@@ -51,10 +52,16 @@ def write(folder: Path, found: list[dict[str, Any]]) -> Path:
     return folder
 
 
+def compare_results(path: str, against: str = "", **options: Any) -> None:
+    if "allow" in options:
+        options["allow"] = tuple(options["allow"])
+    compare(CompareOptions(path, against, **options))
+
+
 def ask(found: list[dict[str, Any]], against: list[dict[str, Any]] = (), **question: Any) -> Comparison:
     asked = Query(**{"metrics": ("throughput",), "against": bool(against), **question})
     sides = [("results", document) for document in found] + [("against", document) for document in against]
-    return comparison.compare_observations([observed(document, side) for side, document in sides], asked)
+    return compare_observations([observed(document, side) for side, document in sides], asked)
 
 
 def observed(document: dict[str, Any], side: str) -> Any:
@@ -63,8 +70,8 @@ def observed(document: dict[str, Any], side: str) -> Any:
     return observe(document, side, f"{document['id']}.json", FIELDS, numbers)
 
 
-def lines(answer: Comparison) -> list[comparison.RepeatGroup]:
-    return [line for table in answer.tables for line in table.lines]
+def lines(answer: Comparison) -> list[RepeatGroup]:
+    return [line for table in answer.tables for line in table.rows]
 
 
 def fields(answer: Comparison) -> set[str]:
@@ -139,8 +146,8 @@ def test_a_line_is_what_differs_in_nothing_that_matters(choices: list[dict[str, 
     assert not answer.refused
     assert len(answer.tables) == len({tuple(choice[name] for name in APART) for choice in choices})
     wanted = Counter(tuple(choice[name] for name in SAME_LINE) for choice in choices)
-    assert sorted(len(line.found) for line in lines(answer)) == sorted(wanted.values())
-    assert Counter(one.id for line in lines(answer) for one in line.found) == Counter(d["id"] for d in found)
+    assert sorted(len(line.observations) for line in lines(answer)) == sorted(wanted.values())
+    assert Counter(one.id for line in lines(answer) for one in line.observations) == Counter(d["id"] for d in found)
     chance.shuffle(found)
     again = ask(found)
     assert [line.fields for line in lines(again)] == [line.fields for line in lines(answer)]
@@ -157,7 +164,7 @@ def test_a_setting_keeps_apart_or_tells_the_platform_or_does_not_matter(name: st
     one, other = ({f"configuration__{name}": value} for value in (first, second))
     alone = ask([result(**one), result(**other)])
     assert len(lines(alone)) == (2 if role in ("matches", "platform") else 1)
-    assert len(alone.left_out) == (role == "unfit")
+    assert len(alone.excluded) == (role == "unfit")
     against = ask([result(**one)], [result(**other)])
     (line,) = [line for line in lines(against) if line.side == "results"]
     assert bool(line.ratios) == (role in ("platform", "aside"))
@@ -228,16 +235,16 @@ def test_a_group_is_refused_exactly_for_the_fields_that_keep_it_apart(
     apart = {name for name in UNLIKE if len({choice[name] for choice in rest}) > 1}
     unfit = {name for name in UNFIT for choice in rest if choice[name] == UNFIT[name][1]}
     answer = ask(found, allowed=frozenset(allowed))
-    assert [(out.result.id, set(out.fields)) for out in answer.left_out] == [
+    assert [(out.result.id, set(out.fields)) for out in answer.excluded] == [
         (document["id"], why) for document, why in zip(found, barred, strict=True) if why
     ]
     assert fields(answer) == apart - allowed
     assert bool(answer.tables) == (apart <= allowed and bool(rest))
     for table in answer.tables:
         assert {finding.field for finding in table.allowed} == apart | unfit
-        assert sum(len(line.found) for line in table.lines) == len(rest)
+        assert sum(len(line.observations) for line in table.rows) == len(rest)
     for line in lines(answer):  # what was allowed stands side by side, and is never averaged
-        assert len({tuple(one.fields[name] for name in UNLIKE | UNFIT) for one in line.found}) == 1
+        assert len({tuple(one.fields[name] for name in UNLIKE | UNFIT) for one in line.observations}) == 1
 
 
 def unlike(choice: dict[str, Any]) -> dict[str, Any]:
@@ -250,8 +257,8 @@ def unlike(choice: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("phase", ["import", "compile", "steady", None])
 def test_a_failed_run_hides_nothing_in_whatever_phase_it_ended(phase: str | None) -> None:
     answer = ask([*repeats(100), result(None, status__state="out_of_memory", status__phase=phase)])
-    assert [len(line.found) for line in lines(answer)] == [3]
-    assert [out.fields for out in answer.left_out] == [("status.state",)]
+    assert [len(line.observations) for line in lines(answer)] == [3]
+    assert [out.fields for out in answer.excluded] == [("status.state",)]
     assert not answer.refused
 
 
@@ -307,7 +314,7 @@ def test_numbers_that_are_not_proved_are_compared_and_named(
     assert f"not proved: 2 results, numerics.state {state}" in text
     answer = ask([*repeats(100), proved(state), proved(state)], repeats(50))
     new = [line for line in lines(answer) if line.side == "results"]
-    assert sorted(len(line.found) for line in new) == [2, 3]
+    assert sorted(len(line.observations) for line in new) == [2, 3]
     assert [line.ratios["throughput"].value for line in new] == pytest.approx([2, 2])
 
 
@@ -395,8 +402,8 @@ def test_a_baseline_by_field() -> None:
 def test_repeats_without_a_value_do_not_count() -> None:
     answer = ask([*repeats(100), result(None)], repeats(100, count=4))
     (line,) = [line for line in lines(answer) if line.side == "results"]
-    assert (line.means["throughput"].count, len(line.found)) == (3, 4)
-    assert line.absent("throughput") == "nothing was timed"
+    assert (line.means["throughput"].count, len(line.observations)) == (3, 4)
+    assert line.missing_reason("throughput") == "nothing was timed"
 
 
 # Scaling
@@ -551,7 +558,7 @@ def test_a_copy_is_no_repeat(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     one = result()
     write(tmp_path, [one])
     (tmp_path / "copies.jsonl").write_text("\n".join([json.dumps(one)] * 5))
-    compare_results(str(tmp_path), form="json")
+    compare_results(str(tmp_path), format="json")
     told = capsys.readouterr()
     assert json.loads(told.out)["tables"][0]["lines"][0]["metrics"]["throughput"]["repeats"] == 1
     assert "5 results stand there twice" in told.err
@@ -559,7 +566,7 @@ def test_a_copy_is_no_repeat(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 def answers(tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]) -> str:
     new = [*repeats(110, site="a|b\x1b[2J"), result(None, site="a|b\x1b[2J")]
-    compare_results(str(write(tmp_path / "new", new)), str(write(tmp_path / "old", repeats(100))), form=form)
+    compare_results(str(write(tmp_path / "new", new)), str(write(tmp_path / "old", repeats(100))), format=form)
     return capsys.readouterr().out
 
 
@@ -594,13 +601,13 @@ def test_programs_are_told_of_scaling_and_of_drift(tmp_path: Path, capsys: pytes
     drifted = scaled(150, 2, 8)
     drifted["steadiness"]["steady"] = False
     folder = str(write(tmp_path, [scaled(100, 1, 8), drifted]))
-    compare_results(folder, metrics="throughput", form="json")
+    compare_results(folder, metrics="throughput", format="json")
     first, second = json.loads(capsys.readouterr().out)["tables"][0]["lines"]
     assert (first["unsteady"], first["scaling"], first["efficiency"]) == (0, None, None)
     assert second["unsteady"] == 1
     told = [second[name] for name in ("scaling", "fewest_devices", "efficiency")]
     assert told == ["strong", 1, pytest.approx(0.75)]
-    compare_results(folder, metrics="throughput", form="csv")
+    compare_results(folder, metrics="throughput", format="csv")
     one, two = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert (one["unsteady"], one["scaling"], one["efficiency"]) == ("0", "", "")
     assert (two["unsteady"], two["scaling"], float(two["efficiency"])) == ("1", "strong", pytest.approx(0.75))
@@ -609,7 +616,7 @@ def test_programs_are_told_of_scaling_and_of_drift(tmp_path: Path, capsys: pytes
 
 def test_columns_stand_in_the_order_of_the_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = result()
-    compare_results(str(write(tmp_path, [document])), metrics="throughput", form="csv")
+    compare_results(str(write(tmp_path, [document])), metrics="throughput", format="csv")
     columns = capsys.readouterr().out.splitlines()[0].split(",")
     told = [name for name in columns if name.startswith("configuration.") and name != "configuration.evaluated"]
     assert told == [f"configuration.{name}" for name in document["configuration"] if f"configuration.{name}" in told]
@@ -626,13 +633,13 @@ def test_a_gate_over_documents_that_are_all_invalid_says_so(tmp_path: Path) -> N
 def test_no_format_passes_on_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(write(tmp_path, [result(site="a\x1b[31mred"), result(site="b")]))
     for form in ("table", "markdown", "csv", "json"):
-        compare_results(folder, metrics="throughput", form=form)
+        compare_results(folder, metrics="throughput", format=form)
         assert "\x1b" not in capsys.readouterr().out
 
 
 def test_programs_are_told_what_was_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = result(status__state="crashed", configuration__smoke=True)
-    compare_results(str(write(tmp_path, [result(), bad])), form="json", allow=["configuration.smoke"])
+    compare_results(str(write(tmp_path, [result(), bad])), format="json", allow=["configuration.smoke"])
     (out,) = json.loads(capsys.readouterr().out)["left_out"]
     assert (out["id"], out["file"], out["side"]) == (bad["id"], str(tmp_path / f"{bad['id']}.json"), "results")
     assert out["fields"]["status.state"]["value"] == "crashed"
@@ -655,7 +662,7 @@ def test_every_number_of_a_result_can_be_asked_for(tmp_path: Path, capsys: pytes
     folder = write(tmp_path, [result(phases__compile={"seconds": 12.5})])
     compare_results(str(folder), metrics="phases.compile,epochs.1,final_loss")
     assert "phases.compile [s]  epochs.1 [s]" in capsys.readouterr().out
-    compare_results(str(folder), metrics="all", form="json")
+    compare_results(str(folder), metrics="all", format="json")
     known = json.loads(capsys.readouterr().out)["tables"][0]["lines"][0]["metrics"]
     assert {"throughput", "phases.steady", "epochs.1"} <= set(known)
     with pytest.raises(UsageError, match="no metric 'throughputs'"):
@@ -668,7 +675,7 @@ def test_latency_by_concurrency(tmp_path: Path, capsys: pytest.CaptureFixture[st
         result(configuration__concurrency=count, metrics__latency_p99={"value": seconds, "unit": "s"})
         for count, seconds in latencies.items()
     ]
-    compare_results(str(write(tmp_path, found)), metrics="latency_p99,throughput", form="csv")
+    compare_results(str(write(tmp_path, found)), metrics="latency_p99,throughput", format="csv")
     rows = [row for row in csv.DictReader(io.StringIO(capsys.readouterr().out)) if row["metric"] == "latency_p99"]
     assert {int(row["configuration.concurrency"]): float(row["value"]) for row in rows} == latencies
     assert {row["unit"] for row in rows} == {"s"}
@@ -676,7 +683,7 @@ def test_latency_by_concurrency(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_numbers_beyond_measure_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write(tmp_path, [result(1e308), result(1e308), result(1e308), result(1e-300)])
-    compare_results(str(folder), metrics="throughput", form="json")
+    compare_results(str(folder), metrics="throughput", format="json")
     metric = json.loads(capsys.readouterr().out)["tables"][0]["lines"][0]["metrics"]["throughput"]
     assert metric["value"] is None
     assert "beyond any measurement" in metric["reason"]
@@ -685,7 +692,7 @@ def test_numbers_beyond_measure_are_missing(tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"form": "xml"}, "no format 'xml'"),
+        ({"format": "xml"}, "no format 'xml'"),
         ({"allow": ["stand_in"]}, "no field 'stand_in'"),
         ({"baseline": "accelerator.name"}, "is not FIELD=VALUE"),
         ({"baseline": "site=x", "against": "."}, "both name the baseline"),

@@ -16,12 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import ValidationError
 
-from sifmark.commands import validate
+from sifmark.commands.results.show import show_results
+from sifmark.commands.results.validate import validate_results
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import errors_of, fast_validator, validator
 from sifmark.results import load
 from sifmark.results.load import load_file, load_results, parse
+from sifmark.results.summary import summary
 
 NAME = "result-1.0"
 WHOLE = json.dumps(documents.whole()).encode()
@@ -166,7 +168,7 @@ def test_lines_are_judged_one_by_one(tmp_path: Path) -> None:
 
 
 def test_documents_that_are_too_large_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(load, "LARGEST", len(WHOLE))
+    monkeypatch.setattr(load, "LARGEST_DOCUMENT", len(WHOLE))
     huge = b'"' + b"x" * (3 * len(WHOLE)) + b'"'
     write(tmp_path, "a.json", huge)
     write(tmp_path, "b.json", WHOLE)
@@ -245,9 +247,9 @@ def test_garbled_files_are_judged_and_never_crash(seed: int) -> None:
         assert verdicts(Path(name))["good.json"]
         assert len(verdicts(Path(name))) == 251
         with pytest.raises(SifmarkError, match="are not valid"):
-            validate.validate_results(name)
+            validate_results(name)
         with pytest.raises(SifmarkError):
-            validate.show_results(name)
+            show_results(name)
 
 
 def garble(text: bytearray, chance: random.Random) -> None:
@@ -266,9 +268,9 @@ def test_what_others_wrote_is_shown_without_its_escape_sequences(
     document["status"]["message"] = "\x1b[2Jgone\nvalid  forged.json"
     write(tmp_path, "a.json", json.dumps(document).encode())
     write(tmp_path, "b\n\x1b.json", b'{"schema_version": "\x1b"}')
-    validate.show_results(str(tmp_path / "a.json"))
+    show_results(str(tmp_path / "a.json"))
     with pytest.raises(SifmarkError):
-        validate.validate_results(str(tmp_path))
+        validate_results(str(tmp_path))
     output = capsys.readouterr().out
     assert "\x1b" not in output
     assert "\nvalid  forged" not in output
@@ -283,34 +285,34 @@ def test_a_summary_says_each_reason_once() -> None:
         **{f"latency_{name}": {"value": None, "unit": "s", "reason": "nobody asked"} for name in ("p50", "p99")},
         "energy": {"value": None, "unit": "J", "reason": "no meter"},
     }
-    lines = validate.summary(document)
+    lines = summary(document)
     assert ", 4 streams" in lines[0]
     assert [line.split() for line in lines if "throughput" in line] == [["throughput", "12.5", "images/s"]]
     assert lines[-2:] == ["  - latency_p50, latency_p99: nobody asked", "  - energy: no meter"]
     document["configuration"]["concurrency"] = None
-    assert "streams" not in validate.summary(document)[0]
+    assert "streams" not in summary(document)[0]
 
 
 def test_a_summary_says_whether_the_numbers_are_proved() -> None:
     passed, failed = documents.result(), documents.result(numerics__state="failed", numerics__reason="loss is off")
-    told = [line for document in (passed, failed) for line in validate.summary(document) if "numerics" in line]
+    told = [line for document in (passed, failed) for line in summary(document) if "numerics" in line]
     assert told == ["  numerics    passed", "  numerics    failed: loss is off"]
 
 
 def test_a_summary_warns_of_a_window_that_was_not_steady() -> None:
     drifted = documents.result(steadiness__steady=False, steadiness__drift={"value": -0.0321, "unit": "1"})
-    warnings = [line for line in validate.summary(drifted) if "not steady" in line]
+    warnings = [line for line in summary(drifted) if "not steady" in line]
     assert warnings == ["  not steady  step times changed by -3.2% over the timed window: warm up or run for longer"]
-    assert not any("not steady" in line for line in validate.summary(documents.result()))
+    assert not any("not steady" in line for line in summary(documents.result()))
     bare = documents.bare() | {"steadiness": documents.bare()["steadiness"] | {"steady": False}}
-    assert any("step times changed over" in line for line in validate.summary(bare))
+    assert any("step times changed over" in line for line in summary(bare))
 
 
 def test_quiet_names_only_what_is_not_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, "a.json", WHOLE)
     write(tmp_path, "b.json", b"{}")
     with pytest.raises(SifmarkError, match="1 of 2 files"):
-        validate.validate_results(str(tmp_path), quiet=True)
+        validate_results(str(tmp_path), quiet=True)
     output = capsys.readouterr().out
     assert "b.json" in output
     assert "a.json" not in output

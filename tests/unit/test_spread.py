@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sifmark.results.intervals import FEWEST, mean, ratio, student_quantile
+from sifmark.results.intervals import FEWEST_REPEATS, mean, ratio, student_quantile
 
 POSITIVE = st.floats(1e-9, 1e9)
-REPEATS = st.lists(POSITIVE, min_size=FEWEST, max_size=8)
+REPEATS = st.lists(POSITIVE, min_size=FEWEST_REPEATS, max_size=8)
 
 
 # Student's t at 0.975, from the NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2.
