@@ -84,16 +84,14 @@ def run(
     """Run an image with the flags that its device and this host need: inv run resnet50-cpu -- --steps 20."""
     from sifmark.commands.run import run_image
 
-    run_image(name, settings, sys.argv, print_only=print, require_signature=require_signature or bool(key))
+    run_image(name, sys.argv, settings, printed=print, signed=require_signature or bool(key))
 
 
 @commands.add(
     "verify",
     ENGINE,
     JSON,
-    KEY.described(
-        "a public key in PEM form, or the fingerprint of a PGP key, whose signature is to hold; repeatable"
-    ),
+    KEY.described("a public key in PEM form, or the fingerprint of a PGP key, whose signature is to hold; repeatable"),
     help={
         "name": "an image, a quoted glob, or a file",
         "stages": "only these, with commas: trust,structure,smoke,golden; default: all",
@@ -103,9 +101,9 @@ def verify(
     settings: Settings, name: str, key: Sequence[str] | None = None, stages: str = "", json: bool = False
 ) -> None:
     """Check an image in stages: trust, structure, smoke, and in a clone golden."""
-    from sifmark.trust.stages import verify_images
+    from sifmark.commands.verify import verify_images
 
-    verify_images(name, as_json=json, stages=stages, signed=bool(key))
+    verify_images(name, settings, as_json=json, stages=stages, signed=bool(key))
 
 
 @commands.add(
@@ -151,9 +149,9 @@ def compare(
 )
 def doctor(settings: Settings, image: str = "", json: bool = False) -> None:
     """Say what works on this host, or what an image sees of it, and what to do about the rest."""
-    from sifmark.doctor.host import run_doctor
+    from sifmark.commands.doctor import run_doctor
 
-    run_doctor(image, as_json=json)
+    run_doctor(image, settings, as_json=json)
 
 
 @commands.add("clean", ENGINE, help={"cache": "also wheels and converted bases, which cost a download"})
@@ -193,10 +191,12 @@ def sign(settings: Settings, name: str, key: str = "", pgp: str = "", registry: 
     """Sign an image, all of it: file system, labels, SBOM and provenance. Its identity stays."""
     from sifmark.commands.image.sign import sign as sign_image
 
-    sign_image(name, key, pgp, registry, tag)
+    sign_image(name, key, pgp, settings, registry, tag)
 
 
-@commands.add("image.reproduce", ENGINE, JSON, formerly="reproduce", help={"name": "an image or a recipe that is built"})
+@commands.add(
+    "image.reproduce", ENGINE, JSON, formerly="reproduce", help={"name": "an image or a recipe that is built"}
+)
 def reproduce(settings: Settings, name: str, json: bool = False) -> None:
     """Build an image again with nothing that earlier builds left, and show the first difference, if any."""
     from sifmark.commands.image.reproduce import reproduce as build_again
@@ -244,9 +244,9 @@ def audit(settings: Settings, name: str, scanner: str = "") -> None:
 )
 def push(settings: Settings, name: str, registry: str = "", tag: str = "", json: bool = False) -> None:
     """Put an image into a registry, under each of its names; its bytes go there once."""
-    from sifmark.publish.sif import push as push_image
+    from sifmark.commands.registry.push import push as push_image
 
-    push_image(name, registry, tag, as_json=json)
+    push_image(name, registry, tag, settings, as_json=json)
 
 
 @commands.add(
@@ -266,9 +266,9 @@ def pull(
     json: bool = False,
 ) -> None:
     """Fetch an image from a registry; it takes its names when digest, labels and signature hold."""
-    from sifmark.publish.sif import pull as pull_image
+    from sifmark.commands.registry.pull import pull as pull_image
 
-    pull_image(name, registry, tag, as_json=json, to_be_signed=bool(key))
+    pull_image(name, registry, tag, settings, as_json=json, signed=bool(key))
 
 
 @commands.add(
@@ -286,9 +286,9 @@ def mirror(
     settings: Settings, target: str, name: Sequence[str] | None = None, registry: str = "", tag: str = ""
 ) -> None:
     """Copy published images to another registry, or to a folder for a site without a network: pull from it there."""
-    from sifmark.publish.sif import mirror as copy
+    from sifmark.commands.registry.mirror import mirror as copy
 
-    copy(target, name or (EVERYTHING,), registry, tag)
+    copy(target, name or (EVERYTHING,), registry, tag, settings)
 
 
 @commands.add(
@@ -302,16 +302,16 @@ def mirror(
         "output": "a folder for catalog.json and a page, index.html; default: a table here",
     },
 )
-def list_registry(
-    settings: Settings, registry: str = "", tag: str = "", output: str = "", json: bool = False
-) -> None:
+def list_registry(settings: Settings, registry: str = "", tag: str = "", output: str = "", json: bool = False) -> None:
     """Say which images a registry or a folder has."""
-    from sifmark.publish.sif import catalog
+    from sifmark.commands.registry.list import catalog
 
-    catalog(registry, tag, output, as_json=json)
+    catalog(registry, tag, output, settings, as_json=json)
 
 
-@commands.add("results.validate", formerly="validate", help={"path": _RESULTS, "quiet": "name only files that are not valid"})
+@commands.add(
+    "results.validate", formerly="validate", help={"path": _RESULTS, "quiet": "name only files that are not valid"}
+)
 def validate(path: str, quiet: bool = False) -> None:
     """Check results against the schema they name."""
     from sifmark.commands.results.validate import validate_results
@@ -340,9 +340,9 @@ def show(path: str) -> None:
 )
 def trace(settings: Settings, path: str, image: str = "", json: bool = False) -> None:
     """Lead from a result back to image, packages, recipe and commit, and say what of that is proven."""
-    from sifmark.trust.trace import trace_results
+    from sifmark.commands.results.trace import trace_results
 
-    trace_results(path, image, as_json=json)
+    trace_results(path, image, settings, as_json=json)
 
 
 @commands.add(

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from invoke.collection import Collection
@@ -36,9 +37,7 @@ class Option:
 
 
 ENGINE = Option("engine", "'apptainer' (default) or 'docker'", setting="engine")
-BASES = Option(
-    "bases", "'pinned' (default) or 'stand-in', for machines that reach no public registry", setting="bases"
-)
+BASES = Option("bases", "'pinned' (default) or 'stand-in', for machines that reach no public registry", setting="bases")
 KEY = Option("key", "as of verify", setting="keys", repeatable=True)
 JSON = Option("json", "for programs", flag=True)
 
@@ -48,7 +47,7 @@ class CommandSet:
     """All commands by their names: `build`, or `registry.push` in a group."""
 
     commands: dict[str, Command] = field(default_factory=dict)
-    former: dict[str, Command] = field(default_factory=dict)
+    former: dict[str, Callable[[], Command]] = field(default_factory=dict)
 
     def add(
         self,
@@ -71,7 +70,8 @@ class CommandSet:
             function = _function(body, options)
             self.commands[name] = _task(kind, function, name, texts, names)
             if formerly:
-                self.former[formerly] = _task(kind, _announcing(function, formerly, name), name, texts, names)
+                announcing = _announcing(function, formerly, name)
+                self.former[formerly] = partial(_task, kind, announcing, name, texts, names)
             return body
 
         return wrap
@@ -84,8 +84,8 @@ class CommandSet:
             if group and group not in root.collections:
                 root.add_collection(Collection(group))
             (root.collections[group] if group else root).add_task(command, name=short)
-        for former, command in self.former.items():
-            root.add_collection(FormerName(former, command))
+        for former, make_command in self.former.items():
+            root.add_collection(FormerName(former, make_command))
         return root
 
 
@@ -96,7 +96,7 @@ def _task(kind: type[Command], function: Body, name: str, texts: Mapping[str, st
 
 
 def _function(body: Body, options: Iterable[Option]) -> Body:
-    """Return the function that invoke calls: with the body's parameters and the common options, and without settings."""
+    """Return the function that invoke calls: with the body's parameters and the common options, without settings."""
     parameters = inspect.signature(body).parameters
     settings_by_option = {option.name: option for option in options if option.setting}
 

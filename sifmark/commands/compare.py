@@ -176,7 +176,9 @@ def _ratio(text: str, option: str) -> float:
     except ValueError:
         value = float("nan")
     if not 0 < value < float("inf"):
-        raise UsageError(f"{option} {text!r} is not a number above 0", "for example 0.95, or 1.05", code="invalid-option")
+        raise UsageError(
+            f"{option} {text!r} is not a number above 0", "for example 0.95, or 1.05", code="invalid-option"
+        )
     return value
 
 

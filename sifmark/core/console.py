@@ -105,7 +105,7 @@ def printable(text: str) -> str:
 
 
 def _count_output() -> None:
-    global _outputs  # noqa: PLW0603
+    global _outputs
     _outputs += 1
 
 

@@ -46,8 +46,7 @@ class ResultCollection:
         for name in query.extra_fields:
             if name not in names:
                 remedy = (
-                    "a field is a dotted path in the result, "
-                    "for example configuration.precision or host.hostname.value"
+                    "a field is a dotted path in the result, for example configuration.precision or host.hostname.value"
                 )
                 raise UsageError(f"no result has the field {name!r}", remedy, code="unknown-name")
 

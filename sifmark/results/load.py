@@ -75,7 +75,7 @@ def load_text(text: bytes) -> tuple[dict[str, Any], list[str]]:
 
 
 def parse(text: bytes) -> Any:
-    """Return the JSON value of a text. Raises ValueError for what is not JSON: NaN, infinity, lone surrogates, a key twice.
+    """Return the JSON value of a text. Raises ValueError for NaN, infinity, lone surrogates, equal keys and the like.
 
     orjson checks the syntax but keeps the last of two equal keys. If no character is escaped, strings are the same in
     the text and in what orjson writes, so that a lost key shows as a missing colon.
@@ -157,7 +157,7 @@ def _open(file: str) -> BinaryIO:
 
 
 def _read(stream: BinaryIO) -> bytes:
-    """Return a file's content, or as much as shows that it is too large. Only the buffer that is asked for is allocated."""
+    """Return a file's content, or as much as shows that it is too large, without a buffer for the largest document."""
     size = os.fstat(stream.fileno()).st_size or LARGEST_DOCUMENT  # 0 on some file systems that do not know it
     return stream.read(min(size, LARGEST_DOCUMENT) + 1)
 

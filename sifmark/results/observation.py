@@ -22,7 +22,7 @@ IGNORED_SETTINGS = {
     "seed",
     "time_limit_seconds",
 }
-# Fields that describe where a result was measured, with the defaults that a machine sets: a baseline may differ in them.
+# Where a result was measured, including defaults that a machine sets: a baseline may differ in these fields.
 PLATFORM = (
     "accelerator.kind",
     "accelerator.vendor",

@@ -1,6 +1,6 @@
-"""The prepare-data command: pack images, text, questions or speech into large files."""
+"""The data.prepare command: pack images, text, questions or speech into large files."""
 
-from importlib.util import find_spec
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -8,83 +8,84 @@ from sifmark.commands.arguments import parse_int
 from sifmark.core.console import printable, status, step
 from sifmark.core.errors import UsageError, missing_extra, unknown_name
 from sifmark.core.files import human_size
-from sifmark.datasets.image_files import find_images
-from sifmark.datasets.images import FILE_FORMATS, ImageSource
+from sifmark.datasets import formats
+from sifmark.datasets.images import FILE_FORMATS
 from sifmark.datasets.packer import Packer, pack, require_prepared_folder
 from sifmark.datasets.source import DatasetSource
 
-MOST_NAMED = 5  # of the originals that were skipped
-# What goes into a file by default: images, recordings, lines of text, questions.
-PER_FILE = {**dict.fromkeys(FILE_FORMATS, 1000), "speech": 1000, "tokens": 1_000_000, "passages": 100_000}
-
-# Packages of the extra `data` by the formats that need them.
-EXTRA = {"records": ["crc32c"], "speech": ["numpy"], "tokens": ["tokenizers"], "passages": ["tokenizers"]}
+MOST_NAMED = 5  # of the files that were skipped
 
 
-def prepare_data(
-    source: str,
-    target: str,
-    format: str,  # noqa: A002
-    samples_per_file: str = "",
-    seed: str = "",
-    strict: bool = False,
-    tokenizer: str = "",
-    length: str = "",
-) -> None:
-    """Make files in the folder `target` of what lies at `source`, and write their manifest.
+@dataclass(frozen=True)
+class PrepareOptions:
+    """The options of the command line that describe the data; empty ones count as not given."""
 
-    Raises UsageError for what cannot be meant, and SifmarkError where something is damaged and `strict`, or all is, or
-    a package of the extra `data` is missing.
+    format: str
+    samples_per_file: str = ""
+    seed: str = ""
+    tokenizer: str = ""
+    length: str = ""
+
+    def open_source(self, path: Path) -> DatasetSource:
+        """Return the data at a path as a source. Raises UsageError."""
+        per_file = parse_int("--samples-per-file", self.samples_per_file or str(formats.PER_FILE[self.format]), 1)
+        if self.format in FILE_FORMATS:
+            self._require_unused("tokenizer", "length")
+            return formats.images(path, self.format, per_file, self._seed())
+        if self.format == formats.SPEECH:
+            self._require_unused("tokenizer", "length")
+            return formats.speech(path, per_file, self._seed())
+        if self.format == formats.TOKENS:
+            self._require_unused("seed", "length")
+            return formats.text(path, per_file, self.tokenizer)
+        self._require_unused("seed")
+        return formats.passages(path, per_file, self.tokenizer, self._length())
+
+    def _seed(self) -> int:
+        return parse_int("--seed", self.seed or "0", 0)
+
+    def _length(self) -> int:
+        from sifmark.datasets.squad import LENGTH, LONGEST_ROW, SHORTEST_ROW
+
+        return parse_int("--length", self.length or str(LENGTH), SHORTEST_ROW, LONGEST_ROW)
+
+    def _require_unused(self, *names: str) -> None:
+        for name in names:
+            if value := getattr(self, name):
+                cause = f"--{name} {value}: --format {self.format} has no use for it"
+                raise UsageError(cause, "leave it out", code="invalid-option")
+
+
+def prepare_data(source: str, target: str, options: PrepareOptions, strict: bool = False) -> None:
+    """Pack what is at `source` into files in the folder `target`, and write their manifest.
+
+    Raises UsageError for wrong options, and SifmarkError if something is damaged and `strict` is set, if everything is
+    damaged, or if a package of the extra `data` is missing.
     """
-    if format not in PER_FILE:
-        raise unknown_name("format", format, PER_FILE)
-    if missing := [name for name in EXTRA.get(format, ()) if find_spec(name) is None]:
-        raise missing_extra("data", f"--format {format}", missing)
+    if options.format not in formats.PER_FILE:
+        raise unknown_name("format", options.format, formats.PER_FILE)
+    if missing := formats.missing_packages(options.format):
+        raise missing_extra("data", f"--format {options.format}", missing)
     folder = Path(target)
     require_prepared_folder(folder)
     with step(f"look through {source}"):
-        order = _order(Path(source), format, samples_per_file, seed, tokenizer, length)
-    packing = pack(order, folder, strict)
-    _tell(packing.document(), packing, target)
+        dataset = options.open_source(Path(source))
+    _report(pack(dataset, folder, strict), target)
 
 
-def _order(source: Path, format: str, samples_per_file: str, seed: str, tokenizer: str, length: str) -> DatasetSource:  # noqa: A002
-    """What is asked for. Text and speech need libraries that are loaded for them alone."""
-    per_file = parse_int("--samples-per-file", samples_per_file or str(PER_FILE[format]), 1)
-    if format in FILE_FORMATS:
-        _require_none(format, tokenizer=tokenizer, length=length)
-        return ImageSource(format, parse_int("--seed", seed or "0", 0), per_file, find_images(source))
-    if format == "speech":
-        from sifmark.datasets.speech import SpeechSource
-
-        _require_none(format, tokenizer=tokenizer, length=length)
-        return SpeechSource(source, parse_int("--seed", seed or "0", 0), per_file)
-    if format == "tokens":
-        from sifmark.datasets.text import TextSource
-
-        _require_none(format, seed=seed, length=length)
-        return TextSource(source, tokenizer, per_file)
-    from sifmark.datasets.squad import LENGTH, LONGEST_ROW, SHORTEST_ROW, SquadSource
-
-    _require_none(format, seed=seed)
-    places = parse_int("--length", length or str(LENGTH), SHORTEST_ROW, LONGEST_ROW)
-    return SquadSource(source, tokenizer, places, per_file)
-
-
-def _require_none(format: str, **options: str) -> None:  # noqa: A002
-    for name, value in options.items():
-        if value:
-            raise UsageError(f"--{name} {value}: --format {format} has no use for it", "leave it out")
-
-
-def _tell(document: dict[str, Any], packing: Packer, target: str) -> None:
-    size, skipped = human_size(document["bytes"]), document["skipped"]
-    before = f"; {packing.kept} of them were there already" if packing.kept else ""
-    text, kinds = document.get("text"), "speakers" if "speech" in document else "classes"
-    what = f"by {text['vocabulary']} different tokens" if text else f"of {len(document['classes'])} {kinds}"
-    status(f"{target}: {size} with {document['samples']} samples {what} in {len(document['files'])} files{before}")
-    if skipped:
+def _report(packing: Packer, target: str) -> None:
+    document = packing.document()
+    size, files = human_size(document["bytes"]), len(document["files"])
+    kept = f"; {packing.kept} of them were there already" if packing.kept else ""
+    status(f"{target}: {size} with {document['samples']} samples {_kinds(document)} in {files} files{kept}")
+    if skipped := document["skipped"]:
         more = ", ..." if len(skipped) > MOST_NAMED else ""
-        named = ", ".join(map(printable, skipped[:MOST_NAMED]))
-        why = f"; the first: {packing.why}" if packing.why else ""
-        status(f"skipped {len(skipped)} damaged {packing.order.noun}: {named}{more}{why}")
+        names = ", ".join(map(printable, skipped[:MOST_NAMED]))
+        reason = f"; the first: {packing.why}" if packing.why else ""
+        status(f"skipped {len(skipped)} damaged {packing.order.noun}: {names}{more}{reason}")
+
+
+def _kinds(document: dict[str, Any]) -> str:
+    if text := document.get("text"):
+        return f"by {text['vocabulary']} different tokens"
+    return f"of {len(document['classes'])} {'speakers' if 'speech' in document else 'classes'}"

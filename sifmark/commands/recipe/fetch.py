@@ -1,52 +1,44 @@
-"""The fetch-sources verb."""
+"""The recipe.fetch command: collect what builds need in a folder, for hosts without a network."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
-from sifmark.core.console import output, status, step
+from sifmark.core.console import output, status
 from sifmark.core.errors import SifmarkError, UnbuildableError, UsageError
 from sifmark.core.files import human_size
-from sifmark.core.settings import settings, with_options
-from sifmark.layers.offline import add_base, add_wheels
-from sifmark.layers.wheels import fetch_wheels
-from sifmark.recipes.plan import Plan, make_plan
+from sifmark.core.settings import Settings
+from sifmark.layers.sources import fetch_sources
+from sifmark.recipes.plan import make_plan
 from sifmark.recipes.recipe import recipe_names
 
 
-def fetch_sources(folder: str, names: Iterable[str], bases: str | None) -> None:
-    """Collect base and wheels of recipes in a folder. What is there already is not fetched again.
+def fetch(folder: str, names: Iterable[str], settings: Settings) -> None:
+    """Collect bases and wheels of recipes in a folder. What is there already is not fetched again.
 
-    Raises SifmarkError where one of the recipes named cannot be fetched; of all, those that cannot be built are left.
+    Without names these are all recipes that can be built here. Raises SifmarkError if a recipe cannot be fetched.
     """
-    target, wanted, failed = Path(folder).absolute(), tuple(names), []
-    for recipe in wanted or recipe_names():
+    target, chosen = Path(folder).absolute(), tuple(names)
+    failed = []
+    for recipe in chosen or recipe_names():
         try:
-            plan = make_plan(recipe, with_options(settings(), bases=bases))
-            plan.require_resolved()
-            _fetch(plan, target)
+            _fetch(recipe, target, settings)
         except UsageError:
             raise
         except UnbuildableError as error:
-            if wanted:
+            if chosen:
                 raise
             status(f"left out: {error.cause}")
-        except SifmarkError as error:  # the others can be had all the same
+        except SifmarkError as error:  # the others are fetched all the same
             status(f"error: {error}")
             failed.append(recipe)
     if failed:
-        raise SifmarkError(
-            f"not fetched: {', '.join(failed)}", "what is whole is kept: run it again when that is mended"
-        )
+        remedy = "what is whole is kept: run it again when that is mended"
+        raise SifmarkError(f"not fetched: {', '.join(failed)}", remedy, code="sources-incomplete")
     output(str(target))
 
 
-def _fetch(plan: Plan, target: Path) -> None:
-    target.mkdir(parents=True, exist_ok=True)
-    try:
-        with step(f"fetch the base {plan.base.pull}") as progress:
-            base = add_base(target, plan.base, progress.detail)
-        with fetch_wheels(plan.recipe, plan.target, log=None) as wheels:
-            added = add_wheels(target, wheels)
-    except OSError as error:
-        raise SifmarkError(f"{target}: {error}", "what is whole is kept: run it again when that is mended") from error
-    status(f"  {plan.recipe.name}: base {human_size(base)}, wheels {human_size(added)}")
+def _fetch(recipe: str, folder: Path, settings: Settings) -> None:
+    plan = make_plan(recipe, settings)
+    plan.require_resolved()
+    sources = fetch_sources(plan, folder)
+    status(f"  {recipe}: base {human_size(sources.base)}, wheels {human_size(sources.wheels)}")

@@ -9,10 +9,10 @@ import pytest
 from unit.fakes import FakeEngine
 
 from sifmark.attestations.sbom import CYCLONEDX
-from sifmark.commands import audit as command
-from sifmark.commands.audit import SCANNERS, audit
+from sifmark.attestations.scanners import SCANNERS
+from sifmark.commands.image import audit as command
 from sifmark.core.errors import SifmarkError, UsageError
-from sifmark.core.settings import Settings
+from sifmark.core.settings import Settings, load_settings
 
 DOCUMENT = json.dumps({"bomFormat": "CycloneDX", "components": [{"name": "jinja2"}]}).encode()
 ARGV = {
@@ -61,7 +61,7 @@ def bom(tmp_path: Path) -> str:
 @pytest.mark.parametrize("program", ARGV)
 def test_a_scanner_gets_the_document_and_our_options(install: Install, bom: str, program: str) -> None:
     called = install(program)
-    audit(bom, "", ["inv", "audit", bom, "--", "--offline", "two words"])
+    command.audit(bom, load_settings(), "", ["inv", "audit", bom, "--", "--offline", "two words"])
     argv, documents = json.loads(called.read_text())
     assert documents == {"sifmark.cdx.json": DOCUMENT.decode()}
     (path,) = (word.removeprefix("sbom:") for word in argv if word.endswith(".cdx.json"))
@@ -75,7 +75,7 @@ def test_vulnerabilities_are_a_failure(
 ) -> None:
     install(program, VULNERABLE[program])
     with pytest.raises(SifmarkError, match=f"{program} reports vulnerabilities") as caught:
-        audit(bom, "", [])
+        command.audit(bom, load_settings(), "", [])
     assert caught.value.exit_code == 1 and "inv lock" in caught.value.remedy
     captured = capsys.readouterr()
     assert captured.out == "CVE-1  jinja2   3.1.2\n", "what it prints is the answer"
@@ -86,32 +86,32 @@ def test_vulnerabilities_are_a_failure(
 def test_a_scanner_s_own_failure_is_not_a_finding(install: Install, bom: str, program: str, code: int) -> None:
     install(program, code)
     with pytest.raises(SifmarkError, match=f"{program} failed with exit code {code}; .* is not audited"):
-        audit(bom, "", [])
+        command.audit(bom, load_settings(), "", [])
 
 
 def test_no_vulnerabilities(install: Install, bom: str, capsys: pytest.CaptureFixture[str]) -> None:
     install("trivy")
-    audit(bom, "", [])
+    command.audit(bom, load_settings(), "", [])
     assert "trivy reports no vulnerabilities\n  note: packages of the system are left out" in capsys.readouterr().err
 
 
 def test_the_first_scanner_on_path_runs_unless_another_is_named(install: Install, bom: str) -> None:
     calls = [install(scanner.program) for scanner in SCANNERS]
-    audit(bom, "", [])
+    command.audit(bom, load_settings(), "", [])
     assert [call.exists() for call in calls] == [True, False, False]
-    audit(bom, "trivy", [])
+    command.audit(bom, load_settings(), "trivy", [])
     assert [call.exists() for call in calls] == [True, False, True]
 
 
 def test_no_scanner(install: Install, bom: str) -> None:
     with pytest.raises(SifmarkError, match="no vulnerability scanner on PATH: grype, osv-scanner, trivy") as caught:
-        audit(bom, "", [])
+        command.audit(bom, load_settings(), "", [])
     assert "install Grype, OSV-Scanner or Trivy" in caught.value.remedy
     install("grype")
     with pytest.raises(SifmarkError, match="on PATH: trivy"):
-        audit(bom, "trivy", [])
+        command.audit(bom, load_settings(), "trivy", [])
     with pytest.raises(UsageError, match="no scanner 'gripe'") as caught:
-        audit(bom, "gripe", [])
+        command.audit(bom, load_settings(), "gripe", [])
     assert "did you mean grype?" in caught.value.remedy
 
 
@@ -120,7 +120,7 @@ def test_an_image_s_own_document_is_scanned(site: Settings, install: Install, mo
     engine = FakeEngine(site)
     engine.add("resnet50-cpu", documents={CYCLONEDX: DOCUMENT})
     monkeypatch.setattr(command, "engine_for", lambda *_: engine)
-    audit("resnet50-cpu", "", [])
+    command.audit("resnet50-cpu", site, "", [])
     assert json.loads(called.read_text())[1] == {"sifmark.cdx.json": DOCUMENT.decode()}
 
 
@@ -130,7 +130,7 @@ def test_an_image_without_a_document(site: Settings, install: Install, monkeypat
     engine.add("resnet50-cpu", documents={})
     monkeypatch.setattr(command, "engine_for", lambda *_: engine)
     with pytest.raises(SifmarkError, match=r"fake:resnet50-cpu has no list of packages in CycloneDX format"):
-        audit("resnet50-cpu", "", [])
+        command.audit("resnet50-cpu", site, "", [])
     assert not called.exists()
 
 
@@ -140,6 +140,6 @@ def test_what_is_no_cyclonedx_document(install: Install, tmp_path: Path, content
     path = tmp_path / "odd.json"
     path.write_bytes(content)
     with pytest.raises(SifmarkError, match="odd.json has no list of packages"):
-        audit(str(path), "", [])
+        command.audit(str(path), load_settings(), "", [])
     with pytest.raises(UsageError, match="No such file"):
-        audit(str(tmp_path / "nowhere.json"), "", [])
+        command.audit(str(tmp_path / "nowhere.json"), load_settings(), "", [])
