@@ -21,5 +21,5 @@ CHECKS = {
 
 
 def passes(name: str, watch: Callable[[str], None]) -> bool:
-    """Run a check in the working folder, a clone, and return whether it passes; `watch` gets the lines of its output."""
+    """Run a check in the working folder, a clone, and return whether it passes; `watch` gets its output by line."""
     return run(CHECKS[name], watch=watch, check=False).exit_code == 0

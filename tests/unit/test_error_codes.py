@@ -115,7 +115,13 @@ def literals(tree: ast.AST) -> Iterator[str]:
 def test_errors_are_recognised_by_their_classes() -> None:
     assert {"SifmarkError", "UsageError", "RegistryError", "CommandError", "CheckFailed", "GateError"} <= error_names()
     assert issubclass(sifmark.engines.CheckFailed, errors.SifmarkError)
-    code = "raise UsageError('x', 'y', code='z')\nraise SifmarkError('x')\nraise CheckFailed('x', code=name)\nUsageError('', code=e.code)"
+    lines = [
+        "UsageError('x', 'y', code='z')",
+        "SifmarkError('x')",
+        "CheckFailed('x', code=name)",
+        "UsageError('x', code=e.code)",
+    ]
+    code = "\n".join(lines)
     assert list(made(ast.parse(code))) == [(1, "z"), (2, None), (3, None)]
 
 
