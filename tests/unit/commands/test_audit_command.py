@@ -76,7 +76,7 @@ def test_vulnerabilities_are_a_failure(
     install(program, VULNERABLE[program])
     with pytest.raises(SifmarkError, match=f"{program} reports vulnerabilities") as caught:
         command.audit(bom, load_settings(), "", [])
-    assert caught.value.exit_code == 1 and "inv lock" in caught.value.remedy
+    assert caught.value.exit_code == 1 and "inv recipe.lock" in caught.value.remedy
     captured = capsys.readouterr()
     assert captured.out == "CVE-1  jinja2   3.1.2\n", "what it prints is the answer"
     assert "loaded \\x1b[1mthe database\n" in captured.err

@@ -13,6 +13,7 @@ from sifmark.cli import program
 from sifmark.commands.command import BASES, ENGINE, JSON, KEY, CommandSet
 from sifmark.commands.failures import reported_failures
 from sifmark.core import paths
+from sifmark.core import settings as core_settings
 from sifmark.core.console import output
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
@@ -177,9 +178,10 @@ def test_common_options_become_settings(monkeypatch: pytest.MonkeyPatch) -> None
         "b",
         "--json",
     ]
+    monkeypatch.setattr(core_settings, "_options", {})
     monkeypatch.setattr(program, "namespace", commands.namespace())
     program.run([*argv, "plain"], exit=False)
     settings = given["settings"]
     assert isinstance(settings, Settings)
-    assert (settings.engine, settings.bases, settings.keys) == ("docker", "stand-in", ("a", "b"))
+    assert (settings.engine, settings.bases, settings.keys) == ("docker", "stand-in", ("a.pub", "b.pub"))
     assert (given["name"], given["json"], given["plain"]) == ("x", True, True)
