@@ -52,7 +52,7 @@ CODES = {
     "registry-refused": "A registry answered a request with an error.",
     "result-invalid": "A result does not follow the schema that it names.",
     "result-missing": "No result is at the path that was given.",
-    "results-incomparable": "Results differ in a field that makes comparing them meaningless, or none is left to compare.",
+    "results-incomparable": "Results differ in a field that must be the same, or none is left to compare.",
     "run-failed": "A test run of the image failed.",
     "signature-invalid": "What is in the image is not what was signed.",
     "signature-missing": "The image is not signed.",

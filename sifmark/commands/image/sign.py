@@ -1,4 +1,4 @@
-"""The sign command."""
+"""The image.sign command."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The catalog command: print what a store has, or write it as a document and a page."""
+"""The registry.list command: print what a store has, or write it as a document and a page."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The mirror command."""
+"""The registry.mirror command."""
 
 from collections.abc import Sequence
 

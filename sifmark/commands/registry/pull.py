@@ -1,4 +1,4 @@
-"""The pull command."""
+"""The registry.pull command."""
 
 import json
 

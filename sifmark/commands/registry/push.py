@@ -1,4 +1,4 @@
-"""The push command."""
+"""The registry.push command."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The trace command: print the links from results back to image, packages, recipe and commit."""
+"""The results.trace command: print the links from results back to image, packages, recipe and commit."""
 
 import json
 from collections.abc import Sequence
