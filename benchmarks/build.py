@@ -80,7 +80,7 @@ def fill(site: Site) -> None:
 
 
 def plain(site: Site) -> Times:
-    """A user's build without the fast one: `inv image.render` assembles our layers, `apptainer build` makes the rest."""
+    """A build by hand: `inv image.render` assembles our layers, `apptainer build` makes the rest."""
     return _plain(site)
 
 
