@@ -173,9 +173,9 @@ def test_common_options_become_settings(monkeypatch: pytest.MonkeyPatch) -> None
         "--bases",
         "stand-in",
         "--key",
-        "a",
+        "a.pub",
         "-k",
-        "b",
+        "b.pub",
         "--json",
     ]
     monkeypatch.setattr(core_settings, "_options", {})
