@@ -51,7 +51,7 @@ def named(explicit: str | None, environ: Mapping[str, str], known: Sequence[str]
     """
     asked = explicit or _first(environ, APP_VARIABLES)
     if asked:
-        return _known(asked, known)
+        return _require_name(asked, known)
     name = workload_of_image(_first(environ, IMAGE_VARIABLES))
     return name if name in known else None
 
@@ -69,7 +69,7 @@ def _first(environ: Mapping[str, str], variables: Sequence[str]) -> str:
     return next((environ[name] for name in variables if environ.get(name)), "")
 
 
-def _known(name: str, known: Sequence[str]) -> str:
+def _require_name(name: str, known: Sequence[str]) -> str:
     if name in known:
         return name
     import difflib  # here: only who errs waits for it

@@ -13,7 +13,7 @@ from entrypoints.contract.statuses import UsageError
 from entrypoints.devices import selection
 from entrypoints.planning import configuration, plan
 from entrypoints.planning.arguments import Options
-from entrypoints.results.outcome import Verdict
+from entrypoints.results.outcome import Outcome
 from entrypoints.system import image
 from entrypoints.system.console import say
 
@@ -59,17 +59,17 @@ def check(options: Options) -> int:
     known = naming.runnable()
     one = None if options.all else naming.named(options.workload, os.environ, list(known))
     meant, built = naming.find(options if one else options._replace(all=True))
-    verdicts: dict[tuple[str, str], Verdict] = {}
+    outcomes: dict[tuple[str, str], Outcome] = {}
     for card in meant:
         resolved = configuration.resolve(options, card, built)
         probed = (reference.probed_problem(card), resolved.precision)
-        if probed not in verdicts:
-            verdicts[probed] = numerics_check.check(card, resolved, orders)
-        verdict = verdicts[probed]
-        skipped = verdict.state == "no_device"
-        say(f"check of {card.name}: {'skipped' if skipped else verdict.state}, {verdict.message}")
-        if verdict.exit_code and not skipped:
-            return verdict.exit_code
+        if probed not in outcomes:
+            outcomes[probed] = numerics_check.check(card, resolved, orders)
+        outcome = outcomes[probed]
+        skipped = outcome.state == "no_device"
+        say(f"check of {card.name}: {'skipped' if skipped else outcome.state}, {outcome.message}")
+        if outcome.exit_code and not skipped:
+            return outcome.exit_code
     return 0
 
 

@@ -117,7 +117,7 @@ class StepReport(NamedTuple):
     loss: Callable[[], float] | None
 
 
-class Judged(NamedTuple):
+class EvaluationResult(NamedTuple):
     """How the model does on one batch, in evaluation mode."""
 
     samples: int
@@ -135,7 +135,7 @@ class Answer(NamedTuple):
     retrieval: float  # output to the host
 
 
-class Draw(NamedTuple):
+class ChainSample(NamedTuple):
     """Where Markov chains (C) stand and what came of their last transition, as NumPy arrays on the host."""
 
     position: Any  # (C, parameters), the network's parameters one after the other, laid out as in PyTorch
@@ -204,7 +204,7 @@ class Session(Protocol):
     def infer(self, batch: Batch) -> StepReport:
         """Forward only, without gradients."""
 
-    def evaluate(self, batch: Batch) -> Judged:
+    def evaluate(self, batch: Batch) -> EvaluationResult:
         """Forward only, held against the targets. Waits for the device."""
 
     def respond(self, batch: Batch) -> Answer:
@@ -220,7 +220,7 @@ class Session(Protocol):
     def iterate(self, state: Any) -> Any:
         """The next state. The one given is used up."""
 
-    def draw(self, state: Any) -> Draw:
+    def draw(self, state: Any) -> ChainSample:
         """Where the chains of a state stand. Waits for the device."""
 
     def weights(self) -> Mapping[str, Any]:

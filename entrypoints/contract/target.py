@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, TypedDict
 from entrypoints.contract.messages import Evaluated
 
 
-class Goal(TypedDict):
+class Target(TypedDict):
     """What `metric` is to reach: an accuracy at least, a loss at most."""
 
     metric: str  # accuracy or loss
@@ -22,7 +22,7 @@ class Quality(NamedTuple):
     f1: float | None = None  # of the words of an answer, mean over questions
 
 
-class Grader(Protocol):
+class AnswerGrader(Protocol):
     """Gathers what a model answers in one evaluation."""
 
     def add(self, numbers: Any, output: Any) -> None:
@@ -32,7 +32,7 @@ class Grader(Protocol):
         """Of all answers."""
 
 
-def reached(goal: Goal, found: Evaluated) -> bool:
+def reached(goal: Target, found: Evaluated) -> bool:
     """Whether an evaluation reached the goal; a number that is none reaches nothing."""
     if goal["metric"] == "accuracy":
         return found.accuracy is not None and found.accuracy >= goal["value"]

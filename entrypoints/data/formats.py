@@ -8,7 +8,7 @@ from typing import Sequence
 
 from entrypoints.contract.cards import PICTURES, Card
 from entrypoints.contract.statuses import UsageError
-from entrypoints.contract.target import Grader
+from entrypoints.contract.target import AnswerGrader
 from entrypoints.data import manifest
 from entrypoints.data.images import folder, idx, records, shards
 from entrypoints.data.sequences import passages, speech, tokens
@@ -70,13 +70,13 @@ def open_source(path: Path, task: str, framework: str, fitting: Sequence[str] | 
     return name, source
 
 
-def grader(source: Source) -> Grader | None:
+def grader(source: Source) -> AnswerGrader | None:
     """What grades a model's answers, where there is more to say of them than loss and accuracy."""
     if not isinstance(source, passages.Passages):
         return None
     from entrypoints.data.sequences import answers  # late: it brings NumPy, which the parent does without
 
-    return answers.Grader(source)
+    return answers.SquadGrader(source)
 
 
 def _wanted(fitting: Sequence[str] | None) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from entrypoints.contract.statuses import UsageError
-from entrypoints.data.source import File
+from entrypoints.data.source import DataFile
 
 NAME = "manifest.json"
 VERSION = "1.0"
@@ -19,7 +19,7 @@ class Manifest(NamedTuple):
     """A format, its files and the names of the classes, by index; text has none."""
 
     format: str
-    files: tuple[File, ...]
+    files: tuple[DataFile, ...]
     classes: tuple[str, ...]
 
 
@@ -36,7 +36,7 @@ def read(folder: Path) -> Manifest | None:
         return None
     for file in document["files"]:
         _require(folder / file["name"], file["bytes"])
-    files = tuple(File(file["name"], file["samples"]) for file in document["files"])
+    files = tuple(DataFile(file["name"], file["samples"]) for file in document["files"])
     return Manifest(document["format"], files, tuple(document["classes"] or ()))
 
 

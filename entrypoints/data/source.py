@@ -19,7 +19,7 @@ class Entry(NamedTuple):
     read: Callable[[], bytes]  # gives an image file
 
 
-class File(NamedTuple):
+class DataFile(NamedTuple):
     """One of the files that hold samples."""
 
     name: str

@@ -25,7 +25,7 @@ class EnergyError(Exception):
     """A number that cannot be told; the text is the reason."""
 
 
-class Spent(NamedTuple):
+class WindowEnergy(NamedTuple):
     """What was used in a window."""
 
     joules: Sequence[float]  # by device
@@ -39,14 +39,14 @@ class Spent(NamedTuple):
         return None if self.integral is None else math.fsum(self.integral) / math.fsum(self.joules) - 1
 
 
-class Total(NamedTuple):
+class TotalEnergy(NamedTuple):
     """Energy in J; where there is none, why."""
 
     joules: float | None
     reason: str | None
 
 
-def spent(metered: Metered, window: Window) -> Spent:
+def window_energy(metered: Metered, window: Window) -> WindowEnergy:
     """Energy of every device over the window. Raises EnergyError."""
     if isinstance(metered, Absence):
         raise EnergyError(NOTHING_METERED)
@@ -58,16 +58,16 @@ def spent(metered: Metered, window: Window) -> Spent:
     if any(joules <= 0 for joules in counted or integral):
         raise EnergyError("the meter showed no energy at all for one of its devices: it does not measure that one")
     if not counted:
-        return Spent(integral, "integral", None, len(times))
-    return Spent(counted, "counter", integral or None, len(times))
+        return WindowEnergy(integral, "integral", None, len(times))
+    return WindowEnergy(counted, "counter", integral or None, len(times))
 
 
-def total(metered: Metered, window: Window) -> Total:
+def total_energy(metered: Metered, window: Window) -> TotalEnergy:
     """Energy of all devices together over the window."""
     try:
-        return Total(math.fsum(spent(metered, window).joules), None)
+        return TotalEnergy(math.fsum(window_energy(metered, window).joules), None)
     except EnergyError as error:
-        return Total(None, str(error))
+        return TotalEnergy(None, str(error))
 
 
 def rest_needed(facts: MeterFacts, period: float) -> float:

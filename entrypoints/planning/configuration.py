@@ -10,7 +10,7 @@ from entrypoints.contract.cards import Card, labelled, tabular
 from entrypoints.contract.choices import STRATEGIES
 from entrypoints.contract.session import Division
 from entrypoints.contract.statuses import UsageError
-from entrypoints.contract.target import Goal
+from entrypoints.contract.target import Target
 from entrypoints.data import formats, table
 from entrypoints.data.source import Source
 from entrypoints.devices import selection
@@ -60,7 +60,7 @@ class Configuration:
     data: str  # synthetic, or the format of what lies at data_path
     data_path: str | None
     data_workers: int | None
-    goal: Goal | None
+    goal: Target | None
     evaluation_path: str | None  # of the samples that are evaluated; None: those of the training data
     seed: int
     threads: int
@@ -315,7 +315,7 @@ def _warmup(options: Options, default: int, steps: int | None) -> int:
     return warmup
 
 
-def _goal(options: Options, card: Card, per_epoch: int | None) -> Goal | None:
+def _goal(options: Options, card: Card, per_epoch: int | None) -> Target | None:
     """What is to be reached, evaluated after each epoch where nothing else was asked for."""
     metric = "accuracy" if options.target_accuracy is not None else "loss"
     value = options.target_accuracy if options.target_accuracy is not None else options.target_loss

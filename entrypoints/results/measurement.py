@@ -21,13 +21,13 @@ from entrypoints.contract.messages import (
     Step,
 )
 from entrypoints.contract.session import DeviceConditions, DeviceFacts, Usage
-from entrypoints.contract.target import Goal, reached
-from entrypoints.metering.energy import Metered, Total, Window, total
+from entrypoints.contract.target import Target, reached
+from entrypoints.metering.energy import Metered, TotalEnergy, Window, total_energy
 from entrypoints.metering.meter import Absence
 from entrypoints.metering.sampling import Recording
 
 NO_METER = Absence("nothing was metered")
-UNTOLD = "the device did not answer, or the run ended before it was asked"
+NOT_REPORTED = "the device did not answer, or the run ended before it was asked"
 EVALUATED = "evaluations lie between the steps"
 M = TypeVar("M")
 
@@ -66,7 +66,7 @@ class Measurement:
     power: Metered
     flops_per_unit: int | None
     precision: str | None
-    goal: Goal | None
+    target: Target | None
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -92,11 +92,11 @@ class Measurement:
     @property
     def reaching(self) -> Evaluated | None:
         """The first evaluation that reached the goal."""
-        return next((one for one in self.evaluations if self.goal and reached(self.goal, one)), None)
+        return next((one for one in self.evaluations if self.target and reached(self.target, one)), None)
 
-    def energy(self, window: Window) -> Total:
+    def energy(self, window: Window) -> TotalEnergy:
         """Energy of all devices together over a window between steps."""
-        return Total(None, EVALUATED) if self.evaluations else total(self.power, window)
+        return TotalEnergy(None, EVALUATED) if self.evaluations else total_energy(self.power, window)
 
     @property
     def epochs(self) -> list[Epoch]:
@@ -118,12 +118,12 @@ def fold(
     power: Metered = NO_METER,
     flops_per_unit: int | None = None,
     precision: str | None = None,
-    goal: Goal | None = None,
+    goal: Target | None = None,
 ) -> Measurement:
     """The measurement that these messages, in order of arrival, amount to."""
     steps = _steps_by_phase(messages)
     begun = _of(Phase, messages)
-    untold = DeviceConditions.unknown(UNTOLD)
+    untold = DeviceConditions.unknown(NOT_REPORTED)
     before, after = [*_of(DeviceConditions, messages), untold, untold][:2]
     return Measurement(
         unit=unit,
@@ -142,18 +142,18 @@ def fold(
         data=_last(Data, messages),
         skipped=tuple(message.path for message in _of(Skipped, messages)),
         failure=_last(Failed, messages),
-        usage=_last(Usage, messages) or Usage.unknown(UNTOLD),
+        usage=_last(Usage, messages) or Usage.unknown(NOT_REPORTED),
         conditions=before,
         conditions_after=after,
         peak_process_mib=peak_process_mib,
-        power=of_the_device(power, _last(DeviceFacts, messages)),
+        power=power_of_devices(power, _last(DeviceFacts, messages)),
         flops_per_unit=flops_per_unit,
         precision=precision,
-        goal=goal,
+        target=goal,
     )
 
 
-def of_the_device(metered: Metered, device: DeviceFacts | None) -> Metered:
+def power_of_devices(metered: Metered, device: DeviceFacts | None) -> Metered:
     """What the recording has of the devices that computed; why it has nothing of them where the framework names one
     that the meter does not read: environments are read by both, each in its own way."""
     if isinstance(metered, Absence) or device is None:

@@ -264,7 +264,7 @@ def epoch_time(measurement: Measurement) -> Metric:
 
 def time_to_target(measurement: Measurement) -> Metric:
     """Training time until the evaluation that reached the target; evaluations are not in it."""
-    if measurement.goal is None:
+    if measurement.target is None:
         return Metric(None, "s", "no target was set (--target-accuracy, --target-loss)")
     found = measurement.reaching
     if found is None:

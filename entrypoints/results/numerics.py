@@ -32,7 +32,7 @@ class Deviation(NamedTuple):
         return self.value / self.tolerance if math.isfinite(self.value) else math.inf
 
 
-class Judged(NamedTuple):
+class PrecisionResult(NamedTuple):
     """What came of the probe in one precision."""
 
     precision: str
@@ -48,7 +48,7 @@ class Numerics:
 
     state: str
     reason: str | None
-    precisions: tuple[Judged, ...] = ()
+    precisions: tuple[PrecisionResult, ...] = ()
 
     def __str__(self) -> str:
         """The state, and what it rests on."""
@@ -75,7 +75,9 @@ def not_run(reason: str) -> Numerics:
     return Numerics(NOT_RUN, reason)
 
 
-def judge(messages: Sequence[Message], reference: Reference | None, precision: str, cut: str | None = None) -> Numerics:
+def compare_with_reference(
+    messages: Sequence[Message], reference: Reference | None, precision: str, cut: str | None = None
+) -> Numerics:
     """What the probe's messages prove of a run in `precision`. Any precision that fails refutes all.
 
     Where the probe was cut short, which `cut` says, only what was told of as a whole can refute, and nothing is proved.
@@ -87,11 +89,11 @@ def judge(messages: Sequence[Message], reference: Reference | None, precision: s
         if isinstance(message, Probed):
             found.setdefault(message.precision, {})[message.quantity] = message.values
     whole = {name: values for name, values in found.items() if not cut or set(reference.values) <= set(values)}
-    judged = tuple(_judge(name, values, reference) for name, values in whole.items())
+    judged = tuple(_compare_precision(name, values, reference) for name, values in whole.items())
     return _together(judged, precision, cut)
 
 
-def _together(judged: tuple[Judged, ...], precision: str, cut: str | None) -> Numerics:
+def _together(judged: tuple[PrecisionResult, ...], precision: str, cut: str | None) -> Numerics:
     own = next((one for one in judged if one.precision == precision), None)
     failed = next((one for one in judged if one.state == FAILED), None)
     if failed:
@@ -103,10 +105,10 @@ def _together(judged: tuple[Judged, ...], precision: str, cut: str | None) -> Nu
     return Numerics(NOT_PROVABLE, own.reason, judged)
 
 
-def _judge(precision: str, found: Mapping[str, Sequence[float]], reference: Reference) -> Judged:
+def _compare_precision(precision: str, found: Mapping[str, Sequence[float]], reference: Reference) -> PrecisionResult:
     tolerances = reference.tolerances.get(precision)
     if tolerances is None:
-        return Judged(precision, NOT_PROVABLE, f"there are no tolerances for {precision}", None, ())
+        return PrecisionResult(precision, NOT_PROVABLE, f"there are no tolerances for {precision}", None, ())
     deviations = [
         Deviation(quantity, deviation(found.get(quantity, ()), reference.values[quantity]), tolerance)
         for quantity, tolerance in tolerances.items()
@@ -115,9 +117,9 @@ def _judge(precision: str, found: Mapping[str, Sequence[float]], reference: Refe
     mismatched = tuple(one.quantity for one in deviations if one.share > 1)
     if mismatched:
         reason = f"{len(mismatched)} of {len(deviations)} quantities do not match in {precision}; {worst}"
-        return Judged(precision, FAILED, reason, worst, mismatched)
+        return PrecisionResult(precision, FAILED, reason, worst, mismatched)
     unproven = reference.not_provable.get(precision)
-    return Judged(precision, NOT_PROVABLE if unproven else PASSED, unproven, worst, ())
+    return PrecisionResult(precision, NOT_PROVABLE if unproven else PASSED, unproven, worst, ())
 
 
 def deviation(found: Sequence[float], stored: Sequence[float]) -> float:

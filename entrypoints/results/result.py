@@ -19,7 +19,7 @@ from entrypoints.results import metrics, peaks
 from entrypoints.results.json_values import Json, finite, number, printable
 from entrypoints.results.measurement import Epoch, Measurement
 from entrypoints.results.numerics import Numerics
-from entrypoints.results.outcome import Verdict
+from entrypoints.results.outcome import Outcome
 from entrypoints.results.power import power
 from entrypoints.results.quantiles import quantile
 from entrypoints.results.steadiness import steadiness
@@ -52,14 +52,14 @@ class Context:
     numerics: Numerics
 
 
-def document(measurement: Measurement, verdict: Verdict, context: Context) -> Json:
+def document(measurement: Measurement, outcome: Outcome, context: Context) -> Json:
     """The result as plain JSON values."""
     written: Json = {
         "schema_version": SCHEMA_VERSION,
         "id": str(uuid.uuid4()),
         "started": timestamp(context.started),
         "finished": timestamp(context.finished),
-        "status": {**verdict._asdict(), "phase": measurement.last_phase},
+        "status": {**outcome._asdict(), "phase": measurement.last_phase},
         "workload": workload(context),
         "configuration": configuration(context.configuration),
         "accelerator": accelerator(measurement, context.configuration),
@@ -211,7 +211,7 @@ def steps(measurement: Measurement) -> Json:
 
 def target(measurement: Measurement) -> Json | None:
     """What was to be reached and what was, evaluation by evaluation, the last `MOST_STEPS` of them."""
-    goal = measurement.goal
+    goal = measurement.target
     if goal is None:
         return None
     seconds = [0.0, *accumulate(step.seconds for step in measurement.steps)]

@@ -52,10 +52,10 @@ class Drift(NamedTuple):
 def steadiness(measurement: Measurement) -> Json:
     """How steady the timed window was; null with the reason where its steps do not tell."""
     seconds = [step.seconds for step in measurement.timed_steps]
-    why = _untold(seconds)
+    why = _why_no_drift(seconds)
     drifted = None if why else drift(seconds)
     steady = drifted.steady if drifted else None
-    scattered = f"the steps scatter too much: {_said(drifted)}" if drifted else None
+    scattered = f"the steps scatter too much: {_drift_text(drifted)}" if drifted else None
     return {
         "steady": steady,
         **({"reason": why or scattered} if steady is None else {}),
@@ -71,8 +71,8 @@ def steadiness(measurement: Measurement) -> Json:
 def warning(measurement: Measurement) -> str:
     """A few words where the window was not steady, else none."""
     seconds = [step.seconds for step in measurement.timed_steps]
-    drifted = None if _untold(seconds) else drift(seconds)
-    return f"not steady: {_said(drifted)}" if drifted and drifted.steady is False else ""
+    drifted = None if _why_no_drift(seconds) else drift(seconds)
+    return f"not steady: {_drift_text(drifted)}" if drifted and drifted.steady is False else ""
 
 
 def drift(seconds: Sequence[float]) -> Drift:
@@ -133,7 +133,7 @@ def outliers(seconds: Sequence[float]) -> Json:
     }
 
 
-def _untold(seconds: Sequence[float]) -> str | None:
+def _why_no_drift(seconds: Sequence[float]) -> str | None:
     """Why these steps tell no drift, where they do not."""
     if not seconds:
         return NO_STEP
@@ -142,7 +142,7 @@ def _untold(seconds: Sequence[float]) -> str | None:
     return None if quantile(seconds, 0.5) > 0 else "most steps are shorter than the clock can tell"
 
 
-def _said(drifted: Drift) -> str:
+def _drift_text(drifted: Drift) -> str:
     change, low, high = drifted
     return f"step times changed by {change:+.1%} over the window ({low:+.1%} to {high:+.1%})"
 

@@ -10,7 +10,7 @@ from entrypoints.contract.cards import Card
 from entrypoints.planning.configuration import Configuration
 from entrypoints.planning.plan import most_batch
 from entrypoints.results.json_values import Json
-from entrypoints.runs.execute import Executed, execute
+from entrypoints.runs.execute import ExecutedRun, execute
 from entrypoints.runs.supervise import Orders
 from entrypoints.system import memory
 from entrypoints.system.console import say
@@ -64,12 +64,12 @@ class Search(NamedTuple):
     trial_limit: int | None
     largest: int | None
     trials: tuple[Trial, ...]
-    last: Executed
+    last: ExecutedRun
 
     @property
     def succeeded(self) -> bool:
         """Whether there is a size to run at, and nothing but memory kept larger ones from it."""
-        return self.largest is not None and self.last.verdict.state in ("completed", "out_of_memory")
+        return self.largest is not None and self.last.outcome.state in ("completed", "out_of_memory")
 
     def as_json(self) -> Json:
         """The part `search` of the document."""
@@ -91,7 +91,7 @@ def search(card: Card, start: Configuration, orders: Orders) -> Search:
         begun = time.monotonic()
         trial = dataclasses.replace(start.of_size(size, trial_limit), steps=steps, **TRIAL)
         last = execute(card, trial, orders)
-        state, _, message = last.verdict
+        state, _, message = last.outcome
         trials.append(Trial(size, state, message, last.measurement.peak_process_mib, time.monotonic() - begun))
         if state not in ("completed", "out_of_memory"):
             break

@@ -8,7 +8,7 @@ from typing import TextIO
 
 from entrypoints.contract.messages import Data, Evaluated, Message, Phase, Skipped, Step
 from entrypoints.planning.configuration import Configuration
-from entrypoints.system.console import put
+from entrypoints.system.console import write_now
 
 INTERVALS = {True: 0.2, False: 5.0}  # seconds between updates, on a terminal and elsewhere
 INPUT_BOUND = 0.1  # share of time spent waiting for data from which a run is called so
@@ -112,4 +112,4 @@ class Progress:
         return "\r\x1b[2K" if self.terminal else ""
 
     def _put(self, text: str) -> None:
-        put(self.stream, text)
+        write_now(self.stream, text)

@@ -18,7 +18,7 @@ def tunables(environment: Mapping[str, str]) -> str:
     return ":".join([*ours, theirs] if theirs else ours)
 
 
-def told(environment: Mapping[str, str]) -> dict[str, str]:
+def with_tunables(environment: Mapping[str, str]) -> dict[str, str]:
     """`environment` for such a process."""
     return {**environment, VARIABLE: tunables(environment)}
 

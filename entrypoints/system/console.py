@@ -9,10 +9,10 @@ from typing import TextIO
 
 def say(text: str) -> None:
     """One line for people."""
-    put(sys.stderr, f"sifmark: {text}\n")
+    write_now(sys.stderr, f"sifmark: {text}\n")
 
 
-def put(stream: TextIO, text: str) -> None:
+def write_now(stream: TextIO, text: str) -> None:
     """Write at once. When whoever read it is gone, the run goes on, and Python flushes into nothing at exit."""
     try:
         stream.write(text)

@@ -278,7 +278,7 @@ def cpu_quota() -> float:
 
 def memory_limit() -> float:
     """Memory that the control groups allow in MiB, of either version."""
-    return cgroups.min_limit(group.limit for group in cgroups.groups())
+    return cgroups.min_limit(group.limit for group in cgroups.memory_cgroups())
 
 
 def oom_kills() -> int:

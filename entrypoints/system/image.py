@@ -11,7 +11,7 @@ _ENTRYPOINTS = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 PATH = os.path.join(os.path.dirname(_ENTRYPOINTS), "image.json")
 OUTSIDE = ("pytorch", "cpu")  # what a checkout runs
 ABSENT = "not run from an image: there is no image.json beside the entrypoints"
-TOLD = "SIFMARK_IMAGE"  # variable: what `inv run` saw of the image before it started it, as JSON
+RECORD_VARIABLE = "SIFMARK_IMAGE"  # variable: what `inv run` saw of the image before it started it, as JSON
 _STARTED = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")  # variables: the file, by the path that it has on the host
 _MAGIC, _MAGIC_AT = b"SIF_MAGIC\0", 32
 _BLOCK = 1 << 20  # bytes
@@ -37,8 +37,8 @@ def file_of(image: Mapping[str, Any], environ: Mapping[str, str], stop: Callable
 
     `inv run` tells it; else the file is read here, where the runtime shows it, unless there is an order to stop.
     """
-    if TOLD in environ:
-        return _as_told(environ[TOLD], image["build_key"])
+    if RECORD_VARIABLE in environ:
+        return _from_record(environ[RECORD_VARIABLE], image["build_key"])
     paths = [environ[name] for name in _STARTED if name in environ]
     if not paths:
         return _unknown("this runtime does not tell where the image is; inv run tells what it is")
@@ -55,7 +55,7 @@ def _unknown(reason: str) -> dict[str, Any]:
     return {"identity": None, "digest": None, "signer": None, "seen_by": None, "reason": reason}
 
 
-def _as_told(text: str, build_key: str) -> dict[str, Any]:
+def _from_record(text: str, build_key: str) -> dict[str, Any]:
     try:
         told = json.loads(text)
         key, signer = told["build_key"], told["signer"]
@@ -63,9 +63,9 @@ def _as_told(text: str, build_key: str) -> dict[str, Any]:
         if not all(map(_DIGEST.fullmatch, digests.values())) or not isinstance(signer, (str, type(None))):
             raise ValueError("not of its form")
     except (ValueError, KeyError, TypeError):
-        return _unknown(f"{TOLD} does not read")
+        return _unknown(f"{RECORD_VARIABLE} does not read")
     if key != build_key:
-        return _unknown(f"{TOLD} tells of another image")
+        return _unknown(f"{RECORD_VARIABLE} tells of another image")
     known = {**digests, "signer": signer or None, "seen_by": "inv run"}
     return known if signer else {**known, "reason": "it bears no signature of a key that the site trusts"}
 

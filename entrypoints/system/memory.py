@@ -55,7 +55,7 @@ def die_first() -> None:
 
 def available_mib() -> float:
     """What can still be taken without swapping, within the control groups. Raises OSError or LookupError."""
-    return min([host.meminfo("MemAvailable"), *(group.limit - group.used for group in cgroups.groups())])
+    return min([host.meminfo("MemAvailable"), *(group.limit - group.used for group in cgroups.memory_cgroups())])
 
 
 def free_mib() -> float | None:

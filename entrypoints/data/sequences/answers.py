@@ -23,7 +23,7 @@ ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = frozenset(string.punctuation)
 
 
-class Grader:
+class SquadGrader:
     """The likeliest answer to each question, of all stretches of its passage."""
 
     def __init__(self, source: Passages) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 from entrypoints.contract.statuses import RunError, UsageError
 from entrypoints.data.manifest import Manifest
 from entrypoints.data.sequences import prepared
-from entrypoints.data.sequences.prepared import REMEDY, Part, Prepared
+from entrypoints.data.sequences.prepared import REMEDY, PreparedText, TokenFile
 from entrypoints.data.source import with_suffix
 
 MAGIC = b"SIFSQUAD"
@@ -29,7 +29,7 @@ class Question(NamedTuple):
     answers: tuple[str, ...]
 
 
-class Passages(Prepared):
+class Passages(PreparedText):
     """Rows of a question and a stretch of a passage."""
 
     def fit(self, problem: Mapping[str, Any], where: str) -> None:
@@ -45,7 +45,7 @@ class Passages(Prepared):
         return [list(_questions(part)) for part in self.parts]
 
 
-def _questions(part: Part) -> Iterator[Question]:
+def _questions(part: TokenFile) -> Iterator[Question]:
     try:
         with part.path.open("rb") as stream:
             stream.seek(part.end)
@@ -66,7 +66,7 @@ def find(path: Path) -> list[Path]:
 
 def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | None) -> Passages:
     """The passages at a path."""
-    found = prepared.parts(path, files, MAGIC, manifest)
+    found = prepared.token_files(path, files, MAGIC, manifest)
     if not found[0].header.places:
         raise UsageError(f"--data {found[0].path}: its header says that rows have no places. {REMEDY}")
     return Passages(path, found)

@@ -122,18 +122,18 @@ class AmdSmi:
 
     def mode(self, handle: Any) -> str | None:
         """How it is divided; None where it is whole."""
-        mode = _told(lambda: amdsmi.amdsmi_get_gpu_compute_partition(handle), WHOLE)
+        mode = _answer(lambda: amdsmi.amdsmi_get_gpu_compute_partition(handle), WHOLE)
         return None if mode == WHOLE else str(mode)
 
     def watts(self, handle: Any) -> float | None:
         """Of the socket."""
-        told = _told(lambda: amdsmi.amdsmi_get_power_info(handle), {})
+        told = _answer(lambda: amdsmi.amdsmi_get_power_info(handle), {})
         values = (told.get(name, NOT_THERE) for name in POWERS)
         return next((float(value) for value in values if value not in (NOT_THERE, NOT_THERE_RAW)), None)
 
     def joules(self, handle: Any) -> float | None:
         """Since the driver was loaded. The accumulator is called power before ROCm 6.3."""
-        told = _told(lambda: amdsmi.amdsmi_get_energy_count(handle), {})
+        told = _answer(lambda: amdsmi.amdsmi_get_energy_count(handle), {})
         count = told.get("energy_accumulator", told.get("power", NOT_THERE))
         return None if count == NOT_THERE else float(count) * told["counter_resolution"] * MICRO
 
@@ -208,22 +208,22 @@ def conditions(_: str | None) -> Mapping[str, Any]:
     """How the first GPU that ROCm may use stands: facts by a name of session.DEVICE_CONDITIONS. Raises MeterError."""
     library = AmdSmi()
     handle = _chosen(library, library.handles(), None)
-    clock = _told(lambda: amdsmi.amdsmi_get_clock_info(handle, amdsmi.AmdSmiClkType.GFX), {})
-    memory_clock = _told(lambda: amdsmi.amdsmi_get_clock_info(handle, amdsmi.AmdSmiClkType.MEM), {})
-    metrics = _told(lambda: amdsmi.amdsmi_get_gpu_metrics_info(handle), {})
+    clock = _answer(lambda: amdsmi.amdsmi_get_clock_info(handle, amdsmi.AmdSmiClkType.GFX), {})
+    memory_clock = _answer(lambda: amdsmi.amdsmi_get_clock_info(handle, amdsmi.AmdSmiClkType.MEM), {})
+    metrics = _answer(lambda: amdsmi.amdsmi_get_gpu_metrics_info(handle), {})
     asked: Mapping[str, tuple[Callable[[], Any], str | None]] = {
         "driver": (lambda: amdsmi.amdsmi_get_gpu_driver_info(handle)["driver_version"], None),
         "power_cap": (lambda: amdsmi.amdsmi_get_power_cap_info(handle)["power_cap"] * MICRO, "W"),
         "clock": (lambda: clock.get("clk"), "MHz"),
         "clock_max": (lambda: clock.get("max_clk"), "MHz"),
         "memory_clock": (lambda: memory_clock.get("clk"), "MHz"),
-        "temperature": (lambda: _known(metrics.get("temperature_hotspot")), "°C"),
+        "temperature": (lambda: _number_or_none(metrics.get("temperature_hotspot")), "°C"),
         "throttling": (lambda: _throttling(handle, metrics), None),
         "partitioning": (lambda: amdsmi.amdsmi_get_gpu_compute_partition(handle), None),
         "memory_used": (lambda: amdsmi.amdsmi_get_gpu_vram_usage(handle)["vram_used"], "MiB"),
         "other_processes": (lambda: _others(amdsmi.amdsmi_get_gpu_process_list(handle)), None),
     }
-    return {name: fact(partial(_told, ask, None), unit) for name, (ask, unit) in asked.items()}
+    return {name: fact(partial(_answer, ask, None), unit) for name, (ask, unit) in asked.items()}
 
 
 def partition() -> str | None:
@@ -235,7 +235,7 @@ def partition() -> str | None:
         return None
 
 
-def _known(number: Any) -> Any:
+def _number_or_none(number: Any) -> Any:
     return None if number in (NOT_THERE, NOT_THERE_RAW) else number
 
 
@@ -321,7 +321,7 @@ def _numbered(handles: Sequence[Any], word: str) -> Any:
     return handles[int(word)]
 
 
-def _told(ask: Callable[[], Any], otherwise: Any) -> Any:
+def _answer(ask: Callable[[], Any], otherwise: Any) -> Any:
     """An answer, or what stands for one that the GPU, or this version of the library, does not give."""
     with contextlib.suppress(*_errors(), LookupError, TypeError):
         value = ask()

@@ -32,7 +32,7 @@ MICRO, MILLI = 1e-6, 1e-3
 Handle = ctypes.c_void_p
 
 
-class Files(NamedTuple):
+class DriverFiles(NamedTuple):
     """Where a driver of the kernel's tells of a card: files of hwmon, those of the card before those of the package,
     and of the device, those of a tile. The first that is there counts."""
 
@@ -45,7 +45,7 @@ class Files(NamedTuple):
 
 
 FILES = {
-    "i915": Files(
+    "i915": DriverFiles(
         ("energy1_input",),
         ("power1_max",),
         ("temp1_input",),
@@ -53,7 +53,7 @@ FILES = {
         "drm/card*/gt/gt{tile}/rps_RP0_freq_mhz",
         "drm/card*/gt/gt{tile}/throttle_reason_",
     ),
-    "xe": Files(
+    "xe": DriverFiles(
         (OF_BOARD, "energy2_input"),
         ("power1_max", "power2_max"),
         ("temp2_input",),
@@ -208,7 +208,7 @@ def scope(number: int) -> str:
     return "board" if any(name.startswith(OF_TILE) for name in names) else "package"
 
 
-def monitored(number: int) -> tuple[Path, Files]:
+def monitored(number: int) -> tuple[Path, DriverFiles]:
     """A card's folder in hwmon, and its driver's files; cards by their PCI addresses. Raises MeterError."""
     drivers = {folder: kernel_text(folder / "name") for folder in HWMON.glob("hwmon*")}
     cards = sorted((folder for folder in drivers if drivers[folder] in FILES), key=address)

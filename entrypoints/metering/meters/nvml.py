@@ -44,8 +44,8 @@ class Nvml:
     def __init__(self, handle: Any, name: str) -> None:
         self.handle = handle
         self.instant = _instant_power(handle) is not None
-        counts = _told(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle) is not None
-        powered = self.instant or _told(pynvml.nvmlDeviceGetPowerUsage, handle) is not None
+        counts = _supported_answer(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle) is not None
+        powered = self.instant or _supported_answer(pynvml.nvmlDeviceGetPowerUsage, handle) is not None
         if not (counts or powered):
             raise MeterError(f"{name} tells neither energy nor power")
         averaged = "the library does not say: 1 s on most GPUs from Ampere on, none before"
@@ -210,19 +210,19 @@ def _whole(handle: Any) -> tuple[Any, str]:
 
 
 def _divided(handle: Any) -> bool:
-    mode = _told(pynvml.nvmlDeviceGetMigMode, handle)
+    mode = _supported_answer(pynvml.nvmlDeviceGetMigMode, handle)
     return bool(mode and mode[0])
 
 
 def _instant_power(handle: Any) -> int | None:
     """In mW; None where driver or GPU do not tell it."""
-    values = _told(pynvml.nvmlDeviceGetFieldValues, handle, [POWER_INSTANT])
+    values = _supported_answer(pynvml.nvmlDeviceGetFieldValues, handle, [POWER_INSTANT])
     if not values or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
         return None
     return int(values[0].value.uiVal)
 
 
-def _told(ask: Callable[..., Any], *arguments: Any) -> Any:
+def _supported_answer(ask: Callable[..., Any], *arguments: Any) -> Any:
     """What a call answers; None where this GPU or driver has it not."""
     try:
         return ask(*arguments)

@@ -177,14 +177,14 @@ def test_text_is_not_read_by_every_framework(tmp_path):
 )
 def test_a_damaged_row(tmp_path, damage, said):
     read = reader(BERT, passages(tmp_path, [ROWS[0], damage], ANSWERED))
-    with pytest.raises(text_batches.DamagedError, match=f"{said}.*Prepare the data again"):
+    with pytest.raises(text_batches.DamagedSequenceError, match=f"{said}.*Prepare the data again"):
         read.batch(range(2), 0, 0, 2)
 
 
 def test_a_damaged_token(tmp_path):
     read = reader(GPT, tokens(tmp_path, [*TEXT[:6], 50, *TEXT[6:]]), "inference")
     assert read.batch(range(7), 0, 2, 5)
-    with pytest.raises(text_batches.DamagedError, match="token 50 in a vocabulary of 50: it is damaged"):
+    with pytest.raises(text_batches.DamagedSequenceError, match="token 50 in a vocabulary of 50: it is damaged"):
         read.batch(range(7), 0, 0, 7)
 
 
