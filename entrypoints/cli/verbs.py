@@ -27,12 +27,12 @@ def run(options: Options) -> int:
         choice = selection.choose(selection.askable(*image.target(built), built is not None))
         say(f"--device auto: {choice.kind}, since {choice.why}")
     planned = [(card, plans(options, card, built)) for card in meant]
-    refused = [(card, found) for card, found in planned if isinstance(found, UsageError)]
+    refused = [(card, planned_runs) for card, planned_runs in planned if isinstance(planned_runs, UsageError)]
     if len(refused) == len(planned):
         raise refused[0][1]
     for card, refusal in refused:
         say(f"left out: {card.name}: {refusal}")
-    runs = [(card, found) for card, found in planned if not isinstance(found, UsageError)]
+    runs = [(card, planned_runs) for card, planned_runs in planned if not isinstance(planned_runs, UsageError)]
     return Series(runs, built, options).run()
 
 
@@ -56,9 +56,9 @@ def check(options: Options) -> int:
     from entrypoints.runs.supervise import Orders
 
     orders = Orders(options.time_limit)
-    known = naming.runnable()
-    one = None if options.all else naming.named(options.workload, os.environ, list(known))
-    meant, built = naming.find(options if one else options._replace(all=True))
+    cards = naming.runnable()
+    named_workload = None if options.all else naming.named(options.workload, os.environ, list(cards))
+    meant, built = naming.find(options if named_workload else options._replace(all=True))
     outcomes: dict[tuple[str, str], Outcome] = {}
     for card in meant:
         resolved = configuration.resolve(options, card, built)

@@ -32,8 +32,8 @@ class AnswerGrader(Protocol):
         """Of all answers."""
 
 
-def reached(goal: Target, found: Evaluated) -> bool:
+def reached(target: Target, evaluation: Evaluated) -> bool:
     """Whether an evaluation reached the goal; a number that is none reaches nothing."""
-    if goal["metric"] == "accuracy":
-        return found.accuracy is not None and found.accuracy >= goal["value"]
-    return found.loss <= goal["value"]
+    if target["metric"] == "accuracy":
+        return evaluation.accuracy is not None and evaluation.accuracy >= target["value"]
+    return evaluation.loss <= target["value"]

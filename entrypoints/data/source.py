@@ -65,7 +65,7 @@ class Source:
     def entries(self, order: Sequence[int], start: int) -> Iterator[Entry]:
         """One whole turn through an epoch of this order of units: from its sample `start` to the end, and around."""
         turn = range(start, start + self.samples)
-        return (self.entry(int(order[place % self.samples])) for place in turn)
+        return (self.entry(int(order[position % self.samples])) for position in turn)
 
     def entry(self, number: int) -> Entry:
         """The sample of this number, where samples are the units."""

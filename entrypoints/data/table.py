@@ -54,7 +54,7 @@ def _table(path: Path, lines: Iterator[Sequence[str]], rule: Mapping[str, Any]) 
     if not header or any(_number(name) is not None for name in header):
         raise RunError("data_error", f"{path} begins with {', '.join(header)[:60] or 'nothing'}. {HEADED}")
     target = header.index(TARGET) if TARGET in header else len(header) - 1
-    columns = [place for place in range(len(header)) if place != target][: rule["features"]]
+    columns = [index for index in range(len(header)) if index != target][: rule["features"]]
     if len(columns) < rule["features"]:
         raise RunError(
             "data_error",
@@ -71,7 +71,7 @@ def _table(path: Path, lines: Iterator[Sequence[str]], rule: Mapping[str, Any]) 
                 f"{path}, row {number}: {len(cells)} cells, and the first row names {len(header)} columns. "
                 "Mend or take out this row",
             )
-        *values, target_cell = (_cell(path, number, header[place], cells[place]) for place in (*columns, target))
+        *values, target_cell = (_cell(path, number, header[index], cells[index]) for index in (*columns, target))
         features.append(values)
         targets.append(target_cell)
     if len(targets) < rule["observations"]:

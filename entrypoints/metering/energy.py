@@ -50,11 +50,11 @@ def window_energy(metered: Metered, window: Window) -> WindowEnergy:
     """Energy of every device over the window. Raises EnergyError."""
     if isinstance(metered, Absence):
         raise EnergyError(NOTHING_METERED)
-    held = _samples_of(metered, window)
-    times = metered.times[held]
-    integral = [integrated(times, watts[held], window) for watts in metered.watts]
+    within = _samples_of(metered, window)
+    times = metered.times[within]
+    integral = [integrated(times, watts[within], window) for watts in metered.watts]
     ranges = metered.facts.counter_ranges
-    counted = [counted_up(times, joules[held], top, window) for joules, top in zip(metered.joules, ranges)]
+    counted = [counted_up(times, joules[within], top, window) for joules, top in zip(metered.joules, ranges)]
     if any(joules <= 0 for joules in counted or integral):
         raise EnergyError("the meter showed no energy at all for one of its devices: it does not measure that one")
     if not counted:
@@ -84,11 +84,11 @@ def _samples_of(recording: Recording, window: Window) -> slice:
     first, last = bisect_right(recording.times, start) - 1, bisect_left(recording.times, end)
     if first < 0 or last == len(recording.times):
         raise EnergyError(f"the samples do not reach from edge to edge of the window{_failures(recording)}")
-    held = slice(first, last + 1)
-    gap = max(after - before for before, after in _pairs(recording.times[held]))
+    within = slice(first, last + 1)
+    gap = max(after - before for before, after in _pairs(recording.times[within]))
     if gap > LONGEST_GAP * period:
         raise EnergyError(f"a gap of {gap:.3g} s, over {LONGEST_GAP} periods of {period:g} s{_failures(recording)}")
-    return held
+    return within
 
 
 def _failures(recording: Recording) -> str:

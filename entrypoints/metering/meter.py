@@ -46,7 +46,7 @@ class Reading(NamedTuple):
     joules: Sequence[float]
     # Of a meter that may show accelerators on which others compute, or nobody: for each of them the device, by its
     # place, that its energy is in, and whether a process has it. Else empty.
-    held: Sequence[tuple[int, bool]] = ()
+    in_use: Sequence[tuple[int, bool]] = ()
 
 
 class Meter(Protocol):
@@ -65,10 +65,10 @@ def first_found(searches: Mapping[str, Callable[[], M]]) -> M:
     """
     reasons = []
     for source, search in searches.items():
-        found = _tried(search)
-        if not isinstance(found, MeterError):
-            return found
-        reasons.append(f"{source}: {found}")
+        result = _tried(search)
+        if not isinstance(result, MeterError):
+            return result
+        reasons.append(f"{source}: {result}")
     raise MeterError("; ".join(reasons))
 
 

@@ -25,7 +25,7 @@ class Recording(NamedTuple):
     idle_until: float | None  # the moment until which nothing of ours ran; None where nobody waited
     failures: int
     last_failure: str | None
-    held: Sequence[tuple[int, bool]] = ()  # as in a reading; true where a process had it at any of them
+    in_use: Sequence[tuple[int, bool]] = ()  # as in a reading; true where a process had it at any of them
 
     def only(self, places: Sequence[int]) -> Recording:
         """What it has of the devices at these places."""
@@ -58,7 +58,7 @@ class Sampler:
         self.times = array("d")
         self.watts = [array("d") for _ in devices] if meter.facts.has_power else []
         self.joules = [array("d") for _ in devices] if meter.facts.has_counter else []
-        self.held: Sequence[tuple[int, bool]] = ()
+        self.in_use: Sequence[tuple[int, bool]] = ()
         self.idle_until: float | None = None
         self.failures, self.last_failure = 0, ""
 
@@ -98,8 +98,8 @@ class Sampler:
         for columns, values in ((self.watts, reading.watts), (self.joules, reading.joules)):
             for column, value in zip(columns, values):
                 column.append(value)
-        before_it = self.held or reading.held
-        self.held = [(device, had or has) for (device, has), (_, had) in zip(reading.held, before_it)]
+        before_it = self.in_use or reading.in_use
+        self.in_use = [(device, had or has) for (device, has), (_, had) in zip(reading.in_use, before_it)]
         self.times.append(at)  # last, so that whoever looks finds no time without its values
 
     def recording(self) -> Recording:
@@ -114,5 +114,5 @@ class Sampler:
             idle_until=self.idle_until,
             failures=self.failures,
             last_failure=self.last_failure or None,
-            held=tuple(self.held),
+            in_use=tuple(self.in_use),
         )

@@ -160,11 +160,11 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
 def _target(options: Options, image: Mapping[str, Any] | None) -> tuple[str, str]:
     """Framework and device: the image's, or the CPU where that is asked for. Outside of images, whatever there is."""
     framework, own = target(image)
-    known = selection.askable(framework, own, image is not None)
+    kinds = selection.askable(framework, own, image is not None)
     if options.device == selection.AUTO:
-        return framework, selection.choose(known).kind
-    if options.device not in (None, *known):
-        raise UsageError(f"--device {options.device}: this image can do {' or '.join(known)}")
+        return framework, selection.choose(kinds).kind
+    if options.device not in (None, *kinds):
+        raise UsageError(f"--device {options.device}: this image can do {' or '.join(kinds)}")
     return framework, options.device or own
 
 

@@ -92,7 +92,9 @@ class Measurement:
     @property
     def reaching(self) -> Evaluated | None:
         """The first evaluation that reached the goal."""
-        return next((one for one in self.evaluations if self.target and reached(self.target, one)), None)
+        return next(
+            (evaluation for evaluation in self.evaluations if self.target and reached(self.target, evaluation)), None
+        )
 
     def energy(self, window: Window) -> TotalEnergy:
         """Energy of all devices together over a window between steps."""
@@ -118,7 +120,7 @@ def fold(
     power: Metered = NO_METER,
     flops_per_unit: int | None = None,
     precision: str | None = None,
-    goal: Target | None = None,
+    target: Target | None = None,
 ) -> Measurement:
     """The measurement that these messages, in order of arrival, amount to."""
     steps = _steps_by_phase(messages)
@@ -149,7 +151,7 @@ def fold(
         power=power_of_devices(power, _last(DeviceFacts, messages)),
         flops_per_unit=flops_per_unit,
         precision=precision,
-        target=goal,
+        target=target,
     )
 
 
@@ -160,16 +162,18 @@ def power_of_devices(metered: Metered, device: DeviceFacts | None) -> Metered:
         return metered
     if device.simulated and not metered.facts.simulated:
         return Absence(f"what computed is a model of a device, and {metered.facts.source} reads real ones")
-    if metered.held:
-        return _of_those_held(metered, device.devices)
+    if metered.in_use:
+        return _of_those_in_use(metered, device.devices)
     whole_board = metered.facts.scope == "board"  # whose meter counts all that is on it, and has a name of its own
     if device.identifier is None or metered.facts.simulated or whole_board:
         return metered
     named = metered.facts.devices
     if any(_is(device.identifier, name) for name in named):
         return metered
-    found, source = device.identifier, metered.facts.source
-    return Absence(f"{source} read {', '.join(named)}, and {found} computed: name it, --meter {source}:{found}")
+    identifier, source = device.identifier, metered.facts.source
+    return Absence(
+        f"{source} read {', '.join(named)}, and {identifier} computed: name it, --meter {source}:{identifier}"
+    )
 
 
 def _is(identifier: str, name: str) -> bool:
@@ -177,15 +181,15 @@ def _is(identifier: str, name: str) -> bool:
     return identifier in name or (identifier.startswith("MIG-") and "MIG" in name)
 
 
-def _of_those_held(recording: Recording, count: int) -> Metered:
+def _of_those_in_use(recording: Recording, count: int) -> Metered:
     """Of a meter that shows more accelerators than the `count` that computed, those that a process had."""
-    if len(recording.held) == count:
+    if len(recording.in_use) == count:
         return recording
-    held = [device for device, has in recording.held if has]
-    if len(held) == count:
-        return recording.only(sorted(set(held)))
-    shown, source = len(recording.held), recording.facts.source
-    which = f"processes had {len(held)}" if held else "it does not tell which processes had"
+    in_use = [device for device, has in recording.in_use if has]
+    if len(in_use) == count:
+        return recording.only(sorted(set(in_use)))
+    shown, source = len(recording.in_use), recording.facts.source
+    which = f"processes had {len(in_use)}" if in_use else "it does not tell which processes had"
     return Absence(f"{source} shows {shown} accelerators, {count} computed, and {which}: use a partition of {count}")
 
 

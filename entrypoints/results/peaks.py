@@ -51,8 +51,8 @@ def _entry(device: DeviceFacts) -> Any:
     A name has to be equal to the whole of what the vendor's library prints: names of halves, slices and other boards
     begin alike.
     """
-    known = (entry for entry in table() if device.name in entry["names"])
-    return next((entry for entry in known if entry["granularity"] == device.granularity), None)
+    entries = (entry for entry in table() if device.name in entry["names"])
+    return next((entry for entry in entries if entry["granularity"] == device.granularity), None)
 
 
 def _named(device: DeviceFacts) -> str:

@@ -127,11 +127,14 @@ def accelerator(measurement: Measurement, resolved: Configuration) -> Json:
     return {key: value for key, value in facts.items() if value is not None}
 
 
-def device_conditions(told: DeviceConditions) -> Json:
+def device_conditions(conditions: DeviceConditions) -> Json:
     """Facts of the devices, null where they tell no more; or why there are none at all."""
-    if told.reason is not None:
-        return {"reason": told.reason}
-    return {**{name: {"value": None, "reason": "the device does not tell"} for name in DEVICE_CONDITIONS}, **told.facts}
+    if conditions.reason is not None:
+        return {"reason": conditions.reason}
+    return {
+        **{name: {"value": None, "reason": "the device does not tell"} for name in DEVICE_CONDITIONS},
+        **conditions.facts,
+    }
 
 
 def provenance(measurement: Measurement, context: Context) -> Json:
@@ -182,12 +185,12 @@ def epoch(index: int, passed: Epoch, measurement: Measurement) -> Json:
 
 def data(measurement: Measurement, resolved: Configuration) -> Json:
     """Where the inputs came from and what of them could not be read."""
-    told = measurement.data
+    data_message = measurement.data
     return {
         "source": resolved.data,
-        "samples": told.samples if told else None,
-        "classes": told.classes if told else None,
-        "part": told.part if told else None,
+        "samples": data_message.samples if data_message else None,
+        "classes": data_message.classes if data_message else None,
+        "part": data_message.part if data_message else None,
         "skipped": {"count": len(measurement.skipped), "examples": list(measurement.skipped[:MOST_EXAMPLES])},
     }
 
@@ -211,26 +214,26 @@ def steps(measurement: Measurement) -> Json:
 
 def target(measurement: Measurement) -> Json | None:
     """What was to be reached and what was, evaluation by evaluation, the last `MOST_STEPS` of them."""
-    goal = measurement.target
-    if goal is None:
+    target = measurement.target
+    if target is None:
         return None
     seconds = [0.0, *accumulate(step.seconds for step in measurement.steps)]
     evaluations = [
         {
-            "steps": one.steps,
-            "training_seconds": seconds[one.steps],
-            "seconds": one.ended - one.began,
-            "samples": one.samples,
-            "loss": finite(one.loss),
-            "accuracy": one.accuracy,
-            "exact_match": one.exact_match,
-            "f1": one.f1,
+            "steps": evaluation.steps,
+            "training_seconds": seconds[evaluation.steps],
+            "seconds": evaluation.ended - evaluation.began,
+            "samples": evaluation.samples,
+            "loss": finite(evaluation.loss),
+            "accuracy": evaluation.accuracy,
+            "exact_match": evaluation.exact_match,
+            "f1": evaluation.f1,
         }
-        for one in measurement.evaluations
+        for evaluation in measurement.evaluations
     ]
     return {
-        "metric": goal["metric"],
-        "value": goal["value"],
+        "metric": target["metric"],
+        "value": target["value"],
         "reached": measurement.reaching is not None,
         "evaluations": evaluations[-MOST_STEPS:],
     }

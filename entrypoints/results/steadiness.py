@@ -167,8 +167,8 @@ def _cosine(wave: int, at: int, count: int) -> float:
 def _correlation(values: Sequence[float]) -> float:
     """Of neighbours, without the bias of short series (Kendall, Biometrika 41, 1954), from 0 to `STRONGEST`."""
     square = math.fsum(value**2 for value in values)
-    found = math.fsum(one * other for one, other in zip(values, values[1:])) / square if square else 0.0
-    return min(max(found + (1 + 4 * found) / len(values), 0.0), STRONGEST)
+    raw = math.fsum(value * following for value, following in zip(values, values[1:])) / square if square else 0.0
+    return min(max(raw + (1 + 4 * raw) / len(values), 0.0), STRONGEST)
 
 
 def _spectrum(correlation: float, wave: int, count: int) -> float:

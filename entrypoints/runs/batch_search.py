@@ -97,6 +97,6 @@ def search(card: Card, start: Configuration, orders: Orders) -> Search:
             break
         bracket = bracket.after(size, fits=state == "completed")
         size = bracket.next(start.batch_size, most)
-    found = Search(limit, trial_limit, bracket.fits or None, tuple(trials), last)
-    say(f"after {len(trials)} trials, the largest batch known to fit is {found.largest or 'none'}")
-    return found
+    result = Search(limit, trial_limit, bracket.fits or None, tuple(trials), last)
+    say(f"after {len(trials)} trials, the largest batch known to fit is {result.largest or 'none'}")
+    return result

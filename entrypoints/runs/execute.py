@@ -87,26 +87,26 @@ def execute(card: Card, resolved: Configuration, orders: Orders) -> ExecutedRun:
     return ExecutedRun(resolved, after, started, finished, measurement, outcome)
 
 
-def pursued(measurement: Measurement, goal: Target) -> str:
+def pursued(measurement: Measurement, target: Target) -> str:
     """How the pursuit of a goal ended."""
-    aim = f"{goal['metric']} {goal['value']:g}"
+    aim = f"{target['metric']} {target['value']:g}"
     if measurement.reaching:
         return f"the target, {aim}, was reached after {measurement.reaching.steps} steps"
-    found = [getattr(one, goal["metric"]) for one in measurement.evaluations]
-    best = (max if goal["metric"] == "accuracy" else min)(found)
+    values = [getattr(evaluation, target["metric"]) for evaluation in measurement.evaluations]
+    best = (max if target["metric"] == "accuracy" else min)(values)
     return f"the target, {aim}, was not reached in {len(measurement.steps)} steps; the best was {best:.4g}"
 
 
 def bounds(measurement: Measurement, resolved: Configuration, limit: int | None) -> str:
     """The batch that did not fit, and what bounded memory."""
-    known = {
+    limits = {
         "--memory-limit" if resolved.memory_limit_mib else "nine tenths of what was free": limit,
         "control group": fact(host.memory_limit)["value"],
         "host": fact(host.memory_mib)["value"],
         "device": measurement.device and measurement.device.memory_mib,
     }
-    told = [f"{name} {mib:.0f} MiB" for name, mib in known.items() if mib is not None]
-    return f"batch {resolved.batch_size}, limits of memory: {', '.join(told) or 'unknown'}"
+    texts = [f"{name} {mib:.0f} MiB" for name, mib in limits.items() if mib is not None]
+    return f"batch {resolved.batch_size}, limits of memory: {', '.join(texts) or 'unknown'}"
 
 
 @contextlib.contextmanager

@@ -47,8 +47,8 @@ class Progress:
             self._tell_data(message)
         elif isinstance(message, Evaluated):
             seconds = message.ended - message.began
-            told = {"accuracy": message.accuracy, "exact match": message.exact_match, "F1": message.f1}
-            more = "".join(f", {name} {value:.4f}" for name, value in told.items() if value is not None)
+            scores = {"accuracy": message.accuracy, "exact match": message.exact_match, "F1": message.f1}
+            more = "".join(f", {name} {value:.4f}" for name, value in scores.items() if value is not None)
             self.note(f"evaluated after {message.steps} steps: loss {message.loss:.4f}{more} ({seconds:.1f} s)")
         elif isinstance(message, Skipped):
             self.skipped += 1

@@ -65,7 +65,7 @@ class Series:
             self.workload(card, runs)
         if len(self.planned) > 1:
             summarise(self.done)
-        return close([one.exit_code for one in self.done], self.total, self.orders)
+        return close([finished.exit_code for finished in self.done], self.total, self.orders)
 
     def rehearse(self, card: Card, runs: Sequence[Configuration]) -> None:
         """Make and check the document of a run that has not begun, so that nothing has to be read when one ends.
@@ -79,27 +79,27 @@ class Series:
     def workload(self, card: Card, runs: Sequence[Configuration]) -> None:
         """The runs of one workload, after a probe of its numerics and perhaps a search for its batch."""
         numerics = check_before_runs(card, runs[0], self.orders)
-        found = None
+        search_result = None
         if self.options.find_max_batch:
-            found = search(card, runs[0], self.orders)
-            if found.largest is None or not found.succeeded:
-                self.finish(card, found.last, found, numerics)
+            search_result = search(card, runs[0], self.orders)
+            if search_result.largest is None or not search_result.succeeded:
+                self.finish(card, search_result.last, search_result, numerics)
                 return
-            runs = [run.of_size(found.largest, found.limit) for run in runs]
+            runs = [run.of_size(search_result.largest, search_result.limit) for run in runs]
         for number, configuration in enumerate(runs):
             if number and self.orders.stop():
                 return
             self.begun += 1
             if self.total > 1:
                 say(f"run {self.begun} of {self.total}")
-            self.finish(card, execute(card, configuration, self.orders), found, numerics)
+            self.finish(card, execute(card, configuration, self.orders), search_result, numerics)
 
-    def finish(self, card: Card, executed: ExecutedRun, found: Search | None, numerics: Numerics) -> None:
+    def finish(self, card: Card, executed: ExecutedRun, search_result: Search | None, numerics: Numerics) -> None:
         """Write the document of a run."""
         outcome = with_numerics(executed.outcome, numerics)
         if outcome != executed.outcome:
             say(f"{outcome.state}: {outcome.message}")
-        document = self.document(card, executed, outcome, found, numerics, self.orders.stop)
+        document = self.document(card, executed, outcome, search_result, numerics, self.orders.stop)
         code = deliver(document, self.contract, self.writer)
         task, rate = executed.configuration.task, throughput(executed.measurement)
         self.done.append(FinishedRun(card.name, task, outcome.state, rate, code))
@@ -109,7 +109,7 @@ class Series:
         card: Card,
         executed: ExecutedRun,
         outcome: Outcome,
-        found: Search | None,
+        search_result: Search | None,
         numerics: Numerics,
         stop: Callable[[], object],
     ) -> Json:
@@ -126,7 +126,7 @@ class Series:
             command=sys.argv[1:],
             started=executed.started,
             finished=executed.finished,
-            search=found and found.as_json(),
+            search=search_result and search_result.as_json(),
             numerics=numerics,
             jsonschema_version=self.contract.library_version,
         )
@@ -135,10 +135,12 @@ class Series:
 
 def summarise(done: Sequence[FinishedRun]) -> None:
     """Each run in a line for people."""
-    width = max((len(one.workload) for one in done), default=0)
-    for one in done:
-        rate = "" if one.throughput.value is None else f"  {one.throughput.value:.2f} {one.throughput.unit}"
-        say(f"{one.workload:<{width}}  {one.task}  {one.state}{rate}")
+    width = max((len(finished.workload) for finished in done), default=0)
+    for finished in done:
+        rate = (
+            "" if finished.throughput.value is None else f"  {finished.throughput.value:.2f} {finished.throughput.unit}"
+        )
+        say(f"{finished.workload:<{width}}  {finished.task}  {finished.state}{rate}")
 
 
 def close(codes: Sequence[int], planned: int, orders: Orders) -> int:

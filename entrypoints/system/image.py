@@ -57,17 +57,17 @@ def _unknown(reason: str) -> dict[str, Any]:
 
 def _from_record(text: str, build_key: str) -> dict[str, Any]:
     try:
-        told = json.loads(text)
-        key, signer = told["build_key"], told["signer"]
-        digests = {name: told[name] for name in ("identity", "digest")}
+        record = json.loads(text)
+        key, signer = record["build_key"], record["signer"]
+        digests = {name: record[name] for name in ("identity", "digest")}
         if not all(map(_DIGEST.fullmatch, digests.values())) or not isinstance(signer, (str, type(None))):
             raise ValueError("not of its form")
     except (ValueError, KeyError, TypeError):
         return _unknown(f"{RECORD_VARIABLE} does not read")
     if key != build_key:
         return _unknown(f"{RECORD_VARIABLE} tells of another image")
-    known = {**digests, "signer": signer or None, "seen_by": "inv run"}
-    return known if signer else {**known, "reason": "it bears no signature of a key that the site trusts"}
+    facts = {**digests, "signer": signer or None, "seen_by": "inv run"}
+    return facts if signer else {**facts, "reason": "it bears no signature of a key that the site trusts"}
 
 
 _digests: dict[str, str] = {}  # of files that this process has read: a series has many runs

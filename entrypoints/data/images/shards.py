@@ -78,8 +78,8 @@ class Shards(Source):
             with _opened(self.path, name) as stream:
                 for member in itertools.islice(members(stream, []), start, stop):
                     image, label = _content(stream, member.image), as_label(_content(stream, member.label))
-                    told = f"{name}/{(member.label if label is None else member.image).name}"
-                    yield Entry(told, next(numbers), label, functools.partial(bytes, image))
+                    entry_name = f"{name}/{(member.label if label is None else member.image).name}"
+                    yield Entry(entry_name, next(numbers), label, functools.partial(bytes, image))
         except DamagedShardError as error:
             reason = str(error)
         except OSError as error:
@@ -165,13 +165,13 @@ def headers(stream: BinaryIO) -> Iterator[ShardFile]:
     reached, after = -1, 0
     try:
         archive = tarfile.TarFile(fileobj=stream)
-        for found in iter(archive.next, None) if archive.firstmember else ():  # type: ignore[attr-defined]
-            if not reached < found.offset <= found.offset_data <= found.offset_data + found.size <= size:
+        for member in iter(archive.next, None) if archive.firstmember else ():  # type: ignore[attr-defined]
+            if not reached < member.offset <= member.offset_data <= member.offset_data + member.size <= size:
                 break
-            reached = found.offset
+            reached = member.offset
             archive.members = []  # type: ignore[attr-defined]  # it would keep all
-            if found.type in PLAIN:
-                yield ShardFile(found.name, found.offset_data, found.size)
+            if member.type in PLAIN:
+                yield ShardFile(member.name, member.offset_data, member.size)
         after = archive.offset
         stream.seek(after)
         whole = stream.read(tarfile.BLOCKSIZE) == tarfile.NUL * tarfile.BLOCKSIZE

@@ -38,7 +38,7 @@ class SquadGrader:
             first, last, score = likeliest(row, int(asked["context"]), int(asked["length"]) - 1)
             question = (int(file), int(asked["question"]))
             if question[1] >= len(self.questions[question[0]]):
-                path = self.mapped.parts[question[0]].path
+                path = self.mapped.files[question[0]].path
                 raise RunError("data_error", f"{path}: no answers to question {question[1]}: it is damaged. {REMEDY}")
             if question not in self.best or score > self.best[question][0]:
                 context = self.questions[question[0]][question[1]].context
@@ -50,8 +50,8 @@ class SquadGrader:
         for file, questions in enumerate(self.questions):
             for number, question in enumerate(questions):
                 _, answer = self.best.get((file, number), (0.0, ""))
-                exact += max(normalised(answer) == normalised(one) for one in question.answers)
-                f1 += max(overlap(answer, one) for one in question.answers)
+                exact += max(normalised(answer) == normalised(expected) for expected in question.answers)
+                f1 += max(overlap(answer, expected) for expected in question.answers)
         count = sum(map(len, self.questions))
         return Quality(exact / count, f1 / count)
 

@@ -42,13 +42,13 @@ class Passages(PreparedText):
 
     def questions(self) -> list[list[Question]]:
         """The questions of each file, by their numbers. Raises RunError (`data_error`) where they cannot be read."""
-        return [list(_questions(part)) for part in self.parts]
+        return [list(_questions(file)) for file in self.files]
 
 
-def _questions(part: TokenFile) -> Iterator[Question]:
+def _questions(file: TokenFile) -> Iterator[Question]:
     try:
-        with part.path.open("rb") as stream:
-            stream.seek(part.end)
+        with file.path.open("rb") as stream:
+            stream.seek(file.end)
             for line in stream:
                 passage = json.loads(line)
                 for answers in passage["answers"]:
@@ -56,7 +56,7 @@ def _questions(part: TokenFile) -> Iterator[Question]:
                         raise ValueError("a question without answers")
                     yield Question(passage["context"], tuple(map(str, answers)))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError("data_error", f"{part.path}: answers that cannot be read: {error!r:.200}. {REMEDY}") from None
+        raise RunError("data_error", f"{file.path}: answers that cannot be read: {error!r:.200}. {REMEDY}") from None
 
 
 def find(path: Path) -> list[Path]:
@@ -66,7 +66,7 @@ def find(path: Path) -> list[Path]:
 
 def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | None) -> Passages:
     """The passages at a path."""
-    found = prepared.token_files(path, files, MAGIC, manifest)
-    if not found[0].header.places:
-        raise UsageError(f"--data {found[0].path}: its header says that rows have no places. {REMEDY}")
-    return Passages(path, found)
+    files_read = prepared.token_files(path, files, MAGIC, manifest)
+    if not files_read[0].header.places:
+        raise UsageError(f"--data {files_read[0].path}: its header says that rows have no places. {REMEDY}")
+    return Passages(path, files_read)

@@ -61,11 +61,11 @@ class TokenFile(NamedTuple):
 class PreparedText(Source):
     """Files of one form, made by one tokenizer."""
 
-    def __init__(self, path: Path, parts: Sequence[TokenFile]) -> None:
-        super().__init__(path, sum(part.header.total for part in parts), None)
-        self.parts = parts
-        self.vocabulary, self.places = parts[0].header.vocabulary, parts[0].header.places
-        self.tokenizer = parts[0].header.tokenizer
+    def __init__(self, path: Path, files: Sequence[TokenFile]) -> None:
+        super().__init__(path, sum(file.header.total for file in files), None)
+        self.files = files
+        self.vocabulary, self.places = files[0].header.vocabulary, files[0].header.places
+        self.tokenizer = files[0].header.tokenizer
 
     def suit(self, card: Card, where: str) -> None:
         """As `Source.suit`: of the vocabulary first, then of the length."""
@@ -96,15 +96,15 @@ def token_files(path: Path, files: Sequence[Path], magic: bytes, manifest: Manif
     Raises UsageError where one is not whole or not of this form, and where they do not belong together.
     """
     named = [path / file.name for file in manifest.files] if manifest else files
-    found = [TokenFile(file, read_header(file, magic)) for file in named]
-    first = found[0]
-    for part in found:
-        if _form(part.header) != _form(first.header):
+    files_read = [TokenFile(file, read_header(file, magic)) for file in named]
+    first = files_read[0]
+    for file in files_read:
+        if _form(file.header) != _form(first.header):
             raise UsageError(
-                f"--data {part.path}: not of the tokenizer, vocabulary and length of {first.path.name}. "
+                f"--data {file.path}: not of the tokenizer, vocabulary and length of {first.path.name}. "
                 "Give files that were prepared together"
             )
-    return found
+    return files_read
 
 
 def unpacked(file: Path, layout: struct.Struct, magic: bytes, version: int) -> tuple[Any, ...]:

@@ -57,8 +57,8 @@ class Speech(Source):
         wanted = {**card.problem["model"], **card.problem["input"]}
         for name in ("characters", "frames", "mel_bands", "linear_bins"):
             if getattr(self.form, name) != wanted[name]:
-                found = f"{getattr(self.form, name)} {name.replace('_', ' ')} a row"
-                raise UsageError(f"{where}: {found}, {card.name} takes {wanted[name]}. {REMEDY}")
+                sizes = f"{getattr(self.form, name)} {name.replace('_', ' ')} a row"
+                raise UsageError(f"{where}: {sizes}, {card.name} takes {wanted[name]}. {REMEDY}")
         for name in ("vocabulary", "speakers"):
             if getattr(self.form, name) > wanted[name]:
                 raise UsageError(

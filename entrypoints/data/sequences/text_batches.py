@@ -30,15 +30,15 @@ class TimedBatch(NamedTuple):
 class MappedFiles:
     """Files side by side, as one array of tokens or rows."""
 
-    def __init__(self, parts: Sequence[TokenFile], kind: np.dtype) -> None:
-        self.parts, self.kind = parts, kind
-        self.firsts = np.array([0, *itertools.accumulate(part.header.total for part in parts)])
+    def __init__(self, files: Sequence[TokenFile], kind: np.dtype) -> None:
+        self.files, self.kind = files, kind
+        self.firsts = np.array([0, *itertools.accumulate(file.header.total for file in files)])
 
     @functools.cached_property
     def arrays(self) -> list[np.ndarray]:
         """One for each file. Whoever is forked before maps them anew."""
         return [
-            np.memmap(part.path, self.kind, "r", offset=HEADER.size, shape=(part.header.total,)) for part in self.parts
+            np.memmap(file.path, self.kind, "r", offset=HEADER.size, shape=(file.header.total,)) for file in self.files
         ]
 
     def stretch(self, first: int, count: int) -> np.ndarray:
@@ -61,7 +61,7 @@ class Text:
 
     def __init__(self, source: Tokens, task: str, seed: int) -> None:
         self.source, self.task, self.seed = source, task, seed
-        self.mapped = MappedFiles(source.parts, np.dtype(f"<u{source.parts[0].header.width}"))
+        self.mapped = MappedFiles(source.files, np.dtype(f"<u{source.files[0].header.width}"))
 
     def order(self, _: int) -> Sequence[int]:
         """The blocks side by side."""
@@ -83,7 +83,7 @@ class Text:
 
 def mapped_rows(source: Passages) -> MappedFiles:
     """The rows of a source."""
-    return MappedFiles(source.parts, row_of(source.places, source.parts[0].header.width))
+    return MappedFiles(source.files, row_of(source.places, source.files[0].header.width))
 
 
 def order_of_rows(rows: int, task: str, seed: int, epoch: int) -> Sequence[int]:

@@ -19,7 +19,7 @@ class Tokens(PreparedText):
 
     def fit(self, problem: Mapping[str, Any], where: str) -> None:
         """As `Prepared.fit`."""
-        self.tokens, self.length = sum(part.header.total for part in self.parts), problem["input"]["length"]
+        self.tokens, self.length = sum(file.header.total for file in self.files), problem["input"]["length"]
         self.samples = (self.tokens - 1) // self.length
         if not self.samples:
             raise UsageError(

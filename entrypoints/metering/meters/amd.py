@@ -127,15 +127,15 @@ class AmdSmi:
 
     def watts(self, handle: Any) -> float | None:
         """Of the socket."""
-        told = _answer(lambda: amdsmi.amdsmi_get_power_info(handle), {})
-        values = (told.get(name, NOT_THERE) for name in POWERS)
+        power = _answer(lambda: amdsmi.amdsmi_get_power_info(handle), {})
+        values = (power.get(name, NOT_THERE) for name in POWERS)
         return next((float(value) for value in values if value not in (NOT_THERE, NOT_THERE_RAW)), None)
 
     def joules(self, handle: Any) -> float | None:
         """Since the driver was loaded. The accumulator is called power before ROCm 6.3."""
-        told = _answer(lambda: amdsmi.amdsmi_get_energy_count(handle), {})
-        count = told.get("energy_accumulator", told.get("power", NOT_THERE))
-        return None if count == NOT_THERE else float(count) * told["counter_resolution"] * MICRO
+        energy = _answer(lambda: amdsmi.amdsmi_get_energy_count(handle), {})
+        count = energy.get("energy_accumulator", energy.get("power", NOT_THERE))
+        return None if count == NOT_THERE else float(count) * energy["counter_resolution"] * MICRO
 
 
 class RocmSmi:
@@ -246,8 +246,8 @@ def _throttling(handle: Any, metrics: Mapping[str, Any]) -> str | None:
         return "throttled"
     if status != NOT_THERE and status < 2**64 - 1:
         return ", ".join(name for place, name in THROTTLERS.items() if status >> place & 1) or "none"
-    told = amdsmi.amdsmi_get_violation_status(handle)
-    states = {name: told.get(f"active_{name}", NOT_THERE) for name in VIOLATIONS}
+    violations = amdsmi.amdsmi_get_violation_status(handle)
+    states = {name: violations.get(f"active_{name}", NOT_THERE) for name in VIOLATIONS}
     if set(states.values()) == {NOT_THERE}:
         return None
     return ", ".join(name for name, active in states.items() if active is True or active == 1) or "none"
@@ -274,8 +274,8 @@ def _first_die(library: AmdSmi | RocmSmi, handles: Sequence[Any], chosen: Any) -
     the libraries leave out what is hidden, and what stands before the second die is then of another module."""
     if library.watts(chosen) or library.joules(chosen):
         return chosen
-    at, there = list(handles).index(chosen), len(list(PCI.glob("*:*:*.*")))
-    if len(handles) != there or at % 2 == 0:
+    at, on_host = list(handles).index(chosen), len(list(PCI.glob("*:*:*.*")))
+    if len(handles) != on_host or at % 2 == 0:
         raise MeterError(f"{library.address(chosen)} is the second die of a module, whose first one is hidden here")
     return handles[at - 1]
 
@@ -301,10 +301,10 @@ def _named(library: AmdSmi | RocmSmi, handles: Sequence[Any], word: str) -> Any:
     if not word.startswith("GPU-"):
         return _numbered(handles, word)
     serial = _number(word[len("GPU-") :])
-    found = [handle for handle in handles if serial is not None and _number(library.serial(handle)) == serial]
-    if len(found) != 1:
-        raise MeterError(f"{len(found)} GPUs have the UUID {word}")
-    return found[0]
+    matching = [handle for handle in handles if serial is not None and _number(library.serial(handle)) == serial]
+    if len(matching) != 1:
+        raise MeterError(f"{len(matching)} GPUs have the UUID {word}")
+    return matching[0]
 
 
 def _number(text: str) -> int | None:

@@ -65,10 +65,10 @@ class Gcipuinfo:
         devices = _devices(self.inventory)
         watts = [_power(devices[place], self.key) for place in self.places]
         if None in watts:
-            told = devices[self.places[watts.index(None)]].get(self.key, "not there")
-            raise MeterError(f"gcipuinfo tells no power: {self.key} is {told!r}")
-        held = [device.get(PROCESS, "").strip() not in NOBODY for device in devices]
-        return Reading([value for value in watts if value is not None], (), list(zip(self.counted_in, held)))
+            text = devices[self.places[watts.index(None)]].get(self.key, "not there")
+            raise MeterError(f"gcipuinfo tells no power: {self.key} is {text!r}")
+        in_use = [device.get(PROCESS, "").strip() not in NOBODY for device in devices]
+        return Reading([value for value in watts if value is not None], (), list(zip(self.counted_in, in_use)))
 
 
 def find(place: str | None) -> Gcipuinfo:
@@ -113,14 +113,14 @@ def _devices(inventory: Any) -> list[dict[str, str]]:
 
 def _power(device: Mapping[str, str], key: str) -> float | None:
     """In watts; None where it is N/A or not there, which is not 0."""
-    found = re.fullmatch(r"\s*([0-9.]+)\s*W?\s*", device.get(key, ""))
-    return float(found.group(1)) if found else None
+    match = re.fullmatch(r"\s*([0-9.]+)\s*W?\s*", device.get(key, ""))
+    return float(match.group(1)) if match else None
 
 
 def _others(devices: Any) -> int | None:
     """Other processes that have IPUs of the partition; None where the library tells of no process."""
-    told = [device[PROCESS].strip() for device in devices if PROCESS in device]
-    return len({process for process in told if process not in NOBODY} - {str(host_pid())}) if told else None
+    processes = [device[PROCESS].strip() for device in devices if PROCESS in device]
+    return len({process for process in processes if process not in NOBODY} - {str(host_pid())}) if processes else None
 
 
 def _together(devices: Any, name: str) -> str | None:

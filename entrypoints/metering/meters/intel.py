@@ -239,8 +239,8 @@ def conditions(driver: str | None) -> Mapping[str, Any]:
 
 def _of_card(kind: str, unit: float) -> float | None:
     folder, files = monitored(first_visible())
-    there = _first(folder, getattr(files, kind))
-    return None if there is None else int(kernel_text(there)) * unit
+    path = _first(folder, getattr(files, kind))
+    return None if path is None else int(kernel_text(path)) * unit
 
 
 def _of_tile(kind: str) -> int | None:
@@ -249,8 +249,8 @@ def _of_tile(kind: str) -> int | None:
 
 def _throttling() -> str | None:
     reasons = {path: path.name.partition("reason_")[2] for path in _tile_files("held_down")}
-    held = [reason for path, reason in reasons.items() if reason != "status" and kernel_text(path) == "1"]
-    return ", ".join(held) or "none" if reasons else None
+    active = [reason for path, reason in reasons.items() if reason != "status" and kernel_text(path) == "1"]
+    return ", ".join(active) or "none" if reasons else None
 
 
 def _tile_files(kind: str) -> list[Path]:

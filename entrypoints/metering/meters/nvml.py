@@ -138,7 +138,7 @@ def _library() -> Iterator[None]:
 
 
 def _reason(error: Any) -> str:
-    known = {
+    reasons = {
         pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "the driver's library libnvidia-ml.so.1 is not to be seen: was the "
         "container started with --nv? Docker needs the driver capability `utility`",
         pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the driver of NVIDIA is not loaded",
@@ -146,13 +146,13 @@ def _reason(error: Any) -> str:
         f"module ({_kernel_module()}): it was updated and not loaded anew; restart the host",
         pynvml.NVML_ERROR_NO_PERMISSION: "NVML refuses: this user may not ask the GPU",
     }
-    return known.get(error.value, f"NVML: {error}")
+    return reasons.get(error.value, f"NVML: {error}")
 
 
 def _kernel_module() -> str:
     with contextlib.suppress(OSError):
-        found = re.search(r"Kernel Module.*?(\d+\.[\d.]+)", KERNEL_MODULE.read_text("utf-8", "replace"))
-        return found.group(1) if found else "of a version that it does not tell"
+        match = re.search(r"Kernel Module.*?(\d+\.[\d.]+)", KERNEL_MODULE.read_text("utf-8", "replace"))
+        return match.group(1) if match else "of a version that it does not tell"
     return f"{KERNEL_MODULE} is not there"
 
 
@@ -187,10 +187,10 @@ def _by_uuid(start: str) -> Any:
     if start.startswith("MIG-"):
         return pynvml.nvmlDeviceGetHandleByUUID(start.encode())
     handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-    found = [handle for handle in handles if _text(pynvml.nvmlDeviceGetUUID(handle)).startswith(start)]
-    if len(found) != 1:
-        raise MeterError(f"{len(found)} GPUs have a UUID that begins with {start}")
-    return found[0]
+    matching = [handle for handle in handles if _text(pynvml.nvmlDeviceGetUUID(handle)).startswith(start)]
+    if len(matching) != 1:
+        raise MeterError(f"{len(matching)} GPUs have a UUID that begins with {start}")
+    return matching[0]
 
 
 def _handle(place: str) -> Any:
@@ -233,14 +233,14 @@ def _supported_answer(ask: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _explained(ask: Callable[[], Any]) -> Callable[[], Any]:
-    def told() -> Any:
+    def ask_and_explain() -> Any:
         try:
             value = ask()
         except pynvml.NVMLError as error:
             raise MeterError(_reason(error)) from error
         return _text(value) if isinstance(value, bytes) else value
 
-    return told
+    return ask_and_explain
 
 
 def _state(number: int) -> str | None:
