@@ -1,4 +1,4 @@
-"""Which workload an invocation means."""
+"""The workload that an invocation means."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ IMAGE_VARIABLES = ("APPTAINER_NAME", "SINGULARITY_NAME")
 
 
 def runnable() -> dict[str, Card]:
-    """The cards that the framework of this image has."""
+    """Return the cards that this image's framework can run, by name."""
     return cards.load_for(image.target(image.read())[0])
 
 
 def find(options: Options) -> tuple[list[Card], Mapping[str, Any] | None]:
-    """The cards that are meant, and this image. Raises UsageError."""
+    """Return the cards that the options mean, and this image's description. Raises UsageError."""
     runnable_cards, built = runnable(), image.read()
     if not options.all:
         return [runnable_cards[choose(options.workload, os.environ, list(runnable_cards))]], built
@@ -34,9 +34,9 @@ def find(options: Options) -> tuple[list[Card], Mapping[str, Any] | None]:
 
 
 def choose(explicit: str | None, environ: Mapping[str, str], names: Sequence[str]) -> str:
-    """Name of the workload that is meant.
+    """Return the name of the workload that is meant.
 
-    Raises UsageError, listing the known names, where none is or an unknown one.
+    Raises UsageError, listing the names, where there is none or an unknown one.
     """
     name = named(explicit, environ, names)
     if name is None:
@@ -45,7 +45,7 @@ def choose(explicit: str | None, environ: Mapping[str, str], names: Sequence[str
 
 
 def named(explicit: str | None, environ: Mapping[str, str], names: Sequence[str]) -> str | None:
-    """The argument, else the SCIF app, else the workload in the name that the image was called by; None without any.
+    """Return the argument, else the SCIF app, else the workload in the image's name; None without any.
 
     Raises UsageError where argument or app is unknown.
     """
@@ -57,7 +57,7 @@ def named(explicit: str | None, environ: Mapping[str, str], names: Sequence[str]
 
 
 def workload_of_image(file_name: str) -> str | None:
-    """What stands before the first dash of `<workload>-<recipe>[_<tag>][.sif]`; None without a dash.
+    """Return what precedes the first dash of `<workload>-<recipe>[_<tag>][.sif]`; None without a dash.
 
     The rest is left alone: a pull appends its tag there, and the image knows its own recipe.
     """
@@ -72,7 +72,7 @@ def _first(environ: Mapping[str, str], variables: Sequence[str]) -> str:
 def _require_name(name: str, names: Sequence[str]) -> str:
     if name in names:
         return name
-    import difflib  # here: only who errs waits for it
+    import difflib  # here: only a mistyped name has to wait for it
 
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."

@@ -39,7 +39,7 @@ def run(options: Options) -> int:
 def plans(
     options: Options, card: Card, built: Mapping[str, Any] | None
 ) -> list[configuration.Configuration] | UsageError:
-    """The runs of a workload, or why it cannot take the options."""
+    """Return the runs of a workload, or why it cannot take the options."""
     try:
         return plan.plan(options, card, built)
     except UsageError as error:
@@ -74,7 +74,7 @@ def check(options: Options) -> int:
 
 
 def describe(options: Options) -> int:
-    """What would run, as JSON on standard output; where several runs would, one a line."""
+    """Print what would run as JSON; where several runs would, one a line."""
     meant, built = naming.find(options)
     planned = [(card, run) for card in meant for run in plan.plan(options, card, built)]
     for card, resolved in planned:

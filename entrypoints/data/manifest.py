@@ -24,7 +24,7 @@ class Manifest(NamedTuple):
 
 
 def read(folder: Path) -> Manifest | None:
-    """The manifest of a folder; None where it has none, or one of somebody else's.
+    """The manifest of a folder; None where it has none, or one of another program.
 
     Raises UsageError where it is of a version or form unknown here, or does not match the files beside it.
     """

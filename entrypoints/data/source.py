@@ -35,7 +35,7 @@ class Source:
         self.path, self.samples, self.classes = path, samples, classes
         self.lost = tuple(lost)  # what was found damaged while samples were counted
         self.part: str | None = None  # which of several sets that lie there this is
-        self.names: tuple[str, ...] | None = None  # of the classes by their numbers; None where nobody knows
+        self.names: tuple[str, ...] | None = None  # of the classes by their numbers; None where they are not known
 
     @property
     def units(self) -> int:

@@ -22,7 +22,7 @@ class Recording(NamedTuple):
     times: Sequence[float]  # s of the monotonic clock, rising
     watts: Sequence[Sequence[float]]  # by device; empty where the meter has no power
     joules: Sequence[Sequence[float]]  # by device; empty where it has no counter
-    idle_until: float | None  # the moment until which nothing of ours ran; None where nobody waited
+    idle_until: float | None  # the moment until which nothing of ours ran; None where there was no rest
     failures: int
     last_failure: str | None
     in_use: Sequence[tuple[int, bool]] = ()  # as in a reading; true where a process had it at any of them
@@ -75,7 +75,7 @@ class Sampler:
             thread.join(PATIENCE)
 
     def loop(self) -> None:
-        """Sample until told to stop; deadlines that have passed are left out."""
+        """Sample until asked to stop; deadlines that have passed are left out."""
         due = self.clock()
         while True:
             self.sample()
@@ -89,7 +89,7 @@ class Sampler:
         before = self.clock()
         try:
             reading = self.meter.read()
-        except Exception as error:  # vendor libraries have exceptions of their own
+        except Exception as error:  # vendor libraries raise their own exceptions
             self.failures, self.last_failure = self.failures + 1, str(error)
             return
         at = (before + self.clock()) / 2
@@ -100,7 +100,7 @@ class Sampler:
                 column.append(value)
         before_it = self.in_use or reading.in_use
         self.in_use = [(device, had or has) for (device, has), (_, had) in zip(reading.in_use, before_it)]
-        self.times.append(at)  # last, so that whoever looks finds no time without its values
+        self.times.append(at)  # last, so that a reader never gets a time without its values
 
     def recording(self) -> Recording:
         """All that was read by now."""

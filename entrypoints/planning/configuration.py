@@ -202,7 +202,7 @@ def _defaults(options: Options, card: Card, framework: str, device: str) -> dict
 def _division(options: Options, batch_size: int, framework: str, device: str, usual: int | None) -> Division:
     """How a batch is divided; by the `usual` micro-batch where that divides it, else as a whole."""
     _require_divisible(options, framework, device)
-    whole = options.find_max_batch or options.concurrency  # a request's parts are told of what is computed at once
+    whole = options.find_max_batch or options.concurrency  # the parts of a request's latency are those of one call
     fits = usual is not None and batch_size % (usual * options.replicas) == 0 and not whole
     at_once = options.micro_batch_size or (usual if fits else None) or max(1, batch_size // options.replicas)
     times, left = divmod(batch_size, at_once * options.replicas)

@@ -1,4 +1,4 @@
-"""The raw facts of one run, folded from what the child told."""
+"""The raw facts of one run, folded from the child's messages."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Measurement:
 
     @property
     def reaching(self) -> Evaluated | None:
-        """The first evaluation that reached the goal."""
+        """The first evaluation that reached the target."""
         return next(
             (evaluation for evaluation in self.evaluations if self.target and reached(self.target, evaluation)), None
         )
@@ -122,7 +122,7 @@ def fold(
     precision: str | None = None,
     target: Target | None = None,
 ) -> Measurement:
-    """The measurement that these messages, in order of arrival, amount to."""
+    """Fold messages, in order of arrival, into a measurement."""
     steps = _steps_by_phase(messages)
     begun = _of(Phase, messages)
     untold = DeviceConditions.unknown(NOT_REPORTED)
@@ -164,7 +164,7 @@ def power_of_devices(metered: Metered, device: DeviceFacts | None) -> Metered:
         return Absence(f"what computed is a model of a device, and {metered.facts.source} reads real ones")
     if metered.in_use:
         return _of_those_in_use(metered, device.devices)
-    whole_board = metered.facts.scope == "board"  # whose meter counts all that is on it, and has a name of its own
+    whole_board = metered.facts.scope == "board"  # whose meter counts all that is on it, and has another name
     if device.identifier is None or metered.facts.simulated or whole_board:
         return metered
     named = metered.facts.devices
@@ -213,7 +213,7 @@ def _steps_by_phase(messages: Sequence[Message]) -> dict[str, list[Step]]:
 
 
 def _phase_seconds(messages: Sequence[Message]) -> dict[str, float]:
-    """Each phase lasts until the next begins, the last until the end was told; evaluations are left out."""
+    """Return the length of each phase in s: until the next begins, or the end message; without evaluations."""
     spans: dict[str, float] = {}
     begun: Phase | None = None
     evaluating = 0.0

@@ -1,6 +1,6 @@
 """Metrics: every public function here is one, under its own name.
 
-Each is a pure function of a Measurement; a number that cannot be told is None, with the reason.
+Each is a pure function of a Measurement; a number that cannot be determined is None, with the reason.
 """
 
 from __future__ import annotations
@@ -439,7 +439,7 @@ def _tokens(measurement: Measurement) -> int:
 
 
 def _no_tokens(measurement: Measurement) -> str | None:
-    """Why tokens cannot be told; None where they can."""
+    """Return why tokens cannot be counted; None where they can."""
     steps = measurement.timed_steps
     if not steps:
         return NO_STEP

@@ -33,7 +33,7 @@ class Deviation(NamedTuple):
 
 
 class PrecisionResult(NamedTuple):
-    """What came of the probe in one precision."""
+    """Result of the probe in one precision."""
 
     precision: str
     state: str
@@ -44,7 +44,7 @@ class PrecisionResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Numerics:
-    """What came of the probe as a whole."""
+    """Result of the probe as a whole."""
 
     state: str
     reason: str | None
@@ -78,9 +78,9 @@ def not_run(reason: str) -> Numerics:
 def compare_with_reference(
     messages: Sequence[Message], reference: Reference | None, precision: str, cut: str | None = None
 ) -> Numerics:
-    """What the probe's messages prove of a run in `precision`. Any precision that fails refutes all.
+    """Compare the probe's messages with the reference of a run in `precision`. One failed precision fails all.
 
-    Where the probe was cut short, which `cut` says, only what was told of as a whole can refute, and nothing is proved.
+    Where the probe was cut short, with `cut` as the reason, only complete precisions can fail, and none can pass.
     """
     if reference is None:
         return not_run(cut) if cut else Numerics(NOT_PROVABLE, NO_REFERENCE)

@@ -1,4 +1,4 @@
-"""How a run ended, told from everything the parent knows."""
+"""How a run ended, determined from everything that the parent has."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORKER_KILLED = "killed by signal: Killed"  # PyTorch of a process that decodes
 
 
 class Ending(NamedTuple):
-    """What the supervisor saw of the child's end."""
+    """How the child's process ended, as the supervisor saw it."""
 
     returncode: int | None  # negative: the signal that killed it; None: nothing could
     stopped_by: str | None  # interrupted or time_limit, where this side stopped it
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
 
 
 def determine_outcome(messages: Sequence[Message], ending: Ending) -> Outcome:
-    """The child's own word counts first when it finished; being stopped counts before any error that this caused."""
+    """Determine how a run ended: a completed child counts first, then a stop, then the error that it caused."""
     if any(isinstance(message, Ended) for message in messages):
         return _outcome("completed")
     if ending.stopped_by == "interrupted" and ending.signal is not None:
@@ -52,7 +52,7 @@ def determine_outcome(messages: Sequence[Message], ending: Ending) -> Outcome:
 
 
 def with_numerics(outcome: Outcome, numerics: Numerics) -> Outcome:
-    """The outcome on a run whose numerics are known: what completed but computes something else did not."""
+    """Return the outcome with the numerics check taken in: a completed run that fails the check did not complete."""
     if outcome.state == "completed" and numerics.state == FAILED:
         return _outcome("numerics_mismatch", numerics.reason)
     return outcome

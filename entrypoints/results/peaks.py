@@ -1,4 +1,4 @@
-"""What devices can compute and draw at the most, as their vendors say it: `peaks.json`."""
+"""Peak operations and rated power of devices, as their vendors state them: `peaks.json`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Peak(NamedTuple):
 
 
 class RatedPower(NamedTuple):
-    """Watts that a device may draw as it is sold, what they are of and who says so, or why there is no number."""
+    """Rated power of a device in W, what it is of and its source, or why there is no number."""
 
     watts: float | None
     scope: str | None  # package, or the board that holds one or several

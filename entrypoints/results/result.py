@@ -116,7 +116,7 @@ def accelerator(measurement: Measurement, resolved: Configuration) -> Json:
     if measurement.device is None:
         return {"kind": resolved.device, "reason": "the run ended before a session was open"}
     facts = measurement.device._asdict()
-    del facts["simulated"]  # stands in provenance
+    del facts["simulated"]  # is in provenance
     facts["count"] = facts.pop("devices")
     peak = peaks.of_device(measurement.device, resolved.precision)
     facts["peak"] = number(peak.flops, "FLOP/s", peak.reason)
@@ -128,7 +128,7 @@ def accelerator(measurement: Measurement, resolved: Configuration) -> Json:
 
 
 def device_conditions(conditions: DeviceConditions) -> Json:
-    """Facts of the devices, null where they tell no more; or why there are none at all."""
+    """Return facts of the devices, null where they report none; or why there are none at all."""
     if conditions.reason is not None:
         return {"reason": conditions.reason}
     return {

@@ -31,19 +31,19 @@ TRIAL: dict[str, Any] = {
 
 
 class Bracket(NamedTuple):
-    """What is known so far: the largest size that fits, 0 for none, and the smallest that does not."""
+    """The largest size that has fitted so far, 0 for none, and the smallest that has not."""
 
     fits: int = 0
     fails: int | None = None
 
     def next(self, start: int, most: int) -> int | None:
-        """The size to try next, None where the answer is known."""
+        """Return the size to try next, or None once the answer is determined."""
         if self.fails is not None:
             return (self.fits + self.fails) // 2 if self.fails - self.fits > 1 else None
         return min(2 * self.fits or start, most) if self.fits < most else None
 
     def after(self, size: int, fits: bool) -> Bracket:
-        """What is known once `size` was tried."""
+        """Return the bracket after `size` was tried."""
         return self._replace(fits=size) if fits else self._replace(fails=size)
 
 

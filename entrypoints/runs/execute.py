@@ -1,4 +1,4 @@
-"""One run in the parent: executed in a child, metered, followed and judged."""
+"""One run in the parent: executed in a child, metered, and its outcome determined."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from entrypoints.system.facts import Fact, fact
 
 
 class ExecutedRun(NamedTuple):
-    """A run: what was asked of a child, what came of it, and how the host stood afterwards."""
+    """A run: its configuration, measurement and outcome, and the host's conditions afterwards."""
 
     configuration: Configuration
     conditions_after: Mapping[str, Fact]
@@ -40,7 +40,7 @@ class ExecutedRun(NamedTuple):
 
 
 def not_begun(card: Card, resolved: Configuration, conditions: Mapping[str, Fact]) -> ExecutedRun:
-    """A run of which nothing is known yet."""
+    """Return a run that has not begun."""
     now = datetime.now(timezone.utc)
     outcome = determine_outcome([], Ending(returncode=None, stopped_by="time_limit", signal=None, oom_killed=False))
     return ExecutedRun(resolved, conditions, now, now, fold([], card.problem["unit"], resolved.task), outcome)
@@ -88,7 +88,7 @@ def execute(card: Card, resolved: Configuration, orders: Orders) -> ExecutedRun:
 
 
 def pursued(measurement: Measurement, target: Target) -> str:
-    """How the pursuit of a goal ended."""
+    """Return how the pursuit of a target ended, as a sentence."""
     aim = f"{target['metric']} {target['value']:g}"
     if measurement.reaching:
         return f"the target, {aim}, was reached after {measurement.reaching.steps} steps"
@@ -98,7 +98,7 @@ def pursued(measurement: Measurement, target: Target) -> str:
 
 
 def bounds(measurement: Measurement, resolved: Configuration, limit: int | None) -> str:
-    """The batch that did not fit, and what bounded memory."""
+    """Return the batch that did not fit, and the limits of memory, as a sentence."""
     limits = {
         "--memory-limit" if resolved.memory_limit_mib else "nine tenths of what was free": limit,
         "control group": fact(host.memory_limit)["value"],

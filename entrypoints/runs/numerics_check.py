@@ -1,4 +1,4 @@
-"""The numerics probe in the parent: a child of its own computes, so that nothing of it is left in the run."""
+"""The numerics check in the parent: a separate child computes, so that nothing of it is left in the run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check(card: Card, resolved: Configuration, orders: Orders) -> Outcome:
 
 
 def check_before_runs(card: Card, resolved: Configuration, orders: Orders) -> Numerics:
-    """Probe the numerics before runs that ask for it, with notes on standard error."""
+    """Check the numerics before runs that ask for it, with notes on standard error."""
     if not resolved.probe_numerics:
         return numerics.not_run(f"the probe was left out ({'--smoke' if resolved.smoke else '--skip-numerics'})")
     stored = reference.load(card)
@@ -34,7 +34,7 @@ def check_before_runs(card: Card, resolved: Configuration, orders: Orders) -> Nu
 
 
 def probe(stored: Reference | None, resolved: Configuration, orders: Orders) -> tuple[Outcome, Numerics]:
-    """How the probe ended, and what it proves."""
+    """Run the probe, and return how it ended and its result."""
     child = Child(resolved, orders, "probe")
     messages = list(child.messages())
     outcome = determine_outcome(messages, child.ending())

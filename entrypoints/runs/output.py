@@ -23,7 +23,7 @@ SHORT = 12  # hexadecimal digits of a hash in a file's name
 
 
 class Writer(Protocol):
-    """A place for documents. Each arrives whole or not at all, as soon as it is there."""
+    """A destination for documents. Each is written at once, whole or not at all."""
 
     def write(self, document: Mapping[str, Any]) -> None:
         """Put one document there. Raises OSError where the place has failed since it was checked."""
@@ -32,7 +32,7 @@ class Writer(Protocol):
 def open_writer(output: str | None, count: int, one_a_line: bool = False) -> Writer:
     """The place that `output` names, for `count` documents. Raises UsageError, before any run, where it will not do.
 
-    On standard output several stand one a line, and where programs expect several, a single one too.
+    On standard output several documents are written one a line, and where programs expect several, a single one too.
     """
     if output is None:
         return Stdout(indented=count == 1 and not one_a_line)

@@ -76,7 +76,7 @@ class Progress:
         return self.seconds / self.timed * (self.configuration.steps - self.steps)
 
     def _tell_data(self, data: Data) -> None:
-        """What lies at a path, in words; of synthetic data there is nothing to tell."""
+        """Describe the data at a path; synthetic data need no description."""
         if self.configuration.data_path is None:
             return
         classes = "" if data.classes is None else f", {data.classes} classes" if data.classes > 1 else ", one class"

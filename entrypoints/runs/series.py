@@ -1,4 +1,4 @@
-"""All runs of one command line: each executed in turn, its document checked and written as soon as it is there."""
+"""All runs of one command line: each executed in turn, its document checked and written at once."""
 
 from __future__ import annotations
 

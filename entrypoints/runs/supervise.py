@@ -23,8 +23,8 @@ from entrypoints.system.facts import fact
 MAIN = Path(__file__).resolve().parent.parent / "main.py"
 # Seconds between asking the child to end and killing it: less than the ten that container engines give us.
 GRACE = 5.0
-# Seconds between looks at signals, clocks and what the child says: to wake up for each step would cost more than to
-# read what it tells.
+# Seconds between looks at signals, clocks and what the child sends: waking up for each step would cost more than
+# reading it.
 TICK = 0.5
 CHUNK = 1 << 16  # bytes of one look
 F_SETPIPE_SZ = 1031  # linux/fcntl.h; Python has it from 3.10 on
@@ -73,12 +73,12 @@ class Child:
         os.close(descriptor)
 
     def messages(self) -> Iterator[Message]:
-        """What the child tells, until it is gone."""
+        """Yield the child's messages until it is gone."""
         rest = b""
         while True:
             self._keep_order()
             if not self._readable(TICK):
-                # One of its own children may hold the pipe open, so that there is no end of it to wait for.
+                # A grandchild may keep the pipe open, so that waiting for its end would take forever.
                 if self._lost() or (self._gone() and not self._readable(0)):
                     break
                 continue
@@ -122,7 +122,7 @@ class Child:
         return self.kill_at is not None and time.monotonic() > self.kill_at + GRACE
 
     def _gone(self) -> bool:
-        """Whether the child has ended. wait4 tells what this child alone used; getrusage mixes it with others."""
+        """Return whether the child has ended. wait4 gives this child's usage alone; getrusage mixes it with others."""
         if self.process.returncode is None:
             pid, status, usage = os.wait4(self.process.pid, os.WNOHANG)
             if pid:
@@ -181,7 +181,7 @@ def widen_pipe(stream: int) -> bool:
 
 
 def _start(order: dict[str, Any], descriptor: int) -> subprocess.Popen[bytes]:
-    """A child of its own session, so that a terminal's Ctrl-C reaches the parent alone.
+    """Start a child in a new session, so that a terminal's Ctrl-C reaches the parent alone.
 
     What it prints goes to standard error: standard output belongs to the document.
     """

@@ -38,7 +38,7 @@ def facts() -> dict[str, Fact]:
 
 
 def conditions(power_cap: Callable[[], float]) -> dict[str, Fact]:
-    """How the host stands before a run: what may make two runs on it differ. `power_cap` is the processors', in W."""
+    """Return the host's conditions before a run, which may make runs differ. `power_cap`: the processors', in W."""
     return {
         "cpu_affinity": fact(lambda: ranges(os.sched_getaffinity(0))),
         "cpu_quota": fact(cpu_quota, "processors"),
@@ -59,7 +59,7 @@ def conditions(power_cap: Callable[[], float]) -> dict[str, Fact]:
 
 
 def conditions_after(before: Mapping[str, Fact]) -> dict[str, Fact]:
-    """How the host stands after a run, and what the `counters` gained since they were read as `before`."""
+    """Return the host's conditions after a run, and what the `counters` gained since they were read as `before`."""
     gained = {}
     for name, after in counters().items():
         unknown = next((record for record in (before[name], after) if record["value"] is None), None)

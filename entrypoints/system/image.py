@@ -1,4 +1,4 @@
-"""What this image is, as the build wrote it down, and which bytes of it ran."""
+"""The build's description of this image, and the digest of the file that ran."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def target(image: Mapping[str, Any] | None) -> tuple[str, str]:
 
 
 def file_of(image: Mapping[str, Any], environ: Mapping[str, str], stop: Callable[[], object]) -> dict[str, Any]:
-    """Identity and digest of what ran, whose signature it bears, and who saw that: `provenance.image.file` of a result.
+    """Return identity and digest of what ran, its signer, and who checked that: `provenance.image.file` of a result.
 
-    `inv run` tells it; else the file is read here, where the runtime shows it, unless there is an order to stop.
+    `inv run` passes it on; else the file is read here, where the runtime shows it, unless there is an order to stop.
     """
     if RECORD_VARIABLE in environ:
         return _from_record(environ[RECORD_VARIABLE], image["build_key"])

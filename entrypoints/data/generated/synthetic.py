@@ -1,4 +1,4 @@
-"""Batches that are drawn, not read: at random, where input is to cost nothing, or by a formula, for proof."""
+"""Batches that are generated: at random, so that input costs nothing, or by a formula, for the numerics check."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Arrays = Union[np.ndarray, Tuple[np.ndarray, ...]]
 
 
 class RandomSource(Protocol):
-    """Where numbers come from. What is drawn by a formula depends on its name alone; at random it does not matter."""
+    """A source of random or formula-generated numbers. A formula's depend on the name alone; others ignore it."""
 
     def normal(self, name: str, shape: Shape) -> np.ndarray:
         """Float32 of mean 0 and variance 1."""
@@ -30,7 +30,7 @@ class RandomSource(Protocol):
 
 
 class SeededRandom:
-    """Numbers of a generator. Samples are full: speed is told of what a device can do, not of padding."""
+    """Numbers of a seeded generator. Samples are full: speed is measured without padding."""
 
     def __init__(self, *seed: int) -> None:
         self.generator = np.random.default_rng(list(seed))
@@ -73,7 +73,7 @@ def images(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatch
 
 
 def series(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatch:
-    """Float32 (N, T, features) and the number (N, 1) that is to be told of each."""
+    """Float32 (N, T, features) and the number (N, 1) that is to be predicted of each."""
     inputs = draw.normal("inputs", (samples, *problem["input"]["shape"]))
     return SyntheticBatch(inputs, draw.normal("targets", (samples, problem["model"]["outputs"])))
 
@@ -106,7 +106,7 @@ def passage(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatc
 
 
 def masked_text(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatch:
-    """Tokens and segments (N, T) and the places (N, K) that are to be guessed; what stands there, and whether the
+    """Tokens and segments (N, T) and the places (N, K) that are to be guessed; the tokens there, and whether the
     second segment follows the first (N,)."""
     lengths, inputs = _segmented(problem, samples, draw)
     rule = problem["input"]

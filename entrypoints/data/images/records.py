@@ -74,7 +74,7 @@ def count(file: Path, lost: list[str]) -> int:
 
 
 def masked(checksum: int) -> int:
-    """A CRC as TFRecord files have it: rotated and shifted, since a CRC of a text with CRCs in it tells little."""
+    """A CRC as TFRecord files have it: rotated and shifted, since a CRC of a text that contains CRCs detects little."""
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 

@@ -60,7 +60,7 @@ def require_readable(batch: Batch, otherwise: str) -> Batch:
 
 
 class Reader:
-    """Reads a source for a task, in an order of its own in every epoch of training. A sample depends on the source,
+    """Reads a source for a task, in a different order in every epoch of training. A sample depends on the source,
     the seed and the epoch alone."""
 
     def __init__(self, source: Source, card: Card, task: str, seed: int) -> None:
@@ -104,7 +104,7 @@ class Reader:
             yield self.decoded(entry, epoch) or Sample(None, 0, (self.described(entry),))
 
     def described(self, entry: Entry) -> str:
-        """A sample that cannot be read, for people."""
+        """Describe a sample that cannot be read, for people."""
         return f"{entry.name} (label {entry.label})" if self.outside(entry) else entry.name
 
     def mixed(self, order: Sequence[int], epoch: int, start: int, count: int) -> Iterator[Entry]:

@@ -130,7 +130,7 @@ def count(file: Path, labels: set[int], lost: list[str]) -> int:
 def members(stream: BinaryIO, lost: list[str]) -> Iterator[ShardSample]:
     """The whole samples of a shard in order. Names of those that lack a part are added to `lost`.
 
-    Raises DamagedError where the shard breaks off, after the last sample that is whole.
+    Raises DamagedShardError where the shard breaks off, after the last sample that is whole.
     """
     key, damage = "", None
     parts: dict[str, ShardFile] = {}
@@ -159,7 +159,7 @@ def _whole(parts: dict[str, ShardFile], lost: list[str]) -> Iterator[ShardSample
 
 
 def headers(stream: BinaryIO) -> Iterator[ShardFile]:
-    """The plain files of a shard in order. Raises DamagedError where it breaks off, with those before it told."""
+    """Yield the plain files of a shard in order. Raises DamagedShardError at the point where it breaks off."""
     size = stream.seek(0, os.SEEK_END)
     stream.seek(0)
     reached, after = -1, 0

@@ -1,4 +1,4 @@
-"""Answers to questions about passages, held against those of people: exact match and F1 of SQuAD v1.1.
+"""Answers to questions about passages, compared with those of people: exact match and F1 of SQuAD v1.1.
 
 As evaluate-v1.1.py of https://rajpurkar.github.io/SQuAD-explorer defines them: over all questions, each against the
 answer of people that is nearest; case, punctuation, articles and blanks do not count.

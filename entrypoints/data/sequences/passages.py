@@ -33,7 +33,7 @@ class Passages(PreparedText):
     """Rows of a question and a stretch of a passage."""
 
     def fit(self, problem: Mapping[str, Any], where: str) -> None:
-        """As `Prepared.fit`."""
+        """As `PreparedText.fit`."""
         length, most = problem["input"]["length"], problem["model"]["positions"]["most"]
         if self.places > most:
             raise UsageError(f"{where} has positions for {most} tokens, and rows have {self.places}. {REMEDY}")

@@ -36,7 +36,7 @@ class MappedFiles:
 
     @functools.cached_property
     def arrays(self) -> list[np.ndarray]:
-        """One for each file. Whoever is forked before maps them anew."""
+        """One array for each file. A process forked before first use maps its own."""
         return [
             np.memmap(file.path, self.kind, "r", offset=HEADER.size, shape=(file.header.total,)) for file in self.files
         ]
@@ -68,7 +68,7 @@ class Text:
         return range(self.source.samples)
 
     def batch(self, _: Sequence[int], epoch: int, start: int, count: int) -> TimedBatch:
-        """So many blocks of an epoch, and for each token the one that follows. Raises DamagedError."""
+        """So many blocks of an epoch, and for each token the one that follows. Raises DamagedSequenceError."""
         began, length = time.perf_counter(), self.source.length
         if self.task == "training":
             random = np.random.default_rng([self.seed, epoch, start])
@@ -87,7 +87,7 @@ def mapped_rows(source: Passages) -> MappedFiles:
 
 
 def order_of_rows(rows: int, task: str, seed: int, epoch: int) -> Sequence[int]:
-    """Rows as they lie; an epoch of training has them in an order of its own."""
+    """Return the order of rows: that of the files, or for training a different one in every epoch."""
     if task != "training":
         return range(rows)
     order: Sequence[int] = np.random.default_rng([seed, epoch]).permutation(rows)  # type: ignore[assignment]
@@ -95,7 +95,7 @@ def order_of_rows(rows: int, task: str, seed: int, epoch: int) -> Sequence[int]:
 
 
 class Questions:
-    """Rows of questions and passages; an epoch of training has them in an order of its own."""
+    """Rows of questions and passages, in a different order in every epoch of training."""
 
     def __init__(self, source: Passages, task: str, seed: int) -> None:
         self.source, self.task, self.seed = source, task, seed
@@ -106,7 +106,7 @@ class Questions:
         return order_of_rows(self.source.samples, self.task, self.seed, epoch)
 
     def batch(self, order: Sequence[int], _: int, start: int, count: int) -> TimedBatch:
-        """So many rows of an epoch: tokens, segments, and the ends of the answers. Raises DamagedError."""
+        """So many rows of an epoch: tokens, segments, and the ends of the answers. Raises DamagedSequenceError."""
         began = time.perf_counter()
         numbers = np.asarray(order[start : start + count])
         rows = self.rows(numbers)
@@ -119,7 +119,7 @@ class Questions:
         return TimedBatch(made, time.perf_counter() - began, numbers)
 
     def rows(self, numbers: Iterable[int]) -> np.ndarray:
-        """The rows of these numbers. Raises DamagedError where one cannot be."""
+        """The rows of these numbers. Raises DamagedSequenceError where one cannot be."""
         rows = np.concatenate([self.mapped.stretch(int(number), 1) for number in numbers])
         require_in_vocabulary(rows["tokens"], self.source)
         context, length, first, last = (rows[name].astype(np.int64) for name in ("context", "length", "first", "last"))
@@ -138,7 +138,7 @@ def row_of(places: int, width: int) -> np.dtype:
 
 
 def require_in_vocabulary(tokens: np.ndarray, source: Tokens | Passages) -> None:
-    """Raise DamagedError where a token is beyond the vocabulary that a device has weights for."""
+    """Raise DamagedSequenceError where a token is beyond the vocabulary that a device has weights for."""
     most = int(tokens.max())
     if most >= source.vocabulary:
         raise DamagedSequenceError(

@@ -18,7 +18,7 @@ class Tokens(PreparedText):
     """A text, read in blocks of a card's length; an epoch has as many as lie in it side by side."""
 
     def fit(self, problem: Mapping[str, Any], where: str) -> None:
-        """As `Prepared.fit`."""
+        """As `PreparedText.fit`."""
         self.tokens, self.length = sum(file.header.total for file in self.files), problem["input"]["length"]
         self.samples = (self.tokens - 1) // self.length
         if not self.samples:

@@ -15,7 +15,7 @@ from entrypoints.data.sequences.text_batches import DamagedSequenceError, TimedB
 
 
 class Utterances:
-    """Reads a source for a task, in an order of its own in every epoch of training."""
+    """Reads a source for a task, in a different order in every epoch of training."""
 
     def __init__(self, source: Speech, task: str, seed: int) -> None:
         self.source, self.task, self.seed, form = source, task, seed, source.form
@@ -33,7 +33,7 @@ class Utterances:
         return order_of_rows(self.source.samples, self.task, self.seed, epoch)
 
     def batch(self, order: Sequence[int], _: int, start: int, count: int) -> TimedBatch:
-        """So many rows of an epoch, as `synthetic.speech` has them. Raises DamagedError."""
+        """So many rows of an epoch, as `synthetic.speech` has them. Raises DamagedSequenceError."""
         began = time.perf_counter()
         rows = np.stack([self.read(int(number)) for number in order[start : start + count]])
         beyond = np.arange(self.source.form.frames) >= rows["frames"][:, None, None]
@@ -48,7 +48,7 @@ class Utterances:
         return TimedBatch(made, time.perf_counter() - began)
 
     def read(self, number: int) -> np.ndarray:
-        """A row by its number. Raises DamagedError where it cannot be what was written."""
+        """A row by its number. Raises DamagedSequenceError where it cannot be what was written."""
         at = bisect.bisect_right(self.source.firsts, number) - 1
         name, inside = self.source.files[at].name, number - self.source.firsts[at]
         try:

@@ -18,7 +18,7 @@ from entrypoints.metering.kernel_files import host_pid
 from entrypoints.metering.meter import MeterError, MeterFacts, Reading, first_found
 from entrypoints.system.facts import fact
 
-# ROCm leaves the module there and tells no Python of it; what is installed comes first. ROCM_PATH may be the host's.
+# ROCm leaves the module there, on no Python's path; what is installed comes first. ROCM_PATH may be the host's.
 for root in ("/opt/rocm", os.environ.get("ROCM_PATH", "")):
     shipped = Path(root) / "share" / "amd_smi"
     if shipped.is_absolute() and shipped.is_dir():
@@ -39,7 +39,7 @@ PCI = Path("/sys/bus/pci/drivers/amdgpu")  # a link for each GPU of the host
 WHOLE = "SPX"  # a GPU that is one partition
 NOT_THERE = "N/A"
 NOT_THERE_RAW = 0xFFFF  # what ROCm 5.7 to 6.1.0 let through
-# Which of them a GPU tells differs: MI300 the current, MI200 the average, ROCm 7 has one name for both.
+# Which of them a GPU reports differs: MI300 the current, MI200 the average, ROCm 7 has one name for both.
 POWERS = ("socket_power", "current_socket_power", "average_socket_power")
 # What may hold clocks down, on MI200 and before: bits of `indep_throttle_status` by their place (Linux, amdgpu_smu.h).
 THROTTLERS = {
@@ -77,7 +77,7 @@ class Amd:
         )
 
     def read_whole(self) -> Reading:
-        """Whatever the library tells."""
+        """Read whatever the library reports."""
         watts, joules = self.library.watts(self.handle), self.library.joules(self.handle)
         return Reading([] if watts is None else [watts], [] if joules is None else [joules])
 
@@ -182,7 +182,7 @@ class RocmSmi:
         return text.value.decode("utf-8", "replace")
 
     def shared(self, _: int) -> str:
-        """Nothing that the library would dependably tell."""
+        """Return nothing: the library does not reliably report it."""
         return ""
 
     def watts(self, handle: int) -> float | None:
@@ -205,7 +205,7 @@ def find(place: str | None) -> Amd:
 
 
 def conditions(_: str | None) -> Mapping[str, Any]:
-    """How the first GPU that ROCm may use stands: facts by a name of session.DEVICE_CONDITIONS. Raises MeterError."""
+    """Return the conditions of the first GPU that ROCm may use (session.DEVICE_CONDITIONS). Raises MeterError."""
     library = AmdSmi()
     handle = _chosen(library, library.handles(), None)
     clock = _answer(lambda: amdsmi.amdsmi_get_clock_info(handle, amdsmi.AmdSmiClkType.GFX), {})
@@ -227,7 +227,7 @@ def conditions(_: str | None) -> Mapping[str, Any]:
 
 
 def partition() -> str | None:
-    """How the first GPU that ROCm may use is divided, such as CPX; None where it is whole, or nobody tells."""
+    """Return how the first GPU that ROCm may use is divided, such as CPX; None where it is whole or unknown."""
     try:
         library = AmdSmi()
         return library.mode(_chosen(library, library.handles(), None))
@@ -240,7 +240,7 @@ def _number_or_none(number: Any) -> Any:
 
 
 def _throttling(handle: Any, metrics: Mapping[str, Any]) -> str | None:
-    """What holds the clocks down, in the vendor's words; `none` for nothing, None where that is not told."""
+    """Return what holds the clocks down, in the vendor's words; `none` for nothing, None where it is not reported."""
     status = metrics.get("indep_throttle_status", NOT_THERE)
     if status is True:  # all that ROCm 7 says of it
         return "throttled"
@@ -271,7 +271,7 @@ def _opened(library: AmdSmi | RocmSmi, place: str | None) -> Amd:
 
 def _first_die(library: AmdSmi | RocmSmi, handles: Sequence[Any], chosen: Any) -> Any:
     """The die with the module's power and energy. Raises MeterError where a scheduler has hidden it from this job:
-    the libraries leave out what is hidden, and what stands before the second die is then of another module."""
+    the libraries leave out what is hidden, and the entry before the second die then belongs to another module."""
     if library.watts(chosen) or library.joules(chosen):
         return chosen
     at, on_host = list(handles).index(chosen), len(list(PCI.glob("*:*:*.*")))
@@ -322,7 +322,7 @@ def _numbered(handles: Sequence[Any], word: str) -> Any:
 
 
 def _answer(ask: Callable[[], Any], otherwise: Any) -> Any:
-    """An answer, or what stands for one that the GPU, or this version of the library, does not give."""
+    """Return the answer to a call, or `otherwise` where the GPU or this version of the library has none."""
     with contextlib.suppress(*_errors(), LookupError, TypeError):
         value = ask()
         return otherwise if value == NOT_THERE else value

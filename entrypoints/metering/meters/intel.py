@@ -33,7 +33,7 @@ Handle = ctypes.c_void_p
 
 
 class DriverFiles(NamedTuple):
-    """Where a driver of the kernel's tells of a card: files of hwmon, those of the card before those of the package,
+    """Files in which a kernel driver reports a card: files of hwmon, those of the card before those of the package,
     and of the device, those of a tile. The first that is there counts."""
 
     energy: tuple[str, ...]  # microjoules
@@ -121,7 +121,7 @@ def find(place: str | None) -> Intel:
 
 
 def first_visible() -> int:
-    """The number of the card that the first device is, or is a tile of. Raises MeterError where that cannot be told.
+    """Return the number of the card that the first device is, or is a tile of. Raises MeterError where it is unclear.
 
     https://oneapi-src.github.io/level-zero-spec/level-zero/latest/core/PROG.html#device-hierarchy
     """
@@ -172,7 +172,7 @@ def by_sysman(number: int) -> tuple[str, SysmanCounter]:
 
 
 def listed(call: Any, *of: Handle) -> Sequence[Handle]:
-    """All handles that a call of Level Zero lists: it tells how many first."""
+    """Return all handles that a call of Level Zero lists; a first call gives their count."""
     count = ctypes.c_uint32()
     require(call(*of, ctypes.byref(count), None), call.__name__)
     handles = (Handle * count.value)()
@@ -223,7 +223,7 @@ def address(folder: Path) -> str:
 
 
 def conditions(driver: str | None) -> Mapping[str, Any]:
-    """How the card that computes stands, by the kernel's files, with the version of the `driver` that PyTorch tells.
+    """Return the conditions of the card that computes, by the kernel's files; PyTorch reports the `driver`'s version.
 
     Facts by a name of session.DEVICE_CONDITIONS; clocks are those of the tile that computes, of a whole card the first.
     """

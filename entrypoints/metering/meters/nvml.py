@@ -83,7 +83,7 @@ def find(place: str | None) -> Nvml:
 
 
 def conditions(identifier: str | None) -> Mapping[str, Any]:
-    """How the GPU of a UUID stands, or the first that CUDA may use: facts by a name of session.DEVICE_CONDITIONS."""
+    """Return the conditions of a UUID's GPU, or of the first that CUDA may use (session.DEVICE_CONDITIONS)."""
     with _library():
         of_mig = (identifier or "").startswith("MIG-")  # of which CUDA has the first alone, whatever its UUID is of
         handle, _ = _whole(_handle(identifier) if identifier and not of_mig else _first_visible())
@@ -157,7 +157,7 @@ def _kernel_module() -> str:
 
 
 def _first_visible() -> Any:
-    """The GPU that CUDA calls 0. Raises MeterError where NVML's numbers cannot tell which that is."""
+    """Return the GPU that CUDA calls 0. Raises MeterError where NVML's numbers do not identify it."""
     visible = os.environ.get(VISIBLE)
     if visible is None:
         return _by_number(0)
@@ -168,7 +168,7 @@ def _first_visible() -> Any:
 
 
 def _by_number(number: int) -> Any:
-    """The GPU of CUDA's number, which is NVML's where CUDA was told to count so or all GPUs are alike."""
+    """Return the GPU of CUDA's number, which is NVML's where CUDA is set to count so or all GPUs are alike."""
     count = pynvml.nvmlDeviceGetCount()
     if number >= count:
         raise MeterError(f"{VISIBLE} names GPU {number}, and NVML sees {count}")
@@ -202,7 +202,7 @@ def _handle(place: str) -> Any:
 
 
 def _whole(handle: Any) -> tuple[Any, str]:
-    """The GPU itself, and a name for it: an instance of MIG has no meter of its own."""
+    """Return the GPU itself, and a name for it: a MIG instance has no separate meter."""
     instance = pynvml.nvmlDeviceIsMigDeviceHandle(handle)
     whole = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle) if instance else handle
     shared = " with all its MIG instances" if _divided(whole) else ""
@@ -215,7 +215,7 @@ def _divided(handle: Any) -> bool:
 
 
 def _instant_power(handle: Any) -> int | None:
-    """In mW; None where driver or GPU do not tell it."""
+    """Return instant power in mW; None where driver or GPU do not report it."""
     values = _supported_answer(pynvml.nvmlDeviceGetFieldValues, handle, [POWER_INSTANT])
     if not values or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
         return None
@@ -223,7 +223,7 @@ def _instant_power(handle: Any) -> int | None:
 
 
 def _supported_answer(ask: Callable[..., Any], *arguments: Any) -> Any:
-    """What a call answers; None where this GPU or driver has it not."""
+    """Return what a call answers; None where this GPU or driver does not support it."""
     try:
         return ask(*arguments)
     except pynvml.NVMLError as error:
