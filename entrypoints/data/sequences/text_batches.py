@@ -22,7 +22,7 @@ class DamagedSequenceError(Exception):
 class TimedBatch(NamedTuple):
     """A batch, the seconds that it took, and the numbers of its samples where their answers are to be read."""
 
-    drawn: SyntheticBatch
+    batch: SyntheticBatch
     seconds: float
     numbers: np.ndarray | None = None
 
@@ -77,8 +77,8 @@ class Text:
             places = np.arange(start, start + count) * length
         blocks = np.stack([self.mapped.stretch(int(place), length + 1) for place in places]).astype(np.int64)
         require_in_vocabulary(blocks, self.source)
-        made = SyntheticBatch(blocks[:, :-1], blocks[:, 1:], tokens=count * length, padding=0)
-        return TimedBatch(made, time.perf_counter() - began)
+        batch = SyntheticBatch(blocks[:, :-1], blocks[:, 1:], tokens=count * length, padding=0)
+        return TimedBatch(batch, time.perf_counter() - began)
 
 
 def mapped_rows(source: Passages) -> MappedFiles:
@@ -115,8 +115,8 @@ class Questions:
         ends = np.stack([rows["first"], rows["last"]], axis=1).astype(np.int64)
         tokens = rows["tokens"].astype(np.int64)
         count = int(rows["length"].sum())
-        made = SyntheticBatch((tokens, segments.astype(np.int64)), ends, count, tokens.size - count)
-        return TimedBatch(made, time.perf_counter() - began, numbers)
+        batch = SyntheticBatch((tokens, segments.astype(np.int64)), ends, count, tokens.size - count)
+        return TimedBatch(batch, time.perf_counter() - began, numbers)
 
     def rows(self, numbers: Iterable[int]) -> np.ndarray:
         """The rows of these numbers. Raises DamagedSequenceError where one cannot be."""

@@ -39,13 +39,13 @@ class Utterances:
         beyond = np.arange(self.source.form.frames) >= rows["frames"][:, None, None]
         mel, linear = rows["mel"].astype(np.float32), rows["linear"].astype(np.float32)
         text, tokens = rows["text"].astype(np.int64), int(rows["characters"].sum())
-        made = SyntheticBatch(
+        batch = SyntheticBatch(
             (text, rows["speaker"].astype(np.int64), mel),
             (mel, linear, beyond.astype(np.float32)),
             tokens,
             text.size - tokens,
         )
-        return TimedBatch(made, time.perf_counter() - began)
+        return TimedBatch(batch, time.perf_counter() - began)
 
     def read(self, number: int) -> np.ndarray:
         """A row by its number. Raises DamagedSequenceError where it cannot be what was written."""
