@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any, Callable, Sequence
 
 from entrypoints.contract.messages import Diagnosed, Message, Step
-from entrypoints.contract.session import Batch, Draw, Session
+from entrypoints.contract.session import Batch, ChainSample, Session
 from entrypoints.contract.statuses import RunError
 from entrypoints.planning.configuration import Configuration
 from entrypoints.worker.phases import Phased
@@ -30,7 +30,7 @@ class Chains(Phased):
         self.adapting = 0
         self.state: Any = None
         most = min(MOST_DRAWS, MOST_NUMBERS // (chains * parameters))
-        self.kept: deque[tuple[float, Draw]] = deque(maxlen=most)  # of this phase, with the seconds of each
+        self.kept: deque[tuple[float, ChainSample]] = deque(maxlen=most)  # of this phase, with the seconds of each
         self.last = session.mark()
 
     def run(self, configuration: Configuration) -> None:
@@ -65,7 +65,7 @@ class Chains(Phased):
         """Nothing is left to tell: every transition was told when it was done."""
 
 
-def diagnosed(kept: Sequence[tuple[float, Draw]]) -> Diagnosed:
+def diagnosed(kept: Sequence[tuple[float, ChainSample]]) -> Diagnosed:
     """What the draws of all chains are worth; nothing where no proposal was accepted."""
     from entrypoints.workloads import diagnostics  # late: it brings NumPy
 

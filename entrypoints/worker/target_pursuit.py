@@ -8,20 +8,20 @@ from typing import Callable, Iterable, NamedTuple
 from entrypoints.contract.messages import Evaluated, Message
 from entrypoints.contract.session import Batch, Session
 from entrypoints.contract.statuses import RunError
-from entrypoints.contract.target import Goal, Grader, Quality, reached
+from entrypoints.contract.target import AnswerGrader, Quality, Target, reached
 
 
 class Judging(NamedTuple):
     """What is evaluated: its batches, and what grades the answers where they have to be read."""
 
     batches: Callable[[], Iterable[Batch]]
-    grader: Callable[[], Grader | None] = lambda: None
+    grader: Callable[[], AnswerGrader | None] = lambda: None
 
 
 class Pursuit:
     """Evaluates a session every so many steps of training, until the goal is reached."""
 
-    def __init__(self, goal: Goal, session: Session, judging: Judging, send: Callable[[Message], None]) -> None:
+    def __init__(self, goal: Target, session: Session, judging: Judging, send: Callable[[Message], None]) -> None:
         self.goal, self.session, self.judging, self.send = goal, session, judging, send
         self.evaluated_at = 0  # steps of training before the last evaluation
         self.reached = False

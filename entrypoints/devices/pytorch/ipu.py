@@ -32,11 +32,11 @@ from torch import nn
 from entrypoints.contract.session import (
     Answer,
     Batch,
+    ChainSample,
     DeviceConditions,
     DeviceFacts,
     Division,
-    Draw,
-    Judged,
+    EvaluationResult,
     OptimizerRule,
     Rule,
     StepReport,
@@ -187,7 +187,7 @@ class IpuSession(Waiting):
         self.applied(self.place(batch))
         return StepReport(samples=batch.samples, updates=0, loss=None)
 
-    def evaluate(self, batch: Batch) -> Judged:
+    def evaluate(self, batch: Batch) -> EvaluationResult:
         """Forward in evaluation mode; the loss is the host's to compute, of as many samples as there are."""
         output = in_single(self.applied(self.place(batch)))
         return judged(batch, output, self.model.loss_of(output, batch.targets))
@@ -209,7 +209,7 @@ class IpuSession(Waiting):
         """There is no state."""
         raise NotImplementedError
 
-    def draw(self, state: Any) -> Draw:
+    def draw(self, state: Any) -> ChainSample:
         """There is no state."""
         raise NotImplementedError
 

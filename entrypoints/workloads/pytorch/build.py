@@ -140,7 +140,7 @@ def model(card: Card, seed: int) -> Objective:
     if count != card.problem["parameters"]:
         expected = card.problem["parameters"]
         raise RunError("crashed", f"{card.name} was built with {count} parameters, its card says {expected}")
-    return drawn_by(built, synthetic.Random(seed, 1))  # synthetic observations are drawn from the seed alone
+    return drawn_by(built, synthetic.SeededRandom(seed, 1))  # synthetic observations are drawn from the seed alone
 
 
 def weights(model: Objective) -> dict[str, np.ndarray]:
@@ -202,7 +202,7 @@ def without_chance(model: Objective) -> Objective:
     return drawn_by(model, formula.Formula())
 
 
-def drawn_by(model: Objective, chance: synthetic.Draw) -> Objective:
+def drawn_by(model: Objective, chance: synthetic.RandomSource) -> Objective:
     """The same model, whose chains draw from a source where it is a density."""
     if isinstance(model.network, Density):
         model.network.chance = chance

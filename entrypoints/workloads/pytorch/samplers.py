@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 
-from entrypoints.contract.session import Draw, SamplerRule
+from entrypoints.contract.session import ChainSample, SamplerRule
 from entrypoints.data.generated import synthetic as data
 
 
@@ -26,7 +26,7 @@ Sloped = Callable[[torch.Tensor, Observed], Tuple[torch.Tensor, torch.Tensor]]
 class Density(nn.Module):
     """What is sampled: called with positions (C, P), it gives their log density (C,) and its gradient (C, P)."""
 
-    chance: data.Draw = data.Random(0)
+    chance: data.RandomSource = data.SeededRandom(0)
 
     def start(self) -> torch.Tensor:
         """Where every chain begins: its parameters, one after the other (P,)."""
@@ -118,10 +118,10 @@ def energy(log_density: torch.Tensor, momentum: torch.Tensor) -> torch.Tensor:
     return log_density - momentum.square().sum(1) / 2
 
 
-def drawn(chains: Chains) -> Draw:
+def drawn(chains: Chains) -> ChainSample:
     """The part of their state that is told of."""
     told = (chains.position, chains.log_density, chains.accepted, chains.log_acceptance, chains.step_size[:, 0])
-    return Draw(*(one.cpu().numpy() for one in told))
+    return ChainSample(*(one.cpu().numpy() for one in told))
 
 
 RULES = {"hamiltonian_monte_carlo": HamiltonianMonteCarlo}

@@ -23,7 +23,7 @@ from entrypoints.data.images import decoding
 from entrypoints.data.images.records import Records
 from entrypoints.data.images.samples import Reader, Sample, require_readable, stack
 from entrypoints.data.source import Source
-from entrypoints.data.table import Table
+from entrypoints.data.table import TableRows
 
 Make = Callable[[], Batch]
 AHEAD = 2  # batches for each worker, as PyTorch's loader has them
@@ -40,7 +40,7 @@ class Record(NamedTuple):
 
 def synthetic_batch(card: Card, batch_size: int, seed: int) -> Batch:
     """One batch generated from `seed`."""
-    return of_drawn(synthetic.batch(card.problem, batch_size, synthetic.Random(seed)))
+    return of_drawn(synthetic.batch(card.problem, batch_size, synthetic.SeededRandom(seed)))
 
 
 def formula_batch(card: Card, batch_size: int) -> Batch:
@@ -48,14 +48,14 @@ def formula_batch(card: Card, batch_size: int) -> Batch:
     return of_drawn(synthetic.batch(card.problem, batch_size, formula.Formula()))
 
 
-def of_drawn(made: synthetic.Drawn) -> Batch:
+def of_drawn(made: synthetic.SyntheticBatch) -> Batch:
     """Images as `as_batch` has them; what else there is as it is."""
     if isinstance(made.inputs, np.ndarray) and made.inputs.ndim == 4:
         return as_batch(made.inputs, made.targets)
     return Batch(tensors(made.inputs), tensors(made.targets), tokens=made.tokens, padding=made.padding)
 
 
-def table_batch(table: Table) -> Batch:
+def table_batch(table: TableRows) -> Batch:
     """Features (N, F) and targets (N,) of a table."""
     return of_drawn(synthetic.observations(*table))
 

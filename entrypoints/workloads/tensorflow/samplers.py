@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from entrypoints.contract.session import Draw, SamplerRule
+from entrypoints.contract.session import ChainSample, SamplerRule
 from entrypoints.data.generated import synthetic as data
 
 
@@ -21,7 +21,7 @@ class Observed(NamedTuple):
 class Density(tf.Module):
     """What is sampled: called with positions (C, P), it gives their log density (C,) and its gradient (C, P)."""
 
-    chance: data.Draw = data.Random(0)
+    chance: data.RandomSource = data.SeededRandom(0)
 
     def start(self) -> tf.Tensor:
         """Where every chain begins (P,)."""
@@ -139,11 +139,11 @@ def energy(log_density: tf.Tensor, momentum: tf.Tensor) -> tf.Tensor:
     return log_density - tf.reduce_sum(tf.square(momentum), 1) / 2
 
 
-def drawn(chains: Chains) -> Draw:
+def drawn(chains: Chains) -> ChainSample:
     """The part of their state that is told of."""
     position, log_density, _ = chains.standing
     told = (position, log_density, chains.accepted, chains.log_acceptance, chains.step_size[:, 0])
-    return Draw(*(one.numpy() for one in told))
+    return ChainSample(*(one.numpy() for one in told))
 
 
 RULES = {"hamiltonian_monte_carlo": HamiltonianMonteCarlo}

@@ -8,7 +8,7 @@ import pytest
 
 from entrypoints.contract import cards
 from entrypoints.contract.messages import Ended, Evaluated, Phase, Step, decode, encode
-from entrypoints.contract.session import Batch, Judged
+from entrypoints.contract.session import Batch, EvaluationResult
 from entrypoints.contract.statuses import UsageError
 from entrypoints.contract.target import Quality, reached
 from entrypoints.planning import arguments
@@ -52,7 +52,7 @@ class Answers:
 
 def test_loss_and_accuracy_are_means_over_samples_not_over_batches():
     told = []
-    session = Answers(Judged(6, 1.0, 6), Judged(2, 5.0, 0))
+    session = Answers(EvaluationResult(6, 1.0, 6), EvaluationResult(2, 5.0, 0))
     pursuit = Pursuit(ACCURACY, session, Judging(lambda: [Batch(range(2), None)] * 2), told.append)
     pursuit.evaluate(4)
     (one,) = told
@@ -63,7 +63,9 @@ def test_loss_and_accuracy_are_means_over_samples_not_over_batches():
 
 def test_without_labels_there_is_no_accuracy():
     told = []
-    Pursuit(LOSS, Answers(Judged(6, 1.0, None)), Judging(lambda: [Batch(range(2), None)]), told.append).evaluate(1)
+    Pursuit(
+        LOSS, Answers(EvaluationResult(6, 1.0, None)), Judging(lambda: [Batch(range(2), None)]), told.append
+    ).evaluate(1)
     assert told[0].accuracy is None
 
 
@@ -83,7 +85,7 @@ class Counting:
 def test_answers_are_graded_anew_in_each_evaluation():
     told = []
     batches = [Batch(range(2), None, numbers=[0, 1]), Batch(range(2), None, numbers=[2, 3])]
-    session = Answers(*[Judged(2, 1.0, None, "output")] * 4)
+    session = Answers(*[EvaluationResult(2, 1.0, None, "output")] * 4)
     pursuit = Pursuit(LOSS, session, Judging(lambda: batches, Counting), told.append)
     for steps in (2, 4):
         pursuit.evaluate(steps)

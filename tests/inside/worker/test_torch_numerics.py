@@ -25,7 +25,7 @@ CARD = CARDS["resnet50"]
 def judged(workload="resnet50", precision="fp32"):
     found = probed(workload, precision)
     told = [Probed(precision, *quantity) for quantity in found.items()]
-    return numerics.judge(told, reference.load(CARDS[workload]), precision)
+    return numerics.compare_with_reference(told, reference.load(CARDS[workload]), precision)
 
 
 def of_each_probe():

@@ -9,7 +9,16 @@ from typing import Any, Iterator, Mapping, Sequence
 import numpy as np
 import torch
 
-from entrypoints.contract.session import Answer, Batch, Division, Draw, Judged, OptimizerRule, Rule, StepReport
+from entrypoints.contract.session import (
+    Answer,
+    Batch,
+    ChainSample,
+    Division,
+    EvaluationResult,
+    OptimizerRule,
+    Rule,
+    StepReport,
+)
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.pytorch.shared.tensors import joined, judged, on_host, pieces
 from entrypoints.workloads.pytorch.build import Objective, folded, weights
@@ -143,7 +152,7 @@ class EagerSession:
         self.forward(self.place(batch._replace(targets=None)))
         return StepReport(samples=batch.samples, updates=0, loss=None)
 
-    def evaluate(self, batch: Batch) -> Judged:
+    def evaluate(self, batch: Batch) -> EvaluationResult:
         """Forward in evaluation mode, as much at once as in training; what is likeliest counts where targets are
         labels, and all where samples have numbers."""
         found = [self.judge(part) for part in self.parts(self.place(batch))]
@@ -153,7 +162,7 @@ class EagerSession:
         """What is computed at once, one after the other."""
         return pieces(placed, self.micro_batch or placed.samples)
 
-    def judge(self, placed: Batch) -> Judged:
+    def judge(self, placed: Batch) -> EvaluationResult:
         """Of what is computed at once."""
         output, loss = self.forward(placed)
         return judged(placed, output, loss)
@@ -189,7 +198,7 @@ class EagerSession:
         with self.iterating():
             return (self.sampler or self.prepared().network).follow(state)
 
-    def draw(self, state: Any) -> Draw:
+    def draw(self, state: Any) -> ChainSample:
         """The sampler's state on the host."""
         return drawn(state)
 

@@ -7,7 +7,7 @@ from typing import Any, Sequence
 import numpy as np
 import torch
 
-from entrypoints.contract.session import Batch, Judged
+from entrypoints.contract.session import Batch, EvaluationResult
 from entrypoints.workloads.pytorch.build import Tensors
 
 
@@ -18,13 +18,13 @@ def on_host(output: Tensors) -> Any:
     return (output.float() if output.dtype in (torch.bfloat16, torch.float16) else output).cpu().numpy()
 
 
-def judged(batch: Batch, output: Tensors, loss: torch.Tensor) -> Judged:
+def judged(batch: Batch, output: Tensors, loss: torch.Tensor) -> EvaluationResult:
     """How a batch was told: what is likeliest counts where its targets are labels."""
     labels = batch.targets
     right = None
     if isinstance(output, torch.Tensor) and isinstance(labels, torch.Tensor) and labels.dim() == 1:
         right = int((output.argmax(1) == labels).sum())
-    return Judged(batch.samples, loss.item(), right, None if batch.numbers is None else on_host(output))
+    return EvaluationResult(batch.samples, loss.item(), right, None if batch.numbers is None else on_host(output))
 
 
 def flat(tensors: Any) -> tuple[torch.Tensor, ...]:
@@ -56,11 +56,11 @@ def pieces(batch: Batch, size: int) -> Sequence[Batch]:
     return [batch._replace(inputs=one, targets=other) for one, other in cut]
 
 
-def joined(found: Sequence[Judged]) -> Judged:
+def joined(found: Sequence[EvaluationResult]) -> EvaluationResult:
     """What was told of the pieces of a batch, as if it had been told at once."""
     samples = sum(one.samples for one in found)
     rights = [one.right for one in found if one.right is not None]
-    return Judged(
+    return EvaluationResult(
         samples,
         sum(one.loss * one.samples for one in found) / samples,
         sum(rights) if rights else None,

@@ -7,7 +7,7 @@ from typing import Any, Mapping
 import numpy as np
 import tensorflow as tf
 
-from entrypoints.contract.session import Answer, Batch, Draw, Judged, OptimizerRule, Rule, StepReport
+from entrypoints.contract.session import Answer, Batch, ChainSample, EvaluationResult, OptimizerRule, Rule, StepReport
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.host_session import Waiting
 from entrypoints.workloads.tensorflow.build import Objective, Tensors, weights
@@ -63,11 +63,11 @@ class GraphSession(Waiting):
         self.waited(self.forward(self.place(batch).inputs))
         return StepReport(samples=batch.samples, updates=0, loss=None)
 
-    def evaluate(self, batch: Batch) -> Judged:
+    def evaluate(self, batch: Batch) -> EvaluationResult:
         """Forward with the running means; what is likeliest counts where targets are labels."""
         batch = self.place(batch)
         loss, right = self.judge(batch.inputs, batch.targets)
-        return Judged(batch.samples, float(loss), None if right is None else int(right))
+        return EvaluationResult(batch.samples, float(loss), None if right is None else int(right))
 
     def respond(self, batch: Batch) -> Answer:
         """Forward with the running means, the host waiting at the end of each part."""
@@ -101,7 +101,7 @@ class GraphSession(Waiting):
         """By the sampler, or by the network."""
         return self.waited(self.sampler.follow(state) if self.sampler else self.goes_on(state))
 
-    def draw(self, state: Any) -> Draw:
+    def draw(self, state: Any) -> ChainSample:
         """The sampler's state as arrays."""
         return drawn(state)
 
