@@ -115,7 +115,7 @@ def test_an_image_reads_passages(tmp_path: Path, vocabulary: Path) -> None:
     source = questions(tmp_path, squad((NORMANS, [ASKED, LATER])))
     prepare(source, tmp_path / "t", "passages", tokenizer=vocabulary, samples_per_file=1)
     name, found = open_for(cards.load()["bert_base"], tmp_path / "t", "training", "pytorch")
-    assert (name, found.samples, len(found.parts)) == ("passages", 2, 2)
+    assert (name, found.samples, len(found.files)) == ("passages", 2, 2)
     assert [[question.answers for question in file] for file in found.questions()] == [
         [("Normans", "The Normans")],
         [("1066",)],
