@@ -56,7 +56,7 @@ class Source:
         if self.names and other.names and self.names != other.names[: len(self.names)]:
             raise UsageError(
                 f"{where}: its classes {_few(self.names)} are not numbered as those of {other.path}, "
-                f"{_few(other.names)}. Have the same folders in both; prepare-data numbers those that hold images"
+                f"{_few(other.names)}. Have the same folders in both; data.prepare numbers those that hold images"
             )
 
     def share(self) -> None:

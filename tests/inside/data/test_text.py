@@ -124,7 +124,7 @@ def test_an_epoch_of_training_has_every_row_in_an_order_of_its_own(tmp_path):
         ),
         (lambda path: passages(path, ROWS, ANSWERED), GPT, "it holds passages. Give a folder of tokens"),
         (lambda path: tokens(path, TEXT), BERT, "it holds tokens. Give a folder of passages"),
-        (lambda path: (path / "x.txt").write_text("x"), GPT, r"nothing that is prepared.*prepare-data --format tokens"),
+        (lambda path: (path / "x.txt").write_text("x"), GPT, r"nothing that is prepared.*data.prepare --format tokens"),
         (lambda path: passages(path, ROWS, ANSWERED), small("bert_base", 24), "takes 24 tokens, and rows have 16.*--l"),
         (
             lambda path: passages(path, ROWS, ANSWERED),

@@ -92,7 +92,7 @@ def test_answers_are_graded_anew_in_each_evaluation():
     assert [(one.exact_match, one.f1) for one in told] == [(0.25, 0.2)] * 2
     assert decode(encode(told[0])) == told[0]
     run = fold(
-        [Phase("compile", 0.0), *STEPS, told[0], *STEPS, told[1], Ended(9.0)], "sequences", "training", goal=LOSS
+        [Phase("compile", 0.0), *STEPS, told[0], *STEPS, told[1], Ended(9.0)], "sequences", "training", target=LOSS
     )
     assert [(one["exact_match"], one["f1"]) for one in result.target(run)["evaluations"]] == [(0.25, 0.2)] * 2
 
@@ -106,7 +106,7 @@ RUN = fold(
     ],
     "images",
     "training",
-    goal=ACCURACY,
+    target=ACCURACY,
 )
 
 
