@@ -123,7 +123,12 @@ def _apptainer_build(site: Site, *options: str) -> Times:
     target = site.folder / "plain.sif"
     target.unlink(missing_ok=True)
     # --notest: the fast build runs no test either, and a root that lacks a capability could not run it.
-    argv = ["apptainer", "build", "--notest", *(["--no-https"] if make_plan(RECIPE).base.plain_http else [])]
+    argv = [
+        "apptainer",
+        "build",
+        "--notest",
+        *(["--no-https"] if make_plan(RECIPE, settings()).base.plain_http else []),
+    ]
     return _times(spend([*argv, *options, target, site.definition]))
 
 

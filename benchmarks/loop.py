@@ -17,7 +17,7 @@ from sifmark.core.settings import load_settings
 from sifmark.engines import Engine
 from sifmark.engines.apptainer.sif import read_sif
 from sifmark.engines.locate import engine_for, locate
-from sifmark.recipes.plan import BUILD_KEY
+from sifmark.recipes.labels import BUILD_KEY
 
 sys.path.append(str(CHECKOUT))  # what goes into images is no installed package
 from entrypoints.system import allocator

@@ -37,8 +37,9 @@ def make_image(folder: Path) -> tuple[Path, Path]:
         for _ in range(0, SIZE - sif.system.size, 1 << 20):
             sink.write(source.read(1 << 20))
     run(["mksquashfs", filler, large, "-all-root", "-no-progress", "-no-recovery", "-offset", str(DATA_START)])
-    plan = make_plan(RECIPE)
-    assemble_sif(plan, large, sif.attributes(), sbom.draft_documents(plan, [Package("pypi", "none", "0")]))
+    plan = make_plan(RECIPE, settings())
+    sboms = sbom.draft_documents(plan, [Package("pypi", "none", "0")])
+    assemble_sif(plan, large, sif.attributes(), sboms, builder="https://builder.example/")
     shutil.rmtree(filler)
     key = folder / "key.pem"
     run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key])

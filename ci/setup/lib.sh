@@ -10,7 +10,7 @@ repo_root=$(cd "$setup_dir/../.." && pwd)
 # shellcheck disable=SC2034
 cache_dir=$(
   # The settings know best, once they can be read; before that, their default.
-  cd "$repo_root" && .venv/bin/python -c 'from sifmark.core.settings import settings; print(settings().cache)' 2>/dev/null ||
+  cd "$repo_root" && .venv/bin/python -c 'from sifmark.core.settings import load_settings; print(load_settings().cache)' 2>/dev/null ||
     printf '%s\n' "${SIFMARK_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/sifmark}"
 )
 

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from sifmark.core.files import compact_json, sha256_file
-from sifmark.layers.wheels import pip_target_options
+from sifmark.layers.installers import pip_target_options
 from sifmark.oci.layout import Layout
 from sifmark.oci.manifest import Descriptor, descriptor_of, write_manifest
 from sifmark.oci.reference import PLATFORMS

@@ -1,7 +1,7 @@
-"""Where an image came from: an in-toto statement with SLSA's provenance, both in version 1.
+"""The provenance of an image: an in-toto statement with SLSA provenance, both in version 1.
 
-Formats: github.com/in-toto/attestation, spec/v1; slsa.dev/spec/v1.0/provenance. No time of a run is in it: the same
-sources give the same statement.
+Formats: github.com/in-toto/attestation, spec/v1; slsa.dev/spec/v1.0/provenance. It has no date: the same sources give
+the same statement.
 """
 
 from typing import Any
@@ -9,7 +9,6 @@ from typing import Any
 from sifmark import __version__
 from sifmark.core import git
 from sifmark.core.files import compact_json
-from sifmark.core.settings import settings
 from sifmark.recipes.plan import Plan
 
 NAME = "provenance.json"
@@ -18,8 +17,11 @@ PREDICATE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "https://sifmark.org/build/v1"
 
 
-def statement(plan: Plan, subjects: dict[str, str]) -> bytes:
-    """What a plan's build says of what it made: `subjects` are parts of the image with their SHA-256, hexadecimal."""
+def statement(plan: Plan, subjects: dict[str, str], builder: str) -> bytes:
+    """Return the statement of a plan's build.
+
+    `subjects` maps parts of the image to their SHA-256 in hexadecimal; `builder` is the URI of who builds.
+    """
     document = {
         "_type": STATEMENT,
         "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in subjects.items()],
@@ -36,22 +38,23 @@ def statement(plan: Plan, subjects: dict[str, str]) -> bytes:
                 "internalParameters": {"buildKey": plan.build_key},
                 "resolvedDependencies": list(_dependencies(plan)),
             },
-            "runDetails": {"builder": {"id": settings().builder, "version": {"sifmark": __version__}}},
+            "runDetails": {"builder": {"id": builder, "version": {"sifmark": __version__}}},
         },
     }
     return compact_json(document)
 
 
 def _dependencies(plan: Plan) -> list[dict[str, Any]]:
+    """Return the base, the lock and the commit as SLSA resource descriptors."""
     base = plan.recipe.base
-    found: list[dict[str, Any]] = [
+    dependencies: list[dict[str, Any]] = [
         {"uri": f"docker://{base.reference}", "digest": {"sha256": plan.base.digest.removeprefix("sha256:")}},
         {"name": plan.recipe.lock(plan.target).name, "digest": {"sha256": plan.lock_hash.removeprefix("sha256:")}},
     ]
     if plan.base.stand_in:
-        found[0]["annotations"] = {"standIn": True}
+        dependencies[0]["annotations"] = {"standIn": True}
     if (commit := git.revision()) is not None:
-        clean, changed, _ = commit.partition("-dirty")
-        source: dict[str, Any] = {"name": "source", "digest": {"gitCommit": clean}}
-        found.append({**source, "annotations": {"changedSince": True}} if changed else source)
-    return found
+        commit_hash, is_dirty, _ = commit.partition("-dirty")
+        source: dict[str, Any] = {"name": "source", "digest": {"gitCommit": commit_hash}}
+        dependencies.append({**source, "annotations": {"changedSince": True}} if is_dirty else source)
+    return dependencies

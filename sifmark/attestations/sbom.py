@@ -1,13 +1,13 @@
-"""What is in an image as SPDX 2.3 and CycloneDX 1.6 documents, by the libraries of the two formats.
+"""The packages of an image as SPDX 2.3 and CycloneDX 1.6 documents, by the libraries of the two formats.
 
-The libraries write a draft, once for all images with the same packages; what tells one image from another comes into it
-at each build. Nothing random and no moment of this run gets in: the same image gives the same documents.
+The libraries write a draft, once for all images with the same packages; each build completes it with what differs
+between images. The documents have nothing random, and no date but the image's: the same image gives the same documents.
 """
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import NAMESPACE_URL, uuid5
 
 from sifmark import __version__
@@ -15,46 +15,35 @@ from sifmark.attestations.packages import PYTHON, Package
 from sifmark.core.files import compact_json
 from sifmark.recipes.plan import Plan
 
+# Imported where documents are drafted: they take a while to import, and most commands draft none.
+if TYPE_CHECKING:
+    from cyclonedx.model.component import Component
+    from spdx_tools.spdx.model.package import Package as SpdxPackage
+
 SPDX, CYCLONEDX = "sbom.spdx.json", "sbom.cyclonedx.json"  # names of the documents
 _SPACE = "https://sifmark.org/sbom"
-_IMAGE = "SPDXRef-image"
+_IMAGE, _DOCUMENT = "SPDXRef-image", "SPDXRef-DOCUMENT"
 _NO_DATE = datetime.fromtimestamp(0, UTC)  # of a draft
 
 
 def draft_documents(plan: Plan, packages: Sequence[Package]) -> dict[str, Any]:
-    """Both documents by their names, of any image with these packages on the plan's base."""
+    """Return both documents by name, for any image with these packages on the plan's base."""
     return {SPDX: _spdx(plan, packages), CYCLONEDX: _cyclonedx(plan, packages)}
 
 
-def finish_documents(plan: Plan, drafted: Mapping[str, Any], date: int) -> dict[str, bytes]:
-    """Both as the plan's own image has them, made at a date, in seconds since 1970."""
-    key, made = plan.build_key, datetime.fromtimestamp(date, UTC)
-    name, version = f"sifmark-{plan.recipe.name}", f"{__version__}+{key.removeprefix('sha256:')[:12]}"
-    spdx, cyclonedx = drafted[SPDX], drafted[CYCLONEDX]
-    (image,) = (entry for entry in spdx["packages"] if entry["SPDXID"] == _IMAGE)
-    spdx = {
-        **spdx,
-        "name": name,
-        "documentNamespace": f"{_SPACE}/{key.removeprefix('sha256:')}",
-        "creationInfo": {**spdx["creationInfo"], "created": made.strftime("%Y-%m-%dT%H:%M:%SZ")},
-        "packages": [{**image, "name": name, "versionInfo": version}]
-        + [entry for entry in spdx["packages"] if entry is not image],
+def finish_documents(plan: Plan, drafts: Mapping[str, Any], date: int) -> dict[str, bytes]:
+    """Return both documents of the plan's own image, dated in seconds since 1970."""
+    created = datetime.fromtimestamp(date, UTC)
+    name, key = f"sifmark-{plan.recipe.name}", plan.build_key.removeprefix("sha256:")
+    version = f"{__version__}+{key[:12]}"
+    return {
+        SPDX: compact_json(_finish_spdx(drafts[SPDX], name, version, key, created)),
+        CYCLONEDX: compact_json(_finish_cyclonedx(drafts[CYCLONEDX], name, version, plan.build_key, created)),
     }
-    metadata = cyclonedx["metadata"]
-    cyclonedx = {
-        **cyclonedx,
-        "serialNumber": uuid5(NAMESPACE_URL, f"{_SPACE}/{key}").urn,
-        "metadata": {
-            **metadata,
-            "timestamp": made.isoformat(),
-            "component": {**metadata["component"], "name": name, "version": version},
-        },
-    }
-    return {SPDX: compact_json(spdx), CYCLONEDX: compact_json(cyclonedx)}
 
 
 def package_url(package: Package) -> str:
-    """The package URL: github.com/package-url/purl-spec."""
+    """Return a package URL: github.com/package-url/purl-spec."""
     from packageurl import PackageURL
 
     if package.kind == PYTHON:
@@ -66,90 +55,111 @@ def package_url(package: Package) -> str:
 
 
 def base_package_url(plan: Plan) -> str:
-    """The package URL of the base, by digest."""
+    """Return the package URL of the base, by digest."""
     from packageurl import PackageURL
 
     name = plan.recipe.base.image.rpartition("/")[2]
-    told = {"repository_url": plan.recipe.base.image, "tag": plan.recipe.base.tag}
-    return str(PackageURL("oci", None, name, plan.base.digest, told))
+    qualifiers = {"repository_url": plan.recipe.base.image, "tag": plan.recipe.base.tag}
+    return str(PackageURL("oci", None, name, plan.base.digest, qualifiers))
+
+
+def _finish_spdx(draft: dict[str, Any], name: str, version: str, key: str, created: datetime) -> dict[str, Any]:
+    (image,) = (entry for entry in draft["packages"] if entry["SPDXID"] == _IMAGE)
+    return {
+        **draft,
+        "name": name,
+        "documentNamespace": f"{_SPACE}/{key}",
+        "creationInfo": {**draft["creationInfo"], "created": created.strftime("%Y-%m-%dT%H:%M:%SZ")},
+        "packages": [
+            {**image, "name": name, "versionInfo": version},
+            *(entry for entry in draft["packages"] if entry is not image),
+        ],
+    }
+
+
+def _finish_cyclonedx(draft: dict[str, Any], name: str, version: str, key: str, created: datetime) -> dict[str, Any]:
+    metadata = draft["metadata"]
+    return {
+        **draft,
+        "serialNumber": uuid5(NAMESPACE_URL, f"{_SPACE}/{key}").urn,
+        "metadata": {
+            **metadata,
+            "timestamp": created.isoformat(),
+            "component": {**metadata["component"], "name": name, "version": version},
+        },
+    }
 
 
 def _spdx(plan: Plan, packages: Iterable[Package]) -> dict[str, Any]:
     from spdx_tools.spdx.jsonschema.document_converter import DocumentConverter
-    from spdx_tools.spdx.model import (
-        Actor,
-        ActorType,
-        CreationInfo,
-        Document,
-        ExternalPackageRef,
-        ExternalPackageRefCategory,
-        Relationship,
-        RelationshipType,
-    )
-    from spdx_tools.spdx.model.package import Package as Entry
-    from spdx_tools.spdx.model.spdx_no_assertion import SpdxNoAssertion
+    from spdx_tools.spdx.model import Actor, ActorType, CreationInfo, Document, Relationship, RelationshipType
 
-    def entry(spdx_id: str, name: str, version: str, url: str | None, licence: str = "") -> Entry:
-        reference = url and ExternalPackageRef(ExternalPackageRefCategory.PACKAGE_MANAGER, "purl", url)
-        return Entry(
-            spdx_id=spdx_id,
-            name=name,
-            download_location=SpdxNoAssertion(),
-            version=version,
-            files_analyzed=False,
-            license_declared=SpdxNoAssertion(),
-            comment=f"its record says of its licence: {licence}" if licence else None,
-            external_references=[reference] if reference else [],
-        )
-
-    base = entry(
-        "SPDXRef-base", plan.recipe.base.reference, plan.base.digest, base_package_url(plan), plan.recipe.base.licence
-    )
-    entries = [entry(_IMAGE, "image", "", None), base]
+    base = plan.recipe.base
+    entries = [
+        _spdx_package(_IMAGE, "image", ""),
+        _spdx_package("SPDXRef-base", base.reference, plan.base.digest, base_package_url(plan), base.licence),
+    ]
     entries += [
-        entry(f"SPDXRef-package-{number}", package.name, package.version, package_url(package), package.licence)
+        _spdx_package(f"SPDXRef-package-{number}", package.name, package.version, package_url(package), package.licence)
         for number, package in enumerate(packages, start=1)
     ]
-    contained = [Relationship(_IMAGE, RelationshipType.CONTAINS, other.spdx_id) for other in entries[1:]]
+    contained = [Relationship(_IMAGE, RelationshipType.CONTAINS, entry.spdx_id) for entry in entries[1:]]
     document = Document(
         CreationInfo(
             spdx_version="SPDX-2.3",
-            spdx_id="SPDXRef-DOCUMENT",
+            spdx_id=_DOCUMENT,
             name="image",
             document_namespace=_SPACE,
             creators=[Actor(ActorType.TOOL, f"sifmark-{__version__}")],
             created=_NO_DATE.replace(tzinfo=None),
         ),
         packages=entries,
-        relationships=[
-            Relationship("SPDXRef-DOCUMENT", RelationshipType.DESCRIBES, _IMAGE),
-            *contained,
-        ],
+        relationships=[Relationship(_DOCUMENT, RelationshipType.DESCRIBES, _IMAGE), *contained],
     )
     return dict(DocumentConverter().convert(document))
 
 
+def _spdx_package(spdx_id: str, name: str, version: str, url: str = "", licence: str = "") -> "SpdxPackage":
+    from spdx_tools.spdx.model import ExternalPackageRef, ExternalPackageRefCategory
+    from spdx_tools.spdx.model.package import Package as SpdxPackage
+    from spdx_tools.spdx.model.spdx_no_assertion import SpdxNoAssertion
+
+    return SpdxPackage(
+        spdx_id=spdx_id,
+        name=name,
+        download_location=SpdxNoAssertion(),
+        version=version,
+        files_analyzed=False,
+        license_declared=SpdxNoAssertion(),
+        comment=f"its record says of its licence: {licence}" if licence else None,
+        external_references=[ExternalPackageRef(ExternalPackageRefCategory.PACKAGE_MANAGER, "purl", url)]
+        if url
+        else [],
+    )
+
+
 def _cyclonedx(plan: Plan, packages: Iterable[Package]) -> dict[str, Any]:
-    from cyclonedx.model import HashAlgorithm, HashType, Property
     from cyclonedx.model.bom import Bom, BomMetaData
     from cyclonedx.model.component import Component, ComponentType
-    from cyclonedx.model.license import DisjunctiveLicense
     from cyclonedx.output.json import JsonV1Dot6
+
+    base = _cyclonedx_base(plan)
+    image = Component(type=ComponentType.CONTAINER, name="image", bom_ref="image")
+    bom = Bom(
+        serial_number=uuid5(NAMESPACE_URL, _SPACE),
+        metadata=BomMetaData(component=image, timestamp=_NO_DATE),
+        components=[base, *map(_cyclonedx_package, packages)],
+    )
+    bom.register_dependency(image, [base])
+    return dict(json.loads(JsonV1Dot6(bom).output_as_string()))
+
+
+def _cyclonedx_base(plan: Plan) -> "Component":
+    from cyclonedx.model import HashAlgorithm, HashType, Property
+    from cyclonedx.model.component import Component, ComponentType
     from packageurl import PackageURL
 
-    def component(package: Package) -> Component:
-        url = package_url(package)
-        return Component(
-            type=ComponentType.LIBRARY,
-            name=package.name,
-            version=package.version,
-            bom_ref=f"{url}#{package.place}" if package.place else url,
-            purl=PackageURL.from_string(url),
-            licenses=[DisjunctiveLicense(name=package.licence)] if package.licence else [],
-            properties=[Property(name="sifmark:place", value=package.place)] if package.place else [],
-        )
-
-    base = Component(
+    return Component(
         type=ComponentType.CONTAINER,
         name=plan.recipe.base.reference,
         version=plan.base.digest,
@@ -158,11 +168,21 @@ def _cyclonedx(plan: Plan, packages: Iterable[Package]) -> dict[str, Any]:
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=plan.base.digest.removeprefix("sha256:"))],
         properties=[Property(name="sifmark:stand-in", value=str(plan.base.stand_in).lower())],
     )
-    image = Component(type=ComponentType.CONTAINER, name="image", bom_ref="image")
-    bom = Bom(
-        serial_number=uuid5(NAMESPACE_URL, _SPACE),
-        metadata=BomMetaData(component=image, timestamp=_NO_DATE),
-        components=[base, *map(component, packages)],
+
+
+def _cyclonedx_package(package: Package) -> "Component":
+    from cyclonedx.model import Property
+    from cyclonedx.model.component import Component, ComponentType
+    from cyclonedx.model.license import DisjunctiveLicense
+    from packageurl import PackageURL
+
+    url = package_url(package)
+    return Component(
+        type=ComponentType.LIBRARY,
+        name=package.name,
+        version=package.version,
+        bom_ref=f"{url}#{package.place}" if package.place else url,
+        purl=PackageURL.from_string(url),
+        licenses=[DisjunctiveLicense(name=package.licence)] if package.licence else [],
+        properties=[Property(name="sifmark:place", value=package.place)] if package.place else [],
     )
-    bom.register_dependency(image, [base])
-    return dict(json.loads(JsonV1Dot6(bom).output_as_string()))

@@ -20,8 +20,9 @@ from sifmark.core.files import free_space, human_size
 from sifmark.core.process import CommandError, CompletedCommand, describe_failure, run, thread_pool
 from sifmark.core.settings import Settings, with_options
 from sifmark.engines import Engine, Forecast
+from sifmark.recipes.labels import BASE_DIGEST, LOCK
 from sifmark.recipes.names import EVERYTHING, Image, cards, find_images, recipes_in, workloads_of
-from sifmark.recipes.plan import BASE_DIGEST, LOCK, Plan, make_plan
+from sifmark.recipes.plan import Plan, make_plan
 from sifmark.recipes.recipe import recipe_names
 
 _BUILD_MEMORY = 2 * 1024**3  # bytes that one build's compressor may take

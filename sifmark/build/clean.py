@@ -10,7 +10,7 @@ from sifmark.core.files import human_size, remove_stale_drafts
 from sifmark.core.locks import exclusive_lock
 from sifmark.core.settings import Settings
 from sifmark.engines import Engine
-from sifmark.layers.cache import remove_all
+from sifmark.layers.eviction import remove_all
 from sifmark.recipes.recipe import recipe_names
 
 
@@ -27,13 +27,13 @@ def remove_products(engine: Engine, settings: Settings) -> Iterator[str]:
     remove_stale_drafts(settings.dist)
 
 
-def remove_stages(engine: Engine) -> Iterator[str]:
+def remove_stages(engine: Engine, settings: Settings) -> Iterator[str]:
     """Remove wheels, converted bases and layers from the cache, and yield what was removed.
 
     The registry and the stand-in bases beside them belong to the set-up scripts, and stay.
     """
     yield from engine.prune_stages()
-    yield from remove_all()
+    yield from remove_all(settings.cache)
 
 
 def _remove(path: Path) -> Iterator[str]:

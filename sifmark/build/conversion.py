@@ -25,9 +25,8 @@ from sifmark.engines.docker.engine import Docker
 from sifmark.engines.docker.inspection import DockerInspection
 from sifmark.layers.offline import base_creation_time
 from sifmark.recipes import render
-from sifmark.recipes.plan import BUILD_KEY, LABEL, STAND_IN, Plan, make_plan
-
-CONVERTED = f"{LABEL}.converted-from"  # label with the identifier of the Docker image
+from sifmark.recipes.labels import BUILD_KEY, CONVERTED_FROM, STAND_IN
+from sifmark.recipes.plan import Plan, make_plan
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ def _converted(plan: Plan, source: str, log: Path, docker: Docker, settings: Set
         archive, definition = folder / "image.tar", folder / "definition"
         with step("save the Docker image"):
             docker.daemon.save(source, archive)
-        labels = {**plan.labels(), CONVERTED: source}
+        labels = {**plan.labels(), CONVERTED_FROM: source}
         definition.write_text(render.converted_definition(plan.recipe, str(archive), labels))
         with step("convert it") as progress:
             _convert(plan, definition, draft, log, settings, progress)
@@ -95,8 +94,9 @@ def _converted(plan: Plan, source: str, log: Path, docker: Docker, settings: Set
 
 def _convert(plan: Plan, definition: Path, draft: Path, log: Path, settings: Settings, progress: Step) -> None:
     path = definition.with_name("converted.sif")
-    build_definition(plan, base_creation_time(plan.base), definition, path, log, settings, progress.detail)
+    created = base_creation_time(plan.base, settings.sources)
+    build_definition(plan, created, definition, path, log, settings, progress.detail)
     converted = read_sif(path)
     converted.copy(converted.system, draft, skip=DATA_START)
     packages = packages_in(draft, settings.time_limit, DATA_START)
-    assemble_sif(plan, draft, converted.attributes(), sbom.draft_documents(plan, packages))
+    assemble_sif(plan, draft, converted.attributes(), sbom.draft_documents(plan, packages), settings.builder)

@@ -16,9 +16,10 @@ from sifmark.core.locks import exclusive_lock
 from sifmark.core.settings import Settings, with_options
 from sifmark.engines import Engine, ImageInfo
 from sifmark.layers.assemble import build_context
-from sifmark.layers.cache import remove_all_stale_drafts, trim
+from sifmark.layers.eviction import remove_all_stale_drafts, trim
+from sifmark.recipes.labels import BUILD_KEY, COMPRESSION
 from sifmark.recipes.names import find_images, recipes_in
-from sifmark.recipes.plan import BUILD_KEY, COMPRESSION, Plan, make_plan
+from sifmark.recipes.plan import Plan, make_plan
 from sifmark.recipes.render import definition, dockerfile
 
 FORMATS = ("def", "dockerfile")
@@ -51,7 +52,7 @@ def render(name: str, form: str, settings: Settings, bases: str | None = None) -
     plan = make_plan(recipe, with_options(settings, bases=bases))
     folder = context_folder(recipe, settings)
     with exclusive_lock(folder):
-        build_context(plan, folder, log_file(recipe, settings))
+        build_context(plan, folder, settings, log_file(recipe, settings))
     if form == "dockerfile":
         return dockerfile(plan.recipe, plan.base.pull, plan.labels(), str(folder))
     status(f"  build it with: apptainer build{' --no-https' if plan.base.plain_http else ''} IMAGE.sif FILE")
@@ -99,7 +100,7 @@ def is_current(info: ImageInfo | None, plan: Plan, compression: str | None = Non
 
 def _build(plan: Plan, engine: Engine, settings: Settings) -> None:
     """Make the recipe's image. It is recorded before it gets its name."""
-    remove_all_stale_drafts()
+    remove_all_stale_drafts(settings.cache)
     address = engine.address(plan.recipe.name)
     log = log_file(plan.recipe.name, settings)
     reused = [stage for stage, kept in engine.stages(plan).items() if kept]
@@ -109,7 +110,7 @@ def _build(plan: Plan, engine: Engine, settings: Settings) -> None:
     with _full_disk_explained(address), engine.build(plan, log) as image:
         seconds = round(time.monotonic() - started, 3)
         write_build_record(plan, engine, image, settings, log=str(log), seconds=seconds, reused=reused)
-    trim()
+    trim(settings.cache, settings.cache_limit)
     status(f"  {address}: {human_size(image.size)}, {image.identity}")
 
 

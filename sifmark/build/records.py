@@ -18,7 +18,8 @@ from sifmark.core.errors import REBUILD_REMEDY
 from sifmark.core.files import write_json
 from sifmark.core.settings import Settings
 from sifmark.engines import BuiltImage, CheckFailed, Engine
-from sifmark.recipes.plan import BUILD_KEY, COMPRESSION, STAND_IN, Plan
+from sifmark.recipes.labels import BUILD_KEY, COMPRESSION, STAND_IN
+from sifmark.recipes.plan import Plan
 
 
 @dataclass(frozen=True)

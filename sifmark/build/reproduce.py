@@ -18,7 +18,8 @@ from sifmark.core.process import run
 from sifmark.core.settings import Settings, with_options
 from sifmark.engines import Engine, ImageInspection
 from sifmark.layers.cache import WHEELS
-from sifmark.recipes.plan import COMPRESSION, STAND_IN, Plan, make_plan
+from sifmark.recipes.labels import COMPRESSION, STAND_IN
+from sifmark.recipes.plan import Plan, make_plan
 
 _DOWNLOADED = (WHEELS, "stand-in")  # folders of the cache whose files are checked by hash whenever they are used
 REPRODUCTION_REMEDY = (

@@ -80,7 +80,7 @@ def _print_plan(builds: Sequence[PlannedBuild], settings: Settings, as_json: boo
         output(json.dumps([build.document() for build in builds], indent=2))
         return
     columns = ("recipe", "to do", "why", "size", "time", "in the cache")
-    output_table(*columns, rows=map(_plan_row, builds), aside=True)
+    output_table(*columns, rows=map(_plan_row, builds), stderr=True)
     for role, folder in {"cache": settings.cache, "dist": settings.dist}.items():
         status(f"  {role} folder {folder}: {human_size(free_space(folder))} free")
 

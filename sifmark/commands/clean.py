@@ -12,5 +12,5 @@ def clean(settings: Settings, cache: bool) -> None:
     for name in remove_products(engine, settings):
         status(f"removed {name}")
     if cache:
-        for name in remove_stages(engine):
+        for name in remove_stages(engine, settings):
             status(f"removed {name}")

@@ -8,7 +8,7 @@ from invoke.exceptions import Exit
 
 from sifmark.core.console import output, output_count, printable
 from sifmark.core.errors import SifmarkError
-from sifmark.core.process import unwind_on_signals
+from sifmark.core.signals import unwind_on_signals
 
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 EXIT_INTERRUPTED = 130  # 128 + SIGINT

@@ -14,7 +14,7 @@ from sifmark.core.process import CommandError
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed, Engine, ImageInspection, require_signed, should_check_signature
 from sifmark.engines.locate import device_options, engine_for, locate
-from sifmark.recipes.plan import BUILD_KEY
+from sifmark.recipes.labels import BUILD_KEY
 
 IMAGE_VARIABLE = "SIFMARK_IMAGE"  # which entrypoints/system/image.py reads
 

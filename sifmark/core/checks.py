@@ -15,7 +15,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One check: its name, its outcome, what was seen, and what to do about it where something is to be done."""
+    """One check: its name, its outcome, what it saw, and a remedy if there is something to do."""
 
     name: str
     status: Status

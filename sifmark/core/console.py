@@ -1,4 +1,4 @@
-"""What a person sees while the host side works: timed steps on stderr, tables on stdout."""
+"""What a person sees on a terminal or in a log: timed steps and progress on stderr, answers and tables on stdout."""
 
 import sys
 import time
@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-# Imported where there is a table or a terminal to draw on: verbs that find nothing to do should not wait for it.
+# Imported where there is a table or a terminal to draw on: commands with nothing to draw should not wait for it.
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
 _NUMBERS = ("parameters", "GFLOP/unit")  # columns that are aligned to the right
-HEARTBEAT = 10.0  # seconds between two lines about the same step where there is no terminal
-_outputs = 0
+HEARTBEAT = 10.0  # seconds between two lines about the same step without a terminal
+_outputs = 0  # answers that this process has written
 
 
 class Step:
@@ -22,18 +22,18 @@ class Step:
 
     def __init__(self, title: str, status: "Status | None") -> None:
         self.title = title
-        self.started = self._spoke = time.monotonic()
+        self.started = self._reported = time.monotonic()
         self._status = status
 
     def detail(self, line: str) -> None:
-        """Say where the step stands: at once on a terminal, now and then in a log."""
+        """Show how far the step is: at once on a terminal, every HEARTBEAT seconds in a log."""
         text = line.strip()[:100]
         if not text:
             return
         if self._status is not None:
             self._status.update(f"{_plain(self.title)} [dim]{_plain(text)}[/dim]")
-        elif time.monotonic() - self._spoke >= HEARTBEAT:
-            self._spoke = time.monotonic()
+        elif time.monotonic() - self._reported >= HEARTBEAT:
+            self._reported = time.monotonic()
             status(f"  {self.title}: {self.seconds:.0f} s, {text}")
 
     @property
@@ -44,7 +44,7 @@ class Step:
 
 @contextmanager
 def step(title: str) -> Iterator[Step]:
-    """Announce a piece of work, and say how long it took; a failure is left to its error."""
+    """Announce a piece of work, and report how long it took; a failure is reported by its error."""
     if sys.stderr.isatty():
         with _console(stderr=True).status(_plain(title)) as spinner:
             current = Step(title, spinner)
@@ -57,42 +57,42 @@ def step(title: str) -> Iterator[Step]:
 
 
 def status(text: str) -> None:
-    """A line for people, on stderr, taken literally."""
-    if sys.stderr.isatty():  # where a step may be moving
+    """Write a line for people to stderr, without markup."""
+    if sys.stderr.isatty():  # where a spinner may be running
         _console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
     else:
         sys.stderr.write(f"{text}\n")
 
 
 def output(text: str) -> None:
-    """A line of the answer itself, on stdout, taken literally and never wrapped."""
+    """Write a line of the answer to stdout, without markup and never wrapped."""
     _count_output()
     sys.stdout.write(f"{text}\n")
 
 
-def output_table(*columns: str, rows: Iterable[Sequence[Any]], aside: bool = False) -> None:
-    """Rows under their columns, as every verb shows them: on stdout, or `aside` on stderr.
+def output_table(*columns: str, rows: Iterable[Sequence[Any]], stderr: bool = False) -> None:
+    """Write rows under their columns to stdout, or to stderr.
 
-    On a terminal they are folded to fit; in a pipe a column is as wide as its words.
+    On a terminal long cells are folded to fit; in a pipe each column is as wide as its longest cell.
     """
     cells = [[printable(_cell(value)) for value in row] for row in rows]
     right = [column in _NUMBERS for column in columns]
-    stream = sys.stderr if aside else sys.stdout
-    if not aside:
+    stream = sys.stderr if stderr else sys.stdout
+    if not stderr:
         _count_output()
     if stream.isatty():
-        _draw(columns, cells, right, _console(stderr=aside))
+        _draw(columns, cells, right, _console(stderr=stderr))
     else:
         stream.writelines(f"{line}\n" for line in align_columns([columns, *cells], right))
 
 
 def output_count() -> int:
-    """Return how many times this process has printed something on stdout."""
+    """Return how many times this process has written an answer to stdout."""
     return _outputs
 
 
 def align_columns(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> Iterator[str]:
-    """Rows as lines whose columns stand below each other, two blanks apart; those of `right` end together."""
+    """Yield rows as lines with aligned columns, two blanks apart; the columns that `right` marks end together."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     just = [str.rjust if to_right else str.ljust for to_right in right] or [str.ljust] * len(widths)
     for row in rows:
@@ -100,7 +100,7 @@ def align_columns(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> 
 
 
 def printable(text: str) -> str:
-    """One line that any terminal takes: what others wrote may hold escape sequences, newlines or half characters."""
+    """Return one line that is safe on any terminal: escape sequences, newlines and lone surrogates are spelled out."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
@@ -134,4 +134,5 @@ def _console(stderr: bool) -> "Console":
 
 
 def _plain(text: str) -> str:
+    """Return text in which rich sees no markup."""
     return text.replace("[", r"\[")

@@ -1,17 +1,17 @@
-"""What can go wrong, said once: the cause, what to do about it, and the exit code."""
+"""Errors that a user can act on: each has a cause, a remedy, a stable code and an exit code."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-# The remedy for a registry.
+# The remedy for a registry that fails.
 REGISTRY_REMEDY = (
     "is it up, and is the name right? `inv doctor` asks it; a mirror can be set in sifmark.toml: [mirrors]"
 )
-# The remedy for a signature that does not hold here.
+# The remedy for a signature that this site does not trust.
 UNTRUSTED_REMEDY = "do not run it; ask where it came from, or trust its key: keys in sifmark.toml"
-# The remedy for an image that is not what it should be.
+# The remedy for an image that differs from what its build made.
 REBUILD_REMEDY = "build it again: inv build NAME --force, with the --engine that it is of"
 
 
@@ -35,32 +35,36 @@ class SifmarkError(Exception):
 
 
 class UsageError(SifmarkError):
-    """What the user asked for cannot be meant: unknown names, bad values. The exit code is 2."""
+    """A request that cannot be carried out, such as one with an unknown name or a bad value. The exit code is 2."""
 
     exit_code = EXIT_USAGE
 
 
 class UnbuildableError(SifmarkError):
-    """A recipe that cannot be built here, though nothing is wrong with it."""
+    """A recipe that cannot be built on this host, although nothing is wrong with it."""
 
 
 class RegistryError(SifmarkError):
-    """A registry that does not answer, or not with what was asked for; `status` is HTTP's where it said one."""
+    """A registry that does not answer, or answers with an error; `status` is the HTTP status if there is one."""
 
     def __init__(self, cause: str, remedy: str = "", status: int | None = None, *, code: str = "") -> None:
         super().__init__(cause, remedy, code=code)
         self.status = status
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str], told_by: str = "") -> UsageError:
-    """The error for a name that does not exist: the nearest ones first, then all, or which verb tells them."""
-    names = sorted(known)
-    near = get_close_matches(name, names, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}? " if near else ""
-    rest = f"`{told_by}` shows all {len(names)}" if told_by else f"known: {', '.join(names) or 'none'}"
+def unknown_name(kind: str, name: str, names: Iterable[str], listed_by: str = "") -> UsageError:
+    """Return the error for a name that does not exist.
+
+    Its remedy has the nearest of `names`, and then either all of them or the command `listed_by` that lists them.
+    """
+    existing = sorted(names)
+    nearest = get_close_matches(name, existing, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(nearest)}? " if nearest else ""
+    rest = f"`{listed_by}` shows all {len(existing)}" if listed_by else f"known: {', '.join(existing) or 'none'}"
     return UsageError(f"no {kind} {name!r}", f"{hint}{rest}", code="unknown-name")
 
 
 def missing_extra(extra: str, purpose: str, packages: Iterable[str]) -> SifmarkError:
-    """Return the error for packages that one of our extras brings and that are not installed."""
-    return SifmarkError(f"{purpose} needs {', '.join(packages)}, not installed here", f"pip install 'sifmark[{extra}]'")
+    """Return the error for Python packages of one of our extras that are not installed."""
+    cause = f"{purpose} needs {', '.join(packages)}, not installed here"
+    return SifmarkError(cause, f"pip install 'sifmark[{extra}]'", code="package-missing")

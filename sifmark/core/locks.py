@@ -11,7 +11,7 @@ from sifmark.core.errors import SifmarkError
 
 
 class LockHeldError(Exception):
-    """Another process holds a lock that was not to be waited for."""
+    """Another process holds a lock, and `wait` was false."""
 
 
 @contextmanager
@@ -68,4 +68,5 @@ def _flock(descriptor: int, path: Path, kind: int, wait: bool, waiting: str) -> 
         raise SifmarkError(
             f"the file system of {path.parent} has no locks ({error.strerror})",
             "use a folder on another file system: cache and dist in sifmark.toml",
+            code="locks-unsupported",
         ) from error

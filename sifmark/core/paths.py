@@ -1,4 +1,4 @@
-"""Where the project's data lies: in a clone beside the package, in a wheel inside it."""
+"""Paths of the project's data: beside the package in a clone, inside it in a wheel."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""JSON Schema 2020-12 checks that name the document, the field and the remedy."""
+"""Checks by JSON Schema 2020-12, with errors that name the document, the field and the remedy."""
 
 import json
 from collections.abc import Iterator
@@ -10,49 +10,49 @@ import jsonschema_rs
 from sifmark.core import paths
 from sifmark.core.errors import UsageError
 
-# Imported where a document has faults: verbs that find nothing to do should not wait for it.
+# Imported where a document has errors: commands whose documents are valid should not wait for it.
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator, ValidationError
 
 
 @cache
 def validator(name: str) -> "Draft202012Validator":
-    """The validator of `schemas/<name>.json`."""
+    """Return the validator of `schemas/<name>.json`."""
     from jsonschema import Draft202012Validator
 
-    document = _read(name)
+    document = _read_schema(name)
     Draft202012Validator.check_schema(document)
     return Draft202012Validator(document)
 
 
 @cache
 def fast_validator(name: str) -> jsonschema_rs.Draft202012Validator:
-    """The same schema for validating in bulk."""
-    return jsonschema_rs.Draft202012Validator(_read(name))
+    """Return a validator of the same schema for validating in bulk."""
+    return jsonschema_rs.Draft202012Validator(_read_schema(name))
 
 
 def errors_of(schema: str, document: Any) -> Iterator["ValidationError"]:
-    """What is wrong with a document. The fast validator passes what is right; on all else jsonschema has the word."""
+    """Return the errors of a document. The fast validator passes valid ones; jsonschema describes all other cases."""
     if not fast_validator(schema).is_valid(document):
         yield from validator(schema).iter_errors(document)
 
 
-def check_document(schema: str, document: Any, where: str) -> None:
-    """Pass, or raise UsageError that names `where`, the field and what it should be."""
+def check_document(schema: str, document: Any, where: str, code: str = "document-invalid") -> None:
+    """Raise UsageError for an invalid document, which names `where`, the field and what is allowed there."""
     if errors := list(errors_of(schema, document)):
         from jsonschema.exceptions import best_match
 
         error = best_match(errors)
-        raise UsageError(f"{where}: {explain_error(error)}", remedy_for(error))
+        raise UsageError(f"{where}: {explain_error(error)}", remedy_for(error), code=code)
 
 
 def explain_error(error: "ValidationError") -> str:
-    """One line: the field by its dotted path, and what is wrong with it."""
+    """Return one line: the field by its dotted path, and what is wrong with it."""
     return f"{field_of(error)}: {_shorten(error.message)}"
 
 
 def remedy_for(error: "ValidationError") -> str:
-    """What would make the field right, from the schema's own words."""
+    """Return what would make the field valid, in the schema's own words."""
     rule = error.schema if isinstance(error.schema, dict) else {}
     if error.validator == "additionalProperties":
         return f"known keys here: {', '.join(sorted(rule.get('properties', {}))) or 'none'}"
@@ -64,17 +64,18 @@ def remedy_for(error: "ValidationError") -> str:
 
 
 def field_of(error: "ValidationError") -> str:
-    """`base.digests.x86_64` and the like; `the document` for its top level."""
+    """Return a field such as `base.digests.x86_64`, or `the document` for the top level."""
     return ".".join(str(part) for part in error.absolute_path) or "the document"
 
 
 def known_versions(prefix: str) -> Iterator[str]:
-    """Versions of a schema that this installation carries: `1.0` for `schemas/result-1.0.json`."""
+    """Return the versions of a schema in this installation: `1.0` for `schemas/result-1.0.json`."""
     for path in sorted(paths.SCHEMAS.glob(f"{prefix}-*.json")):
         yield path.stem.removeprefix(f"{prefix}-")
 
 
-def _read(name: str) -> dict[str, Any]:
+def _read_schema(name: str) -> dict[str, Any]:
+    """Return `schemas/<name>.json`."""
     return dict(json.loads((paths.SCHEMAS / f"{name}.json").read_text()))
 
 

@@ -1,4 +1,4 @@
-"""Images as a user has them, in class folders or idx files, and whether each is whole. Nothing is decoded."""
+"""Images as a user has them, in class folders or idx files, and whether each is complete. None is decoded."""
 
 import gzip
 import struct
@@ -20,7 +20,7 @@ _IMAGES, _LABELS = 0x00000803, 0x00000801
 
 
 class SourceImage(NamedTuple):
-    """An image: its path below the source, its class's index, its bytes there, and what reads them as JPEG or PNG."""
+    """An image: its path below the source, its class's index, its size in bytes, and what reads it as JPEG or PNG."""
 
     name: str
     label: int
@@ -29,46 +29,48 @@ class SourceImage(NamedTuple):
 
 
 class SourceImages(NamedTuple):
-    """All images of a source in a fixed order, and the names of their classes."""
+    """All images of a source, in a fixed order, and the names of their classes."""
 
     classes: list[str]
     images: list[SourceImage]
 
 
 def find_images(source: Path) -> SourceImages:
-    """The images at a path. Raises UsageError where there are none."""
+    """Return the images at a path. Raises UsageError if there are none."""
     if not source.exists():
-        raise UsageError(f"{source}: no such file or folder", "name a folder of class folders, or of idx files")
+        remedy = "name a folder of class folders, or of idx files"
+        raise UsageError(f"{source}: no such file or folder", remedy, code="file-missing")
     files = [source] if source.is_file() else sorted(path for path in _visible(source) if path.is_file())
     images = [file for file in files if "images" in file.name and "idx3-ubyte" in file.name]
     if len(images) > 1:
-        raise UsageError(f"{source}: several sets", f"name one: {', '.join(str(file) for file in images)}")
-    found = _of_idx(images[0]) if images else _of_folders(source)
-    if not found.images:
-        wanted = (
+        remedy = f"name one: {', '.join(str(file) for file in images)}"
+        raise UsageError(f"{source}: several sets", remedy, code="ambiguous-name")
+    result = _of_idx(images[0]) if images else _of_folders(source)
+    if not result.images:
+        remedy = (
             f"arrange the images as <class>/<image> with {', '.join(SUFFIXES)}, or name idx files; "
             "text and speech need --format tokens, passages or speech"
         )
-        raise UsageError(f"{source}: no images", wanted)
-    return found
+        raise UsageError(f"{source}: no images", remedy, code="data-missing")
+    return result
 
 
 def kind_of(content: bytes) -> str:
-    """`jpg` or `png`, by the content. Raises DamagedError where the image is cut short or is neither.
+    """Return `jpg` or `png`, by the content. Raises DamagedError for an image that is truncated or neither.
 
-    What only a decoder sees is not found: a PNG whose checksums hold and a JPEG with all its markers pass.
+    A PNG with valid checksums and a JPEG with all its markers pass, also if a decoder would refuse them.
     """
     if content.startswith(_PNG):
-        _walk_png(content)
+        _check_png(content)
         return "png"
     if content.startswith(_JPEG):
-        _walk_jpeg(content)
+        _check_jpeg(content)
         return "jpg"
     raise DamagedError("no JPEG and no PNG" if content else "empty")
 
 
 def grey_png(width: int, height: int, pixels: bytes) -> bytes:
-    """An 8-bit grey image as PNG. Its pixels are stored, not compressed: every zlib then gives the same bytes."""
+    """Return an 8-bit grey image as PNG. Its pixels are not compressed, so that every zlib gives the same bytes."""
     rows = b"".join(b"\0" + pixels[at : at + width] for at in range(0, width * height, width))
     blocks = [rows[at : at + 0xFFFF] for at in range(0, len(rows), 0xFFFF)]
     ends = [*[0] * (len(blocks) - 1), 1]
@@ -101,14 +103,15 @@ def _image_files(folder: Path) -> list[Path]:
 
 def _of_idx(file: Path) -> SourceImages:
     labels_file = file.with_name(file.name.replace("images", "labels").replace("idx3", "idx1"))
-    (count, height, width), pixels = _idx(file, _IMAGES)
-    (labelled,), labels = _idx(labels_file, _LABELS)
+    (count, height, width), pixels = _read_idx(file, _IMAGES)
+    (label_count,), labels = _read_idx(labels_file, _LABELS)
     size = height * width
-    if not count == labelled == len(labels) == len(pixels) // size:
+    if not count == label_count == len(labels) == len(pixels) // size:
         raise UsageError(
             f"{file}: {count} images by its header and {len(pixels) // size} there; "
-            f"{labels_file.name} has {labelled} labels and {len(labels)} there",
+            f"{labels_file.name} has {label_count} labels and {len(labels)} there",
             "fetch both files anew",
+            code="file-damaged",
         )
     images = [
         SourceImage(f"{label}/{at:06d}.png", label, size, partial(_png_of, pixels, at, width, height))
@@ -121,24 +124,25 @@ def _png_of(pixels: bytes, at: int, width: int, height: int) -> bytes:
     return grey_png(width, height, pixels[at * width * height : (at + 1) * width * height])
 
 
-def _idx(file: Path, magic: int) -> tuple[tuple[int, ...], bytes]:
-    """Extents and bytes of an idx file."""
+def _read_idx(file: Path, magic: int) -> tuple[tuple[int, ...], bytes]:
+    """Return the extents and the bytes of an idx file."""
     try:
         content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
     except FileNotFoundError:
-        raise UsageError(
-            f"{file}: no such file", "labels lie beside their images, both compressed or both not"
-        ) from None
+        remedy = "labels lie beside their images, both compressed or both not"
+        raise UsageError(f"{file}: no such file", remedy, code="file-missing") from None
     except (OSError, EOFError, zlib.error) as error:
-        raise SifmarkError(f"{file}: {error}", "fetch it anew") from None
+        raise SifmarkError(f"{file}: {error}", "fetch it anew", code="file-unreadable") from None
     form = struct.Struct(f">{1 + magic % 256}I")
-    found, *extents = form.unpack(content[: form.size]) if len(content) >= form.size else (None,)
-    if found != magic or 0 in extents:
-        raise UsageError(f"{file}: its header is not that of an idx file with samples", f"it begins with {magic:#010x}")
+    actual, *extents = form.unpack(content[: form.size]) if len(content) >= form.size else (None,)
+    if actual != magic or 0 in extents:
+        cause = f"{file}: its header is not that of an idx file with samples"
+        raise UsageError(cause, f"it begins with {magic:#010x}", code="file-damaged")
     return tuple(extents), content[form.size :]
 
 
-def _walk_png(content: bytes) -> None:
+def _check_png(content: bytes) -> None:
+    """Check a PNG chunk by chunk up to its end."""
     at = len(_PNG)
     while True:
         if at + 12 > len(content):
@@ -154,8 +158,8 @@ def _walk_png(content: bytes) -> None:
         at = end
 
 
-def _walk_jpeg(content: bytes) -> None:
-    """Segment by segment to the first scan, then to the end mark: coded data hold no such mark."""
+def _check_jpeg(content: bytes) -> None:
+    """Check a JPEG segment by segment up to the first scan, then look for its end: coded data have no such marker."""
     at = 2
     while at + 4 <= len(content):
         if content[at] != 0xFF:

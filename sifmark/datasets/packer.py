@@ -1,4 +1,4 @@
-"""Data made into files that are read as they lie: resumable, the same bytes each time, the manifest last."""
+"""Packing a source into files: resumable, the same bytes each time, the manifest last."""
 
 import json
 from collections.abc import Iterator
@@ -15,118 +15,125 @@ from sifmark.datasets.source import DatasetSource, OutputFile
 
 SCHEMA = "manifest-1.0"
 MANIFEST = "manifest.json"
-JOURNAL = ".manifest.json"  # what is finished, until all is
-PROGRESS_EVERY = 100  # originals
+JOURNAL = ".manifest.json"  # the manifest of the finished files, until all are finished
+PROGRESS_EVERY = 100  # items
 
 
-def pack(order: DatasetSource, folder: Path, strict: bool = False) -> "Packer":
-    """Fill a folder with the files that an order describes, and write their manifest.
+def pack(source: DatasetSource, folder: Path, strict: bool = False) -> "Packer":
+    """Write the files of a source into a folder, and then their manifest.
 
-    Raises UsageError where the folder holds other things, and SifmarkError where something is damaged and `strict`, or
-    all is.
+    Raises UsageError if the folder holds other files, and SifmarkError if an item is damaged and `strict` is set, or
+    if all are.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _exclusive(folder):
         remove_stale_drafts(folder)
-        packing = Packer(order, folder, strict)
+        packer = Packer(source, folder, strict)
         with step(f"fill {folder}") as current:
-            packing.run(current)
-        document = packing.document()
-        for name, content in order.beside().items():
+            packer.run(current)
+        document = packer.document()
+        for name, content in source.sidecar_files().items():
             write_json(folder / name, content)
         write_json(folder / MANIFEST, document)
         (folder / JOURNAL).unlink(missing_ok=True)
-    return packing
+    return packer
 
 
 @contextmanager
 def _exclusive(folder: Path) -> Iterator[None]:
-    """Hold a folder's lock, and remove its file afterwards. Raises SifmarkError where another run fills the folder."""
+    """Hold a folder's lock, and remove its file afterwards. Raises SifmarkError if another run fills the folder."""
     path = folder / ".prepare.lock"
     try:
         with file_lock(path, wait=False), ExitStack() as cleanup:
             cleanup.callback(path.unlink)
             yield
     except LockHeldError:
-        raise SifmarkError(f"another run fills {folder}", "wait for its end, or name another folder") from None
+        remedy = "wait for its end, or name another folder"
+        raise SifmarkError(f"another run fills {folder}", remedy, code="folder-in-use") from None
 
 
 class Packer:
-    """The work on one target. What an earlier run finished and still matches is kept."""
+    """The work on one folder. Files of an earlier run that still match are kept."""
 
-    def __init__(self, order: DatasetSource, folder: Path, strict: bool) -> None:
-        self.order, self.folder, self.strict = order, folder, strict
-        self.kept = self.done = self.reused = 0  # files that an earlier run left; images; those of such files
-        self.plan = order.plan
-        known = _known(folder, self.plan)
-        self.known = {file["name"]: file for file in known.get("files", [])}
-        self.skipped = set(known.get("skipped", []))
-        self.why = ""  # the first that was skipped was
+    def __init__(self, source: DatasetSource, folder: Path, strict: bool) -> None:
+        self.source, self.folder, self.strict = source, folder, strict
+        self.kept = 0  # files of an earlier run
+        self.done = self.reused = 0  # items, and those of them that are in kept files
+        self.plan = source.plan
+        earlier = _earlier_manifest(folder, self.plan)
+        self.earlier_files = {file["name"]: file for file in earlier.get("files", [])}
+        self.skipped = set(earlier.get("skipped", []))
+        self.why = ""  # the first item of this run was skipped
         self.files: list[dict[str, Any]] = []
         if strict and self.skipped:
             raise _damaged(min(self.skipped), "not whole, as an earlier run found")
 
     def run(self, current: Step) -> None:
-        """Have every file, telling how far it is."""
-        for chunk in self.order.chunks():
-            if self.matches(chunk.name):
-                self.files.append(self.known[chunk.name])
-                self.kept += 1
-                self.done += chunk.originals
-                self.reused += chunk.originals
-                current.detail(f"{self.done} {self.order.noun} are there already, in {self.kept} files")
+        """Write or keep every file, and show progress. Raises SifmarkError if all items are damaged."""
+        for file in self.source.output_files():
+            if self.is_kept(file.name):
+                self.keep(file, current)
             else:
-                self.write(chunk, current)
+                self.write(file, current)
         if not self.files:
             example = f", for example {self.why or printable(min(self.skipped))}" if self.skipped else ""
-            raise SifmarkError(f"none of the {self.order.total} {self.order.noun} is whole{example}", "give others")
+            cause = f"none of the {self.source.total} {self.source.noun} is whole{example}"
+            raise SifmarkError(cause, "give others", code="data-damaged")
 
-    def matches(self, name: str) -> bool:
-        """Whether an earlier run finished the file, and it is as that run left it."""
-        path, known = self.folder / name, self.known.get(name)
+    def is_kept(self, name: str) -> bool:
+        """Return whether an earlier run finished a file, and its bytes are still the same."""
+        path, entry = self.folder / name, self.earlier_files.get(name)
         return bool(
-            known and path.is_file() and path.stat().st_size == known["bytes"] and sha256_file(path) == known["sha256"]
+            entry and path.is_file() and path.stat().st_size == entry["bytes"] and sha256_file(path) == entry["sha256"]
         )
 
-    def write(self, chunk: OutputFile, current: Step) -> None:
-        """One file, or none where nothing of it is whole. The journal knows it before it has its name."""
+    def keep(self, file: OutputFile, current: Step) -> None:
+        """Count a file of an earlier run."""
+        self.files.append(self.earlier_files[file.name])
+        self.kept += 1
+        self.done += file.items
+        self.reused += file.items
+        current.detail(f"{self.done} {self.source.noun} are there already, in {self.kept} files")
 
-        def skip(name: str = "", why: str = "") -> None:
+    def write(self, file: OutputFile, current: Step) -> None:
+        """Write one file, or none if all its items are damaged. It is in the journal before it has its name."""
+
+        def report(name: str = "", reason: str = "") -> None:
             self.done += 1
             if self.done % PROGRESS_EVERY == 0:
                 current.detail(self.progress(current))
             if name:
-                self.skip(name, why)
+                self.skip(name, reason)
 
-        with atomic_path(self.folder / chunk.name) as draft:
+        with atomic_path(self.folder / file.name) as draft:
             with draft.open("wb") as stream:
-                samples = chunk.write(stream, skip)
+                samples = file.write(stream, report)
             if samples:
-                described = {"bytes": draft.stat().st_size, "sha256": sha256_file(draft)}
-                self.files.append({"name": chunk.name, "samples": samples, **described})
+                content = {"bytes": draft.stat().st_size, "sha256": sha256_file(draft)}
+                self.files.append({"name": file.name, "samples": samples, **content})
                 write_json(self.folder / JOURNAL, self.document())
         if not samples:
-            (self.folder / chunk.name).unlink()
+            (self.folder / file.name).unlink()
 
-    def skip(self, name: str, why: str) -> None:
-        """Leave an original out. Raises SifmarkError where none is to be."""
+    def skip(self, name: str, reason: str) -> None:
+        """Leave an item out. Raises SifmarkError if none may be left out."""
         if self.strict:
-            raise _damaged(name, why)
-        self.why = self.why or f"{printable(name)} ({why})"
+            raise _damaged(name, reason)
+        self.why = self.why or f"{printable(name)} ({reason})"
         self.skipped.add(name)
 
     def progress(self, current: Step) -> str:
-        """How far it is, and how long it may take."""
-        total = self.order.total
+        """Return how much is done, and how long the rest may take."""
+        total = self.source.total
         left = current.seconds / (self.done - self.reused) * (total - self.done)
-        return f"{self.done} of {total} {self.order.noun}, {len(self.files)} files, {left:.0f} s left"
+        return f"{self.done} of {total} {self.source.noun}, {len(self.files)} files, {left:.0f} s left"
 
     def document(self) -> dict[str, Any]:
-        """The manifest of the files so far."""
+        """Return the manifest of the files so far."""
         document = {
             "schema_version": "1.0",
             "plan": self.plan,
-            **self.order.described(),
+            **self.source.manifest_fields(),
             "samples": sum(file["samples"] for file in self.files),
             "bytes": sum(file["bytes"] for file in self.files),
             "files": self.files,
@@ -136,35 +143,41 @@ class Packer:
         return document
 
 
-def _known(folder: Path, plan: str) -> dict[str, Any]:
-    """What an earlier run of the same plan told of its files. Raises UsageError where the folder holds other things."""
+def require_prepared_folder(folder: Path) -> None:
+    """Raise UsageError unless a path is free, an empty folder, or one that an earlier run began to fill."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is no folder", "name a new folder", code="folder-not-empty")
+    foreign = folder.is_dir() and not _manifest_file(folder)
+    if foreign and any(not path.name.startswith(".") for path in folder.iterdir()):
+        raise UsageError(f"{folder} is not empty", "name a new folder", code="folder-not-empty")
+
+
+def _earlier_manifest(folder: Path, plan: str) -> dict[str, Any]:
+    """Return the manifest or the journal of an earlier run with the same plan, or an empty one.
+
+    Raises UsageError if the folder holds other files, or those of another plan.
+    """
     require_prepared_folder(folder)
-    told = _told(folder)
-    if told is None:
+    path = _manifest_file(folder)
+    if path is None:
         return {}
     try:
-        document = json.loads(told.read_text())
+        document = json.loads(path.read_text())
     except ValueError as error:
-        raise UsageError(f"{told}: {error}", "name a new folder, or remove this one") from None
-    check_document(SCHEMA, document, str(told))
+        remedy = "name a new folder, or remove this one"
+        raise UsageError(f"{path}: {error}", remedy, code="document-invalid") from None
+    check_document(SCHEMA, document, str(path))
     if document["plan"] != plan:
         what = "prepared from another source, or with another format, tokenizer, length, seed or --samples-per-file"
-        raise UsageError(f"{folder} holds data {what}", "name a new folder, or remove this one")
+        remedy = "name a new folder, or remove this one"
+        raise UsageError(f"{folder} holds data {what}", remedy, code="folder-not-empty")
     return dict(document)
 
 
-def _told(folder: Path) -> Path | None:
-    """The manifest or the journal of an earlier run."""
+def _manifest_file(folder: Path) -> Path | None:
+    """Return the manifest or the journal of an earlier run, or None."""
     return next((path for path in (folder / MANIFEST, folder / JOURNAL) if path.is_file()), None)
 
 
-def require_prepared_folder(folder: Path) -> None:
-    """Raise UsageError where a folder holds what no run has put there, or is none."""
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is no folder", "name a new folder")
-    if folder.is_dir() and not _told(folder) and any(not path.name.startswith(".") for path in folder.iterdir()):
-        raise UsageError(f"{folder} is not empty", "name a new folder")
-
-
-def _damaged(name: str, why: str) -> SifmarkError:
-    return SifmarkError(f"{printable(name)}: {why}", "mend or remove it, or leave --strict out")
+def _damaged(name: str, reason: str) -> SifmarkError:
+    return SifmarkError(f"{printable(name)}: {reason}", "mend or remove it, or leave --strict out", code="data-damaged")

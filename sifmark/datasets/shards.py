@@ -1,4 +1,4 @@
-"""Files of many samples: tar shards as WebDataset has them, and TFRecord files of tf.train.Example."""
+"""Files of many samples: tar shards for WebDataset, and TFRecord files of tf.train.Example."""
 
 import io
 import struct
@@ -8,7 +8,7 @@ from typing import BinaryIO, NamedTuple
 
 
 class Sample(NamedTuple):
-    """A sample as it goes into a file: key, `jpg` or `png`, the image's bytes and the class's index."""
+    """A sample of a file: its key, `jpg` or `png`, the image's bytes and the class's index."""
 
     key: str
     kind: str
@@ -17,7 +17,7 @@ class Sample(NamedTuple):
 
 
 def write_shard(stream: BinaryIO, samples: Iterable[Sample]) -> int:
-    """A tar with `KEY.jpg` or `KEY.png` and `KEY.cls` per sample; the same samples give the same bytes."""
+    """Write a tar with `KEY.jpg` or `KEY.png` and `KEY.cls` per sample. Return the number of samples."""
     count = 0
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for sample in samples:
@@ -30,7 +30,7 @@ def write_shard(stream: BinaryIO, samples: Iterable[Sample]) -> int:
 
 
 def write_records(stream: BinaryIO, samples: Iterable[Sample]) -> int:
-    """TFRecords with the features `image/encoded` and `image/class/label`."""
+    """Write TFRecords with the features `image/encoded` and `image/class/label`. Return their number."""
     count = 0
     for sample in samples:
         stream.write(record(example(sample.content, sample.label)))
@@ -39,7 +39,7 @@ def write_records(stream: BinaryIO, samples: Iterable[Sample]) -> int:
 
 
 def example(content: bytes, label: int) -> bytes:
-    """A serialised tf.train.Example (tensorflow/core/example/example.proto and feature.proto)."""
+    """Return a serialised tf.train.Example (tensorflow/core/example/example.proto and feature.proto)."""
     encoded = _field(1, _field(1, content))  # Feature.bytes_list, its value
     labelled = _field(3, _field(1, _varint(label)))  # Feature.int64_list, its packed value
     features = {"image/class/label": labelled, "image/encoded": encoded}
@@ -48,24 +48,24 @@ def example(content: bytes, label: int) -> bytes:
 
 
 def record(content: bytes) -> bytes:
-    """A TFRecord: length and content, each with its masked CRC-32C (tensorflow/core/lib/io/record_writer.h)."""
+    """Return a TFRecord: length and content, each with its masked CRC-32C (tensorflow/core/lib/io/record_writer.h)."""
     length = struct.pack("<Q", len(content))
     return length + _masked_crc(length) + content + _masked_crc(content)
 
 
 def _masked_crc(content: bytes) -> bytes:
-    from crc32c import crc32c  # of the extra `data`, which shards do without
+    from crc32c import crc32c  # of the extra `data`, which shards do not need
 
     checksum = crc32c(content)
     return struct.pack("<I", ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
 def _field(number: int, content: bytes) -> bytes:
-    """A field of protobuf's wire type 2: tag, length, content."""
+    """Return a field of protobuf's wire type 2: tag, length, content."""
     return _varint(number << 3 | 2) + _varint(len(content)) + content
 
 
 def _varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first, the eighth bit where more follow."""
+    """Return a number by seven bits a byte, the lowest first, with the eighth bit set if more follow."""
     low, rest = value & 0x7F, value >> 7
     return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])

@@ -1,43 +1,43 @@
-"""An order to prepare data: what decides every byte of the files, and what writes each of them."""
+"""What every source of data provides: the items that it has, and the files that they are packed into."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 
 class DamagedError(Exception):
-    """An original is not whole; the text says why."""
+    """An item of a source is damaged; the text says how."""
 
 
-class SkipSample(Protocol):
-    """Called for each original that is done: with its name and what is wrong with it where it is left out."""
+class ReportItem(Protocol):
+    """Called for each item that is done: with its name and a reason if it is left out."""
 
-    def __call__(self, name: str = "", why: str = "") -> None:
-        """Raises SifmarkError where nothing is to be left out."""
+    def __call__(self, name: str = "", reason: str = "") -> None:
+        """Count the item. Raises SifmarkError for one that is left out although none may be."""
 
 
 class OutputFile(NamedTuple):
-    """A file to be: its name, how many originals go into it, and what writes them and counts its samples."""
+    """A file to be written: its name, the number of items for it, and what writes them and returns its samples."""
 
     name: str
-    originals: int
-    write: Callable[[BinaryIO, SkipSample], int]
+    items: int
+    write: Callable[[BinaryIO, ReportItem], int]
 
 
 class DatasetSource(Protocol):
-    """What is to be made of a source. The same order gives the same files."""
+    """Data as a user has them. The same source and options give the same files."""
 
-    noun: str  # what an original is, for people
-    total: int  # originals
+    noun: str  # what an item is, for people: images, lines, questions
+    total: int  # items
 
     @property
     def plan(self) -> str:
-        """Hash of what decides every byte."""
+        """Hash of all that decides the bytes of the files."""
 
-    def described(self) -> dict[str, Any]:
-        """Its part of the manifest."""
+    def manifest_fields(self) -> dict[str, Any]:
+        """Return the fields of the manifest that this source decides."""
 
-    def beside(self) -> dict[str, Any]:
-        """JSON documents that belong beside the files, by name."""
+    def sidecar_files(self) -> dict[str, Any]:
+        """Return JSON documents to be written beside the files, by name."""
 
-    def chunks(self) -> Iterator[OutputFile]:
-        """The files in order."""
+    def output_files(self) -> Iterator[OutputFile]:
+        """Return the files in their order."""

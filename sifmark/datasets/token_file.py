@@ -1,4 +1,4 @@
-"""Files of prepared text. `entrypoints/data/sequences/prepared.py`, which reads them, says how they lie there."""
+"""The header of files of prepared text. `entrypoints/data/sequences/prepared.py` reads them and has their format."""
 
 import struct
 from typing import Any, BinaryIO
@@ -7,28 +7,28 @@ from sifmark.datasets.tokenizer import Tokenizer
 
 TOKENS, PASSAGES = b"SIFTOKEN", b"SIFSQUAD"
 VERSION = 1
-_FORM = struct.Struct("<8sHHIIIQ32s")
+_HEADER = struct.Struct("<8sHHIIIQ32s")
 
 
 class TokenFileHeader:
-    """The first 64 bytes of a file."""
+    """The header, the first 64 bytes of a file."""
 
-    def __init__(self, magic: bytes, tokenizer: Tokenizer, places: int) -> None:
-        self.magic, self.tokenizer, self.places = magic, tokenizer, places
+    def __init__(self, magic: bytes, tokenizer: Tokenizer, row_length: int) -> None:
+        self.magic, self.tokenizer, self.row_length = magic, tokenizer, row_length
 
     def write(self, stream: BinaryIO, count: int, lines: int = 0) -> None:
-        """At the front of the file: with how many tokens or rows, and how many bytes of JSON lines after them."""
+        """Write it at the front of the file. `count` is of tokens or rows, `lines` the bytes of JSON after them."""
         stream.seek(0)
         width, digest = token_width(self.tokenizer), bytes.fromhex(self.tokenizer.sha256.partition(":")[2])
-        told = (self.magic, VERSION, width, self.tokenizer.vocabulary, self.places, lines, count, digest)
-        stream.write(_FORM.pack(*told))
+        fields = (self.magic, VERSION, width, self.tokenizer.vocabulary, self.row_length, lines, count, digest)
+        stream.write(_HEADER.pack(*fields))
 
 
 def token_width(tokenizer: Tokenizer) -> int:
-    """Bytes of a token."""
+    """Return the bytes of a token."""
     return 2 if tokenizer.vocabulary <= 1 << 16 else 4
 
 
 def tokenizer_manifest(tokenizer: Tokenizer) -> dict[str, Any]:
-    """What a manifest says of a tokenizer."""
+    """Return the fields of a manifest that describe a tokenizer."""
     return {"tokenizer": tokenizer.kind, "sha256": tokenizer.sha256, "vocabulary": tokenizer.vocabulary}

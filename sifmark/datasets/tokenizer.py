@@ -1,4 +1,4 @@
-"""Text to tokens: each character one, or by the files of a tokenizer that somebody trained."""
+"""Tokenizers: one token per character, or a trained tokenizer from its files."""
 
 import json
 from array import array
@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from tokenizers import Tokenizer as Trained
+from tokenizers import Tokenizer as TrainedTokenizer
 from tokenizers.models import BPE, WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel
@@ -19,39 +19,39 @@ from sifmark.core.files import sha256_json
 CHARACTERS = "characters.json"
 BYTE_PAIRS = ("vocab.json", "merges.txt")
 END_OF_TEXT = "<|endoftext|>"  # as GPT-2 has it
-UNKNOWN = "[UNK]"  # what WordPiece takes for a word that it cannot make
+UNKNOWN = "[UNK]"  # WordPiece's token for a word that it cannot divide
 REMEDY = f"name vocab.txt, tokenizer.json, {CHARACTERS}, or a folder with {' and '.join(BYTE_PAIRS)}"
 
 
 class Tokenizer(Protocol):
-    """Makes numbers of text."""
+    """What turns text into numbers."""
 
     kind: str
 
     @property
     def vocabulary(self) -> int:
-        """Every token lies below it."""
+        """The number of tokens; each token is less."""
 
     @property
     def sha256(self) -> str:
-        """Of which number is which token."""
+        """A hash over all tokens and their numbers."""
 
     @property
     def end(self) -> Sequence[int]:
-        """What follows a text, so that the next one does not continue it."""
+        """The tokens that are written after a text, so that the next one does not continue it."""
 
     def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
-        """Tokens of each text. Raises SifmarkError where it holds what the vocabulary does not."""
+        """Return the tokens of each text. Raises SifmarkError for a text that the vocabulary does not cover."""
 
 
 class Characters:
-    """Each character is a token: its place among all."""
+    """Each character is a token: its index among all characters."""
 
     kind = "characters"
 
     def __init__(self, characters: Sequence[str]) -> None:
         self.characters = list(characters)
-        self.places = {character: place for place, character in enumerate(self.characters)}
+        self.indexes = {character: index for index, character in enumerate(self.characters)}
 
     @property
     def vocabulary(self) -> int:
@@ -65,22 +65,23 @@ class Characters:
 
     @property
     def end(self) -> Sequence[int]:
-        """As `Tokenizer.end`: a line's end, where there is one."""
-        return [self.places["\n"]] if "\n" in self.places else []
+        """As `Tokenizer.end`: a newline if the vocabulary has one."""
+        return [self.indexes["\n"]] if "\n" in self.indexes else []
 
     def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
         """As `Tokenizer.encode`."""
         try:
-            return [array("I", map(self.places.__getitem__, text)) for text in texts]
+            return [array("I", map(self.indexes.__getitem__, text)) for text in texts]
         except KeyError as error:
             raise SifmarkError(
-                f"the text holds {error.args[0]!r}, and the {self.vocabulary} characters of --tokenizer do not",
+                f"the text holds {error.args[0]!r}, and the {self.vocabulary} characters of the tokenizer do not",
                 "prepare the text that has all characters first, without --tokenizer, and this one by what comes of it",
+                code="tokenizer-unusable",
             ) from None
 
 
 class Word(NamedTuple):
-    """A token of a text, and from which character to which it stands there."""
+    """A token of a text, and the range of its characters in the text."""
 
     token: int
     begin: int
@@ -88,16 +89,16 @@ class Word(NamedTuple):
 
 
 class Subwords:
-    """A tokenizer of the library tokenizers."""
+    """A trained tokenizer of the package tokenizers."""
 
-    def __init__(self, kind: str, trained: Trained) -> None:
+    def __init__(self, kind: str, trained: TrainedTokenizer) -> None:
         self.kind, self.trained = kind, trained
         trained.no_truncation()
         trained.no_padding()
 
     @cached_property
     def tokens(self) -> dict[str, int]:
-        """Number of each token."""
+        """The number of each token."""
         return dict(self.trained.get_vocab(with_added_tokens=True))
 
     @property
@@ -112,51 +113,56 @@ class Subwords:
 
     @property
     def end(self) -> Sequence[int]:
-        """As `Tokenizer.end`: `<|endoftext|>`, or a line's end where there is no such token."""
+        """As `Tokenizer.end`: `<|endoftext|>`, or a newline if there is no such token."""
         return [self.tokens[END_OF_TEXT]] if END_OF_TEXT in self.tokens else self.encode(["\n"])[0]
 
     def encode(self, texts: Sequence[str]) -> list[Sequence[int]]:
         """As `Tokenizer.encode`."""
-        with _explained():
+        with _explained_errors():
             return [encoded.ids for encoded in self.trained.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def words(self, text: str) -> list[Word]:
-        """Tokens of a text and where they stand."""
-        with _explained():
+        """Return the tokens of a text with their characters."""
+        with _explained_errors():
             encoded = self.trained.encode(text, add_special_tokens=False)
-        return [Word(token, *place) for token, place in zip(encoded.ids, encoded.offsets, strict=True)]
+        return [Word(token, *span) for token, span in zip(encoded.ids, encoded.offsets, strict=True)]
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
-    """Raise SifmarkError for what the library raises: of a text that the vocabulary lacks a token for."""
+def _explained_errors() -> Iterator[None]:
+    """Raise SifmarkError for what the library raises, for example if the vocabulary lacks a token for a text."""
     try:
         yield
-    except Exception as error:  # the library raises nothing more special
-        raise SifmarkError(f"--tokenizer makes no tokens of the text: {str(error)[:200]}", REMEDY) from None
+    except Exception as error:  # the library has no class for its errors
+        cause = f"the tokenizer makes no tokens of the text: {str(error)[:200]}"
+        raise SifmarkError(cause, REMEDY, code="tokenizer-unusable") from None
 
 
 def characters_of(lines: Iterable[str]) -> Characters:
-    """All characters of a text, in the order of their code points."""
-    found: set[str] = set()
+    """Return a tokenizer with all characters of a text, in the order of their code points."""
+    characters: set[str] = set()
     for line in lines:
-        found.update(line)
-    return Characters(sorted(found))
+        characters.update(line)
+    return Characters(sorted(characters))
 
 
 def open_tokenizer(path: Path) -> Characters | Subwords:
-    """The tokenizer at a path. Raises UsageError where there is none, or one that cannot be read."""
+    """Return the tokenizer at a path. Raises UsageError if there is none, or it cannot be read."""
     if not path.exists():
-        raise UsageError(f"--tokenizer {path}: no such file or folder", REMEDY)
+        raise UsageError(f"tokenizer {path}: no such file or folder", REMEDY, code="file-missing")
     try:
-        opened = _reader(path)(path)
+        tokenizer = _reader(path)(path)
     except UsageError:
         raise
-    except Exception as error:  # the library raises nothing more special
-        raise UsageError(f"--tokenizer {path}: {str(error)[:200]}", REMEDY) from None
-    if isinstance(opened, Subwords) and not opened.tokens:
-        raise UsageError(f"--tokenizer {path}: its vocabulary is empty", REMEDY)
-    return opened
+    except Exception as error:  # the library has no class for its errors
+        raise _unusable(path, str(error)[:200]) from None
+    if isinstance(tokenizer, Subwords) and not tokenizer.tokens:
+        raise _unusable(path, "its vocabulary is empty")
+    return tokenizer
+
+
+def _unusable(path: Path, reason: str) -> UsageError:
+    return UsageError(f"tokenizer {path}: {reason}", REMEDY, code="tokenizer-unusable")
 
 
 def _reader(path: Path) -> Callable[[Path], Characters | Subwords]:
@@ -168,39 +174,37 @@ def _reader(path: Path) -> Callable[[Path], Characters | Subwords]:
 
 
 def _characters(path: Path) -> Characters:
-    listed = json.loads(path.read_text("utf-8"))
-    single = isinstance(listed, list) and all(isinstance(one, str) and len(one) == 1 for one in listed)
-    if not single or not listed or len(set(listed)) < len(listed):
-        raise UsageError(f"--tokenizer {path}: no list of different characters", REMEDY)
-    return Characters(listed)
+    characters = json.loads(path.read_text("utf-8"))
+    is_list = isinstance(characters, list) and all(isinstance(item, str) and len(item) == 1 for item in characters)
+    if not is_list or not characters or len(set(characters)) < len(characters):
+        raise _unusable(path, "no list of different characters")
+    return Characters(characters)
 
 
 def _byte_pairs(folder: Path) -> Subwords:
     files = [folder / name for name in BYTE_PAIRS]
     missing = [file.name for file in files if not file.is_file()]
     if missing:
-        raise UsageError(f"--tokenizer {folder}: {' and '.join(missing)} not there", REMEDY)
-    trained = Trained(BPE.from_file(*map(str, files)))
+        raise _unusable(folder, f"{' and '.join(missing)} not there")
+    trained = TrainedTokenizer(BPE.from_file(*map(str, files)))
     lacking = set(ByteLevel.alphabet()) - set(trained.get_vocab())
-    if lacking:  # the library would leave such characters out without a word
-        raise UsageError(
-            f"--tokenizer {folder}: no byte pairs as GPT-2 has them, {len(lacking)} bytes are missing", REMEDY
-        )
+    if lacking:  # the library would silently leave out such characters
+        raise _unusable(folder, f"no byte pairs as GPT-2 has them, {len(lacking)} bytes are missing")
     trained.pre_tokenizer = ByteLevel(add_prefix_space=False)
     return Subwords("bpe", trained)
 
 
 def _word_pieces(file: Path) -> Subwords:
-    """BERT's. A vocabulary without capitals is of text in lower case."""
+    """Return a tokenizer for BERT. If its vocabulary has no capitals, it puts text into lower case."""
     words = file.read_text("utf-8").split("\n")
     if UNKNOWN not in words:
-        raise UsageError(f"--tokenizer {file}: it has no {UNKNOWN}", REMEDY)
+        raise _unusable(file, f"it has no {UNKNOWN}")
     capitals = any(word != word.lower() for word in words if not word.startswith("["))
-    trained = Trained(WordPiece.from_file(str(file), unk_token=UNKNOWN))
+    trained = TrainedTokenizer(WordPiece.from_file(str(file), unk_token=UNKNOWN))
     trained.normalizer = BertNormalizer(lowercase=not capitals)
     trained.pre_tokenizer = BertPreTokenizer()
     return Subwords("wordpiece", trained)
 
 
 def _of_library(file: Path) -> Subwords:
-    return Subwords("tokenizers", Trained.from_file(str(file)))
+    return Subwords("tokenizers", TrainedTokenizer.from_file(str(file)))

@@ -18,7 +18,8 @@ from sifmark.engines.apptainer.engine import MINIMUM, user_flags
 from sifmark.engines.docker.client import DockerDaemon, DockerError
 from sifmark.oci.images import ping
 from sifmark.publish.stores import open_store
-from sifmark.recipes.plan import BaseImage, make_plan
+from sifmark.recipes.base import BaseImage
+from sifmark.recipes.plan import make_plan
 from sifmark.recipes.recipe import load_recipe, recipe_names
 
 _SPACE_NEEDED = 6 * 1024**3  # bytes: a torch image, its stages in the cache, and a copy being written
@@ -173,7 +174,7 @@ def check_devices(_settings: Settings) -> Iterator[Check]:
     """List the processor, and accelerators by their device files."""
     yield Check("devices", Status.PASSED, f"CPU ({platform_name()}, {os.cpu_count()} cores)")
     for recipe in map(load_recipe, recipe_names()):
-        if recipe.access and (devices := recipe.access.here()):
+        if recipe.access and (devices := recipe.access.existing_files()):
             yield Check("devices", Status.PASSED, f"of recipe {recipe.name}: {', '.join(devices)}")
 
 

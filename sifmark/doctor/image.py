@@ -12,7 +12,7 @@ from sifmark.core.process import run
 from sifmark.core.settings import Settings
 from sifmark.engines import Engine, require_signed
 from sifmark.engines.locate import device_options, locate
-from sifmark.recipes.plan import DRIVER, WORKLOADS
+from sifmark.recipes.labels import DRIVER, WORKLOADS
 from sifmark.recipes.recipe import recipe_names
 from sifmark.results.load import load_text
 

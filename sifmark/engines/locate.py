@@ -6,8 +6,8 @@ from sifmark.core.console import status
 from sifmark.core.errors import REBUILD_REMEDY, SifmarkError
 from sifmark.core.settings import Settings
 from sifmark.engines import APPTAINER, DOCKER, Engine, open_engine
+from sifmark.recipes.labels import DEVICES, DOCKER_FLAGS, RECIPE, RUN_FLAGS
 from sifmark.recipes.names import find_image
-from sifmark.recipes.plan import DEVICES, DOCKER_FLAGS, RECIPE, RUN_FLAGS
 from sifmark.recipes.recipe import Access, load_recipe, recipe_names
 
 _FLAG_LABELS = {APPTAINER: RUN_FLAGS, DOCKER: DOCKER_FLAGS}
@@ -56,10 +56,10 @@ def device_options(engine: Engine, address: str) -> list[str]:
     access = _access(info.labels if info else {})
     if access is None:
         return []
-    if not access.harmless():
+    if not access.is_allowed():
         remedy = "is it an image that sifmark built?"
         raise SifmarkError(f"{address}: its labels ask for {access}", remedy, code="not-sifmark-image")
-    if not access.here():
+    if not access.existing_files():
         status(f"  this host has no {' and no '.join(access.devices)}: {Path(address).name} will find no device")
     return engine.device_flags(access)
 

@@ -2,9 +2,8 @@
 
     python bytecode.py LIST FOLDER
 
-LIST holds a path below FOLDER on each line. In the image FOLDER is the root, so no path of this host gets into the
-bytecode. One process compiles one list, in its order: what it shares between files, and so writes, hangs on
-nothing else.
+LIST has one path below FOLDER on each line. In the image FOLDER is the root, so the bytecode has no path of this host.
+One process compiles one list, in its order: objects that the bytecode of several files shares depend on nothing else.
 """
 
 import py_compile
@@ -13,14 +12,14 @@ from pathlib import Path
 
 
 def main(names: Path, folder: Path) -> None:
-    """Write the bytecode of each file beside it. Packages carry tests of newer syntax: those stay sources."""
+    """Write the bytecode of each file beside it. Some packages have tests in newer syntax: these are not compiled."""
     for name in names.read_text(encoding="utf-8").splitlines():
         try:
             py_compile.compile(
                 str(folder / name),
                 dfile=f"/{name}",
                 doraise=True,
-                # The image never changes, so nobody has to look whether the source did.
+                # The image never changes, so Python need not compare the source.
                 invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
             )
         except (py_compile.PyCompileError, SyntaxError, UnicodeDecodeError) as error:

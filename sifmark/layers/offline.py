@@ -1,8 +1,8 @@
-"""All that builds take from elsewhere in one folder, for hosts without a network.
+"""The sources folder: the bases and wheels that builds need, for hosts without a network.
 
-`bases/<digest>/` is a base as an OCI image layout, `wheels/<sha256>/` holds a wheel. Builds look
-there first where the settings name the folder (`sources`). Everything lies under its own hash and is held against it,
-when it is fetched and again when it is used.
+`bases/<digest>/` is a base as an OCI image layout, `wheels/<sha256>/` has a wheel. If the setting `sources` names the
+folder, builds look there before they use a network. Every file is checked against the hash in its path, when it is
+fetched and again when it is used.
 """
 
 import json
@@ -16,54 +16,51 @@ from typing import Any
 from sifmark.core.environment import platform_name
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import FIXED_MTIME, atomic_path
-from sifmark.core.settings import settings
 from sifmark.layers.cache import WHEELS
 from sifmark.oci.images import configuration, fetch_image
 from sifmark.oci.layout import Layout
 from sifmark.oci.manifest import Manifest, read_index, read_manifest, read_object
-from sifmark.recipes.plan import BaseImage
+from sifmark.recipes.base import BaseImage
 
-_AGAIN = "fetch it again where a network is: inv recipe.fetch FOLDER"
+_REMEDY = "fetch it again where a network is: inv recipe.fetch FOLDER"
 
 
-def offline_base(base: BaseImage) -> Path | None:
-    """The layout that holds a base, where the settings name a folder of sources that has it."""
-    if (sources := settings().sources) is None:
+def offline_base(base: BaseImage, sources: Path | None) -> Path | None:
+    """Return the layout of a base in the sources folder, or None if there is no such folder or it lacks the base."""
+    if sources is None:
         return None
     layout = Layout(_folder(sources, base.digest))
     return layout.folder if layout.index_file.is_file() else None
 
 
-def base_creation_time(base: BaseImage) -> int:
-    """When a base was made, in seconds since 1970; none of its files should be newer. It is in its configuration.
+def base_creation_time(base: BaseImage, sources: Path | None) -> int:
+    """Return the date of a base's configuration, in seconds since 1970; none of its files should be newer.
 
-    Builders of reproducible images put 1970 there, or nothing. Raises SifmarkError where it cannot be asked.
+    If it is 1970 or missing, as in reproducible images, return FIXED_MTIME. Raises SifmarkError if neither the sources
+    folder nor the registry has the configuration.
     """
-    layout = offline_base(base)
     try:
-        made = (
-            _configuration(layout, base.digest) if layout else configuration(base.address, base.digest, platform_name())
-        )
-        return max(int(datetime.fromisoformat(made["created"]).timestamp()), FIXED_MTIME)
+        created = _base_configuration(base, sources)["created"]
+        return max(int(datetime.fromisoformat(created).timestamp()), FIXED_MTIME)
     except (KeyError, TypeError, ValueError):
         return FIXED_MTIME
 
 
-def add_base(folder: Path, base: BaseImage, tell: Callable[[str], None]) -> int:
-    """Fetch a base into a folder of sources; blobs that are there are kept. Its size in bytes."""
-    layout = Layout(_folder(folder, base.digest), _AGAIN)
-    manifest, total = fetch_image(base.address, base.digest, platform_name(), layout, tell)
+def add_base(folder: Path, base: BaseImage, report: Callable[[str], None]) -> int:
+    """Fetch a base into a sources folder, except for blobs that exist there. Return its size in bytes."""
+    layout = Layout(_folder(folder, base.digest), _REMEDY)
+    manifest, total = fetch_image(base.address, base.digest, platform_name(), layout, report)
     layout.write_index([manifest])
     return total
 
 
 def base_size(layout: Path, digest: str) -> int:
-    """Bytes of a base's packed layers. Raises SifmarkError where the layout is damaged."""
+    """Return the bytes of a base's packed layers. Raises SifmarkError if the layout is damaged."""
     return sum(layer.size for layer in _manifest(layout, digest).layers)
 
 
 def add_wheels(folder: Path, wheels: tuple[Path, ...]) -> int:
-    """Copy wheels into a folder of sources. Their size in bytes."""
+    """Copy wheels into a sources folder. Return their size in bytes."""
     for wheel in wheels:
         target = folder / WHEELS / wheel.parent.name
         if not target.is_dir():
@@ -74,27 +71,27 @@ def add_wheels(folder: Path, wheels: tuple[Path, ...]) -> int:
 
 
 def require_intact(layout: Path, digest: str) -> None:
-    """Raise SifmarkError where the layout is not that of the base alone, or a blob not what its name says.
+    """Raise SifmarkError if a layout is not that of the base alone, or a blob does not have the digest of its name.
 
-    Engines follow `index.json`: what it names must be the base, or be listed by the base where that is itself a list
+    Engines follow `index.json`: it must name the base, or a manifest that the base lists if the base is itself a list
     of platforms.
     """
     manifest = _manifest(layout, digest)
     for blob in (manifest.config, *manifest.layers):
-        Layout(layout, _AGAIN).require(blob.digest)
+        Layout(layout, _REMEDY).require(blob.digest)
 
 
 def write_archive(layout: Path, digest: str, tag: str, target: Path) -> None:
-    """Write a base of a layout as an archive that `docker load` reads."""
+    """Write the base of a layout as an archive for `docker load`."""
     manifest = _manifest(layout, digest)
     config, *layers = [Layout(layout).blob(part.digest) for part in (manifest.config, *manifest.layers)]
-    named = [{"Config": config.name, "RepoTags": [tag], "Layers": [layer.name for layer in layers]}]
+    description = [{"Config": config.name, "RepoTags": [tag], "Layers": [layer.name for layer in layers]}]
     with tarfile.open(target, "w") as archive:
         for blob in (config, *layers):
             archive.add(blob, blob.name)
-        listed = target.with_name("manifest.json")
-        listed.write_text(json.dumps(named))
-        archive.add(listed, "manifest.json")
+        manifest_file = target.with_name("manifest.json")
+        manifest_file.write_text(json.dumps(description))
+        archive.add(manifest_file, "manifest.json")
 
 
 def _folder(sources: Path, digest: str) -> Path:
@@ -102,17 +99,26 @@ def _folder(sources: Path, digest: str) -> Path:
 
 
 def _manifest(folder: Path, digest: str) -> Manifest:
-    """Return the manifest that a layout is of. Raises SifmarkError unless it is the base, or the base lists it."""
-    layout = Layout(folder, _AGAIN)
+    """Return the manifest in a layout's index. Raises SifmarkError unless it is the base, or the base lists it."""
+    layout = Layout(folder, _REMEDY)
     base = layout.read(digest)
     try:
         (named,) = [str(entry["digest"]) for entry in layout.index()["manifests"]]
         if named != digest and named not in [entry.get("digest") for entry in read_index(base)["manifests"]]:
-            raise SifmarkError(f"{layout.index_file} names {named}, which is not the base", _AGAIN)
+            cause = f"{layout.index_file} names {named}, which is not the base"
+            raise SifmarkError(cause, _REMEDY, code="digest-mismatch")
         return read_manifest(layout.read(named))
     except (ValueError, KeyError) as error:
-        raise SifmarkError(f"{folder} holds no image that reads: {error}", _AGAIN) from error
+        cause = f"{folder} holds no image that reads: {error}"
+        raise SifmarkError(cause, _REMEDY, code="file-damaged") from error
+
+
+def _base_configuration(base: BaseImage, sources: Path | None) -> Mapping[str, Any]:
+    """Return the base's configuration from the sources folder, or else from the registry."""
+    if layout := offline_base(base, sources):
+        return _configuration(layout, base.digest)
+    return configuration(base.address, base.digest, platform_name())
 
 
 def _configuration(folder: Path, digest: str) -> Mapping[str, Any]:
-    return read_object(Layout(folder, _AGAIN).read(_manifest(folder, digest).config.digest))
+    return read_object(Layout(folder, _REMEDY).read(_manifest(folder, digest).config.digest))

@@ -1,6 +1,6 @@
-"""What a registry says: whether it answers, and which digests a tag stands for.
+"""Questions to registries: whether one answers, what a tag refers to, and what an image consists of.
 
-By the OCI distribution specification 1.1 and Docker's token authentication, anonymously.
+By the OCI distribution specification 1.1 and Docker's token authentication.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def connect(host: str, retry: bool = False) -> "Registry":
-    """The connection to a registry; its library takes a while to import, and most verbs ask none.
+    """Return a client of a registry. With `retry` it tries again if the registry is busy or the connection breaks.
 
-    A patient one asks again where the registry is busy or the connection breaks.
+    The client's library is imported here: it takes a while, and most commands use no registry.
     """
     from sifmark.oci.client import ATTEMPTS, Registry
 
@@ -30,7 +30,7 @@ def connect(host: str, retry: bool = False) -> "Registry":
 
 @dataclass(frozen=True)
 class ResolvedTag:
-    """What a tag stands for: its own digest, and that of the manifest of each platform."""
+    """The digest that a tag refers to, and the digest of each platform's manifest."""
 
     digest: str
     platforms: dict[str, str]
@@ -38,60 +38,61 @@ class ResolvedTag:
 
 @cache
 def ping(host: str) -> str | None:
-    """None when a registry answers; else why not. Being asked to log in is an answer."""
+    """Return why a registry does not answer, or None if it does. A request to log in is an answer."""
     try:
         answer = connect(host).get("")
     except RegistryError as error:
         return error.cause
-    known = answer.status_code == 200 or (
-        answer.status_code in (401, 403) and "registry" in str(answer.headers).lower()
-    )
-    return None if known else f"{host}: answers with {answer.status_code}"
+    asks_for_login = answer.status_code in (401, 403) and "registry" in str(answer.headers).lower()
+    return None if answer.status_code == 200 or asks_for_login else f"{host}: answers with {answer.status_code}"
 
 
 def resolve(address: str, tag: str) -> ResolvedTag:
-    """Ask what a tag of `registry/repository` stands for now. Raises RegistryError.
+    """Return what a tag of `registry/repository` refers to now. Raises RegistryError.
 
-    A digest is computed of the bytes that came, never taken from a header.
+    Digests are computed from the bytes that were received, never taken from a header.
     """
     host, _, repository = address.partition("/")
     registry = connect(host)
     digest, document = registry.document(f"{repository}/manifests/{tag}", INDEXES + MANIFESTS)
     if "manifests" in document:
         listed = document["manifests"] if isinstance(document["manifests"], list) else []
-        return ResolvedTag(digest, {name: found for name, found in map(_listed, listed) if name})
+        return ResolvedTag(digest, {platform: entry for platform, entry in map(_listed, listed) if platform})
     configuration = document.get("config")
     blob = configuration.get("digest") if isinstance(configuration, dict) else None
     if not isinstance(blob, str) or DIGEST.fullmatch(blob) is None:
-        raise RegistryError(f"{address}:{tag}: what came is no manifest of an image", REGISTRY_REMEDY)
-    told = registry.blob(repository, blob)
-    platform = PLATFORMS.get((str(told.get("os")), str(told.get("architecture"))))
+        cause = f"{address}:{tag}: what came is no manifest of an image"
+        raise RegistryError(cause, REGISTRY_REMEDY, code="registry-answer-invalid")
+    platform = _platform(registry.blob(repository, blob))
     return ResolvedTag(digest, {platform: digest} if platform else {})
 
 
 def configuration(address: str, digest: str, platform: str) -> Mapping[str, Any]:
-    """What an image says of itself and its making. Raises RegistryError."""
+    """Return the configuration of an image for a platform. Raises RegistryError."""
     host, _, repository = address.partition("/")
     registry = connect(host, retry=True)
     return registry.blob(repository, _manifest(registry, repository, digest, platform)[0].config.digest)
 
 
 def compressed_size(address: str, digest: str, platform: str) -> int:
-    """Bytes of the packed layers of an image. Raises RegistryError; at once where the registry was silent before."""
+    """Return the bytes of the packed layers of an image.
+
+    Raises RegistryError, without another attempt if the registry did not answer before.
+    """
     host, _, repository = address.partition("/")
-    if why := ping(host):
-        raise RegistryError(why, REGISTRY_REMEDY)
+    if reason := ping(host):
+        raise RegistryError(reason, REGISTRY_REMEDY, code="registry-unreachable")
     manifest, _ = _manifest(connect(host), repository, digest, platform)
     return sum(layer.size for layer in manifest.layers)
 
 
 def fetch_image(
-    address: str, digest: str, platform: str, layout: Layout, tell: Callable[[str], None]
+    address: str, digest: str, platform: str, layout: Layout, report: Callable[[str], None]
 ) -> tuple[Descriptor, int]:
-    """Fetch an image for a platform into a layout, all but its index; blobs that are there are kept.
+    """Fetch an image for a platform into a layout, except for blobs that exist there. Its index is not written.
 
-    `digest` may be of a manifest or of a list of platforms. The manifest's descriptor, and bytes of all. Raises
-    RegistryError.
+    `digest` may be of a manifest or of a list of platforms. Return the manifest's descriptor and the bytes of the
+    image. Raises RegistryError.
     """
     host, _, repository = address.partition("/")
     registry = connect(host, retry=True)
@@ -99,7 +100,7 @@ def fetch_image(
     parts = (manifest.config, *manifest.layers)
     for number, part in enumerate(parts, start=1):
         if not layout.blob(part.digest).is_file():
-            tell(f"{number} of {len(parts)}, {human_size(part.size)}")
+            report(f"{number} of {len(parts)}, {human_size(part.size)}")
             with layout.draft(part.digest) as draft:
                 registry.download(f"{repository}/blobs/{part.digest}", part.digest, part.size, draft)
     for content in documents:
@@ -108,19 +109,20 @@ def fetch_image(
 
 
 def fetch_manifest(registry: "Registry", repository: str, reference: str) -> Manifest:
-    """Return the manifest of a tag or a digest. Raises RegistryError for anything else."""
+    """Return the manifest of a tag or a digest. Raises RegistryError if it is not one."""
     content = _document(registry, repository, reference, MANIFESTS)
     try:
         return read_manifest(content)
     except ValueError as error:
         where = f"{registry.host}/{repository}, {reference}"
-        raise RegistryError(f"{where}: what came is no manifest: {error}", REGISTRY_REMEDY) from error
+        cause = f"{where}: what came is no manifest: {error}"
+        raise RegistryError(cause, REGISTRY_REMEDY, code="registry-answer-invalid") from error
 
 
 def _manifest(registry: "Registry", repository: str, digest: str, platform: str) -> tuple[Manifest, list[bytes]]:
-    """Ask for what a digest names, by way of a list of platforms if it names one. Raises RegistryError.
+    """Return the manifest for a platform, and the documents that lead to it, itself included, as received.
 
-    The manifest for a platform, and the documents that lead to it, itself included, as they came.
+    `digest` may be of the manifest or of a list of platforms. Raises RegistryError.
     """
     documents = [_document(registry, repository, digest, INDEXES + MANIFESTS)]
     try:
@@ -130,23 +132,29 @@ def _manifest(registry: "Registry", repository: str, digest: str, platform: str)
         return read_manifest(documents[-1]), documents
     except (ValueError, KeyError) as error:
         where = f"{registry.host}/{repository}@{digest}"
-        raise RegistryError(f"{where}: what came is no manifest of an image for {platform}", REGISTRY_REMEDY) from error
+        cause = f"{where}: what came is no manifest of an image for {platform}"
+        raise RegistryError(cause, REGISTRY_REMEDY, code="registry-answer-invalid") from error
 
 
 def _document(registry: "Registry", repository: str, reference: str, accepted: tuple[str, ...]) -> bytes:
-    """Return what a tag or a digest names. Raises RegistryError where what came has not that digest."""
+    """Return the document of a tag or a digest. Raises RegistryError if it has another digest."""
     content = registry.content(f"{repository}/manifests/{reference}", accepted)
     if DIGEST.fullmatch(reference) and sha256_bytes(content) != reference:
         where = f"{registry.host}/{repository}@{reference}"
-        raise RegistryError(f"{where}: what came has digest {sha256_bytes(content)}", REGISTRY_REMEDY)
+        cause = f"{where}: what came has digest {sha256_bytes(content)}"
+        raise RegistryError(cause, REGISTRY_REMEDY, code="digest-mismatch")
     return content
 
 
 def _listed(entry: Any) -> tuple[str | None, str]:
-    """Platform and digest of an entry of an index."""
-    told = entry.get("platform") if isinstance(entry, dict) else None
-    if not isinstance(told, dict):
+    """Return platform and digest of an entry of an index; the platform is None if the entry has no known one."""
+    description = entry.get("platform") if isinstance(entry, dict) else None
+    if not isinstance(description, dict):
         return None, ""
-    platform = PLATFORMS.get((str(told.get("os")), str(told.get("architecture"))))
     digest = str(entry.get("digest"))
-    return (platform, digest) if DIGEST.fullmatch(digest) else (None, "")
+    return (_platform(description), digest) if DIGEST.fullmatch(digest) else (None, "")
+
+
+def _platform(description: Mapping[str, Any]) -> str | None:
+    """Return the platform of an image configuration or an entry of an index, or None for one that we do not use."""
+    return PLATFORMS.get((str(description.get("os")), str(description.get("architecture"))))

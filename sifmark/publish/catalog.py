@@ -10,8 +10,8 @@ from sifmark.core.errors import RegistryError, SifmarkError
 from sifmark.core.files import human_size
 from sifmark.core.schemas import check_document
 from sifmark.publish.stores import IDENTITY, SIGNED, PublishedImage, StoreListing
+from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, CREATED, PLATFORM, REVISION, STAND_IN
 from sifmark.recipes.names import EVERYTHING, names_of
-from sifmark.recipes.plan import BASE_DIGEST, BUILD_KEY, CREATED, PLATFORM, REVISION, STAND_IN
 
 COLUMNS = ("recipe", "reference", "version", "platform", "size", "signed", "stand_in", "created", "identity", "digest")
 _LONG_COLUMNS = {"reference", "identity", "digest"}  # whose values may be broken anywhere

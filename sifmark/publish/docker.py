@@ -31,8 +31,8 @@ from sifmark.publish.policy import require_allowed
 from sifmark.publish.reports import PullReport, PushReport, SigningKey, SignReport
 from sifmark.publish.repositories import DockerListing, Repositories, open_registry_store
 from sifmark.publish.stores import IDENTITY, StoreListing, public_labels
+from sifmark.recipes.labels import PLATFORM, RECIPE
 from sifmark.recipes.names import find_recipe
-from sifmark.recipes.plan import PLATFORM, RECIPE
 from sifmark.trust.checks import require_unchanged
 from sifmark.trust.image import image_under_test
 

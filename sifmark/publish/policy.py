@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
 from sifmark.oci.reference import is_loopback
-from sifmark.recipes.plan import LABEL, STAND_IN
+from sifmark.recipes.labels import LABEL, STAND_IN
 
 _LICENCE, _REDISTRIBUTABLE = f"{LABEL}.base-licence", f"{LABEL}.base-redistributable"
 

@@ -28,8 +28,8 @@ from sifmark.publish.stores import (
     public_labels,
     publish,
 )
+from sifmark.recipes.labels import BUILD_KEY, PLATFORM, RECIPE
 from sifmark.recipes.names import find_images, find_recipe, names_of
-from sifmark.recipes.plan import BUILD_KEY, PLATFORM, RECIPE
 from sifmark.trust.checks import check_provenance, require_unchanged
 from sifmark.trust.image import ImageUnderTest, image_under_test
 

@@ -21,7 +21,7 @@ from sifmark.core.settings import Settings
 from sifmark.oci.images import connect
 from sifmark.oci.layout import Layout
 from sifmark.oci.manifest import MANIFEST_MEDIA, TITLE, Descriptor, descriptor_of, read_manifest, write_manifest
-from sifmark.recipes.plan import LABEL
+from sifmark.recipes.labels import LABEL
 
 IDENTITY, SIGNED = f"{LABEL}.identity", f"{LABEL}.signed"  # annotations, beside the image's own labels
 # As Apptainer writes and expects them: github.com/apptainer/apptainer, internal/pkg/client/oras.

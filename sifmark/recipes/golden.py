@@ -1,14 +1,15 @@
-"""The rendered texts as they were last reviewed: a change in what users build shows itself in a diff."""
-
-from dataclasses import replace
+"""The rendered build files as they were last reviewed: a change in what users build shows in a diff."""
 
 from sifmark.core import paths
-from sifmark.core.settings import settings
-from sifmark.recipes.plan import BUILD_KEY, BYTECODE, COMPRESSION, CREATED, REVISION, make_plan
-from sifmark.recipes.render import BUILD_DATE, definition, dockerfile
+from sifmark.core.environment import platform_name
+from sifmark.recipes.base import pinned_base
+from sifmark.recipes.labels import BUILD_DATE, BUILD_KEY, BYTECODE, COMPRESSION, CREATED, REVISION
+from sifmark.recipes.plan import Plan
+from sifmark.recipes.recipe import load_recipe
+from sifmark.recipes.render import definition, dockerfile
 
 REFRESH = "review it, then write them anew: inv dev.golden"
-# What differs from commit to commit is not what a golden text is about.
+# Labels that differ between commits and hosts, and what the golden texts have in their place.
 _VOLATILE = {
     BUILD_KEY: "<build key>",
     REVISION: "<revision>",
@@ -20,17 +21,23 @@ _VOLATILE = {
 
 
 def golden_texts(recipe: str) -> dict[str, str]:
-    """Today's texts of a recipe on its pinned base, by golden file name."""
-    plan = make_plan(recipe, replace(settings(), bases="pinned", mirrors={}))
+    """Return the current texts of a recipe on its pinned base, by golden file name."""
+    plan = _plan_on_pinned_base(recipe)
     labels = {**plan.labels(), **_VOLATILE}
-    given = (plan.recipe, plan.base.pull, labels, "<context>")
-    return {f"{recipe}.def": definition(*given), f"{recipe}.Dockerfile": dockerfile(*given)}
+    arguments = (plan.recipe, plan.base.pull, labels, "<context>")
+    return {f"{recipe}.def": definition(*arguments), f"{recipe}.Dockerfile": dockerfile(*arguments)}
 
 
 def differences(recipe: str) -> list[str]:
-    """The golden files of a recipe that differ from today's texts, or are missing."""
+    """Return the golden files of a recipe that differ from the current texts, or are missing."""
     return [
         name
         for name, text in golden_texts(recipe).items()
         if not (paths.GOLDEN / name).is_file() or (paths.GOLDEN / name).read_text() != text
     ]
+
+
+def _plan_on_pinned_base(name: str) -> Plan:
+    """Return the plan that no settings of this host change, but for the compression."""
+    recipe, platform = load_recipe(name), platform_name()
+    return Plan(recipe, platform, pinned_base(recipe, platform, recipe.base.image), compression="zstd")

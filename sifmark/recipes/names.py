@@ -1,4 +1,4 @@
-"""Images and their names: `<workload>-<recipe>`, one dash, globs everywhere."""
+"""Images and their names: `<workload>-<recipe>`, with one dash. Every command also takes globs and recipes' names."""
 
 import json
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from typing import Any
 from sifmark.core import paths
 from sifmark.core.errors import UsageError, unknown_name
 from sifmark.core.schemas import check_document
-from sifmark.core.settings import settings
+from sifmark.core.settings import Settings
 from sifmark.recipes.recipe import load_recipe, recipe_names
 
 EVERYTHING = "*"  # the glob that names every image
@@ -19,88 +19,91 @@ EVERYTHING = "*"  # the glob that names every image
 
 @dataclass(frozen=True)
 class Image:
-    """One workload on one recipe. All workloads of a recipe share the recipe's bytes."""
+    """One workload on one recipe. All workloads of a recipe are one and the same file or Docker image."""
 
     workload: str
     recipe: str
 
     @property
     def name(self) -> str:
-        """The name that every verb takes."""
+        """The name that every command takes."""
         return f"{self.workload}-{self.recipe}"
 
 
-def image_file(name: str) -> Path:
-    """Where Apptainer's image of a name or a recipe lies; the names of a recipe are links to one file."""
-    return settings().dist / f"{name}.sif"
+def image_file(name: str, settings: Settings) -> Path:
+    """Return the path of the SIF of a name or a recipe; the names of a recipe are links to one file."""
+    return settings.dist / f"{name}.sif"
 
 
 @cache
 def cards() -> dict[str, dict[str, Any]]:
-    """The workload cards by name, schema-checked. Raises UsageError naming card and field."""
-    found = {}
+    """Return the workload cards by name. Raises UsageError naming card and field if one is invalid."""
+    documents = {}
     for path in sorted(paths.CARDS.glob("*.json")):
         document = json.loads(path.read_text(encoding="utf-8"))
         check_document("card-1.0", document, str(path))
-        found[path.stem] = document
-    return found
+        documents[path.stem] = document
+    return documents
 
 
 @cache
 def images() -> tuple[Image, ...]:
-    """Every image there can be: each recipe with each workload that its framework has."""
+    """Return every possible image: each recipe with each workload that its framework implements."""
     return tuple(image for recipe in recipe_names() for image in _images_of(recipe))
 
 
 def workloads_of(recipe: str) -> tuple[str, ...]:
-    """The workloads that a recipe's image can run."""
+    """Return the workloads that a recipe's image can run."""
     return tuple(image.workload for image in _images_of(recipe))
 
 
 def names_of(recipe: str) -> tuple[str, ...]:
-    """The names of a recipe's images, in the order of its workloads."""
+    """Return the names of a recipe's images, in the order of its workloads."""
     return tuple(image.name for image in _images_of(recipe))
+
+
+def find_images(pattern: str) -> tuple[Image, ...]:
+    """Return the images that a name, a glob or a recipe's name means. Raises UsageError for none."""
+    by_name = {image.name: image for image in images()}
+    if pattern in recipe_names():
+        return _images_of(pattern)
+    matches = tuple(image for name, image in by_name.items() if fnmatchcase(name, pattern))
+    if not matches:
+        raise unknown_name("image", pattern, by_name, "inv list")
+    return matches
+
+
+def find_image(name: str) -> Image:
+    """Return the one image that a name means. Raises UsageError for none or several."""
+    matches = find_images(name)
+    if len(matches) > 1:
+        examples = ", ".join(image.name for image in matches[:3])
+        remedy = f"name one, such as {examples}; `inv list` shows all"
+        raise UsageError(f"{name!r} means {len(matches)} images", remedy, code="ambiguous-name")
+    return matches[0]
+
+
+def find_recipe(pattern: str) -> str:
+    """Return the one recipe that a name, a glob or a recipe's name means. Raises UsageError for none or several."""
+    recipes = recipes_in(find_images(pattern))
+    if len(recipes) > 1:
+        remedy = f"name one of: {', '.join(recipes)}"
+        raise UsageError(f"{pattern!r} means {len(recipes)} recipes", remedy, code="ambiguous-name")
+    return recipes[0]
+
+
+def recipes_in(images: Iterable[Image]) -> tuple[str, ...]:
+    """Return the recipes of some images, each once."""
+    return tuple(dict.fromkeys(image.recipe for image in images))
 
 
 @cache
 def _images_of(recipe: str) -> tuple[Image, ...]:
     framework = load_recipe(recipe).framework
-    found = (name for name, card in cards().items() if _module(framework, card["family"]).is_file())
-    return tuple(Image(workload, recipe) for workload in found)
-
-
-def find_images(pattern: str) -> tuple[Image, ...]:
-    """The images that a name, a glob or a recipe's name means. Raises UsageError for none."""
-    named = {image.name: image for image in images()}
-    if pattern in recipe_names():
-        return _images_of(pattern)
-    found = tuple(image for name, image in named.items() if fnmatchcase(name, pattern))
-    if not found:
-        raise unknown_name("image", pattern, named, "inv list")
-    return found
-
-
-def find_image(name: str) -> Image:
-    """The one image that a name means. Raises UsageError for none or several."""
-    found = find_images(name)
-    if len(found) > 1:
-        some = ", ".join(image.name for image in found[:3])
-        raise UsageError(f"{name!r} means {len(found)} images", f"name one, such as {some}; `inv list` shows all")
-    return found[0]
-
-
-def find_recipe(pattern: str) -> str:
-    """The one recipe whose images a name, a glob or a recipe's name means. Raises UsageError for none or several."""
-    recipes = recipes_in(find_images(pattern))
-    if len(recipes) > 1:
-        raise UsageError(f"{pattern!r} means {len(recipes)} recipes", f"name one of: {', '.join(recipes)}")
-    return recipes[0]
-
-
-def recipes_in(found: Iterable[Image]) -> tuple[str, ...]:
-    """The recipes that a set of images needs, each once."""
-    return tuple(dict.fromkeys(image.recipe for image in found))
+    workloads = (name for name, card in cards().items() if _module(framework, card["family"]).is_file())
+    return tuple(Image(workload, recipe) for workload in workloads)
 
 
 def _module(framework: str, family: str) -> Path:
+    """Return the file in which a framework implements a family of workloads."""
     return paths.CARDS / framework / f"{family}.py"

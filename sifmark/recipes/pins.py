@@ -1,8 +1,8 @@
-"""Pinned digests of bases against what their tags refer to in the registries today."""
+"""The pinned digests of bases, compared with those that their tags refer to in the registries."""
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -36,9 +36,15 @@ class PinCheck:
     platform: str
     reference: str
     pinned: str
-    found: str | None
+    registry_digest: str | None
     state: PinState
     reason: str
+
+    def document(self) -> dict[str, str | None]:
+        """Return the check for programs."""
+        fields = asdict(self)
+        digest = fields.pop("registry_digest")
+        return {**fields, "found": digest}
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ def _update(recipe: str, pins: Iterable[PinCheck]) -> RecipeUpdate:
     today = datetime.now(UTC).date().isoformat()
     for pin in pins:
         base: Any = document["base"]
-        base["digests"][pin.platform].update(digest=pin.found, seen=f"the registry, on {today}")
+        base["digests"][pin.platform].update(digest=pin.registry_digest, seen=f"the registry, on {today}")
     text = tomlkit.dumps(document)
     lines = difflib.unified_diff(before.splitlines(True), text.splitlines(True), path.name, path.name)
     return RecipeUpdate(path, text, "".join(lines).rstrip("\n"))

@@ -1,7 +1,8 @@
-"""Recipes: frozen, schema-checked views of `recipes/*.toml`. One file read alone says what is built."""
+"""Recipes: `recipes/*.toml`, checked against their schema. One file alone says what is built."""
 
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from glob import glob
@@ -31,7 +32,7 @@ _DEVICE = re.compile(r"/dev/(nvidia|kfd|dri|ipu|infiniband|accel)[A-Za-z0-9_*?-]
 
 @dataclass(frozen=True)
 class Base:
-    """The image a recipe builds on. `digests` maps a platform to `sha256:<hex>` or `unresolved`."""
+    """The image that a recipe builds on. `digests` maps a platform to `sha256:<hex>` or `unresolved`."""
 
     image: str  # registry/repository, without tag
     tag: str
@@ -43,21 +44,21 @@ class Base:
 
     @property
     def reference(self) -> str:
-        """The name people know it by; the digest is what is pulled."""
+        """Image and tag, for people; engines pull by digest."""
         return f"{self.image}:{self.tag}"
 
 
 @dataclass(frozen=True)
 class Target:
-    """What wheels are chosen for."""
+    """The Python and the platform that wheels are chosen for."""
 
     python: str  # minor version, such as 3.11
-    platform: str  # as `uname -m` says it
+    platform: str  # as `uname -m` names it
 
 
 @dataclass(frozen=True)
 class Driver:
-    """What the host must have installed; `minimum` is a version or `unknown`."""
+    """The driver that the host must have; `minimum` is a version or `unknown`."""
 
     name: str
     minimum: str
@@ -65,25 +66,25 @@ class Driver:
 
 @dataclass(frozen=True)
 class Access:
-    """How a container reaches the device: its files on the host, as globs, and the engines' flags."""
+    """How a container reaches the device: globs of its files on the host, and the engines' flags."""
 
     devices: tuple[str, ...]
     apptainer: tuple[str, ...] = ()
     docker: tuple[str, ...] = ()
 
-    def harmless(self) -> bool:
-        """Whether it is what a recipe may ask for: labels of an image might hold anything."""
-        below_dev = all(_DEVICE.fullmatch(path) and ".." not in path for path in self.devices)
-        return below_dev and set(self.apptainer) <= FLAGS["apptainer"] and set(self.docker) <= FLAGS["docker"]
+    def is_allowed(self) -> bool:
+        """Return whether a recipe may ask for this access. Labels of a foreign image can ask for anything."""
+        only_devices = all(_DEVICE.fullmatch(path) and ".." not in path for path in self.devices)
+        return only_devices and set(self.apptainer) <= FLAGS["apptainer"] and set(self.docker) <= FLAGS["docker"]
 
-    def here(self) -> list[str]:
-        """The device files and folders that this host has of them."""
+    def existing_files(self) -> list[str]:
+        """Return the device files and folders that exist on this host."""
         return sorted(path for pattern in self.devices for path in glob(pattern))  # noqa: PTH207 - from the root
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One image family: what it is built on, what we add, and how it is run."""
+    """One family of images: its base, what we add to it, and how it is run."""
 
     name: str
     title: str
@@ -91,53 +92,45 @@ class Recipe:
     device: str
     base: Base
     driver: Driver | None
-    access: Access | None  # None where there is nothing to reach: a CPU
-    requires: tuple[str, ...]  # what we ask of the wheel index; the lock says what we got
+    access: Access | None  # None for a CPU, which needs no device files
+    requires: tuple[str, ...]  # what we ask of the wheel index; the lock names what was resolved
     index: str | None  # the framework vendor's own wheel index, beside the one pip knows
     environment: dict[str, str]
 
     def lock(self, target: Target) -> Path:
-        """The hash lock of the wheels we add: one file per Python version and platform."""
+        """Return the path of the lock of the wheels that we add: one file per Python version and platform."""
         return paths.LOCKS / f"{self.name}-cp{target.python.replace('.', '')}-{target.platform}.txt"
 
 
 @cache
 def recipe_names() -> tuple[str, ...]:
-    """The recipes there are, by file name."""
+    """Return the names of all recipes, which are their file names."""
     return tuple(sorted(path.stem for path in paths.RECIPES.glob("*.toml")))
 
 
 @cache
 def load_recipe(name: str) -> Recipe:
-    """Read one recipe by name. Raises UsageError naming file, key and remedy."""
+    """Read a recipe by name. Raises UsageError naming file, key and remedy."""
     if name not in recipe_names():
         raise unknown_name("recipe", name, recipe_names())
     return read_recipe(paths.RECIPES / f"{name}.toml")
 
 
 def read_recipe(path: Path) -> Recipe:
-    """Read and check one recipe file. Raises UsageError naming file, key and remedy."""
+    """Read and check a recipe file. Raises UsageError naming file, key and remedy."""
     try:
         document: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"{path}: {error}", "correct the file; `git diff` shows what changed") from error
+        remedy = "correct the file; `git diff` shows what changed"
+        raise UsageError(f"{path}: {error}", remedy, code="document-invalid") from error
     check_document("recipe-1.0", document, str(path))
-    base, wheels = document["base"], document["wheels"]
-    driver, access = document.get("driver"), document.get("run")
+    wheels, driver, access = document["wheels"], document.get("driver"), document.get("run")
     return Recipe(
         name=path.stem,
         title=document["title"],
         framework=document["framework"],
         device=document["device"],
-        base=Base(
-            image=base["image"],
-            tag=base["tag"],
-            python=base["python"],
-            framework_version=base.get("framework_version"),
-            licence=base["licence"],
-            redistributable=base["redistributable"],
-            digests={platform: pin["digest"] for platform, pin in base["digests"].items()},
-        ),
+        base=_base(document["base"]),
         driver=driver and Driver(driver["name"], driver["minimum"]),
         access=access and Access(**{key: tuple(words) for key, words in access.items()}),
         requires=tuple(wheels["requires"]),
@@ -146,10 +139,23 @@ def read_recipe(path: Path) -> Recipe:
     )
 
 
+def _base(table: Mapping[str, Any]) -> Base:
+    return Base(
+        image=table["image"],
+        tag=table["tag"],
+        python=table["python"],
+        framework_version=table.get("framework_version"),
+        licence=table["licence"],
+        redistributable=table["redistributable"],
+        digests={platform: pin["digest"] for platform, pin in table["digests"].items()},
+    )
+
+
 def pinned_digest(recipe: Recipe, platform: str) -> str:
-    """The base's digest for a platform, or UNRESOLVED. Raises Unbuildable where the recipe has no such platform."""
+    """Return the base's digest for a platform, or UNRESOLVED. Raises UnbuildableError for another platform."""
     digest = recipe.base.digests.get(platform)
     if digest is None:
-        known = ", ".join(sorted(recipe.base.digests))
-        raise UnbuildableError(f"recipe {recipe.name} has no base for {platform}", f"it has one for: {known}")
+        cause = f"recipe {recipe.name} has no base for {platform}"
+        remedy = f"it has one for: {', '.join(sorted(recipe.base.digests))}"
+        raise UnbuildableError(cause, remedy, code="platform-unsupported")
     return digest

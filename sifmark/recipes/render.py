@@ -1,25 +1,23 @@
-"""Recipes as build files: pure functions, same input, same bytes.
+"""Recipes as build files, by pure functions: the same input gives the same bytes.
 
-What they print builds with plain Apptainer or Docker, without sifmark, and gives the tree that the fast way gives.
+Plain Apptainer or Docker builds these files without sifmark, into the same file tree as our own builds.
 """
 
 import json
 import shlex
 from collections.abc import Mapping
 
+from sifmark.recipes.labels import BUILD_DATE, TITLE
 from sifmark.recipes.recipe import Recipe
 
 SITE = "sifmark-site"  # wheels we add
 CODE = "sifmark"  # entrypoints and schemas
 APPS = "scif"  # Apptainer's apps: one small script per workload
-# Folders of a build's context, each copied as a whole: so the folders within keep their dates with Docker too.
+# Folders of a build's context. Each is copied as a whole, so that Docker keeps the dates of the folders in it.
 SITE_LAYER, CODE_LAYER = "site", "code"
-_PLACES = {SITE: SITE_LAYER, CODE: CODE_LAYER, APPS: CODE_LAYER}
+_CONTEXT_FOLDERS = {SITE: SITE_LAYER, CODE: CODE_LAYER, APPS: CODE_LAYER}
 
-TITLE = "org.opencontainers.image.title"
-BUILD_DATE = "org.label-schema.build-date"  # Apptainer's own, which a definition may state with `build --force`
-
-# Holds in every image: packages in a user's home never mix with the image's.
+# Of every image: packages in a user's home are never imported.
 FIXED_ENVIRONMENT = {"PYTHONNOUSERSITE": "1"}
 
 HELP = """\
@@ -35,51 +33,52 @@ A file called WORKLOAD-RECIPE.sif runs that workload when none is named. Progres
 
 
 def base_definition(recipe: Recipe, address: str, agent: str = "docker", date: str = "") -> str:
-    """The definition of the converted base: `address` is registry/repository@digest. No layer of ours is in it.
+    """Return the definition of the converted base, without our layers. `address` is registry/repository@digest.
 
-    Recipes on one base with one environment share it, so it names none of them. Labels stand at its end, as in the
-    whole definition: Apptainer keeps the blank lines between a section and the next. `date` is told in place of the
-    moment of the conversion.
+    Recipes with the same base and environment share it, so it names none of them. The labels are its last section, as
+    in the complete definition: Apptainer keeps the blank lines between two sections. `date` replaces the time of the
+    conversion.
     """
-    return _definition(
-        recipe, address, _labels({TITLE: "sifmark", **({BUILD_DATE: date} if date else {})}), agent=agent
-    )
+    labels = {TITLE: "sifmark", **({BUILD_DATE: date} if date else {})}
+    return _definition(recipe, address, _labels(labels), agent=agent)
 
 
 def definition(recipe: Recipe, address: str, labels: Mapping[str, str], context: str) -> str:
-    """The whole definition. `context` is the folder that holds our layers, assembled beforehand."""
-    layers = "\n".join(f"{_quote_path(f'{context}/{place}/{name}')} /{name}" for name, place in _PLACES.items())
+    """Return the complete definition. `context` is the folder with our layers, which must exist before the build."""
+    layers = "\n".join(
+        f"{_quote_path(f'{context}/{folder}/{name}')} /{name}" for name, folder in _CONTEXT_FOLDERS.items()
+    )
     return _definition(recipe, address, _section("files", layers), _labels(labels))
 
 
 def converted_definition(recipe: Recipe, archive: str, labels: Mapping[str, str]) -> str:
-    """The definition that turns a Docker image of ours, saved as `archive`, into what `definition` gives."""
+    """Return the definition that converts a Docker image of ours, saved as `archive`, to what `definition` builds."""
     return _definition(recipe, archive, _labels(labels), agent="docker-archive")
 
 
 def dockerfile(recipe: Recipe, address: str, labels: Mapping[str, str], context: str) -> str:
-    """The Dockerfile; `context` is the folder to build it in."""
+    """Return the complete Dockerfile; `context` is the folder to build it in."""
     start = [f"# docker build -f FILE {shlex.quote(context)}", dockerfile_of_stage(address).rstrip("\n")]
     return "\n".join([*start, *_docker_steps(recipe, labels)])
 
 
 def dockerfile_of_stage(address: str, layer: str = SITE_LAYER) -> str:
-    """The Dockerfile of a base with our wheels, which lie in a folder of the context."""
+    """Return the Dockerfile of a base with our wheels, which are in the folder `layer` of the context."""
     return f"FROM {address}\nCOPY {layer} /\n"
 
 
 def dockerfile_on_stage(recipe: Recipe, stage: str, labels: Mapping[str, str]) -> str:
-    """The rest of the Dockerfile, on such a base."""
+    """Return the rest of the Dockerfile, on the image `stage` that `dockerfile_of_stage` built."""
     return "\n".join([f"FROM {stage}", *_docker_steps(recipe, labels)])
 
 
 def _docker_steps(recipe: Recipe, labels: Mapping[str, str]) -> list[str]:
     environment = " \\\n    ".join(f"{key}={_docker_quote(value)}" for key, value in environment_of(recipe).items())
-    stated = " \\\n    ".join(f"{key}={_docker_quote(value)}" for key, value in sorted(labels.items()))
+    pairs = " \\\n    ".join(f"{key}={_docker_quote(value)}" for key, value in sorted(labels.items()))
     return [
         f"COPY {CODE_LAYER} /",
         f"ENV {environment}",
-        f"LABEL {stated}",
+        f"LABEL {pairs}",
         f"ENTRYPOINT {json.dumps([f'/{CODE}/run'])}",
         "CMD []",
         "",
@@ -87,28 +86,28 @@ def _docker_steps(recipe: Recipe, labels: Mapping[str, str]) -> list[str]:
 
 
 def run_script() -> str:
-    """The run script of the image and of each of its apps: the entrypoint sees by itself how it was called."""
+    """Return the run script of the image and of each app: the entrypoint finds out how it was called."""
     return f'exec /{CODE}/run "$@"'
 
 
 def app_script() -> str:
-    """An app's run script as a file holds it, but for its last line's end, which inspect metadata leave out."""
+    """Return an app's run script as in its file, but without the last newline, which inspect metadata leave out."""
     return f"#!/bin/sh\n{run_script()}"
 
 
 def environment_of(recipe: Recipe) -> dict[str, str]:
-    """Every variable that a run of this recipe sets."""
+    """Return all variables that a run of this recipe sets."""
     return {**FIXED_ENVIRONMENT, **recipe.environment}
 
 
-def _definition(recipe: Recipe, address: str, *more: str, agent: str = "docker") -> str:
+def _definition(recipe: Recipe, address: str, *sections: str, agent: str = "docker") -> str:
     parts = [
         f"Bootstrap: {agent}\nFrom: {address}",
         _section("help", HELP),
         _section("environment", _exports(recipe)),
         _section("runscript", run_script()),
         _section("test", f"exec /{CODE}/run --check"),
-        *more,
+        *sections,
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -118,7 +117,7 @@ def _exports(recipe: Recipe) -> str:
 
 
 def _labels(labels: Mapping[str, str]) -> str:
-    """Raises ValueError for a label that would not stay on its line: it could be a section of its own."""
+    """Return the section of labels. Raises ValueError for a label of several lines, which could begin a section."""
     if broken := [key for key, value in labels.items() if not f"{key}{value}".isprintable()]:
         raise ValueError(f"label {broken[0]} is not one line of text")
     return _section("labels", "\n".join(f"{key} {value}" for key, value in sorted(labels.items())))

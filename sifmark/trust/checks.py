@@ -13,7 +13,7 @@ from sifmark.core.errors import REBUILD_REMEDY
 from sifmark.core.process import thread_pool
 from sifmark.engines import CheckFailed, should_check_signature
 from sifmark.engines.locate import names_file
-from sifmark.recipes.plan import BASE_DIGEST, BUILD_KEY, RECIPE, STAND_IN
+from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, RECIPE, STAND_IN
 from sifmark.recipes.recipe import load_recipe, recipe_names
 from sifmark.trust.image import CheckSkipped, ImageUnderTest, pin_of_base
 

@@ -5,17 +5,9 @@ from dataclasses import dataclass, field
 
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed, Engine, ImageInspection
-from sifmark.recipes.plan import (
-    BASE_DIGEST,
-    BUILD_KEY,
-    PLATFORM,
-    RECIPE,
-    STAND_IN,
-    WORKLOADS,
-    stand_in_pin,
-    stand_in_pins,
-)
+from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, STAND_IN, WORKLOADS
 from sifmark.recipes.recipe import load_recipe
+from sifmark.recipes.stand_ins import read_stand_in_pins, stand_in_pin
 
 _DIGEST = r"sha256:[0-9a-f]{64}"
 # What labels must look like before anything is done with them.
@@ -101,5 +93,5 @@ def pin_of_base(image: ImageUnderTest) -> BasePin | None:
     path = image.settings.stand_in_pins
     if not path.is_file():
         return None
-    pin = stand_in_pin(stand_in_pins(path), base, platform) or {}
+    pin = stand_in_pin(read_stand_in_pins(path), base, platform) or {}
     return BasePin(pin.get("digest"), pin.get("framework_version"))

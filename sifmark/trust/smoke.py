@@ -8,7 +8,7 @@ from sifmark.core.errors import REBUILD_REMEDY
 from sifmark.core.process import run
 from sifmark.engines import CheckFailed
 from sifmark.engines.locate import device_options
-from sifmark.recipes.plan import BASE_DIGEST, BUILD_KEY
+from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY
 from sifmark.recipes.recipe import recipe_names
 from sifmark.results.load import document_problems
 from sifmark.trust.image import CheckSkipped, ImageUnderTest, pin_of_base

@@ -11,7 +11,8 @@ from sifmark.core.errors import REBUILD_REMEDY, SifmarkError
 from sifmark.core.settings import Settings, with_options
 from sifmark.engines import CheckFailed, Engine
 from sifmark.recipes.golden import REFRESH, differences
-from sifmark.recipes.plan import BASE_DIGEST, COMPRESSION, STAND_IN, make_plan
+from sifmark.recipes.labels import BASE_DIGEST, COMPRESSION, STAND_IN
+from sifmark.recipes.plan import make_plan
 from sifmark.recipes.recipe import recipe_names
 from sifmark.trust.checks import check_trust
 from sifmark.trust.image import CheckSkipped, ImageUnderTest, image_under_test, pin_of_base

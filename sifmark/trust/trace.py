@@ -20,8 +20,9 @@ from sifmark.core.files import sha256_json
 from sifmark.core.keys import same_key
 from sifmark.core.settings import Settings, with_options
 from sifmark.engines import CheckFailed, Engine
+from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, REVISION, STAND_IN
 from sifmark.recipes.names import cards
-from sifmark.recipes.plan import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, REVISION, STAND_IN, make_plan
+from sifmark.recipes.plan import make_plan
 from sifmark.recipes.recipe import recipe_names
 from sifmark.results.load import LoadedResult
 from sifmark.trust.checks import SignatureStatus, check_base_pin, check_provenance, check_signature, is_own_build

@@ -14,7 +14,7 @@ from sifmark.commands import catalog as command
 from sifmark.core.settings import load_settings
 from sifmark.publish import catalog
 from sifmark.publish.stores import IDENTITY, SIGNED, publish
-from sifmark.recipes.plan import CREATED, PLATFORM
+from sifmark.recipes.labels import CREATED, PLATFORM
 from sifmark.recipes.recipe import recipe_names
 
 pytestmark = pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium here: ci/setup/chromium")

@@ -17,7 +17,7 @@ from sifmark.core.keys import key_id
 from sifmark.core.settings import settings
 from sifmark.engines.apptainer.engine import user_flags
 from sifmark.engines.apptainer.sif import METADATA, SBOM, SIGNATURE, read_sif
-from sifmark.recipes.plan import BASE_DIGEST
+from sifmark.recipes.labels import BASE_DIGEST
 
 RECIPE = "ipu"  # the smallest
 IMAGE = f"{RECIPE}.sif"

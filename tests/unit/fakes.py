@@ -16,8 +16,9 @@ from sifmark.core.settings import Settings
 from sifmark.engines import BuiltImage, CheckFailed, Engine, Forecast, ImageInfo, ImageInspection
 from sifmark.engines.apptainer.build import assemble_sif
 from sifmark.engines.apptainer.sif import DATA_START
+from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, STAND_IN, WORKLOADS
 from sifmark.recipes.names import names_of, workloads_of
-from sifmark.recipes.plan import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, STAND_IN, WORKLOADS, Plan, make_plan
+from sifmark.recipes.plan import Plan, make_plan
 from sifmark.recipes.recipe import Access, load_recipe
 
 
@@ -211,7 +212,9 @@ def write_image(path: Path, recipe: str, settings: Settings) -> Plan:
     plan = make_plan(recipe, replace(settings, bases="pinned"))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(bytes(DATA_START) + b"a file system")
-    assemble_sif(plan, path, {"labels": plan.labels(), "deffile": "x"}, sbom.draft_documents(plan, [PACKAGE]))
+    assemble_sif(
+        plan, path, {"labels": plan.labels(), "deffile": "x"}, sbom.draft_documents(plan, [PACKAGE]), settings.builder
+    )
     return plan
 
 

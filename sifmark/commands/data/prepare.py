@@ -82,7 +82,7 @@ def _report(packing: Packer, target: str) -> None:
         more = ", ..." if len(skipped) > MOST_NAMED else ""
         names = ", ".join(map(printable, skipped[:MOST_NAMED]))
         reason = f"; the first: {packing.why}" if packing.why else ""
-        status(f"skipped {len(skipped)} damaged {packing.order.noun}: {names}{more}{reason}")
+        status(f"skipped {len(skipped)} damaged {packing.source.noun}: {names}{more}{reason}")
 
 
 def _kinds(document: dict[str, Any]) -> str:

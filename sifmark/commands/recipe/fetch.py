@@ -40,5 +40,5 @@ def fetch(folder: str, names: Iterable[str], settings: Settings) -> None:
 def _fetch(recipe: str, folder: Path, settings: Settings) -> None:
     plan = make_plan(recipe, settings)
     plan.require_resolved()
-    sources = fetch_sources(plan, folder)
+    sources = fetch_sources(plan, folder, settings)
     status(f"  {recipe}: base {human_size(sources.base)}, wheels {human_size(sources.wheels)}")

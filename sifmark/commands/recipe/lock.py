@@ -1,9 +1,11 @@
 """The recipe.lock command: resolve a recipe's wheels and write their lock."""
 
+from sifmark.core.console import output
 from sifmark.core.settings import Settings
-from sifmark.layers.wheels import write_lock
+from sifmark.layers.resolve import lock_wheels
+from sifmark.recipes.recipe import load_recipe
 
 
-def lock(name: str, settings: Settings, python: str, platform: str) -> None:  # noqa: ARG001 - until it is used
-    """Write the lock of a recipe for a Python and a platform; empty for its base's and for this machine's."""
-    write_lock(name, python or None, platform or None)
+def lock(name: str, settings: Settings, python: str, platform: str) -> None:
+    """Write the lock of a recipe and print its path. Empty values mean the base's Python and this host's platform."""
+    output(str(lock_wheels(load_recipe(name), settings, python or None, platform or None)))

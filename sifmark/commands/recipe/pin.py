@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 
 from sifmark.core import paths
 from sifmark.core.console import output, status
@@ -26,7 +25,7 @@ def pin(names: Iterable[str], settings: Settings, *, check: bool, update: bool, 
     recipes = [load_recipe(name) for name in (tuple(names) or recipe_names())]
     pins = [pin for recipe in recipes for pin in check_pins(recipe, settings)]
     if as_json:
-        output(json.dumps([asdict(pin) for pin in pins], indent=2))
+        output(json.dumps([pin.document() for pin in pins], indent=2))
     else:
         for each in pins:
             output(f"{each.state:<10} {each.recipe} on {each.platform}: {each.reference}, {each.reason}")

@@ -34,7 +34,7 @@ from sifmark.engines.apptainer.sif import (
 )
 from sifmark.engines.apptainer.squashfs import packages_in
 from sifmark.layers.assemble import code_layer, site_layer
-from sifmark.layers.cache import BASES, LAYERS, STOCKED, Entry
+from sifmark.layers.cache import BASES, BASES_WITH_WHEELS, LAYERS, Entry
 from sifmark.layers.offline import base_creation_time, offline_base, require_intact
 from sifmark.recipes import render
 from sifmark.recipes.names import workloads_of
@@ -63,12 +63,12 @@ def build_sif(plan: Plan, target: Path, log: Path, settings: Settings) -> None:
         folder = Path(name)
         with step("append the code"):
             with thread_pool(1) as pool:
-                layer = pool.submit(code_layer, plan, folder / "layer")
+                layer = pool.submit(code_layer, plan, folder / "layer", settings)
                 base.copy(folder, skip={SQUASHFS: DATA_START})
                 layer.result()
             _append(folder / "layer", folder / SQUASHFS, log, settings, DATA_START)
         attributes, sboms = (json.loads((folder / name).read_text()) for name in (ATTRIBUTES, SBOMS))
-        assemble_sif(plan, folder / SQUASHFS, _attributes(plan, attributes), sboms)
+        assemble_sif(plan, folder / SQUASHFS, _attributes(plan, attributes), sboms, settings.builder)
         (folder / SQUASHFS).rename(target)
 
 
@@ -76,14 +76,14 @@ def _prepare_stages(plan: Plan, settings: Settings, log: Path) -> bool:
     """Convert the base and make the site layer side by side. Return whether the layer was made now, and so checked."""
     with thread_pool(2) as pool:
         converted = pool.submit(converted_base(plan, settings, log).ensure)
-        made = site_layer(plan, log).ensure()
+        made = site_layer(plan, settings, log).ensure()
         converted.result()
     return made
 
 
 def converted_base(plan: Plan, settings: Settings, log: Path | None = None) -> Entry:
     """Return the cache entry of the base as a squashfs with our run script, environment, test and help."""
-    return Entry(BASES, plan.base_key, partial(_convert, plan, settings, log))
+    return Entry(settings.cache, BASES, plan.base_key, partial(_convert, plan, settings, log))
 
 
 def base_with_wheels(plan: Plan, settings: Settings, log: Path | None = None, check: bool = True) -> Entry:
@@ -91,15 +91,20 @@ def base_with_wheels(plan: Plan, settings: Settings, log: Path | None = None, ch
 
     With `check` the site layer is compared with its seal before it is appended.
     """
-    return Entry(STOCKED, plan.base_with_wheels_key, partial(_append_wheels, plan, settings, log, check))
+    return Entry(
+        settings.cache,
+        BASES_WITH_WHEELS,
+        plan.base_with_wheels_key,
+        partial(_append_wheels, plan, settings, log, check),
+    )
 
 
 def cache_entries(plan: Plan, settings: Settings) -> dict[str, Entry]:
     """Return all that the cache keeps of a build, by kind."""
     return {
         BASES: converted_base(plan, settings),
-        LAYERS: site_layer(plan),
-        STOCKED: base_with_wheels(plan, settings),
+        LAYERS: site_layer(plan, settings),
+        BASES_WITH_WHEELS: base_with_wheels(plan, settings),
     }
 
 
@@ -108,8 +113,8 @@ def _convert(plan: Plan, settings: Settings, log: Path | None, folder: Path) -> 
     definition, image = folder / "base.def", folder / "base.sif"
     remedy = f"is the registry of {plan.base.address} up? `inv doctor` asks it. {_DISK_REMEDY}"
     with step(f"convert the base {plan.base.pull}") as progress:
-        created = base_creation_time(plan.base)
-        definition.write_text(_base_definition(plan, datetime.fromtimestamp(created, UTC).isoformat()))
+        created = base_creation_time(plan.base, settings.sources)
+        definition.write_text(_base_definition(plan, datetime.fromtimestamp(created, UTC).isoformat(), settings))
         build_definition(plan, created, definition, image, log, settings, progress.detail, remedy)
         converted = read_sif(image)
         converted.copy(converted.system, folder / SQUASHFS)
@@ -118,9 +123,9 @@ def _convert(plan: Plan, settings: Settings, log: Path | None, folder: Path) -> 
     definition.unlink()
 
 
-def _base_definition(plan: Plan, date: str) -> str:
+def _base_definition(plan: Plan, date: str, settings: Settings) -> str:
     """Return the definition of the converted base, which is read from the folder of sources if it is there."""
-    if layout := offline_base(plan.base):
+    if layout := offline_base(plan.base, settings.sources):
         require_intact(layout, plan.base.digest)
         return render.base_definition(plan.recipe, str(layout), agent="oci", date=date)
     return render.base_definition(plan.recipe, plan.base.pull, date=date)
@@ -157,9 +162,9 @@ def build_definition(
 
 def _append_wheels(plan: Plan, settings: Settings, log: Path | None, check: bool, folder: Path) -> None:
     """Fill a cache entry with the converted base, the wheels appended to it, and SBOM drafts."""
-    base, site = converted_base(plan, settings, log), site_layer(plan, log)
+    base, site = converted_base(plan, settings, log), site_layer(plan, settings, log)
     base.ensure()
-    with site.held(check=check) as layer, step("append the wheels"):
+    with site.use(check=check) as layer, step("append the wheels"):
         base.copy(folder)
         _append(layer, folder / SQUASHFS, log, settings)
         packages = packages_in(folder / SQUASHFS, settings.time_limit)
@@ -177,11 +182,13 @@ def _append(layer: Path, squashfs: Path, log: Path | None, settings: Settings, o
     )
 
 
-def assemble_sif(plan: Plan, squashfs: Path, attributes: dict[str, Any], sboms: Mapping[str, Any]) -> None:
+def assemble_sif(
+    plan: Plan, squashfs: Path, attributes: dict[str, Any], sboms: Mapping[str, Any], builder: str
+) -> None:
     """Turn a file that holds a squashfs, behind room for the table, into a SIF with all its metadata.
 
-    `attributes` is what `apptainer inspect` will answer, `sboms` are drafts. SBOMs and provenance are added here,
-    before anyone signs.
+    `attributes` is what `apptainer inspect` will answer, `sboms` are drafts, and `builder` is for the provenance. SBOMs
+    and provenance are added here, before anyone signs.
     """
     metadata = json.dumps({"data": {"attributes": attributes}, "type": "container"}, sort_keys=True).encode()
     subjects = {
@@ -194,7 +201,7 @@ def assemble_sif(plan: Plan, squashfs: Path, attributes: dict[str, Any], sboms: 
         SifObject(METADATA, metadata, INSPECT_NAME),
         SifObject(SBOM, documents[sbom.SPDX], sbom.SPDX, SPDX_JSON),
         SifObject(SBOM, documents[sbom.CYCLONEDX], sbom.CYCLONEDX, CYCLONEDX_JSON),
-        SifObject(METADATA, provenance.statement(plan, subjects), provenance.NAME),
+        SifObject(METADATA, provenance.statement(plan, subjects, builder), provenance.NAME),
     ]
     write_sif(squashfs, plan.platform, parts, git.source_date_of_build(), uuid5(NAMESPACE_URL, plan.build_key).bytes)
 

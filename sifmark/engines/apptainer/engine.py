@@ -121,7 +121,7 @@ class Apptainer:
 
     def device_flags(self, access: Access) -> list[str]:
         """Return Apptainer's own flags of a vendor, or `--bind` of the device files, and of what selects them."""
-        devices = access.here()
+        devices = access.existing_files()
         if not devices:
             return []
         bound = [] if access.apptainer else devices

@@ -4,41 +4,43 @@ from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
 from sifmark.engines import UNPACKED_RATIO, Forecast
 from sifmark.engines.apptainer.build import cache_entries
-from sifmark.layers.cache import BASES, LAYERS, STOCKED, rate
+from sifmark.layers.cache import BASES, BASES_WITH_WHEELS, LAYERS
+from sifmark.layers.eviction import rate
 from sifmark.layers.offline import base_size, offline_base
 from sifmark.layers.wheels import cached_size
 from sifmark.oci.images import compressed_size
 from sifmark.recipes.plan import Plan
 
 # Bytes a second that the making of each stage managed on 2 cores; used until the cache has a history of its own.
-_RATES = {BASES: 15e6, LAYERS: 30e6, STOCKED: 100e6}
+_RATES = {BASES: 15e6, LAYERS: 30e6, BASES_WITH_WHEELS: 100e6}
 _FINISHING_RATE = 150e6  # bytes a second: copy, append the code, wrap, hash
 
 
 def forecast_build(plan: Plan, settings: Settings) -> Forecast:
     """Estimate size, time and space of a build; everything is None where a size is unknown."""
     seals = {kind: entry.seal() for kind, entry in cache_entries(plan, settings).items()}
-    if base_with_wheels := seals[STOCKED]:
-        return _forecast(base_with_wheels.size, {})
+    if base_with_wheels := seals[BASES_WITH_WHEELS]:
+        return _forecast(base_with_wheels.size, {}, settings)
     base = seals[BASES]
-    packed = base.size if base else _packed_base_size(plan)
-    wheels = cached_size(plan.recipe.lock(plan.target))
+    packed = base.size if base else _packed_base_size(plan, settings)
+    wheels = cached_size(plan.recipe.lock(plan.target), settings.cache)
     if packed is None or wheels is None:
         return Forecast()
-    sizes = {BASES: packed, LAYERS: UNPACKED_RATIO * wheels, STOCKED: packed + wheels}
-    return _forecast(packed + wheels, {kind: size for kind, size in sizes.items() if not seals[kind]})
+    sizes = {BASES: packed, LAYERS: UNPACKED_RATIO * wheels, BASES_WITH_WHEELS: packed + wheels}
+    return _forecast(packed + wheels, {kind: size for kind, size in sizes.items() if not seals[kind]}, settings)
 
 
-def _forecast(image: int, missing: dict[str, int]) -> Forecast:
+def _forecast(image: int, missing: dict[str, int], settings: Settings) -> Forecast:
     """Return the forecast for an image of a size in bytes, and stages that have to be made, with their sizes."""
-    seconds = image / _FINISHING_RATE + sum(size / (rate(kind) or _RATES[kind]) for kind, size in missing.items())
+    rates = {kind: rate(settings.cache, kind) or _RATES[kind] for kind in missing}
+    seconds = image / _FINISHING_RATE + sum(size / rates[kind] for kind, size in missing.items())
     return Forecast(size=image, seconds=seconds, cached=sum(missing.values()), stored=image)
 
 
-def _packed_base_size(plan: Plan) -> int | None:
+def _packed_base_size(plan: Plan, settings: Settings) -> int | None:
     """Return the bytes of the base's packed layers: about what they take as squashfs."""
     try:
-        if layout := offline_base(plan.base):
+        if layout := offline_base(plan.base, settings.sources):
             return base_size(layout, plan.base.digest)
         return compressed_size(plan.base.address, plan.base.digest, plan.platform)
     except SifmarkError:

@@ -17,7 +17,8 @@ from sifmark.engines.apptainer.sif import INSPECT_NAME, SBOM, Fingerprints, fing
 from sifmark.engines.apptainer.signature import signed, signer
 from sifmark.engines.apptainer.squashfs import ROOT, list_files
 from sifmark.recipes import render
-from sifmark.recipes.plan import WORKLOADS, Plan
+from sifmark.recipes.labels import WORKLOADS
+from sifmark.recipes.plan import Plan
 
 _OUR_FOLDERS = (render.SITE, render.CODE, render.APPS)
 # What Apptainer itself writes into every image, dated by the conversion.
@@ -119,7 +120,7 @@ class SifInspection:
         if base.seal() is None:
             return "base: not in the cache, its tree was not compared"
         our_folders = tuple(f"{ROOT}{folder}" for folder in _OUR_FOLDERS)
-        with base.held() as content:
+        with base.use() as content:
             before = set(map(_comparable, list_files(content / SQUASHFS, 0)))
         rows = list_files(self.path, self.sif.system.offset)
         after = {_comparable(row) for row in rows if not row[-1].startswith(our_folders)}

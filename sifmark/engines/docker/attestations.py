@@ -11,6 +11,7 @@ from sifmark.attestations import provenance, sbom
 from sifmark.attestations.packages import Package, is_package_record, read_packages, report_unreadable
 from sifmark.core import git
 from sifmark.core.files import write_json
+from sifmark.core.settings import Settings
 from sifmark.engines.docker.client import DockerDaemon, stream_of, translated_errors
 from sifmark.recipes.plan import Plan
 
@@ -22,13 +23,13 @@ def attestation_folder(recipe: str, cache: Path) -> Path:
     return cache / "docker" / "papers" / recipe
 
 
-def write_attestations(plan: Plan, stage: str, identity: str, daemon: DockerDaemon, cache: Path) -> None:
+def write_attestations(plan: Plan, stage: str, identity: str, daemon: DockerDaemon, settings: Settings) -> None:
     """Write SBOMs and provenance of an image, whose packages are those of its stage."""
-    folder = attestation_folder(plan.recipe.name, cache)
+    folder = attestation_folder(plan.recipe.name, settings.cache)
     folder.mkdir(parents=True, exist_ok=True)
-    packages = _packages_of(stage, daemon, cache)
+    packages = _packages_of(stage, daemon, settings.cache)
     sboms = sbom.finish_documents(plan, sbom.draft_documents(plan, packages), git.source_date_of_build())
-    statement = provenance.statement(plan, {IMAGE: identity.removeprefix("sha256:")})
+    statement = provenance.statement(plan, {IMAGE: identity.removeprefix("sha256:")}, settings.builder)
     for name, content in {**sboms, provenance.NAME: statement}.items():
         write_json(folder / name, json.loads(content))
 

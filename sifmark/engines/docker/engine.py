@@ -24,7 +24,7 @@ from sifmark.engines.docker.attestations import attestation_folder, write_attest
 from sifmark.engines.docker.client import DockerDaemon, DockerError, translated_errors
 from sifmark.engines.docker.inspection import WORKLOAD, DockerInspection
 from sifmark.layers.assemble import code_layer, site_layer
-from sifmark.layers.cache import STOCKED
+from sifmark.layers.cache import BASES_WITH_WHEELS
 from sifmark.layers.offline import offline_base, require_intact, write_archive
 from sifmark.layers.wheels import cached_size
 from sifmark.recipes import render
@@ -77,18 +77,19 @@ class Docker:
         if self.daemon.attributes(stage) is None:
             self._build_stage(plan, stage, log)
         with tempfile.TemporaryDirectory(prefix="sifmark-") as folder:
-            code_layer(plan, Path(folder) / render.CODE_LAYER)
+            code_layer(plan, Path(folder) / render.CODE_LAYER, self.settings)
             with step("add the code") as progress:
                 text = render.dockerfile_on_stage(plan.recipe, stage, plan.labels())
                 identifier = self.daemon.build(text, log, progress.detail, Path(folder))
         inspection = self.inspect(identifier)
         yield BuiltImage(inspection.size, inspection.identity(), identifier)
         with step("list the packages"):
-            write_attestations(plan, stage, inspection.identity(), self.daemon, self.settings.cache)
+            write_attestations(plan, stage, inspection.identity(), self.daemon, self.settings)
         self.daemon.tag(identifier, REPOSITORY, plan.recipe.name)
 
     def _build_stage(self, plan: Plan, stage: str, log: Path) -> None:
-        with site_layer(plan, log).held() as site, step(f"add the wheels to {plan.base.pull}") as progress:
+        layer = site_layer(plan, self.settings, log)
+        with layer.use() as site, step(f"add the wheels to {plan.base.pull}") as progress:
             text = render.dockerfile_of_stage(self._load_base(plan), site.name)
             self.daemon.build(text, log, progress.detail, site.parent, tag=stage)
 
@@ -106,7 +107,7 @@ class Docker:
 
     def stages(self, plan: Plan) -> dict[str, bool]:
         """Return whether the engine has the base with our wheels."""
-        return {STOCKED: self.daemon.attributes(stage_tag(plan)) is not None}
+        return {BASES_WITH_WHEELS: self.daemon.attributes(stage_tag(plan)) is not None}
 
     def forecast(self, plan: Plan) -> Forecast:
         """Estimate a build: the engine stores images itself, so only the wheels' layer goes into the cache.
@@ -115,13 +116,13 @@ class Docker:
         """
         if stage := self.daemon.attributes(stage_tag(plan)):
             return Forecast(size=int(stage["Size"]))
-        wheels = cached_size(plan.recipe.lock(plan.target))
+        wheels = cached_size(plan.recipe.lock(plan.target), self.settings.cache)
         if wheels is None:
             return Forecast()
         layer = UNPACKED_RATIO * wheels
         base = self.daemon.attributes(self._base_name(plan))
         size = int(base["Size"]) + layer if base else None
-        return Forecast(size=size, cached=0 if site_layer(plan).seal() else layer)
+        return Forecast(size=size, cached=0 if site_layer(plan, self.settings).seal() else layer)
 
     def tag_workloads(self, recipe: str) -> tuple[str, ...]:
         """Make a tag for each workload: the recipe's image and one variable. Images that lose their last name go."""
@@ -175,7 +176,7 @@ class Docker:
 
     def device_flags(self, access: Access) -> list[str]:
         """Return Docker's own flag of a vendor, or the device files with the groups that they belong to."""
-        devices = access.here()
+        devices = access.existing_files()
         if not devices:
             return []
         groups = sorted({gid for path in devices for gid in _groups(Path(path))} - {0})
@@ -203,12 +204,12 @@ class Docker:
 
     def _base_name(self, plan: Plan) -> str:
         """Return the engine's name of the base: its address, or its tag if it is loaded from the folder of sources."""
-        layout = offline_base(plan.base)
+        layout = offline_base(plan.base, self.settings.sources)
         return plan.base.pull if layout is None else f"{BASES}:{layout.name[:32]}"
 
     def _load_base(self, plan: Plan) -> str:
         """Return the engine's name of the base, which is loaded from the folder of sources if it is there."""
-        name, layout = self._base_name(plan), offline_base(plan.base)
+        name, layout = self._base_name(plan), offline_base(plan.base, self.settings.sources)
         if layout is not None and self.daemon.attributes(name) is None:
             require_intact(layout, plan.base.digest)
             with tempfile.TemporaryDirectory(prefix="sifmark-") as folder, step("load the base"):

@@ -17,7 +17,8 @@ from sifmark.engines.docker import signature
 from sifmark.engines.docker.attestations import IMAGE, attestation_folder
 from sifmark.engines.docker.client import DockerDaemon, stream_of, translated_errors
 from sifmark.recipes import render
-from sifmark.recipes.plan import RECIPE, Plan
+from sifmark.recipes.labels import RECIPE
+from sifmark.recipes.plan import Plan
 
 # The variable that tells the entrypoint its workload, as in SCIF. An image name adds it.
 WORKLOAD = "SCIF_APPNAME"

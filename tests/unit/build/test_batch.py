@@ -26,7 +26,8 @@ from sifmark.core.process import CompletedCommand
 from sifmark.core.settings import Settings
 from sifmark.engines import Forecast, open_engine
 from sifmark.engines.apptainer import forecast
-from sifmark.recipes.plan import BUILD_KEY, COMPRESSION, make_plan
+from sifmark.recipes.labels import BUILD_KEY, COMPRESSION
+from sifmark.recipes.plan import make_plan
 from sifmark.recipes.recipe import recipe_names
 
 

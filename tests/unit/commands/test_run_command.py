@@ -16,7 +16,7 @@ from sifmark.core.process import CommandError
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed
 from sifmark.engines.locate import device_options, locate, names_file
-from sifmark.recipes.plan import DEVICES, RECIPE, RUN_FLAGS
+from sifmark.recipes.labels import DEVICES, RECIPE, RUN_FLAGS
 
 KEY, OTHER = "site.pub", "other.pub"
 

@@ -15,7 +15,7 @@ from sifmark.core.settings import Settings
 from sifmark.doctor import image
 from sifmark.doctor.image import check_result
 from sifmark.engines import CheckFailed
-from sifmark.recipes.plan import WORKLOADS
+from sifmark.recipes.labels import WORKLOADS
 
 EXAMPLES = paths.SCHEMAS / "examples" / "result-1.0"
 

@@ -17,7 +17,7 @@ from sifmark.engines.apptainer import build, engine, forecast
 from sifmark.engines.apptainer.build import build_definition, build_sif, cache_entries
 from sifmark.engines.apptainer.engine import Apptainer
 from sifmark.engines.apptainer.forecast import forecast_build
-from sifmark.layers.cache import BASES, LAYERS, STOCKED, Entry
+from sifmark.layers.cache import BASES, BASES_WITH_WHEELS, LAYERS, Entry
 from sifmark.recipes.names import names_of
 from sifmark.recipes.plan import Plan, make_plan
 
@@ -63,7 +63,7 @@ def test_a_first_build_makes_every_stage(plan: Plan, site: Settings, sizes: dict
     assert estimate.size == estimate.stored == 150 * MIB
     assert estimate.cached == (100 + 3 * 50 + 150) * MIB
     assert estimate.seconds and 10 < estimate.seconds < 60
-    assert Apptainer(site).stages(plan) == {BASES: False, LAYERS: False, STOCKED: False}
+    assert Apptainer(site).stages(plan) == {BASES: False, LAYERS: False, BASES_WITH_WHEELS: False}
 
 
 def test_stages_that_are_kept_cost_nothing(plan: Plan, site: Settings, sizes: dict[str, int | None]) -> None:
@@ -73,7 +73,7 @@ def test_stages_that_are_kept_cost_nothing(plan: Plan, site: Settings, sizes: di
     assert forecast_build(plan, site) == replace(
         forecast_build(plan, site), size=170 * MIB, stored=170 * MIB, cached=170 * MIB
     )
-    keep(entries[STOCKED], 165 * MIB)
+    keep(entries[BASES_WITH_WHEELS], 165 * MIB)
     sizes["base"] = sizes["wheels"] = None  # what has the whole base asks nobody
     last = forecast_build(plan, site)
     assert (last.size, last.cached) == (165 * MIB, 0) and last.seconds and last.seconds < 2

@@ -118,9 +118,9 @@ def test_devices_are_passed_where_they_are() -> None:
 
 
 def test_flags_that_no_recipe_has_are_refused() -> None:
-    assert Access(("/dev/kfd",), docker=tuple(FLAGS["docker"])).harmless()
-    assert not Access(("/dev/kfd",), docker=("--privileged",)).harmless()
-    assert not Access(("/dev/kfd",), docker=("--volume=/:/host",)).harmless()
+    assert Access(("/dev/kfd",), docker=tuple(FLAGS["docker"])).is_allowed()
+    assert not Access(("/dev/kfd",), docker=("--privileged",)).is_allowed()
+    assert not Access(("/dev/kfd",), docker=("--volume=/:/host",)).is_allowed()
 
 
 def test_an_archive_is_read_from_blocks_as_they_come() -> None:

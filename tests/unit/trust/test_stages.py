@@ -20,7 +20,7 @@ from sifmark.core.errors import UsageError
 from sifmark.core.files import write_json
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed
-from sifmark.recipes.plan import BASE_DIGEST, BUILD_KEY, RECIPE, STAND_IN
+from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, RECIPE, STAND_IN
 from sifmark.trust import stages as module
 from sifmark.trust.stages import STAGES, StageResult, verify
 

@@ -18,8 +18,9 @@ from sifmark.core.checks import Check, Status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import write_json
 from sifmark.core.settings import Settings
+from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, PLATFORM, REVISION, STAND_IN
 from sifmark.recipes.names import cards
-from sifmark.recipes.plan import BASE_DIGEST, BUILD_KEY, PLATFORM, REVISION, STAND_IN, make_plan
+from sifmark.recipes.plan import make_plan
 from sifmark.results.load import LoadedResult, load_text
 from sifmark.trust.image import image_under_test
 from sifmark.trust.trace import Tracer

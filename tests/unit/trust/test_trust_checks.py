@@ -11,7 +11,7 @@ from sifmark.build.records import record_path
 from sifmark.core.files import write_json
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed
-from sifmark.recipes.plan import BASE_DIGEST, BUILD_KEY, RECIPE, STAND_IN, WORKLOADS
+from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, RECIPE, STAND_IN, WORKLOADS
 from sifmark.trust.checks import (
     SignatureStatus,
     check_base_pin,

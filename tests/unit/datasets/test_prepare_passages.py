@@ -12,7 +12,8 @@ from unit.preparing import prepare, text_file
 
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
-from sifmark.datasets.squad import STRIDE, Question, SquadSource
+from sifmark.datasets.squad import STRIDE, SquadSource
+from sifmark.datasets.squad_file import Question
 from sifmark.datasets.tokenizer import open_tokenizer
 
 sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package
@@ -125,7 +126,7 @@ def test_an_image_reads_passages(tmp_path: Path, vocabulary: Path) -> None:
 def cut(vocabulary: Path, context: str, text: str, answer: str, begin: int, length: int) -> Iterator[Any]:
     order = SquadSource.__new__(SquadSource)
     order.tokenizer, order.length = open_tokenizer(vocabulary), length
-    return order.cut(Question("q", context, text, [answer], begin), order.tokenizer.words(context))
+    return order.rows(Question("q", context, text, [answer], begin), order.tokenizer.words(context))
 
 
 @pytest.mark.parametrize("count", [1, 250, 251, 500, 1001])
@@ -140,10 +141,10 @@ def test_stretches_are_those_of_the_library(vocabulary: Path, count: int) -> Non
     library.enable_truncation(room, stride=room - STRIDE)
     whole = library.encode(context, add_special_tokens=False)
     expected = [[token for token, _ in zip(one.ids, one.offsets, strict=True)] for one in [whole, *whole.overflowing]]
-    assert [[word.token for word in row.stretch] for row in ours] == expected
+    assert [[word.token for word in row.passage] for row in ours] == expected
     for row in ours:
         if row.first:
-            word = row.stretch[row.first - len(asked) - 2]
+            word = row.passage[row.first - len(asked) - 2]
             assert (word.begin, row.last) == (place, row.first)
     assert any(row.first for row in ours)
 
@@ -173,7 +174,7 @@ def test_a_passage_beyond_what_a_place_can_tell(tmp_path: Path, vocabulary: Path
 
 def test_a_long_question_is_cut(vocabulary: Path) -> None:
     (row,) = cut(vocabulary, "a b", " ".join("abcde" * 40), "b", 2, 100)
-    assert len(row.asked) == 64 and (row.first, row.last) == (67, 67)
+    assert len(row.question) == 64 and (row.first, row.last) == (67, 67)
 
 
 SPOILT = squad((NORMANS, [ASKED, ("q9", "Who?", [("Saxons", 4)]), ("q8", "Who?", [("x", 99)]), LATER]))
@@ -230,9 +231,9 @@ def test_a_vocabulary_that_is_not_of_bert(tmp_path: Path, content: str, said: st
         ("tokens", "void.txt", {}, "void.txt: no text"),
         ("tokens", "text.txt", {"seed": "1"}, "--seed 1: --format tokens has no use for it"),
         ("tokens", "text.txt", {"length": "9"}, "--length 9: --format tokens has no use for it"),
-        ("tokens", "text.txt", {"tokenizer": "nowhere"}, "--tokenizer nowhere: no such file or folder"),
-        ("tokens", "text.txt", {"tokenizer": "empty"}, "--tokenizer empty: vocab.json and merges.txt not there"),
-        ("tokens", "text.txt", {"tokenizer": "dev.json"}, "--tokenizer dev.json: "),
+        ("tokens", "text.txt", {"tokenizer": "nowhere"}, "tokenizer nowhere: no such file or folder"),
+        ("tokens", "text.txt", {"tokenizer": "empty"}, "tokenizer empty: vocab.json and merges.txt not there"),
+        ("tokens", "text.txt", {"tokenizer": "dev.json"}, "tokenizer dev.json: "),
         ("tokens", "text.txt", {"tokenizer": "characters.json"}, "no list of different characters"),
         ("tokens", "latin.txt", {}, "none of the 1 lines is whole, for example latin.txt:1"),
         ("shards", "empty", {"tokenizer": "x"}, "--tokenizer x: --format shards has no use for it"),

@@ -1,4 +1,4 @@
-"""The door to subprocesses, on real ones."""
+"""Subprocesses: output, logs, time limits and signals, on real ones."""
 
 import signal
 import sys
@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from sifmark.core import process as door
+from sifmark.core import process as process_module
 from sifmark.core.process import CommandError, run
+from sifmark.core.signals import unwind_on_signals
 
 PYTHON = sys.executable
 
 
 def test_output_log_and_lines(tmp_path: Path) -> None:
-    seen: list[str] = []
-    done = run([PYTHON, "-c", "print('a b'); print('c')"], log=tmp_path / "logs" / "x.log", watch=seen.append)
-    assert done.output == "a b\nc"
-    assert seen == ["a b", "c"]
+    lines: list[str] = []
+    completed = run([PYTHON, "-c", "print('a b'); print('c')"], log=tmp_path / "logs" / "x.log", watch=lines.append)
+    assert completed.output == "a b\nc"
+    assert lines == ["a b", "c"]
     log = (tmp_path / "logs" / "x.log").read_text()
     assert log.startswith("+ ")
     assert "a b" in log
@@ -39,6 +40,7 @@ def test_full_pipes_do_not_block() -> None:
 def test_failure_quotes_the_last_words_and_the_log(tmp_path: Path) -> None:
     with pytest.raises(CommandError) as caught:
         run([PYTHON, "-c", "import sys; sys.exit('the disk is on fire')"], log=tmp_path / "l", remedy="call for help")
+    assert caught.value.code == "command-failed"
     assert "exit code 1" in caught.value.cause
     assert "the disk is on fire" in caught.value.cause
     assert str(tmp_path / "l") in caught.value.cause
@@ -46,20 +48,22 @@ def test_failure_quotes_the_last_words_and_the_log(tmp_path: Path) -> None:
 
 
 def test_a_command_that_is_not_there() -> None:
-    with pytest.raises(CommandError, match="cannot start no-such-command"):
+    with pytest.raises(CommandError, match="cannot start no-such-command") as caught:
         run(["no-such-command"])
+    assert caught.value.code == "program-missing"
 
 
 def test_time_limit_ends_the_command_and_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "TERMINATION_GRACE", 0.5)
+    monkeypatch.setattr(process_module, "TERMINATION_GRACE", 0.5)
     pid_file = tmp_path / "pid"
     child = f"import os, time; open({str(pid_file)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
     code = (
         "import signal, subprocess, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
         f"subprocess.run([sys.executable, '-c', {child!r}])"
     )
-    with pytest.raises(CommandError, match="did not finish within 8 s"):
+    with pytest.raises(CommandError, match="did not finish within 8 s") as caught:
         run([PYTHON, "-c", code], time_limit=8)
+    assert caught.value.code == "command-failed"
     assert ends(int(pid_file.read_text()))
 
 
@@ -75,15 +79,15 @@ def ends(pid: int) -> bool:
 
 def test_an_interrupt_ends_the_command() -> None:
     threading.Timer(3.0, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT]).start()
-    seen: list[str] = []
+    lines: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        run([PYTHON, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(600)"], watch=seen.append)
-    assert ends(int(seen[0]))
+        run([PYTHON, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(600)"], watch=lines.append)
+    assert ends(int(lines[0]))
 
 
 def test_a_signal_while_a_command_starts_ends_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
-    start = door._start
+    start = process_module._start
 
     def signalled(*arguments: Any) -> Any:
         process = start(*arguments)
@@ -91,9 +95,9 @@ def test_a_signal_while_a_command_starts_ends_it_too(monkeypatch: pytest.MonkeyP
         signal.raise_signal(signal.SIGTERM)
         return process
 
-    monkeypatch.setattr(door, "_start", signalled)
+    monkeypatch.setattr(process_module, "_start", signalled)
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)
-    door.unwind_on_signals()
+    unwind_on_signals()
     try:
         with pytest.raises(SystemExit) as ended:
             run([PYTHON, "-c", "import time; time.sleep(600)"])

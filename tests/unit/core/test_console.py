@@ -19,9 +19,9 @@ class Terminal(io.StringIO):
 
 def test_in_a_pipe_columns_are_as_wide_as_their_words(capsys: pytest.CaptureFixture[str]) -> None:
     console.output_table("image", "parameters", "names", rows=ROWS)
-    told = capsys.readouterr()
-    assert told.err == ""
-    assert told.out.splitlines() == [
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert captured.out.splitlines() == [
         "image                               parameters  names",
         "cpu                                  1,234,567  a, b",
         "with\\n\\x1b]0;other\\x07 text [bold]           5",
@@ -29,7 +29,7 @@ def test_in_a_pipe_columns_are_as_wide_as_their_words(capsys: pytest.CaptureFixt
 
 
 def test_a_table_without_rows_has_its_head(capsys: pytest.CaptureFixture[str]) -> None:
-    console.output_table("image", "state", rows=[], aside=True)
+    console.output_table("image", "state", rows=[], stderr=True)
     assert capsys.readouterr() == ("", "image  state\n")
 
 

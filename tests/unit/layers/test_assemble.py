@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from unit.test_wheels import STEP, TARGET, make_wheel
+from unit.wheel_files import SITE, STEP, TARGET, make_wheel
 
 from sifmark.core import git
 from sifmark.core.environment import source_date
@@ -15,7 +15,7 @@ from sifmark.core.files import FIXED_MTIME
 from sifmark.layers import assemble, offline
 from sifmark.layers.wheels import unpack
 from sifmark.recipes import render
-from sifmark.recipes.plan import BaseImage
+from sifmark.recipes.base import BaseImage
 
 BODY = "kinds = {'a', 'b', 'c', 'd'}\ndef f(x):\n    return x in {'a', 'b', 'c', 'd'} and __file__\n"
 
@@ -27,7 +27,7 @@ def compiled(folder: Path) -> Iterator[bytes]:
         (folder / render.SITE / name / "__init__.py").write_text(BODY)
     (folder / render.SITE / "one" / "tests" / "test_it.py").write_text("x = 1\n")
     (folder / render.SITE / "two" / "newer.py").write_text("def f(: pass\n")
-    assemble._compile(sys.executable, folder, render.SITE, None)
+    assemble._compile(sys.executable, folder, render.SITE, SITE)
     return (path.read_bytes() for path in sorted(folder.rglob("*.pyc")))
 
 
@@ -38,21 +38,21 @@ def test_bytecode_is_the_same_in_any_folder_whatever_the_user_wishes(
     monkeypatch.setenv("PYTHONHASHSEED", "7")
     monkeypatch.setenv("PYTHONOPTIMIZE", "2")
     monkeypatch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path / "elsewhere"))
-    monkeypatch.setattr(assemble, "_SOURCES_AT_ONCE", 2)  # the lists differ, what they hold of a file must not
+    monkeypatch.setattr(assemble, "_SOURCES_PER_PROCESS", 2)  # the lists differ, what they hold of a file must not
     assert list(compiled(tmp_path / "second")) == first and len(first) == 3
     assert marshal.loads(first[0][16:]).co_filename == f"/{render.SITE}/one/__init__.py"
     assert int.from_bytes(first[0][4:8], "little") == 1  # by hash, and nobody looks at the source: PEP 552
 
 
 def test_a_wheel_tells_nothing_of_the_folder_it_was_unpacked_from(tmp_path: Path) -> None:
-    told = []
+    trees = []
     for name in ("first", "second"):
         (tmp_path / name / "site").mkdir(parents=True)
-        unpack(TARGET, [make_wheel(tmp_path / name)], tmp_path / name / "site", STEP, None)
-        told.append({path.name: path.read_bytes() for path in (tmp_path / name / "site").rglob("*") if path.is_file()})
-    assert told[0] == told[1]
-    assert set(told[0]) == {"tiny.py", "METADATA", "WHEEL", "RECORD", "INSTALLER", "REQUESTED", "entry_points.txt"}
-    assert b"direct_url" not in told[0]["RECORD"] and b"bin/" not in told[0]["RECORD"]
+        unpack([make_wheel(tmp_path / name)], TARGET, tmp_path / name / "site", SITE, STEP, None)
+        trees.append({path.name: path.read_bytes() for path in (tmp_path / name / "site").rglob("*") if path.is_file()})
+    assert trees[0] == trees[1]
+    assert set(trees[0]) == {"tiny.py", "METADATA", "WHEEL", "RECORD", "INSTALLER", "REQUESTED", "entry_points.txt"}
+    assert b"direct_url" not in trees[0]["RECORD"] and b"bin/" not in trees[0]["RECORD"]
 
 
 def test_images_are_dated_by_their_commit_or_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,5 +79,5 @@ def test_a_base_is_as_old_as_its_configuration_says(
 ) -> None:
     base = BaseImage("registry.example/x", "1.0", f"sha256:{'0' * 64}", "3.11", None, stand_in=False, plain_http=False)
     monkeypatch.setattr(offline, "configuration", lambda *_: {"created": created})
-    assert offline.base_creation_time(base) == seconds
+    assert offline.base_creation_time(base, None) == seconds
     assert os.environ.get("SOURCE_DATE_EPOCH") is None

@@ -7,16 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sifmark.core import settings
 from sifmark.core.errors import SifmarkError
-from sifmark.layers.cache import BASES, Entry, in_use, rate, trim
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("SIFMARK_CACHE", str(tmp_path))
-    settings.settings.cache_clear()
-    return tmp_path
+from sifmark.layers.cache import BASES, Entry, in_use
+from sifmark.layers.eviction import rate, trim
 
 
 class Maker:
@@ -32,29 +25,30 @@ class Maker:
         (folder / "a").write_text("a")
 
 
-def test_an_entry_is_made_once_and_found_again() -> None:
+def test_an_entry_is_made_once_and_found_again(tmp_path: Path) -> None:
     make = Maker()
     for _ in range(2):
-        with Entry(BASES, "key", make).held() as content:
+        with Entry(tmp_path, BASES, "key", make).use() as content:
             assert (content / "a").read_text() == "a"
     assert make.calls == 1
-    seal = Entry(BASES, "key", make).seal()
+    seal = Entry(tmp_path, BASES, "key", make).seal()
     assert seal is not None and seal.size == 11
-    assert rate(BASES) == pytest.approx(seal.size / seal.seconds) if seal.seconds else rate(BASES) is None
+    expected = pytest.approx(seal.size / seal.seconds) if seal.seconds else None
+    assert rate(tmp_path, BASES) == expected
 
 
 @pytest.mark.parametrize("damage", ["byte", "cut", "gone", "more", "seal", "no seal"])
-@pytest.mark.parametrize("use", ["held", "copy"])
+@pytest.mark.parametrize("use", ["used", "copy"])
 def test_a_damaged_entry_is_found_by_its_hash_and_made_again(tmp_path: Path, damage: str, use: str, capsys) -> None:
     make = Maker()
-    entry = Entry(BASES, "key", make)
+    entry = Entry(tmp_path, BASES, "key", make)
     entry.ensure()
     spoil(entry, damage)
     target = tmp_path / "target"
     if use == "copy":
         entry.copy(target)
     else:
-        with entry.held() as content:
+        with entry.use() as content:
             target = content
             assert sorted(path.name for path in content.rglob("*") if path.is_file()) == ["a", "b"]
     assert ((target / "sub" / "b").read_bytes(), make.calls) == (b"b" * 10, 2)
@@ -77,57 +71,54 @@ def spoil(entry: Entry, damage: str) -> None:
         (entry.folder / "seal.json").unlink()
 
 
-def test_what_never_reads_back_as_written_is_no_endless_loop() -> None:
+def test_what_never_reads_back_as_written_is_no_endless_loop(tmp_path: Path) -> None:
     class Restless(Maker):
         def __call__(self, folder: Path) -> None:
             super().__call__(folder)
             (folder / "fifo").symlink_to("/proc/sys/kernel/random/uuid")  # other bytes at each reading
 
-    with pytest.raises(SifmarkError, match="was made 3 times"), Entry(BASES, "key", Restless()).held():
+    with pytest.raises(SifmarkError) as caught, Entry(tmp_path, BASES, "key", Restless()).use():
         raise AssertionError
+    assert caught.value.code == "cache-unreliable"
 
 
-def test_a_failure_leaves_no_entry(cache: Path) -> None:
+def test_a_failure_leaves_no_entry(tmp_path: Path) -> None:
     def fail(folder: Path) -> None:
         (folder / "half").write_text("half")
         raise SifmarkError("no network")
 
     with pytest.raises(SifmarkError, match="no network"):
-        Entry(BASES, "key", fail).ensure()
-    assert [path.name for path in (cache / BASES).iterdir()] == [".key.lock"]
+        Entry(tmp_path, BASES, "key", fail).ensure()
+    assert [path.name for path in (tmp_path / BASES).iterdir()] == [".key.lock"]
 
 
-def test_processes_that_want_the_same_make_it_once(cache: Path) -> None:
+def test_processes_that_want_the_same_make_it_once(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from sifmark.layers.cache import Entry\n"
         "def make(folder):\n"
         "    print('made', flush=True); time.sleep(0.5); (folder / 'a').write_text('a')\n"
-        "with Entry('bases', 'key', make).held() as content:\n"
+        "with Entry(Path(sys.argv[1]), 'bases', 'key', make).use() as content:\n"
         "    assert (content / 'a').read_text() == 'a'"
     )
-    both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    assert sorted(process.communicate()[0] for process in both) == ["", "", "made\n"]
-    assert [process.returncode for process in both] == [0, 0, 0]
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert sorted(process.communicate()[0] for process in processes) == ["", "", "made\n"]
+    assert [process.returncode for process in processes] == [0, 0, 0]
 
 
-def test_over_the_limit_the_longest_unused_goes_first_and_what_is_in_use_stays(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    entries = {key: Entry(BASES, key, Maker(2**20)) for key in ("old", "held", "recent")}
+def test_over_the_limit_the_longest_unused_goes_first_and_what_is_in_use_stays(tmp_path: Path) -> None:
+    entries = {key: Entry(tmp_path, BASES, key, Maker(2**20)) for key in ("old", "used", "recent")}
     for age, entry in zip((300, 200, 100), entries.values(), strict=True):
         entry.ensure()
         stamp = (entry.folder / "seal.json").stat().st_mtime - age
         os.utime(entry.folder / "seal.json", (stamp, stamp))
-    (cache / "sifmark.toml").write_text(f"cache_limit = {1.5 * 2**20 / 2**30}\n")
-    monkeypatch.setenv("SIFMARK_SETTINGS", str(cache / "sifmark.toml"))
-    settings.settings.cache_clear()
-    with in_use(entries["held"].folder):
-        trim()
-    assert {key for key, entry in entries.items() if entry.folder.exists()} == {"held"}
+    with in_use(entries["used"].folder):
+        trim(tmp_path, limit=1.5 * 2**20 / 2**30)
+    assert {key for key, entry in entries.items() if entry.folder.exists()} == {"used"}
 
 
-def test_without_a_limit_everything_stays() -> None:
-    entry = Entry(BASES, "key", Maker(2**20))
+def test_without_a_limit_everything_stays(tmp_path: Path) -> None:
+    entry = Entry(tmp_path, BASES, "key", Maker(2**20))
     entry.ensure()
-    trim()
+    trim(tmp_path, limit=None)
     assert entry.seal() is not None

@@ -30,8 +30,8 @@ def test_a_shell_reads_the_environment_back_literally() -> None:
     text = base_definition(recipe, "host/x@sha256:0")
     exports = text.split("%environment\n")[1].split("\n%runscript")[0]
     script = exports + "".join(f'\nprintf "%s\\0" "${key}"' for key in NASTY)
-    seen = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
-    assert seen.split("\0")[:-1] == list(NASTY.values())
+    printed = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert printed.split("\0")[:-1] == list(NASTY.values())
 
 
 def test_docker_quoting_escapes_what_docker_expands() -> None:

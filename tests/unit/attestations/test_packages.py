@@ -38,11 +38,11 @@ def test_packages_are_those_that_are_installed() -> None:
         and not is_package_record("var/lib/dpkg/info/bash.list")
         and not is_package_record("x/METADATA")
     )
-    told = {package.name: package for package in read_packages(FILES)}
-    assert set(told) == {"bash", "libssl3", "jinja2", "old-one"}
-    assert told["libssl3"].source == "openssl@3.0.11-1~deb12u2" and told["libssl3"].distribution == "debian-12"
-    assert told["jinja2"].version == "3.1.2" and told["jinja2"].licence == "BSD-3-Clause"
-    assert told["jinja2"].place == "/sifmark-site"
+    packages = {package.name: package for package in read_packages(FILES)}
+    assert set(packages) == {"bash", "libssl3", "jinja2", "old-one"}
+    assert packages["libssl3"].source == "openssl@3.0.11-1~deb12u2" and packages["libssl3"].distribution == "debian-12"
+    assert packages["jinja2"].version == "3.1.2" and packages["jinja2"].licence == "BSD-3-Clause"
+    assert packages["jinja2"].place == "/sifmark-site"
 
 
 def test_two_records_of_one_package_in_one_place_are_one() -> None:

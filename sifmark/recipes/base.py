@@ -1,0 +1,65 @@
+"""The base image that a recipe is built on: the one that it pins, or a stand-in for it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sifmark.core.errors import UnbuildableError
+from sifmark.oci.reference import is_loopback
+from sifmark.recipes.recipe import UNRESOLVED, Recipe, pinned_digest
+from sifmark.recipes.stand_ins import read_stand_in_pins, stand_in_pin
+
+
+@dataclass(frozen=True)
+class BaseImage:
+    """A base image: the pinned one or a stand-in, at its `address` after mirrors."""
+
+    address: str  # registry/repository, where it is fetched
+    tag: str
+    digest: str  # or UNRESOLVED
+    python: str  # minor version
+    framework_version: str | None  # or how it begins; None where we add the framework as a wheel
+    stand_in: bool
+    plain_http: bool
+
+    @property
+    def pull(self) -> str:
+        """The reference that an engine fetches: by digest alone, since engines ignore a tag beside it.
+
+        If the digest is unresolved it is the tag, for people who render the build file and build it themselves.
+        """
+        return f"{self.address}:{self.tag}" if self.digest == UNRESOLVED else f"{self.address}@{self.digest}"
+
+
+def pinned_base(recipe: Recipe, platform: str, address: str) -> BaseImage:
+    """Return the base that a recipe pins, fetched from `address`. Raises UnbuildableError for another platform."""
+    return BaseImage(
+        address=address,
+        tag=recipe.base.tag,
+        digest=pinned_digest(recipe, platform),
+        python=recipe.base.python,
+        framework_version=recipe.base.framework_version,
+        stand_in=False,
+        plain_http=is_loopback(address),
+    )
+
+
+def stand_in_base(recipe: Recipe, platform: str, pins_file: Path) -> BaseImage:
+    """Return the stand-in for a recipe's base. Raises SifmarkError if none was generated on this host."""
+    pins = read_stand_in_pins(pins_file)
+    pin = stand_in_pin(pins, recipe.base, platform)
+    if pin is None:
+        raise UnbuildableError(
+            f"there is no stand-in for {recipe.base.reference} on {platform}",
+            f"make one: ci/setup/stand-in {recipe.name}",
+            code="stand-ins-missing",
+        )
+    address = f"{pins['registry']}/{recipe.base.image.partition('/')[2]}"
+    return BaseImage(
+        address=address,
+        tag=recipe.base.tag,
+        digest=pin["digest"],
+        python=pin["python"],
+        framework_version=pin.get("framework_version"),
+        stand_in=True,
+        plain_http=is_loopback(address),
+    )

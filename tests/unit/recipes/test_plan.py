@@ -1,0 +1,73 @@
+"""Plans: which base, and what is in the build key."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from sifmark.core.errors import SifmarkError
+from sifmark.core.settings import Settings
+from sifmark.recipes.plan import make_plan
+from sifmark.recipes.recipe import Access, Driver, Recipe
+
+SITE = Settings(cache=Path("/nowhere/cache"), dist=Path("/nowhere/dist"))
+
+
+def test_a_mirror_changes_the_address_and_nothing_else() -> None:
+    direct = make_plan("cpu", SITE)
+    mirrored = make_plan("cpu", replace(SITE, mirrors={"docker.io": "registry.site.example/hub"}))
+    assert mirrored.base.pull.startswith("registry.site.example/hub/library/python@sha256:")
+    assert mirrored.base.digest == direct.base.digest
+    assert (mirrored.build_key, mirrored.base_key) == (direct.build_key, direct.base_key)
+
+
+def test_compression_does_not_make_another_image() -> None:
+    assert make_plan("cpu", replace(SITE, compression="gzip")).build_key == make_plan("cpu", SITE).build_key
+
+
+# The name finds the lock; what is asked of the index is in the lock, and the index is where from.
+@pytest.mark.parametrize("field", sorted({f.name for f in fields(Recipe)} - {"name", "requires", "index"}))
+def test_every_field_of_a_recipe_is_in_the_build_key(field: str) -> None:
+    plan = make_plan("cpu", SITE)
+    others = {
+        "environment": {"X": "1"},
+        "base": replace(plan.recipe.base, tag="3.11-slim-trixie"),
+        "driver": Driver("NVIDIA", "580"),
+        "access": Access(("/dev/kfd",), ("--rocm",)),
+    }
+    other = others.get(field, "other")
+    assert replace(plan, recipe=replace(plan.recipe, **{field: other})).build_key != plan.build_key
+
+
+@pytest.mark.parametrize("change", [{"licence": "other"}, {"redistributable": False}, {"image": "docker.io/x/y"}])
+def test_every_statement_about_the_base_is_in_the_build_key(change: dict) -> None:
+    plan = make_plan("cpu", SITE)
+    other = replace(plan.recipe, base=replace(plan.recipe.base, **change))
+    assert replace(plan, recipe=other).build_key != plan.build_key
+
+
+def test_missing_stand_ins_say_how_to_make_them(tmp_path: Path) -> None:
+    with pytest.raises(SifmarkError) as caught:
+        make_plan("cpu", Settings(cache=tmp_path, dist=tmp_path, bases="stand-in"))
+    assert caught.value.code == "stand-ins-missing"
+    assert "ci/setup/stand-in" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "pins", ["", "{}", '{"schema_version": "1.0", "registry": "x", "bases": {"a": {"x86_64": "latest"}}}']
+)
+def test_damaged_pins_are_refused(tmp_path: Path, pins: str) -> None:
+    (tmp_path / "stand-in").mkdir()
+    (tmp_path / "stand-in" / "pins.json").write_text(pins)
+    with pytest.raises(SifmarkError, match="pins.json") as caught:
+        make_plan("cpu", Settings(cache=tmp_path, dist=tmp_path, bases="stand-in"))
+    assert caught.value.code == "document-invalid"
+
+
+def test_a_plan_without_digest_is_refused_with_a_way_on() -> None:
+    plan = make_plan("xpu", SITE)
+    assert plan.base.pull == "docker.io/intel/intel-extension-for-pytorch:2.8.10-xpu"
+    with pytest.raises(SifmarkError) as caught:
+        plan.require_resolved()
+    assert caught.value.code == "base-unresolved"
+    assert "stand-in" in caught.value.remedy
