@@ -8,7 +8,7 @@ from entrypoints.contract.session import DeviceConditions, DeviceFacts, Usage
 from entrypoints.system import host
 
 
-class Waiting:
+class SynchronousSession:
     """The part of a session whose calls return when the device is done."""
 
     asynchronous = False
@@ -25,7 +25,7 @@ class Waiting:
         """Nothing to wait for."""
 
 
-class HostSession(Waiting):
+class HostSession(SynchronousSession):
     """The part of a session that needs no framework: the device is the host."""
 
     def __init__(self, framework: str, execution: str) -> None:

@@ -1,11 +1,14 @@
-"""The kinds of device that there are, and which of them is meant.
+"""The kinds of device that a framework has modules for, and the choice among them.
 
-Each framework has a module for each of them, found by its file name. Each module has the same three functions in the
-same order: `prepare(precision, threads, streams=1)` refuses what the hardware cannot do and undoes what an earlier call
-in the same process set (`threads` is for each of the streams of requests that compute at once), `free_mib()` says how
-much memory is left there (None where nobody knows), and `open_session(model, rule, precision, compiled, division=None)`
-returns an `entrypoints.contract.session.Session`, also after an earlier one was closed. What several kinds have in
-common stands in the framework's `shared/`.
+Each kind is a module of its framework, found by its file name, with three functions:
+
+- `prepare(precision, threads, streams=1)` refuses what the hardware cannot do and undoes what an earlier call in the
+  same process set. `threads` is the number for each of the request streams that compute at once.
+- `free_mib()` returns the memory that is left on the device in MiB, or None if it is unknown.
+- `open_session(model, rule, precision, compiled, partition=None)` returns an `entrypoints.contract.session.Session`,
+  also after an earlier session was closed.
+
+Code that several kinds share is in the framework's `shared/`.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ def require_precision(precision: str, known: Sequence[str], name: str) -> None:
         raise RunError("unsupported", f"--precision {precision} on {name}: it can do {', '.join(known)}")
 
 
-def askable(framework: str, own: str, in_image: bool) -> Sequence[str]:
+def offered_kinds(framework: str, own: str, in_image: bool) -> Sequence[str]:
     """The kinds that may be asked for: an image's own and the CPU; outside of images, whatever there is."""
     return list(dict.fromkeys((own, "cpu"))) if in_image else kinds(framework)
 

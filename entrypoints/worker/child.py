@@ -27,10 +27,10 @@ from entrypoints.system.parent_death import die_with_parent
 from entrypoints.worker import memory_estimate
 from entrypoints.worker.generation import Generation
 from entrypoints.worker.loop import Loop
-from entrypoints.worker.phases import Phased
-from entrypoints.worker.request_streams import Streams
-from entrypoints.worker.sampling_loop import Chains
-from entrypoints.worker.target_pursuit import Judging, Pursuit
+from entrypoints.worker.phases import PhasedRun
+from entrypoints.worker.request_streams import RequestStreams
+from entrypoints.worker.sampling_loop import SamplingLoop
+from entrypoints.worker.target_pursuit import Evaluation, TargetPursuit
 
 # What frameworks say when memory is short; there is no exception class that all of them share.
 OUT_OF_MEMORY = (
@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
         except Exception as error:
             memory.unlimit_process()  # what follows needs some
             traceback.print_exc()
-            send(failed(error))
+            send(describe_failure(error))
             return 1
     return 0
 
@@ -81,7 +81,7 @@ def _stop(*_: object) -> NoReturn:
     raise Stopped
 
 
-def failed(error: Exception) -> Failed:
+def describe_failure(error: Exception) -> Failed:
     """How the run ended, told from what was raised."""
     if isinstance(error, RunError):
         return Failed(error.state, error.message)
@@ -101,20 +101,20 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
     below = {name: version for name, version in device.libraries().items() if version}
     send(software._replace(libraries={**software.libraries, **below}))
     device.prepare(configuration.precision, configuration.threads, configuration.concurrency or 1)
-    memory_estimate.require(card, configuration, device.free_mib())
+    memory_estimate.require_memory(card, configuration, device.free_mib())
     memory.limit_process(configuration.memory_limit_mib)
     send(Phase("data", time.monotonic()))
     inputs = open_inputs(loader, card, configuration, send)
     send(Phase("model", time.monotonic()))
     rule = rule_of(card.problem, configuration.batch_size)
     model = build.model(card, configuration.seed)
-    session = device.open_session(model, rule, configuration.precision, configuration.compile, configuration.division)
+    session = device.open_session(model, rule, configuration.precision, configuration.compile, configuration.partition)
     cleanup.callback(session.close)
     send(session.facts)
-    send(answered(session.conditions, DeviceConditions.unknown))
+    send(ask_device(session.conditions, DeviceConditions.unknown))
     judging = open_evaluation(loader, card, configuration, send)
     closing = cleanup.enter_context(contextlib.ExitStack())
-    cleanup.callback(account, session, send)  # before streams are waited for: their device may never answer
+    cleanup.callback(report_device_state, session, send)  # before streams are waited for: their device may never answer
     work = open_work(card, session, inputs, judging, configuration, send, closing)
     try:
         work.run(configuration)
@@ -143,7 +143,7 @@ def import_modules(configuration: Configuration) -> tuple[ModuleType, ModuleType
     return device, build, loader
 
 
-def open_evaluation(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Judging | None:
+def open_evaluation(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Evaluation | None:
     """What is evaluated, all samples once; None where there are no files."""
     path = configuration.evaluation_path or configuration.data_path
     if configuration.goal is None or path is None:
@@ -153,43 +153,45 @@ def open_evaluation(loader: ModuleType, card: Card, configuration: Configuration
     for name in source.lost if configuration.evaluation_path else ():  # else told with the training data
         send(Skipped(name))
     size, workers = min(configuration.batch_size, source.samples), configuration.data_workers or 0
-    return Judging(lambda: loader.evaluation_batches(card, source, size, workers), lambda: formats.grader(source))
+    return Evaluation(lambda: loader.evaluation_batches(card, source, size, workers), lambda: formats.grader(source))
 
 
 def open_work(
     card: Card,
     session: Session,
     inputs: Iterator[Any],
-    judging: Judging | None,
+    judging: Evaluation | None,
     configuration: Configuration,
     send: Sender,
     cleanup: contextlib.ExitStack,
-) -> Phased:
+) -> PhasedRun:
     """What keeps the session at work: streams of requests, or the loop over batches."""
     if configuration.concurrency:
-        streams = Streams(session, configuration.concurrency, inputs, send)
+        streams = RequestStreams(session, configuration.concurrency, inputs, send)
         cleanup.callback(streams.close)
         return streams
     if configuration.task == "sampling":
-        return Chains(session, session.place(next(inputs)), configuration.batch_size, card.problem["parameters"], send)
+        return SamplingLoop(
+            session, session.to_device(next(inputs)), configuration.batch_size, card.problem["parameters"], send
+        )
     if configuration.data == "synthetic":
-        batch = session.place(next(inputs))
+        batch = session.to_device(next(inputs))
         inputs = itertools.repeat(batch)
-        judging = judging or Judging(lambda: [batch])
+        judging = judging or Evaluation(lambda: [batch])
     if generates(card.problem, configuration.task):
         return Generation(session, inputs, card.problem["generation"], send)
     goal = configuration.goal
-    pursuit = Pursuit(goal, session, judging, send) if goal and judging else None
+    pursuit = TargetPursuit(goal, session, judging, send) if goal and judging else None
     return Loop(session, configuration.task, inputs, send, pursuit)
 
 
-def account(session: Session, send: Sender) -> None:
+def report_device_state(session: Session, send: Sender) -> None:
     """Tell what the run took of the device and how it left it. For after the run's last word, as closing is."""
-    send(answered(session.usage, Usage.unknown))
-    send(answered(session.conditions, DeviceConditions.unknown))
+    send(ask_device(session.usage, Usage.unknown))
+    send(ask_device(session.conditions, DeviceConditions.unknown))
 
 
-def answered(ask: Callable[[], A], unknown: Callable[[str], A]) -> A:
+def ask_device(ask: Callable[[], A], unknown: Callable[[str], A]) -> A:
     """What the device answers; where its library raises, that nothing is known."""
     try:
         return ask()
@@ -200,7 +202,7 @@ def answered(ask: Callable[[], A], unknown: Callable[[str], A]) -> A:
 def open_inputs(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Iterator[Any]:
     """Batches, a single one where they are synthetic or a table; where streams make requests, what makes the batch of
     each."""
-    size, seed = configuration.division.samples, configuration.seed
+    size, seed = configuration.partition.samples, configuration.seed
     if tabular(card.problem):
         return iter([open_table(loader, card, configuration, send)])
     if configuration.data_path is None:

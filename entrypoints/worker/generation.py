@@ -7,10 +7,10 @@ from typing import Callable, Iterator, Mapping, NamedTuple
 
 from entrypoints.contract.messages import Generated, Message, Step
 from entrypoints.contract.session import Batch, Session
-from entrypoints.worker.phases import Phased, waited
+from entrypoints.worker.phases import PhasedRun, data_wait
 
 
-class Begun(NamedTuple):
+class PendingBatch(NamedTuple):
     """A batch of texts that was handed to the device: marks at the end of the one before it, when its prompts were
     there, and after each new token."""
 
@@ -21,7 +21,7 @@ class Begun(NamedTuple):
     decode_seconds: float | None
 
 
-class Generation(Phased):
+class Generation(PhasedRun):
     """Texts batch by batch, each from prompts to so many new tokens.
 
     A step is a batch, timed from the end of the one before it. Its tokens are the new ones; those of the prompts are
@@ -35,7 +35,7 @@ class Generation(Phased):
         self.session, self.batches = session, batches
         self.prompt, self.new = rule["prompt"], rule["new"]
         self.last = session.mark()
-        self.untold: list[Begun] = []
+        self.pending: list[PendingBatch] = []
 
     def phase(self, name: str, over: Callable[[], bool]) -> None:
         """Step until `over`. The device is idle at both edges."""
@@ -56,25 +56,27 @@ class Generation(Phased):
             marks.append(self.session.mark())
         self.last = marks[-1]
         self.steps += 1
-        self.untold.append(Begun(tuple(marks), wait, batch.samples, batch.samples * self.prompt, batch.decode_seconds))
-        self.tell()
+        self.pending.append(
+            PendingBatch(tuple(marks), wait, batch.samples, batch.samples * self.prompt, batch.decode_seconds)
+        )
+        self.report_finished()
 
     def settle(self) -> None:
         """Wait for the device and tell all that it has done."""
         self.session.synchronise()
-        self.tell()
+        self.report_finished()
 
-    def tell(self) -> None:
+    def report_finished(self) -> None:
         """Send the steps that the device has finished."""
-        while self.untold:
-            marks, wait, samples, prompt_tokens, decode_seconds = self.untold[0]
+        while self.pending:
+            marks, wait, samples, prompt_tokens, decode_seconds = self.pending[0]
             seconds = [self.session.seconds_between(one, other) for one, other in zip(marks, marks[1:])]
             if None in seconds:
                 return
-            self.untold.pop(0)
+            self.pending.pop(0)
             before, first, *others = (second for second in seconds if second is not None)
             whole = before + first + sum(others)
             self.seconds += whole
             generated = Generated(prompt_tokens, first, others)
-            wait = waited(wait, before)
+            wait = data_wait(wait, before)
             self.send(Step(whole, wait, samples, 0, None, None, decode_seconds, samples * self.new, 0, generated))

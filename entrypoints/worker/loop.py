@@ -11,14 +11,14 @@ from entrypoints.contract.messages import Message, Step
 from entrypoints.contract.session import Batch, Session, StepReport
 from entrypoints.contract.statuses import RunError
 from entrypoints.planning.configuration import Configuration
-from entrypoints.worker.phases import Phased, waited
-from entrypoints.worker.target_pursuit import Pursuit
+from entrypoints.worker.phases import PhasedRun, data_wait
+from entrypoints.worker.target_pursuit import TargetPursuit
 
 # Reading a loss makes an asynchronous device catch up, so there it is read only every so many steps.
 LOSS_INTERVAL = 50
 
 
-class Taken(NamedTuple):
+class PendingStep(NamedTuple):
     """A step that was handed to the device, between two marks; a third says when its batch was there."""
 
     number: int  # from 1
@@ -30,7 +30,7 @@ class Taken(NamedTuple):
     batch: Batch
 
 
-class Loop(Phased):
+class Loop(PhasedRun):
     """Steps over one session.
 
     A step is timed from the end of the one before it to its own end: the times add up to the wall time, waits
@@ -43,13 +43,13 @@ class Loop(Phased):
         task: str,
         batches: Iterator[Batch],
         send: Callable[[Message], None],
-        pursuit: Pursuit | None = None,
+        pursuit: TargetPursuit | None = None,
     ) -> None:
         super().__init__(send)
         self.session, self.batches, self.pursuit = session, batches, pursuit
         self.call = session.train if task == "training" else session.infer
         self.last: object = None  # the end of the step before; None where the next one follows on none
-        self.untold: deque[Taken] = deque()
+        self.pending: deque[PendingStep] = deque()
 
     def run(self, configuration: Configuration) -> None:
         """All phases, and where a goal is pursued a last evaluation."""
@@ -65,22 +65,22 @@ class Loop(Phased):
     def advance(self) -> None:
         """One step, and an evaluation where it is due. Raises RunError (`non_finite`) when a loss is no number."""
         self.step()
-        self.tell()
+        self.report_finished()
         if self.pursuit and self.pursuit.due(self.steps):
             self.evaluate(self.pursuit)
 
-    def evaluate(self, pursuit: Pursuit) -> None:
+    def evaluate(self, pursuit: TargetPursuit) -> None:
         """Evaluate between two steps."""
         self.settle()
         pursuit.evaluate(self.steps)
         self.reached = pursuit.reached
-        self.tell_skipped(pursuit.skipped)
+        self.report_skipped(pursuit.skipped)
         self.last = None  # what was evaluated is no part of the next step
 
     def settle(self) -> None:
         """Wait for the device and tell all that it has done."""
         self.session.synchronise()
-        self.tell()
+        self.report_finished()
 
     def step(self) -> None:
         """Fetch a batch and hand it to the device."""
@@ -94,27 +94,27 @@ class Loop(Phased):
         self.steps += 1
         # The batch without its tensors: the device may be far behind, and memory is not to hold what it has read.
         counts = batch._replace(inputs=(), targets=())
-        self.untold.append(Taken(self.steps, self.last, ready, done, wait, report, counts))
+        self.pending.append(PendingStep(self.steps, self.last, ready, done, wait, report, counts))
         self.last = done
-        self.tell_skipped(batch.skipped)
+        self.report_skipped(batch.skipped)
 
-    def tell(self) -> None:
+    def report_finished(self) -> None:
         """Send the steps that the device has finished."""
-        while self.untold:
-            taken = self.untold[0]
+        while self.pending:
+            taken = self.pending[0]
             seconds = self.session.seconds_between(taken.began, taken.done)
             if seconds is None:
                 return
-            self.untold.popleft()
+            self.pending.popleft()
             self.seconds += seconds
             loss, report, batch = self.loss(taken), taken.report, taken.batch
             told = (batch.decode_seconds, batch.tokens, batch.padding)
-            wait = waited(taken.wait, self.session.seconds_between(taken.began, taken.ready) or 0.0)
+            wait = data_wait(taken.wait, self.session.seconds_between(taken.began, taken.ready) or 0.0)
             self.send(Step(seconds, wait, report.samples, report.updates, loss, None, *told))
             if loss is not None and not math.isfinite(loss):
                 raise RunError("non_finite", f"the loss became {loss}; see metrics.final_loss for the last finite one")
 
-    def loss(self, taken: Taken) -> float | None:
+    def loss(self, taken: PendingStep) -> float | None:
         """Loss of a finished step, where reading it is free or due."""
-        due = not self.session.asynchronous or not self.untold or taken.number % LOSS_INTERVAL == 0
+        due = not self.session.asynchronous or not self.pending or taken.number % LOSS_INTERVAL == 0
         return taken.report.loss() if taken.report.loss and due else None

@@ -23,23 +23,23 @@ SINGLE = 4  # bytes; weights, gradients and what the optimizer keeps
 BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}  # of an activation
 
 
-class Need(NamedTuple):
+class MemoryNeed(NamedTuple):
     """Memory in MiB: for the model whatever the batch, gradients too, and what the batch takes beyond that."""
 
     model: float
     batch: float
 
     @property
-    def whole(self) -> float:
+    def total(self) -> float:
         """Both."""
         return self.model + self.batch
 
     def __str__(self) -> str:
         """The whole, and both parts."""
-        return f"{self.whole:.0f} MiB ({self.model:.0f} for the model, {self.batch:.0f} for the batch)"
+        return f"{self.total:.0f} MiB ({self.model:.0f} for the model, {self.batch:.0f} for the batch)"
 
 
-def need(card: Card, configuration: Configuration) -> Need:
+def estimate(card: Card, configuration: Configuration) -> MemoryNeed:
     """What a run needs at the least: no framework, no workspace of a kernel, no second batch on its way.
 
     In training weights, gradients, what the optimizer keeps, and the activations that backward wants; in inference the
@@ -52,18 +52,18 @@ def need(card: Card, configuration: Configuration) -> Need:
     streams = configuration.concurrency or 1
     batch = streams * configuration.micro_batch_size * elements * BYTES[configuration.precision] / MIB
     if not training:
-        return Need(parameters, batch)
+        return MemoryNeed(parameters, batch)
     room = parameters if configuration.gradient_accumulation == 1 else 0.0  # that the gradients take later
-    return Need(parameters * (2 + _states(card.problem["optimizer"])), max(0.0, batch - room))
+    return MemoryNeed(parameters * (2 + _states(card.problem["optimizer"])), max(0.0, batch - room))
 
 
 def _states(optimizer: Mapping[str, Any]) -> int:
     return 0 if optimizer.get("momentum") == 0 else STATES[optimizer["name"]]
 
 
-def require(card: Card, configuration: Configuration, free_mib: float | None) -> None:
+def require_memory(card: Card, configuration: Configuration, free_mib: float | None) -> None:
     """Raise RunError (`out_of_memory`) where the batch cannot fit into what is left; None: nobody knows how much."""
-    wanted = need(card, configuration)
+    wanted = estimate(card, configuration)
     known = [mib for mib in (free_mib, configuration.memory_limit_mib) if mib is not None]
-    if known and wanted.whole > min(known):
+    if known and wanted.total > min(known):
         raise RunError("out_of_memory", f"not tried: at least {wanted} are needed, and {min(known):.0f} MiB are left")

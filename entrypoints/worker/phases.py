@@ -9,7 +9,7 @@ from entrypoints.contract.messages import Message, Phase, Skipped
 from entrypoints.planning.configuration import Configuration
 
 
-class Phased:
+class PhasedRun:
     """What makes steps or has them made, phase by phase: a first one alone, those of the warm-up, the timed ones."""
 
     def __init__(self, send: Callable[[Message], None]) -> None:
@@ -52,13 +52,13 @@ class Phased:
         """Tell all that was done."""
         raise NotImplementedError
 
-    def tell_skipped(self, paths: Iterable[str]) -> None:
+    def report_skipped(self, paths: Iterable[str]) -> None:
         """Send the names of files that could not be read, each once."""
         for path in set(paths) - self.skipped:
             self.skipped.add(path)
             self.send(Skipped(path))
 
 
-def waited(fetching: float, idle: float) -> float:
+def data_wait(fetching: float, idle: float) -> float:
     """Seconds that a batch held the device up: of those that fetching took, no more than the device was idle."""
     return min(fetching, idle)

@@ -59,12 +59,12 @@ def run(
         batch = loader.formula_batch(card, batch_size)  # not before: some frameworks start with their first tensor
         model = build.model(card, configuration.seed)
         opened = functools.partial(device.open_session, model, rule, precision, configuration.compile)
-        for name, values in probed(model, build, opened, functools.partial(examine, batch=batch)):
+        for name, values in probe_precision(model, build, opened, functools.partial(examine, batch=batch)):
             send(Probed(precision, name, values))
         del model, opened  # before the next: memory holds one
 
 
-def probed(
+def probe_precision(
     model: Any, build: ModuleType, opened: Callable[[], Session], examine: Callable[[Session], Quantities]
 ) -> Iterator[tuple[str, list[float]]]:
     """Quantities in one precision by name, of a model as it was initialised."""
@@ -79,21 +79,21 @@ def probed(
 
 def initialisation(weights: Weights) -> Quantities:
     """How large the weights of each group are before anything was learnt."""
-    return {f"initialisation.{group}": norm for group, norm in norms(weights.items()).items()}
+    return {f"initialisation.{group}": norm for group, norm in group_norms(weights.items()).items()}
 
 
 def quantities(session: Session, batch: Batch) -> Quantities:
     """Output, two steps of training with their losses and updates, and the output again."""
-    found = {"output": sampled(session.respond(batch).output)}
-    before = copied(session.weights())
+    found = {"output": sample_output(session.infer_request(batch).output)}
+    before = copy_weights(session.weights())
     for step in UPDATES:
         report = session.train(batch)
         found[f"{step}.loss"] = np.array([report.loss() if report.loss else np.nan])
-        after = copied(session.weights())
+        after = copy_weights(session.weights())
         changes = ((name, weight - before[name]) for name, weight in after.items())
-        found.update({f"{step}.{group}": norm for group, norm in norms(changes).items()})
+        found.update({f"{step}.{group}": norm for group, norm in group_norms(changes).items()})
         before = after
-    found["output_after_updates"] = sampled(session.respond(batch).output)
+    found["output_after_updates"] = sample_output(session.infer_request(batch).output)
     return found
 
 
@@ -106,14 +106,14 @@ def transitions(session: Session, batch: Batch, chains: int) -> Quantities:
     state = session.begin(batch, len(TRANSITIONS), chains)
     for place, name in enumerate(TRANSITIONS):
         state = session.iterate(state) if place else state
-        draw = session.draw(state)
-        found[f"{name}.position"] = sampled(draw.position)
+        draw = session.chain_sample(state)
+        found[f"{name}.position"] = sample_output(draw.position)
         found[f"{name}.log_density"] = np.array(draw.log_density)
         found[f"{name}.log_acceptance"] = np.array(draw.log_acceptance)
     return found
 
 
-def sampled(output: object) -> np.ndarray:
+def sample_output(output: object) -> np.ndarray:
     """`OUTPUTS` numbers of an output, spread by the golden ratio, which falls in step with none of its axes."""
     parts = output if isinstance(output, tuple) else (output,)
     flat = np.concatenate([np.asarray(part).ravel() for part in parts])
@@ -121,12 +121,12 @@ def sampled(output: object) -> np.ndarray:
     return flat[(shares * flat.size).astype(np.int64)]
 
 
-def copied(weights: Weights) -> dict[str, np.ndarray]:
+def copy_weights(weights: Weights) -> dict[str, np.ndarray]:
     """The weights as they are now."""
     return {name: np.array(weight) for name, weight in weights.items()}
 
 
-def norms(arrays: Iterable[tuple[str, np.ndarray]]) -> Quantities:
+def group_norms(arrays: Iterable[tuple[str, np.ndarray]]) -> Quantities:
     """L2 norm of all arrays of a group together. A group is a part of the network, matrices and vectors apart."""
     squares: dict[str, float] = {}
     for name, array in arrays:

@@ -10,13 +10,13 @@ from entrypoints.contract.messages import Diagnosed, Message, Step
 from entrypoints.contract.session import Batch, Draw, Session
 from entrypoints.contract.statuses import RunError
 from entrypoints.planning.configuration import Configuration
-from entrypoints.worker.phases import Phased
+from entrypoints.worker.phases import PhasedRun
 
 MOST_DRAWS = 2000  # of each chain, the last ones, that are kept to be judged
 MOST_NUMBERS = 2**25  # in all of them: 128 MiB
 
 
-class Chains(Phased):
+class SamplingLoop(PhasedRun):
     """Transitions over one session. Each gives a sample of every chain, which is on the host before the next begins.
 
     Step sizes adapt as long as the warm-up; what comes after is judged.
@@ -37,7 +37,7 @@ class Chains(Phased):
         """All phases, and how well the chains mixed."""
         self.adapting = configuration.warmup_steps
         super().run(configuration)
-        self.send(diagnosed(self.kept))
+        self.send(diagnose(self.kept))
 
     def phase(self, name: str, over: Callable[[], bool]) -> None:
         """Step until `over`."""
@@ -50,7 +50,7 @@ class Chains(Phased):
             self.state = self.session.begin(self.batch, self.adapting, self.chains)
         else:
             self.state = self.session.iterate(self.state)
-        draw = self.session.draw(self.state)
+        draw = self.session.chain_sample(self.state)
         began, self.last = self.last, self.session.mark()
         self.session.synchronise()
         seconds = self.session.seconds_between(began, self.last) or 0.0
@@ -65,7 +65,7 @@ class Chains(Phased):
         """Nothing is left to tell: every transition was told when it was done."""
 
 
-def diagnosed(kept: Sequence[tuple[float, Draw]]) -> Diagnosed:
+def diagnose(kept: Sequence[tuple[float, Draw]]) -> Diagnosed:
     """What the draws of all chains are worth; nothing where no proposal was accepted."""
     from entrypoints.workloads import diagnostics  # late: it brings NumPy
 

@@ -11,18 +11,18 @@ from entrypoints.contract.statuses import RunError
 from entrypoints.contract.target import Goal, Grader, Quality, reached
 
 
-class Judging(NamedTuple):
+class Evaluation(NamedTuple):
     """What is evaluated: its batches, and what grades the answers where they have to be read."""
 
     batches: Callable[[], Iterable[Batch]]
     grader: Callable[[], Grader | None] = lambda: None
 
 
-class Pursuit:
+class TargetPursuit:
     """Evaluates a session every so many steps of training, until the goal is reached."""
 
-    def __init__(self, goal: Goal, session: Session, judging: Judging, send: Callable[[Message], None]) -> None:
-        self.goal, self.session, self.judging, self.send = goal, session, judging, send
+    def __init__(self, goal: Goal, session: Session, judging: Evaluation, send: Callable[[Message], None]) -> None:
+        self.goal, self.session, self.evaluation, self.send = goal, session, judging, send
         self.evaluated_at = 0  # steps of training before the last evaluation
         self.reached = False
         self.skipped: set[str] = set()  # samples that could not be read
@@ -34,8 +34,8 @@ class Pursuit:
     def evaluate(self, steps: int) -> None:
         """Evaluate what `steps` of training made of the model. The device is idle before and after."""
         began, samples, loss, right = time.monotonic(), 0, 0.0, 0
-        labelled, grader = True, self.judging.grader()
-        for batch in self.judging.batches():
+        labelled, grader = True, self.evaluation.grader()
+        for batch in self.evaluation.batches():
             self.skipped.update(batch.skipped)
             if batch.inputs is None:
                 continue  # nothing of it can be read

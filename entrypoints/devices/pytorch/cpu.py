@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from entrypoints.contract.session import Answer, Batch, Division, Rule
+from entrypoints.contract.session import Answer, Batch, BatchPartition, Rule
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.host_session import HostSession
-from entrypoints.devices.pytorch.shared.session import EagerSession, execution, require_torch_compile
+from entrypoints.devices.pytorch.shared.session import TorchSession, execution, require_torch_compile
 from entrypoints.devices.pytorch.shared.threads import compute_on
 from entrypoints.devices.selection import require_precision
 from entrypoints.system.memory import free_mib
-from entrypoints.workloads.pytorch.build import Objective, by_inputs
+from entrypoints.workloads.pytorch.build import Objective, transposed_linear_weights
 
 __all__ = ["free_mib", "libraries", "open_session", "prepare"]
 
@@ -35,7 +35,7 @@ def prepare(precision: str, threads: int, streams: int = 1) -> None:
 
 
 def open_session(
-    model: Objective, rule: Rule, precision: str, compiled: bool = False, division: Division | None = None
+    model: Objective, rule: Rule, precision: str, compiled: bool = False, partition: BatchPartition | None = None
 ) -> CpuSession:
     """A session over `model`, which it takes over.
 
@@ -43,7 +43,7 @@ def open_session(
     """
     if compiled:
         require_compiler()
-    return CpuSession(model, rule, precision, compiled, division)
+    return CpuSession(model, rule, precision, compiled, partition)
 
 
 def require_compiler() -> None:
@@ -55,20 +55,22 @@ def require_compiler() -> None:
         )
 
 
-class CpuSession(HostSession, EagerSession):
+class CpuSession(HostSession, TorchSession):
     """A call returns when it is done."""
 
-    def __init__(self, model: Objective, rule: Rule, precision: str, compiled: bool, division: Division | None) -> None:
+    def __init__(
+        self, model: Objective, rule: Rule, precision: str, compiled: bool, partition: BatchPartition | None
+    ) -> None:
         HostSession.__init__(self, "PyTorch", execution(compiled))
-        EagerSession.__init__(self, model, rule, torch.device("cpu"), precision, compiled, division)
+        TorchSession.__init__(self, model, rule, torch.device("cpu"), precision, compiled, partition)
 
-    def respond(self, batch: Batch) -> Answer:
+    def infer_request(self, batch: Batch) -> Answer:
         """As elsewhere. Nothing is sent anywhere: transfer is the change of memory layout."""
         torch.get_num_threads()  # as `compute_on` does
-        return super().respond(batch)
+        return super().infer_request(batch)
 
     def begin(self, batch: Batch, iterations: int, chains: int = 1) -> Any:
         """As elsewhere, with weights that lie as few rows read them best."""
-        if not self.sampler and batch.samples <= FEW and self.applied is None:
-            by_inputs(self.model)
+        if not self.sampler and batch.samples <= FEW and self.cached_inference_model is None:
+            transposed_linear_weights(self.model)
         return super().begin(batch, iterations, chains)

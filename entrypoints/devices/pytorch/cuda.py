@@ -7,7 +7,7 @@ import re
 
 import torch
 
-from entrypoints.contract.session import DeviceFacts, Division, Rule
+from entrypoints.contract.session import BatchPartition, DeviceFacts, Rule
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.missing_device import no_gpu
 from entrypoints.devices.pytorch.shared import gpu
@@ -95,7 +95,7 @@ def free_mib() -> float | None:
 
 
 def open_session(
-    model: Objective, rule: Rule, precision: str, compiled: bool = False, division: Division | None = None
+    model: Objective, rule: Rule, precision: str, compiled: bool = False, partition: BatchPartition | None = None
 ) -> gpu.GpuSession:
     """A session over `model`, which it takes over.
 
@@ -103,8 +103,8 @@ def open_session(
     """
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     described = facts(properties)
-    ask = functools.partial((amd if AMD else nvml).conditions, described.identifier)
-    return gpu.GpuSession(torch.cuda, model, rule, precision, compiled, division, described, ask)
+    read_conditions = functools.partial((amd if AMD else nvml).conditions, described.identifier)
+    return gpu.GpuSession(torch.cuda, model, rule, precision, compiled, partition, described, read_conditions)
 
 
 def facts(properties: object) -> DeviceFacts:

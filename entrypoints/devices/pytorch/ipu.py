@@ -32,9 +32,9 @@ from torch import nn
 from entrypoints.contract.session import (
     Answer,
     Batch,
+    BatchPartition,
     DeviceConditions,
     DeviceFacts,
-    Division,
     Draw,
     Judged,
     OptimizerRule,
@@ -42,12 +42,20 @@ from entrypoints.contract.session import (
     StepReport,
     Usage,
 )
-from entrypoints.devices.host_session import Waiting
-from entrypoints.devices.pytorch.shared.tensors import Nesting, filled, first, flat, in_single, judged, on_host
+from entrypoints.devices.host_session import SynchronousSession
+from entrypoints.devices.pytorch.shared.tensors import (
+    Nesting,
+    as_tuple,
+    evaluation_result,
+    first_samples,
+    pad_batch,
+    to_float32,
+    to_host,
+)
 from entrypoints.devices.pytorch.shared.threads import compute_on
 from entrypoints.devices.selection import require_precision
 from entrypoints.metering.meters import gcipuinfo
-from entrypoints.workloads.pytorch.build import Objective, cuts, plain_attention, weights
+from entrypoints.workloads.pytorch.build import Objective, stage_boundaries, weights, without_sdpa
 from entrypoints.workloads.pytorch.optimizers import parameter_groups
 
 PRECISIONS = ("fp32", "fp16")  # PopTorch makes fp16 of bf16
@@ -57,13 +65,13 @@ TELLING = ("POPTORCH_CACHE_DIR", "POPTORCH_DEFAULT_OPTIONS", "POPLAR_ENGINE_OPTI
 ARCHITECTURES = {1: "GC2", 21: "C600"}
 SECOND, OF_SECOND = 2, "GC200 or Bow"
 LOSS_SCALING = 128.0  # in half precision, else small gradients vanish; PopTorch takes it off again
-AT_ONCE = Division(0)  # whatever a batch is
+WHOLE_BATCH = BatchPartition(0)  # whatever a batch is
 UNCOUNTED = "PopTorch does not tell"
 # What PopTorch says, in small letters, and the state that it means; busy IPUs count as available until they are wanted.
 REFUSALS = {"out of memory": "out_of_memory", "failed to acquire": "no_device"}
 
 
-def modelled() -> bool:
+def on_ipu_model() -> bool:
     """Whether PopTorch was told to compute on a model of an IPU."""
     return any(os.environ.get(name, "0") != "0" for name in MODELS)
 
@@ -78,7 +86,7 @@ def prepare(precision: str, threads: int, _: int = 1) -> None:
 
     Raises RunError: `no_device` where there is no IPU, `unsupported` for a precision that it has not.
     """
-    if not (modelled() or poptorch.ipuHardwareIsAvailable()):
+    if not (on_ipu_model() or poptorch.ipuHardwareIsAvailable()):
         raise RunError("no_device", "PopTorch finds no IPU: are IPUOF_CONFIG_PATH or IPUOF_VIPU_API_HOST set?")
     require_precision(precision, PRECISIONS, "ipu")
     compute_on(threads)
@@ -89,7 +97,7 @@ def free_mib() -> None:
 
 
 def open_session(
-    model: Objective, rule: Rule, precision: str, compiled: bool = False, division: Division | None = None
+    model: Objective, rule: Rule, precision: str, compiled: bool = False, partition: BatchPartition | None = None
 ) -> IpuSession:
     """A session over `model`, which it takes over.
 
@@ -99,10 +107,10 @@ def open_session(
         raise RunError("unsupported", "--compile: PopTorch compiles every model by itself. Leave it out")
     if not isinstance(rule, OptimizerRule):
         raise RunError("unsupported", "PopTorch compiles steps of training and inference, and no sampler")
-    return IpuSession(model, rule, precision, division)
+    return IpuSession(model, rule, precision, partition)
 
 
-class Trained(nn.Module):
+class TrainingStep(nn.Module):
     """The whole step as PopTorch wants it: tensors in, and the loss, where autograd begins, out."""
 
     def __init__(self, objective: Objective, shape: Nesting, single: bool) -> None:
@@ -113,11 +121,11 @@ class Trained(nn.Module):
         """Inputs and targets, one after the other -> a scalar."""
         inputs, targets = self.shape.nested(tensors)
         output, _ = self.objective(inputs)
-        output = in_single(output) if self.single else output
+        output = to_float32(output) if self.single else output
         return poptorch.identity_loss(self.objective.loss_of(output, targets), reduction="none")
 
 
-class Applied(nn.Module):
+class InferenceStep(nn.Module):
     """The network alone."""
 
     def __init__(self, objective: Objective, shape: Nesting) -> None:
@@ -130,76 +138,76 @@ class Applied(nn.Module):
         return self.objective(inputs)[0]
 
 
-class IpuSession(Waiting):
+class IpuSession(SynchronousSession):
     """Executors for training and for inference over one model; the one that is asked has the IPUs.
 
     A call returns when its output is on the host.
     """
 
-    def __init__(self, model: Objective, rule: OptimizerRule, precision: str, division: Division | None) -> None:
+    def __init__(self, model: Objective, rule: OptimizerRule, precision: str, partition: BatchPartition | None) -> None:
         self.half = precision == "fp16"
-        self.model = plain_attention(model.half() if self.half else model)
-        self.rule, self.division = rule, division or AT_ONCE
+        self.model = without_sdpa(model.half() if self.half else model)
+        self.rule, self.partition = rule, partition or WHOLE_BATCH
         self.training: Any = None
         self.inference: Any = None
         self.samples = 0  # of a call of inference, whose shape is compiled
-        self.turn = threading.Lock()  # an executor answers one call at a time
-        require_ipus(self.division.devices)
-        cut(self.model, self.division.stages)
-        how = f"compiled by PopTorch {poptorch.__version__}, {self.division.strategy or 'one stage'}"
+        self.lock = threading.Lock()  # an executor answers one call at a time
+        require_ipus(self.partition.devices)
+        mark_stages(self.model, self.partition.stages)
+        how = f"compiled by PopTorch {poptorch.__version__}, {self.partition.strategy or 'one stage'}"
         how += ", half partials, stochastic rounding in training" if self.half else ""
         how += "".join(f", {name} is set" for name in TELLING if name in os.environ)
         self.facts = DeviceFacts(
             kind="ipu",
             vendor="Graphcore",
-            name=None if modelled() else name(poptorch.ipuHardwareVersion()),
-            devices=self.division.devices,
+            name=None if on_ipu_model() else chip_name(poptorch.ipuHardwareVersion()),
+            devices=self.partition.devices,
             granularity="package",
             memory_mib=None,
             ranks=1,
-            replicas=self.division.replicas,
+            replicas=self.partition.replicas,
             execution=how,
-            simulated=modelled() or bool(getattr(poptorch, "SIMULATED", False)),
+            simulated=on_ipu_model() or bool(getattr(poptorch, "SIMULATED", False)),
         )
 
     def mark(self) -> float:
         """Now, when training has the IPUs back from an evaluation: to load it again is no part of the next step."""
         if self.training is not None:
             with compilation():
-                self.take_turns(self.training, self.inference)
+                self.attach(self.training, self.inference)
         return super().mark()
 
-    def place(self, batch: Batch) -> Batch:
+    def to_device(self, batch: Batch) -> Batch:
         """The batch as it is, its numbers in the run's precision: PopTorch sends it with each call."""
-        return batch._replace(inputs=self.cast(batch.inputs))
+        return batch._replace(inputs=self.to_precision(batch.inputs))
 
     def train(self, batch: Batch) -> StepReport:
         """Forward, backward and update, as often as a call has iterations, and the mean loss of all micro-batches."""
-        batch = self.place(batch)
+        batch = self.to_device(batch)
         with compilation():
-            executor = self.trainer(batch)
-            losses = executor(*flat(batch.inputs), *flat(batch.targets))
-        updates = self.division.device_iterations
+            executor = self.training_executor(batch)
+            losses = executor(*as_tuple(batch.inputs), *as_tuple(batch.targets))
+        updates = self.partition.device_iterations
         return StepReport(samples=batch.samples, updates=updates, loss=losses.float().mean().item)
 
     def infer(self, batch: Batch) -> StepReport:
         """Forward in evaluation mode."""
-        self.applied(self.place(batch))
+        self.run_inference(self.to_device(batch))
         return StepReport(samples=batch.samples, updates=0, loss=None)
 
     def evaluate(self, batch: Batch) -> Judged:
         """Forward in evaluation mode; the loss is the host's to compute, of as many samples as there are."""
-        output = in_single(self.applied(self.place(batch)))
-        return judged(batch, output, self.model.loss_of(output, batch.targets))
+        output = to_float32(self.run_inference(self.to_device(batch)))
+        return evaluation_result(batch, output, self.model.loss_of(output, batch.targets))
 
-    def respond(self, batch: Batch) -> Answer:
+    def infer_request(self, batch: Batch) -> Answer:
         """Forward in evaluation mode; the executor itself counts the parts of its time. Threads take turns."""
-        placed = self.place(batch)
-        with self.turn:
-            output = self.applied(placed)
+        placed = self.to_device(batch)
+        with self.lock:
+            output = self.run_inference(placed)
             parts = self.inference.getHostIpuLatency, self.inference.getComputeLatency, self.inference.getIpuHostLatency
             sent, computed, fetched = (ask()[2] for ask in parts)  # least, most, mean
-        return Answer(on_host(output), sent, computed, fetched)
+        return Answer(to_host(output), sent, computed, fetched)
 
     def begin(self, *_: object) -> Any:
         """Raises RunError (`unsupported`)."""
@@ -209,7 +217,7 @@ class IpuSession(Waiting):
         """There is no state."""
         raise NotImplementedError
 
-    def draw(self, state: Any) -> Draw:
+    def chain_sample(self, state: Any) -> Draw:
         """There is no state."""
         raise NotImplementedError
 
@@ -233,31 +241,31 @@ class IpuSession(Waiting):
             executor.destroy()
         del self.model, self.training, self.inference
 
-    def trainer(self, batch: Batch) -> Any:
+    def training_executor(self, batch: Batch) -> Any:
         """The executor of training, with the IPUs."""
         if self.training is None:
-            step = Trained(self.model, Nesting(batch.inputs, batch.targets), self.half).train()
+            step = TrainingStep(self.model, Nesting(batch.inputs, batch.targets), self.half).train()
             rule = optimizer(step, self.rule, self.half)
             options = self.options(batch.samples, training=True)
             self.training = poptorch.trainingModel(step, options=options, optimizer=rule)
-        self.take_turns(self.training, self.inference)
+        self.attach(self.training, self.inference)
         return self.training
 
-    def applied(self, batch: Batch) -> Any:
+    def run_inference(self, batch: Batch) -> Any:
         """The output for a batch. Where it is smaller than those before, its last sample is repeated and left out."""
         if self.inference is None:
-            division = self.division
-            together = (division.micro_batch or batch.samples) * division.replicas
-            most = max(batch.samples, together * division.accumulation)  # a first batch may lack what does not read
+            partition = self.partition
+            together = (partition.micro_batch or batch.samples) * partition.replicas
+            most = max(batch.samples, together * partition.accumulation)  # a first batch may lack what does not read
             self.samples = -(-most // together) * together
-            network = Applied(self.model, Nesting(batch.inputs, None)).eval()
+            network = InferenceStep(self.model, Nesting(batch.inputs, None)).eval()
             self.inference = poptorch.inferenceModel(network, options=self.options(self.samples, training=False))
         with compilation():
-            self.take_turns(self.inference, self.training)
-            output = self.inference(*(filled(tensor, self.samples) for tensor in flat(batch.inputs)))
-        return first(output, batch.samples)
+            self.attach(self.inference, self.training)
+            output = self.inference(*(pad_batch(tensor, self.samples) for tensor in as_tuple(batch.inputs)))
+        return first_samples(output, batch.samples)
 
-    def take_turns(self, wanted: Any, other: Any) -> None:
+    def attach(self, wanted: Any, other: Any) -> None:
         """Give the IPUs to an executor, and it the weights that the other one left."""
         if other is not None and other.isCompiled() and other.isAttachedToDevice():
             other.detachFromDevice()  # which brings the weights to the host
@@ -267,67 +275,67 @@ class IpuSession(Waiting):
 
     def options(self, samples: int, training: bool) -> Any:
         """What PopTorch is told of a batch of so many samples."""
-        division = self.division
+        partition = self.partition
         options = poptorch.Options()
         options.Distributed.disable()  # else mpirun's variables make one run of what are several
         options.randomSeed(torch.initial_seed())  # the run's, which the model was built by; else it is the clock's
-        options.replicationFactor(division.replicas)
+        options.replicationFactor(partition.replicas)
         options.outputMode(poptorch.OutputMode.All)
         if training:
-            options.deviceIterations(division.device_iterations)
-            options.Training.gradientAccumulation(division.accumulation)
+            options.deviceIterations(partition.device_iterations)
+            options.Training.gradientAccumulation(partition.accumulation)
             options.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Mean)
         else:
-            options.deviceIterations(samples // ((division.micro_batch or samples) * division.replicas))
+            options.deviceIterations(samples // ((partition.micro_batch or samples) * partition.replicas))
         if self.half:
             options.Precision.setPartialsType(torch.float16)
             options.Precision.enableStochasticRounding(training)
-        if division.strategy:
-            options.setExecutionStrategy(strategy(division))
+        if partition.strategy:
+            options.setExecutionStrategy(strategy(partition))
         return options
 
-    def cast(self, tensors: Any) -> Any:
+    def to_precision(self, tensors: Any) -> Any:
         """Numbers in the run's precision; what counts stays."""
         if isinstance(tensors, tuple):
-            return tuple(map(self.cast, tensors))
+            return tuple(map(self.to_precision, tensors))
         return tensors.half() if self.half and tensors.is_floating_point() else tensors
 
 
-def name(version: int) -> str | None:
+def chip_name(version: int) -> str | None:
     """Of the IPUs, by the number of their architecture."""
     return (gcipuinfo.chip() or OF_SECOND) if version == SECOND else ARCHITECTURES.get(version)
 
 
 def require_ipus(count: int) -> None:
     """Raise RunError (`no_device`) where there are not so many."""
-    if not (modelled() or poptorch.ipuHardwareIsAvailable(count)):
+    if not (on_ipu_model() or poptorch.ipuHardwareIsAvailable(count)):
         raise RunError("no_device", f"{count} IPUs are wanted, and PopTorch finds no partition of that size")
 
 
-def cut(model: Objective, stages: int) -> None:
+def mark_stages(model: Objective, stages: int) -> None:
     """Mark where each stage begins: the layers are shared out evenly, in their order. A strategy may say other IPUs."""
     if stages == 1:
         return
-    marks = cuts(model.network)
+    marks = stage_boundaries(model.network)
     if len(marks) < stages:
         raise RunError("unsupported", f"--stages {stages}: this model can be cut into {len(marks)}")
-    poptorch.BeginBlock(model.network, user_id=block(0), ipu_id=0)
+    poptorch.BeginBlock(model.network, user_id=stage_name(0), ipu_id=0)
     for stage in range(1, stages):
-        poptorch.BeginBlock(marks[stage * len(marks) // stages], user_id=block(stage), ipu_id=stage)
+        poptorch.BeginBlock(marks[stage * len(marks) // stages], user_id=stage_name(stage), ipu_id=stage)
 
 
-def block(stage: int) -> str:
+def stage_name(stage: int) -> str:
     """The name of a stage's layers."""
     return f"stage{stage}"
 
 
-def strategy(division: Division) -> Any:
+def strategy(partition: BatchPartition) -> Any:
     """How the stages take turns."""
-    if division.strategy == "phased":
-        stages = [poptorch.Stage(block(stage)).ipu(0) for stage in range(division.stages)]
+    if partition.strategy == "phased":
+        stages = [poptorch.Stage(stage_name(stage)).ipu(0) for stage in range(partition.stages)]
         return poptorch.SerialPhasedExecution(*map(poptorch.Phase, stages))
     kinds = {"pipelined": poptorch.PipelinedExecution, "sharded": poptorch.ShardedExecution}
-    return kinds[str(division.strategy)](poptorch.AutoStage.SameAsIpu)
+    return kinds[str(partition.strategy)](poptorch.AutoStage.SameAsIpu)
 
 
 def optimizer(model: nn.Module, rule: OptimizerRule, half: bool) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from entrypoints.contract.session import Division, Rule
+from entrypoints.contract.session import BatchPartition, Rule
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.missing_device import kernel_driver, require_files
 from entrypoints.devices.pytorch.shared import gpu
@@ -69,7 +69,7 @@ def free_mib() -> float | None:
 
 
 def open_session(
-    model: Objective, rule: Rule, precision: str, compiled: bool = False, division: Division | None = None
+    model: Objective, rule: Rule, precision: str, compiled: bool = False, partition: BatchPartition | None = None
 ) -> gpu.GpuSession:
     """A session over `model`, which it takes over.
 
@@ -84,8 +84,10 @@ def open_session(
         granularity=granularity(xpu.get_device_name()),
         memory=properties.total_memory,
     )
-    ask = functools.partial(intel.conditions, getattr(properties, "driver_version", None))  # from torch 2.4 on
-    return XpuSession(xpu, model, rule, precision, compiled, division, described, ask)
+    read_conditions = functools.partial(
+        intel.conditions, getattr(properties, "driver_version", None)
+    )  # from torch 2.4 on
+    return XpuSession(xpu, model, rule, precision, compiled, partition, described, read_conditions)
 
 
 class XpuSession(gpu.GpuSession):
@@ -101,7 +103,7 @@ class XpuSession(gpu.GpuSession):
         how = f"{self.facts.execution}; by intel_extension_for_pytorch {extension.__version__}"
         self.facts = self.facts._replace(execution=how)
         if self.optimizer:
-            self.trained, self.optimizer = extension.optimize(self.model, optimizer=self.optimizer, inplace=True)
+            self.train_model, self.optimizer = extension.optimize(self.model, optimizer=self.optimizer, inplace=True)
             gpu.skip_by_the_scaler(self.optimizer)  # the extension's own steps do not look at what the scaler found
 
 

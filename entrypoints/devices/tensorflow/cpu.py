@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from entrypoints.contract.session import Division, Rule
+from entrypoints.contract.session import BatchPartition, Rule
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.host_session import HostSession
-from entrypoints.devices.tensorflow.shared.session import GraphSession, execution
+from entrypoints.devices.tensorflow.shared.session import TensorFlowSession, execution
 from entrypoints.system.memory import free_mib
 from entrypoints.workloads.tensorflow.build import Objective
 
@@ -37,15 +37,15 @@ def prepare(precision: str, threads: int, streams: int = 1) -> None:
 
 
 def open_session(
-    model: Objective, rule: Rule, _: str, compiled: bool = False, __: Division | None = None
+    model: Objective, rule: Rule, _: str, compiled: bool = False, __: BatchPartition | None = None
 ) -> CpuSession:
     """A session over `model`, which it takes over."""
     return CpuSession(model, rule, compiled)
 
 
-class CpuSession(HostSession, GraphSession):
+class CpuSession(HostSession, TensorFlowSession):
     """Calls return when the host has computed."""
 
     def __init__(self, model: Objective, rule: Rule, compiled: bool) -> None:
         HostSession.__init__(self, "TensorFlow", execution(compiled))
-        GraphSession.__init__(self, model, rule, compiled)
+        TensorFlowSession.__init__(self, model, rule, compiled)

@@ -6,10 +6,10 @@ from typing import Any, Mapping
 
 import tensorflow as tf
 
-from entrypoints.contract.session import Batch, DeviceConditions, DeviceFacts, Division, Rule, Usage
+from entrypoints.contract.session import Batch, BatchPartition, DeviceConditions, DeviceFacts, Rule, Usage
 from entrypoints.devices.missing_device import no_gpu
 from entrypoints.devices.selection import require_precision
-from entrypoints.devices.tensorflow.shared.session import GraphSession, execution
+from entrypoints.devices.tensorflow.shared.session import TensorFlowSession, execution
 from entrypoints.metering.meters import amd, nvml
 from entrypoints.system.facts import MIB
 from entrypoints.workloads.tensorflow.build import Objective
@@ -61,7 +61,7 @@ def free_mib() -> float | None:
 
 
 def open_session(
-    model: Objective, rule: Rule, _: str, compiled: bool = False, __: Division | None = None
+    model: Objective, rule: Rule, _: str, compiled: bool = False, __: BatchPartition | None = None
 ) -> GpuSession:
     """A session over `model`, which it takes over."""
     name = str(details().get("device_name", "unknown"))
@@ -73,7 +73,7 @@ def open_session(
     return GpuSession(model, rule, compiled, facts, HARDWARE)
 
 
-class GpuSession(GraphSession):
+class GpuSession(TensorFlowSession):
     """TensorFlow has no events: a call is done when a number of what it computed has been read back."""
 
     def __init__(self, model: Objective, rule: Rule, compiled: bool, facts: DeviceFacts, hardware: str) -> None:
@@ -82,20 +82,22 @@ class GpuSession(GraphSession):
         tf.config.experimental.reset_memory_stats(self.memory)
         super().__init__(model, rule, compiled)
 
-    def place(self, batch: Batch) -> Batch:
+    def to_device(self, batch: Batch) -> Batch:
         """The batch on the GPU."""
-        return batch._replace(inputs=self.placed(batch.inputs), targets=self.placed(batch.targets))
+        return batch._replace(
+            inputs=self.tensors_to_device(batch.inputs), targets=self.tensors_to_device(batch.targets)
+        )
 
-    def placed(self, tensors: Any) -> Any:
+    def tensors_to_device(self, tensors: Any) -> Any:
         """A tensor, or each of a tuple, on the GPU."""
         if isinstance(tensors, tuple):
-            return tuple(map(self.placed, tensors))
+            return tuple(map(self.tensors_to_device, tensors))
         if not isinstance(tensors, tf.Tensor) or tensors.device.endswith(self.hardware):
             return tensors
         with tf.device(self.hardware):
             return tf.identity(tensors)
 
-    def waited(self, result: Any) -> Any:
+    def wait_for(self, result: Any) -> Any:
         """What was asked for, when the GPU has computed it: its queue is one, and a copy to the host stands last."""
         first = tf.nest.flatten(result)[0]
         tf.reshape(first, [-1])[:1].numpy()

@@ -19,9 +19,17 @@ from typing import Any, Callable
 
 import tensorflow as tf
 
-from entrypoints.contract.session import Batch, DeviceConditions, DeviceFacts, Division, OptimizerRule, Rule, Usage
+from entrypoints.contract.session import (
+    Batch,
+    BatchPartition,
+    DeviceConditions,
+    DeviceFacts,
+    OptimizerRule,
+    Rule,
+    Usage,
+)
 from entrypoints.devices.selection import require_precision
-from entrypoints.devices.tensorflow.shared.session import GraphSession, execution
+from entrypoints.devices.tensorflow.shared.session import TensorFlowSession, execution
 from entrypoints.metering.meters import gcipuinfo
 from entrypoints.workloads.tensorflow.build import Objective
 
@@ -30,7 +38,7 @@ MODEL = "--use_ipu_model"  # https://github.com/graphcore/examples, in what test
 SHORT = "memory_allocation"  # in what Poplar says of a model that is too large
 
 
-def modelled() -> bool:
+def on_ipu_model() -> bool:
     """Whether Graphcore's TensorFlow was told to compute on a model of an IPU."""
     return MODEL in os.environ.get("TF_POPLAR_FLAGS", "")
 
@@ -70,7 +78,7 @@ def free_mib() -> float | None:
 
 
 def open_session(
-    model: Objective, rule: Rule, _: str, compiled: bool = False, __: Division | None = None
+    model: Objective, rule: Rule, _: str, compiled: bool = False, __: BatchPartition | None = None
 ) -> IpuSession:
     """A session over `model`, which it takes over.
 
@@ -83,23 +91,23 @@ def open_session(
     return IpuSession(model, rule)
 
 
-class IpuSession(GraphSession):
+class IpuSession(TensorFlowSession):
     """Each kind of step is one program of the IPU's. A call returns when the IPU is done."""
 
     def __init__(self, model: Objective, rule: Rule) -> None:
         super().__init__(model, rule, compiled=True)
-        self.step, self.forward, self.judge = map(self.on_ipu, (self.step, self.forward, self.judge))
+        self.step, self.forward, self.evaluation = map(self.on_ipu, (self.step, self.forward, self.evaluation))
         self.facts = DeviceFacts(
             kind="ipu",
             vendor="Graphcore",
-            name=None if modelled() else gcipuinfo.chip(),
+            name=None if on_ipu_model() else gcipuinfo.chip(),
             devices=1,
             granularity="package",
             memory_mib=None,
             ranks=1,
             replicas=1,
             execution=f"{execution(False)} compiled by Poplar under IPUStrategy",
-            simulated=modelled() or bool(getattr(ipu, "SIMULATED", False)),
+            simulated=on_ipu_model() or bool(getattr(ipu, "SIMULATED", False)),
         )
 
     def on_ipu(self, graph: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,9 +122,9 @@ class IpuSession(GraphSession):
 
         return called
 
-    def place(self, batch: Batch) -> Batch:
+    def to_device(self, batch: Batch) -> Batch:
         """The batch as it is, whole numbers as an IPU has them: they go there with each call."""
-        inputs, targets = tf.nest.map_structure(narrowed, (batch.inputs, batch.targets))
+        inputs, targets = tf.nest.map_structure(to_int32, (batch.inputs, batch.targets))
         return batch._replace(inputs=inputs, targets=targets)
 
     def begin(self, *_: object) -> Any:
@@ -132,7 +140,7 @@ class IpuSession(GraphSession):
         return DeviceConditions(dict(gcipuinfo.conditions()), None)
 
 
-def narrowed(tensor: Any) -> Any:
+def to_int32(tensor: Any) -> Any:
     """A tensor with 32 bits for whole numbers; what is none, as it is."""
     if not isinstance(tensor, tf.Tensor) or tensor.dtype != tf.int64:
         return tensor

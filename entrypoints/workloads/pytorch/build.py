@@ -140,7 +140,7 @@ def model(card: Card, seed: int) -> Objective:
     if count != card.problem["parameters"]:
         expected = card.problem["parameters"]
         raise RunError("crashed", f"{card.name} was built with {count} parameters, its card says {expected}")
-    return drawn_by(built, synthetic.Random(seed, 1))  # synthetic observations are drawn from the seed alone
+    return with_random_source(built, synthetic.Random(seed, 1))  # synthetic observations are drawn from the seed alone
 
 
 def weights(model: Objective) -> dict[str, np.ndarray]:
@@ -148,7 +148,7 @@ def weights(model: Objective) -> dict[str, np.ndarray]:
     return {name: weight.detach().cpu().numpy() for name, weight in model.network.named_parameters()}
 
 
-def folded(model: Objective) -> Objective:
+def fold_batch_norms(model: Objective) -> Objective:
     """For inference a copy, each normalisation folded into the convolution before it: one pass over memory less.
 
     Where there is none, it is the model itself, in evaluation mode.
@@ -166,14 +166,14 @@ def folded(model: Objective) -> Objective:
     return copied
 
 
-def cuts(network: nn.Module) -> list[nn.Module]:
+def stage_boundaries(network: nn.Module) -> list[nn.Module]:
     """The layers before which a pipeline may be cut, in the order in which they compute: a network's `blocks`, else its
     parts."""
     blocks = getattr(network, "blocks", None)
     return list(blocks if blocks is not None else network.children())
 
 
-def plain_attention(model: Objective) -> Objective:
+def without_sdpa(model: Objective) -> Objective:
     """The same model, whose attention is written out for compilers that do not know PyTorch's."""
     for layer in model.modules():
         if hasattr(layer, "fused"):
@@ -181,7 +181,7 @@ def plain_attention(model: Objective) -> Objective:
     return model
 
 
-def by_inputs(model: Objective) -> Objective:
+def transposed_linear_weights(model: Objective) -> Objective:
     """The same model, in which the weights of layers that do not narrow lie input by input.
 
     Multiplied with one or two rows, as when a text is continued, they are read 1.2 to 1.6 times as fast on a CPU (torch
@@ -194,22 +194,22 @@ def by_inputs(model: Objective) -> Objective:
     return model
 
 
-def without_chance(model: Objective) -> Objective:
+def without_randomness(model: Objective) -> Objective:
     """The same model, in which nothing is dropped at random; chains follow a formula in place of chance."""
     for layer in model.modules():
         if isinstance(layer, (nn.Dropout, StochasticDepth)):
             layer.p = 0.0
-    return drawn_by(model, formula.Formula())
+    return with_random_source(model, formula.Formula())
 
 
-def drawn_by(model: Objective, chance: synthetic.Draw) -> Objective:
+def with_random_source(model: Objective, chance: synthetic.Draw) -> Objective:
     """The same model, whose chains draw from a source where it is a density."""
     if isinstance(model.network, Density):
         model.network.chance = chance
     return model
 
 
-def load_formula(model: Objective) -> None:
+def load_probe_weights(model: Objective) -> None:
     """Set weights and buffers to what `data.generated.formula` makes of their names."""
     state = itertools.chain(model.network.named_parameters(), model.network.named_buffers())
     kept = model.network.state_dict().keys()  # a buffer that is not kept is a constant

@@ -34,7 +34,7 @@ def embedding(entries: int, width: int, model: Mapping[str, Any]) -> nn.Embeddin
     return layer
 
 
-def places(count: int, channels: int, rate: float) -> torch.Tensor:
+def positional_encoding(count: int, channels: int, rate: float) -> torch.Tensor:
     """Sines and cosines in turn of each place times `rate`, in ever longer waves: (channels, count)."""
     waves = BASE ** (-torch.arange(0, channels, 2, dtype=torch.float64) / channels)
     angles = rate * waves[:, None] * torch.arange(count, dtype=torch.float64)  # (channels / 2, count)
@@ -95,7 +95,7 @@ class Encoder(nn.Module):
         return keys, KEPT * (embedded + keys)
 
 
-class Attention(nn.Module):
+class TextAttention(nn.Module):
     """Frames take from the text what they say, and add it to what they hold: the paper's figure 3."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
@@ -143,11 +143,13 @@ class Decoder(nn.Module):
         sizes = [mel, *rule["prenet"], channels]
         self.prenet = nn.ModuleList(Prenet(size, after, model) for size, after in zip(sizes, sizes[1:]))
         self.blocks = nn.ModuleList(GatedBlock(channels, model, causal=True) for _ in range(rule["blocks"]))
-        self.attentions = nn.ModuleDict({str(block): Attention(model) for block in model["attention"]["after_blocks"]})
+        self.attentions = nn.ModuleDict(
+            {str(block): TextAttention(model) for block in model["attention"]["after_blocks"]}
+        )
         self.mel = convolution(channels, 2 * mel)
         self.done = convolution(channels, 1)
-        frames = places(positions["most"], channels, positions["query_rate"])
-        text = places(positions["most"], model["character_width"], positions["key_rate"])
+        frames = positional_encoding(positions["most"], channels, positions["query_rate"])
+        text = positional_encoding(positions["most"], model["character_width"], positions["key_rate"])
         self.register_buffer("frame_places", frames, persistent=False)
         self.register_buffer("text_places", text, persistent=False)
 

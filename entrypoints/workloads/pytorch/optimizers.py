@@ -22,7 +22,7 @@ def optimizer(model: nn.Module, rule: OptimizerRule, fused: bool = False) -> tor
     return RULES[rule.name](parameter_groups(model, rule), rule, fused)
 
 
-def made(kind: Any, groups: list[dict[str, Any]], fused: bool, **settings: Any) -> torch.optim.Optimizer:
+def construct(kind: Any, groups: list[dict[str, Any]], fused: bool, **settings: Any) -> torch.optim.Optimizer:
     """An optimizer of PyTorch's that updates many tensors at a time. Which it has in one kernel differs by version."""
     one = fused and "fused" in inspect.signature(kind).parameters
     optimizer: torch.optim.Optimizer = kind(groups, **{"fused" if one else "foreach": True}, **settings)
@@ -33,28 +33,28 @@ def sgd(groups: list[dict[str, Any]], rule: OptimizerRule, fused: bool) -> torch
     """Stochastic gradient descent; momentum is added to the gradient before the learning rate applies."""
     settings = rule.settings
     chosen = {"momentum": settings["momentum"], "nesterov": settings["nesterov"]}
-    return made(torch.optim.SGD, groups, fused, lr=rule.learning_rate, **chosen)
+    return construct(torch.optim.SGD, groups, fused, lr=rule.learning_rate, **chosen)
 
 
 def rmsprop(groups: list[dict[str, Any]], rule: OptimizerRule, fused: bool) -> torch.optim.Optimizer:
     """RMSprop; epsilon is added after the root, momentum after the division."""
     settings = rule.settings
     chosen = {"alpha": settings["smoothing"], "eps": settings["epsilon"], "momentum": settings["momentum"]}
-    return made(torch.optim.RMSprop, groups, fused, lr=rule.learning_rate, **chosen)
+    return construct(torch.optim.RMSprop, groups, fused, lr=rule.learning_rate, **chosen)
 
 
 def adam(groups: list[dict[str, Any]], rule: OptimizerRule, fused: bool) -> torch.optim.Optimizer:
     """Adam with bias correction."""
     settings = rule.settings
     chosen = {"betas": tuple(settings["betas"]), "eps": settings["epsilon"]}
-    return made(torch.optim.Adam, groups, fused, lr=rule.learning_rate, **chosen)
+    return construct(torch.optim.Adam, groups, fused, lr=rule.learning_rate, **chosen)
 
 
 def adamw(groups: list[dict[str, Any]], rule: OptimizerRule, fused: bool) -> torch.optim.Optimizer:
     """Adam that takes weight decay off the weights (Loshchilov and Hutter, arXiv:1711.05101)."""
     settings = rule.settings
     chosen = {"betas": tuple(settings["betas"]), "eps": settings["epsilon"]}
-    return made(torch.optim.AdamW, groups, fused, lr=rule.learning_rate, **chosen)
+    return construct(torch.optim.AdamW, groups, fused, lr=rule.learning_rate, **chosen)
 
 
 class Lamb(torch.optim.Optimizer):

@@ -20,7 +20,7 @@ class Observed(NamedTuple):
     targets: torch.Tensor
 
 
-Sloped = Callable[[torch.Tensor, Observed], Tuple[torch.Tensor, torch.Tensor]]
+DensityAndGradient = Callable[[torch.Tensor, Observed], Tuple[torch.Tensor, torch.Tensor]]
 
 
 class Density(nn.Module):
@@ -37,7 +37,7 @@ class Density(nn.Module):
         return Observed(inputs, targets)
 
 
-class Chains(NamedTuple):
+class ChainState(NamedTuple):
     """Where the chains are, and what came of the last transition of each."""
 
     observed: Observed
@@ -59,20 +59,20 @@ class HamiltonianMonteCarlo:
     be accepted, else they shrink by its `decrement`.
     """
 
-    def __init__(self, density: Density, sloped: Sloped, rule: SamplerRule) -> None:
-        self.density, self.sloped, self.rule = density, sloped, rule
+    def __init__(self, density: Density, sloped: DensityAndGradient, rule: SamplerRule) -> None:
+        self.density, self.density_and_gradient, self.rule = density, sloped, rule
 
-    def begin(self, inputs: torch.Tensor, targets: torch.Tensor, adapting: int, chains: int) -> Chains:
+    def begin(self, inputs: torch.Tensor, targets: torch.Tensor, adapting: int, chains: int) -> ChainState:
         """All chains after their first transition."""
         observed = self.density.observe(inputs, targets)
         position = self.density.start().repeat(chains, 1)
-        log_density, gradient = self.sloped(position, observed)
+        log_density, gradient = self.density_and_gradient(position, observed)
         step_size = position.new_full((chains, 1), self.rule.step_size)
         nothing = torch.zeros_like(log_density)
-        start = Chains(observed, position, log_density, gradient, step_size, nothing, nothing > 0, 0, adapting)
+        start = ChainState(observed, position, log_density, gradient, step_size, nothing, nothing > 0, 0, adapting)
         return self.follow(start)
 
-    def follow(self, chains: Chains) -> Chains:
+    def follow(self, chains: ChainState) -> ChainState:
         """One transition of each chain."""
         chance, number = self.density.chance, chains.transitions
         momentum = torch.from_numpy(chance.normal(f"momentum {number}", chains.position.shape)).to(chains.position)
@@ -93,18 +93,18 @@ class HamiltonianMonteCarlo:
             transitions=chains.transitions + 1,
         )
 
-    def trajectory(self, chains: Chains, momentum: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def trajectory(self, chains: ChainState, momentum: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Position, log density, gradient and momentum at its end: half a step of momentum at either end."""
         position, log_density, gradient = chains.position, chains.log_density, chains.gradient
         step, half = chains.step_size, chains.step_size / 2
         momentum = torch.addcmul(momentum, half, gradient)
         for left in reversed(range(self.rule.leapfrog_steps)):
             position = torch.addcmul(position, step, momentum)
-            log_density, gradient = self.sloped(position, chains.observed)
+            log_density, gradient = self.density_and_gradient(position, chains.observed)
             momentum = torch.addcmul(momentum, step if left else half, gradient)
         return position, log_density, gradient, momentum
 
-    def adapted(self, chains: Chains, ratio: torch.Tensor) -> torch.Tensor:
+    def adapted(self, chains: ChainState, ratio: torch.Tensor) -> torch.Tensor:
         """Step sizes of the next transition (C, 1)."""
         if chains.transitions >= chains.adapting:
             return chains.step_size
@@ -118,7 +118,7 @@ def energy(log_density: torch.Tensor, momentum: torch.Tensor) -> torch.Tensor:
     return log_density - momentum.square().sum(1) / 2
 
 
-def drawn(chains: Chains) -> Draw:
+def chain_sample(chains: ChainState) -> Draw:
     """The part of their state that is told of."""
     told = (chains.position, chains.log_density, chains.accepted, chains.log_acceptance, chains.step_size[:, 0])
     return Draw(*(one.cpu().numpy() for one in told))
@@ -127,6 +127,6 @@ def drawn(chains: Chains) -> Draw:
 RULES = {"hamiltonian_monte_carlo": HamiltonianMonteCarlo}
 
 
-def sampler(density: Density, sloped: Sloped, rule: SamplerRule) -> HamiltonianMonteCarlo:
+def sampler(density: Density, sloped: DensityAndGradient, rule: SamplerRule) -> HamiltonianMonteCarlo:
     """The sampler that a rule names; `sloped` is the density, or what stands for it once it is compiled."""
     return RULES[rule.name](density, sloped, rule)

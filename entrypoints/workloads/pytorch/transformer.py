@@ -20,7 +20,7 @@ from entrypoints.workloads.text import BASE, NOTHING
 FUSED = hasattr(functional, "scaled_dot_product_attention")
 
 
-class Normalisation(nn.LayerNorm):
+class LayerNormFp32(nn.LayerNorm):
     """Layer normalisation in the precision of its own weights, whatever comes in."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -28,19 +28,19 @@ class Normalisation(nn.LayerNorm):
         return super().forward(x.to(self.weight.dtype))
 
 
-def normalisation(model: Mapping[str, Any]) -> Normalisation:
+def normalisation(model: Mapping[str, Any]) -> LayerNormFp32:
     """Scale 1 and shift 0 at the start."""
-    return Normalisation(model["width"], eps=model["normalisation"]["epsilon"])
+    return LayerNormFp32(model["width"], eps=model["normalisation"]["epsilon"])
 
 
-class Memory:
+class KVCache:
     """What an attention keeps of the places that it has seen, with room for more that come one by one."""
 
     def __init__(self, room: int) -> None:
         self.room, self.filled = room, 0
         self.kept: torch.Tensor | None = None  # keys and values (2, N, heads, room, size)
 
-    def extended(self, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def append(self, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values (N, heads, T, size) of the next places -> those of all places so far."""
         if self.kept is None:
             samples, heads, _, size = key.shape
@@ -52,14 +52,14 @@ class Memory:
         return keys, values
 
 
-class Continuation(NamedTuple):
+class GenerationState(NamedTuple):
     """A text so far: its newest token (N, 1), and what each block keeps of those before."""
 
     token: torch.Tensor
-    memories: Sequence[Memory]
+    caches: Sequence[KVCache]
 
 
-class Attention(nn.Module):
+class SelfAttention(nn.Module):
     """Each place takes from all places that it sees, by several heads."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
@@ -70,7 +70,7 @@ class Attention(nn.Module):
         self.project = nn.Linear(model["width"], model["width"])
         self.dropout = nn.Dropout(model["dropout"])
 
-    def forward(self, x: torch.Tensor, seen: torch.Tensor | None, memory: Memory | None = None) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, seen: torch.Tensor | None, memory: KVCache | None = None) -> torch.Tensor:
         """(N, T, width) -> the same shape. `seen` (N, 1, 1, T) says which places hold something; None: all do.
 
         With a memory they are the next places of a text: all at once where it is empty, else one.
@@ -80,9 +80,9 @@ class Attention(nn.Module):
         query, key, value = heads.permute(2, 0, 3, 1, 4)  # (N, heads, T, width / heads) each
         if self.rotary:
             first = memory.filled if memory else 0
-            query, key = rotated(query, first), rotated(key, first)
+            query, key = rotate(query, first), rotate(key, first)
         if memory:
-            key, value = memory.extended(key, value)
+            key, value = memory.append(key, value)
         taken = self.attend(query, key, value, seen)
         return self.project(taken.transpose(1, 2).reshape(samples, length, width))
 
@@ -103,7 +103,7 @@ class Attention(nn.Module):
         return self.dropout(scores.softmax(-1)) @ value
 
 
-def rotated(x: torch.Tensor, first: int = 0) -> torch.Tensor:
+def rotate(x: torch.Tensor, first: int = 0) -> torch.Tensor:
     """(N, heads, T, size) with each pair of numbers turned by an angle that grows with the place, from `first` on.
 
     Su et al., arXiv:2104.09864.
@@ -123,7 +123,7 @@ class Block(nn.Module):
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
         self.before = model["normalisation"]["place"] == "before"
-        self.attention = Attention(model)
+        self.attention = SelfAttention(model)
         self.attention_normalisation = normalisation(model)
         self.widen = nn.Linear(model["width"], model["feed_forward"])
         self.activation = ACTIVATIONS[model["activation"]]()
@@ -131,7 +131,7 @@ class Block(nn.Module):
         self.feed_forward_normalisation = normalisation(model)
         self.dropout = nn.Dropout(model["dropout"])
 
-    def forward(self, x: torch.Tensor, seen: torch.Tensor | None, memory: Memory | None = None) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, seen: torch.Tensor | None, memory: KVCache | None = None) -> torch.Tensor:
         """(N, T, width) -> the same shape."""
         if self.before:
             x = x + self.dropout(self.attention(self.attention_normalisation(x), seen, memory))
@@ -144,7 +144,7 @@ class Block(nn.Module):
         return self.narrow(self.activation(self.widen(x)))
 
 
-class Embedding(nn.Module):
+class InputEmbedding(nn.Module):
     """What a token is, where it stands and, where there are segments, in which: their sum."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
@@ -171,7 +171,7 @@ class Transformer(nn.Module):
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
-        self.embedding = Embedding(model)
+        self.embedding = InputEmbedding(model)
         self.blocks = nn.ModuleList(Block(model) for _ in range(model["layers"]))
         self.head = HEADS[model["head"]["kind"]](model)
         self.reads_whole = model["attention"] == "bidirectional"
@@ -187,16 +187,16 @@ class Transformer(nn.Module):
             x = block(x, seen)
         return self.head(x, *asked)
 
-    def begin(self, tokens: torch.Tensor, new: int) -> Continuation:
+    def begin(self, tokens: torch.Tensor, new: int) -> GenerationState:
         """A text (N, T) and its likeliest next token, with room for `new` of them."""
-        return self.follow(Continuation(tokens, [Memory(tokens.shape[1] + new) for _ in self.blocks]))
+        return self.follow(GenerationState(tokens, [KVCache(tokens.shape[1] + new) for _ in self.blocks]))
 
-    def follow(self, text: Continuation) -> Continuation:
+    def follow(self, text: GenerationState) -> GenerationState:
         """The likeliest token after the newest."""
-        x = self.embedding(text.token, None, text.memories[0].filled)
-        for block, memory in zip(self.blocks, text.memories):
+        x = self.embedding(text.token, None, text.caches[0].filled)
+        for block, memory in zip(self.blocks, text.caches):
             x = block(x, None, memory)
-        return Continuation(self.head(x[:, -1:]).argmax(-1), text.memories)
+        return GenerationState(self.head(x[:, -1:]).argmax(-1), text.caches)
 
 
 class NextToken(nn.Module):

@@ -40,7 +40,7 @@ def cross_entropy(loss: Mapping[str, Any]) -> Loss:
     """Of logits (..., classes) and labels (...), the mean over all labels, smoothed as the card says."""
     smoothing = loss["label_smoothing"]
     if not smoothing:
-        return of_labels
+        return label_cross_entropy
 
     def smoothed(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         classes = logits.shape[-1]
@@ -50,7 +50,7 @@ def cross_entropy(loss: Mapping[str, Any]) -> Loss:
     return smoothed
 
 
-def of_labels(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+def label_cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """Cross entropy of logits (..., classes) and labels (...), the mean over all labels."""
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
 
@@ -58,12 +58,12 @@ def of_labels(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 def span_cross_entropy(_: Mapping[str, Any]) -> Loss:
     """Of logits (N, T, 2), how likely a span begins and ends at each place, and both ends (N, 2): the mean of two cross
     entropies over places."""
-    return lambda logits, ends: of_labels(tf.transpose(logits, [0, 2, 1]), ends)
+    return lambda logits, ends: label_cross_entropy(tf.transpose(logits, [0, 2, 1]), ends)
 
 
 def sum_of_cross_entropies(_: Mapping[str, Any]) -> Loss:
     """Of several outputs, logits (..., classes) each, and as many targets (...): each one's mean, added up."""
-    return lambda outputs, targets: tf.add_n([of_labels(*each) for each in zip(outputs, targets)])
+    return lambda outputs, targets: tf.add_n([label_cross_entropy(*each) for each in zip(outputs, targets)])
 
 
 def mean_squared_error(_: Mapping[str, Any]) -> Loss:
@@ -93,7 +93,7 @@ def model(card: Card, seed: int) -> Objective:
     if count != card.problem["parameters"]:
         expected = card.problem["parameters"]
         raise RunError("crashed", f"{card.name} was built with {count} parameters, its card says {expected}")
-    return drawn_by(built, synthetic.Random(seed, 1))  # synthetic observations are drawn from the seed alone
+    return with_random_source(built, synthetic.Random(seed, 1))  # synthetic observations are drawn from the seed alone
 
 
 def weights(model: Objective) -> dict[str, np.ndarray]:
@@ -102,22 +102,22 @@ def weights(model: Objective) -> dict[str, np.ndarray]:
     return {name: to_pytorch(variable.numpy()) for name, variable in found if variable.trainable}
 
 
-def without_chance(model: Objective) -> Objective:
+def without_randomness(model: Objective) -> Objective:
     """The same model, in which nothing is dropped at random and chains follow a formula in place of chance."""
     for layer in model.submodules:
         if isinstance(layer, Dropout):
             layer.p = 0.0
-    return drawn_by(model, formula.Formula())
+    return with_random_source(model, formula.Formula())
 
 
-def drawn_by(model: Objective, chance: synthetic.Draw) -> Objective:
+def with_random_source(model: Objective, chance: synthetic.Draw) -> Objective:
     """The same model, whose chains draw from a source where it is a density."""
     if isinstance(model.network, Density):
         model.network.chance = chance
     return model
 
 
-def load_formula(model: Objective) -> None:
+def load_probe_weights(model: Objective) -> None:
     """Set weights and running means to what `data.generated.formula` makes of their names, in PyTorch's layout."""
     for name, variable in variables(model.network):
         shape = to_pytorch(variable.numpy()).shape

@@ -58,7 +58,7 @@ class TransposedConvolution(tf.Module):
         return tf.nn.conv2d_transpose(x, self.weight, shape, self.stride, padding="VALID")
 
 
-class Normalisation(tf.Module):
+class BatchNormalisation(tf.Module):
     """Batch normalisation: by the batch while training, else by running means.
 
     `momentum` is the weight of the newest batch, whose variance is counted with N - 1, as in PyTorch.
@@ -205,7 +205,7 @@ def he_normal(shape: Sequence[int], fan: int) -> tf.Tensor:
     return tf.random.normal(shape, stddev=math.sqrt(2 / fan))
 
 
-def by_inputs(shape: Sequence[int], fan: int) -> tf.Tensor:
+def uniform_by_fan(shape: Sequence[int], fan: int) -> tf.Tensor:
     """Even numbers within 1 / sqrt(`fan`), as PyTorch begins where nobody says otherwise."""
     bound = 1 / math.sqrt(fan)
     return tf.random.uniform(shape, -bound, bound)
@@ -222,8 +222,8 @@ def convolution(
 def plain_convolution(channels_in: int, channels_out: int, size: int, padding: int = 0) -> Convolution:
     """A `size` x `size` convolution with a bias, initialised by its inputs."""
     fan = size * size * channels_in
-    weight = by_inputs((size, size, channels_in, channels_out), fan)
-    return Convolution(weight, by_inputs((channels_out,), fan), 1, padding)
+    weight = uniform_by_fan((size, size, channels_in, channels_out), fan)
+    return Convolution(weight, uniform_by_fan((channels_out,), fan), 1, padding)
 
 
 def transposed_convolution(channels_in: int, channels_out: int, size: int, stride: int) -> TransposedConvolution:
@@ -233,13 +233,13 @@ def transposed_convolution(channels_in: int, channels_out: int, size: int, strid
 
 def linear(inputs: int, outputs: int) -> Linear:
     """A matrix with a bias, initialised by its inputs."""
-    return Linear(by_inputs((outputs, inputs), inputs), by_inputs((outputs,), inputs))
+    return Linear(uniform_by_fan((outputs, inputs), inputs), uniform_by_fan((outputs,), inputs))
 
 
-def normalisation(channels: int, model: Mapping[str, Any]) -> Normalisation:
+def normalisation(channels: int, model: Mapping[str, Any]) -> BatchNormalisation:
     """Batch normalisation with the card's epsilon and momentum; scale 1 and shift 0 at the start."""
     rule = model["normalisation"]
-    return Normalisation(channels, rule["epsilon"], rule["momentum"])
+    return BatchNormalisation(channels, rule["epsilon"], rule["momentum"])
 
 
 def unit(

@@ -40,15 +40,15 @@ class Record(NamedTuple):
 
 def synthetic_batch(card: Card, batch_size: int, seed: int) -> Batch:
     """One batch generated from `seed`."""
-    return of_drawn(synthetic.batch(card.problem, batch_size, synthetic.Random(seed)))
+    return from_arrays(synthetic.batch(card.problem, batch_size, synthetic.Random(seed)))
 
 
 def formula_batch(card: Card, batch_size: int) -> Batch:
     """One batch made by `data.generated.formula`."""
-    return of_drawn(synthetic.batch(card.problem, batch_size, formula.Formula()))
+    return from_arrays(synthetic.batch(card.problem, batch_size, formula.Formula()))
 
 
-def of_drawn(made: synthetic.Drawn) -> Batch:
+def from_arrays(made: synthetic.Drawn) -> Batch:
     """Images as `as_batch` has them; what else there is as it is."""
     if isinstance(made.inputs, np.ndarray) and made.inputs.ndim == 4:
         return as_batch(made.inputs, made.targets)
@@ -57,7 +57,7 @@ def of_drawn(made: synthetic.Drawn) -> Batch:
 
 def table_batch(table: Table) -> Batch:
     """Features (N, F) and targets (N,) of a table."""
-    return of_drawn(synthetic.observations(*table))
+    return from_arrays(synthetic.observations(*table))
 
 
 def tensors(arrays: synthetic.Arrays) -> Any:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from entrypoints.workloads.tensorflow.layers import Linear
 
 
-class Memory(tf.Module):
+class Lstm(tf.Module):
     """Layers of memory cells. Gates lie in PyTorch's order: input, forget, cell, output; each has two biases."""
 
     def __init__(self, features: int, hidden: int, layers: int) -> None:
@@ -54,7 +54,7 @@ class LastState(tf.Module):
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
         hidden, outputs = model["hidden"], model["outputs"]
-        self.memory = Memory(model["features"], hidden, model["layers"])
+        self.memory = Lstm(model["features"], hidden, model["layers"])
         bound = 1 / math.sqrt(hidden)
         self.output = Linear(
             tf.random.uniform([outputs, hidden], -bound, bound), tf.random.uniform([outputs], -bound, bound)

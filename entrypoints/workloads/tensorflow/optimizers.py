@@ -8,9 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from entrypoints.contract.session import OptimizerRule
-from entrypoints.workloads.tensorflow.layers import Embedding, LayerNormalisation, Normalisation, variables
+from entrypoints.workloads.tensorflow.layers import BatchNormalisation, Embedding, LayerNormalisation, variables
 
-LAYERS = {"normalisation": (Normalisation, LayerNormalisation), "embedding": (Embedding,)}
+LAYERS = {"normalisation": (BatchNormalisation, LayerNormalisation), "embedding": (Embedding,)}
 BIAS = "bias"  # what the names of biases begin with
 
 

@@ -36,7 +36,7 @@ class Density(tf.Module):
         raise NotImplementedError
 
 
-class Standing(NamedTuple):
+class ChainPosition(NamedTuple):
     """Where the chains are."""
 
     position: tf.Tensor  # (C, P)
@@ -44,11 +44,11 @@ class Standing(NamedTuple):
     gradient: tf.Tensor  # (C, P)
 
 
-class Chains(NamedTuple):
+class ChainState(NamedTuple):
     """Where the chains are, and what came of the last transition of each."""
 
     observed: Observed
-    standing: Standing
+    current: ChainPosition
     step_size: tf.Tensor  # (C, 1)
     log_acceptance: tf.Tensor  # (C,), of the proposal: the logarithm of a ratio, above 0 too
     accepted: tf.Tensor  # (C,)
@@ -68,23 +68,23 @@ class HamiltonianMonteCarlo:
         self.density, self.rule = density, rule
         self.transition = tf.function(self._transition, autograph=False, jit_compile=compiled or None)
 
-    def begin(self, inputs: tf.Tensor, targets: tf.Tensor, adapting: int, chains: int) -> Chains:
+    def begin(self, inputs: tf.Tensor, targets: tf.Tensor, adapting: int, chains: int) -> ChainState:
         """All chains after their first transition."""
         observed = self.density.observe(inputs, targets)
         position = tf.tile(self.density.start()[None], [chains, 1])
-        standing = Standing(position, *self.density(position, observed))
+        standing = ChainPosition(position, *self.density(position, observed))
         step_size = tf.fill([chains, 1], tf.cast(self.rule.step_size, position.dtype))
         nothing = tf.zeros_like(standing.log_density)
-        return self.follow(Chains(observed, standing, step_size, nothing, nothing > 0, 0, adapting))
+        return self.follow(ChainState(observed, standing, step_size, nothing, nothing > 0, 0, adapting))
 
-    def follow(self, chains: Chains) -> Chains:
+    def follow(self, chains: ChainState) -> ChainState:
         """One transition of each chain."""
-        chance, number, standing = self.density.chance, chains.transitions, chains.standing
+        chance, number, standing = self.density.chance, chains.transitions, chains.current
         momentum = tf.cast(chance.normal(f"momentum {number}", standing.position.shape), standing.position.dtype)
         threshold = tf.cast(chance.share(f"threshold {number}", standing.log_density.shape), momentum.dtype)
         standing, ratio, accepted = self.transition(chains.observed, standing, chains.step_size, momentum, threshold)
         return chains._replace(
-            standing=standing,
+            current=standing,
             step_size=self.adapted(chains, ratio),
             log_acceptance=ratio,
             accepted=accepted,
@@ -92,8 +92,8 @@ class HamiltonianMonteCarlo:
         )
 
     def _transition(
-        self, observed: Observed, start: Standing, step: tf.Tensor, momentum: tf.Tensor, threshold: tf.Tensor
-    ) -> tuple[Standing, tf.Tensor, tf.Tensor]:
+        self, observed: Observed, start: ChainPosition, step: tf.Tensor, momentum: tf.Tensor, threshold: tf.Tensor
+    ) -> tuple[ChainPosition, tf.Tensor, tf.Tensor]:
         """Where the chains stand then, the logarithm of the ratio (C,) and whether that was enough (C,)."""
         end, last = self.trajectory(observed, start, step, momentum)
         ratio = energy(end.log_density, last) - energy(start.log_density, momentum)
@@ -102,7 +102,7 @@ class HamiltonianMonteCarlo:
         )  # a trajectory that diverged
         accepted = tf.math.log(threshold) < ratio
         moved = accepted[:, None]
-        chosen = Standing(
+        chosen = ChainPosition(
             tf.where(moved, end.position, start.position),
             tf.where(accepted, end.log_density, start.log_density),
             tf.where(moved, end.gradient, start.gradient),
@@ -110,22 +110,22 @@ class HamiltonianMonteCarlo:
         return chosen, ratio, accepted
 
     def trajectory(
-        self, observed: Observed, start: Standing, step: tf.Tensor, momentum: tf.Tensor
-    ) -> tuple[Standing, tf.Tensor]:
+        self, observed: Observed, start: ChainPosition, step: tf.Tensor, momentum: tf.Tensor
+    ) -> tuple[ChainPosition, tf.Tensor]:
         """Its end, and the momentum there: half a step of momentum at either end."""
 
-        def leap(left: tf.Tensor, at: Standing, momentum: tf.Tensor) -> tuple[tf.Tensor, Standing, tf.Tensor]:
+        def leap(left: tf.Tensor, at: ChainPosition, momentum: tf.Tensor) -> tuple[tf.Tensor, ChainPosition, tf.Tensor]:
             position = at.position + step * momentum
             log_density, gradient = self.density(position, observed)
             share = tf.where(left > 1, step, step / 2)
-            return left - 1, Standing(position, log_density, gradient), momentum + share * gradient
+            return left - 1, ChainPosition(position, log_density, gradient), momentum + share * gradient
 
         steps = tf.constant(self.rule.leapfrog_steps)
         state = (steps, start, momentum + step / 2 * start.gradient)
         _, end, last = tf.while_loop(lambda left, *_: left > 0, leap, state)
         return end, last
 
-    def adapted(self, chains: Chains, ratio: tf.Tensor) -> tf.Tensor:
+    def adapted(self, chains: ChainState, ratio: tf.Tensor) -> tf.Tensor:
         """Step sizes of the next transition (C, 1)."""
         if chains.transitions >= chains.adapting:
             return chains.step_size
@@ -139,9 +139,9 @@ def energy(log_density: tf.Tensor, momentum: tf.Tensor) -> tf.Tensor:
     return log_density - tf.reduce_sum(tf.square(momentum), 1) / 2
 
 
-def drawn(chains: Chains) -> Draw:
+def chain_sample(chains: ChainState) -> Draw:
     """The part of their state that is told of."""
-    position, log_density, _ = chains.standing
+    position, log_density, _ = chains.current
     told = (position, log_density, chains.accepted, chains.log_acceptance, chains.step_size[:, 0])
     return Draw(*(one.numpy() for one in told))
 

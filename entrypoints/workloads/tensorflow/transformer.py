@@ -26,7 +26,7 @@ def linear(inputs: int, outputs: int, bias: bool = True) -> Linear:
     return Linear(tf.zeros([outputs, inputs]), tf.zeros(outputs) if bias else None)
 
 
-class Memory:
+class KVCache:
     """What an attention keeps of the places that it has seen: keys and values (N, heads, T, size)."""
 
     def __init__(self, keys: tf.Tensor, values: tf.Tensor) -> None:
@@ -43,14 +43,14 @@ class Memory:
         return self.keys, self.values
 
 
-class Continuation(NamedTuple):
+class GenerationState(NamedTuple):
     """A text so far: its newest token (N, 1), and what each block keeps of those before."""
 
     token: tf.Tensor
     kept: Sequence[tuple[tf.Tensor, tf.Tensor]]  # keys and values
 
 
-class Attention(tf.Module):
+class SelfAttention(tf.Module):
     """Each place takes from all places that it sees, by several heads."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
@@ -61,7 +61,9 @@ class Attention(tf.Module):
         self.project = linear(model["width"], model["width"])
         self.dropout = Dropout(model["dropout"])
 
-    def __call__(self, x: tf.Tensor, mask: tf.Tensor | None, training: bool, memory: Memory | None = None) -> tf.Tensor:
+    def __call__(
+        self, x: tf.Tensor, mask: tf.Tensor | None, training: bool, memory: KVCache | None = None
+    ) -> tf.Tensor:
         """(N, T, width) -> the same shape. The mask (N, 1, T, T), or 1 for any of its first axes, is added to the
         scores: 0 where a place is seen, else minus infinity; None: all are.
 
@@ -72,7 +74,7 @@ class Attention(tf.Module):
         query, key, value = tf.unstack(tf.transpose(heads, [2, 0, 3, 1, 4]))  # (N, heads, T, size) each
         if self.rotary:
             first = memory.filled if memory else 0
-            query, key = rotated(query, first), rotated(key, first)
+            query, key = rotate(query, first), rotate(key, first)
         if memory:
             key, value = memory.extended(key, value)
         taken = tf.transpose(self.attend(query, key, value, mask, training), [0, 2, 1, 3])
@@ -88,7 +90,7 @@ class Attention(tf.Module):
         return tf.matmul(self.dropout(tf.nn.softmax(scores), training), value)
 
 
-def rotated(x: tf.Tensor, first: tf.Tensor | int = 0) -> tf.Tensor:
+def rotate(x: tf.Tensor, first: tf.Tensor | int = 0) -> tf.Tensor:
     """(N, heads, T, size) with each pair of numbers turned by an angle that grows with the place, from `first` on.
 
     Su et al., arXiv:2104.09864.
@@ -108,7 +110,7 @@ class Block(tf.Module):
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
         self.before = model["normalisation"]["place"] == "before"
-        self.attention = Attention(model)
+        self.attention = SelfAttention(model)
         self.attention_normalisation = normalisation(model)
         self.widen = linear(model["width"], model["feed_forward"])
         self.activation = ACTIVATIONS[model["activation"]]
@@ -116,7 +118,9 @@ class Block(tf.Module):
         self.feed_forward_normalisation = normalisation(model)
         self.dropout = Dropout(model["dropout"])
 
-    def __call__(self, x: tf.Tensor, mask: tf.Tensor | None, training: bool, memory: Memory | None = None) -> tf.Tensor:
+    def __call__(
+        self, x: tf.Tensor, mask: tf.Tensor | None, training: bool, memory: KVCache | None = None
+    ) -> tf.Tensor:
         """(N, T, width) -> the same shape."""
         if self.before:
             taken = self.attention(self.attention_normalisation(x, training), mask, training, memory)
@@ -132,7 +136,7 @@ class Block(tf.Module):
         return self.narrow(self.activation(self.widen(x, training)), training)
 
 
-class Embedding(tf.Module):
+class InputEmbedding(tf.Module):
     """What a token is, where it stands and, where there are segments, in which: their sum."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
@@ -163,7 +167,7 @@ class Transformer(tf.Module):
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
-        self.embedding = Embedding(model)
+        self.embedding = InputEmbedding(model)
         self.blocks = Chain.of([Block(model) for _ in range(model["layers"])])
         self.head = HEADS[model["head"]["kind"]](model)
         self.reads_whole = model["attention"] == "bidirectional"
@@ -189,23 +193,23 @@ class Transformer(tf.Module):
             seen = tf.linalg.band_part(tf.ones([length, length], tf.bool), -1, 0)
         return tf.where(seen, 0.0, -math.inf)
 
-    def begin(self, tokens: tf.Tensor) -> Continuation:
+    def begin(self, tokens: tf.Tensor) -> GenerationState:
         """A text (N, T) and its likeliest next token."""
         attention = next(iter(self.blocks)).attention
         nothing = tf.zeros([tf.shape(tokens)[0], attention.heads, 0, attention.size])
-        return self.extended(tokens, self.mask(tokens), [Memory(nothing, nothing) for _ in self.blocks])
+        return self.extended(tokens, self.mask(tokens), [KVCache(nothing, nothing) for _ in self.blocks])
 
-    def follow(self, text: Continuation) -> Continuation:
+    def follow(self, text: GenerationState) -> GenerationState:
         """The likeliest token after the newest."""
-        return self.extended(text.token, None, [Memory(*kept) for kept in text.kept])
+        return self.extended(text.token, None, [KVCache(*kept) for kept in text.kept])
 
-    def extended(self, tokens: tf.Tensor, mask: tf.Tensor | None, memories: Sequence[Memory]) -> Continuation:
+    def extended(self, tokens: tf.Tensor, mask: tf.Tensor | None, memories: Sequence[KVCache]) -> GenerationState:
         """The next tokens (N, T) of a text, and the likeliest after them."""
         x = self.embedding(tokens, None, False, memories[0].filled)
         for block, memory in zip(self.blocks, memories):
             x = block(x, mask, False, memory)
         newest = tf.argmax(self.head(x[:, -1:], False), -1)
-        return Continuation(newest, [(memory.keys, memory.values) for memory in memories])
+        return GenerationState(newest, [(memory.keys, memory.values) for memory in memories])
 
 
 class NextToken(tf.Module):

@@ -37,12 +37,12 @@ def sessions(name):
 def test_it_steps_as_the_cpu_does():
     card, ours, theirs = sessions("image_compression")
     batch = loader.synthetic_batch(card, 4, seed=3)
-    placed = ours.place(batch)
+    placed = ours.to_device(batch)
     assert not ours.asynchronous
     losses = [[session.train(placed).loss() for _ in range(4)] for session in (ours, theirs)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6) and losses[0][-1] < losses[0][0]
     assert ours.evaluate(batch).loss == pytest.approx(theirs.evaluate(batch).loss, rel=1e-5)
-    answers = [session.respond(batch) for session in (ours, theirs)]
+    answers = [session.infer_request(batch) for session in (ours, theirs)]
     np.testing.assert_allclose(answers[0].output, answers[1].output, rtol=1e-4, atol=1e-5)
     assert all(min(answer.transfer, answer.compute, answer.retrieval) >= 0 for answer in answers)
     usage = ours.usage()
@@ -58,7 +58,7 @@ def test_chains_go_on_as_on_the_cpu():
         state = session.begin(batch, 3, chains=2)
         for _ in range(3):
             state = session.iterate(state)
-        drawn.append(session.draw(state))
+        drawn.append(session.chain_sample(state))
     np.testing.assert_allclose(drawn[0].position, drawn[1].position, rtol=1e-5)
 
 

@@ -124,7 +124,7 @@ def test_it_learns_what_the_cpu_learns(ipu, workload):
     batch = loader.synthetic_batch(card, 4, seed=3)
     judged = [session.evaluate(batch) for session in (ours, theirs)]
     assert judged[0].loss == pytest.approx(judged[1].loss, rel=1e-3) and judged[0].samples == 4
-    losses = [[session.train(session.place(batch)).loss() for _ in range(3)] for session in (ours, theirs)]
+    losses = [[session.train(session.to_device(batch)).loss() for _ in range(3)] for session in (ours, theirs)]
     # What XLA rounds otherwise grows with each step, most where three of them take the loss down by more than half. A
     # step that was left out would be a third of that.
     first = losses[1][0]
@@ -133,8 +133,8 @@ def test_it_learns_what_the_cpu_learns(ipu, workload):
     assert losses[0] == pytest.approx(losses[1], **apart)
     # What was rounded otherwise grows once more through averages of normalisations: that it was learnt is to be seen.
     assert ours.evaluate(batch).loss != pytest.approx(judged[0].loss, rel=1e-3)
-    assert ours.infer(ours.place(batch)).samples == 4
-    answer = ours.respond(batch)
+    assert ours.infer(ours.to_device(batch)).samples == 4
+    answer = ours.infer_request(batch)
     assert min(answer.transfer, answer.compute, answer.retrieval) >= 0
     assert ours.facts.simulated and "Poplar under IPUStrategy" in ours.facts.execution
     ours.close()
@@ -168,7 +168,7 @@ def test_what_poplar_refuses_is_a_result(ipu, monkeypatch, fault, state):
     card, ours, _ = sessions(ipu, "image_compression")
     monkeypatch.setattr(IPUStrategy, "fault", fault)
     with pytest.raises(RunError) as raised:
-        ours.train(ours.place(loader.synthetic_batch(card, 4, seed=3)))
+        ours.train(ours.to_device(loader.synthetic_batch(card, 4, seed=3)))
     assert raised.value.state == state
 
 

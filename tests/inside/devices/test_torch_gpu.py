@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from entrypoints import devices  # noqa: E402
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.messages import Step  # noqa: E402
-from entrypoints.contract.session import Division, rule_of  # noqa: E402
+from entrypoints.contract.session import BatchPartition, rule_of  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.devices import missing_device  # noqa: E402
 from entrypoints.devices.pytorch import cpu, cuda, xpu  # noqa: E402
@@ -80,25 +80,25 @@ RUNTIME = SimpleNamespace(
 )
 
 
-def sessions(division=None):
+def sessions(partition=None):
     """That of GPUs, whose device is the host for once, and that of the CPU."""
     rule = rule_of(CARD.problem, 4)
     facts = gpu.facts("cpu", "nobody", "none", "package", 1 << 30)
     ask = lambda: {"driver": {"value": "1"}}  # noqa: E731
-    found = gpu.GpuSession(RUNTIME, build.model(CARD, 1), rule, "fp32", False, division, facts, ask)
-    return found, cpu.open_session(build.model(CARD, 1), rule, "fp32", division=division)
+    found = gpu.GpuSession(RUNTIME, build.model(CARD, 1), rule, "fp32", False, partition, facts, ask)
+    return found, cpu.open_session(build.model(CARD, 1), rule, "fp32", partition=partition)
 
 
-@pytest.mark.parametrize("division", [None, Division(2, accumulation=2)])
-def test_it_learns_what_the_cpu_learns(division):
+@pytest.mark.parametrize("partition", [None, BatchPartition(2, accumulation=2)])
+def test_it_learns_what_the_cpu_learns(partition):
     batch = loader.synthetic_batch(CARD, 4, seed=1)
-    told = [[session.train(session.place(batch)).loss() for _ in range(3)] for session in sessions(division)]
+    told = [[session.train(session.to_device(batch)).loss() for _ in range(3)] for session in sessions(partition)]
     assert told[0] == pytest.approx(told[1], rel=1e-5)
 
 
 def test_steps_are_told_when_the_device_has_done_them():
     session, _ = sessions()
-    batch = session.place(loader.synthetic_batch(CARD, 4, seed=1))
+    batch = session.to_device(loader.synthetic_batch(CARD, 4, seed=1))
     sent = []
     loop = Loop(session, "training", iter([batch] * 20), sent.append)
     loop.advance()
@@ -112,14 +112,14 @@ def test_steps_are_told_when_the_device_has_done_them():
 
 
 @pytest.mark.parametrize(
-    ("kind", "division", "mode"),
+    ("kind", "partition", "mode"),
     [
         ("cuda", None, "reduce-overhead"),
-        ("cuda", Division(2, accumulation=2), None),
+        ("cuda", BatchPartition(2, accumulation=2), None),
         ("xpu", None, None),
     ],
 )
-def test_compiled_steps_of_training_are_replayed_as_graphs_where_that_is_right(monkeypatch, kind, division, mode):
+def test_compiled_steps_of_training_are_replayed_as_graphs_where_that_is_right(monkeypatch, kind, partition, mode):
     modes = []
     compiled = lambda model, mode: modes.append(mode) or model  # noqa: E731
     monkeypatch.setattr(torch, "compile", compiled, raising=False)
@@ -127,8 +127,8 @@ def test_compiled_steps_of_training_are_replayed_as_graphs_where_that_is_right(m
     monkeypatch.setattr(torch.nn.Module, "to", lambda self, *_, **__: self)
     facts = gpu.facts(kind, "nobody", "none", "package", 1 << 30)
     rule = rule_of(CARD.problem, 4)
-    session = gpu.GpuSession(RUNTIME, build.model(CARD, 1), rule, "fp32", True, division, facts, dict)
-    session.prepared()
+    session = gpu.GpuSession(RUNTIME, build.model(CARD, 1), rule, "fp32", True, partition, facts, dict)
+    session.inference_model()
     assert modes == [mode, None], "of training, and of inference"
     assert ("CUDA graphs" in session.facts.execution) == (mode is not None)
 
@@ -171,7 +171,7 @@ def test_gradients_that_are_not_finite_change_nothing_with_intel_s_extension(mon
     session = xpu.XpuSession(RUNTIME, build.model(CARD, 1), rule, "fp32", False, None, facts, dict)
     session.scaler = torch.amp.GradScaler("cpu")
     before = {name: weight.copy() for name, weight in session.weights().items()}
-    session.learn(session.place(batch))
+    session.forward_backward(session.to_device(batch))
     next(session.model.parameters()).grad.fill_(float("inf"))
     session.update()
     assert all((weight == before[name]).all() for name, weight in session.weights().items())

@@ -58,7 +58,7 @@ def whole_steps_of_momentum():
         for _ in range(self.rule.leapfrog_steps):
             momentum = momentum + chains.step_size * gradient
             position = position + chains.step_size * momentum
-            log_density, gradient = self.sloped(position, chains.observed)
+            log_density, gradient = self.density_and_gradient(position, chains.observed)
         return position, log_density, gradient, momentum
 
     return mock.patch.object(HamiltonianMonteCarlo, "trajectory", run)

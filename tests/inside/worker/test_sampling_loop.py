@@ -13,7 +13,7 @@ from entrypoints.contract.session import Batch, Draw
 from entrypoints.contract.statuses import RunError
 from entrypoints.results import metrics
 from entrypoints.results.measurement import fold
-from entrypoints.worker.sampling_loop import MOST_DRAWS, MOST_NUMBERS, Chains, diagnosed
+from entrypoints.worker.sampling_loop import MOST_DRAWS, MOST_NUMBERS, SamplingLoop, diagnose
 
 CARD = cards.load()["mcmc"]
 
@@ -41,7 +41,7 @@ class Walk:
         self.clock += 2.0
         return state + 1
 
-    def draw(self, state):
+    def chain_sample(self, state):
         density = -1.0 if self.finite else math.nan
         return Draw([[float(state)], [float(state // 2)]], [density] * 2, [True, state % 2 == 0], [0.0] * 2, [0.1] * 2)
 
@@ -49,7 +49,7 @@ class Walk:
 def ran(steps=5, warmup=2, parameters=1, **options):
     sent, session = [], Walk(**options)
     configuration = SimpleNamespace(steps=steps, warmup_steps=warmup, duration_seconds=None)
-    Chains(session, Batch("data", None), 2, parameters, sent.append).run(configuration)
+    SamplingLoop(session, Batch("data", None), 2, parameters, sent.append).run(configuration)
     return sent, session
 
 
@@ -78,7 +78,7 @@ def test_the_timed_draws_are_judged_and_the_last_of_very_many():
 def test_where_nothing_was_accepted_nothing_is_judged():
     pytest.importorskip("numpy")
     still = Draw([[0.0]], [0.0], [False], [-9.0], [0.1])
-    assert diagnosed([(1.0, still)] * 8) == Diagnosed(8, 8.0, None, None)
+    assert diagnose([(1.0, still)] * 8) == Diagnosed(8, 8.0, None, None)
 
 
 def test_a_density_that_is_none_ends_the_run():

@@ -15,7 +15,7 @@ from entrypoints.planning import arguments
 from entrypoints.planning.configuration import resolve
 from entrypoints.results import metrics, result
 from entrypoints.results.measurement import EVALUATED, fold
-from entrypoints.worker.target_pursuit import Judging, Pursuit
+from entrypoints.worker.target_pursuit import Evaluation, TargetPursuit
 
 LOSS = {"metric": "loss", "value": 0.5, "evaluation_steps": 2}
 ACCURACY = {"metric": "accuracy", "value": 0.75, "evaluation_steps": 2}
@@ -53,7 +53,7 @@ class Answers:
 def test_loss_and_accuracy_are_means_over_samples_not_over_batches():
     told = []
     session = Answers(Judged(6, 1.0, 6), Judged(2, 5.0, 0))
-    pursuit = Pursuit(ACCURACY, session, Judging(lambda: [Batch(range(2), None)] * 2), told.append)
+    pursuit = TargetPursuit(ACCURACY, session, Evaluation(lambda: [Batch(range(2), None)] * 2), told.append)
     pursuit.evaluate(4)
     (one,) = told
     assert (one.steps, one.samples, one.loss, one.accuracy) == (4, 8, 2.0, 0.75)
@@ -63,7 +63,9 @@ def test_loss_and_accuracy_are_means_over_samples_not_over_batches():
 
 def test_without_labels_there_is_no_accuracy():
     told = []
-    Pursuit(LOSS, Answers(Judged(6, 1.0, None)), Judging(lambda: [Batch(range(2), None)]), told.append).evaluate(1)
+    TargetPursuit(
+        LOSS, Answers(Judged(6, 1.0, None)), Evaluation(lambda: [Batch(range(2), None)]), told.append
+    ).evaluate(1)
     assert told[0].accuracy is None
 
 
@@ -84,7 +86,7 @@ def test_answers_are_graded_anew_in_each_evaluation():
     told = []
     batches = [Batch(range(2), None, numbers=[0, 1]), Batch(range(2), None, numbers=[2, 3])]
     session = Answers(*[Judged(2, 1.0, None, "output")] * 4)
-    pursuit = Pursuit(LOSS, session, Judging(lambda: batches, Counting), told.append)
+    pursuit = TargetPursuit(LOSS, session, Evaluation(lambda: batches, Counting), told.append)
     for steps in (2, 4):
         pursuit.evaluate(steps)
     assert [(one.exact_match, one.f1) for one in told] == [(0.25, 0.2)] * 2

@@ -129,7 +129,7 @@ def test_a_gaussian_is_drawn_exactly():
     for step in range(450):
         chains = sampler.follow(chains)
         if step >= 50:
-            found.append(chains.standing.position.numpy())
+            found.append(chains.current.position.numpy())
             accepted += int(chains.accepted.numpy().sum())
     draws = np.stack(found, axis=1)
     assert diagnostics.r_hat(draws).max() < 1.01 and accepted < draws[..., 0].size
@@ -167,7 +167,7 @@ def test_density_and_trajectory_are_those_of_tensorflow_probability():
     network = build.model(CARD, 0).network
     sampler = HamiltonianMonteCarlo(network, rule, compiled=False)
     observed = network.observe(batch.inputs, batch.targets)
-    standing = samplers.Standing(start, *network(start, observed))
+    standing = samplers.ChainPosition(start, *network(start, observed))
     step = tf.fill([3, 1], rule.step_size)
     (momentum,) = results.initial_momentum if isinstance(results.initial_momentum, list) else [results.initial_momentum]
     ours, last = sampler.trajectory(observed, standing, step, momentum)

@@ -32,7 +32,7 @@ def opened(seed=0, **changes):
 def positions(session, batch, steps, chains=3, adapting=0):
     state, found = session.begin(batch, adapting, chains), []
     for _ in range(steps):
-        found.append(session.draw(state))
+        found.append(session.chain_sample(state))
         state = session.iterate(state)
     return found
 
@@ -111,7 +111,7 @@ def test_leapfrog_goes_back_where_it_came_from():
             rule = dataclasses.replace(RULE, leapfrog_steps=steps)
             sampler = HamiltonianMonteCarlo(density, density, rule)
             at = [torch.zeros(2), position[:, 0] > 9, 0, 0]
-            start = samplers.Chains(
+            start = samplers.ChainState(
                 observed, position, *density(position, observed), torch.full((2, 1), step).double(), *at
             )
             end, value, gradient, last = sampler.trajectory(start, momentum)

@@ -12,7 +12,7 @@ from program import lines
 torch = pytest.importorskip("torch")
 
 from entrypoints.contract import cards  # noqa: E402
-from entrypoints.contract.session import Division, OptimizerRule  # noqa: E402
+from entrypoints.contract.session import BatchPartition, OptimizerRule  # noqa: E402
 from entrypoints.devices.pytorch import cpu  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader  # noqa: E402
 
@@ -56,11 +56,11 @@ def test_every_workload_answers(program, task):
     assert len(tried) <= 2, tried
 
 
-def opened(workload, division=None):
+def opened(workload, partition=None):
     card = CARDS[workload]
     model = build.model(card, seed=1)
     rule = OptimizerRule.from_problem(card.problem["optimizer"], 4)
-    return model, cpu.open_session(model, rule, "fp32", division=division), loader.synthetic_batch(card, 4, seed=1)
+    return model, cpu.open_session(model, rule, "fp32", partition=partition), loader.synthetic_batch(card, 4, seed=1)
 
 
 def test_an_evaluation_counts_what_is_right():
@@ -69,13 +69,13 @@ def test_an_evaluation_counts_what_is_right():
         likeliest = model.eval()(batch.inputs)[0].argmax(1)
         labels = torch.cat([likeliest[:2], (likeliest[2:] + 1) % 1000])
         _, loss = model(batch.inputs, labels)
-    judged = session.evaluate(session.place(batch._replace(targets=labels)))
+    judged = session.evaluate(session.to_device(batch._replace(targets=labels)))
     assert (judged.samples, judged.right) == (4, 2) and judged.loss == pytest.approx(loss.item(), rel=1e-4)
 
 
 def test_an_evaluation_without_labels_has_a_loss_alone():
     model, session, batch = opened("image_compression")
-    judged = session.evaluate(session.place(batch))
+    judged = session.evaluate(session.to_device(batch))
     assert (judged.samples, judged.right) == (4, None)
     with torch.no_grad():
         rebuilt, _ = model.eval()(batch.inputs)
@@ -87,7 +87,7 @@ def test_an_evaluation_leaves_training_as_it_was():
     losses = []
     for evaluations in (0, 1):
         _, session, batch = opened("mobilenet_v3_small")
-        placed = session.place(batch)
+        placed = session.to_device(batch)
         session.train(placed)
         for _ in range(evaluations):
             session.evaluate(placed)
@@ -121,7 +121,7 @@ def test_an_evaluation_computes_as_much_at_once_as_training(size):
     """A batch that is trained in micro-batches does not fit at once."""
     _, whole, batch = opened("mobilenet_v3_small")
     batch = batch._replace(numbers=range(4))
-    _, parted, _ = opened("mobilenet_v3_small", Division(size, accumulation=4 // size))
+    _, parted, _ = opened("mobilenet_v3_small", BatchPartition(size, accumulation=4 // size))
     seen, forward = [], parted.forward
     parted.forward = lambda placed: seen.append(placed.samples) or forward(placed)
     wanted, found = whole.evaluate(batch), parted.evaluate(batch)

@@ -76,7 +76,7 @@ def test_training_costs_what_the_card_says(workload):
 @pytest.mark.parametrize("training", [False, True])
 def test_outputs_and_gradients_are_the_reference_s(card, model, training):
     """In double precision: what eight numbers a channel are normalised to depends on each of their bits."""
-    ours = build.without_chance(copy.deepcopy(model)).double().train(training)
+    ours = build.without_randomness(copy.deepcopy(model)).double().train(training)
     reference = written.plain(written.NETWORKS[card.name]()).double().train(training)
     reference.load_state_dict(dict(zip(reference.state_dict(), ours.network.state_dict().values())))
     pixels, targets = (x.double() if x.is_floating_point() else x for x in batch(card))
@@ -110,7 +110,7 @@ def test_twenty_steps_lose_what_a_plain_loop_loses(workload):
     after rounding errors in its weights. Few samples make them grow, in residual networks beyond all measure."""
     card = CARDS[workload]
     rule = OptimizerRule.from_problem(card.problem["optimizer"], 4)
-    ours = build.without_chance(build.model(card, seed=3)).double()
+    ours = build.without_randomness(build.model(card, seed=3)).double()
     weights = copy.deepcopy(list(ours.network.state_dict().values()))
     pixels, targets = (x.double() if x.is_floating_point() else x for x in batch(card, 2))
     session = cpu.open_session(ours, rule, "fp32")
@@ -160,7 +160,7 @@ def counted_memory(card, model):
         shared = inputs[0].data_ptr() == output.data_ptr()
         most = max(most, output.numel() + (0 if shared else inputs[0].numel()))
 
-    folded = build.folded(model)
+    folded = build.fold_batch_norms(model)
     for layer in folded.network.modules():
         if not list(layer.children()):
             layer.register_forward_hook(look)

@@ -58,7 +58,7 @@ def test_the_memory_of_the_card_is_what_is_counted():
 @pytest.fixture()
 def small():
     card = smaller(CARD)
-    network = build.without_chance(build.model(card, seed=3)).eval().double().network
+    network = build.without_randomness(build.model(card, seed=3)).eval().double().network
     return network, loader.formula_batch(card, 1).inputs
 
 
@@ -97,7 +97,7 @@ def test_places_are_sines_and_cosines_in_turn():
     angles = 1.5 * torch.arange(7)
     slower = angles / 100  # 10000 to the power of 2 / 4
     expected = torch.stack([angles.sin(), angles.cos(), slower.sin(), slower.cos()])
-    torch.testing.assert_close(deep_voice_3.places(7, 4, rate=1.5), expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(deep_voice_3.positional_encoding(7, 4, rate=1.5), expected, rtol=1e-6, atol=1e-6)
 
 
 def test_queries_start_as_keys():

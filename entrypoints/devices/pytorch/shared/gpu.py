@@ -7,19 +7,19 @@ from typing import Any, Callable, Mapping
 
 import torch
 
-from entrypoints.contract.session import DeviceConditions, DeviceFacts, Division, Rule, Usage
+from entrypoints.contract.session import BatchPartition, DeviceConditions, DeviceFacts, Rule, Usage
 from entrypoints.contract.statuses import RunError
-from entrypoints.devices.pytorch.shared.session import EagerSession, execution, require_torch_compile
+from entrypoints.devices.pytorch.shared.session import TorchSession, execution, require_torch_compile
 from entrypoints.system.facts import MIB
 from entrypoints.workloads.pytorch.build import Objective
 
-Ask = Callable[[], Mapping[str, Any]]  # how the device stands: facts by a name of session.DEVICE_CONDITIONS
+ReadConditions = Callable[[], Mapping[str, Any]]  # how the device stands: facts by a name of session.DEVICE_CONDITIONS
 # Before, fused optimizers scale twice, or take what is not finite: github.com/pytorch/pytorch, 94060 and 95847.
 FUSED_SCALING = (2, 1)
 UNCOUNTED = "PyTorch does not count what is sent"
 
 
-class GpuSession(EagerSession):
+class GpuSession(TorchSession):
     """Work is queued, and events in the device's own queue tell when it was done.
 
     `runtime` is `torch.cuda` or `torch.xpu`. Raises RunError (`unsupported`) where a model is to be compiled and this
@@ -35,26 +35,26 @@ class GpuSession(EagerSession):
         rule: Rule,
         precision: str,
         compiled: bool,
-        division: Division | None,
+        partition: BatchPartition | None,
         facts: DeviceFacts,
-        ask: Ask,
+        read_conditions: ReadConditions,
     ) -> None:
         if compiled:
             require_torch_compile()
-        self.runtime, self.ask = runtime, ask
+        self.runtime, self.read_conditions = runtime, read_conditions
         kind = facts.kind
         # Not where gradients accumulate: the graph of a micro-batch overwrites those of the one before, as
         # https://github.com/pytorch/pytorch/issues/96693 shows. Not in inference: graphs belong to one thread.
-        self.graphs = compiled and kind == "cuda" and not (division and division.accumulation > 1)
+        self.graphs = compiled and kind == "cuda" and not (partition and partition.accumulation > 1)
         self.facts = facts._replace(execution=execution(compiled, self.graphs))
         runtime.reset_peak_memory_stats()
-        super().__init__(model, rule, torch.device(kind, runtime.current_device()), precision, compiled, division)
+        super().__init__(model, rule, torch.device(kind, runtime.current_device()), precision, compiled, partition)
         if precision == "fp16" and self.optimizer:
             self.scaler = scaler(kind)
             if torch.__version__ < FUSED_SCALING:
                 skip_by_the_scaler(self.optimizer)
 
-    def sent(self, tensor: torch.Tensor) -> torch.Tensor:
+    def tensor_to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         """By way of memory that the device reads by itself, so that the host does not wait for the transfer."""
         if tensor.device.type == self.hardware.type:
             return tensor
@@ -85,7 +85,7 @@ class GpuSession(EagerSession):
 
     def conditions(self) -> DeviceConditions:
         """By the vendor's management library."""
-        return DeviceConditions(dict(self.ask()), None)
+        return DeviceConditions(dict(self.read_conditions()), None)
 
     def close(self) -> None:
         """Give the memory back."""

@@ -9,18 +9,18 @@ from typing import Any, Iterator, Mapping, Sequence
 import numpy as np
 import torch
 
-from entrypoints.contract.session import Answer, Batch, Division, Draw, Judged, OptimizerRule, Rule, StepReport
+from entrypoints.contract.session import Answer, Batch, BatchPartition, Draw, Judged, OptimizerRule, Rule, StepReport
 from entrypoints.contract.statuses import RunError
-from entrypoints.devices.pytorch.shared.tensors import joined, judged, on_host, pieces
-from entrypoints.workloads.pytorch.build import Objective, folded, weights
+from entrypoints.devices.pytorch.shared.tensors import combine_results, evaluation_result, micro_batches, to_host
+from entrypoints.workloads.pytorch.build import Objective, fold_batch_norms, weights
 from entrypoints.workloads.pytorch.optimizers import optimizer
-from entrypoints.workloads.pytorch.samplers import drawn, sampler
+from entrypoints.workloads.pytorch.samplers import chain_sample, sampler
 
 AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 FUSED_ON_INTEL = "2.1.0a0"  # before, fused optimizers refuse what is not CUDA's: github.com/pytorch/pytorch, 104517
 COMPILERS = ("torch._dynamo", "torch._inductor")  # where their exceptions are from
 
-Applied = Any  # a model, or what stands for it: it is called, and its network is asked
+CallableModel = Any  # a model, or what stands for it: it is called, and its network is asked
 
 
 def execution(compiled: bool, graphs: bool = False) -> str:
@@ -52,7 +52,7 @@ def compilation() -> Iterator[None]:
         raise
 
 
-class EagerSession:
+class TorchSession:
     """PyTorch, eager or compiled. Weights stay fp32; bf16 and fp16 are autocast, as PyTorch recommends it for training.
 
     A subclass says how far the hardware has got: `mark`, `seconds_between` and `synchronise` of a Session.
@@ -68,61 +68,63 @@ class EagerSession:
         hardware: torch.device,
         precision: str,
         compiled: bool,
-        division: Division | None,
+        partition: BatchPartition | None,
     ) -> None:
         self.hardware, self.dtype, self.compiled = hardware, AUTOCAST[precision], compiled
-        self.rounds = division.accumulation if division else 1  # micro-batches of an update
-        self.micro_batch = division.micro_batch if division else None  # samples that are computed at once
+        self.accumulation_steps = partition.accumulation if partition else 1  # micro-batches of an update
+        self.micro_batch = partition.micro_batch if partition else None  # samples that are computed at once
         # channels_last saved a fifth (fp32) to two fifths (bf16) of a ResNet-50 step on a CPU with torch 2.13.
         self.model = model.to(hardware, memory_format=torch.channels_last)
-        self.trained = self.made(self.model, self.graphs)
+        self.train_model = self.maybe_compiled(self.model, self.graphs)
         self.optimizer: Any = None
         self.sampler: Any = None
         if isinstance(rule, OptimizerRule):
             self.optimizer = optimizer(self.model, rule, updates_fused(hardware))
             self.gradient_norm = rule.gradient_norm
         else:
-            self.sampler = sampler(self.model.network, self.made(self.model.network), rule)
-        self.applied: Applied | None = None  # what inference applies, as long as the weights stay
+            self.sampler = sampler(self.model.network, self.maybe_compiled(self.model.network), rule)
+        self.cached_inference_model: CallableModel | None = None  # what inference applies, as long as the weights stay
 
     def synchronise(self) -> None:
         """Wait for the hardware."""
         raise NotImplementedError
 
-    def place(self, batch: Batch) -> Batch:
+    def to_device(self, batch: Batch) -> Batch:
         """The batch on the hardware, its images in channels_last."""
-        return batch._replace(inputs=self.placed(batch.inputs), targets=self.placed(batch.targets))
+        return batch._replace(
+            inputs=self.tensors_to_device(batch.inputs), targets=self.tensors_to_device(batch.targets)
+        )
 
-    def placed(self, tensors: Any) -> Any:
+    def tensors_to_device(self, tensors: Any) -> Any:
         """A tensor, or each of a tuple, on the hardware."""
         if isinstance(tensors, tuple):
-            return tuple(map(self.placed, tensors))
+            return tuple(map(self.tensors_to_device, tensors))
         if not isinstance(tensors, torch.Tensor):
             return tensors
-        sent = self.sent(tensors)
+        sent = self.tensor_to_device(tensors)
         return sent.contiguous(memory_format=torch.channels_last) if sent.dim() == 4 else sent
 
-    def sent(self, tensor: torch.Tensor) -> torch.Tensor:
+    def tensor_to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor where the hardware reads it."""
         return tensor.to(self.hardware)
 
     def train(self, batch: Batch) -> StepReport:
         """Forward, backward, update."""
         self.model.train()
-        self.applied = None
-        batch = self.place(batch)
+        self.cached_inference_model = None
+        batch = self.to_device(batch)
         self.optimizer.zero_grad(set_to_none=True)
-        losses = [self.learn(part) for part in self.parts(batch)]
+        losses = [self.forward_backward(part) for part in self.micro_batches(batch)]
         self.update()
-        loss = losses[0] if self.rounds == 1 else torch.stack(losses).mean()
+        loss = losses[0] if self.accumulation_steps == 1 else torch.stack(losses).mean()
         return StepReport(samples=batch.samples, updates=1, loss=loss.item)
 
-    def learn(self, batch: Batch) -> torch.Tensor:
+    def forward_backward(self, batch: Batch) -> torch.Tensor:
         """Forward and backward of a micro-batch, whose gradients count for their share; its loss."""
         with compilation():
-            with self.casting():
-                _, loss = self.trained(batch.inputs, batch.targets)
-            share = loss if self.rounds == 1 else loss / self.rounds
+            with self.autocast():
+                _, loss = self.train_model(batch.inputs, batch.targets)
+            share = loss if self.accumulation_steps == 1 else loss / self.accumulation_steps
             (self.scaler.scale(share) if self.scaler else share).backward()
         return loss.detach().clone()  # what a graph gave is overwritten when it is replayed
 
@@ -140,34 +142,34 @@ class EagerSession:
 
     def infer(self, batch: Batch) -> StepReport:
         """Forward in evaluation mode."""
-        self.forward(self.place(batch._replace(targets=None)))
+        self.forward(self.to_device(batch._replace(targets=None)))
         return StepReport(samples=batch.samples, updates=0, loss=None)
 
     def evaluate(self, batch: Batch) -> Judged:
         """Forward in evaluation mode, as much at once as in training; what is likeliest counts where targets are
         labels, and all where samples have numbers."""
-        found = [self.judge(part) for part in self.parts(self.place(batch))]
-        return found[0] if len(found) == 1 else joined(found)
+        found = [self.evaluate_micro_batch(part) for part in self.micro_batches(self.to_device(batch))]
+        return found[0] if len(found) == 1 else combine_results(found)
 
-    def parts(self, placed: Batch) -> Sequence[Batch]:
+    def micro_batches(self, placed: Batch) -> Sequence[Batch]:
         """What is computed at once, one after the other."""
-        return pieces(placed, self.micro_batch or placed.samples)
+        return micro_batches(placed, self.micro_batch or placed.samples)
 
-    def judge(self, placed: Batch) -> Judged:
+    def evaluate_micro_batch(self, placed: Batch) -> Judged:
         """Of what is computed at once."""
         output, loss = self.forward(placed)
-        return judged(placed, output, loss)
+        return evaluation_result(placed, output, loss)
 
-    def respond(self, batch: Batch) -> Answer:
+    def infer_request(self, batch: Batch) -> Answer:
         """Forward in evaluation mode, the host waiting at the end of each part."""
         asked = time.perf_counter()
-        placed = self.place(batch._replace(targets=None))
+        placed = self.to_device(batch._replace(targets=None))
         self.synchronise()
         begun = time.perf_counter()
         output, _ = self.forward(placed)
         self.synchronise()
         done = time.perf_counter()
-        host_output = on_host(output)
+        host_output = to_host(output)
         return Answer(host_output, begun - asked, done - begun, time.perf_counter() - done)
 
     def begin(self, batch: Batch, iterations: int, chains: int = 1) -> Any:
@@ -175,23 +177,23 @@ class EagerSession:
 
         Raises RunError (`unsupported`) where a network that generates is to be compiled.
         """
-        batch = self.place(batch)
+        batch = self.to_device(batch)
         if self.sampler:
-            with self.iterating():
+            with self.without_gradients():
                 return self.sampler.begin(batch.inputs, batch.targets, iterations, chains)
         if self.compiled:
             raise RunError("unsupported", "--compile: generation is not compiled, its shapes change with every token")
-        with self.iterating():
-            return self.prepared().network.begin(batch.inputs, iterations)
+        with self.without_gradients():
+            return self.inference_model().network.begin(batch.inputs, iterations)
 
     def iterate(self, state: Any) -> Any:
         """By the sampler, or by the network in evaluation mode."""
-        with self.iterating():
-            return (self.sampler or self.prepared().network).follow(state)
+        with self.without_gradients():
+            return (self.sampler or self.inference_model().network).follow(state)
 
-    def draw(self, state: Any) -> Draw:
+    def chain_sample(self, state: Any) -> Draw:
         """The sampler's state on the host."""
-        return drawn(state)
+        return chain_sample(state)
 
     def weights(self) -> Mapping[str, np.ndarray]:
         """The parameters on the host; views of them where they lie there."""
@@ -199,31 +201,33 @@ class EagerSession:
 
     def forward(self, placed: Batch) -> tuple[Any, Any]:
         """Output, and the loss where there are targets."""
-        with compilation(), torch.inference_mode(), self.casting():
-            answer: tuple[Any, Any] = self.prepared()(placed.inputs, placed.targets)
+        with compilation(), torch.inference_mode(), self.autocast():
+            answer: tuple[Any, Any] = self.inference_model()(placed.inputs, placed.targets)
         return answer
 
-    def casting(self) -> Any:
+    def autocast(self) -> Any:
         """Operations in a half precision, where that is the run's."""
         return torch.autocast(self.hardware.type, dtype=self.dtype, enabled=self.dtype is not None)
 
     @contextlib.contextmanager
-    def iterating(self) -> Iterator[None]:
+    def without_gradients(self) -> Iterator[None]:
         """For iterations, which learn nothing."""
-        with compilation(), torch.no_grad(), self.casting():
+        with compilation(), torch.no_grad(), self.autocast():
             yield
 
-    def made(self, model: Objective, graphs: bool = False) -> Applied:
+    def maybe_compiled(self, model: Objective, graphs: bool = False) -> CallableModel:
         """What is called in its place."""
         return torch.compile(model, mode="reduce-overhead" if graphs else None) if self.compiled else model
 
-    def prepared(self) -> Applied:
+    def inference_model(self) -> CallableModel:
         """The model as inference applies it. Streams that ask side by side may each prepare one: all are equal."""
-        prepared = self.applied
+        prepared = self.cached_inference_model
         if prepared is None:
-            prepared = self.applied = self.made(folded(self.model).to(memory_format=torch.channels_last))
+            prepared = self.cached_inference_model = self.maybe_compiled(
+                fold_batch_norms(self.model).to(memory_format=torch.channels_last)
+            )
         return prepared
 
     def close(self) -> None:
         """Nothing to release but memory."""
-        del self.model, self.trained, self.applied, self.optimizer, self.sampler
+        del self.model, self.train_model, self.cached_inference_model, self.optimizer, self.sampler

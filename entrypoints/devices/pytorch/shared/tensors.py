@@ -11,44 +11,44 @@ from entrypoints.contract.session import Batch, Judged
 from entrypoints.workloads.pytorch.build import Tensors
 
 
-def on_host(output: Tensors) -> Any:
+def to_host(output: Tensors) -> Any:
     """Outputs as arrays, of halves in single precision."""
     if isinstance(output, tuple):
-        return tuple(map(on_host, output))
+        return tuple(map(to_host, output))
     return (output.float() if output.dtype in (torch.bfloat16, torch.float16) else output).cpu().numpy()
 
 
-def judged(batch: Batch, output: Tensors, loss: torch.Tensor) -> Judged:
+def evaluation_result(batch: Batch, output: Tensors, loss: torch.Tensor) -> Judged:
     """How a batch was told: what is likeliest counts where its targets are labels."""
     labels = batch.targets
     right = None
     if isinstance(output, torch.Tensor) and isinstance(labels, torch.Tensor) and labels.dim() == 1:
         right = int((output.argmax(1) == labels).sum())
-    return Judged(batch.samples, loss.item(), right, None if batch.numbers is None else on_host(output))
+    return Judged(batch.samples, loss.item(), right, None if batch.numbers is None else to_host(output))
 
 
-def flat(tensors: Any) -> tuple[torch.Tensor, ...]:
+def as_tuple(tensors: Any) -> tuple[torch.Tensor, ...]:
     """A tensor, or each of a tuple."""
     return tensors if isinstance(tensors, tuple) else (tensors,)
 
 
-def in_single(output: Any) -> Any:
+def to_float32(output: Any) -> Any:
     """Outputs in single precision."""
-    return tuple(map(in_single, output)) if isinstance(output, tuple) else output.float()
+    return tuple(map(to_float32, output)) if isinstance(output, tuple) else output.float()
 
 
-def filled(tensor: torch.Tensor, samples: int) -> torch.Tensor:
+def pad_batch(tensor: torch.Tensor, samples: int) -> torch.Tensor:
     """So many samples: the last one again and again."""
     missing = samples - len(tensor)
     return torch.cat([tensor, tensor[-1:].expand(missing, *tensor.shape[1:])]) if missing else tensor
 
 
-def first(output: Any, samples: int) -> Any:
+def first_samples(output: Any, samples: int) -> Any:
     """The first samples of an output."""
-    return tuple(first(one, samples) for one in output) if isinstance(output, tuple) else output[:samples]
+    return tuple(first_samples(one, samples) for one in output) if isinstance(output, tuple) else output[:samples]
 
 
-def pieces(batch: Batch, size: int) -> Sequence[Batch]:
+def micro_batches(batch: Batch, size: int) -> Sequence[Batch]:
     """A batch in pieces of so many samples, the last one perhaps of fewer."""
     if batch.samples <= size:
         return [batch]
@@ -56,7 +56,7 @@ def pieces(batch: Batch, size: int) -> Sequence[Batch]:
     return [batch._replace(inputs=one, targets=other) for one, other in cut]
 
 
-def joined(found: Sequence[Judged]) -> Judged:
+def combine_results(found: Sequence[Judged]) -> Judged:
     """What was told of the pieces of a batch, as if it had been told at once."""
     samples = sum(one.samples for one in found)
     rights = [one.right for one in found if one.right is not None]
@@ -64,14 +64,14 @@ def joined(found: Sequence[Judged]) -> Judged:
         samples,
         sum(one.loss * one.samples for one in found) / samples,
         sum(rights) if rights else None,
-        None if found[0].output is None else concatenated([one.output for one in found]),
+        None if found[0].output is None else concatenate([one.output for one in found]),
     )
 
 
-def concatenated(outputs: Sequence[Any]) -> Any:
+def concatenate(outputs: Sequence[Any]) -> Any:
     """Arrays one after the other, or tuples of them one by one."""
     if isinstance(outputs[0], tuple):
-        return tuple(map(concatenated, zip(*outputs)))
+        return tuple(map(concatenate, zip(*outputs)))
     return np.concatenate(outputs)
 
 

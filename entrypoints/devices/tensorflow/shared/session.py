@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from entrypoints.contract.session import Answer, Batch, Draw, Judged, OptimizerRule, Rule, StepReport
 from entrypoints.contract.statuses import RunError
-from entrypoints.devices.host_session import Waiting
+from entrypoints.devices.host_session import SynchronousSession
 from entrypoints.workloads.tensorflow.build import Objective, Tensors, weights
 from entrypoints.workloads.tensorflow.optimizers import optimizer
-from entrypoints.workloads.tensorflow.samplers import drawn, sampler
+from entrypoints.workloads.tensorflow.samplers import chain_sample, sampler
 
 
 def execution(compiled: bool) -> str:
@@ -20,12 +20,12 @@ def execution(compiled: bool) -> str:
     return f"graph (tf.function){' compiled by XLA' if compiled else ''}, NHWC"
 
 
-def on_host(output: Tensors) -> Any:
+def to_host(output: Tensors) -> Any:
     """Outputs as arrays."""
-    return tuple(map(on_host, output)) if isinstance(output, tuple) else output.numpy()
+    return tuple(map(to_host, output)) if isinstance(output, tuple) else output.numpy()
 
 
-class GraphSession(Waiting):
+class TensorFlowSession(SynchronousSession):
     """Each kind of step is one graph, traced at its first call for the shape of its batch.
 
     A subclass says what it runs on, how a batch gets there, and how one waits for what was asked.
@@ -36,48 +36,48 @@ class GraphSession(Waiting):
         self.rule: Any = rule
         self.optimizer: Any = None  # it keeps as much as the weights are, or twice: for training alone
         self.sampler = None if isinstance(rule, OptimizerRule) else sampler(model.network, rule, compiled)
-        self.step, self.forward, self.judge = (
+        self.step, self.forward, self.evaluation = (
             tf.function(part, autograph=False, jit_compile=compiled or None)
-            for part in (self._step, self._forward, self._judge)
+            for part in (self._step, self._forward, self._evaluate)
         )
-        self.starts: Any = None  # graphs of a text's first token and of its next, traced when there is one
-        self.goes_on: Any = None
+        self.first_token: Any = None  # graphs of a text's first token and of its next, traced when there is one
+        self.next_token: Any = None
 
-    def place(self, batch: Batch) -> Batch:
+    def to_device(self, batch: Batch) -> Batch:
         """The batch where the hardware reads it; as it is, where that is the host's memory."""
         return batch
 
-    def waited(self, result: Any) -> Any:
+    def wait_for(self, result: Any) -> Any:
         """What was asked for, computed; where calls return before, the subclass waits here."""
         return result
 
     def train(self, batch: Batch) -> StepReport:
         """Forward, backward, update."""
         self.optimizer = self.optimizer or optimizer(self.model, self.rule)
-        batch = self.place(batch)
-        loss = self.waited(self.step(batch.inputs, batch.targets))
+        batch = self.to_device(batch)
+        loss = self.wait_for(self.step(batch.inputs, batch.targets))
         return StepReport(samples=batch.samples, updates=1, loss=lambda: float(loss))
 
     def infer(self, batch: Batch) -> StepReport:
         """Forward with the running means."""
-        self.waited(self.forward(self.place(batch).inputs))
+        self.wait_for(self.forward(self.to_device(batch).inputs))
         return StepReport(samples=batch.samples, updates=0, loss=None)
 
     def evaluate(self, batch: Batch) -> Judged:
         """Forward with the running means; what is likeliest counts where targets are labels."""
-        batch = self.place(batch)
-        loss, right = self.judge(batch.inputs, batch.targets)
+        batch = self.to_device(batch)
+        loss, right = self.evaluation(batch.inputs, batch.targets)
         return Judged(batch.samples, float(loss), None if right is None else int(right))
 
-    def respond(self, batch: Batch) -> Answer:
+    def infer_request(self, batch: Batch) -> Answer:
         """Forward with the running means, the host waiting at the end of each part."""
         asked = self.mark()
-        placed = self.place(batch._replace(targets=None))
-        self.waited(placed.inputs)
+        placed = self.to_device(batch._replace(targets=None))
+        self.wait_for(placed.inputs)
         begun = self.mark()
-        output = self.waited(self.forward(placed.inputs))
+        output = self.wait_for(self.forward(placed.inputs))
         done = self.mark()
-        host_output = on_host(output)
+        host_output = to_host(output)
         return Answer(host_output, begun - asked, done - begun, self.mark() - done)
 
     def begin(self, batch: Batch, iterations: int, chains: int = 1) -> Any:
@@ -85,25 +85,25 @@ class GraphSession(Waiting):
 
         Raises RunError (`unsupported`) where a network that generates is to be compiled.
         """
-        batch = self.place(batch)
+        batch = self.to_device(batch)
         if self.sampler:
-            return self.waited(self.sampler.begin(batch.inputs, batch.targets, iterations, chains))
+            return self.wait_for(self.sampler.begin(batch.inputs, batch.targets, iterations, chains))
         if self.compiled:
             raise RunError("unsupported", "--compile: generation is not compiled, its shapes change with every token")
-        self.starts = self.starts or tf.function(self.model.network.begin, autograph=False)
-        state = self.waited(self.starts(batch.inputs))
-        if self.goes_on is None:  # one graph for states of any length
+        self.first_token = self.first_token or tf.function(self.model.network.begin, autograph=False)
+        state = self.wait_for(self.first_token(batch.inputs))
+        if self.next_token is None:  # one graph for states of any length
             any_size = tf.nest.map_structure(lambda part: tf.TensorSpec([None] * part.shape.rank, part.dtype), state)
-            self.goes_on = tf.function(self.model.network.follow, [any_size], autograph=False)
+            self.next_token = tf.function(self.model.network.follow, [any_size], autograph=False)
         return state
 
     def iterate(self, state: Any) -> Any:
         """By the sampler, or by the network."""
-        return self.waited(self.sampler.follow(state) if self.sampler else self.goes_on(state))
+        return self.wait_for(self.sampler.follow(state) if self.sampler else self.next_token(state))
 
-    def draw(self, state: Any) -> Draw:
+    def chain_sample(self, state: Any) -> Draw:
         """The sampler's state as arrays."""
-        return drawn(state)
+        return chain_sample(state)
 
     def weights(self) -> Mapping[str, np.ndarray]:
         """The parameters, named and laid out as in PyTorch."""
@@ -123,7 +123,7 @@ class GraphSession(Waiting):
         output, _ = self.model(inputs)
         return output
 
-    def _judge(self, inputs: Tensors, targets: Tensors) -> tuple[tf.Tensor, tf.Tensor | None]:
+    def _evaluate(self, inputs: Tensors, targets: Tensors) -> tuple[tf.Tensor, tf.Tensor | None]:
         output, loss = self.model(inputs, targets)
         if isinstance(targets, tuple) or targets.shape.rank != 1:
             return loss, None
@@ -132,4 +132,4 @@ class GraphSession(Waiting):
     def close(self) -> None:
         """Nothing to release but memory."""
         del self.model, self.optimizer, self.sampler
-        del self.step, self.forward, self.judge, self.starts, self.goes_on
+        del self.step, self.forward, self.evaluation, self.first_token, self.next_token
