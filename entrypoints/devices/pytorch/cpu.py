@@ -19,17 +19,17 @@ from entrypoints.workloads.pytorch.build import Objective, transposed_linear_wei
 
 __all__ = ["free_mib", "libraries", "open_session", "prepare"]
 
-FEW = 2  # texts that are continued together: weights are then read for a row or two at a time
+FEW = 2  # texts generated together for which weights are read for one or two rows at a time
 PRECISIONS = ("fp32", "bf16")
 
 
 def libraries() -> dict[str, str | None]:
-    """None: what computes here is part of PyTorch."""
+    """Return no versions: what computes on the CPU is part of PyTorch."""
     return {}
 
 
 def prepare(precision: str, threads: int, streams: int = 1) -> None:
-    """Set the number of compute threads; each stream has as many. Raises RunError where `precision` is beyond a CPU."""
+    """Set the compute threads of each stream. Raises RunError (`unsupported`) if a CPU lacks `precision`."""
     require_precision(precision, PRECISIONS, "cpu")
     compute_on(threads, streams)
 
@@ -37,9 +37,9 @@ def prepare(precision: str, threads: int, streams: int = 1) -> None:
 def open_session(
     model: Objective, rule: Rule, precision: str, compiled: bool = False, partition: BatchPartition | None = None
 ) -> CpuSession:
-    """A session over `model`, which it takes over.
+    """Return a session that takes over `model`.
 
-    Raises RunError (`unsupported`) where it cannot be compiled here and is to be.
+    Raises RunError (`unsupported`) if it is to be compiled and cannot be compiled here.
     """
     if compiled:
         require_compiler()
@@ -47,7 +47,7 @@ def open_session(
 
 
 def require_compiler() -> None:
-    """Raise RunError (`unsupported`) where PyTorch cannot compile for a CPU: it writes C++ and has it compiled."""
+    """Raise RunError (`unsupported`) if PyTorch cannot compile for a CPU, for which it needs a C++ compiler."""
     require_torch_compile()
     if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
         raise RunError(
@@ -56,7 +56,7 @@ def require_compiler() -> None:
 
 
 class CpuSession(HostSession, TorchSession):
-    """A call returns when it is done."""
+    """A session on the CPU, whose calls return when they are done."""
 
     def __init__(
         self, model: Objective, rule: Rule, precision: str, compiled: bool, partition: BatchPartition | None
@@ -65,12 +65,12 @@ class CpuSession(HostSession, TorchSession):
         TorchSession.__init__(self, model, rule, torch.device("cpu"), precision, compiled, partition)
 
     def infer_request(self, batch: Batch) -> Answer:
-        """As elsewhere. Nothing is sent anywhere: transfer is the change of memory layout."""
+        """Answer one request. Nothing is sent to a device, so `transfer` is the change of memory layout."""
         torch.get_num_threads()  # as `compute_on` does
         return super().infer_request(batch)
 
     def begin(self, batch: Batch, iterations: int, chains: int = 1) -> Any:
-        """As elsewhere, with weights that lie as few rows read them best."""
+        """Return the first state, with the weights laid out for few rows where few texts are generated together."""
         if not self.sampler and batch.samples <= FEW and self.cached_inference_model is None:
             transposed_linear_weights(self.model)
         return super().begin(batch, iterations, chains)
