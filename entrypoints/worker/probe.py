@@ -68,7 +68,7 @@ def probe_precision(
 ) -> Iterator[tuple[str, list[float]]]:
     """Yield the quantities of a freshly initialised model in one precision, by name."""
     values_by_name = initialisation(build.weights(model))
-    build.load_formula(build.without_chance(model))
+    build.load_probe_weights(build.without_randomness(model))
     session = open_session()
     values_by_name.update(examine(session))
     session.close()

@@ -121,11 +121,11 @@ from entrypoints.workloads.pytorch import build
 card = cards.load()["resnet50"]
 cpu.prepare("fp32", {threads})
 session = cpu.open_session(build.model(card, 0), OptimizerRule.from_problem(card.problem["optimizer"], 1), "fp32")
-batch = session.place(Batch(torch.zeros(1, 3, 224, 224), None))  # in order already: the first work is a convolution
+batch = session.to_device(Batch(torch.zeros(1, 3, 224, 224), None))  # in order already: the first work is a convolution
 tasks = lambda: len(list(Path("/proc/self/task").iterdir()))
 before, answered, counted = tasks(), threading.Event(), threading.Event()
 def stream():
-    session.respond(batch)
+    session.infer_request(batch)
     answered.set()
     counted.wait()
 thread = threading.Thread(target=stream)

@@ -244,11 +244,11 @@ def turned_in_pairs():
         turned = torch.stack([even * angles.cos() - odd * angles.sin(), odd * angles.cos() + even * angles.sin()], -1)
         return turned.flatten(-2)
 
-    return mock.patch.object(transformer, "rotated", rotated)
+    return mock.patch.object(transformer, "rotate", rotated)
 
 
 def not_turned():
-    return mock.patch.object(transformer, "rotated", lambda x, first=0: x)
+    return mock.patch.object(transformer, "rotate", lambda x, first=0: x)
 
 
 def lstm_changed(change):

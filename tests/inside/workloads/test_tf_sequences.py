@@ -36,12 +36,12 @@ from entrypoints.contract.session import Batch, OptimizerRule
 from entrypoints.workloads.pytorch import build, loader
 given, told = json.load(sys.stdin), {}
 def opened(card, rule=None):
-    model = build.without_chance(build.model(card, 0))
-    build.load_formula(model)
+    model = build.without_randomness(build.model(card, 0))
+    build.load_probe_weights(model)
     return cpu.open_session(model, rule or OptimizerRule.from_problem(card.problem["optimizer"], 3), "fp32")
 for card in (cards.Card(**one) for one in given["cards"]):
     session, batch = opened(card), loader.formula_batch(card, 3)
-    answer = session.respond(batch).output
+    answer = session.infer_request(batch).output
     for number, output in enumerate(answer if isinstance(answer, tuple) else (answer,)):
         told[f"{card.name} output {number}"] = output
     told[f"{card.name} losses"] = [session.train(batch).loss() for _ in range(given["steps"])]

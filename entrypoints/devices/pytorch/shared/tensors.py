@@ -28,7 +28,7 @@ def evaluation_result(batch: Batch, output: Tensors, loss: torch.Tensor) -> Judg
 
 
 def as_tuple(tensors: Any) -> tuple[torch.Tensor, ...]:
-    """Return a tensor as a tuple of result; return a tuple unchanged."""
+    """Return a tensor as a tuple of one; return a tuple unchanged."""
     return tensors if isinstance(tensors, tuple) else (tensors,)
 
 
@@ -83,7 +83,7 @@ def split(tensors: Any, size: int) -> Sequence[Any]:
 
 
 class Nesting:
-    """The number of input and target tensors, which PopTorch takes result after the other. None means a single result."""
+    """The number of input and target tensors, which PopTorch takes one by one. None means a single tensor."""
 
     def __init__(self, inputs: Any, targets: Any) -> None:
         self.inputs, self.targets = (
