@@ -73,19 +73,19 @@ def test_without_a_gpu_the_reason_is_told():
     [((9, 0), "tf32", True), ((7, 5), "tf32", False), ((7, 5), "fp32", True), ((9, 0), "bf16", False)],
 )
 def test_a_gpu_is_taken_alone_and_asked_for_what_it_can(monkeypatch, capability, precision, able):
-    told = []
-    found = [SimpleNamespace(name="/physical_device:GPU:0"), SimpleNamespace(name="/physical_device:GPU:1")]
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: found)
-    monkeypatch.setattr(tf.config, "set_visible_devices", lambda devices, kind: told.append((devices, kind)))
-    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", told.append)
-    monkeypatch.setattr(EXPERIMENTAL, "set_memory_growth", lambda device, wanted: told.append((device, wanted)))
+    calls = []
+    gpus = [SimpleNamespace(name="/physical_device:GPU:0"), SimpleNamespace(name="/physical_device:GPU:1")]
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda devices, kind: calls.append((devices, kind)))
+    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", calls.append)
+    monkeypatch.setattr(EXPERIMENTAL, "set_memory_growth", lambda device, wanted: calls.append((device, wanted)))
     described = {"device_name": "NVIDIA stand-in", "compute_capability": capability}
     monkeypatch.setattr(EXPERIMENTAL, "get_device_details", lambda device: described)
-    monkeypatch.setattr(EXPERIMENTAL, "enable_tensor_float_32_execution", told.append)
+    monkeypatch.setattr(EXPERIMENTAL, "enable_tensor_float_32_execution", calls.append)
     if not able:
         with pytest.raises(RunError, match=f"--precision {precision} on NVIDIA stand-in: it can do fp32") as raised:
             cuda.prepare(precision, 2)
         assert raised.value.state == "unsupported"
         return
     cuda.prepare(precision, 2)
-    assert told == [(found[:1], "GPU"), (found[0], True), precision == "tf32", 2]
+    assert calls == [(gpus[:1], "GPU"), (gpus[0], True), precision == "tf32", 2]

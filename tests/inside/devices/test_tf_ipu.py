@@ -35,7 +35,7 @@ FUNCTIONS = type(tf.function(lambda: None))
 class IPUConfig:
     """Settings that are known by name, and take values of their own type alone."""
 
-    there = True
+    available = True
 
     def __setattr__(self, name, value):
         if f"ipu.config.IPUConfig.{name}" not in FACTS:
@@ -46,7 +46,7 @@ class IPUConfig:
 
     def configure_ipu_system(self, device="cpu"):
         assert self.auto_select_ipus == 1 and device == "cpu"
-        if not self.there:
+        if not self.available:
             raise tf.errors.InvalidArgumentError(None, None, GONE)
 
 
@@ -151,7 +151,7 @@ def test_a_model_of_an_ipu_is_no_ipu(ipu, monkeypatch):
 
 
 def test_without_an_ipu_its_reason_is_told(ipu, monkeypatch):
-    monkeypatch.setattr(IPUConfig, "there", False)
+    monkeypatch.setattr(IPUConfig, "available", False)
     with pytest.raises(RunError, match="no hardware IPU found") as raised:
         ipu.strategy()
     assert raised.value.state == "no_device"
@@ -173,11 +173,11 @@ def test_what_poplar_refuses_is_a_result(ipu, monkeypatch, fault, state):
 
 
 def test_what_is_not_known_of_ipus_is_refused(ipu):
-    found = cards.load()
+    card_list = cards.load()
     with pytest.raises(RunError, match="no sampler runs there"):
-        ipu.open_session(build.model(found["mcmc"], 1), rule_of(found["mcmc"].problem, 1), "fp32")
+        ipu.open_session(build.model(card_list["mcmc"], 1), rule_of(card_list["mcmc"].problem, 1), "fp32")
     with pytest.raises(RunError, match="Leave it out"):
-        ipu.open_session(None, rule_of(found["lstm"].problem, 1), "fp32", True)
+        ipu.open_session(None, rule_of(card_list["lstm"].problem, 1), "fp32", True)
     with pytest.raises(RunError, match="--precision bf16 on ipu"):
         ipu.prepare("bf16", 1)
     _, ours, _ = sessions(ipu, "lstm")

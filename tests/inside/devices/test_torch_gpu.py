@@ -85,15 +85,15 @@ def sessions(partition=None):
     rule = rule_of(CARD.problem, 4)
     facts = gpu.facts("cpu", "nobody", "none", "package", 1 << 30)
     ask = lambda: {"driver": {"value": "1"}}  # noqa: E731
-    found = gpu.GpuSession(RUNTIME, build.model(CARD, 1), rule, "fp32", False, partition, facts, ask)
-    return found, cpu.open_session(build.model(CARD, 1), rule, "fp32", partition=partition)
+    session = gpu.GpuSession(RUNTIME, build.model(CARD, 1), rule, "fp32", False, partition, facts, ask)
+    return session, cpu.open_session(build.model(CARD, 1), rule, "fp32", partition=partition)
 
 
 @pytest.mark.parametrize("partition", [None, BatchPartition(2, accumulation=2)])
 def test_it_learns_what_the_cpu_learns(partition):
     batch = loader.synthetic_batch(CARD, 4, seed=1)
-    told = [[session.train(session.to_device(batch)).loss() for _ in range(3)] for session in sessions(partition)]
-    assert told[0] == pytest.approx(told[1], rel=1e-5)
+    losses = [[session.train(session.to_device(batch)).loss() for _ in range(3)] for session in sessions(partition)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 def test_steps_are_told_when_the_device_has_done_them():
@@ -149,18 +149,18 @@ class Extension:
         return model, optimizer
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_intel_s_extension_makes_over_what_it_is_there_for(monkeypatch, there):
+@pytest.mark.parametrize("installed", [True, False])
+def test_intel_s_extension_makes_over_what_it_is_there_for(monkeypatch, installed):
     extension = Extension()
-    monkeypatch.setattr(xpu, "extension", extension if there else None)
+    monkeypatch.setattr(xpu, "extension", extension if installed else None)
     facts = gpu.facts("cpu", "nobody", "none", "package", 1 << 30)
     rule, batch = rule_of(CARD.problem, 4), loader.synthetic_batch(CARD, 4, seed=1)
     session = xpu.XpuSession(RUNTIME, build.model(CARD, 1), rule, "fp32", False, None, facts, dict)
     expected = cpu.open_session(build.model(CARD, 1), rule, "fp32")
-    told = [(one.train(batch).loss(), one.evaluate(batch).loss) for one in (session, expected)]
-    assert told[0] == pytest.approx(told[1], rel=1e-5)
-    assert extension.asked == there
-    assert ("intel_extension_for_pytorch 2.8.10" in session.facts.execution) == there
+    losses = [(candidate.train(batch).loss(), candidate.evaluate(batch).loss) for candidate in (session, expected)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert extension.asked == installed
+    assert ("intel_extension_for_pytorch 2.8.10" in session.facts.execution) == installed
 
 
 @pytest.mark.skipif(not hasattr(torch.amp, "GradScaler"), reason="this PyTorch has no scaler for the CPU")
@@ -221,8 +221,8 @@ def test_what_one_device_of_intel_s_is(monkeypatch, name, hierarchy, mask, granu
     ("version", "timed"), [("1.13.1", True), ("2.1.0", True), ("2.3.1+xpu", False), ("2.5.0", False), ("2.6.0", True)]
 )
 def test_a_pytorch_whose_events_tell_no_time_is_refused(monkeypatch, version, timed):
-    there = SimpleNamespace(is_available=lambda: True)
-    monkeypatch.setattr(xpu, "runtime", lambda: there)
+    available = SimpleNamespace(is_available=lambda: True)
+    monkeypatch.setattr(xpu, "runtime", lambda: available)
     monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion(version))
     if timed:
         xpu.prepare("fp32", torch.get_num_threads())
@@ -295,8 +295,8 @@ def test_a_gpu_without_kernels_is_named_before_anything_runs(monkeypatch, capabi
 def test_a_gpu_of_amd_without_kernels_is_named(monkeypatch, architecture, built, runs):
     monkeypatch.setattr(cuda, "AMD", True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    told = {"gcnArchName": architecture} if architecture else {}
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(**told))
+    properties = {"gcnArchName": architecture} if architecture else {}
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(**properties))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "AMD Instinct")
     if runs:
         cuda.require_kernels(built)
@@ -311,9 +311,9 @@ def test_a_gpu_of_amd_without_kernels_is_named(monkeypatch, architecture, built,
 def test_one_name_for_two_modules_is_told_apart(monkeypatch, units, name):
     monkeypatch.setattr(cuda, "AMD", True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "AMD Instinct MI250X / MI250")
-    found = cuda.facts(SimpleNamespace(gcnArchName="gfx90a", total_memory=1 << 36, multi_processor_count=units))
-    assert (found.name, found.granularity) == (name, "die")
-    assert (peaks.of_device(found, "bf16").flops is not None) == (units == 104)
+    facts = cuda.facts(SimpleNamespace(gcnArchName="gfx90a", total_memory=1 << 36, multi_processor_count=units))
+    assert (facts.name, facts.granularity) == (name, "die")
+    assert (peaks.of_device(facts, "bf16").flops is not None) == (units == 104)
 
 
 @pytest.mark.parametrize(
@@ -327,18 +327,18 @@ def test_one_name_for_two_modules_is_told_apart(monkeypatch, units, name):
 def test_a_partition_is_not_taken_for_the_whole(monkeypatch, units, name, granularity):
     monkeypatch.setattr(cuda, "AMD", True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: name.partition(" (")[0])
-    found = cuda.facts(
+    facts = cuda.facts(
         SimpleNamespace(gcnArchName="gfx942:sramecc+", total_memory=1 << 36, multi_processor_count=units)
     )
-    assert (found.name, found.granularity) == (name, granularity)
-    assert (peaks.of_device(found, "bf16").flops is not None) == (units == 304)
+    assert (facts.name, facts.granularity) == (name, granularity)
+    assert (peaks.of_device(facts, "bf16").flops is not None) == (units == 304)
 
 
 def test_an_instance_of_mig_is_known_as_one(monkeypatch):
     monkeypatch.setattr(cuda, "AMD", False)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H100 80GB HBM3 MIG 1g.10gb")
-    found = cuda.facts(SimpleNamespace(total_memory=1 << 33, multi_processor_count=16, uuid="1-2"))
-    assert found.identifier == "MIG-1-2"
+    facts = cuda.facts(SimpleNamespace(total_memory=1 << 33, multi_processor_count=16, uuid="1-2"))
+    assert facts.identifier == "MIG-1-2"
 
 
 @pytest.mark.parametrize("kind", ["cuda", "xpu"])

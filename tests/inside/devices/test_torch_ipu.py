@@ -45,9 +45,9 @@ def opened(device, workload, partition, precision="fp32"):
 def losses(device, workload, partition, steps=3):
     session, batch = opened(device, workload, partition)
     placed = session.to_device(batch)
-    told = [session.train(placed).loss() for _ in range(steps)]
+    values = [session.train(placed).loss() for _ in range(steps)]
     session.close()
-    return told
+    return values
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def test_replicas_and_accumulation_lose_what_the_cpu_loses(workload):
     """Four micro-batches of one sample, on two replicas or on one processor. Convolutions are of another layout there:
     what they round grows with each step."""
     expected = losses(cpu, workload, BatchPartition(1, accumulation=4))
-    found = losses(ipu, workload, BatchPartition(1, accumulation=2, replicas=2))
-    assert found == pytest.approx(expected, rel=0.02 if workload == "resnet50" else 2e-3)
-    assert found[0] == pytest.approx(expected[0], rel=1e-5)
+    actual = losses(ipu, workload, BatchPartition(1, accumulation=2, replicas=2))
+    assert actual == pytest.approx(expected, rel=0.02 if workload == "resnet50" else 2e-3)
+    assert actual[0] == pytest.approx(expected[0], rel=1e-5)
 
 
 def test_a_call_of_several_iterations_makes_as_many_updates():
@@ -71,7 +71,7 @@ def test_a_call_of_several_iterations_makes_as_many_updates():
     reports = [alone.train(half) for half in halves]
     report = together.train(batch)
     assert (report.samples, report.updates) == (BATCH, 2)
-    assert report.loss() == pytest.approx(sum(one.loss() for one in reports) / 2)
+    assert report.loss() == pytest.approx(sum(report.loss() for report in reports) / 2)
     weights, expected = together.weights(), alone.weights()
     assert all(weights[name] == pytest.approx(expected[name], abs=1e-6) for name in expected)
     alone.close()
@@ -157,14 +157,14 @@ def test_inference_and_training_take_turns_with_the_ipus(monkeypatch):
     monkeypatch.setattr(poptorch.FLEET, "count", 1)
     session, batch = opened(ipu, QUICK, BatchPartition(2, accumulation=2))
     reference, _ = opened(cpu, QUICK, BatchPartition(2, accumulation=2))
-    for one in (session, reference):
-        one.told = [
-            one.evaluate(batch).loss,
-            one.train(batch).loss(),
-            one.evaluate(batch).loss,
-            one.train(batch).loss(),
+    for candidate in (session, reference):
+        candidate.losses = [
+            candidate.evaluate(batch).loss,
+            candidate.train(batch).loss(),
+            candidate.evaluate(batch).loss,
+            candidate.train(batch).loss(),
         ]
-    assert session.told == pytest.approx(reference.told, rel=1e-3)
+    assert session.losses == pytest.approx(reference.losses, rel=1e-3)
     weights, expected = session.weights(), reference.weights()
     # Of the mean: where a gradient is next to nothing, Adam's step is as long, and rounding says which way it goes.
     apart = {name: abs(weights[name] - expected[name]).mean() for name in expected}
@@ -197,7 +197,7 @@ def test_to_load_training_again_is_no_part_of_its_next_step():
 def test_a_first_batch_without_what_does_not_read_is_followed_by_a_whole_one():
     session, batch = opened(ipu, QUICK, BatchPartition(1, accumulation=4))
     few = batch._replace(inputs=batch.inputs[:1], targets=batch.targets[:1])
-    assert [session.evaluate(one).samples for one in (few, batch)] == [1, BATCH]
+    assert [session.evaluate(part).samples for part in (few, batch)] == [1, BATCH]
     session.close()
 
 
@@ -279,9 +279,17 @@ def test_a_result_says_that_it_is_simulated_and_how_the_batch_was_divided(image,
     )
     assert document["status"]["state"] == "completed", document["status"]
     assert document["provenance"]["simulated"] is True
-    told = document["configuration"]
-    assert (told["micro_batch_size"], told["gradient_accumulation"], told["replicas"]) == (2, 3, 2)
-    assert (told["stages"], told["strategy"], told["device_iterations"]) == (2, "pipelined", 1)
+    configuration = document["configuration"]
+    assert (configuration["micro_batch_size"], configuration["gradient_accumulation"], configuration["replicas"]) == (
+        2,
+        3,
+        2,
+    )
+    assert (configuration["stages"], configuration["strategy"], configuration["device_iterations"]) == (
+        2,
+        "pipelined",
+        1,
+    )
     assert (document["accelerator"]["count"], document["accelerator"]["replicas"]) == (4, 2)
     assert document["accelerator"]["execution"].startswith(f"compiled by PopTorch {sdk}")
     assert document["steps"]["updates"] == 3 and document["steps"]["units"] == 36
@@ -363,7 +371,7 @@ def test_a_poptorch_for_another_pytorch_is_named_with_both_versions(tmp_path):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: poptorch\nVersion: 3.3.0\n")
     (tmp_path / "poptorch.py").write_text("assert False, 'Using torch 2.0 with poptorch for 1.13'\n")
-    told = """
+    message = """
 from entrypoints.contract.statuses import RunError
 try:
     import entrypoints.devices.pytorch.ipu
@@ -372,7 +380,7 @@ except RunError as error:
 """
     paths = os.pathsep.join(map(str, (tmp_path, ROOT)))
     environment = {**os.environ, "PYTHONPATH": paths}
-    done = subprocess.run([sys.executable, "-c", told], env=environment, stdout=subprocess.PIPE, check=True)
+    done = subprocess.run([sys.executable, "-c", message], env=environment, stdout=subprocess.PIPE, check=True)
     said = done.stdout.decode()
     assert said.startswith("unsupported PopTorch 3.3.0 is built for another PyTorch than ")
     assert torch.__version__.split("+")[0] in said and "for 1.13" in said

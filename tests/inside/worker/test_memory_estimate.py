@@ -24,11 +24,11 @@ def test_the_model_needs_weights_gradients_and_what_the_optimizer_keeps():
 
 
 def test_the_batch_needs_as_much_per_sample_and_half_in_half_precision():
-    one, many = (
+    single, many = (
         memory_estimate.estimate(CARD, resolved("--task", "inference", "--batch-size", size)).batch
         for size in ("1", "64")
     )
-    assert many == pytest.approx(64 * one) and one > 4
+    assert many == pytest.approx(64 * single) and single > 4
     half = memory_estimate.estimate(
         CARD, resolved("--task", "inference", "--batch-size", "4", "--precision", "bf16")
     ).batch

@@ -112,13 +112,13 @@ def run(session, concurrency, *argv, make=making):
 
 def by_phase(sent):
     """Phases in order, each with when it began and its steps."""
-    told = []
+    messages = []
     for message in sent:
         if isinstance(message, Phase):
-            told.append((message.name, message.at, []))
+            messages.append((message.name, message.at, []))
         elif isinstance(message, Step):
-            told[-1][2].append(message)
-    return told
+            messages[-1][2].append(message)
+    return messages
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
@@ -157,11 +157,11 @@ def test_streams_wait_for_a_device_that_serves_one_at_a_time(monkeypatch, concur
         device.let_go()
         asking.close()
     *_, (_, _, steps) = by_phase(sent)
-    one = PREPROCESSING + TRANSFER + COMPUTE + RETRIEVAL
-    assert sum(step.seconds for step in steps) == pytest.approx(70 * one)
+    latency = PREPROCESSING + TRANSFER + COMPUTE + RETRIEVAL
+    assert sum(step.seconds for step in steps) == pytest.approx(70 * latency)
     for request in (step.request for step in steps):
-        assert request.latency == pytest.approx(concurrency * one)
-        assert request.other == pytest.approx((concurrency - 1) * one, abs=1e-9)
+        assert request.latency == pytest.approx(concurrency * latency)
+        assert request.other == pytest.approx((concurrency - 1) * latency, abs=1e-9)
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])

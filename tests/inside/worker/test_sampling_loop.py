@@ -103,8 +103,8 @@ RUN = fold([Phase("steady", 0.0), *STEPS, Diagnosed(3, 6.0, 1.5, 1.2)], "samples
     ],
 )
 def test_metrics_of_chains(name, value, unit):
-    found = getattr(metrics, name)(RUN)
-    assert (found.value, found.unit) == (pytest.approx(value), unit)
+    metric = getattr(metrics, name)(RUN)
+    assert (metric.value, metric.unit) == (pytest.approx(value), unit)
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ def test_metrics_of_chains(name, value, unit):
 def test_without_a_judgement_there_is_a_reason(messages, said):
     run = fold([Phase("steady", 0.0), *messages], "samples", "sampling")
     for name in ("effective_sample_size", "effective_sample_throughput", "r_hat"):
-        found = getattr(metrics, name)(run)
-        assert found.value is None and said in found.reason
+        metric = getattr(metrics, name)(run)
+        assert metric.value is None and said in metric.reason
     assert (metrics.acceptance_rate(run).value is None) == (said == "no samples were drawn")
     assert "sampling has no loss" in metrics.final_loss(run).reason
 

@@ -48,10 +48,10 @@ def test_the_formula_reaches_every_variable():
     build.load_probe_weights(model)
     weights = build.weights(model)
     assert all(np.array_equal(weight, formula.weight(name, weight.shape)) for name, weight in weights.items())
-    found = dict(layers.variables(model.network))
+    named = dict(layers.variables(model.network))
     running = "stem.1.running_var"
-    assert len(found) > len(weights)
-    assert np.array_equal(found[running].numpy(), formula.weight(running, (16,)))
+    assert len(named) > len(weights)
+    assert np.array_equal(named[running].numpy(), formula.weight(running, (16,)))
 
 
 def test_weights_begin_as_the_cards_say():
@@ -66,8 +66,8 @@ def test_weights_begin_as_the_cards_say():
 
 
 def test_a_seed_gives_the_same_weights():
-    one, same, other = (build.weights(build.model(AUTOENCODER, seed))["code.weight"] for seed in (5, 5, 6))
-    assert np.array_equal(one, same) and not np.array_equal(one, other)
+    first, same, other = (build.weights(build.model(AUTOENCODER, seed))["code.weight"] for seed in (5, 5, 6))
+    assert np.array_equal(first, same) and not np.array_equal(first, other)
 
 
 def test_running_means_take_up_the_unbiased_variance():

@@ -44,11 +44,11 @@ def test_the_loss_falls_on_photographs(program, photos, workload):
 def test_every_workload_answers(program, task):
     """As from a built image, but with each PyTorch that images may hold."""
     code, output, errors = program.run("--all", "--smoke", "--task", task, "--memory-limit", 5000)
-    told = lines(output)
+    documents = lines(output)
     assert code == (0 if task == "sampling" else 4), errors
     able = [name for name, card in cards.load().items() if task in card.tasks]
-    assert [one["workload"]["name"] for one in told] == able
-    refused = [one["status"] for one in told if one["status"]["state"] != "completed"]
+    assert [document["workload"]["name"] for document in documents] == able
+    refused = [document["status"] for document in documents if document["status"]["state"] != "completed"]
     assert {status["state"] for status in refused} <= {"out_of_memory"}, refused
     assert all("--memory-limit 5000 MiB" in status["message"] for status in refused), refused
     # What surely does not fit is not tried; the estimate is the least, so one or two may be.
@@ -109,8 +109,10 @@ def test_a_target_on_other_photographs_than_those_of_training(program, photos, t
     )
     assert document["status"]["state"] == "completed", document["status"]
     assert document["configuration"]["evaluation_path"] == str(others)
-    assert document["target"]["reached"] is reached, [one["loss"] for one in document["target"]["evaluations"]]
-    assert {one["samples"] for one in document["target"]["evaluations"]} == {5}
+    assert document["target"]["reached"] is reached, [
+        evaluation["loss"] for evaluation in document["target"]["evaluations"]
+    ]
+    assert {evaluation["samples"] for evaluation in document["target"]["evaluations"]} == {5}
     assert document["data"]["skipped"]["examples"] == ["grey/camera.png"]
     assert (document["metrics"]["time_to_target"]["value"] is None) != reached
     assert document["metrics"]["evaluation_time"]["value"] > 0
@@ -122,10 +124,10 @@ def test_an_evaluation_computes_as_much_at_once_as_training(size):
     _, whole, batch = opened("mobilenet_v3_small")
     batch = batch._replace(numbers=range(4))
     _, parted, _ = opened("mobilenet_v3_small", BatchPartition(size, accumulation=4 // size))
-    seen, forward = [], parted.forward
-    parted.forward = lambda placed: seen.append(placed.samples) or forward(placed)
-    wanted, found = whole.evaluate(batch), parted.evaluate(batch)
-    assert sum(seen) == 4 and max(seen) == size
-    assert (found.samples, found.right) == (wanted.samples, wanted.right)
-    assert found.loss == pytest.approx(wanted.loss, rel=1e-5)
-    assert found.output == pytest.approx(wanted.output, rel=1e-3, abs=1e-5)
+    sizes, forward = [], parted.forward
+    parted.forward = lambda placed: sizes.append(placed.samples) or forward(placed)
+    wanted, actual = whole.evaluate(batch), parted.evaluate(batch)
+    assert sum(sizes) == 4 and max(sizes) == size
+    assert (actual.samples, actual.right) == (wanted.samples, wanted.right)
+    assert actual.loss == pytest.approx(wanted.loss, rel=1e-5)
+    assert actual.output == pytest.approx(wanted.output, rel=1e-3, abs=1e-5)

@@ -51,14 +51,14 @@ def test_the_operations_of_the_card_are_those_that_are_counted(card, model):
     samples = 2
     pixels, _ = batch(card, samples, size=1000)
     layers = [layer for layer in model.modules() if isinstance(layer, (torch.nn.Conv2d, torch.nn.Linear))]
-    seen = []
-    watch = layers[0].register_forward_hook(lambda layer, inputs, output: seen.append(output.shape))
+    shapes = []
+    watch = layers[0].register_forward_hook(lambda layer, inputs, output: shapes.append(output.shape))
     with torch.no_grad(), counter.FlopCounterMode(display=False) as forward:
         copy.deepcopy(model).eval()(pixels)
     watch.remove()
     assert forward.get_total_flops() == samples * card.flops_per_unit("inference")
     # Backward costs twice as much as forward, but for the gradient of the images, which nobody needs.
-    first = 2 * layers[0].weight.numel() * seen[0][2] * seen[0][3]
+    first = 2 * layers[0].weight.numel() * shapes[0][2] * shapes[0][3]
     assert card.flops_per_unit("training") == 3 * card.flops_per_unit("inference") - first
 
 
@@ -85,8 +85,8 @@ def test_outputs_and_gradients_are_the_reference_s(card, model, training):
     torch.testing.assert_close(output, expected, rtol=1e-9, atol=1e-9)
     loss.backward()
     written.LOSSES[card.problem["loss"]["name"]](expected, targets, card.problem["loss"]).backward()
-    for (name, one), (_, other) in zip(ours.network.named_parameters(), reference.named_parameters()):
-        torch.testing.assert_close(one.grad, other.grad, rtol=1e-6, atol=1e-9, msg=name)
+    for (name, parameter), (_, other) in zip(ours.network.named_parameters(), reference.named_parameters()):
+        torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-6, atol=1e-9, msg=name)
 
 
 def test_what_is_dropped_is_what_the_reference_drops(card, model):

@@ -105,8 +105,8 @@ def test_outputs_and_gradients_are_the_reference_s(card, training, fused, monkey
     inputs = as_doubles(inputs_of(batch))
     output, loss = ours(inputs, as_doubles(batch.targets))
     expected = reference(*inputs)
-    for one, other in zip(*(x if isinstance(x, tuple) else (x,) for x in (output, expected))):
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
+    for actual, other in zip(*(x if isinstance(x, tuple) else (x,) for x in (output, expected))):
+        torch.testing.assert_close(actual, other, rtol=1e-6, atol=1e-7)
     loss.backward()
     rule = card.problem["loss"]
     written.LOSSES[rule["name"]](expected, as_doubles(batch.targets), rule).backward()
@@ -177,10 +177,10 @@ def generation_operations(model, prompt, new):
     return model["layers"] * operations + new * 2 * model["width"] * model["vocabulary"]
 
 
-def block_operations(model, places, seen):
+def block_operations(model, places, attended):
     """Two for each multiplication of a block's matrix products, attention of each place over all that are seen."""
     width = model["width"]
-    return 2 * places * (4 * width**2 + 2 * width * model["feed_forward"] + 2 * seen * width)
+    return 2 * places * (4 * width**2 + 2 * width * model["feed_forward"] + 2 * attended * width)
 
 
 def forward_operations(problem):
@@ -227,8 +227,8 @@ def test_outputs_are_those_of_transformers(workload):
     batch = loader.formula_batch(card, 3)
     with torch.no_grad():
         output, expected = ours(batch.inputs)[0], reference(*inputs_of(batch))
-    for one, other in zip(*(x if isinstance(x, tuple) else (x,) for x in (output, expected))):
-        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-8)
+    for actual, other in zip(*(x if isinstance(x, tuple) else (x,) for x in (output, expected))):
+        torch.testing.assert_close(actual, other, rtol=1e-7, atol=1e-8)
 
 
 @pytest.mark.parametrize("workload", ["gpt2", "gpt_117m", "gpt_800m"])
