@@ -82,7 +82,7 @@ def _stop(*_: object) -> NoReturn:
 
 
 def describe_failure(error: Exception) -> Failed:
-    """Return how the run ended, evaluation by the exception."""
+    """Return how the run ended, according to the exception."""
     if isinstance(error, RunError):
         return Failed(error.state, error.message)
     if isinstance(error, UsageError):  # the parent checked the data, and they have changed since

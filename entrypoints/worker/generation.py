@@ -1,4 +1,4 @@
-"""Text generation: the total prompt at once, then token by token."""
+"""Text generation: the whole prompt at once, then token by token."""
 
 from __future__ import annotations
 

@@ -56,13 +56,13 @@ class RequestStreams(PhasedRun):
         self.start(self.count - len(self.threads))
 
     def settle(self) -> None:
-        """Stop make requests, and report those answered by now."""
+        """Stop making requests, and report those answered by now."""
         self.over.set()
         while not self.answers.empty():
             self.report(self.answers.get())
 
     def close(self) -> None:
-        """Stop make requests, and wait for the answers to those in progress."""
+        """Stop making requests, and wait for the answers to those in progress."""
         self.over.set()
         for thread in self.threads:
             while thread.is_alive():

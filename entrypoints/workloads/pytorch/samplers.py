@@ -1,4 +1,4 @@
-"""The sampler rules of the cards: Markov chains side by side, each a row of every tensor."""
+"""The sampler rules of the cards. Markov chains run in parallel, each a row of every tensor."""
 
 from __future__ import annotations
 
