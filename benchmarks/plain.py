@@ -139,7 +139,7 @@ def optimizer_of(model: nn.Module, rule: OptimizerRule) -> torch.optim.Optimizer
 def sampling(card: Card, chains: int) -> Callable[[], None]:
     """A transition of all chains: the density written down batched, its gradient by autograd."""
     model, rule = card.problem["model"], card.problem["sampler"]
-    batch = loader.as_batch(synthetic.batch(card.problem, chains, synthetic.Random(0)))
+    batch = loader.as_batch(synthetic.batch(card.problem, chains, synthetic.SeededRandom(0)))
     features, targets = batch.inputs * model["feature_scale"], batch.targets
     units, count = model["hidden"], model["features"]
     around, prior = model["likelihood"], torch.distributions.Normal(0.0, model["prior"]["scale"])
@@ -184,7 +184,7 @@ def prepare(
         return sampling(card, batch_size)
     network = network_of(card)
     model = made(network)
-    batch = loader.as_batch(synthetic.batch(card.problem, batch_size, synthetic.Random(0)))
+    batch = loader.as_batch(synthetic.batch(card.problem, batch_size, synthetic.SeededRandom(0)))
     inputs = batch.inputs if isinstance(batch.inputs, tuple) else (batch.inputs,)
     autocast: Callable[[], Any] = contextlib.nullcontext
     if precision == "bf16":

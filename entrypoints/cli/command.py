@@ -49,7 +49,7 @@ def show_version(_: Options) -> int:
 def _verb(name: str) -> Callable[[Options], int]:
     if name in AT_ONCE:
         return AT_ONCE[name]
-    from entrypoints.cli import verbs  # late: who only asks what there is need not wait for all of it
+    from entrypoints.cli import verbs  # late: listing the workloads need not wait for all of it
 
     return verbs.VERBS[name]
 

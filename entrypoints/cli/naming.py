@@ -1,4 +1,4 @@
-"""Which workload an invocation means."""
+"""The workload that an invocation means."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ IMAGE_VARIABLES = ("APPTAINER_NAME", "SINGULARITY_NAME")
 
 
 def runnable() -> dict[str, Card]:
-    """The cards that the framework of this image has."""
+    """Return the cards that this image's framework can run, by name."""
     return cards.load_for(image.target(image.read())[0])
 
 
 def find(options: Options) -> tuple[list[Card], Mapping[str, Any] | None]:
-    """The cards that are meant, and this image. Raises UsageError."""
-    known, built = runnable(), image.read()
+    """Return the cards that the options mean, and this image's description. Raises UsageError."""
+    runnable_cards, built = runnable(), image.read()
     if not options.all:
-        return [known[choose(options.workload, os.environ, list(known))]], built
+        return [runnable_cards[choose(options.workload, os.environ, list(runnable_cards))]], built
     if options.workload:
         raise UsageError(f"--all and {options.workload}: name a workload, or ask for all of them")
-    able = [card for card in known.values() if options.task in (None, *card.tasks)]
+    able = [card for card in runnable_cards.values() if options.task in (None, *card.tasks)]
     if not able:
         raise UsageError(f"--all: no workload can do {options.task}")
     return able, built
 
 
-def choose(explicit: str | None, environ: Mapping[str, str], known: Sequence[str]) -> str:
-    """Name of the workload that is meant.
+def choose(explicit: str | None, environ: Mapping[str, str], names: Sequence[str]) -> str:
+    """Return the name of the workload that is meant.
 
-    Raises UsageError, listing the known names, where none is or an unknown one.
+    Raises UsageError, listing the names, where there is none or an unknown one.
     """
-    name = named(explicit, environ, known)
+    name = named(explicit, environ, names)
     if name is None:
-        raise UsageError(f"which workload? Name one as the first argument: {', '.join(known)}")
+        raise UsageError(f"which workload? Name one as the first argument: {', '.join(names)}")
     return name
 
 
-def named(explicit: str | None, environ: Mapping[str, str], known: Sequence[str]) -> str | None:
-    """The argument, else the SCIF app, else the workload in the name that the image was called by; None without any.
+def named(explicit: str | None, environ: Mapping[str, str], names: Sequence[str]) -> str | None:
+    """Return the argument, else the SCIF app, else the workload in the image's name; None without any.
 
     Raises UsageError where argument or app is unknown.
     """
     asked = explicit or _first(environ, APP_VARIABLES)
     if asked:
-        return _known(asked, known)
+        return _require_name(asked, names)
     name = workload_of_image(_first(environ, IMAGE_VARIABLES))
-    return name if name in known else None
+    return name if name in names else None
 
 
 def workload_of_image(file_name: str) -> str | None:
-    """What stands before the first dash of `<workload>-<recipe>[_<tag>][.sif]`; None without a dash.
+    """Return what precedes the first dash of `<workload>-<recipe>[_<tag>][.sif]`; None without a dash.
 
     The rest is left alone: a pull appends its tag there, and the image knows its own recipe.
     """
@@ -69,11 +69,11 @@ def _first(environ: Mapping[str, str], variables: Sequence[str]) -> str:
     return next((environ[name] for name in variables if environ.get(name)), "")
 
 
-def _known(name: str, known: Sequence[str]) -> str:
-    if name in known:
+def _require_name(name: str, names: Sequence[str]) -> str:
+    if name in names:
         return name
-    import difflib  # here: only who errs waits for it
+    import difflib  # here: only a mistyped name has to wait for it
 
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."
-    raise UsageError(f"no workload {name[:60]!r}{hint} Known: {', '.join(known)}")
+    raise UsageError(f"no workload {name[:60]!r}{hint} Known: {', '.join(names)}")

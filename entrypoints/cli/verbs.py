@@ -13,7 +13,7 @@ from entrypoints.contract.statuses import UsageError
 from entrypoints.devices import selection
 from entrypoints.planning import configuration, plan
 from entrypoints.planning.arguments import Options
-from entrypoints.results.outcome import Verdict
+from entrypoints.results.outcome import Outcome
 from entrypoints.system import image
 from entrypoints.system.console import say
 
@@ -27,19 +27,19 @@ def run(options: Options) -> int:
         choice = selection.choose(selection.offered_kinds(*image.target(built), built is not None))
         say(f"--device auto: {choice.kind}, since {choice.why}")
     planned = [(card, plans(options, card, built)) for card in meant]
-    refused = [(card, found) for card, found in planned if isinstance(found, UsageError)]
+    refused = [(card, planned_runs) for card, planned_runs in planned if isinstance(planned_runs, UsageError)]
     if len(refused) == len(planned):
         raise refused[0][1]
     for card, refusal in refused:
         say(f"left out: {card.name}: {refusal}")
-    runs = [(card, found) for card, found in planned if not isinstance(found, UsageError)]
+    runs = [(card, planned_runs) for card, planned_runs in planned if not isinstance(planned_runs, UsageError)]
     return Series(runs, built, options).run()
 
 
 def plans(
     options: Options, card: Card, built: Mapping[str, Any] | None
 ) -> list[configuration.Configuration] | UsageError:
-    """The runs of a workload, or why it cannot take the options."""
+    """Return the runs of a workload, or why it cannot take the options."""
     try:
         return plan.plan(options, card, built)
     except UsageError as error:
@@ -56,25 +56,25 @@ def check(options: Options) -> int:
     from entrypoints.runs.supervise import Orders
 
     orders = Orders(options.time_limit)
-    known = naming.runnable()
-    one = None if options.all else naming.named(options.workload, os.environ, list(known))
-    meant, built = naming.find(options if one else options._replace(all=True))
-    verdicts: dict[tuple[str, str], Verdict] = {}
+    cards = naming.runnable()
+    named_workload = None if options.all else naming.named(options.workload, os.environ, list(cards))
+    meant, built = naming.find(options if named_workload else options._replace(all=True))
+    outcomes: dict[tuple[str, str], Outcome] = {}
     for card in meant:
         resolved = configuration.resolve(options, card, built)
         probed = (reference.probed_problem(card), resolved.precision)
-        if probed not in verdicts:
-            verdicts[probed] = numerics_check.check(card, resolved, orders)
-        verdict = verdicts[probed]
-        skipped = verdict.state == "no_device"
-        say(f"check of {card.name}: {'skipped' if skipped else verdict.state}, {verdict.message}")
-        if verdict.exit_code and not skipped:
-            return verdict.exit_code
+        if probed not in outcomes:
+            outcomes[probed] = numerics_check.check(card, resolved, orders)
+        outcome = outcomes[probed]
+        skipped = outcome.state == "no_device"
+        say(f"check of {card.name}: {'skipped' if skipped else outcome.state}, {outcome.message}")
+        if outcome.exit_code and not skipped:
+            return outcome.exit_code
     return 0
 
 
 def describe(options: Options) -> int:
-    """What would run, as JSON on standard output; where several runs would, one a line."""
+    """Print what would run as JSON; where several runs would, one a line."""
     meant, built = naming.find(options)
     planned = [(card, run) for card in meant for run in plan.plan(options, card, built)]
     for card, resolved in planned:

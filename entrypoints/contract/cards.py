@@ -84,7 +84,7 @@ def tabular(problem: Mapping[str, Any]) -> bool:
 
 
 def labelled(problem: Mapping[str, Any]) -> bool:
-    """Whether each sample has a label, so that an accuracy can be told."""
+    """Whether each sample has a label, so that there is an accuracy."""
     return "classes" in problem["model"]
 
 

@@ -1,4 +1,4 @@
-"""The wire from the child to the parent: one JSON array per line, `["<type>", [fields]]`."""
+"""Messages from the child to the parent: one JSON array per line, `["<type>", [fields]]`."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Generated(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step, told when its time is known. Its seconds include `wait`, those spent waiting for data.
+    """One step, sent once its time is measured. `seconds` include `wait`, the time spent waiting for data.
 
     Units are samples, whatever the card calls them; tokens, where they consist of some, are counted beside them.
 

@@ -35,12 +35,12 @@ class Reference:
     source: str
 
 
-def probed_card(card: Card, known: Reference | None) -> Card:
+def probed_card(card: Card, reference: Reference | None) -> Card:
     """The card of the network that is probed."""
-    if known is None:
+    if reference is None:
         return card
-    model = {**card.problem["model"], **known.model}
-    return card._replace(problem={**card.problem, "model": model, "parameters": known.parameters})
+    model = {**card.problem["model"], **reference.model}
+    return card._replace(problem={**card.problem, "model": model, "parameters": reference.parameters})
 
 
 def probed_problem(card: Card) -> str:

@@ -1,4 +1,4 @@
-"""The seam between the measuring loop and hardware: what a device promises, and what it is given.
+"""The interface between the measuring loop and hardware.
 
 A device receives a model whose `forward(inputs, targets)` returns `(output, loss)` and a declarative optimizer
 rule. It compiles forward, backward and update itself, since some vendors do the three in one call.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, NamedTuple, Protocol, Union
 
-# What the vendors' management libraries tell of a device; their units and meanings stand in the result's schema.
+# What the vendors' management libraries report of a device; the result's schema has the units and meanings.
 DEVICE_CONDITIONS = (
     *("driver", "power_cap", "clock", "clock_max", "memory_clock", "performance_state", "temperature", "ecc"),
     *("throttling", "partitioning", "persistence", "memory_used", "other_processes"),
@@ -24,7 +24,7 @@ class OptimizerRule:
     learning_rate: float
     weight_decay: float  # an L2 penalty, added to the gradient; where the name says so, taken off the weights
     no_weight_decay_on: tuple[str, ...]
-    gradient_norm: float | None  # that of all gradients together at the most; None: as it is
+    gradient_norm: float | None  # largest allowed norm of all gradients together; None: no limit
     settings: Mapping[str, Any]  # what else the name asks for, as on the card
 
     @classmethod
@@ -62,7 +62,7 @@ class BatchPartition(NamedTuple):
 
     micro_batch: int  # samples that are computed at once
     accumulation: int = 1  # micro-batches whose gradients make one update
-    replicas: int = 1  # copies of the model, each with samples of its own
+    replicas: int = 1  # copies of the model, each with different samples
     device_iterations: int = 1  # what a device does in one call: updates, or micro-batches of inference
     stages: int = 1  # parts that a copy of the model is cut into
     strategy: str | None = None  # one of choices.STRATEGIES, for several stages
@@ -74,7 +74,7 @@ class BatchPartition(NamedTuple):
 
     @property
     def devices(self) -> int:
-        """What all replicas take: each stage has a device of its own, phases come one after the other on one."""
+        """Devices that all replicas use: one for each stage; phases run one after the other on one device."""
         return self.replicas * (1 if self.strategy == "phased" else self.stages)
 
 
@@ -107,7 +107,7 @@ class Batch(NamedTuple):
 
 
 class StepReport(NamedTuple):
-    """What one call did: samples, optimizer updates, and the loss for whoever asks.
+    """What one call did: samples, optimizer updates, and a way to read the loss.
 
     Calling `loss` may wait for the device; it is None where the task has no loss.
     """
@@ -117,8 +117,8 @@ class StepReport(NamedTuple):
     loss: Callable[[], float] | None
 
 
-class Judged(NamedTuple):
-    """How the model does on one batch, in evaluation mode."""
+class EvaluationResult(NamedTuple):
+    """Loss and correct answers of the model on one batch, in evaluation mode."""
 
     samples: int
     loss: float  # mean over the batch
@@ -135,8 +135,8 @@ class Answer(NamedTuple):
     retrieval: float  # output to the host
 
 
-class Draw(NamedTuple):
-    """Where Markov chains (C) stand and what came of their last transition, as NumPy arrays on the host."""
+class ChainSample(NamedTuple):
+    """State of C Markov chains after their last transition, as NumPy arrays on the host."""
 
     position: Any  # (C, parameters), the network's parameters one after the other, laid out as in PyTorch
     log_density: Any  # (C,), up to a constant
@@ -158,7 +158,7 @@ class DeviceFacts(NamedTuple):
     replicas: int
     execution: str  # how the model was run there: eager or compiled, memory layout
     simulated: bool
-    identifier: str | None = None  # as the vendor's management library names the device, where the framework tells it
+    identifier: str | None = None  # as the vendor's management library names the device, where the framework reports it
 
 
 class Usage(NamedTuple):
@@ -170,14 +170,14 @@ class Usage(NamedTuple):
 
     @classmethod
     def unknown(cls, reason: str) -> Usage:
-        """Nothing is known, for one reason."""
+        """Return a value without any fact, for one reason."""
         return cls(reason, reason, reason)
 
 
 class DeviceConditions(NamedTuple):
-    """How the devices stand: facts (value, unit, reason) by a name of DEVICE_CONDITIONS, or why there are none.
+    """Conditions of the devices: facts (value, unit, reason) by name (DEVICE_CONDITIONS), or why there are none.
 
-    Where devices differ, their values stand in one text, with commas.
+    Where devices differ, one text has all values, separated by commas.
     """
 
     facts: Mapping[str, Any]
@@ -185,7 +185,7 @@ class DeviceConditions(NamedTuple):
 
     @classmethod
     def unknown(cls, reason: str) -> DeviceConditions:
-        """Nothing is known, for one reason."""
+        """Return a value without any fact, for one reason."""
         return cls({}, reason)
 
 
@@ -199,44 +199,44 @@ class Session(Protocol):
         """The batch held where the device reads it fastest, for data that is used again and again."""
 
     def train(self, batch: Batch) -> StepReport:
-        """Forward, backward and update."""
+        """Run forward, backward and update."""
 
     def infer(self, batch: Batch) -> StepReport:
-        """Forward only, without gradients."""
+        """Run the forward pass without gradients."""
 
-    def evaluate(self, batch: Batch) -> Judged:
-        """Forward only, held against the targets. Waits for the device."""
+    def evaluate(self, batch: Batch) -> EvaluationResult:
+        """Run the forward pass and compare with the targets. Waits for the device."""
 
     def infer_request(self, batch: Batch) -> Answer:
         """Answer one request of inference, from the host's memory back into it. Threads may call it side by side."""
 
     def begin(self, batch: Batch, iterations: int, chains: int = 1) -> Any:
-        """The state after the first of so many iterations.
+        """Return the state after the first of `iterations` iterations.
 
         Of texts, that with the first new token of each. Of Markov chains over one batch of observations, that after the
         first transition of each; step sizes adapt in so many of them, and others may follow.
         """
 
     def iterate(self, state: Any) -> Any:
-        """The next state. The one given is used up."""
+        """Return the next state. The given one is no longer valid."""
 
-    def chain_sample(self, state: Any) -> Draw:
-        """Where the chains of a state stand. Waits for the device."""
+    def chain_sample(self, state: Any) -> ChainSample:
+        """Return the sample that the chains of a state are at. Waits for the device."""
 
     def weights(self) -> Mapping[str, Any]:
-        """The network's weights by name, as NumPy arrays; a later step may change them."""
+        """Return the network's weights by name, as NumPy arrays; a later step may change them."""
 
     def usage(self) -> Usage:
-        """What was taken of the devices until now."""
+        """Return what has been used of the devices so far."""
 
     def conditions(self) -> DeviceConditions:
-        """How the devices stand now."""
+        """Return the present conditions of the devices."""
 
     def mark(self) -> object:
-        """A point in the device's own stream of work, taken without waiting for it."""
+        """Mark a point in the device's stream of work, without waiting for it."""
 
     def seconds_between(self, earlier: object, later: object) -> float | None:
-        """Time between two marks, or None while the device has not passed the later one."""
+        """Return the time between two marks in s, or None while the device has not passed the later one."""
 
     def synchronise(self) -> None:
         """Wait until everything that was handed to the device is done."""

@@ -1,4 +1,4 @@
-"""How a run can end, in one table, and the two exceptions that say so."""
+"""The table of statuses that a run can end with, and the two exceptions that carry one."""
 
 from __future__ import annotations
 

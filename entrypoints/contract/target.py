@@ -1,4 +1,4 @@
-"""A goal of training: what it is, when it is reached, and what an evaluation may tell beside loss and accuracy."""
+"""The target of a training run, when it is reached, and the scores of an evaluation beside loss and accuracy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, TypedDict
 from entrypoints.contract.messages import Evaluated
 
 
-class Goal(TypedDict):
+class Target(TypedDict):
     """What `metric` is to reach: an accuracy at least, a loss at most."""
 
     metric: str  # accuracy or loss
@@ -16,24 +16,24 @@ class Goal(TypedDict):
 
 
 class Quality(NamedTuple):
-    """What a model's answers are worth beside loss and accuracy; None where nobody can tell."""
+    """Scores of a model's answers beside loss and accuracy; None where there are none."""
 
     exact_match: float | None = None  # share of questions that are answered as people did
     f1: float | None = None  # of the words of an answer, mean over questions
 
 
-class Grader(Protocol):
-    """Gathers what a model answers in one evaluation."""
+class AnswerGrader(Protocol):
+    """Collects and grades what a model answers in one evaluation."""
 
     def add(self, numbers: Any, output: Any) -> None:
-        """The model's output for the samples of these numbers. Raises RunError (`data_error`) for damaged data."""
+        """Add the model's output for the samples of these numbers. Raises RunError (`data_error`) for damaged data."""
 
     def quality(self) -> Quality:
-        """Of all answers."""
+        """Return the scores of all answers."""
 
 
-def reached(goal: Goal, found: Evaluated) -> bool:
-    """Whether an evaluation reached the goal; a number that is none reaches nothing."""
-    if goal["metric"] == "accuracy":
-        return found.accuracy is not None and found.accuracy >= goal["value"]
-    return found.loss <= goal["value"]
+def reached(target: Target, evaluation: Evaluated) -> bool:
+    """Return whether an evaluation reached the target; NaN never does."""
+    if target["metric"] == "accuracy":
+        return evaluation.accuracy is not None and evaluation.accuracy >= target["value"]
+    return evaluation.loss <= target["value"]

@@ -8,7 +8,7 @@ from typing import Sequence
 
 from entrypoints.contract.cards import PICTURES, Card
 from entrypoints.contract.statuses import UsageError
-from entrypoints.contract.target import Grader
+from entrypoints.contract.target import AnswerGrader
 from entrypoints.data import manifest
 from entrypoints.data.images import folder, idx, records, shards
 from entrypoints.data.sequences import passages, speech, tokens
@@ -51,8 +51,10 @@ def open_source(path: Path, task: str, framework: str, fitting: Sequence[str] | 
     if not path.exists():
         raise UsageError(f"--data {path}: no such file or folder. Give {_wanted(fitting)}")
     described = manifest.read(path) if path.is_dir() else None
-    found = {name: files for name, files in ((name, module.find(path)) for name, module in FORMATS.items()) if files}
-    name = described.format if described else _only(path, list(found))
+    files_by_format = {
+        name: files for name, files in ((name, module.find(path)) for name, module in FORMATS.items()) if files
+    }
+    name = described.format if described else _only(path, list(files_by_format))
     if fitting and name not in fitting:
         what = "nothing that is prepared" if name == FOLDER else name
         raise UsageError(f"--data {path}: it holds {what}. Give {_wanted(fitting)}")
@@ -64,19 +66,19 @@ def open_source(path: Path, task: str, framework: str, fitting: Sequence[str] | 
         )
     if name == FOLDER:
         return name, folder.Folder(path)
-    source: Source = FORMATS[name].open_source(path, found.get(name, []), task, described)
+    source: Source = FORMATS[name].open_source(path, files_by_format.get(name, []), task, described)
     if described and described.classes:
         source.names = described.classes
     return name, source
 
 
-def grader(source: Source) -> Grader | None:
+def grader(source: Source) -> AnswerGrader | None:
     """What grades a model's answers, where there is more to say of them than loss and accuracy."""
     if not isinstance(source, passages.Passages):
         return None
     from entrypoints.data.sequences import answers  # late: it brings NumPy, which the parent does without
 
-    return answers.Grader(source)
+    return answers.SquadGrader(source)
 
 
 def _wanted(fitting: Sequence[str] | None) -> str:
@@ -86,12 +88,12 @@ def _wanted(fitting: Sequence[str] | None) -> str:
     return f"a folder of {' or '.join(fitting)} (inv prepare-data --format {fitting[0]})"
 
 
-def _only(path: Path, found: list[str]) -> str:
-    if len(found) > 1:
-        raise UsageError(f"--data {path}: it holds {' and '.join(found)}. Give a folder with one of them")
-    if not found and not path.is_dir():
+def _only(path: Path, names: list[str]) -> str:
+    if len(names) > 1:
+        raise UsageError(f"--data {path}: it holds {' and '.join(names)}. Give a folder with one of them")
+    if not names and not path.is_dir():
         raise UsageError(
             f"--data {path}: a file of no known format. "
             "Give *.tar, *.tfrecord, *images-idx3-ubyte, *.tokens, *.passages, *.speech"
         )
-    return found[0] if found else FOLDER
+    return names[0] if names else FOLDER

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from entrypoints.contract.statuses import UsageError
-from entrypoints.data.source import File
+from entrypoints.data.source import DataFile
 
 NAME = "manifest.json"
 VERSION = "1.0"
@@ -19,48 +19,48 @@ class Manifest(NamedTuple):
     """A format, its files and the names of the classes, by index; text has none."""
 
     format: str
-    files: tuple[File, ...]
+    files: tuple[DataFile, ...]
     classes: tuple[str, ...]
 
 
 def read(folder: Path) -> Manifest | None:
-    """The manifest of a folder; None where it has none, or one of somebody else's.
+    """The manifest of a folder; None where it has none, or one of another program.
 
     Raises UsageError where it is of a version or form unknown here, or does not match the files beside it.
     """
-    place = folder / NAME
-    if not place.is_file():
+    path = folder / NAME
+    if not path.is_file():
         return None
-    document = _document(place)
+    document = _document(path)
     if document is None:
         return None
     for file in document["files"]:
         _require(folder / file["name"], file["bytes"])
-    files = tuple(File(file["name"], file["samples"]) for file in document["files"])
+    files = tuple(DataFile(file["name"], file["samples"]) for file in document["files"])
     return Manifest(document["format"], files, tuple(document["classes"] or ()))
 
 
-def _document(place: Path) -> dict[str, Any] | None:
+def _document(path: Path) -> dict[str, Any] | None:
     import jsonschema  # late: what has no manifest does without
 
     try:
-        document = json.loads(place.read_text("utf-8"))
+        document = json.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise UsageError(f"--data {place}: {error.strerror}. Make it readable for this user") from None
+        raise UsageError(f"--data {path}: {error.strerror}. Make it readable for this user") from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"--data {place}: it is no JSON: {error}. {REMEDY}") from None
+        raise UsageError(f"--data {path}: it is no JSON: {error}. {REMEDY}") from None
     if not isinstance(document, dict) or "schema_version" not in document:
         return None
     version = document["schema_version"]
     if isinstance(version, str) and version != VERSION:
         raise UsageError(
-            f"--data {place}: schema_version {version[:20]!r}, this image reads {VERSION}. "
+            f"--data {path}: schema_version {version[:20]!r}, this image reads {VERSION}. "
             "Take a newer image, or remove the manifest: then the files are counted anew"
         )
     checker = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text("utf-8")))
     wrong = jsonschema.exceptions.best_match(checker.iter_errors(document))
     if wrong is not None:
-        raise UsageError(f"--data {place}: {wrong.json_path}: {wrong.message[:200]}. {REMEDY}")
+        raise UsageError(f"--data {path}: {wrong.json_path}: {wrong.message[:200]}. {REMEDY}")
     checked: dict[str, Any] = document
     return checked
 
@@ -68,8 +68,8 @@ def _document(place: Path) -> dict[str, Any] | None:
 def _require(file: Path, size: int) -> None:
     """Raises UsageError where the file is not there or not of its size."""
     try:
-        found = file.stat().st_size
+        actual_size = file.stat().st_size
     except OSError as error:
         raise UsageError(f"--data {file}: {error.strerror}, and {NAME} names it. {REMEDY}") from None
-    if found != size:
-        raise UsageError(f"--data {file}: {found} bytes, and {NAME} says {size}. {REMEDY}")
+    if actual_size != size:
+        raise UsageError(f"--data {file}: {actual_size} bytes, and {NAME} says {size}. {REMEDY}")

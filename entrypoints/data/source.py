@@ -19,7 +19,7 @@ class Entry(NamedTuple):
     read: Callable[[], bytes]  # gives an image file
 
 
-class File(NamedTuple):
+class DataFile(NamedTuple):
     """One of the files that hold samples."""
 
     name: str
@@ -35,7 +35,7 @@ class Source:
         self.path, self.samples, self.classes = path, samples, classes
         self.lost = tuple(lost)  # what was found damaged while samples were counted
         self.part: str | None = None  # which of several sets that lie there this is
-        self.names: tuple[str, ...] | None = None  # of the classes by their numbers; None where nobody knows
+        self.names: tuple[str, ...] | None = None  # of the classes by their numbers; None where they are not known
 
     @property
     def units(self) -> int:
@@ -65,7 +65,7 @@ class Source:
     def entries(self, order: Sequence[int], start: int) -> Iterator[Entry]:
         """One whole turn through an epoch of this order of units: from its sample `start` to the end, and around."""
         turn = range(start, start + self.samples)
-        return (self.entry(int(order[place % self.samples])) for place in turn)
+        return (self.entry(int(order[position % self.samples])) for position in turn)
 
     def entry(self, number: int) -> Entry:
         """The sample of this number, where samples are the units."""

@@ -22,7 +22,7 @@ TARGET = "target"  # the column of that name
 HEADED = "The first row has to name the columns, with commas between them"
 
 
-class Table(NamedTuple):
+class TableRows(NamedTuple):
     """What was taken of a file, row by row."""
 
     features: Sequence[Sequence[float]]
@@ -37,7 +37,7 @@ def require(path: Path) -> None:
         raise UsageError(f"--data {path}: this workload reads a table. Give a file whose name ends in .{NAME}")
 
 
-def read(path: Path, rule: Mapping[str, Any]) -> Table:
+def read(path: Path, rule: Mapping[str, Any]) -> TableRows:
     """As many rows and features as a card's `problem.input` asks for.
 
     Raises RunError (`data_error`) where there are fewer, and where something is not a finite number.
@@ -49,12 +49,12 @@ def read(path: Path, rule: Mapping[str, Any]) -> Table:
         raise RunError("data_error", f"{path} cannot be read as a table: {error}. {HEADED}") from error
 
 
-def _table(path: Path, lines: Iterator[Sequence[str]], rule: Mapping[str, Any]) -> Table:
+def _table(path: Path, lines: Iterator[Sequence[str]], rule: Mapping[str, Any]) -> TableRows:
     header = [name.strip() for name in next(lines, [])]
     if not header or any(_number(name) is not None for name in header):
         raise RunError("data_error", f"{path} begins with {', '.join(header)[:60] or 'nothing'}. {HEADED}")
     target = header.index(TARGET) if TARGET in header else len(header) - 1
-    columns = [place for place in range(len(header)) if place != target][: rule["features"]]
+    columns = [index for index in range(len(header)) if index != target][: rule["features"]]
     if len(columns) < rule["features"]:
         raise RunError(
             "data_error",
@@ -71,7 +71,7 @@ def _table(path: Path, lines: Iterator[Sequence[str]], rule: Mapping[str, Any]) 
                 f"{path}, row {number}: {len(cells)} cells, and the first row names {len(header)} columns. "
                 "Mend or take out this row",
             )
-        *values, target_cell = (_cell(path, number, header[place], cells[place]) for place in (*columns, target))
+        *values, target_cell = (_cell(path, number, header[index], cells[index]) for index in (*columns, target))
         features.append(values)
         targets.append(target_cell)
     if len(targets) < rule["observations"]:
@@ -80,7 +80,7 @@ def _table(path: Path, lines: Iterator[Sequence[str]], rule: Mapping[str, Any]) 
             "data_error",
             f"{path} has {rows} rows beside the first, and {rule['observations']} are needed. Give more",
         )
-    return Table(features, targets)
+    return TableRows(features, targets)
 
 
 def _cell(path: Path, row: int, column: str, text: str) -> float:

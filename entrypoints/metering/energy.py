@@ -1,6 +1,6 @@
 """Energy over a window of a recording: by hardware counter where there is one, else the integral of power.
 
-A window that the samples do not carry has no energy: EnergyError says why.
+A window that the samples do not cover has no energy: EnergyError says why.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from entrypoints.metering.sampling import Recording
 
 FEWEST_PERIODS = 20  # in a window: its edges, each uncertain by a period, then weigh 5 % each at the most
 LONGEST_GAP = 5  # periods between two samples
-NOTHING_METERED = "nothing was metered: power says why"  # the whole reason stands once in a result, and it is long
+NOTHING_METERED = "nothing was metered: power says why"  # a result has the whole reason once, since it is long
 Window = Tuple[float, float]  # from, until; s of the monotonic clock
 Metered = Union[Recording, Absence]
 V = TypeVar("V")
 
 
 class EnergyError(Exception):
-    """A number that cannot be told; the text is the reason."""
+    """There is no energy for a window; the text is the reason."""
 
 
-class Spent(NamedTuple):
-    """What was used in a window."""
+class WindowEnergy(NamedTuple):
+    """Energy of each device in a window, and how it was determined."""
 
     joules: Sequence[float]  # by device
     method: str  # counter or integral
@@ -39,39 +39,39 @@ class Spent(NamedTuple):
         return None if self.integral is None else math.fsum(self.integral) / math.fsum(self.joules) - 1
 
 
-class Total(NamedTuple):
+class TotalEnergy(NamedTuple):
     """Energy in J; where there is none, why."""
 
     joules: float | None
     reason: str | None
 
 
-def spent(metered: Metered, window: Window) -> Spent:
-    """Energy of every device over the window. Raises EnergyError."""
+def window_energy(metered: Metered, window: Window) -> WindowEnergy:
+    """Return the energy of every device over the window. Raises EnergyError."""
     if isinstance(metered, Absence):
         raise EnergyError(NOTHING_METERED)
-    held = _samples_of(metered, window)
-    times = metered.times[held]
-    integral = [integrated(times, watts[held], window) for watts in metered.watts]
+    within = _samples_of(metered, window)
+    times = metered.times[within]
+    integral = [integrated(times, watts[within], window) for watts in metered.watts]
     ranges = metered.facts.counter_ranges
-    counted = [counted_up(times, joules[held], top, window) for joules, top in zip(metered.joules, ranges)]
+    counted = [counted_up(times, joules[within], top, window) for joules, top in zip(metered.joules, ranges)]
     if any(joules <= 0 for joules in counted or integral):
         raise EnergyError("the meter showed no energy at all for one of its devices: it does not measure that one")
     if not counted:
-        return Spent(integral, "integral", None, len(times))
-    return Spent(counted, "counter", integral or None, len(times))
+        return WindowEnergy(integral, "integral", None, len(times))
+    return WindowEnergy(counted, "counter", integral or None, len(times))
 
 
-def total(metered: Metered, window: Window) -> Total:
-    """Energy of all devices together over the window."""
+def total_energy(metered: Metered, window: Window) -> TotalEnergy:
+    """Return the energy of all devices together over the window."""
     try:
-        return Total(math.fsum(spent(metered, window).joules), None)
+        return TotalEnergy(math.fsum(window_energy(metered, window).joules), None)
     except EnergyError as error:
-        return Total(None, str(error))
+        return TotalEnergy(None, str(error))
 
 
 def rest_needed(facts: MeterFacts, period: float) -> float:
-    """Seconds of rest that tell idle power: what a meter shows first is the average over a time before."""
+    """Return the seconds of rest that idle power needs: a meter's first values average over a time before."""
     return (FEWEST_PERIODS + 2) * max(period, facts.update_period) + (facts.averaging or 0.0)
 
 
@@ -84,11 +84,11 @@ def _samples_of(recording: Recording, window: Window) -> slice:
     first, last = bisect_right(recording.times, start) - 1, bisect_left(recording.times, end)
     if first < 0 or last == len(recording.times):
         raise EnergyError(f"the samples do not reach from edge to edge of the window{_failures(recording)}")
-    held = slice(first, last + 1)
-    gap = max(after - before for before, after in _pairs(recording.times[held]))
+    within = slice(first, last + 1)
+    gap = max(after - before for before, after in _pairs(recording.times[within]))
     if gap > LONGEST_GAP * period:
         raise EnergyError(f"a gap of {gap:.3g} s, over {LONGEST_GAP} periods of {period:g} s{_failures(recording)}")
-    return held
+    return within
 
 
 def _failures(recording: Recording) -> str:
@@ -96,14 +96,14 @@ def _failures(recording: Recording) -> str:
 
 
 def integrated(times: Sequence[float], watts: Sequence[float], window: Window) -> float:
-    """Trapezoids under the samples, cut off at the window's edges."""
+    """Return the area of the trapezoids under the samples, cut off at the window's edges."""
     inside = [(at, value) for at, value in zip(times, watts) if window[0] < at < window[1]]
     start, end = ((edge, interpolated(times, watts, edge)) for edge in window)
     return math.fsum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in _pairs([start, *inside, end]))
 
 
 def counted_up(times: Sequence[float], joules: Sequence[float], top: float | None, window: Window) -> float:
-    """What a counter gained, interpolated at the edges; at `top` (J) it starts again from zero."""
+    """Return what a counter gained, interpolated at the edges; at `top` (J) it starts again from zero."""
     gains = [_gain(before, after, top) for before, after in _pairs(joules)]
     risen = list(accumulate(gains, initial=0.0))
     return interpolated(times, risen, window[1]) - interpolated(times, risen, window[0])
@@ -118,7 +118,7 @@ def _gain(before: float, after: float, top: float | None) -> float:
 
 
 def interpolated(times: Sequence[float], values: Sequence[float], moment: float) -> float:
-    """The value at a moment between the first time and the last, on the line between its neighbours."""
+    """Return the value at a moment between the first time and the last, on the line between its neighbours."""
     after = max(1, bisect_left(times, moment))
     share = (moment - times[after - 1]) / (times[after] - times[after - 1])
     return values[after - 1] + share * (values[after] - values[after - 1])

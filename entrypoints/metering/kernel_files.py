@@ -12,7 +12,7 @@ PIDS, HOST_PIDS = "/proc/self/ns/pid", "pid:[4026531836]"  # the kernel's own nu
 
 
 class KernelFile:
-    """A file of the kernel's that stays open as long as it is of use: to open it takes longer than to read it."""
+    """A kernel file that stays open while it is used: opening takes longer than reading."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -23,7 +23,7 @@ class KernelFile:
         weakref.finalize(self, os.close, self.descriptor)
 
     def number(self) -> int:
-        """The whole number that it holds by now. Raises MeterError."""
+        """Read the whole number in the file. Raises MeterError."""
         try:
             text = os.pread(self.descriptor, 64, 0).strip()
         except OSError as error:
@@ -34,7 +34,7 @@ class KernelFile:
 
 
 def kernel_text(path: Path) -> str:
-    """The text of a file of the kernel's. Raises MeterError."""
+    """Read the text of a kernel file. Raises MeterError."""
     try:
         return path.read_text("utf-8", "replace").strip()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a meter of power and energy is: what it says of itself, and what it reads.
+"""The interface of meters of power and energy.
 
 Each source has a module in `meters/`, found by its file name. A module has `MEASURES`, the kinds of device that its
 numbers are about (empty: whatever it is asked for, but then it must be asked for), and `find(place)`, which returns a
@@ -19,7 +19,7 @@ class MeterError(FactError):
 
 
 class Absence(NamedTuple):
-    """Instead of a meter or of what it recorded: why there is none."""
+    """The reason why there is no meter, or no recording."""
 
     reason: str
 
@@ -46,7 +46,7 @@ class Reading(NamedTuple):
     joules: Sequence[float]
     # Of a meter that may show accelerators on which others compute, or nobody: for each of them the device, by its
     # place, that its energy is in, and whether a process has it. Else empty.
-    held: Sequence[tuple[int, bool]] = ()
+    in_use: Sequence[tuple[int, bool]] = ()
 
 
 class Meter(Protocol):
@@ -55,20 +55,20 @@ class Meter(Protocol):
     facts: MeterFacts
 
     def read(self) -> Reading:
-        """What the hardware shows now."""
+        """Return what the hardware shows now."""
 
 
 def first_found(searches: Mapping[str, Callable[[], M]]) -> M:
-    """What the first search finds that finds something, by the name of its source.
+    """Return the result of the first search that does not raise MeterError; searches by the name of their source.
 
     Raises MeterError with the reasons of all.
     """
     reasons = []
     for source, search in searches.items():
-        found = _tried(search)
-        if not isinstance(found, MeterError):
-            return found
-        reasons.append(f"{source}: {found}")
+        result = _tried(search)
+        if not isinstance(result, MeterError):
+            return result
+        reasons.append(f"{source}: {result}")
     raise MeterError("; ".join(reasons))
 
 

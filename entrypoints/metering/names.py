@@ -10,5 +10,5 @@ AUTO, NONE = "auto", "none"
 
 def names() -> list[str]:
     """The meters that there are."""
-    found = (os.path.splitext(name) for name in os.listdir(FOLDER))
-    return sorted(stem for stem, ending in found if ending == ".py" and not stem.startswith("_"))
+    files = (os.path.splitext(name) for name in os.listdir(FOLDER))
+    return sorted(stem for stem, ending in files if ending == ".py" and not stem.startswith("_"))

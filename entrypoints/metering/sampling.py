@@ -22,10 +22,10 @@ class Recording(NamedTuple):
     times: Sequence[float]  # s of the monotonic clock, rising
     watts: Sequence[Sequence[float]]  # by device; empty where the meter has no power
     joules: Sequence[Sequence[float]]  # by device; empty where it has no counter
-    idle_until: float | None  # the moment until which nothing of ours ran; None where nobody waited
+    idle_until: float | None  # the moment until which nothing of ours ran; None where there was no rest
     failures: int
     last_failure: str | None
-    held: Sequence[tuple[int, bool]] = ()  # as in a reading; true where a process had it at any of them
+    in_use: Sequence[tuple[int, bool]] = ()  # as in a reading; true where a process had it at any of them
 
     def only(self, places: Sequence[int]) -> Recording:
         """What it has of the devices at these places."""
@@ -58,7 +58,7 @@ class Sampler:
         self.times = array("d")
         self.watts = [array("d") for _ in devices] if meter.facts.has_power else []
         self.joules = [array("d") for _ in devices] if meter.facts.has_counter else []
-        self.held: Sequence[tuple[int, bool]] = ()
+        self.in_use: Sequence[tuple[int, bool]] = ()
         self.idle_until: float | None = None
         self.failures, self.last_failure = 0, ""
 
@@ -75,7 +75,7 @@ class Sampler:
             thread.join(PATIENCE)
 
     def loop(self) -> None:
-        """Sample until told to stop; deadlines that have passed are left out."""
+        """Sample until asked to stop; deadlines that have passed are left out."""
         due = self.clock()
         while True:
             self.sample()
@@ -89,7 +89,7 @@ class Sampler:
         before = self.clock()
         try:
             reading = self.meter.read()
-        except Exception as error:  # vendor libraries have exceptions of their own
+        except Exception as error:  # vendor libraries raise their own exceptions
             self.failures, self.last_failure = self.failures + 1, str(error)
             return
         at = (before + self.clock()) / 2
@@ -98,9 +98,9 @@ class Sampler:
         for columns, values in ((self.watts, reading.watts), (self.joules, reading.joules)):
             for column, value in zip(columns, values):
                 column.append(value)
-        before_it = self.held or reading.held
-        self.held = [(device, had or has) for (device, has), (_, had) in zip(reading.held, before_it)]
-        self.times.append(at)  # last, so that whoever looks finds no time without its values
+        before_it = self.in_use or reading.in_use
+        self.in_use = [(device, had or has) for (device, has), (_, had) in zip(reading.in_use, before_it)]
+        self.times.append(at)  # last, so that a reader never gets a time without its values
 
     def recording(self) -> Recording:
         """All that was read by now."""
@@ -114,5 +114,5 @@ class Sampler:
             idle_until=self.idle_until,
             failures=self.failures,
             last_failure=self.last_failure or None,
-            held=tuple(self.held),
+            in_use=tuple(self.in_use),
         )

@@ -20,10 +20,10 @@ def open_meter(choice: str, device: str) -> Meter | Absence:
     reasons = []
     for name in names():
         if device in _measures(name):
-            found = _open(name, device, None)
-            if not isinstance(found, Absence):
-                return found
-            reasons.append(f"{name}: {found.reason}")
+            meter = _open(name, device, None)
+            if not isinstance(meter, Absence):
+                return meter
+            reasons.append(f"{name}: {meter.reason}")
     return Absence("; ".join(reasons) or f"no meter measures {device}")
 
 

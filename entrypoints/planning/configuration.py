@@ -10,7 +10,7 @@ from entrypoints.contract.cards import Card, labelled, tabular
 from entrypoints.contract.choices import STRATEGIES
 from entrypoints.contract.session import BatchPartition
 from entrypoints.contract.statuses import UsageError
-from entrypoints.contract.target import Goal
+from entrypoints.contract.target import Target
 from entrypoints.data import formats, table
 from entrypoints.data.source import Source
 from entrypoints.devices import selection
@@ -60,7 +60,7 @@ class Configuration:
     data: str  # synthetic, or the format of what lies at data_path
     data_path: str | None
     data_workers: int | None
-    goal: Goal | None
+    goal: Target | None
     evaluation_path: str | None  # of the samples that are evaluated; None: those of the training data
     seed: int
     threads: int
@@ -160,11 +160,11 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
 def _target(options: Options, image: Mapping[str, Any] | None) -> tuple[str, str]:
     """Framework and device: the image's, or the CPU where that is asked for. Outside of images, whatever there is."""
     framework, own = target(image)
-    known = selection.offered_kinds(framework, own, image is not None)
+    kinds = selection.offered_kinds(framework, own, image is not None)
     if options.device == selection.AUTO:
-        return framework, selection.choose(known).kind
-    if options.device not in (None, *known):
-        raise UsageError(f"--device {options.device}: this image can do {' or '.join(known)}")
+        return framework, selection.choose(kinds).kind
+    if options.device not in (None, *kinds):
+        raise UsageError(f"--device {options.device}: this image can do {' or '.join(kinds)}")
     return framework, options.device or own
 
 
@@ -202,7 +202,7 @@ def _defaults(options: Options, card: Card, framework: str, device: str) -> dict
 def _partition(options: Options, batch_size: int, framework: str, device: str, usual: int | None) -> BatchPartition:
     """How a batch is divided; by the `usual` micro-batch where that divides it, else as a whole."""
     _require_divisible(options, framework, device)
-    whole = options.find_max_batch or options.concurrency  # a request's parts are told of what is computed at once
+    whole = options.find_max_batch or options.concurrency  # the parts of a request's latency are those of one call
     fits = usual is not None and batch_size % (usual * options.replicas) == 0 and not whole
     at_once = options.micro_batch_size or (usual if fits else None) or max(1, batch_size // options.replicas)
     times, left = divmod(batch_size, at_once * options.replicas)
@@ -315,7 +315,7 @@ def _warmup(options: Options, default: int, steps: int | None) -> int:
     return warmup
 
 
-def _goal(options: Options, card: Card, per_epoch: int | None) -> Goal | None:
+def _goal(options: Options, card: Card, per_epoch: int | None) -> Target | None:
     """What is to be reached, evaluated after each epoch where nothing else was asked for."""
     metric = "accuracy" if options.target_accuracy is not None else "loss"
     value = options.target_accuracy if options.target_accuracy is not None else options.target_loss

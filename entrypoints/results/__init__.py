@@ -1,1 +1,1 @@
-"""What came of a run: numbers of what the child told and the meter read, its outcome, and the document of them all."""
+"""Results of a run: metrics of what the child sent and the meter read, the outcome, and the document of it all."""

@@ -1,4 +1,4 @@
-"""The raw facts of one run, folded from what the child told."""
+"""The raw facts of one run, folded from the child's messages."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from entrypoints.contract.messages import (
     Step,
 )
 from entrypoints.contract.session import DeviceConditions, DeviceFacts, Usage
-from entrypoints.contract.target import Goal, reached
-from entrypoints.metering.energy import Metered, Total, Window, total
+from entrypoints.contract.target import Target, reached
+from entrypoints.metering.energy import Metered, TotalEnergy, Window, total_energy
 from entrypoints.metering.meter import Absence
 from entrypoints.metering.sampling import Recording
 
 NO_METER = Absence("nothing was metered")
-UNTOLD = "the device did not answer, or the run ended before it was asked"
+NOT_REPORTED = "the device did not answer, or the run ended before it was asked"
 EVALUATED = "evaluations lie between the steps"
 M = TypeVar("M")
 
@@ -66,7 +66,7 @@ class Measurement:
     power: Metered
     flops_per_unit: int | None
     precision: str | None
-    goal: Goal | None
+    target: Target | None
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -91,12 +91,14 @@ class Measurement:
 
     @property
     def reaching(self) -> Evaluated | None:
-        """The first evaluation that reached the goal."""
-        return next((one for one in self.evaluations if self.goal and reached(self.goal, one)), None)
+        """The first evaluation that reached the target."""
+        return next(
+            (evaluation for evaluation in self.evaluations if self.target and reached(self.target, evaluation)), None
+        )
 
-    def energy(self, window: Window) -> Total:
+    def energy(self, window: Window) -> TotalEnergy:
         """Energy of all devices together over a window between steps."""
-        return Total(None, EVALUATED) if self.evaluations else total(self.power, window)
+        return TotalEnergy(None, EVALUATED) if self.evaluations else total_energy(self.power, window)
 
     @property
     def epochs(self) -> list[Epoch]:
@@ -118,12 +120,12 @@ def fold(
     power: Metered = NO_METER,
     flops_per_unit: int | None = None,
     precision: str | None = None,
-    goal: Goal | None = None,
+    target: Target | None = None,
 ) -> Measurement:
-    """The measurement that these messages, in order of arrival, amount to."""
+    """Fold messages, in order of arrival, into a measurement."""
     steps = _steps_by_phase(messages)
     begun = _of(Phase, messages)
-    untold = DeviceConditions.unknown(UNTOLD)
+    untold = DeviceConditions.unknown(NOT_REPORTED)
     before, after = [*_of(DeviceConditions, messages), untold, untold][:2]
     return Measurement(
         unit=unit,
@@ -142,34 +144,36 @@ def fold(
         data=_last(Data, messages),
         skipped=tuple(message.path for message in _of(Skipped, messages)),
         failure=_last(Failed, messages),
-        usage=_last(Usage, messages) or Usage.unknown(UNTOLD),
+        usage=_last(Usage, messages) or Usage.unknown(NOT_REPORTED),
         conditions=before,
         conditions_after=after,
         peak_process_mib=peak_process_mib,
-        power=of_the_device(power, _last(DeviceFacts, messages)),
+        power=power_of_devices(power, _last(DeviceFacts, messages)),
         flops_per_unit=flops_per_unit,
         precision=precision,
-        goal=goal,
+        target=target,
     )
 
 
-def of_the_device(metered: Metered, device: DeviceFacts | None) -> Metered:
+def power_of_devices(metered: Metered, device: DeviceFacts | None) -> Metered:
     """What the recording has of the devices that computed; why it has nothing of them where the framework names one
     that the meter does not read: environments are read by both, each in its own way."""
     if isinstance(metered, Absence) or device is None:
         return metered
     if device.simulated and not metered.facts.simulated:
         return Absence(f"what computed is a model of a device, and {metered.facts.source} reads real ones")
-    if metered.held:
-        return _of_those_held(metered, device.devices)
-    whole_board = metered.facts.scope == "board"  # whose meter counts all that is on it, and has a name of its own
+    if metered.in_use:
+        return _of_those_in_use(metered, device.devices)
+    whole_board = metered.facts.scope == "board"  # whose meter counts all that is on it, and has another name
     if device.identifier is None or metered.facts.simulated or whole_board:
         return metered
     named = metered.facts.devices
     if any(_is(device.identifier, name) for name in named):
         return metered
-    found, source = device.identifier, metered.facts.source
-    return Absence(f"{source} read {', '.join(named)}, and {found} computed: name it, --meter {source}:{found}")
+    identifier, source = device.identifier, metered.facts.source
+    return Absence(
+        f"{source} read {', '.join(named)}, and {identifier} computed: name it, --meter {source}:{identifier}"
+    )
 
 
 def _is(identifier: str, name: str) -> bool:
@@ -177,15 +181,15 @@ def _is(identifier: str, name: str) -> bool:
     return identifier in name or (identifier.startswith("MIG-") and "MIG" in name)
 
 
-def _of_those_held(recording: Recording, count: int) -> Metered:
+def _of_those_in_use(recording: Recording, count: int) -> Metered:
     """Of a meter that shows more accelerators than the `count` that computed, those that a process had."""
-    if len(recording.held) == count:
+    if len(recording.in_use) == count:
         return recording
-    held = [device for device, has in recording.held if has]
-    if len(held) == count:
-        return recording.only(sorted(set(held)))
-    shown, source = len(recording.held), recording.facts.source
-    which = f"processes had {len(held)}" if held else "it does not tell which processes had"
+    in_use = [device for device, has in recording.in_use if has]
+    if len(in_use) == count:
+        return recording.only(sorted(set(in_use)))
+    shown, source = len(recording.in_use), recording.facts.source
+    which = f"processes had {len(in_use)}" if in_use else "it does not tell which processes had"
     return Absence(f"{source} shows {shown} accelerators, {count} computed, and {which}: use a partition of {count}")
 
 
@@ -209,7 +213,7 @@ def _steps_by_phase(messages: Sequence[Message]) -> dict[str, list[Step]]:
 
 
 def _phase_seconds(messages: Sequence[Message]) -> dict[str, float]:
-    """Each phase lasts until the next begins, the last until the end was told; evaluations are left out."""
+    """Return the length of each phase in s: until the next begins, or the end message; without evaluations."""
     spans: dict[str, float] = {}
     begun: Phase | None = None
     evaluating = 0.0

@@ -1,6 +1,6 @@
 """Metrics: every public function here is one, under its own name.
 
-Each is a pure function of a Measurement; a number that cannot be told is None, with the reason.
+Each is a pure function of a Measurement; a number that cannot be determined is None, with the reason.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def token_throughput(measurement: Measurement) -> Metric:
 def prefill_throughput(measurement: Measurement) -> Metric:
     """Tokens of prompts over the seconds in which they were taken in, up to the first new token."""
     generated = _generated(measurement)
-    seconds = math.fsum(one.first for one in generated)
+    seconds = math.fsum(texts.first for texts in generated)
     if not seconds:
         return Metric(None, "tokens/s", NOT_GENERATED)
-    return Metric(sum(one.prompt_tokens for one in generated) / seconds, "tokens/s")
+    return Metric(sum(texts.prompt_tokens for texts in generated) / seconds, "tokens/s")
 
 
 def decode_throughput(measurement: Measurement) -> Metric:
@@ -195,7 +195,10 @@ def acceptance_rate(measurement: Measurement) -> Metric:
 def effective_sample_size(measurement: Measurement) -> Metric:
     """Bulk effective sample size of the timed draws of all chains together: the smallest of any parameter."""
     return _diagnosed(
-        measurement, "samples", lambda told: told.effective, f"draw {LEAST_DRAWS} timed samples of a chain that moves"
+        measurement,
+        "samples",
+        lambda diagnosed: diagnosed.effective,
+        f"draw {LEAST_DRAWS} timed samples of a chain that moves",
     )
 
 
@@ -212,7 +215,7 @@ def effective_sample_throughput(measurement: Measurement) -> Metric:
 def r_hat(measurement: Measurement) -> Metric:
     """Rank-normalised split R-hat of the timed draws: the largest of any parameter. Close to 1 where chains agree."""
     return _diagnosed(
-        measurement, "1", lambda told: told.r_hat, f"draw {LEAST_DRAWS} timed samples of 2 chains that move"
+        measurement, "1", lambda diagnosed: diagnosed.r_hat, f"draw {LEAST_DRAWS} timed samples of 2 chains that move"
     )
 
 
@@ -264,19 +267,19 @@ def epoch_time(measurement: Measurement) -> Metric:
 
 def time_to_target(measurement: Measurement) -> Metric:
     """Training time until the evaluation that reached the target; evaluations are not in it."""
-    if measurement.goal is None:
+    if measurement.target is None:
         return Metric(None, "s", "no target was set (--target-accuracy, --target-loss)")
-    found = measurement.reaching
-    if found is None:
+    evaluation = measurement.reaching
+    if evaluation is None:
         return Metric(None, "s", f"the target was not reached in {len(measurement.steps)} steps")
-    return Metric(math.fsum(step.seconds for step in measurement.steps[: found.steps]), "s")
+    return Metric(math.fsum(step.seconds for step in measurement.steps[: evaluation.steps]), "s")
 
 
 def evaluation_time(measurement: Measurement) -> Metric:
     """All evaluations together; no other time has them in it."""
     if not measurement.evaluations:
         return Metric(None, "s", "nothing was evaluated")
-    return Metric(math.fsum(one.ended - one.began for one in measurement.evaluations), "s")
+    return Metric(math.fsum(evaluation.ended - evaluation.began for evaluation in measurement.evaluations), "s")
 
 
 def final_loss(measurement: Measurement) -> Metric:
@@ -375,9 +378,9 @@ def energy_per_epoch(measurement: Measurement) -> Metric:
     reason = _no_later_epoch(measurement)
     if reason:
         return Metric(None, "J", reason)
-    told = [measurement.energy(epoch.window) for epoch in measurement.epochs[1:]]
-    reason = next((reason for joules, reason in told if joules is None), None)
-    return Metric(None if reason else math.fsum(joules or 0.0 for joules, _ in told) / len(told), "J", reason)
+    energies = [measurement.energy(epoch.window) for epoch in measurement.epochs[1:]]
+    reason = next((reason for joules, reason in energies if joules is None), None)
+    return Metric(None if reason else math.fsum(joules or 0.0 for joules, _ in energies) / len(energies), "J", reason)
 
 
 def _decoded(measurement: Measurement, workers: int) -> Metric:
@@ -406,15 +409,15 @@ def _no_window(measurement: Measurement) -> str | None:
     return (None if measurement.window else NO_TIME) if measurement.timed_steps else NO_STEP
 
 
-def _from_energy(measurement: Measurement, unit: str, told: Callable[[float], float]) -> Metric:
+def _from_energy(measurement: Measurement, unit: str, value_of: Callable[[float], float]) -> Metric:
     if not measurement.timed_steps:
         return Metric(None, unit, NO_STEP)
     joules, reason = measurement.energy(measurement.timed_edges)
-    return Metric(None, unit, reason) if joules is None else Metric(told(joules), unit)
+    return Metric(None, unit, reason) if joules is None else Metric(value_of(joules), unit)
 
 
-def _used(told: float | str) -> Metric:
-    return Metric(None, "MiB", told) if isinstance(told, str) else Metric(told, "MiB")
+def _used(mib: float | str) -> Metric:
+    return Metric(None, "MiB", mib) if isinstance(mib, str) else Metric(mib, "MiB")
 
 
 def _generated(measurement: Measurement) -> list[Generated]:
@@ -422,12 +425,12 @@ def _generated(measurement: Measurement) -> list[Generated]:
 
 
 def _first_token(measurement: Measurement, share: float) -> Metric:
-    times = [one.first for one in _generated(measurement)]
+    times = [generated.first for generated in _generated(measurement)]
     return _percentile(times, share, "batches of texts") if times else Metric(None, "s", NOT_GENERATED)
 
 
 def _between_tokens(measurement: Measurement, share: float) -> Metric:
-    times = [second for one in _generated(measurement) for second in one.others]
+    times = [second for generated in _generated(measurement) for second in generated.others]
     return _percentile(times, share, "new tokens") if times else Metric(None, "s", NOT_GENERATED)
 
 
@@ -436,19 +439,21 @@ def _tokens(measurement: Measurement) -> int:
 
 
 def _no_tokens(measurement: Measurement) -> str | None:
-    """Why tokens cannot be told; None where they can."""
+    """Return why tokens cannot be counted; None where they can."""
     steps = measurement.timed_steps
     if not steps:
         return NO_STEP
     return None if all(step.tokens is not None for step in steps) else f"{measurement.unit} have no tokens"
 
 
-def _diagnosed(measurement: Measurement, unit: str, told: Callable[[Diagnosed], float | None], remedy: str) -> Metric:
+def _diagnosed(
+    measurement: Measurement, unit: str, value_of: Callable[[Diagnosed], float | None], remedy: str
+) -> Metric:
     diagnosed = measurement.diagnosed
     if diagnosed is None:
         sampled = any(step.accepted is not None for step in measurement.steps)
         return Metric(None, unit, "the chains were not judged, since the run was cut short" if sampled else NOT_SAMPLED)
-    value = told(diagnosed)
+    value = value_of(diagnosed)
     if value is None and diagnosed.draws < min(LEAST_DRAWS, len(measurement.timed_steps)):
         remedy = f"memory was kept for {diagnosed.draws} draws of so many chains; take fewer (--batch-size)"
     return Metric(value, unit, None if value is not None else f"too little to judge: {remedy}")
@@ -466,11 +471,11 @@ def _step_time(measurement: Measurement, share: float) -> Metric:
     return Metric(quantile([step.seconds for step in measurement.timed_steps], share), "s")
 
 
-def _request_mean(measurement: Measurement, told: Callable[[Request], float]) -> Metric:
+def _request_mean(measurement: Measurement, value_of: Callable[[Request], float]) -> Metric:
     requests = measurement.timed_requests
     if not requests:
         return Metric(None, "s", _no_requests(measurement))
-    return Metric(math.fsum(map(told, requests)) / len(requests), "s")
+    return Metric(math.fsum(map(value_of, requests)) / len(requests), "s")
 
 
 def _latency(measurement: Measurement, share: float) -> Metric:

@@ -32,8 +32,8 @@ class Deviation(NamedTuple):
         return self.value / self.tolerance if math.isfinite(self.value) else math.inf
 
 
-class Judged(NamedTuple):
-    """What came of the probe in one precision."""
+class PrecisionResult(NamedTuple):
+    """Result of the probe in one precision."""
 
     precision: str
     state: str
@@ -44,30 +44,30 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True)
 class Numerics:
-    """What came of the probe as a whole."""
+    """Result of the probe as a whole."""
 
     state: str
     reason: str | None
-    precisions: tuple[Judged, ...] = ()
+    precisions: tuple[PrecisionResult, ...] = ()
 
     def __str__(self) -> str:
         """The state, and what it rests on."""
-        worst = [f"{one.precision}: {one.worst}" for one in self.precisions if one.worst]
+        worst = [f"{result.precision}: {result.worst}" for result in self.precisions if result.worst]
         return "; ".join([self.state.replace("_", " "), *([self.reason] if self.reason else worst)])
 
     def as_json(self) -> Json:
         """The document's part."""
-        judged = [
+        precisions = [
             {
-                "precision": one.precision,
-                "state": one.state,
-                **({"reason": one.reason} if one.reason else {}),
-                "worst": _worst(one.worst),
-                "mismatched": list(one.mismatched),
+                "precision": result.precision,
+                "state": result.state,
+                **({"reason": result.reason} if result.reason else {}),
+                "worst": _worst(result.worst),
+                "mismatched": list(result.mismatched),
             }
-            for one in self.precisions
+            for result in self.precisions
         ]
-        return {"state": self.state, **({"reason": self.reason} if self.reason else {}), "precisions": judged}
+        return {"state": self.state, **({"reason": self.reason} if self.reason else {}), "precisions": precisions}
 
 
 def not_run(reason: str) -> Numerics:
@@ -75,56 +75,60 @@ def not_run(reason: str) -> Numerics:
     return Numerics(NOT_RUN, reason)
 
 
-def judge(messages: Sequence[Message], reference: Reference | None, precision: str, cut: str | None = None) -> Numerics:
-    """What the probe's messages prove of a run in `precision`. Any precision that fails refutes all.
+def compare_with_reference(
+    messages: Sequence[Message], reference: Reference | None, precision: str, cut: str | None = None
+) -> Numerics:
+    """Compare the probe's messages with the reference of a run in `precision`. One failed precision fails all.
 
-    Where the probe was cut short, which `cut` says, only what was told of as a whole can refute, and nothing is proved.
+    Where the probe was cut short, with `cut` as the reason, only complete precisions can fail, and none can pass.
     """
     if reference is None:
         return not_run(cut) if cut else Numerics(NOT_PROVABLE, NO_REFERENCE)
-    found: dict[str, dict[str, Sequence[float]]] = {}
+    values_by_precision: dict[str, dict[str, Sequence[float]]] = {}
     for message in messages:
         if isinstance(message, Probed):
-            found.setdefault(message.precision, {})[message.quantity] = message.values
-    whole = {name: values for name, values in found.items() if not cut or set(reference.values) <= set(values)}
-    judged = tuple(_judge(name, values, reference) for name, values in whole.items())
-    return _together(judged, precision, cut)
+            values_by_precision.setdefault(message.precision, {})[message.quantity] = message.values
+    whole = {
+        name: values for name, values in values_by_precision.items() if not cut or set(reference.values) <= set(values)
+    }
+    results = tuple(_compare_precision(name, values, reference) for name, values in whole.items())
+    return _together(results, precision, cut)
 
 
-def _together(judged: tuple[Judged, ...], precision: str, cut: str | None) -> Numerics:
-    own = next((one for one in judged if one.precision == precision), None)
-    failed = next((one for one in judged if one.state == FAILED), None)
+def _together(results: tuple[PrecisionResult, ...], precision: str, cut: str | None) -> Numerics:
+    own = next((result for result in results if result.precision == precision), None)
+    failed = next((result for result in results if result.state == FAILED), None)
     if failed:
-        return Numerics(FAILED, failed.reason, judged)
+        return Numerics(FAILED, failed.reason, results)
     if cut or own is None:
-        return Numerics(NOT_RUN, cut or f"{precision} was not probed", judged)
-    if own.worst is not None and any(one.state == PASSED for one in judged):
-        return Numerics(PASSED, None, judged)
-    return Numerics(NOT_PROVABLE, own.reason, judged)
+        return Numerics(NOT_RUN, cut or f"{precision} was not probed", results)
+    if own.worst is not None and any(result.state == PASSED for result in results):
+        return Numerics(PASSED, None, results)
+    return Numerics(NOT_PROVABLE, own.reason, results)
 
 
-def _judge(precision: str, found: Mapping[str, Sequence[float]], reference: Reference) -> Judged:
+def _compare_precision(precision: str, values: Mapping[str, Sequence[float]], reference: Reference) -> PrecisionResult:
     tolerances = reference.tolerances.get(precision)
     if tolerances is None:
-        return Judged(precision, NOT_PROVABLE, f"there are no tolerances for {precision}", None, ())
+        return PrecisionResult(precision, NOT_PROVABLE, f"there are no tolerances for {precision}", None, ())
     deviations = [
-        Deviation(quantity, deviation(found.get(quantity, ()), reference.values[quantity]), tolerance)
+        Deviation(quantity, deviation(values.get(quantity, ()), reference.values[quantity]), tolerance)
         for quantity, tolerance in tolerances.items()
     ]
-    worst = max(deviations, key=lambda one: one.share)
-    mismatched = tuple(one.quantity for one in deviations if one.share > 1)
+    worst = max(deviations, key=lambda item: item.share)
+    mismatched = tuple(item.quantity for item in deviations if item.share > 1)
     if mismatched:
         reason = f"{len(mismatched)} of {len(deviations)} quantities do not match in {precision}; {worst}"
-        return Judged(precision, FAILED, reason, worst, mismatched)
+        return PrecisionResult(precision, FAILED, reason, worst, mismatched)
     unproven = reference.not_provable.get(precision)
-    return Judged(precision, NOT_PROVABLE if unproven else PASSED, unproven, worst, ())
+    return PrecisionResult(precision, NOT_PROVABLE if unproven else PASSED, unproven, worst, ())
 
 
-def deviation(found: Sequence[float], stored: Sequence[float]) -> float:
+def deviation(values: Sequence[float], stored: Sequence[float]) -> float:
     """|found - stored| / |stored| in the L2 norm, without the division where all stored values are 0."""
-    if len(found) != len(stored) or not all(map(math.isfinite, found)):
+    if len(values) != len(stored) or not all(map(math.isfinite, values)):
         return math.nan
-    distance = math.hypot(*(a - b for a, b in zip(found, stored)))
+    distance = math.hypot(*(a - b for a, b in zip(values, stored)))
     return distance / (math.hypot(*stored) or 1.0)
 
 

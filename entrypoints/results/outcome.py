@@ -1,4 +1,4 @@
-"""How a run ended, told from everything the parent knows."""
+"""How a run ended, determined from everything that the parent has."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORKER_KILLED = "killed by signal: Killed"  # PyTorch of a process that decodes
 
 
 class Ending(NamedTuple):
-    """What the supervisor saw of the child's end."""
+    """How the child's process ended, as the supervisor saw it."""
 
     returncode: int | None  # negative: the signal that killed it; None: nothing could
     stopped_by: str | None  # interrupted or time_limit, where this side stopped it
@@ -28,7 +28,7 @@ class Ending(NamedTuple):
     limit_mib: int | None = None  # --memory-limit
 
 
-class Verdict(NamedTuple):
+class Outcome(NamedTuple):
     """A state of `STATUSES`, its exit code and a sentence."""
 
     state: str
@@ -36,26 +36,26 @@ class Verdict(NamedTuple):
     message: str
 
 
-def judge(messages: Sequence[Message], ending: Ending) -> Verdict:
-    """The child's own word counts first when it finished; being stopped counts before any error that this caused."""
+def determine_outcome(messages: Sequence[Message], ending: Ending) -> Outcome:
+    """Determine how a run ended: a completed child counts first, then a stop, then the error that it caused."""
     if any(isinstance(message, Ended) for message in messages):
-        return _verdict("completed")
+        return _outcome("completed")
     if ending.stopped_by == "interrupted" and ending.signal is not None:
-        return Verdict("interrupted", exit_code("interrupted", ending.signal), f"stopped by {_named(ending.signal)}")
+        return Outcome("interrupted", exit_code("interrupted", ending.signal), f"stopped by {_named(ending.signal)}")
     if ending.stopped_by is not None:
-        return _verdict(ending.stopped_by)
+        return _outcome(ending.stopped_by)
     failures = [message for message in messages if isinstance(message, Failed)]
     state, text = failures[-1] if failures else Failed("crashed", _silent_death(ending))
     phase = next((message.name for message in reversed(messages) if isinstance(message, Phase)), None)
     cause = _shortage(ending, text, None if failures else phase) if state == "crashed" else None
-    return _verdict("out_of_memory", f"{text}, {cause}") if cause else _verdict(state, text)
+    return _outcome("out_of_memory", f"{text}, {cause}") if cause else _outcome(state, text)
 
 
-def with_numerics(verdict: Verdict, numerics: Numerics) -> Verdict:
-    """The verdict on a run whose numerics are known: what completed but computes something else did not."""
-    if verdict.state == "completed" and numerics.state == FAILED:
-        return _verdict("numerics_mismatch", numerics.reason)
-    return verdict
+def with_numerics(outcome: Outcome, numerics: Numerics) -> Outcome:
+    """Return the outcome with the numerics check taken in: a completed run that fails the check did not complete."""
+    if outcome.state == "completed" and numerics.state == FAILED:
+        return _outcome("numerics_mismatch", numerics.reason)
+    return outcome
 
 
 def _silent_death(ending: Ending) -> str:
@@ -88,5 +88,5 @@ def _shortage(ending: Ending, text: str, phase: str | None) -> str | None:
     return None
 
 
-def _verdict(state: str, message: str | None = None) -> Verdict:
-    return Verdict(state, exit_code(state), message or STATUSES[state].meaning)
+def _outcome(state: str, message: str | None = None) -> Outcome:
+    return Outcome(state, exit_code(state), message or STATUSES[state].meaning)

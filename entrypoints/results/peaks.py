@@ -1,4 +1,4 @@
-"""What devices can compute and draw at the most, as their vendors say it: `peaks.json`."""
+"""Peak operations and rated power of devices, as their vendors state them: `peaks.json`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Peak(NamedTuple):
 
 
 class RatedPower(NamedTuple):
-    """Watts that a device may draw as it is sold, what they are of and who says so, or why there is no number."""
+    """Rated power of a device in W, what it is of and its source, or why there is no number."""
 
     watts: float | None
     scope: str | None  # package, or the board that holds one or several
@@ -51,8 +51,8 @@ def _entry(device: DeviceFacts) -> Any:
     A name has to be equal to the whole of what the vendor's library prints: names of halves, slices and other boards
     begin alike.
     """
-    known = (entry for entry in table() if device.name in entry["names"])
-    return next((entry for entry in known if entry["granularity"] == device.granularity), None)
+    entries = (entry for entry in table() if device.name in entry["names"])
+    return next((entry for entry in entries if entry["granularity"] == device.granularity), None)
 
 
 def _named(device: DeviceFacts) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from entrypoints.metering.energy import EnergyError, Spent, spent, total
+from entrypoints.metering.energy import EnergyError, WindowEnergy, total_energy, window_energy
 from entrypoints.metering.meter import Absence
 from entrypoints.metering.sampling import Recording
 from entrypoints.results.json_values import Json, number
@@ -35,13 +35,13 @@ def power(measurement: Measurement) -> Json:
     }
 
 
-def _spent(measurement: Measurement, recording: Recording) -> tuple[Spent | None, str | None]:
+def _spent(measurement: Measurement, recording: Recording) -> tuple[WindowEnergy | None, str | None]:
     if not measurement.timed_steps:
         return None, NO_STEP
     if measurement.evaluations:
         return None, EVALUATED
     try:
-        return spent(recording, measurement.timed_edges), None
+        return window_energy(recording, measurement.timed_edges), None
     except EnergyError as error:
         return None, str(error)
 
@@ -56,17 +56,17 @@ def _idle(recording: Recording) -> Json:
     seconds = window[1] - window[0]
     if seconds <= 0:
         return {"duration": number(None, "s", CUT_SHORT), "power": number(None, "W", CUT_SHORT)}
-    joules, reason = total(recording, window)
+    joules, reason = total_energy(recording, window)
     watts = None if joules is None else joules / seconds
     return {"duration": number(seconds, "s"), "power": number(watts, "W", reason)}
 
 
-def _difference(used: Spent | None, reason: str | None) -> Json:
+def _difference(used: WindowEnergy | None, reason: str | None) -> Json:
     share = used.counter_integral_difference if used else None
     return number(share, "1", reason or "the meter has not both, an energy counter and power")
 
 
-def _device(name: str, index: int, used: Spent | None, reason: str | None, seconds: float) -> Json:
+def _device(name: str, index: int, used: WindowEnergy | None, reason: str | None, seconds: float) -> Json:
     joules = used.joules[index] if used else None
     watts = None if joules is None else joules / seconds
     return {"name": name, "energy": number(joules, "J", reason), "power_mean": number(watts, "W", reason)}

@@ -19,7 +19,7 @@ from entrypoints.results import metrics, peaks
 from entrypoints.results.json_values import Json, finite, number, printable
 from entrypoints.results.measurement import Epoch, Measurement
 from entrypoints.results.numerics import Numerics
-from entrypoints.results.outcome import Verdict
+from entrypoints.results.outcome import Outcome
 from entrypoints.results.power import power
 from entrypoints.results.quantiles import quantile
 from entrypoints.results.steadiness import steadiness
@@ -52,14 +52,14 @@ class Context:
     numerics: Numerics
 
 
-def document(measurement: Measurement, verdict: Verdict, context: Context) -> Json:
+def document(measurement: Measurement, outcome: Outcome, context: Context) -> Json:
     """The result as plain JSON values."""
     written: Json = {
         "schema_version": SCHEMA_VERSION,
         "id": str(uuid.uuid4()),
         "started": timestamp(context.started),
         "finished": timestamp(context.finished),
-        "status": {**verdict._asdict(), "phase": measurement.last_phase},
+        "status": {**outcome._asdict(), "phase": measurement.last_phase},
         "workload": workload(context),
         "configuration": configuration(context.configuration),
         "accelerator": accelerator(measurement, context.configuration),
@@ -116,7 +116,7 @@ def accelerator(measurement: Measurement, resolved: Configuration) -> Json:
     if measurement.device is None:
         return {"kind": resolved.device, "reason": "the run ended before a session was open"}
     facts = measurement.device._asdict()
-    del facts["simulated"]  # stands in provenance
+    del facts["simulated"]  # is in provenance
     facts["count"] = facts.pop("devices")
     peak = peaks.of_device(measurement.device, resolved.precision)
     facts["peak"] = number(peak.flops, "FLOP/s", peak.reason)
@@ -127,11 +127,14 @@ def accelerator(measurement: Measurement, resolved: Configuration) -> Json:
     return {key: value for key, value in facts.items() if value is not None}
 
 
-def device_conditions(told: DeviceConditions) -> Json:
-    """Facts of the devices, null where they tell no more; or why there are none at all."""
-    if told.reason is not None:
-        return {"reason": told.reason}
-    return {**{name: {"value": None, "reason": "the device does not tell"} for name in DEVICE_CONDITIONS}, **told.facts}
+def device_conditions(conditions: DeviceConditions) -> Json:
+    """Return facts of the devices, null where they report none; or why there are none at all."""
+    if conditions.reason is not None:
+        return {"reason": conditions.reason}
+    return {
+        **{name: {"value": None, "reason": "the device does not tell"} for name in DEVICE_CONDITIONS},
+        **conditions.facts,
+    }
 
 
 def provenance(measurement: Measurement, context: Context) -> Json:
@@ -182,12 +185,12 @@ def epoch(index: int, passed: Epoch, measurement: Measurement) -> Json:
 
 def data(measurement: Measurement, resolved: Configuration) -> Json:
     """Where the inputs came from and what of them could not be read."""
-    told = measurement.data
+    data_message = measurement.data
     return {
         "source": resolved.data,
-        "samples": told.samples if told else None,
-        "classes": told.classes if told else None,
-        "part": told.part if told else None,
+        "samples": data_message.samples if data_message else None,
+        "classes": data_message.classes if data_message else None,
+        "part": data_message.part if data_message else None,
         "skipped": {"count": len(measurement.skipped), "examples": list(measurement.skipped[:MOST_EXAMPLES])},
     }
 
@@ -211,26 +214,26 @@ def steps(measurement: Measurement) -> Json:
 
 def target(measurement: Measurement) -> Json | None:
     """What was to be reached and what was, evaluation by evaluation, the last `MOST_STEPS` of them."""
-    goal = measurement.goal
-    if goal is None:
+    target = measurement.target
+    if target is None:
         return None
     seconds = [0.0, *accumulate(step.seconds for step in measurement.steps)]
     evaluations = [
         {
-            "steps": one.steps,
-            "training_seconds": seconds[one.steps],
-            "seconds": one.ended - one.began,
-            "samples": one.samples,
-            "loss": finite(one.loss),
-            "accuracy": one.accuracy,
-            "exact_match": one.exact_match,
-            "f1": one.f1,
+            "steps": evaluation.steps,
+            "training_seconds": seconds[evaluation.steps],
+            "seconds": evaluation.ended - evaluation.began,
+            "samples": evaluation.samples,
+            "loss": finite(evaluation.loss),
+            "accuracy": evaluation.accuracy,
+            "exact_match": evaluation.exact_match,
+            "f1": evaluation.f1,
         }
-        for one in measurement.evaluations
+        for evaluation in measurement.evaluations
     ]
     return {
-        "metric": goal["metric"],
-        "value": goal["value"],
+        "metric": target["metric"],
+        "value": target["value"],
         "reached": measurement.reaching is not None,
         "evaluations": evaluations[-MOST_STEPS:],
     }

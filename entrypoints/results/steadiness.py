@@ -1,7 +1,7 @@
 """The document's part `steadiness`: whether the timed window drifted, how sure its throughput is, and its outliers.
 
 Steps depend on the steps before them, so every interval rests on spans that are long against that dependence. Work is
-bounded: beyond `MOST_BATCHES` steps, means of as many consecutive batches stand for them.
+bounded: beyond `MOST_BATCHES` steps, means of as many consecutive batches replace them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from entrypoints.results.measurement import Measurement
 from entrypoints.results.metrics import NO_STEP
 from entrypoints.results.quantiles import quantile
 
-FEWEST_STEPS = 40  # below, a drift cannot be told from steps that depend on each other
+FEWEST_STEPS = 40  # below, a drift cannot be distinguished from steps that depend on each other
 MOST_BATCHES = 256
 # A ramp of 2 % moves the mean, and so the throughput, by 1 %, which is what a throughput is to be right to.
 MATTERS = 0.02
 HIDDEN = 0.05  # a window is called steady only where so much drift would have shown
 
 SHAPES = (1, 2)  # cosines that a drift is made of: half a wave from start to end, a whole one for a jump off centre
-NOISE = (3, 4, 5, 6, 7, 8)  # cosines that tell how far noise alone moves the first
+NOISE = (3, 4, 5, 6, 7, 8)  # cosines that show how far noise alone moves the first
 STUDENT_NOISE = 2.447  # two-sided 95 % quantile of Student's distribution, one degree of freedom for each of NOISE
 STRONGEST = 0.8  # correlation of consecutive batches that is reckoned with
 BLOCKS = 8  # in a window
@@ -50,12 +50,12 @@ class Drift(NamedTuple):
 
 
 def steadiness(measurement: Measurement) -> Json:
-    """How steady the timed window was; null with the reason where its steps do not tell."""
+    """Return how steady the timed window was; null with the reason where its steps do not show it."""
     seconds = [step.seconds for step in measurement.timed_steps]
-    why = _untold(seconds)
+    why = _why_no_drift(seconds)
     drifted = None if why else drift(seconds)
     steady = drifted.steady if drifted else None
-    scattered = f"the steps scatter too much: {_said(drifted)}" if drifted else None
+    scattered = f"the steps scatter too much: {_drift_text(drifted)}" if drifted else None
     return {
         "steady": steady,
         **({"reason": why or scattered} if steady is None else {}),
@@ -71,8 +71,8 @@ def steadiness(measurement: Measurement) -> Json:
 def warning(measurement: Measurement) -> str:
     """A few words where the window was not steady, else none."""
     seconds = [step.seconds for step in measurement.timed_steps]
-    drifted = None if _untold(seconds) else drift(seconds)
-    return f"not steady: {_said(drifted)}" if drifted and drifted.steady is False else ""
+    drifted = None if _why_no_drift(seconds) else drift(seconds)
+    return f"not steady: {_drift_text(drifted)}" if drifted and drifted.steady is False else ""
 
 
 def drift(seconds: Sequence[float]) -> Drift:
@@ -133,8 +133,8 @@ def outliers(seconds: Sequence[float]) -> Json:
     }
 
 
-def _untold(seconds: Sequence[float]) -> str | None:
-    """Why these steps tell no drift, where they do not."""
+def _why_no_drift(seconds: Sequence[float]) -> str | None:
+    """Return why these steps show no drift; None where they can."""
     if not seconds:
         return NO_STEP
     if len(seconds) < FEWEST_STEPS:
@@ -142,7 +142,7 @@ def _untold(seconds: Sequence[float]) -> str | None:
     return None if quantile(seconds, 0.5) > 0 else "most steps are shorter than the clock can tell"
 
 
-def _said(drifted: Drift) -> str:
+def _drift_text(drifted: Drift) -> str:
     change, low, high = drifted
     return f"step times changed by {change:+.1%} over the window ({low:+.1%} to {high:+.1%})"
 
@@ -167,8 +167,8 @@ def _cosine(wave: int, at: int, count: int) -> float:
 def _correlation(values: Sequence[float]) -> float:
     """Of neighbours, without the bias of short series (Kendall, Biometrika 41, 1954), from 0 to `STRONGEST`."""
     square = math.fsum(value**2 for value in values)
-    found = math.fsum(one * other for one, other in zip(values, values[1:])) / square if square else 0.0
-    return min(max(found + (1 + 4 * found) / len(values), 0.0), STRONGEST)
+    raw = math.fsum(value * following for value, following in zip(values, values[1:])) / square if square else 0.0
+    return min(max(raw + (1 + 4 * raw) / len(values), 0.0), STRONGEST)
 
 
 def _spectrum(correlation: float, wave: int, count: int) -> float:

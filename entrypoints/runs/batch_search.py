@@ -10,7 +10,7 @@ from entrypoints.contract.cards import Card
 from entrypoints.planning.configuration import Configuration
 from entrypoints.planning.plan import most_batch
 from entrypoints.results.json_values import Json
-from entrypoints.runs.execute import Executed, execute
+from entrypoints.runs.execute import ExecutedRun, execute
 from entrypoints.runs.supervise import Orders
 from entrypoints.system import memory
 from entrypoints.system.console import say
@@ -31,19 +31,19 @@ TRIAL: dict[str, Any] = {
 
 
 class Bracket(NamedTuple):
-    """What is known so far: the largest size that fits, 0 for none, and the smallest that does not."""
+    """The largest size that has fitted so far, 0 for none, and the smallest that has not."""
 
     fits: int = 0
     fails: int | None = None
 
     def next(self, start: int, most: int) -> int | None:
-        """The size to try next, None where the answer is known."""
+        """Return the size to try next, or None once the answer is determined."""
         if self.fails is not None:
             return (self.fits + self.fails) // 2 if self.fails - self.fits > 1 else None
         return min(2 * self.fits or start, most) if self.fits < most else None
 
     def after(self, size: int, fits: bool) -> Bracket:
-        """What is known once `size` was tried."""
+        """Return the bracket after `size` was tried."""
         return self._replace(fits=size) if fits else self._replace(fails=size)
 
 
@@ -64,12 +64,12 @@ class Search(NamedTuple):
     trial_limit: int | None
     largest: int | None
     trials: tuple[Trial, ...]
-    last: Executed
+    last: ExecutedRun
 
     @property
     def succeeded(self) -> bool:
         """Whether there is a size to run at, and nothing but memory kept larger ones from it."""
-        return self.largest is not None and self.last.verdict.state in ("completed", "out_of_memory")
+        return self.largest is not None and self.last.outcome.state in ("completed", "out_of_memory")
 
     def as_json(self) -> Json:
         """The part `search` of the document."""
@@ -91,12 +91,12 @@ def search(card: Card, start: Configuration, orders: Orders) -> Search:
         begun = time.monotonic()
         trial = dataclasses.replace(start.of_size(size, trial_limit), steps=steps, **TRIAL)
         last = execute(card, trial, orders)
-        state, _, message = last.verdict
+        state, _, message = last.outcome
         trials.append(Trial(size, state, message, last.measurement.peak_process_mib, time.monotonic() - begun))
         if state not in ("completed", "out_of_memory"):
             break
         bracket = bracket.after(size, fits=state == "completed")
         size = bracket.next(start.batch_size, most)
-    found = Search(limit, trial_limit, bracket.fits or None, tuple(trials), last)
-    say(f"after {len(trials)} trials, the largest batch known to fit is {found.largest or 'none'}")
-    return found
+    result = Search(limit, trial_limit, bracket.fits or None, tuple(trials), last)
+    say(f"after {len(trials)} trials, the largest batch known to fit is {result.largest or 'none'}")
+    return result

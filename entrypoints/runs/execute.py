@@ -1,4 +1,4 @@
-"""One run in the parent: executed in a child, metered, followed and judged."""
+"""One run in the parent: executed in a child, metered, and its outcome determined."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Callable, Iterator, Mapping, NamedTuple
 
 from entrypoints.contract.cards import Card
 from entrypoints.contract.messages import Message
-from entrypoints.contract.target import Goal
+from entrypoints.contract.target import Target
 from entrypoints.metering.energy import Metered, rest_needed
 from entrypoints.metering.meter import Absence
 from entrypoints.metering.sampling import Sampler
@@ -19,7 +19,7 @@ from entrypoints.metering.selection import open_meter
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results.measurement import Measurement, fold
 from entrypoints.results.metrics import throughput
-from entrypoints.results.outcome import Ending, Verdict, judge
+from entrypoints.results.outcome import Ending, Outcome, determine_outcome
 from entrypoints.results.steadiness import warning
 from entrypoints.runs.progress import Progress
 from entrypoints.runs.ranks import counted_elsewhere
@@ -28,25 +28,25 @@ from entrypoints.system import host, memory
 from entrypoints.system.facts import Fact, fact
 
 
-class Executed(NamedTuple):
-    """A run: what was asked of a child, what came of it, and how the host stood afterwards."""
+class ExecutedRun(NamedTuple):
+    """A run: its configuration, measurement and outcome, and the host's conditions afterwards."""
 
     configuration: Configuration
     conditions_after: Mapping[str, Fact]
     started: datetime
     finished: datetime
     measurement: Measurement
-    verdict: Verdict
+    outcome: Outcome
 
 
-def not_begun(card: Card, resolved: Configuration, conditions: Mapping[str, Fact]) -> Executed:
-    """A run of which nothing is known yet."""
+def not_begun(card: Card, resolved: Configuration, conditions: Mapping[str, Fact]) -> ExecutedRun:
+    """Return a run that has not begun."""
     now = datetime.now(timezone.utc)
-    verdict = judge([], Ending(returncode=None, stopped_by="time_limit", signal=None, oom_killed=False))
-    return Executed(resolved, conditions, now, now, fold([], card.problem["unit"], resolved.task), verdict)
+    outcome = determine_outcome([], Ending(returncode=None, stopped_by="time_limit", signal=None, oom_killed=False))
+    return ExecutedRun(resolved, conditions, now, now, fold([], card.problem["unit"], resolved.task), outcome)
 
 
-def execute(card: Card, resolved: Configuration, orders: Orders) -> Executed:
+def execute(card: Card, resolved: Configuration, orders: Orders) -> ExecutedRun:
     """Run the configuration in a child, with progress on standard error."""
     messages: list[Message] = []
     progress = Progress(resolved, card.problem["unit"], sys.stderr)
@@ -73,40 +73,40 @@ def execute(card: Card, resolved: Configuration, orders: Orders) -> Executed:
         resolved.precision,
         resolved.goal,
     )
-    verdict = judge(messages, child.ending())
-    if verdict.state == "out_of_memory":
-        verdict = verdict._replace(message=f"{verdict.message}; {bounds(measurement, resolved, limit)}")
-    elif verdict.state == "completed" and resolved.goal:
-        verdict = verdict._replace(message=pursued(measurement, resolved.goal))
+    outcome = determine_outcome(messages, child.ending())
+    if outcome.state == "out_of_memory":
+        outcome = outcome._replace(message=f"{outcome.message}; {bounds(measurement, resolved, limit)}")
+    elif outcome.state == "completed" and resolved.goal:
+        outcome = outcome._replace(message=pursued(measurement, resolved.goal))
     rate = throughput(measurement)
     speed = "" if rate.value is None else f", {rate.value:.2f} {rate.unit}"
-    progress.note(f"{resolved.workload} {resolved.task}: {verdict.state} ({verdict.message}){speed}")
+    progress.note(f"{resolved.workload} {resolved.task}: {outcome.state} ({outcome.message}){speed}")
     if unsteady := warning(measurement):
         progress.note(unsteady)
     after, finished = host.conditions_after(counters), datetime.now(timezone.utc)
-    return Executed(resolved, after, started, finished, measurement, verdict)
+    return ExecutedRun(resolved, after, started, finished, measurement, outcome)
 
 
-def pursued(measurement: Measurement, goal: Goal) -> str:
-    """How the pursuit of a goal ended."""
-    aim = f"{goal['metric']} {goal['value']:g}"
+def pursued(measurement: Measurement, target: Target) -> str:
+    """Return how the pursuit of a target ended, as a sentence."""
+    aim = f"{target['metric']} {target['value']:g}"
     if measurement.reaching:
         return f"the target, {aim}, was reached after {measurement.reaching.steps} steps"
-    found = [getattr(one, goal["metric"]) for one in measurement.evaluations]
-    best = (max if goal["metric"] == "accuracy" else min)(found)
+    values = [getattr(evaluation, target["metric"]) for evaluation in measurement.evaluations]
+    best = (max if target["metric"] == "accuracy" else min)(values)
     return f"the target, {aim}, was not reached in {len(measurement.steps)} steps; the best was {best:.4g}"
 
 
 def bounds(measurement: Measurement, resolved: Configuration, limit: int | None) -> str:
-    """The batch that did not fit, and what bounded memory."""
-    known = {
+    """Return the batch that did not fit, and the limits of memory, as a sentence."""
+    limits = {
         "--memory-limit" if resolved.memory_limit_mib else "nine tenths of what was free": limit,
         "control group": fact(host.memory_limit)["value"],
         "host": fact(host.memory_mib)["value"],
         "device": measurement.device and measurement.device.memory_mib,
     }
-    told = [f"{name} {mib:.0f} MiB" for name, mib in known.items() if mib is not None]
-    return f"batch {resolved.batch_size}, limits of memory: {', '.join(told) or 'unknown'}"
+    texts = [f"{name} {mib:.0f} MiB" for name, mib in limits.items() if mib is not None]
+    return f"batch {resolved.batch_size}, limits of memory: {', '.join(texts) or 'unknown'}"
 
 
 @contextlib.contextmanager

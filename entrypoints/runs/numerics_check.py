@@ -1,4 +1,4 @@
-"""The numerics probe in the parent: a child of its own computes, so that nothing of it is left in the run."""
+"""The numerics check in the parent: a separate child computes, so that nothing of it is left in the run."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from entrypoints.contract.reference import Reference
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results import numerics
 from entrypoints.results.numerics import Numerics
-from entrypoints.results.outcome import Verdict, judge, with_numerics
+from entrypoints.results.outcome import Outcome, determine_outcome, with_numerics
 from entrypoints.runs.supervise import Child, Orders
 from entrypoints.system.console import say
 
 
-def check(card: Card, resolved: Configuration, orders: Orders) -> Verdict:
+def check(card: Card, resolved: Configuration, orders: Orders) -> Outcome:
     """Probe the numerics and nothing else."""
-    verdict, probed = probe(reference.load(card), resolved, orders)
-    judged = with_numerics(verdict, probed)
+    outcome, probed = probe(reference.load(card), resolved, orders)
+    judged = with_numerics(outcome, probed)
     return judged if judged.exit_code else judged._replace(message=f"numerics {probed}")
 
 
-def prove(card: Card, resolved: Configuration, orders: Orders) -> Numerics:
-    """Probe the numerics before runs that ask for it, with notes on standard error."""
+def check_before_runs(card: Card, resolved: Configuration, orders: Orders) -> Numerics:
+    """Check the numerics before runs that ask for it, with notes on standard error."""
     if not resolved.probe_numerics:
         return numerics.not_run(f"the probe was left out ({'--smoke' if resolved.smoke else '--skip-numerics'})")
     stored = reference.load(card)
     if stored is None:
-        return numerics.judge([], None, resolved.precision)
+        return numerics.compare_with_reference([], None, resolved.precision)
     say(f"{resolved.workload} on {resolved.device}: probing numerics")
     _, probed = probe(stored, resolved, orders)
     say(f"{resolved.workload} on {resolved.device}: numerics {probed}")
     return probed
 
 
-def probe(stored: Reference | None, resolved: Configuration, orders: Orders) -> tuple[Verdict, Numerics]:
-    """How the probe ended, and what it proves."""
+def probe(stored: Reference | None, resolved: Configuration, orders: Orders) -> tuple[Outcome, Numerics]:
+    """Run the probe, and return how it ended and its result."""
     child = Child(resolved, orders, "probe")
     messages = list(child.messages())
-    verdict = judge(messages, child.ending())
-    cut = None if verdict.state == "completed" else f"the probe ended in {verdict.state}: {verdict.message}"
-    return verdict, numerics.judge(messages, stored, resolved.precision, cut)
+    outcome = determine_outcome(messages, child.ending())
+    cut = None if outcome.state == "completed" else f"the probe ended in {outcome.state}: {outcome.message}"
+    return outcome, numerics.compare_with_reference(messages, stored, resolved.precision, cut)

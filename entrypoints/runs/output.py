@@ -23,7 +23,7 @@ SHORT = 12  # hexadecimal digits of a hash in a file's name
 
 
 class Writer(Protocol):
-    """A place for documents. Each arrives whole or not at all, as soon as it is there."""
+    """A destination for documents. Each is written at once, whole or not at all."""
 
     def write(self, document: Mapping[str, Any]) -> None:
         """Put one document there. Raises OSError where the place has failed since it was checked."""
@@ -32,21 +32,21 @@ class Writer(Protocol):
 def open_writer(output: str | None, count: int, one_a_line: bool = False) -> Writer:
     """The place that `output` names, for `count` documents. Raises UsageError, before any run, where it will not do.
 
-    On standard output several stand one a line, and where programs expect several, a single one too.
+    On standard output several documents are written one a line, and where programs expect several, a single one too.
     """
     if output is None:
         return Stdout(indented=count == 1 and not one_a_line)
     target = Path(output).resolve()  # through links: they stay links
     if output and (output.endswith("/") or target.is_dir()):
-        return Store(output, target)
+        return ResultFolder(output, target)
     if target.suffix == ".jsonl":
-        return Lines(output, target)
+        return ResultLines(output, target)
     if count > 1:
         raise UsageError(
             f"--output {output}: one file holds one result, and {count} are to come. "
             "Name a folder, as in --output results/, or a file that ends in .jsonl"
         )
-    return File(output, target)
+    return ResultFile(output, target)
 
 
 class Stdout:
@@ -60,7 +60,7 @@ class Stdout:
         write_all(STDOUT, self.text(document))
 
 
-class File:
+class ResultFile:
     """One file with one document, in the place of an older one."""
 
     def __init__(self, output: str, target: Path) -> None:
@@ -70,11 +70,11 @@ class File:
 
     def write(self, document: Mapping[str, Any]) -> None:
         """Replace the file."""
-        with beside(self.target.parent, indented_text(document)) as temporary:
+        with draft_file(self.target.parent, indented_text(document)) as temporary:
             temporary.replace(self.target)
 
 
-class Lines:
+class ResultLines:
     """A file of JSON Lines, to whose end documents are added. Several processes may add to one file."""
 
     def __init__(self, output: str, target: Path) -> None:
@@ -100,7 +100,7 @@ class Lines:
             os.close(descriptor)
 
 
-class Store:
+class ResultFolder:
     """A folder with a file for each result: `<workload>-<recipe>-<start in UTC>-<hash>.json`, never overwritten."""
 
     def __init__(self, output: str, folder: Path) -> None:
@@ -114,7 +114,7 @@ class Store:
     def write(self, document: Mapping[str, Any]) -> None:
         """Add a file. The same document twice is one file."""
         data = indented_text(document)
-        with beside(self.folder, data) as temporary:
+        with draft_file(self.folder, data) as temporary:
             for target in (self.folder / name for name in file_names(document, data)):
                 if _place(temporary, target) or target.read_bytes() == data:
                     return
@@ -162,7 +162,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def beside(folder: Path, data: bytes = b"") -> Iterator[Path]:
+def draft_file(folder: Path, data: bytes = b"") -> Iterator[Path]:
     """A file on its way: on the disk for certain, under a name that nobody reads, gone at the end if not renamed."""
     # The process's number alone is not unique where hosts share a file system.
     temporary = folder / f".sifmark.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}"
@@ -201,14 +201,14 @@ def _require_file(output: str, target: Path) -> None:
 
 def _require_writable(output: str, folder: Path) -> None:
     try:
-        with beside(folder):  # asking for permissions is no proof: the file system may be read-only
+        with draft_file(folder):  # asking for permissions is no proof: the file system may be read-only
             pass
     except OSError as error:
         reason = f"{error.strerror} in {folder}"
         raise UsageError(f"--output {output}: {reason}. Name a folder that this user may write to") from None
 
 
-class Contract:
+class ResultSchema:
     """The schema of the document. Raises UsageError where jsonschema is missing."""
 
     def __init__(self) -> None:

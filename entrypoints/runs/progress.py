@@ -8,7 +8,7 @@ from typing import TextIO
 
 from entrypoints.contract.messages import Data, Evaluated, Message, Phase, Skipped, Step
 from entrypoints.planning.configuration import Configuration
-from entrypoints.system.console import put
+from entrypoints.system.console import write_now
 
 INTERVALS = {True: 0.2, False: 5.0}  # seconds between updates, on a terminal and elsewhere
 INPUT_BOUND = 0.1  # share of time spent waiting for data from which a run is called so
@@ -47,8 +47,8 @@ class Progress:
             self._tell_data(message)
         elif isinstance(message, Evaluated):
             seconds = message.ended - message.began
-            told = {"accuracy": message.accuracy, "exact match": message.exact_match, "F1": message.f1}
-            more = "".join(f", {name} {value:.4f}" for name, value in told.items() if value is not None)
+            scores = {"accuracy": message.accuracy, "exact match": message.exact_match, "F1": message.f1}
+            more = "".join(f", {name} {value:.4f}" for name, value in scores.items() if value is not None)
             self.note(f"evaluated after {message.steps} steps: loss {message.loss:.4f}{more} ({seconds:.1f} s)")
         elif isinstance(message, Skipped):
             self.skipped += 1
@@ -76,7 +76,7 @@ class Progress:
         return self.seconds / self.timed * (self.configuration.steps - self.steps)
 
     def _tell_data(self, data: Data) -> None:
-        """What lies at a path, in words; of synthetic data there is nothing to tell."""
+        """Describe the data at a path; synthetic data need no description."""
         if self.configuration.data_path is None:
             return
         classes = "" if data.classes is None else f", {data.classes} classes" if data.classes > 1 else ", one class"
@@ -112,4 +112,4 @@ class Progress:
         return "\r\x1b[2K" if self.terminal else ""
 
     def _put(self, text: str) -> None:
-        put(self.stream, text)
+        write_now(self.stream, text)

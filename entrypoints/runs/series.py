@@ -1,4 +1,4 @@
-"""All runs of one command line: each executed in turn, its document checked and written as soon as it is there."""
+"""All runs of one command line: each executed in turn, its document checked and written at once."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from entrypoints.results import peaks, result
 from entrypoints.results.json_values import Json
 from entrypoints.results.metrics import Metric, throughput
 from entrypoints.results.numerics import Numerics, not_run
-from entrypoints.results.outcome import Verdict, with_numerics
+from entrypoints.results.outcome import Outcome, with_numerics
 from entrypoints.runs.batch_search import Search, search
-from entrypoints.runs.execute import Executed, execute, not_begun
-from entrypoints.runs.numerics_check import prove
-from entrypoints.runs.output import Contract, Writer, line_text, open_writer
+from entrypoints.runs.execute import ExecutedRun, execute, not_begun
+from entrypoints.runs.numerics_check import check_before_runs
+from entrypoints.runs.output import ResultSchema, Writer, line_text, open_writer
 from entrypoints.runs.supervise import Orders
 from entrypoints.system import host
 from entrypoints.system.console import say
 from entrypoints.system.image import file_of
 
-Planned = Tuple[Card, Sequence[Configuration]]
+PlannedRuns = Tuple[Card, Sequence[Configuration]]
 
 
-class Done(NamedTuple):
+class FinishedRun(NamedTuple):
     """A run that is over."""
 
     workload: str
@@ -42,11 +42,11 @@ class Done(NamedTuple):
 class Series:
     """The runs of a command line. An order to stop ends the run at hand; those behind it are not begun."""
 
-    def __init__(self, planned: Sequence[Planned], image: Mapping[str, Any] | None, options: Options) -> None:
+    def __init__(self, planned: Sequence[PlannedRuns], image: Mapping[str, Any] | None, options: Options) -> None:
         """Raises UsageError where the place for the results will not do."""
         self.planned, self.image, self.options = planned, image, options
         self.total = sum(len(runs) for _, runs in planned)
-        self.contract = Contract()
+        self.contract = ResultSchema()
         self.writer = open_writer(options.output, self.total, one_a_line=options.all)
         self.orders = Orders(options.time_limit)
         self.facts, self.conditions = (
@@ -54,7 +54,7 @@ class Series:
             host.conditions(rapl.power_cap),
         )  # before anything of ours keeps the host busy
         self.begun = 0
-        self.done: list[Done] = []
+        self.done: list[FinishedRun] = []
 
     def run(self) -> int:
         """Do every run and return the exit code of them all."""
@@ -65,7 +65,7 @@ class Series:
             self.workload(card, runs)
         if len(self.planned) > 1:
             summarise(self.done)
-        return close([one.exit_code for one in self.done], self.total, self.orders)
+        return close([finished.exit_code for finished in self.done], self.total, self.orders)
 
     def rehearse(self, card: Card, runs: Sequence[Configuration]) -> None:
         """Make and check the document of a run that has not begun, so that nothing has to be read when one ends.
@@ -74,42 +74,42 @@ class Series:
         """
         peaks.table()
         nothing = not_begun(card, runs[0], self.conditions)
-        self.contract.problems(self.document(card, nothing, nothing.verdict, None, not_run("not begun"), lambda: True))
+        self.contract.problems(self.document(card, nothing, nothing.outcome, None, not_run("not begun"), lambda: True))
 
     def workload(self, card: Card, runs: Sequence[Configuration]) -> None:
         """The runs of one workload, after a probe of its numerics and perhaps a search for its batch."""
-        numerics = prove(card, runs[0], self.orders)
-        found = None
+        numerics = check_before_runs(card, runs[0], self.orders)
+        search_result = None
         if self.options.find_max_batch:
-            found = search(card, runs[0], self.orders)
-            if found.largest is None or not found.succeeded:
-                self.finish(card, found.last, found, numerics)
+            search_result = search(card, runs[0], self.orders)
+            if search_result.largest is None or not search_result.succeeded:
+                self.finish(card, search_result.last, search_result, numerics)
                 return
-            runs = [run.of_size(found.largest, found.limit) for run in runs]
+            runs = [run.of_size(search_result.largest, search_result.limit) for run in runs]
         for number, configuration in enumerate(runs):
             if number and self.orders.stop():
                 return
             self.begun += 1
             if self.total > 1:
                 say(f"run {self.begun} of {self.total}")
-            self.finish(card, execute(card, configuration, self.orders), found, numerics)
+            self.finish(card, execute(card, configuration, self.orders), search_result, numerics)
 
-    def finish(self, card: Card, executed: Executed, found: Search | None, numerics: Numerics) -> None:
+    def finish(self, card: Card, executed: ExecutedRun, search_result: Search | None, numerics: Numerics) -> None:
         """Write the document of a run."""
-        verdict = with_numerics(executed.verdict, numerics)
-        if verdict != executed.verdict:
-            say(f"{verdict.state}: {verdict.message}")
-        document = self.document(card, executed, verdict, found, numerics, self.orders.stop)
+        outcome = with_numerics(executed.outcome, numerics)
+        if outcome != executed.outcome:
+            say(f"{outcome.state}: {outcome.message}")
+        document = self.document(card, executed, outcome, search_result, numerics, self.orders.stop)
         code = deliver(document, self.contract, self.writer)
         task, rate = executed.configuration.task, throughput(executed.measurement)
-        self.done.append(Done(card.name, task, verdict.state, rate, code))
+        self.done.append(FinishedRun(card.name, task, outcome.state, rate, code))
 
     def document(
         self,
         card: Card,
-        executed: Executed,
-        verdict: Verdict,
-        found: Search | None,
+        executed: ExecutedRun,
+        outcome: Outcome,
+        search_result: Search | None,
         numerics: Numerics,
         stop: Callable[[], object],
     ) -> Json:
@@ -126,19 +126,21 @@ class Series:
             command=sys.argv[1:],
             started=executed.started,
             finished=executed.finished,
-            search=found and found.as_json(),
+            search=search_result and search_result.as_json(),
             numerics=numerics,
             jsonschema_version=self.contract.library_version,
         )
-        return result.document(executed.measurement, verdict, context)
+        return result.document(executed.measurement, outcome, context)
 
 
-def summarise(done: Sequence[Done]) -> None:
+def summarise(done: Sequence[FinishedRun]) -> None:
     """Each run in a line for people."""
-    width = max((len(one.workload) for one in done), default=0)
-    for one in done:
-        rate = "" if one.throughput.value is None else f"  {one.throughput.value:.2f} {one.throughput.unit}"
-        say(f"{one.workload:<{width}}  {one.task}  {one.state}{rate}")
+    width = max((len(finished.workload) for finished in done), default=0)
+    for finished in done:
+        rate = (
+            "" if finished.throughput.value is None else f"  {finished.throughput.value:.2f} {finished.throughput.unit}"
+        )
+        say(f"{finished.workload:<{width}}  {finished.task}  {finished.state}{rate}")
 
 
 def close(codes: Sequence[int], planned: int, orders: Orders) -> int:
@@ -157,7 +159,7 @@ def close(codes: Sequence[int], planned: int, orders: Orders) -> int:
     return next(filter(None, ranked), 0)
 
 
-def deliver(document: Json, contract: Contract, writer: Writer) -> int:
+def deliver(document: Json, contract: ResultSchema, writer: Writer) -> int:
     """Validate and write. Where either fails the document still goes somewhere: measuring it took time."""
     complaints = contract.problems(document)
     if complaints:

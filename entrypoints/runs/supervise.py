@@ -23,8 +23,8 @@ from entrypoints.system.facts import fact
 MAIN = Path(__file__).resolve().parent.parent / "main.py"
 # Seconds between asking the child to end and killing it: less than the ten that container engines give us.
 GRACE = 5.0
-# Seconds between looks at signals, clocks and what the child says: to wake up for each step would cost more than to
-# read what it tells.
+# Seconds between looks at signals, clocks and what the child sends: waking up for each step would cost more than
+# reading it.
 TICK = 0.5
 CHUNK = 1 << 16  # bytes of one look
 F_SETPIPE_SZ = 1031  # linux/fcntl.h; Python has it from 3.10 on
@@ -64,21 +64,21 @@ class Child:
         self.orders, self.limit_mib = orders, configuration.memory_limit_mib
         self.stopped_by: str | None = None  # a state of statuses.STATUSES
         self.kill_at: float | None = None
-        self.told_end = False
+        self.reported_end = False
         self.peak_memory_mib: float | None = None  # of the child or of a process that it waited for, once it is gone
         self.oom_kills_before = fact(host.oom_kills)["value"]
         self.stream, descriptor = os.pipe()
-        self.rest = TICK if widen(self.stream) else 0.0
+        self.rest = TICK if widen_pipe(self.stream) else 0.0
         self.process = _start({"job": job, "configuration": configuration.as_json()}, descriptor)
         os.close(descriptor)
 
     def messages(self) -> Iterator[Message]:
-        """What the child tells, until it is gone."""
+        """Yield the child's messages until it is gone."""
         rest = b""
         while True:
             self._keep_order()
             if not self._readable(TICK):
-                # One of its own children may hold the pipe open, so that there is no end of it to wait for.
+                # A grandchild may keep the pipe open, so that waiting for its end would take forever.
                 if self._lost() or (self._gone() and not self._readable(0)):
                     break
                 continue
@@ -86,14 +86,14 @@ class Child:
             if not chunk:
                 break
             *lines, rest = (rest + chunk).split(b"\n")
-            for message in map(understood, lines):
+            for message in map(decode_line, lines):
                 if isinstance(message, (Ended, Failed)):
                     # A stop that reached the child's own processes first may have made it fail.
                     self.stopped_by = self.stopped_by or self.orders.stop()
-                    self.told_end = True
+                    self.reported_end = True
                     self._kill_after_grace()
                 yield message
-            if len(chunk) < CHUNK and not self.told_end:
+            if len(chunk) < CHUNK and not self.reported_end:
                 time.sleep(self.rest)
         self._reap()
 
@@ -107,7 +107,7 @@ class Child:
         first = next(iter(self.orders.signals), None)
         return Ending(
             returncode=self.process.returncode,
-            stopped_by=self.stopped_by or (None if self.told_end else self.orders.stop()),
+            stopped_by=self.stopped_by or (None if self.reported_end else self.orders.stop()),
             signal=first,
             oom_killed=self.oom_killed(),
             peak_mib=self.peak_memory_mib,
@@ -122,7 +122,7 @@ class Child:
         return self.kill_at is not None and time.monotonic() > self.kill_at + GRACE
 
     def _gone(self) -> bool:
-        """Whether the child has ended. wait4 tells what this child alone used; getrusage mixes it with others."""
+        """Return whether the child has ended. wait4 gives this child's usage alone; getrusage mixes it with others."""
         if self.process.returncode is None:
             pid, status, usage = os.wait4(self.process.pid, os.WNOHANG)
             if pid:
@@ -141,7 +141,7 @@ class Child:
 
     def _stop(self, state: str) -> None:
         """Ask the child to end; the first reason is the one that counts."""
-        if self.stopped_by is None and not self.told_end:
+        if self.stopped_by is None and not self.reported_end:
             self.stopped_by = state
             self._kill_after_grace()
             if self.process.returncode is None:  # not by Popen, which would wait for it and lose its peak memory
@@ -164,7 +164,7 @@ class Child:
         os.close(self.stream)
 
 
-def understood(line: bytes) -> Message:
+def decode_line(line: bytes) -> Message:
     """The message of a line. One that a signal cut in two is the last of a child that was about to fail."""
     try:
         return decode(line)
@@ -172,7 +172,7 @@ def understood(line: bytes) -> Message:
         return Failed("crashed", f"the workload's process sent what is no message: {error}")
 
 
-def widen(stream: int) -> bool:
+def widen_pipe(stream: int) -> bool:
     """Whether the pipe is as wide as a rest asks for."""
     try:
         return fcntl.fcntl(stream, F_SETPIPE_SZ, WIDTH) >= WIDTH
@@ -181,7 +181,7 @@ def widen(stream: int) -> bool:
 
 
 def _start(order: dict[str, Any], descriptor: int) -> subprocess.Popen[bytes]:
-    """A child of its own session, so that a terminal's Ctrl-C reaches the parent alone.
+    """Start a child in a new session, so that a terminal's Ctrl-C reaches the parent alone.
 
     What it prints goes to standard error: standard output belongs to the document.
     """
@@ -189,7 +189,7 @@ def _start(order: dict[str, Any], descriptor: int) -> subprocess.Popen[bytes]:
         [sys.executable, "-s", "-B", str(MAIN), "--child", str(descriptor), str(os.getpid())],
         stdin=subprocess.PIPE,
         stdout=sys.stderr.fileno(),
-        env=allocator.told(os.environ),
+        env=allocator.with_tunables(os.environ),
         pass_fds=[descriptor],
         start_new_session=True,
     )

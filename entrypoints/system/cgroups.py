@@ -13,14 +13,14 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 BOUNDLESS = 2**60  # bytes; version 1 says "none" by the largest number of whole pages
 
 
-class Group(NamedTuple):
+class MemoryCgroup(NamedTuple):
     """A control group of this process that limits memory, in MiB. `used` leaves out what the kernel can drop."""
 
     limit: float
     used: float
 
 
-class Files(NamedTuple):
+class CgroupFiles(NamedTuple):
     """What a version of control groups calls its files, and the line of memory.stat for files read long ago."""
 
     root: Path
@@ -30,8 +30,10 @@ class Files(NamedTuple):
     inactive: str
 
 
-UNIFIED = Files(CGROUP, "", "memory.max", "memory.current", "inactive_file")
-LEGACY = Files(CGROUP / "memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+UNIFIED = CgroupFiles(CGROUP, "", "memory.max", "memory.current", "inactive_file")
+LEGACY = CgroupFiles(
+    CGROUP / "memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+)
 
 
 def control_groups(name: str) -> list[str]:
@@ -61,7 +63,7 @@ def min_limit(limits: Iterable[float]) -> float:
     return tightest
 
 
-def groups() -> Iterator[Group]:
+def memory_cgroups() -> Iterator[MemoryCgroup]:
     """The control groups above this process that limit its memory, of either version, nearest first."""
     for files in (UNIFIED, LEGACY):
         for folder in _folders(files):
@@ -70,10 +72,10 @@ def groups() -> Iterator[Group]:
                 stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
                 used = int((folder / files.usage).read_text()) - int(stat[files.inactive])
                 if limit < BOUNDLESS:
-                    yield Group(limit / MIB, used / MIB)
+                    yield MemoryCgroup(limit / MIB, used / MIB)
 
 
-def _folders(files: Files) -> list[Path]:
+def _folders(files: CgroupFiles) -> list[Path]:
     """From this process's own group up to the root."""
     with contextlib.suppress(OSError):
         fields = (line.split(":", 2) for line in MEMBERSHIP.read_text().splitlines())

@@ -1,4 +1,4 @@
-"""What is told to a person, on standard error."""
+"""Messages for people, on standard error."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TextIO
 
 
 def say(text: str) -> None:
-    """One line for people."""
-    put(sys.stderr, f"sifmark: {text}\n")
+    """Write one line for people."""
+    write_now(sys.stderr, f"sifmark: {text}\n")
 
 
-def put(stream: TextIO, text: str) -> None:
-    """Write at once. When whoever read it is gone, the run goes on, and Python flushes into nothing at exit."""
+def write_now(stream: TextIO, text: str) -> None:
+    """Write at once. If the reader is gone, the run goes on, and Python flushes into nothing at exit."""
     try:
         stream.write(text)
         stream.flush()

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Union
 
-MIB = 2**20  # bytes; memory is told in MiB
+MIB = 2**20  # bytes; memory is reported in MiB
 Value = Union[str, int, float]
 Fact = Dict[str, Any]  # value, unit, reason, as the result's schema has it
 
 
 class FactError(Exception):
-    """What is asked for cannot be told; the text is the reason."""
+    """There is no value for what was asked; the text is the reason."""
 
 
 def fact(read: Callable[[], Value | None], unit: str | None = None) -> Fact:
-    """What `read` returns, as a fact; null and the reason where it fails or knows nothing."""
+    """Return what `read` returns, as a fact; null and the reason where it fails or returns nothing."""
     extra = {"unit": unit} if unit else {}
     try:
         value = read()

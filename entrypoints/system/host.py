@@ -38,7 +38,7 @@ def facts() -> dict[str, Fact]:
 
 
 def conditions(power_cap: Callable[[], float]) -> dict[str, Fact]:
-    """How the host stands before a run: what may make two runs on it differ. `power_cap` is the processors', in W."""
+    """Return the host's conditions before a run, which may make runs differ. `power_cap`: the processors', in W."""
     return {
         "cpu_affinity": fact(lambda: ranges(os.sched_getaffinity(0))),
         "cpu_quota": fact(cpu_quota, "processors"),
@@ -59,10 +59,10 @@ def conditions(power_cap: Callable[[], float]) -> dict[str, Fact]:
 
 
 def conditions_after(before: Mapping[str, Fact]) -> dict[str, Fact]:
-    """How the host stands after a run, and what the `counters` gained since they were read as `before`."""
+    """Return the host's conditions after a run, and what the `counters` gained since they were read as `before`."""
     gained = {}
     for name, after in counters().items():
-        unknown = next((told for told in (before[name], after) if told["value"] is None), None)
+        unknown = next((record for record in (before[name], after) if record["value"] is None), None)
         gained[name] = unknown or {**after, "value": round(after["value"] - before[name]["value"], 6)}
     return {**state(), **gained}
 
@@ -152,10 +152,10 @@ def hypervisor() -> str:
 def frequency_settings(name: str) -> list[str]:
     """One file of cpufreq for each logical processor that this process may run on."""
     folders = (SYS_CPU / f"cpu{number}" / "cpufreq" for number in sorted(os.sched_getaffinity(0)))
-    found = [(folder / name).read_text().strip() for folder in folders if (folder / name).exists()]
-    if not found:
+    settings = [(folder / name).read_text().strip() for folder in folders if (folder / name).exists()]
+    if not settings:
         raise LookupError("no cpufreq below /sys: a virtual machine, or no driver for it")
-    return found
+    return settings
 
 
 def frequency_setting(name: str) -> str:
@@ -165,8 +165,8 @@ def frequency_setting(name: str) -> str:
 
 def clocks(name: str) -> float:
     """Mean over the processors of a frequency in cpufreq, in MHz."""
-    found = frequency_settings(name)
-    return sum(int(kilohertz) for kilohertz in found) / len(found) / 1000
+    settings = frequency_settings(name)
+    return sum(int(kilohertz) for kilohertz in settings) / len(settings) / 1000
 
 
 def clock() -> float:
@@ -175,10 +175,10 @@ def clock() -> float:
         return clocks("scaling_cur_freq")
     except (OSError, LookupError):
         text = (PROC / "cpuinfo").read_text("utf-8", "replace")
-    told = [float(value) for value in re.findall(r"^cpu MHz\s*: ([0-9.]+)$", text, re.MULTILINE)]
-    if not told:
+    megahertz = [float(value) for value in re.findall(r"^cpu MHz\s*: ([0-9.]+)$", text, re.MULTILINE)]
+    if not megahertz:
         raise LookupError("neither cpufreq nor /proc/cpuinfo has a clock")
-    return sum(told) / len(told)
+    return sum(megahertz) / len(megahertz)
 
 
 def boost() -> str:
@@ -196,8 +196,8 @@ def smt() -> str:
 
 def mitigations() -> str:
     """The flaws that this processor has, each with what the kernel says of it: vulnerable, or a mitigation."""
-    told = {path.name: path.read_text().strip() for path in sorted((SYS_CPU / "vulnerabilities").iterdir())}
-    words = {name: re.split("[:;]", text.replace("KVM: ", ""))[0].lower() for name, text in told.items()}
+    texts = {path.name: path.read_text().strip() for path in sorted((SYS_CPU / "vulnerabilities").iterdir())}
+    words = {name: re.split("[:;]", text.replace("KVM: ", ""))[0].lower() for name, text in texts.items()}
     return ", ".join(f"{name}: {word}" for name, word in words.items() if word != "not affected") or "none needed"
 
 
@@ -278,7 +278,7 @@ def cpu_quota() -> float:
 
 def memory_limit() -> float:
     """Memory that the control groups allow in MiB, of either version."""
-    return cgroups.min_limit(group.limit for group in cgroups.groups())
+    return cgroups.min_limit(group.limit for group in cgroups.memory_cgroups())
 
 
 def oom_kills() -> int:

@@ -1,4 +1,4 @@
-"""What this image is, as the build wrote it down, and which bytes of it ran."""
+"""The build's description of this image, and the digest of the file that ran."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ENTRYPOINTS = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 PATH = os.path.join(os.path.dirname(_ENTRYPOINTS), "image.json")
 OUTSIDE = ("pytorch", "cpu")  # what a checkout runs
 ABSENT = "not run from an image: there is no image.json beside the entrypoints"
-TOLD = "SIFMARK_IMAGE"  # variable: what `inv run` saw of the image before it started it, as JSON
+RECORD_VARIABLE = "SIFMARK_IMAGE"  # variable: what `inv run` saw of the image before it started it, as JSON
 _STARTED = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")  # variables: the file, by the path that it has on the host
 _MAGIC, _MAGIC_AT = b"SIF_MAGIC\0", 32
 _BLOCK = 1 << 20  # bytes
@@ -33,12 +33,12 @@ def target(image: Mapping[str, Any] | None) -> tuple[str, str]:
 
 
 def file_of(image: Mapping[str, Any], environ: Mapping[str, str], stop: Callable[[], object]) -> dict[str, Any]:
-    """Identity and digest of what ran, whose signature it bears, and who saw that: `provenance.image.file` of a result.
+    """Return identity and digest of what ran, its signer, and who checked that: `provenance.image.file` of a result.
 
-    `inv run` tells it; else the file is read here, where the runtime shows it, unless there is an order to stop.
+    `inv run` passes it on; else the file is read here, where the runtime shows it, unless there is an order to stop.
     """
-    if TOLD in environ:
-        return _as_told(environ[TOLD], image["build_key"])
+    if RECORD_VARIABLE in environ:
+        return _from_record(environ[RECORD_VARIABLE], image["build_key"])
     paths = [environ[name] for name in _STARTED if name in environ]
     if not paths:
         return _unknown("this runtime does not tell where the image is; inv run tells what it is")
@@ -55,19 +55,19 @@ def _unknown(reason: str) -> dict[str, Any]:
     return {"identity": None, "digest": None, "signer": None, "seen_by": None, "reason": reason}
 
 
-def _as_told(text: str, build_key: str) -> dict[str, Any]:
+def _from_record(text: str, build_key: str) -> dict[str, Any]:
     try:
-        told = json.loads(text)
-        key, signer = told["build_key"], told["signer"]
-        digests = {name: told[name] for name in ("identity", "digest")}
+        record = json.loads(text)
+        key, signer = record["build_key"], record["signer"]
+        digests = {name: record[name] for name in ("identity", "digest")}
         if not all(map(_DIGEST.fullmatch, digests.values())) or not isinstance(signer, (str, type(None))):
             raise ValueError("not of its form")
     except (ValueError, KeyError, TypeError):
-        return _unknown(f"{TOLD} does not read")
+        return _unknown(f"{RECORD_VARIABLE} does not read")
     if key != build_key:
-        return _unknown(f"{TOLD} tells of another image")
-    known = {**digests, "signer": signer or None, "seen_by": "inv run"}
-    return known if signer else {**known, "reason": "it bears no signature of a key that the site trusts"}
+        return _unknown(f"{RECORD_VARIABLE} tells of another image")
+    facts = {**digests, "signer": signer or None, "seen_by": "inv run"}
+    return facts if signer else {**facts, "reason": "it bears no signature of a key that the site trusts"}
 
 
 _digests: dict[str, str] = {}  # of files that this process has read: a series has many runs

@@ -1,4 +1,4 @@
-"""The memory that a process may use: how much there is, how much of it a workload gets, and who dies first. Linux."""
+"""Memory: how much there is, how much of it a workload gets, and which process is killed first. Linux."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SHARE = 0.9  # of the memory that is free: a host that swaps measures its disk
 
 
 def default_limit(device: str) -> int | None:
-    """What a workload gets where nobody asked, MiB: of the host's memory the most of what is free, so that nothing
-    swaps; None where the device has memory of its own, or nobody knows."""
+    """Return the default memory limit of a workload in MiB: most of the host's free memory, so that nothing
+    swaps; None where the device has its own memory, or the free memory cannot be read."""
     free = free_mib() if device == "cpu" else None
     return int(SHARE * free) if free else None
 
@@ -55,10 +55,10 @@ def die_first() -> None:
 
 def available_mib() -> float:
     """What can still be taken without swapping, within the control groups. Raises OSError or LookupError."""
-    return min([host.meminfo("MemAvailable"), *(group.limit - group.used for group in cgroups.groups())])
+    return min([host.meminfo("MemAvailable"), *(group.limit - group.used for group in cgroups.memory_cgroups())])
 
 
 def free_mib() -> float | None:
-    """The same; None where nobody knows."""
+    """Return the same, or None where it cannot be read."""
     available: float | None = fact(available_mib)["value"]
     return available

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any, Callable, Sequence
 
 from entrypoints.contract.messages import Diagnosed, Message, Step
-from entrypoints.contract.session import Batch, Draw, Session
+from entrypoints.contract.session import Batch, ChainSample, Session
 from entrypoints.contract.statuses import RunError
 from entrypoints.planning.configuration import Configuration
 from entrypoints.worker.phases import PhasedRun
@@ -30,7 +30,7 @@ class SamplingLoop(PhasedRun):
         self.adapting = 0
         self.state: Any = None
         most = min(MOST_DRAWS, MOST_NUMBERS // (chains * parameters))
-        self.kept: deque[tuple[float, Draw]] = deque(maxlen=most)  # of this phase, each with its seconds
+        self.kept: deque[tuple[float, ChainSample]] = deque(maxlen=most)  # of this phase, each with its seconds
         self.last = session.mark()
 
     def run(self, configuration: Configuration) -> None:
@@ -65,7 +65,7 @@ class SamplingLoop(PhasedRun):
         """Do nothing: every transition was reported when it was done."""
 
 
-def diagnose(kept: Sequence[tuple[float, Draw]]) -> Diagnosed:
+def diagnose(kept: Sequence[tuple[float, ChainSample]]) -> Diagnosed:
     """Return the diagnosis of the draws of all chains, without numbers if no proposal was accepted."""
     from entrypoints.workloads import diagnostics  # late, since it imports NumPy
 

@@ -8,20 +8,20 @@ from typing import Callable, Iterable, NamedTuple
 from entrypoints.contract.messages import Evaluated, Message
 from entrypoints.contract.session import Batch, Session
 from entrypoints.contract.statuses import RunError
-from entrypoints.contract.target import Goal, Grader, Quality, reached
+from entrypoints.contract.target import AnswerGrader, Quality, Target, reached
 
 
 class Evaluation(NamedTuple):
     """What is evaluated: its batches, and the grader of answers if they have to be read."""
 
     batches: Callable[[], Iterable[Batch]]
-    grader: Callable[[], Grader | None] = lambda: None
+    grader: Callable[[], AnswerGrader | None] = lambda: None
 
 
 class TargetPursuit:
     """Evaluates a session every so many training steps, until the target is reached."""
 
-    def __init__(self, goal: Goal, session: Session, evaluation: Evaluation, send: Callable[[Message], None]) -> None:
+    def __init__(self, goal: Target, session: Session, evaluation: Evaluation, send: Callable[[Message], None]) -> None:
         self.goal, self.session, self.evaluation, self.send = goal, session, evaluation, send
         self.evaluated_at = 0  # training steps before the last evaluation
         self.reached = False

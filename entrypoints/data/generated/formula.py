@@ -1,7 +1,7 @@
 """Weights and inputs made by a formula: the same bits from NumPy of any version on any machine.
 
 A number depends on the name of its array and on its place there alone. So every framework starts from one state,
-and what it computes can be held against stored values.
+and what it computes can be compared with stored values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Batches that are drawn, not read: at random, where input is to cost nothing, or by a formula, for proof."""
+"""Batches that are generated: at random, so that input costs nothing, or by a formula, for the numerics check."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Problem = Mapping[str, Any]
 Arrays = Union[np.ndarray, Tuple[np.ndarray, ...]]
 
 
-class Draw(Protocol):
-    """Where numbers come from. What is drawn by a formula depends on its name alone; at random it does not matter."""
+class RandomSource(Protocol):
+    """A source of random or formula-generated numbers. A formula's depend on the name alone; others ignore it."""
 
     def normal(self, name: str, shape: Shape) -> np.ndarray:
         """Float32 of mean 0 and variance 1."""
@@ -29,8 +29,8 @@ class Draw(Protocol):
         """Int64 (samples,): how much of `most` each sample fills."""
 
 
-class Random:
-    """Numbers of a generator. Samples are full: speed is told of what a device can do, not of padding."""
+class SeededRandom:
+    """Numbers of a seeded generator. Samples are full: speed is measured without padding."""
 
     def __init__(self, *seed: int) -> None:
         self.generator = np.random.default_rng(list(seed))
@@ -52,7 +52,7 @@ class Random:
         return np.full(samples, most)
 
 
-class Drawn(NamedTuple):
+class SyntheticBatch(NamedTuple):
     """Inputs and targets of a batch, samples along the first axis of each array; where there are tokens, how many,
     and how many places are filled with padding."""
 
@@ -62,42 +62,42 @@ class Drawn(NamedTuple):
     padding: int | None = None
 
 
-def images(problem: Problem, samples: int, draw: Draw) -> Drawn:
+def images(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatch:
     """Float32 (N, C, H, W) and labels (N,); pixels of 0..1 where the input is its own target."""
     shape = (samples, *problem["input"]["shape"])
     if reconstructs(problem):
         pixels = draw.share("inputs", shape)
-        return Drawn(pixels, pixels)
+        return SyntheticBatch(pixels, pixels)
     inputs = draw.normal("inputs", shape)
-    return Drawn(inputs, draw.index("labels", (samples,), problem["model"]["classes"]))
+    return SyntheticBatch(inputs, draw.index("labels", (samples,), problem["model"]["classes"]))
 
 
-def series(problem: Problem, samples: int, draw: Draw) -> Drawn:
-    """Float32 (N, T, features) and the number (N, 1) that is to be told of each."""
+def series(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatch:
+    """Float32 (N, T, features) and the number (N, 1) that is to be predicted of each."""
     inputs = draw.normal("inputs", (samples, *problem["input"]["shape"]))
-    return Drawn(inputs, draw.normal("targets", (samples, problem["model"]["outputs"])))
+    return SyntheticBatch(inputs, draw.normal("targets", (samples, problem["model"]["outputs"])))
 
 
-def table(problem: Problem, _: int, draw: Draw) -> Drawn:
+def table(problem: Problem, _: int, draw: RandomSource) -> SyntheticBatch:
     """Features (N, F) and targets (N,): the observations that all samples are drawn for, however many those are."""
     rule = problem["input"]
     features = draw.normal("inputs", (rule["observations"], rule["features"])) * np.float32(rule["feature_deviation"])
-    return Drawn(features, draw.normal("targets", features.shape[:1]) * np.float32(rule["target_deviation"]))
+    return SyntheticBatch(features, draw.normal("targets", features.shape[:1]) * np.float32(rule["target_deviation"]))
 
 
-def observations(features: Sequence[Sequence[float]], targets: Sequence[float]) -> Drawn:
+def observations(features: Sequence[Sequence[float]], targets: Sequence[float]) -> SyntheticBatch:
     """What was read in place of drawn: float32 (N, F) and (N,)."""
-    return Drawn(np.array(features, dtype=np.float32), np.array(targets, dtype=np.float32))
+    return SyntheticBatch(np.array(features, dtype=np.float32), np.array(targets, dtype=np.float32))
 
 
-def text(problem: Problem, samples: int, draw: Draw) -> Drawn:
+def text(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatch:
     """Tokens (N, T), and for each the one that follows it."""
     length = problem["input"]["length"]
     tokens = draw.index("inputs", (samples, length + 1), problem["model"]["vocabulary"])
-    return Drawn(tokens[:, :-1], tokens[:, 1:], tokens=samples * length, padding=0)
+    return SyntheticBatch(tokens[:, :-1], tokens[:, 1:], tokens=samples * length, padding=0)
 
 
-def passage(problem: Problem, samples: int, draw: Draw) -> Drawn:
+def passage(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatch:
     """Tokens and segments (N, T), a question and what is to answer it; first and last token (N, 2) of the answer."""
     lengths, inputs = _segmented(problem, samples, draw)
     first = (draw.share("first", (samples,)) * lengths).astype(np.int64)
@@ -105,8 +105,8 @@ def passage(problem: Problem, samples: int, draw: Draw) -> Drawn:
     return _padded(inputs, np.stack([first, last], axis=1), lengths)
 
 
-def masked_text(problem: Problem, samples: int, draw: Draw) -> Drawn:
-    """Tokens and segments (N, T) and the places (N, K) that are to be guessed; what stands there, and whether the
+def masked_text(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatch:
+    """Tokens and segments (N, T) and the places (N, K) that are to be guessed; the tokens there, and whether the
     second segment follows the first (N,)."""
     lengths, inputs = _segmented(problem, samples, draw)
     rule = problem["input"]
@@ -116,7 +116,7 @@ def masked_text(problem: Problem, samples: int, draw: Draw) -> Drawn:
     return _padded((*inputs, places), (guessed, draw.index("follows", (samples,), 2)), lengths)
 
 
-def speech(problem: Problem, samples: int, draw: Draw) -> Drawn:
+def speech(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatch:
     """Characters (N, L), speakers (N,) and mel frames (N, bands, T); the same mel frames, linear frames (N, bins, T)
     and which are beyond the end (N, 1, T), 1 or 0. Beyond it characters and frames are 0."""
     rule, model = problem["input"], problem["model"]
@@ -132,7 +132,7 @@ def speech(problem: Problem, samples: int, draw: Draw) -> Drawn:
     return _padded((characters, speakers, mel), (mel, linear, done), lengths)
 
 
-def _segmented(problem: Problem, samples: int, draw: Draw) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+def _segmented(problem: Problem, samples: int, draw: RandomSource) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
     """Lengths (N,); tokens (N, T), 0 beyond the length, and segments (N, T), of which the first has a sixth."""
     length = problem["input"]["length"]
     lengths = draw.lengths("lengths", samples, length)
@@ -142,12 +142,12 @@ def _segmented(problem: Problem, samples: int, draw: Draw) -> tuple[np.ndarray, 
     return lengths, (tokens, ((places >= length // 6) & filled).astype(np.int64))
 
 
-def _padded(inputs: Arrays, targets: Arrays, lengths: np.ndarray) -> Drawn:
+def _padded(inputs: Arrays, targets: Arrays, lengths: np.ndarray) -> SyntheticBatch:
     tokens = int(lengths.sum())
-    return Drawn(inputs, targets, tokens, inputs[0].size - tokens)
+    return SyntheticBatch(inputs, targets, tokens, inputs[0].size - tokens)
 
 
-Kind = Callable[[Problem, int, Draw], Drawn]
+Kind = Callable[[Problem, int, RandomSource], SyntheticBatch]
 KINDS: Mapping[str, Kind] = {
     "photographs": images,
     "drawings": images,
@@ -160,6 +160,6 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
-def batch(problem: Problem, samples: int, draw: Draw) -> Drawn:
+def batch(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatch:
     """A batch of what a card's `problem.input` describes."""
     return KINDS[problem["input"]["kind"]](problem, samples, draw)

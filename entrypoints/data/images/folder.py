@@ -40,13 +40,13 @@ def list_images(folder: Path) -> Listing:
     if not folder.is_dir():
         raise UsageError(f"--data {folder}: no such folder. Give a folder with one folder of images per class")
     names = listed(folder, directories=True)
-    found = [(name, _images(folder / name)) for name in names]
-    classes = tuple(name for name, files in found if files)
+    folders = [(name, _images(folder / name)) for name in names]
+    classes = tuple(name for name, files in folders if files)
     if not classes:
         what = "folders without images" if names else "no class folders"
         wanted = f"<class>/<image> with {', '.join(SUFFIXES)}"
         raise UsageError(f"--data {folder}: it holds {what}. Arrange the images as {wanted}")
-    kept = [(name, files) for name, files in found if files]
+    kept = [(name, files) for name, files in folders if files]
     images = tuple((f"{name}/{file}", label) for label, (name, files) in enumerate(kept) for file in files)
     return Listing(classes, images)
 

@@ -28,23 +28,23 @@ class Idx(Source):
     """Grey images of one extent, each given as a PGM file: its pixels and a header."""
 
     def __init__(self, path: Path, images: Path, labels: Path) -> None:
-        said, self.height, self.width = _extents(images, "images")
+        count, self.height, self.width = _extents(images, "images")
         (labelled,) = _extents(labels, "labels")
-        if labelled != said:
+        if labelled != count:
             raise UsageError(
-                f"--data {path}: {images.name} says that it has {said} images, and {labels.name} {labelled} labels. "
+                f"--data {path}: {images.name} says that it has {count} images, and {labels.name} {labelled} labels. "
                 "Give files that belong together"
             )
         self.images, self.content = images, b""  # the latter is for `share`
-        self.labels = _read(labels)[HEADERS["labels"].size :][:said]
-        there = {
-            images.name: min(said, (_size(images) - HEADERS["images"].size) // self.pixels),
+        self.labels = _read(labels)[HEADERS["labels"].size :][:count]
+        complete = {
+            images.name: min(count, (_size(images) - HEADERS["images"].size) // self.pixels),
             labels.name: len(self.labels),
         }
-        samples = min(there.values())
+        samples = min(complete.values())
         if not samples:
             raise UsageError(f"--data {path}: {images.name} and {labels.name} hold no whole sample. Fetch them anew")
-        lost = [f"{name} (cut short: {has} of {said} are there)" for name, has in there.items() if has < said]
+        lost = [f"{name} (cut short: {has} of {count} are there)" for name, has in complete.items() if has < count]
         super().__init__(path, samples, len(set(self.labels[:samples])), lost)
         self.part = images.name
 

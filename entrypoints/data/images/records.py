@@ -13,7 +13,7 @@ from typing import Sequence
 
 from entrypoints.contract.statuses import UsageError
 from entrypoints.data.manifest import Manifest
-from entrypoints.data.source import File, Source, with_suffix
+from entrypoints.data.source import DataFile, Source, with_suffix
 
 HEADER = struct.Struct("<QI")
 FOOTER = 4  # bytes
@@ -25,7 +25,7 @@ class Records(Source):
 
     sequential = True
 
-    def __init__(self, path: Path, files: Sequence[File], classes: int | None, lost: Sequence[str] = ()) -> None:
+    def __init__(self, path: Path, files: Sequence[DataFile], classes: int | None, lost: Sequence[str] = ()) -> None:
         super().__init__(path, sum(file.samples for file in files), classes, lost)
         self.files = files
 
@@ -45,7 +45,7 @@ def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | 
     if manifest:
         return Records(path, manifest.files, len(manifest.classes))
     lost: list[str] = []
-    counted = [File(file.name, count(file, lost)) for file in files]
+    counted = [DataFile(file.name, count(file, lost)) for file in files]
     whole = [file for file in counted if file.samples]
     if not whole:
         raise UsageError(f"--data {path}: its files hold no record{f' ({lost[0]})' if lost else ''}. Write them anew")
@@ -74,7 +74,7 @@ def count(file: Path, lost: list[str]) -> int:
 
 
 def masked(checksum: int) -> int:
-    """A CRC as TFRecord files have it: rotated and shifted, since a CRC of a text with CRCs in it tells little."""
+    """A CRC as TFRecord files have it: rotated and shifted, since a CRC of a text that contains CRCs detects little."""
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 

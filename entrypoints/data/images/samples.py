@@ -60,7 +60,7 @@ def require_readable(batch: Batch, otherwise: str) -> Batch:
 
 
 class Reader:
-    """Reads a source for a task, in an order of its own in every epoch of training. A sample depends on the source,
+    """Reads a source for a task, in a different order in every epoch of training. A sample depends on the source,
     the seed and the epoch alone."""
 
     def __init__(self, source: Source, card: Card, task: str, seed: int) -> None:
@@ -82,17 +82,17 @@ class Reader:
         """
         entries, owed, last = self.mixed(order, epoch, start, count), 0, Sample(None, 0)
         skipped: list[str] = []
-        for place, entry in zip(range(self.source.samples), entries):
-            owed += place < count
+        for position, entry in zip(range(self.source.samples), entries):
+            owed += position < count
             sample = self.decoded(entry, epoch)
             if sample is None:
-                skipped.append(self.told(entry))
+                skipped.append(self.described(entry))
             else:
                 yield sample._replace(skipped=tuple(skipped))
                 last = sample._replace(seconds=0.0)
                 yield from [last] * (owed - 1)
                 owed, skipped = 0, []
-            if place + 1 >= count and not owed:
+            if position + 1 >= count and not owed:
                 return
         yield from [last._replace(skipped=tuple(skipped))] * owed
 
@@ -101,10 +101,10 @@ class Reader:
         none takes its place."""
         count = min(count, self.source.samples - start)
         for entry in itertools.islice(self.source.entries(order, start), count):
-            yield self.decoded(entry, epoch) or Sample(None, 0, (self.told(entry),))
+            yield self.decoded(entry, epoch) or Sample(None, 0, (self.described(entry),))
 
-    def told(self, entry: Entry) -> str:
-        """A sample that cannot be read, for people."""
+    def described(self, entry: Entry) -> str:
+        """Describe a sample that cannot be read, for people."""
         return f"{entry.name} (label {entry.label})" if self.outside(entry) else entry.name
 
     def mixed(self, order: Sequence[int], epoch: int, start: int, count: int) -> Iterator[Entry]:
@@ -152,11 +152,11 @@ def shares(epoch: int, per_epoch: int, worker: int, workers: int, sequential: bo
 
 def mix(entries: Iterable[Entry], most: int, random: np.random.Generator) -> Iterator[Entry]:
     """The same entries in another order, of which at most so many are held at once."""
-    held: list[Entry] = []
+    buffer: list[Entry] = []
     for entry in entries:
-        held.append(entry)
-        if len(held) > most:
-            place = int(random.integers(len(held)))
-            held[place], held[-1] = held[-1], held[place]
-            yield held.pop()
-    yield from (held[place] for place in random.permutation(len(held)))
+        buffer.append(entry)
+        if len(buffer) > most:
+            position = int(random.integers(len(buffer)))
+            buffer[position], buffer[-1] = buffer[-1], buffer[position]
+            yield buffer.pop()
+    yield from (buffer[position] for position in random.permutation(len(buffer)))

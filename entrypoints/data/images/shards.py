@@ -15,7 +15,7 @@ from typing import BinaryIO, Iterator, NamedTuple, Sequence
 
 from entrypoints.contract.statuses import UsageError
 from entrypoints.data.manifest import Manifest
-from entrypoints.data.source import Entry, File, Source, with_suffix
+from entrypoints.data.source import DataFile, Entry, Source, with_suffix
 
 IMAGES = ("jpg", "jpeg", "png")
 LABEL = "cls"
@@ -24,11 +24,11 @@ BUFFER = 1 << 18  # bytes read at once
 PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 
 
-class DamagedError(Exception):
+class DamagedShardError(Exception):
     """A shard goes no further: the text says where."""
 
 
-class Header(NamedTuple):
+class ShardFile(NamedTuple):
     """A file in a shard: its name, and where its bytes are."""
 
     name: str
@@ -36,11 +36,11 @@ class Header(NamedTuple):
     size: int
 
 
-class Member(NamedTuple):
+class ShardSample(NamedTuple):
     """A whole sample in a shard."""
 
-    image: Header
-    label: Header
+    image: ShardFile
+    label: ShardFile
 
 
 class Shards(Source):
@@ -48,7 +48,7 @@ class Shards(Source):
 
     sequential = True
 
-    def __init__(self, path: Path, files: Sequence[File], classes: int, lost: Sequence[str] = ()) -> None:
+    def __init__(self, path: Path, files: Sequence[DataFile], classes: int, lost: Sequence[str] = ()) -> None:
         super().__init__(path, sum(file.samples for file in files), classes, lost)
         self.files = files
         self.firsts = [0, *itertools.accumulate(file.samples for file in files)]
@@ -78,9 +78,9 @@ class Shards(Source):
             with _opened(self.path, name) as stream:
                 for member in itertools.islice(members(stream, []), start, stop):
                     image, label = _content(stream, member.image), as_label(_content(stream, member.label))
-                    told = f"{name}/{(member.label if label is None else member.image).name}"
-                    yield Entry(told, next(numbers), label, functools.partial(bytes, image))
-        except DamagedError as error:
+                    entry_name = f"{name}/{(member.label if label is None else member.image).name}"
+                    yield Entry(entry_name, next(numbers), label, functools.partial(bytes, image))
+        except DamagedShardError as error:
             reason = str(error)
         except OSError as error:
             reason = str(error.strerror)
@@ -99,7 +99,7 @@ def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | 
         return Shards(path, manifest.files, len(manifest.classes))
     labels: set[int] = set()
     lost: list[str] = []
-    counted = [File(file.name, count(file, labels, lost)) for file in files]
+    counted = [DataFile(file.name, count(file, labels, lost)) for file in files]
     whole = [file for file in counted if file.samples]
     if not whole:
         raise UsageError(
@@ -119,7 +119,7 @@ def count(file: Path, labels: set[int], lost: list[str]) -> int:
                 samples += 1
                 label = as_label(_content(stream, member.label))
                 labels.update([] if label is None else [label])
-    except DamagedError as error:
+    except DamagedShardError as error:
         lost.append(f"{file.name} ({error})")
     except OSError as error:
         raise UsageError(f"--data {file}: {error.strerror}. Make it readable for this user") from None
@@ -127,13 +127,13 @@ def count(file: Path, labels: set[int], lost: list[str]) -> int:
     return samples
 
 
-def members(stream: BinaryIO, lost: list[str]) -> Iterator[Member]:
+def members(stream: BinaryIO, lost: list[str]) -> Iterator[ShardSample]:
     """The whole samples of a shard in order. Names of those that lack a part are added to `lost`.
 
-    Raises DamagedError where the shard breaks off, after the last sample that is whole.
+    Raises DamagedShardError where the shard breaks off, after the last sample that is whole.
     """
     key, damage = "", None
-    parts: dict[str, Header] = {}
+    parts: dict[str, ShardFile] = {}
     try:
         for header in headers(stream):
             begun, kind = split(header.name)
@@ -141,37 +141,37 @@ def members(stream: BinaryIO, lost: list[str]) -> Iterator[Member]:
                 yield from _whole(parts, lost)
                 key, parts = begun, {}
             parts[kind.lower()] = header
-    except DamagedError as error:
+    except DamagedShardError as error:
         damage = error
     yield from _whole(parts, [] if damage else lost)
     if damage:
         raise damage
 
 
-def _whole(parts: dict[str, Header], lost: list[str]) -> Iterator[Member]:
+def _whole(parts: dict[str, ShardFile], lost: list[str]) -> Iterator[ShardSample]:
     """The sample that these files are, if they are one; a single part of one is lost."""
     image = next((parts[kind] for kind in IMAGES if kind in parts), None)
     label = parts.get(LABEL)
     if image and label:
-        yield Member(image, label)
+        yield ShardSample(image, label)
     else:
         lost.extend(part.name for part in (image, label) if part)
 
 
-def headers(stream: BinaryIO) -> Iterator[Header]:
-    """The plain files of a shard in order. Raises DamagedError where it breaks off, with those before it told."""
+def headers(stream: BinaryIO) -> Iterator[ShardFile]:
+    """Yield the plain files of a shard in order. Raises DamagedShardError at the point where it breaks off."""
     size = stream.seek(0, os.SEEK_END)
     stream.seek(0)
     reached, after = -1, 0
     try:
         archive = tarfile.TarFile(fileobj=stream)
-        for found in iter(archive.next, None) if archive.firstmember else ():  # type: ignore[attr-defined]
-            if not reached < found.offset <= found.offset_data <= found.offset_data + found.size <= size:
+        for member in iter(archive.next, None) if archive.firstmember else ():  # type: ignore[attr-defined]
+            if not reached < member.offset <= member.offset_data <= member.offset_data + member.size <= size:
                 break
-            reached = found.offset
+            reached = member.offset
             archive.members = []  # type: ignore[attr-defined]  # it would keep all
-            if found.type in PLAIN:
-                yield Header(found.name, found.offset_data, found.size)
+            if member.type in PLAIN:
+                yield ShardFile(member.name, member.offset_data, member.size)
         after = archive.offset
         stream.seek(after)
         whole = stream.read(tarfile.BLOCKSIZE) == tarfile.NUL * tarfile.BLOCKSIZE
@@ -180,7 +180,7 @@ def headers(stream: BinaryIO) -> Iterator[Header]:
     except Exception:  # a damaged header makes tarfile raise nearly anything
         whole = False
     if not whole:
-        raise DamagedError(f"cut short or damaged after byte {max(reached, 0)}: the rest is lost")
+        raise DamagedShardError(f"cut short or damaged after byte {max(reached, 0)}: the rest is lost")
 
 
 def split(name: str) -> tuple[str, str]:
@@ -200,6 +200,6 @@ def _opened(path: Path, name: str) -> BinaryIO:
     return (path / name if path.is_dir() else path).open("rb", buffering=BUFFER)
 
 
-def _content(stream: BinaryIO, header: Header) -> bytes:
+def _content(stream: BinaryIO, header: ShardFile) -> bytes:
     stream.seek(header.offset)
     return stream.read(header.size)

@@ -1,4 +1,4 @@
-"""Answers to questions about passages, held against those of people: exact match and F1 of SQuAD v1.1.
+"""Answers to questions about passages, compared with those of people: exact match and F1 of SQuAD v1.1.
 
 As evaluate-v1.1.py of https://rajpurkar.github.io/SQuAD-explorer defines them: over all questions, each against the
 answer of people that is nearest; case, punctuation, articles and blanks do not count.
@@ -23,7 +23,7 @@ ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = frozenset(string.punctuation)
 
 
-class Grader:
+class SquadGrader:
     """The likeliest answer to each question, of all stretches of its passage."""
 
     def __init__(self, source: Passages) -> None:
@@ -38,7 +38,7 @@ class Grader:
             first, last, score = likeliest(row, int(asked["context"]), int(asked["length"]) - 1)
             question = (int(file), int(asked["question"]))
             if question[1] >= len(self.questions[question[0]]):
-                path = self.mapped.parts[question[0]].path
+                path = self.mapped.files[question[0]].path
                 raise RunError("data_error", f"{path}: no answers to question {question[1]}: it is damaged. {REMEDY}")
             if question not in self.best or score > self.best[question][0]:
                 context = self.questions[question[0]][question[1]].context
@@ -50,8 +50,8 @@ class Grader:
         for file, questions in enumerate(self.questions):
             for number, question in enumerate(questions):
                 _, answer = self.best.get((file, number), (0.0, ""))
-                exact += max(normalised(answer) == normalised(one) for one in question.answers)
-                f1 += max(overlap(answer, one) for one in question.answers)
+                exact += max(normalised(answer) == normalised(expected) for expected in question.answers)
+                f1 += max(overlap(answer, expected) for expected in question.answers)
         count = sum(map(len, self.questions))
         return Quality(exact / count, f1 / count)
 

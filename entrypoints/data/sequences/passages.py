@@ -16,7 +16,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 from entrypoints.contract.statuses import RunError, UsageError
 from entrypoints.data.manifest import Manifest
 from entrypoints.data.sequences import prepared
-from entrypoints.data.sequences.prepared import REMEDY, Part, Prepared
+from entrypoints.data.sequences.prepared import REMEDY, PreparedText, TokenFile
 from entrypoints.data.source import with_suffix
 
 MAGIC = b"SIFSQUAD"
@@ -29,11 +29,11 @@ class Question(NamedTuple):
     answers: tuple[str, ...]
 
 
-class Passages(Prepared):
+class Passages(PreparedText):
     """Rows of a question and a stretch of a passage."""
 
     def fit(self, problem: Mapping[str, Any], where: str) -> None:
-        """As `Prepared.fit`."""
+        """As `PreparedText.fit`."""
         length, most = problem["input"]["length"], problem["model"]["positions"]["most"]
         if self.places > most:
             raise UsageError(f"{where} has positions for {most} tokens, and rows have {self.places}. {REMEDY}")
@@ -42,13 +42,13 @@ class Passages(Prepared):
 
     def questions(self) -> list[list[Question]]:
         """The questions of each file, by their numbers. Raises RunError (`data_error`) where they cannot be read."""
-        return [list(_questions(part)) for part in self.parts]
+        return [list(_questions(file)) for file in self.files]
 
 
-def _questions(part: Part) -> Iterator[Question]:
+def _questions(file: TokenFile) -> Iterator[Question]:
     try:
-        with part.path.open("rb") as stream:
-            stream.seek(part.end)
+        with file.path.open("rb") as stream:
+            stream.seek(file.end)
             for line in stream:
                 passage = json.loads(line)
                 for answers in passage["answers"]:
@@ -56,7 +56,7 @@ def _questions(part: Part) -> Iterator[Question]:
                         raise ValueError("a question without answers")
                     yield Question(passage["context"], tuple(map(str, answers)))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError("data_error", f"{part.path}: answers that cannot be read: {error!r:.200}. {REMEDY}") from None
+        raise RunError("data_error", f"{file.path}: answers that cannot be read: {error!r:.200}. {REMEDY}") from None
 
 
 def find(path: Path) -> list[Path]:
@@ -66,7 +66,7 @@ def find(path: Path) -> list[Path]:
 
 def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | None) -> Passages:
     """The passages at a path."""
-    found = prepared.parts(path, files, MAGIC, manifest)
-    if not found[0].header.places:
-        raise UsageError(f"--data {found[0].path}: its header says that rows have no places. {REMEDY}")
-    return Passages(path, found)
+    files_read = prepared.token_files(path, files, MAGIC, manifest)
+    if not files_read[0].header.places:
+        raise UsageError(f"--data {files_read[0].path}: its header says that rows have no places. {REMEDY}")
+    return Passages(path, files_read)

@@ -28,7 +28,7 @@ VERSION = 1
 REMEDY = "Prepare the data again (inv prepare-data)"
 
 
-class Header(NamedTuple):
+class TokenFileHeader(NamedTuple):
     """What a file says of itself."""
 
     magic: bytes
@@ -46,11 +46,11 @@ class Header(NamedTuple):
         return self.places * 3 * self.width + 12 if self.places else self.width
 
 
-class Part(NamedTuple):
+class TokenFile(NamedTuple):
     """A file that was looked at."""
 
     path: Path
-    header: Header
+    header: TokenFileHeader
 
     @property
     def end(self) -> int:
@@ -58,14 +58,14 @@ class Part(NamedTuple):
         return HEADER.size + self.header.total * self.header.row
 
 
-class Prepared(Source):
+class PreparedText(Source):
     """Files of one form, made by one tokenizer."""
 
-    def __init__(self, path: Path, parts: Sequence[Part]) -> None:
-        super().__init__(path, sum(part.header.total for part in parts), None)
-        self.parts = parts
-        self.vocabulary, self.places = parts[0].header.vocabulary, parts[0].header.places
-        self.tokenizer = parts[0].header.tokenizer
+    def __init__(self, path: Path, files: Sequence[TokenFile]) -> None:
+        super().__init__(path, sum(file.header.total for file in files), None)
+        self.files = files
+        self.vocabulary, self.places = files[0].header.vocabulary, files[0].header.places
+        self.tokenizer = files[0].header.tokenizer
 
     def suit(self, card: Card, where: str) -> None:
         """As `Source.suit`: of the vocabulary first, then of the length."""
@@ -83,28 +83,28 @@ class Prepared(Source):
 
     def like(self, other: Source, where: str) -> None:
         """As `Source.like`."""
-        if isinstance(other, Prepared) and other.tokenizer != self.tokenizer:
+        if isinstance(other, PreparedText) and other.tokenizer != self.tokenizer:
             raise UsageError(
                 f"{where}: made by another tokenizer than {other.path}: the same number is another token there. "
                 "Prepare both with one --tokenizer"
             )
 
 
-def parts(path: Path, files: Sequence[Path], magic: bytes, manifest: Manifest | None) -> list[Part]:
+def token_files(path: Path, files: Sequence[Path], magic: bytes, manifest: Manifest | None) -> list[TokenFile]:
     """The files at a path: as the manifest names them, else as they were found.
 
     Raises UsageError where one is not whole or not of this form, and where they do not belong together.
     """
     named = [path / file.name for file in manifest.files] if manifest else files
-    found = [Part(file, read_header(file, magic)) for file in named]
-    first = found[0]
-    for part in found:
-        if _form(part.header) != _form(first.header):
+    files_read = [TokenFile(file, read_header(file, magic)) for file in named]
+    first = files_read[0]
+    for file in files_read:
+        if _form(file.header) != _form(first.header):
             raise UsageError(
-                f"--data {part.path}: not of the tokenizer, vocabulary and length of {first.path.name}. "
+                f"--data {file.path}: not of the tokenizer, vocabulary and length of {first.path.name}. "
                 "Give files that were prepared together"
             )
-    return found
+    return files_read
 
 
 def unpacked(file: Path, layout: struct.Struct, magic: bytes, version: int) -> tuple[Any, ...]:
@@ -131,17 +131,17 @@ def require_size(file: Path, wanted: int) -> None:
         raise UsageError(f"--data {file}: {size} bytes, and by its header it has {wanted}. {REMEDY}")
 
 
-def read_header(file: Path, magic: bytes) -> Header:
+def read_header(file: Path, magic: bytes) -> TokenFileHeader:
     """What a file says of itself. Raises UsageError where that cannot be, or the file is of another size."""
-    header = Header(*unpacked(file, HEADER, magic, VERSION))
+    header = TokenFileHeader(*unpacked(file, HEADER, magic, VERSION))
     if header.width not in (2, 4) or not header.total or not header.vocabulary:
         raise UsageError(
             f"--data {file}: its header is damaged: {header.total} samples, tokens of {header.width} bytes, "
             f"a vocabulary of {header.vocabulary}. {REMEDY}"
         )
-    require_size(file, Part(file, header).end + header.lines)
+    require_size(file, TokenFile(file, header).end + header.lines)
     return header
 
 
-def _form(header: Header) -> tuple[object, ...]:
+def _form(header: TokenFileHeader) -> tuple[object, ...]:
     return header.width, header.vocabulary, header.places, header.tokenizer

@@ -17,7 +17,7 @@ from entrypoints.contract.cards import Card
 from entrypoints.contract.statuses import UsageError
 from entrypoints.data.manifest import Manifest
 from entrypoints.data.sequences.prepared import REMEDY, require_size, unpacked
-from entrypoints.data.source import File, Source, with_suffix
+from entrypoints.data.source import DataFile, Source, with_suffix
 
 SUFFIX = ".speech"
 HEADER = struct.Struct("<8s8HQ")
@@ -43,7 +43,7 @@ class Form(NamedTuple):
 class Speech(Source):
     """Files of rows of one form."""
 
-    def __init__(self, path: Path, files: Sequence[File], form: Form) -> None:
+    def __init__(self, path: Path, files: Sequence[DataFile], form: Form) -> None:
         super().__init__(path, sum(file.samples for file in files), None)
         self.files, self.form = files, form
         self.firsts = [0, *itertools.accumulate(file.samples for file in files)]
@@ -57,8 +57,8 @@ class Speech(Source):
         wanted = {**card.problem["model"], **card.problem["input"]}
         for name in ("characters", "frames", "mel_bands", "linear_bins"):
             if getattr(self.form, name) != wanted[name]:
-                found = f"{getattr(self.form, name)} {name.replace('_', ' ')} a row"
-                raise UsageError(f"{where}: {found}, {card.name} takes {wanted[name]}. {REMEDY}")
+                sizes = f"{getattr(self.form, name)} {name.replace('_', ' ')} a row"
+                raise UsageError(f"{where}: {sizes}, {card.name} takes {wanted[name]}. {REMEDY}")
         for name in ("vocabulary", "speakers"):
             if getattr(self.form, name) > wanted[name]:
                 raise UsageError(
@@ -84,7 +84,7 @@ def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | 
             raise UsageError(
                 f"--data {file}: its rows are not as those of {first.name}. Give files that were prepared together"
             )
-    return Speech(path, [File(file.name, rows) for file, _form, rows in looked], form)
+    return Speech(path, [DataFile(file.name, rows) for file, _form, rows in looked], form)
 
 
 def _read_header(file: Path) -> tuple[Form, int]:

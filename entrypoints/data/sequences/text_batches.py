@@ -9,36 +9,36 @@ from typing import Iterable, NamedTuple, Sequence, Union
 
 import numpy as np
 
-from entrypoints.data.generated.synthetic import Drawn
+from entrypoints.data.generated.synthetic import SyntheticBatch
 from entrypoints.data.sequences.passages import Passages
-from entrypoints.data.sequences.prepared import HEADER, REMEDY, Part, Prepared
+from entrypoints.data.sequences.prepared import HEADER, REMEDY, PreparedText, TokenFile
 from entrypoints.data.sequences.tokens import Tokens
 
 
-class DamagedError(Exception):
+class DamagedSequenceError(Exception):
     """Prepared text that cannot be as it was written: the text says where."""
 
 
-class Made(NamedTuple):
+class TimedBatch(NamedTuple):
     """A batch, the seconds that it took, and the numbers of its samples where their answers are to be read."""
 
-    drawn: Drawn
+    batch: SyntheticBatch
     seconds: float
     numbers: np.ndarray | None = None
 
 
-class Mapped:
+class MappedFiles:
     """Files side by side, as one array of tokens or rows."""
 
-    def __init__(self, parts: Sequence[Part], kind: np.dtype) -> None:
-        self.parts, self.kind = parts, kind
-        self.firsts = np.array([0, *itertools.accumulate(part.header.total for part in parts)])
+    def __init__(self, files: Sequence[TokenFile], kind: np.dtype) -> None:
+        self.files, self.kind = files, kind
+        self.firsts = np.array([0, *itertools.accumulate(file.header.total for file in files)])
 
     @functools.cached_property
     def arrays(self) -> list[np.ndarray]:
-        """One for each file. Whoever is forked before maps them anew."""
+        """One array for each file. A process forked before first use maps its own."""
         return [
-            np.memmap(part.path, self.kind, "r", offset=HEADER.size, shape=(part.header.total,)) for part in self.parts
+            np.memmap(file.path, self.kind, "r", offset=HEADER.size, shape=(file.header.total,)) for file in self.files
         ]
 
     def stretch(self, first: int, count: int) -> np.ndarray:
@@ -61,14 +61,14 @@ class Text:
 
     def __init__(self, source: Tokens, task: str, seed: int) -> None:
         self.source, self.task, self.seed = source, task, seed
-        self.mapped = Mapped(source.parts, np.dtype(f"<u{source.parts[0].header.width}"))
+        self.mapped = MappedFiles(source.files, np.dtype(f"<u{source.files[0].header.width}"))
 
     def order(self, _: int) -> Sequence[int]:
         """The blocks side by side."""
         return range(self.source.samples)
 
-    def batch(self, _: Sequence[int], epoch: int, start: int, count: int) -> Made:
-        """So many blocks of an epoch, and for each token the one that follows. Raises DamagedError."""
+    def batch(self, _: Sequence[int], epoch: int, start: int, count: int) -> TimedBatch:
+        """So many blocks of an epoch, and for each token the one that follows. Raises DamagedSequenceError."""
         began, length = time.perf_counter(), self.source.length
         if self.task == "training":
             random = np.random.default_rng([self.seed, epoch, start])
@@ -76,18 +76,18 @@ class Text:
         else:
             places = np.arange(start, start + count) * length
         blocks = np.stack([self.mapped.stretch(int(place), length + 1) for place in places]).astype(np.int64)
-        require_known(blocks, self.source)
-        made = Drawn(blocks[:, :-1], blocks[:, 1:], tokens=count * length, padding=0)
-        return Made(made, time.perf_counter() - began)
+        require_in_vocabulary(blocks, self.source)
+        batch = SyntheticBatch(blocks[:, :-1], blocks[:, 1:], tokens=count * length, padding=0)
+        return TimedBatch(batch, time.perf_counter() - began)
 
 
-def mapped_rows(source: Passages) -> Mapped:
+def mapped_rows(source: Passages) -> MappedFiles:
     """The rows of a source."""
-    return Mapped(source.parts, row_of(source.places, source.parts[0].header.width))
+    return MappedFiles(source.files, row_of(source.places, source.files[0].header.width))
 
 
 def order_of_rows(rows: int, task: str, seed: int, epoch: int) -> Sequence[int]:
-    """Rows as they lie; an epoch of training has them in an order of its own."""
+    """Return the order of rows: that of the files, or for training a different one in every epoch."""
     if task != "training":
         return range(rows)
     order: Sequence[int] = np.random.default_rng([seed, epoch]).permutation(rows)  # type: ignore[assignment]
@@ -95,7 +95,7 @@ def order_of_rows(rows: int, task: str, seed: int, epoch: int) -> Sequence[int]:
 
 
 class Questions:
-    """Rows of questions and passages; an epoch of training has them in an order of its own."""
+    """Rows of questions and passages, in a different order in every epoch of training."""
 
     def __init__(self, source: Passages, task: str, seed: int) -> None:
         self.source, self.task, self.seed = source, task, seed
@@ -105,8 +105,8 @@ class Questions:
         """The rows."""
         return order_of_rows(self.source.samples, self.task, self.seed, epoch)
 
-    def batch(self, order: Sequence[int], _: int, start: int, count: int) -> Made:
-        """So many rows of an epoch: tokens, segments, and the ends of the answers. Raises DamagedError."""
+    def batch(self, order: Sequence[int], _: int, start: int, count: int) -> TimedBatch:
+        """So many rows of an epoch: tokens, segments, and the ends of the answers. Raises DamagedSequenceError."""
         began = time.perf_counter()
         numbers = np.asarray(order[start : start + count])
         rows = self.rows(numbers)
@@ -115,17 +115,17 @@ class Questions:
         ends = np.stack([rows["first"], rows["last"]], axis=1).astype(np.int64)
         tokens = rows["tokens"].astype(np.int64)
         count = int(rows["length"].sum())
-        made = Drawn((tokens, segments.astype(np.int64)), ends, count, tokens.size - count)
-        return Made(made, time.perf_counter() - began, numbers)
+        batch = SyntheticBatch((tokens, segments.astype(np.int64)), ends, count, tokens.size - count)
+        return TimedBatch(batch, time.perf_counter() - began, numbers)
 
     def rows(self, numbers: Iterable[int]) -> np.ndarray:
-        """The rows of these numbers. Raises DamagedError where one cannot be."""
+        """The rows of these numbers. Raises DamagedSequenceError where one cannot be."""
         rows = np.concatenate([self.mapped.stretch(int(number), 1) for number in numbers])
-        require_known(rows["tokens"], self.source)
+        require_in_vocabulary(rows["tokens"], self.source)
         context, length, first, last = (rows[name].astype(np.int64) for name in ("context", "length", "first", "last"))
         within = (context < length - 1) & (first <= last) & (last < length) & (length <= self.source.places)
         if not within.all():
-            raise DamagedError(f"{self.source.path}: a row with places beyond its end: it is damaged. {REMEDY}")
+            raise DamagedSequenceError(f"{self.source.path}: a row with places beyond its end: it is damaged. {REMEDY}")
         return rows
 
 
@@ -137,11 +137,11 @@ def row_of(places: int, width: int) -> np.dtype:
     return np.dtype([*each, *whole, ("question", "<u4")])
 
 
-def require_known(tokens: np.ndarray, source: Tokens | Passages) -> None:
-    """Raise DamagedError where a token is beyond the vocabulary that a device has weights for."""
+def require_in_vocabulary(tokens: np.ndarray, source: Tokens | Passages) -> None:
+    """Raise DamagedSequenceError where a token is beyond the vocabulary that a device has weights for."""
     most = int(tokens.max())
     if most >= source.vocabulary:
-        raise DamagedError(
+        raise DamagedSequenceError(
             f"{source.path}: token {most} in a vocabulary of {source.vocabulary}: it is damaged. {REMEDY}"
         )
 
@@ -149,7 +149,7 @@ def require_known(tokens: np.ndarray, source: Tokens | Passages) -> None:
 Reader = Union[Text, Questions]
 
 
-def reader(source: Prepared, task: str, seed: int) -> Reader:
+def reader(source: PreparedText, task: str, seed: int) -> Reader:
     """What makes batches of a source that is ready for a card."""
     if isinstance(source, Tokens):
         return Text(source, task, seed)

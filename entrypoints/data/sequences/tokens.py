@@ -8,18 +8,18 @@ from typing import Any, Mapping, Sequence
 from entrypoints.contract.statuses import UsageError
 from entrypoints.data.manifest import Manifest
 from entrypoints.data.sequences import prepared
-from entrypoints.data.sequences.prepared import Prepared
+from entrypoints.data.sequences.prepared import PreparedText
 from entrypoints.data.source import with_suffix
 
 MAGIC = b"SIFTOKEN"
 
 
-class Tokens(Prepared):
+class Tokens(PreparedText):
     """A text, read in blocks of a card's length; an epoch has as many as lie in it side by side."""
 
     def fit(self, problem: Mapping[str, Any], where: str) -> None:
-        """As `Prepared.fit`."""
-        self.tokens, self.length = sum(part.header.total for part in self.parts), problem["input"]["length"]
+        """As `PreparedText.fit`."""
+        self.tokens, self.length = sum(file.header.total for file in self.files), problem["input"]["length"]
         self.samples = (self.tokens - 1) // self.length
         if not self.samples:
             raise UsageError(
@@ -35,4 +35,4 @@ def find(path: Path) -> list[Path]:
 
 def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | None) -> Tokens:
     """The text at a path."""
-    return Tokens(path, prepared.parts(path, files, MAGIC, manifest))
+    return Tokens(path, prepared.token_files(path, files, MAGIC, manifest))

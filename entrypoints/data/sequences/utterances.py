@@ -8,14 +8,14 @@ from typing import Sequence
 
 import numpy as np
 
-from entrypoints.data.generated.synthetic import Drawn
+from entrypoints.data.generated.synthetic import SyntheticBatch
 from entrypoints.data.sequences.prepared import REMEDY
 from entrypoints.data.sequences.speech import HEADER, Speech
-from entrypoints.data.sequences.text_batches import DamagedError, Made, order_of_rows
+from entrypoints.data.sequences.text_batches import DamagedSequenceError, TimedBatch, order_of_rows
 
 
 class Utterances:
-    """Reads a source for a task, in an order of its own in every epoch of training."""
+    """Reads a source for a task, in a different order in every epoch of training."""
 
     def __init__(self, source: Speech, task: str, seed: int) -> None:
         self.source, self.task, self.seed, form = source, task, seed, source.form
@@ -32,23 +32,23 @@ class Utterances:
         """The order of the rows."""
         return order_of_rows(self.source.samples, self.task, self.seed, epoch)
 
-    def batch(self, order: Sequence[int], _: int, start: int, count: int) -> Made:
-        """So many rows of an epoch, as `synthetic.speech` has them. Raises DamagedError."""
+    def batch(self, order: Sequence[int], _: int, start: int, count: int) -> TimedBatch:
+        """So many rows of an epoch, as `synthetic.speech` has them. Raises DamagedSequenceError."""
         began = time.perf_counter()
         rows = np.stack([self.read(int(number)) for number in order[start : start + count]])
         beyond = np.arange(self.source.form.frames) >= rows["frames"][:, None, None]
         mel, linear = rows["mel"].astype(np.float32), rows["linear"].astype(np.float32)
         text, tokens = rows["text"].astype(np.int64), int(rows["characters"].sum())
-        made = Drawn(
+        batch = SyntheticBatch(
             (text, rows["speaker"].astype(np.int64), mel),
             (mel, linear, beyond.astype(np.float32)),
             tokens,
             text.size - tokens,
         )
-        return Made(made, time.perf_counter() - began)
+        return TimedBatch(batch, time.perf_counter() - began)
 
     def read(self, number: int) -> np.ndarray:
-        """A row by its number. Raises DamagedError where it cannot be what was written."""
+        """A row by its number. Raises DamagedSequenceError where it cannot be what was written."""
         at = bisect.bisect_right(self.source.firsts, number) - 1
         name, inside = self.source.files[at].name, number - self.source.firsts[at]
         try:
@@ -56,9 +56,9 @@ class Utterances:
                 stream.seek(HEADER.size + inside * self.row.itemsize)
                 content = stream.read(self.row.itemsize)
         except OSError as error:
-            raise DamagedError(f"{name}: {error.strerror}. Make it readable for this user") from None
+            raise DamagedSequenceError(f"{name}: {error.strerror}. Make it readable for this user") from None
         if len(content) < self.row.itemsize or not self.possible(row := np.frombuffer(content, self.row)[0]):
-            raise DamagedError(f"{name}, row {inside}: it is damaged. {REMEDY}")
+            raise DamagedSequenceError(f"{name}, row {inside}: it is damaged. {REMEDY}")
         return row
 
     def possible(self, row: np.ndarray) -> bool:

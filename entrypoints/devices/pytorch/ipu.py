@@ -33,10 +33,10 @@ from entrypoints.contract.session import (
     Answer,
     Batch,
     BatchPartition,
+    ChainSample,
     DeviceConditions,
     DeviceFacts,
-    Draw,
-    Judged,
+    EvaluationResult,
     OptimizerRule,
     Rule,
     StepReport,
@@ -196,7 +196,7 @@ class IpuSession(SynchronousSession):
         self.run_inference(self.to_device(batch))
         return StepReport(samples=batch.samples, updates=0, loss=None)
 
-    def evaluate(self, batch: Batch) -> Judged:
+    def evaluate(self, batch: Batch) -> EvaluationResult:
         """Do a forward pass in evaluation mode; the host computes the loss of the real samples."""
         output = to_float32(self.run_inference(self.to_device(batch)))
         return evaluation_result(batch, output, self.model.loss_of(output, batch.targets))
@@ -218,7 +218,7 @@ class IpuSession(SynchronousSession):
         """Raise NotImplementedError: there is no state."""
         raise NotImplementedError
 
-    def chain_sample(self, state: Any) -> Draw:
+    def chain_sample(self, state: Any) -> ChainSample:
         """Raise NotImplementedError: there is no state."""
         raise NotImplementedError
 

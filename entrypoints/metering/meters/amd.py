@@ -18,7 +18,7 @@ from entrypoints.metering.kernel_files import host_pid
 from entrypoints.metering.meter import MeterError, MeterFacts, Reading, first_found
 from entrypoints.system.facts import fact
 
-# ROCm leaves the module there and tells no Python of it; what is installed comes first. ROCM_PATH may be the host's.
+# ROCm leaves the module there, on no Python's path; what is installed comes first. ROCM_PATH may be the host's.
 for root in ("/opt/rocm", os.environ.get("ROCM_PATH", "")):
     shipped = Path(root) / "share" / "amd_smi"
     if shipped.is_absolute() and shipped.is_dir():
@@ -39,7 +39,7 @@ PCI = Path("/sys/bus/pci/drivers/amdgpu")  # a link for each GPU of the host
 WHOLE = "SPX"  # a GPU that is one partition
 NOT_THERE = "N/A"
 NOT_THERE_RAW = 0xFFFF  # what ROCm 5.7 to 6.1.0 let through
-# Which of them a GPU tells differs: MI300 the current, MI200 the average, ROCm 7 has one name for both.
+# Which of them a GPU reports differs: MI300 the current, MI200 the average, ROCm 7 has one name for both.
 POWERS = ("socket_power", "current_socket_power", "average_socket_power")
 # What may hold clocks down, on MI200 and before: bits of `indep_throttle_status` by their place (Linux, amdgpu_smu.h).
 THROTTLERS = {
@@ -77,7 +77,7 @@ class Amd:
         )
 
     def read_whole(self) -> Reading:
-        """Whatever the library tells."""
+        """Read whatever the library reports."""
         watts, joules = self.library.watts(self.handle), self.library.joules(self.handle)
         return Reading([] if watts is None else [watts], [] if joules is None else [joules])
 
@@ -122,20 +122,20 @@ class AmdSmi:
 
     def mode(self, handle: Any) -> str | None:
         """How it is divided; None where it is whole."""
-        mode = _told(lambda: amdsmi.amdsmi_get_gpu_compute_partition(handle), WHOLE)
+        mode = _answer(lambda: amdsmi.amdsmi_get_gpu_compute_partition(handle), WHOLE)
         return None if mode == WHOLE else str(mode)
 
     def watts(self, handle: Any) -> float | None:
         """Of the socket."""
-        told = _told(lambda: amdsmi.amdsmi_get_power_info(handle), {})
-        values = (told.get(name, NOT_THERE) for name in POWERS)
+        power = _answer(lambda: amdsmi.amdsmi_get_power_info(handle), {})
+        values = (power.get(name, NOT_THERE) for name in POWERS)
         return next((float(value) for value in values if value not in (NOT_THERE, NOT_THERE_RAW)), None)
 
     def joules(self, handle: Any) -> float | None:
         """Since the driver was loaded. The accumulator is called power before ROCm 6.3."""
-        told = _told(lambda: amdsmi.amdsmi_get_energy_count(handle), {})
-        count = told.get("energy_accumulator", told.get("power", NOT_THERE))
-        return None if count == NOT_THERE else float(count) * told["counter_resolution"] * MICRO
+        energy = _answer(lambda: amdsmi.amdsmi_get_energy_count(handle), {})
+        count = energy.get("energy_accumulator", energy.get("power", NOT_THERE))
+        return None if count == NOT_THERE else float(count) * energy["counter_resolution"] * MICRO
 
 
 class RocmSmi:
@@ -182,7 +182,7 @@ class RocmSmi:
         return text.value.decode("utf-8", "replace")
 
     def shared(self, _: int) -> str:
-        """Nothing that the library would dependably tell."""
+        """Return nothing: the library does not reliably report it."""
         return ""
 
     def watts(self, handle: int) -> float | None:
@@ -205,29 +205,29 @@ def find(place: str | None) -> Amd:
 
 
 def conditions(_: str | None) -> Mapping[str, Any]:
-    """How the first GPU that ROCm may use stands: facts by a name of session.DEVICE_CONDITIONS. Raises MeterError."""
+    """Return the conditions of the first GPU that ROCm may use (session.DEVICE_CONDITIONS). Raises MeterError."""
     library = AmdSmi()
     handle = _chosen(library, library.handles(), None)
-    clock = _told(lambda: amdsmi.amdsmi_get_clock_info(handle, amdsmi.AmdSmiClkType.GFX), {})
-    memory_clock = _told(lambda: amdsmi.amdsmi_get_clock_info(handle, amdsmi.AmdSmiClkType.MEM), {})
-    metrics = _told(lambda: amdsmi.amdsmi_get_gpu_metrics_info(handle), {})
+    clock = _answer(lambda: amdsmi.amdsmi_get_clock_info(handle, amdsmi.AmdSmiClkType.GFX), {})
+    memory_clock = _answer(lambda: amdsmi.amdsmi_get_clock_info(handle, amdsmi.AmdSmiClkType.MEM), {})
+    metrics = _answer(lambda: amdsmi.amdsmi_get_gpu_metrics_info(handle), {})
     asked: Mapping[str, tuple[Callable[[], Any], str | None]] = {
         "driver": (lambda: amdsmi.amdsmi_get_gpu_driver_info(handle)["driver_version"], None),
         "power_cap": (lambda: amdsmi.amdsmi_get_power_cap_info(handle)["power_cap"] * MICRO, "W"),
         "clock": (lambda: clock.get("clk"), "MHz"),
         "clock_max": (lambda: clock.get("max_clk"), "MHz"),
         "memory_clock": (lambda: memory_clock.get("clk"), "MHz"),
-        "temperature": (lambda: _known(metrics.get("temperature_hotspot")), "°C"),
+        "temperature": (lambda: _number_or_none(metrics.get("temperature_hotspot")), "°C"),
         "throttling": (lambda: _throttling(handle, metrics), None),
         "partitioning": (lambda: amdsmi.amdsmi_get_gpu_compute_partition(handle), None),
         "memory_used": (lambda: amdsmi.amdsmi_get_gpu_vram_usage(handle)["vram_used"], "MiB"),
         "other_processes": (lambda: _others(amdsmi.amdsmi_get_gpu_process_list(handle)), None),
     }
-    return {name: fact(partial(_told, ask, None), unit) for name, (ask, unit) in asked.items()}
+    return {name: fact(partial(_answer, ask, None), unit) for name, (ask, unit) in asked.items()}
 
 
 def partition() -> str | None:
-    """How the first GPU that ROCm may use is divided, such as CPX; None where it is whole, or nobody tells."""
+    """Return how the first GPU that ROCm may use is divided, such as CPX; None where it is whole or unknown."""
     try:
         library = AmdSmi()
         return library.mode(_chosen(library, library.handles(), None))
@@ -235,19 +235,19 @@ def partition() -> str | None:
         return None
 
 
-def _known(number: Any) -> Any:
+def _number_or_none(number: Any) -> Any:
     return None if number in (NOT_THERE, NOT_THERE_RAW) else number
 
 
 def _throttling(handle: Any, metrics: Mapping[str, Any]) -> str | None:
-    """What holds the clocks down, in the vendor's words; `none` for nothing, None where that is not told."""
+    """Return what holds the clocks down, in the vendor's words; `none` for nothing, None where it is not reported."""
     status = metrics.get("indep_throttle_status", NOT_THERE)
     if status is True:  # all that ROCm 7 says of it
         return "throttled"
     if status != NOT_THERE and status < 2**64 - 1:
         return ", ".join(name for place, name in THROTTLERS.items() if status >> place & 1) or "none"
-    told = amdsmi.amdsmi_get_violation_status(handle)
-    states = {name: told.get(f"active_{name}", NOT_THERE) for name in VIOLATIONS}
+    violations = amdsmi.amdsmi_get_violation_status(handle)
+    states = {name: violations.get(f"active_{name}", NOT_THERE) for name in VIOLATIONS}
     if set(states.values()) == {NOT_THERE}:
         return None
     return ", ".join(name for name, active in states.items() if active is True or active == 1) or "none"
@@ -271,11 +271,11 @@ def _opened(library: AmdSmi | RocmSmi, place: str | None) -> Amd:
 
 def _first_die(library: AmdSmi | RocmSmi, handles: Sequence[Any], chosen: Any) -> Any:
     """The die with the module's power and energy. Raises MeterError where a scheduler has hidden it from this job:
-    the libraries leave out what is hidden, and what stands before the second die is then of another module."""
+    the libraries leave out what is hidden, and the entry before the second die then belongs to another module."""
     if library.watts(chosen) or library.joules(chosen):
         return chosen
-    at, there = list(handles).index(chosen), len(list(PCI.glob("*:*:*.*")))
-    if len(handles) != there or at % 2 == 0:
+    at, on_host = list(handles).index(chosen), len(list(PCI.glob("*:*:*.*")))
+    if len(handles) != on_host or at % 2 == 0:
         raise MeterError(f"{library.address(chosen)} is the second die of a module, whose first one is hidden here")
     return handles[at - 1]
 
@@ -301,10 +301,10 @@ def _named(library: AmdSmi | RocmSmi, handles: Sequence[Any], word: str) -> Any:
     if not word.startswith("GPU-"):
         return _numbered(handles, word)
     serial = _number(word[len("GPU-") :])
-    found = [handle for handle in handles if serial is not None and _number(library.serial(handle)) == serial]
-    if len(found) != 1:
-        raise MeterError(f"{len(found)} GPUs have the UUID {word}")
-    return found[0]
+    matching = [handle for handle in handles if serial is not None and _number(library.serial(handle)) == serial]
+    if len(matching) != 1:
+        raise MeterError(f"{len(matching)} GPUs have the UUID {word}")
+    return matching[0]
 
 
 def _number(text: str) -> int | None:
@@ -321,8 +321,8 @@ def _numbered(handles: Sequence[Any], word: str) -> Any:
     return handles[int(word)]
 
 
-def _told(ask: Callable[[], Any], otherwise: Any) -> Any:
-    """An answer, or what stands for one that the GPU, or this version of the library, does not give."""
+def _answer(ask: Callable[[], Any], otherwise: Any) -> Any:
+    """Return the answer to a call, or `otherwise` where the GPU or this version of the library has none."""
     with contextlib.suppress(*_errors(), LookupError, TypeError):
         value = ask()
         return otherwise if value == NOT_THERE else value

@@ -20,14 +20,14 @@ except ImportError:
 MEASURES = ("ipu",)
 UPDATE_PERIOD = 1.0  # s; how often the hardware has a new value is not documented, and a call takes a while
 POWER, BOARD_POWER, BOARD = "ipu power", "total board power", "board serial number"
-# Which chip of the second architecture it is only its clock tells, as gc-info and gc-monitor print it.
+# Chips of the second architecture differ by their clock alone, as gc-info and gc-monitor print it.
 CHIPS = {"1330MHz": "GC200", "1850MHz": "Bow"}
 PROCESS, NOBODY = "user process id", ("", "0", "N/A")
 DRIVER, CLOCK, TEMPERATURE = "driver version", "clock", "average die temp"
 
 
 class Gcipuinfo:
-    """Each IPU that this user's partition shows; where these tell no power of their own, each board of theirs.
+    """Each IPU that this user's partition shows; where IPUs report no power, each of their boards.
 
     A partition may have more IPUs than compute: a reading says which of them a process has.
     """
@@ -61,14 +61,14 @@ class Gcipuinfo:
         )
 
     def read(self) -> Reading:
-        """Power of each. Raises MeterError where one does not tell."""
+        """Read the power of each. Raises MeterError where one does not report it."""
         devices = _devices(self.inventory)
         watts = [_power(devices[place], self.key) for place in self.places]
         if None in watts:
-            told = devices[self.places[watts.index(None)]].get(self.key, "not there")
-            raise MeterError(f"gcipuinfo tells no power: {self.key} is {told!r}")
-        held = [device.get(PROCESS, "").strip() not in NOBODY for device in devices]
-        return Reading([value for value in watts if value is not None], (), list(zip(self.counted_in, held)))
+            text = devices[self.places[watts.index(None)]].get(self.key, "not there")
+            raise MeterError(f"gcipuinfo tells no power: {self.key} is {text!r}")
+        in_use = [device.get(PROCESS, "").strip() not in NOBODY for device in devices]
+        return Reading([value for value in watts if value is not None], (), list(zip(self.counted_in, in_use)))
 
 
 def find(place: str | None) -> Gcipuinfo:
@@ -79,7 +79,7 @@ def find(place: str | None) -> Gcipuinfo:
 
 
 def conditions() -> Mapping[str, Any]:
-    """How the IPUs stand: facts by a name of session.DEVICE_CONDITIONS. Raises MeterError."""
+    """Return the conditions of the IPUs (session.DEVICE_CONDITIONS). Raises MeterError."""
     devices = _devices(_inventory())
     return {
         "driver": fact(lambda: _together(devices, DRIVER)),
@@ -90,7 +90,7 @@ def conditions() -> Mapping[str, Any]:
 
 
 def chip() -> str | None:
-    """The IPUs of the second architecture by their name; None where that cannot be told."""
+    """Return the name of IPUs of the second architecture; None where it cannot be determined."""
     try:
         return CHIPS.get(_together(_devices(_inventory()), CLOCK) or "")
     except Exception:  # whatever the library raises: a run is not to end for a name
@@ -98,7 +98,7 @@ def chip() -> str | None:
 
 
 def _inventory() -> Any:
-    """The IPUs; asked anew at every call, not remembered from the first."""
+    """Return the IPUs, which the library reads again at every call."""
     if gcipuinfo is None:
         raise MeterError("gcipuinfo is not in this image: it comes with the Poplar SDK")
     inventory = gcipuinfo.gcipuinfo()
@@ -113,14 +113,14 @@ def _devices(inventory: Any) -> list[dict[str, str]]:
 
 def _power(device: Mapping[str, str], key: str) -> float | None:
     """In watts; None where it is N/A or not there, which is not 0."""
-    found = re.fullmatch(r"\s*([0-9.]+)\s*W?\s*", device.get(key, ""))
-    return float(found.group(1)) if found else None
+    match = re.fullmatch(r"\s*([0-9.]+)\s*W?\s*", device.get(key, ""))
+    return float(match.group(1)) if match else None
 
 
 def _others(devices: Any) -> int | None:
-    """Other processes that have IPUs of the partition; None where the library tells of no process."""
-    told = [device[PROCESS].strip() for device in devices if PROCESS in device]
-    return len({process for process in told if process not in NOBODY} - {str(host_pid())}) if told else None
+    """Count other processes that have IPUs of the partition; None where the library reports no process."""
+    processes = [device[PROCESS].strip() for device in devices if PROCESS in device]
+    return len({process for process in processes if process not in NOBODY} - {str(host_pid())}) if processes else None
 
 
 def _together(devices: Any, name: str) -> str | None:

@@ -55,8 +55,10 @@ def labelled(root: Path, wanted: re.Pattern[str], what: str) -> dict[str, Path]:
     labels = {kernel_text(path): path.parent for place in PLACES for path in sorted(root.glob(place))}
     sockets = {label: labels[label] for label in sorted(labels) if wanted.fullmatch(label)}
     if not sockets:
-        seen = f"its power meters are {', '.join(sorted(labels))}" if labels else "it has no power meter with a label"
-        raise MeterError(f"no {what} in {root}: {seen}")
+        present = (
+            f"its power meters are {', '.join(sorted(labels))}" if labels else "it has no power meter with a label"
+        )
+        raise MeterError(f"no {what} in {root}: {present}")
     return sockets
 
 

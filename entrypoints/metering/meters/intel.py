@@ -32,8 +32,8 @@ MICRO, MILLI = 1e-6, 1e-3
 Handle = ctypes.c_void_p
 
 
-class Files(NamedTuple):
-    """Where a driver of the kernel's tells of a card: files of hwmon, those of the card before those of the package,
+class DriverFiles(NamedTuple):
+    """Files in which a kernel driver reports a card: files of hwmon, those of the card before those of the package,
     and of the device, those of a tile. The first that is there counts."""
 
     energy: tuple[str, ...]  # microjoules
@@ -45,7 +45,7 @@ class Files(NamedTuple):
 
 
 FILES = {
-    "i915": Files(
+    "i915": DriverFiles(
         ("energy1_input",),
         ("power1_max",),
         ("temp1_input",),
@@ -53,7 +53,7 @@ FILES = {
         "drm/card*/gt/gt{tile}/rps_RP0_freq_mhz",
         "drm/card*/gt/gt{tile}/throttle_reason_",
     ),
-    "xe": Files(
+    "xe": DriverFiles(
         (OF_BOARD, "energy2_input"),
         ("power1_max", "power2_max"),
         ("temp2_input",),
@@ -121,7 +121,7 @@ def find(place: str | None) -> Intel:
 
 
 def first_visible() -> int:
-    """The number of the card that the first device is, or is a tile of. Raises MeterError where that cannot be told.
+    """Return the number of the card that the first device is, or is a tile of. Raises MeterError where it is unclear.
 
     https://oneapi-src.github.io/level-zero-spec/level-zero/latest/core/PROG.html#device-hierarchy
     """
@@ -172,7 +172,7 @@ def by_sysman(number: int) -> tuple[str, SysmanCounter]:
 
 
 def listed(call: Any, *of: Handle) -> Sequence[Handle]:
-    """All handles that a call of Level Zero lists: it tells how many first."""
+    """Return all handles that a call of Level Zero lists; a first call gives their count."""
     count = ctypes.c_uint32()
     require(call(*of, ctypes.byref(count), None), call.__name__)
     handles = (Handle * count.value)()
@@ -208,7 +208,7 @@ def scope(number: int) -> str:
     return "board" if any(name.startswith(OF_TILE) for name in names) else "package"
 
 
-def monitored(number: int) -> tuple[Path, Files]:
+def monitored(number: int) -> tuple[Path, DriverFiles]:
     """A card's folder in hwmon, and its driver's files; cards by their PCI addresses. Raises MeterError."""
     drivers = {folder: kernel_text(folder / "name") for folder in HWMON.glob("hwmon*")}
     cards = sorted((folder for folder in drivers if drivers[folder] in FILES), key=address)
@@ -223,7 +223,7 @@ def address(folder: Path) -> str:
 
 
 def conditions(driver: str | None) -> Mapping[str, Any]:
-    """How the card that computes stands, by the kernel's files, with the version of the `driver` that PyTorch tells.
+    """Return the conditions of the card that computes, by the kernel's files; PyTorch reports the `driver`'s version.
 
     Facts by a name of session.DEVICE_CONDITIONS; clocks are those of the tile that computes, of a whole card the first.
     """
@@ -239,8 +239,8 @@ def conditions(driver: str | None) -> Mapping[str, Any]:
 
 def _of_card(kind: str, unit: float) -> float | None:
     folder, files = monitored(first_visible())
-    there = _first(folder, getattr(files, kind))
-    return None if there is None else int(kernel_text(there)) * unit
+    path = _first(folder, getattr(files, kind))
+    return None if path is None else int(kernel_text(path)) * unit
 
 
 def _of_tile(kind: str) -> int | None:
@@ -249,8 +249,8 @@ def _of_tile(kind: str) -> int | None:
 
 def _throttling() -> str | None:
     reasons = {path: path.name.partition("reason_")[2] for path in _tile_files("held_down")}
-    held = [reason for path, reason in reasons.items() if reason != "status" and kernel_text(path) == "1"]
-    return ", ".join(held) or "none" if reasons else None
+    active = [reason for path, reason in reasons.items() if reason != "status" and kernel_text(path) == "1"]
+    return ", ".join(active) or "none" if reasons else None
 
 
 def _tile_files(kind: str) -> list[Path]:

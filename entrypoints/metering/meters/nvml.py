@@ -44,8 +44,8 @@ class Nvml:
     def __init__(self, handle: Any, name: str) -> None:
         self.handle = handle
         self.instant = _instant_power(handle) is not None
-        counts = _told(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle) is not None
-        powered = self.instant or _told(pynvml.nvmlDeviceGetPowerUsage, handle) is not None
+        counts = _supported_answer(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle) is not None
+        powered = self.instant or _supported_answer(pynvml.nvmlDeviceGetPowerUsage, handle) is not None
         if not (counts or powered):
             raise MeterError(f"{name} tells neither energy nor power")
         averaged = "the library does not say: 1 s on most GPUs from Ampere on, none before"
@@ -83,7 +83,7 @@ def find(place: str | None) -> Nvml:
 
 
 def conditions(identifier: str | None) -> Mapping[str, Any]:
-    """How the GPU of a UUID stands, or the first that CUDA may use: facts by a name of session.DEVICE_CONDITIONS."""
+    """Return the conditions of a UUID's GPU, or of the first that CUDA may use (session.DEVICE_CONDITIONS)."""
     with _library():
         of_mig = (identifier or "").startswith("MIG-")  # of which CUDA has the first alone, whatever its UUID is of
         handle, _ = _whole(_handle(identifier) if identifier and not of_mig else _first_visible())
@@ -138,7 +138,7 @@ def _library() -> Iterator[None]:
 
 
 def _reason(error: Any) -> str:
-    known = {
+    reasons = {
         pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "the driver's library libnvidia-ml.so.1 is not to be seen: was the "
         "container started with --nv? Docker needs the driver capability `utility`",
         pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the driver of NVIDIA is not loaded",
@@ -146,18 +146,18 @@ def _reason(error: Any) -> str:
         f"module ({_kernel_module()}): it was updated and not loaded anew; restart the host",
         pynvml.NVML_ERROR_NO_PERMISSION: "NVML refuses: this user may not ask the GPU",
     }
-    return known.get(error.value, f"NVML: {error}")
+    return reasons.get(error.value, f"NVML: {error}")
 
 
 def _kernel_module() -> str:
     with contextlib.suppress(OSError):
-        found = re.search(r"Kernel Module.*?(\d+\.[\d.]+)", KERNEL_MODULE.read_text("utf-8", "replace"))
-        return found.group(1) if found else "of a version that it does not tell"
+        match = re.search(r"Kernel Module.*?(\d+\.[\d.]+)", KERNEL_MODULE.read_text("utf-8", "replace"))
+        return match.group(1) if match else "of a version that it does not tell"
     return f"{KERNEL_MODULE} is not there"
 
 
 def _first_visible() -> Any:
-    """The GPU that CUDA calls 0. Raises MeterError where NVML's numbers cannot tell which that is."""
+    """Return the GPU that CUDA calls 0. Raises MeterError where NVML's numbers do not identify it."""
     visible = os.environ.get(VISIBLE)
     if visible is None:
         return _by_number(0)
@@ -168,7 +168,7 @@ def _first_visible() -> Any:
 
 
 def _by_number(number: int) -> Any:
-    """The GPU of CUDA's number, which is NVML's where CUDA was told to count so or all GPUs are alike."""
+    """Return the GPU of CUDA's number, which is NVML's where CUDA is set to count so or all GPUs are alike."""
     count = pynvml.nvmlDeviceGetCount()
     if number >= count:
         raise MeterError(f"{VISIBLE} names GPU {number}, and NVML sees {count}")
@@ -187,10 +187,10 @@ def _by_uuid(start: str) -> Any:
     if start.startswith("MIG-"):
         return pynvml.nvmlDeviceGetHandleByUUID(start.encode())
     handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-    found = [handle for handle in handles if _text(pynvml.nvmlDeviceGetUUID(handle)).startswith(start)]
-    if len(found) != 1:
-        raise MeterError(f"{len(found)} GPUs have a UUID that begins with {start}")
-    return found[0]
+    matching = [handle for handle in handles if _text(pynvml.nvmlDeviceGetUUID(handle)).startswith(start)]
+    if len(matching) != 1:
+        raise MeterError(f"{len(matching)} GPUs have a UUID that begins with {start}")
+    return matching[0]
 
 
 def _handle(place: str) -> Any:
@@ -202,7 +202,7 @@ def _handle(place: str) -> Any:
 
 
 def _whole(handle: Any) -> tuple[Any, str]:
-    """The GPU itself, and a name for it: an instance of MIG has no meter of its own."""
+    """Return the GPU itself, and a name for it: a MIG instance has no separate meter."""
     instance = pynvml.nvmlDeviceIsMigDeviceHandle(handle)
     whole = pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle) if instance else handle
     shared = " with all its MIG instances" if _divided(whole) else ""
@@ -210,20 +210,20 @@ def _whole(handle: Any) -> tuple[Any, str]:
 
 
 def _divided(handle: Any) -> bool:
-    mode = _told(pynvml.nvmlDeviceGetMigMode, handle)
+    mode = _supported_answer(pynvml.nvmlDeviceGetMigMode, handle)
     return bool(mode and mode[0])
 
 
 def _instant_power(handle: Any) -> int | None:
-    """In mW; None where driver or GPU do not tell it."""
-    values = _told(pynvml.nvmlDeviceGetFieldValues, handle, [POWER_INSTANT])
+    """Return instant power in mW; None where driver or GPU do not report it."""
+    values = _supported_answer(pynvml.nvmlDeviceGetFieldValues, handle, [POWER_INSTANT])
     if not values or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
         return None
     return int(values[0].value.uiVal)
 
 
-def _told(ask: Callable[..., Any], *arguments: Any) -> Any:
-    """What a call answers; None where this GPU or driver has it not."""
+def _supported_answer(ask: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a call answers; None where this GPU or driver does not support it."""
     try:
         return ask(*arguments)
     except pynvml.NVMLError as error:
@@ -233,14 +233,14 @@ def _told(ask: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _explained(ask: Callable[[], Any]) -> Callable[[], Any]:
-    def told() -> Any:
+    def ask_and_explain() -> Any:
         try:
             value = ask()
         except pynvml.NVMLError as error:
             raise MeterError(_reason(error)) from error
         return _text(value) if isinstance(value, bytes) else value
 
-    return told
+    return ask_and_explain
 
 
 def _state(number: int) -> str | None:

@@ -50,8 +50,8 @@ def find(place: str | None) -> Rapl:
 
 def packages(root: Path) -> dict[str, Path]:
     """Folders of the packages below `root` by name. Raises MeterError where there is none."""
-    found = {kernel_text(zone / "name"): zone for zone in root.glob(ZONES)}
-    zones = {name: found[name] for name in sorted(found) if DEVICE.fullmatch(name)}
+    folders = {kernel_text(zone / "name"): zone for zone in root.glob(ZONES)}
+    zones = {name: folders[name] for name in sorted(folders) if DEVICE.fullmatch(name)}
     if not zones:
         raise MeterError(
             f"no package of intel-rapl in {root}: a virtual machine, a container that hides it, or no driver"

@@ -145,7 +145,9 @@ def model(card: Card, seed: int) -> Objective:
     if count != card.problem["parameters"]:
         expected = card.problem["parameters"]
         raise RunError("crashed", f"{card.name} was built with {count} parameters, its card says {expected}")
-    return with_random_source(built, synthetic.Random(seed, 1))  # a stream apart from that of synthetic observations
+    return with_random_source(
+        built, synthetic.SeededRandom(seed, 1)
+    )  # a stream apart from that of synthetic observations
 
 
 def weights(model: Objective) -> dict[str, np.ndarray]:
@@ -206,7 +208,7 @@ def without_randomness(model: Objective) -> Objective:
     return with_random_source(model, formula.Formula())
 
 
-def with_random_source(model: Objective, chance: synthetic.Draw) -> Objective:
+def with_random_source(model: Objective, chance: synthetic.RandomSource) -> Objective:
     """Return the same model; if it is a density, its chains draw from the random source `chance`."""
     if isinstance(model.network, Density):
         model.network.chance = chance

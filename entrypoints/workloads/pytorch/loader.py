@@ -18,11 +18,11 @@ from entrypoints.data.generated import formula, raw_images, synthetic
 from entrypoints.data.images import decoding
 from entrypoints.data.images.samples import Reader, Sample, require_readable, shares, stack
 from entrypoints.data.sequences import text_batches
-from entrypoints.data.sequences.prepared import Prepared
+from entrypoints.data.sequences.prepared import PreparedText
 from entrypoints.data.sequences.speech import Speech
 from entrypoints.data.sequences.utterances import Utterances
 from entrypoints.data.source import Source
-from entrypoints.data.table import Table
+from entrypoints.data.table import TableRows
 from entrypoints.system.parent_death import die_with_parent
 
 
@@ -44,7 +44,7 @@ class Pictures:
 class Rows:
     """Batches of prepared text or speech, which needs no decoding."""
 
-    def __init__(self, source: Prepared | Speech, task: str, seed: int) -> None:
+    def __init__(self, source: PreparedText | Speech, task: str, seed: int) -> None:
         self.reader: Any = (
             Utterances(source, task, seed) if isinstance(source, Speech) else text_batches.reader(source, task, seed)
         )
@@ -59,7 +59,7 @@ class Rows:
         """Return `count` samples of an epoch from `start` on. If one is damaged, the batch has only the message."""
         try:
             rows = self.reader.batch(order, epoch, start, count)
-        except text_batches.DamagedError as error:
+        except text_batches.DamagedSequenceError as error:
             return Batch(None, None, (str(error),))
         return as_batch(rows.drawn)._replace(decode_seconds=rows.seconds, numbers=rows.numbers)
 
@@ -78,7 +78,7 @@ class Batches(IterableDataset):  # type: ignore[type-arg]
         self.source, self.batch_size = source, batch_size
         self.maker = (
             Rows(source, task, seed)
-            if isinstance(source, (Prepared, Speech))
+            if isinstance(source, (PreparedText, Speech))
             else Pictures(source, card, task, seed, once)
         )
         self.epochs = 1 if once else sys.maxsize
@@ -105,7 +105,7 @@ def batch_of(samples: Sequence[Sample], own_targets: bool) -> Batch:
 
 def synthetic_batch(card: Card, batch_size: int, seed: int) -> Batch:
     """Return one batch generated from `seed`."""
-    return as_batch(synthetic.batch(card.problem, batch_size, synthetic.Random(seed)))
+    return as_batch(synthetic.batch(card.problem, batch_size, synthetic.SeededRandom(seed)))
 
 
 def formula_batch(card: Card, batch_size: int) -> Batch:
@@ -113,12 +113,12 @@ def formula_batch(card: Card, batch_size: int) -> Batch:
     return as_batch(synthetic.batch(card.problem, batch_size, formula.Formula()))
 
 
-def table_batch(table: Table) -> Batch:
+def table_batch(table: TableRows) -> Batch:
     """Return the features (N, F) and targets (N,) of a table as a batch."""
     return as_batch(synthetic.observations(*table))
 
 
-def as_batch(arrays: synthetic.Drawn) -> Batch:
+def as_batch(arrays: synthetic.SyntheticBatch) -> Batch:
     """Return arrays as a batch of tensors."""
     return Batch(tensors(arrays.inputs), tensors(arrays.targets), tokens=arrays.tokens, padding=arrays.padding)
 
@@ -143,7 +143,7 @@ def evaluation_batches(card: Card, source: Source, batch_size: int, workers: int
     Raises RunError (`data_error`) if prepared text or speech is damaged, since none of it may be left out.
     """
     batches = _loaded(Batches(source, card, "inference", batch_size, once=True), workers)
-    if isinstance(source, (Prepared, Speech)):
+    if isinstance(source, (PreparedText, Speech)):
         return (require_readable(batch, _unreadable(source, batch)) for batch in batches)
     return batches
 
@@ -199,5 +199,5 @@ def _unchanged(batch: Batch) -> Batch:
 
 
 def _unreadable(source: Source, batch: Batch) -> str:
-    damaged = isinstance(source, (Prepared, Speech)) and batch.skipped
+    damaged = isinstance(source, (PreparedText, Speech)) and batch.skipped
     return batch.skipped[0] if damaged else f"no image of {source.path} can be read"

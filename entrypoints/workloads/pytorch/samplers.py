@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 
-from entrypoints.contract.session import Draw, SamplerRule
+from entrypoints.contract.session import ChainSample, SamplerRule
 from entrypoints.data.generated import synthetic as data
 
 
@@ -26,7 +26,7 @@ DensityAndGradient = Callable[[torch.Tensor, Observed], Tuple[torch.Tensor, torc
 class Density(nn.Module):
     """A density to sample from: it maps positions (C, P) to log densities (C,) and gradients (C, P)."""
 
-    chance: data.Draw = data.Random(0)
+    chance: data.RandomSource = data.SeededRandom(0)
 
     def start(self) -> torch.Tensor:
         """Return the start of every chain: the parameters as one vector (P,)."""
@@ -118,10 +118,10 @@ def energy(log_density: torch.Tensor, momentum: torch.Tensor) -> torch.Tensor:
     return log_density - momentum.square().sum(1) / 2
 
 
-def chain_sample(chains: ChainState) -> Draw:
+def chain_sample(chains: ChainState) -> ChainSample:
     """Return a sample of all chains as arrays on the host."""
     parts = (chains.position, chains.log_density, chains.accepted, chains.log_acceptance, chains.step_size[:, 0])
-    return Draw(*(part.cpu().numpy() for part in parts))
+    return ChainSample(*(part.cpu().numpy() for part in parts))
 
 
 RULES = {"hamiltonian_monte_carlo": HamiltonianMonteCarlo}

@@ -23,7 +23,7 @@ from entrypoints.data.images import decoding
 from entrypoints.data.images.records import Records
 from entrypoints.data.images.samples import Reader, Sample, require_readable, stack
 from entrypoints.data.source import Source
-from entrypoints.data.table import Table
+from entrypoints.data.table import TableRows
 
 Make = Callable[[], Batch]
 AHEAD = 2  # batches per worker, as in PyTorch's loader
@@ -40,7 +40,7 @@ class Record(NamedTuple):
 
 def synthetic_batch(card: Card, batch_size: int, seed: int) -> Batch:
     """Return one batch generated from `seed`."""
-    return from_arrays(synthetic.batch(card.problem, batch_size, synthetic.Random(seed)))
+    return from_arrays(synthetic.batch(card.problem, batch_size, synthetic.SeededRandom(seed)))
 
 
 def formula_batch(card: Card, batch_size: int) -> Batch:
@@ -48,14 +48,14 @@ def formula_batch(card: Card, batch_size: int) -> Batch:
     return from_arrays(synthetic.batch(card.problem, batch_size, formula.Formula()))
 
 
-def from_arrays(arrays: synthetic.Drawn) -> Batch:
+def from_arrays(arrays: synthetic.SyntheticBatch) -> Batch:
     """Return generated arrays as a batch: images as in `as_batch`, anything else unchanged."""
     if isinstance(arrays.inputs, np.ndarray) and arrays.inputs.ndim == 4:
         return as_batch(arrays.inputs, arrays.targets)
     return Batch(tensors(arrays.inputs), tensors(arrays.targets), tokens=arrays.tokens, padding=arrays.padding)
 
 
-def table_batch(table: Table) -> Batch:
+def table_batch(table: TableRows) -> Batch:
     """Return the features (N, F) and targets (N,) of a table as a batch."""
     return from_arrays(synthetic.observations(*table))
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from entrypoints.contract.session import Draw, SamplerRule
+from entrypoints.contract.session import ChainSample, SamplerRule
 from entrypoints.data.generated import synthetic as data
 
 
@@ -21,7 +21,7 @@ class Observed(NamedTuple):
 class Density(tf.Module):
     """A density to sample from: it maps positions (C, P) to log densities (C,) and gradients (C, P)."""
 
-    chance: data.Draw = data.Random(0)
+    chance: data.RandomSource = data.SeededRandom(0)
 
     def start(self) -> tf.Tensor:
         """Return the start of every chain (P,)."""
@@ -139,11 +139,11 @@ def energy(log_density: tf.Tensor, momentum: tf.Tensor) -> tf.Tensor:
     return log_density - tf.reduce_sum(tf.square(momentum), 1) / 2
 
 
-def chain_sample(chains: ChainState) -> Draw:
+def chain_sample(chains: ChainState) -> ChainSample:
     """Return a sample of all chains as arrays."""
     position, log_density, _ = chains.current
     parts = (position, log_density, chains.accepted, chains.log_acceptance, chains.step_size[:, 0])
-    return Draw(*(part.numpy() for part in parts))
+    return ChainSample(*(part.numpy() for part in parts))
 
 
 RULES = {"hamiltonian_monte_carlo": HamiltonianMonteCarlo}

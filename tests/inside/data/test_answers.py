@@ -110,5 +110,5 @@ def test_answers_that_are_no_json(tmp_path):
 
 
 def test_other_data_are_graded_by_nobody(tmp_path):
-    assert answers.Grader is type(grader(tmp_path))
+    assert answers.SquadGrader is type(grader(tmp_path))
     assert formats.grader(formats.Source(tmp_path, 1, None)) is None

@@ -15,7 +15,7 @@ from entrypoints.contract.statuses import UsageError
 from entrypoints.data.formats import open_source
 from entrypoints.data.images import shards
 from entrypoints.data.manifest import Manifest
-from entrypoints.data.source import File
+from entrypoints.data.source import DataFile
 
 COUNTS = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 IMAGE = b"photograph %d, long enough to fill more than one block of a tar" * 12
@@ -66,7 +66,7 @@ def test_a_shard_cut_anywhere_loses_its_rest_and_nothing_else(counts, cut, count
         content = last.read_bytes()
         last.write_bytes(content[: cut % len(content)])
         if counted:
-            files = tuple(File(f"train-{at:06d}.tar", count) for at, count in enumerate(counts))
+            files = tuple(DataFile(f"train-{at:06d}.tar", count) for at, count in enumerate(counts))
             source = shards.open_source(folder, [], "training", Manifest("shards", files, ("a", "b", "c")))
             entries = list(source.entries(range(source.units), 0))
             assert len(entries) == len(whole)

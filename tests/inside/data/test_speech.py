@@ -139,10 +139,10 @@ def test_a_damaged_row_is_named(tmp_path, row):
     (tmp_path / "data.speech").write_bytes(rows.header(2) + rows.row(0) + row)
     found = reader(tmp_path)
     assert found.batch([0], 0, 0, 1)
-    from entrypoints.data.sequences.text_batches import DamagedError
+    from entrypoints.data.sequences.text_batches import DamagedSequenceError
 
-    with pytest.raises(DamagedError, match="data.speech, row 1: it is damaged. Prepare the data again"):
+    with pytest.raises(DamagedSequenceError, match="data.speech, row 1: it is damaged. Prepare the data again"):
         found.batch([0, 1], 0, 0, 2)
     (tmp_path / "data.speech").unlink()
-    with pytest.raises(DamagedError, match="data.speech: No such file"):
+    with pytest.raises(DamagedSequenceError, match="data.speech: No such file"):
         found.batch([0], 0, 0, 1)

@@ -31,7 +31,7 @@ def reader(card, folder, task="training", seed=0):
 def test_a_text_in_several_files_is_one(tmp_path, cuts, width):
     ends = np.cumsum(cuts)
     folder = tokens(tmp_path, *(TEXT[end - size : end] for end, size in zip(ends, cuts)), width=width)
-    made = reader(GPT, folder, "inference").batch(range(7), 0, 0, 7).drawn
+    made = reader(GPT, folder, "inference").batch(range(7), 0, 0, 7).batch
     assert made.inputs.tolist() == [TEXT[at : at + 4] for at in range(0, 28, 4)]
     assert made.targets.tolist() == [TEXT[at + 1 : at + 5] for at in range(0, 28, 4)]
     assert (made.tokens, made.padding, made.inputs.dtype) == (28, 0, np.int64)
@@ -41,7 +41,7 @@ def test_blocks_of_training_begin_anywhere_by_seed_and_epoch(tmp_path):
     read = reader(GPT, tokens(tmp_path, range(30)))
 
     def firsts(reader, epoch=0, start=0):
-        return reader.batch(reader.order(epoch), epoch, start, 400).drawn.inputs[:, 0].tolist()
+        return reader.batch(reader.order(epoch), epoch, start, 400).batch.inputs[:, 0].tolist()
 
     assert set(firsts(read)) == set(range(26))  # the last one ends where the text does
     assert firsts(read) == firsts(reader(GPT, tmp_path))
@@ -64,10 +64,10 @@ def test_a_text_may_be_larger_than_memory(tmp_path):
         file.write(struct.pack("<H", 49))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     read = reader(GPT, tmp_path)
-    assert read.batch(read.order(0), 0, 0, 64).drawn.inputs.max() == 0
+    assert read.batch(read.order(0), 0, 0, 64).batch.inputs.max() == 0
     samples = read.source.samples
     side_by_side = reader(GPT, tmp_path, "inference")
-    assert side_by_side.batch(range(samples), 0, samples - 1, 1).drawn.targets[0, -1] == 0
+    assert side_by_side.batch(range(samples), 0, samples - 1, 1).batch.targets[0, -1] == 0
     assert read.mapped.stretch(count - 2, 2).tolist() == [0, 49]
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 * 1024  # KiB
 
@@ -86,11 +86,11 @@ ANSWERED = [(CONTEXT, [["bc", "b"], ["A"]])]
 def test_rows_become_tokens_segments_and_ends(tmp_path):
     read = reader(BERT, passages(tmp_path, ROWS, ANSWERED), "inference")
     made = read.batch(read.order(0), 0, 0, 3)
-    words, segments = made.drawn.inputs
+    words, segments = made.batch.inputs
     assert words[0].tolist() == [1, 3, 4, 2, 5, 6, 7, 2] + [0] * 8
     assert segments[0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1] + [0] * 8
-    assert made.drawn.targets.tolist() == [[5, 6], [0, 0], [3, 3]]
-    assert (made.drawn.tokens, made.drawn.padding) == (8 + 9 + 5, 3 * 16 - 22)
+    assert made.batch.targets.tolist() == [[5, 6], [0, 0], [3, 3]]
+    assert (made.batch.tokens, made.batch.padding) == (8 + 9 + 5, 3 * 16 - 22)
     assert made.numbers.tolist() == [0, 1, 2] and made.seconds > 0
 
 
@@ -99,7 +99,7 @@ def test_an_epoch_of_training_has_every_row_in_an_order_of_its_own(tmp_path):
     orders = [list(read.order(epoch)) for epoch in (0, 1)]
     assert orders[0] != orders[1] and sorted(orders[0]) == sorted(orders[1]) == list(range(20))
     made = read.batch(orders[0], 0, 5, 10)
-    assert made.drawn.inputs[0][:, 3].tolist() == [number + 4 for number in orders[0][5:15]]
+    assert made.batch.inputs[0][:, 3].tolist() == [number + 4 for number in orders[0][5:15]]
 
 
 # What cannot be read
@@ -177,14 +177,14 @@ def test_text_is_not_read_by_every_framework(tmp_path):
 )
 def test_a_damaged_row(tmp_path, damage, said):
     read = reader(BERT, passages(tmp_path, [ROWS[0], damage], ANSWERED))
-    with pytest.raises(text_batches.DamagedError, match=f"{said}.*Prepare the data again"):
+    with pytest.raises(text_batches.DamagedSequenceError, match=f"{said}.*Prepare the data again"):
         read.batch(range(2), 0, 0, 2)
 
 
 def test_a_damaged_token(tmp_path):
     read = reader(GPT, tokens(tmp_path, [*TEXT[:6], 50, *TEXT[6:]]), "inference")
     assert read.batch(range(7), 0, 2, 5)
-    with pytest.raises(text_batches.DamagedError, match="token 50 in a vocabulary of 50: it is damaged"):
+    with pytest.raises(text_batches.DamagedSequenceError, match="token 50 in a vocabulary of 50: it is damaged"):
         read.batch(range(7), 0, 0, 7)
 
 

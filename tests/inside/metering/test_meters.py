@@ -11,7 +11,7 @@ import pytest
 from metered import Clock, sampled
 
 from entrypoints.metering import kernel_files
-from entrypoints.metering.energy import spent
+from entrypoints.metering.energy import window_energy
 from entrypoints.metering.meter import Absence, MeterError
 from entrypoints.metering.meters import hwmon, rapl, replay
 from entrypoints.metering.names import names
@@ -82,7 +82,7 @@ def test_rapl_over_a_wrap(powercap):
         return read()
 
     meter.read = at_this_moment
-    used = spent(sampled(meter, clock, 40.0), (3.0, 36.0))
+    used = window_energy(sampled(meter, clock, 40.0), (3.0, 36.0))
     assert used.joules == [pytest.approx(125 * 33), pytest.approx(250 * 33)] and used.method == "counter"
 
 
@@ -197,7 +197,7 @@ def test_a_trace_is_played_in_real_time_and_ends():
 def test_energy_of_a_played_trace():
     clock = Clock(1000.0)
     recording = sampled(replay.Replay(TRACE, clock), clock, 45.0)
-    used = spent(recording, (1002.03, 1035.07))
+    used = window_energy(recording, (1002.03, 1035.07))
     assert used.joules == [pytest.approx(20 * 33.04, rel=0.005)] and used.integral == [pytest.approx(20 * 33.04)]
     assert recording.failures > 40 and "over" in recording.last_failure
 

@@ -15,11 +15,11 @@ from program import ROOT
 
 from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceFacts
 from entrypoints.metering import kernel_files
-from entrypoints.metering.energy import spent
+from entrypoints.metering.energy import window_energy
 from entrypoints.metering.meter import MeterError
 from entrypoints.metering.meters import amd, gcipuinfo, intel, nvml
 from entrypoints.metering.selection import open_meter
-from entrypoints.results.measurement import of_the_device
+from entrypoints.results.measurement import power_of_devices
 
 A, B = "GPU-aaaa-1", "GPU-bbbb-2"
 
@@ -455,7 +455,7 @@ def test_ipus_use_together_what_the_exact_integrals_are(monkeypatch, count, of_b
     drawing = Drawing(clock, count, of_boards)
     monkeypatch.setattr(gcipuinfo, "gcipuinfo", drawing)
     meter = gcipuinfo.find(None)
-    used = spent(sampled(meter, clock, 110.0), window)
+    used = window_energy(sampled(meter, clock, 110.0), window)
     assert len(used.joules) == (-(-count // 2) if of_boards else count)
     assert sum(used.joules) == pytest.approx(sum(wave.between(window) for wave in drawing.waves), rel=0.005)
 
@@ -481,12 +481,12 @@ def test_energy_is_of_the_ipus_that_computed(monkeypatch, users, count, of_board
     clock, window = Clock(), (24.03, 83.97)
     drawing = Drawing(clock, 4, of_boards, users)
     monkeypatch.setattr(gcipuinfo, "gcipuinfo", drawing)
-    recording = of_the_device(sampled(gcipuinfo.find(None), clock, 110.0), computed_on(count))
+    recording = power_of_devices(sampled(gcipuinfo.find(None), clock, 110.0), computed_on(count))
     if isinstance(metered, str):
         assert metered in recording.reason
         return
     exact = sum(drawing.waves[place].between(window) for place in metered)
-    used = spent(recording, window)
+    used = window_energy(recording, window)
     assert sum(used.joules) == pytest.approx(exact, rel=0.01)
     assert len(used.joules) == len(recording.facts.devices) == (len(metered) // 2 if of_boards else len(metered))
 
@@ -495,7 +495,7 @@ def test_a_model_of_an_ipu_has_no_energy(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(gcipuinfo, "gcipuinfo", Drawing(clock, 1, False))
     recording = sampled(gcipuinfo.find(None), clock, 110.0)
-    told = of_the_device(recording, computed_on(1)._replace(simulated=True))
+    told = power_of_devices(recording, computed_on(1)._replace(simulated=True))
     assert told.reason == "what computed is a model of a device, and gcipuinfo reads real ones"
 
 

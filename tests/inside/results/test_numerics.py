@@ -17,7 +17,7 @@ from entrypoints.contract import cards, reference
 from entrypoints.contract.messages import Probed
 from entrypoints.planning.arguments import parse
 from entrypoints.results import numerics
-from entrypoints.results.outcome import Verdict, with_numerics
+from entrypoints.results.outcome import Outcome, with_numerics
 
 CARD = cards.load()["resnet50"]
 STORED = reference.Reference(
@@ -45,7 +45,7 @@ def told(precision="fp32", **changes):
 
 
 def test_what_matches_passes():
-    judged = numerics.judge(told(), STORED, "fp32")
+    judged = numerics.compare_with_reference(told(), STORED, "fp32")
     assert (judged.state, judged.reason) == ("passed", None)
     assert judged.as_json()["precisions"][0]["mismatched"] == []
 
@@ -64,7 +64,7 @@ def test_what_matches_passes():
     ],
 )
 def test_what_does_not_match_fails_by_name(changes, mismatched):
-    judged = numerics.judge(told(**changes), STORED, "fp32")
+    judged = numerics.compare_with_reference(told(**changes), STORED, "fp32")
     document = json.dumps(judged.as_json(), allow_nan=False)
     assert judged.state == "failed" and judged.precisions[0].mismatched == tuple(mismatched)
     assert judged.precisions[0].worst.quantity in mismatched and judged.precisions[0].worst.quantity in document
@@ -72,39 +72,41 @@ def test_what_does_not_match_fails_by_name(changes, mismatched):
 
 
 def test_a_deviation_within_the_tolerance_is_no_mismatch():
-    judged = numerics.judge(told(output=[3.0, 4.4], loss=[2.019]), STORED, "fp32")
+    judged = numerics.compare_with_reference(told(output=[3.0, 4.4], loss=[2.019]), STORED, "fp32")
     assert judged.state == "passed" and judged.precisions[0].worst.quantity == "loss"
 
 
 def test_a_precision_that_proves_nothing_proves_nothing_however_well_it_matches():
-    judged = numerics.judge(told("bf16"), STORED, "bf16")
+    judged = numerics.compare_with_reference(told("bf16"), STORED, "bf16")
     assert (judged.state, judged.reason) == ("not_provable", "too coarse")
-    assert numerics.judge(told("fp16"), STORED, "fp16").reason == "there are no tolerances for fp16"
+    assert numerics.compare_with_reference(told("fp16"), STORED, "fp16").reason == "there are no tolerances for fp16"
 
 
 def test_single_precision_proves_the_code_and_any_failure_refutes_it():
-    assert numerics.judge(told() + told("bf16"), STORED, "bf16").state == "passed"
-    assert numerics.judge(told() + told("bf16", loss=[9.0]), STORED, "bf16").state == "failed"
-    assert numerics.judge(told(loss=[9.0]) + told("bf16"), STORED, "bf16").state == "failed"
+    assert numerics.compare_with_reference(told() + told("bf16"), STORED, "bf16").state == "passed"
+    assert numerics.compare_with_reference(told() + told("bf16", loss=[9.0]), STORED, "bf16").state == "failed"
+    assert numerics.compare_with_reference(told(loss=[9.0]) + told("bf16"), STORED, "bf16").state == "failed"
 
 
 def test_what_the_run_itself_computes_in_has_to_be_held_against_something():
-    judged = numerics.judge(told() + told("fp16"), STORED, "fp16")
+    judged = numerics.compare_with_reference(told() + told("fp16"), STORED, "fp16")
     assert (judged.state, judged.reason) == ("not_provable", "there are no tolerances for fp16")
-    assert numerics.judge(told(), STORED, "bf16").state == "not_run"
+    assert numerics.compare_with_reference(told(), STORED, "bf16").state == "not_run"
 
 
 def test_a_probe_that_was_cut_short_proves_nothing_and_may_refute():
     part = [message for message in told("bf16") if message.quantity != "zero"]
-    judged = numerics.judge(told() + part, STORED, "bf16", cut="it crashed")
+    judged = numerics.compare_with_reference(told() + part, STORED, "bf16", cut="it crashed")
     assert (judged.state, judged.reason) == ("not_run", "it crashed")
-    assert numerics.judge(told(loss=[9.0]) + part, STORED, "bf16", cut="it crashed").state == "failed"
-    assert numerics.judge([], None, "fp32", cut="it crashed").state == "not_run"
+    assert numerics.compare_with_reference(told(loss=[9.0]) + part, STORED, "bf16", cut="it crashed").state == "failed"
+    assert numerics.compare_with_reference([], None, "fp32", cut="it crashed").state == "not_run"
 
 
 def test_without_stored_values_nothing_is_provable():
-    assert numerics.judge(told(), None, "fp32") == numerics.Numerics("not_provable", numerics.NO_REFERENCE)
-    assert numerics.judge([], STORED, "fp32").state == "not_run"
+    assert numerics.compare_with_reference(told(), None, "fp32") == numerics.Numerics(
+        "not_provable", numerics.NO_REFERENCE
+    )
+    assert numerics.compare_with_reference([], STORED, "fp32").state == "not_run"
 
 
 def test_a_reference_serves_its_own_problem_only(tmp_path):
@@ -135,12 +137,12 @@ def test_a_deviation_is_a_relative_distance(pairs, factor):
 
 
 def test_a_run_that_completed_with_other_numerics_has_not_completed():
-    failed = numerics.judge(told(loss=[9.0]), STORED, "fp32")
-    verdict = with_numerics(Verdict("completed", 0, "all"), failed)
-    assert (verdict.state, verdict.exit_code) == ("numerics_mismatch", 5) and "loss" in verdict.message
-    crashed = Verdict("crashed", 4, "gone")
+    failed = numerics.compare_with_reference(told(loss=[9.0]), STORED, "fp32")
+    outcome = with_numerics(Outcome("completed", 0, "all"), failed)
+    assert (outcome.state, outcome.exit_code) == ("numerics_mismatch", 5) and "loss" in outcome.message
+    crashed = Outcome("crashed", 4, "gone")
     assert with_numerics(crashed, failed) == crashed
-    assert with_numerics(Verdict("completed", 0, "all"), numerics.not_run("left out")).state == "completed"
+    assert with_numerics(Outcome("completed", 0, "all"), numerics.not_run("left out")).state == "completed"
 
 
 @pytest.fixture()
@@ -195,7 +197,7 @@ def test_what_is_probed_alike_is_probed_once(monkeypatch, capsys):
 
     def checked(card, *_):
         probed.append(reference.probed_problem(card))
-        return Verdict("completed", 0, "numerics passed")
+        return Outcome("completed", 0, "numerics passed")
 
     monkeypatch.setattr("entrypoints.runs.numerics_check.check", checked)
     assert verbs.check(parse(["--check", "--all"])) == 0

@@ -6,7 +6,7 @@ import pytest
 
 from entrypoints.contract.messages import Ended, Failed, Phase
 from entrypoints.contract.statuses import STATUSES
-from entrypoints.results.outcome import Ending, judge
+from entrypoints.results.outcome import Ending, determine_outcome
 
 BEGUN = [Phase("import", 0.0)]
 UNMAPPED = Failed("crashed", "ImportError: libusb-1.0.so.0: failed to map segment from shared object")
@@ -55,9 +55,9 @@ LOST = Failed("crashed", "RuntimeError: a data worker was killed")
     ],
 )
 def test_verdicts(messages, ending, state, code):
-    verdict = judge([*BEGUN, *messages], ending)
-    assert (verdict.state, verdict.exit_code) == (state, code)
-    assert verdict.message
+    outcome = determine_outcome([*BEGUN, *messages], ending)
+    assert (outcome.state, outcome.exit_code) == (state, code)
+    assert outcome.message
 
 
 def test_no_exit_code_is_apptainers_own():

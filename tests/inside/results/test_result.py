@@ -18,18 +18,18 @@ from entrypoints.metering.meters import rapl
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.configuration import resolve
 from entrypoints.results import numerics, result
-from entrypoints.results.outcome import Verdict
+from entrypoints.results.outcome import Outcome
 from entrypoints.system import host
 
 SCHEMA = json.loads((ROOT / "schemas" / "result-1.0.json").read_text("utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 IMAGE = {**BUILT, "file": FILE}
 CARD = cards.load()["resnet50"]
-COMPLETED = Verdict("completed", 0, "all of it")
-CRASHED = Verdict("crashed", 4, "gone")
+COMPLETED = Outcome("completed", 0, "all of it")
+CRASHED = Outcome("crashed", 4, "gone")
 
 
-def document(measurement, verdict, image=None, site=None, card=CARD, words=()):
+def document(measurement, outcome, image=None, site=None, card=CARD, words=()):
     moment = datetime(2024, 2, 29, 12, 0, 0, 123456, tzinfo=timezone.utc)
     context = result.Context(
         card=card,
@@ -46,7 +46,7 @@ def document(measurement, verdict, image=None, site=None, card=CARD, words=()):
         jsonschema_version="4.17.0",
         numerics=numerics.not_run("left out"),
     )
-    return result.document(measurement, verdict, context)
+    return result.document(measurement, outcome, context)
 
 
 WHOLE = document(RUN, COMPLETED, IMAGE, "here")
@@ -78,9 +78,9 @@ def test_the_schema_is_one():
 
 
 @pytest.mark.parametrize("image", [IMAGE, None])
-@pytest.mark.parametrize(("measurement", "verdict"), [(RUN, COMPLETED), (REQUESTS, COMPLETED), (NOTHING, CRASHED)])
-def test_documents_are_valid_from_the_first_moment_of_a_run_on(measurement, verdict, image):
-    assert complaints(document(measurement, verdict, image)) == []
+@pytest.mark.parametrize(("measurement", "outcome"), [(RUN, COMPLETED), (REQUESTS, COMPLETED), (NOTHING, CRASHED)])
+def test_documents_are_valid_from_the_first_moment_of_a_run_on(measurement, outcome, image):
+    assert complaints(document(measurement, outcome, image)) == []
 
 
 @pytest.mark.parametrize("path", list(objects(WHOLE)), ids=lambda path: ".".join(map(str, path)) or "top")

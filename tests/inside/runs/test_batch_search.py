@@ -15,7 +15,7 @@ from entrypoints.contract import cards
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.configuration import resolve
 from entrypoints.planning.plan import MOST_BATCH
-from entrypoints.results.outcome import Verdict
+from entrypoints.results.outcome import Outcome
 from entrypoints.runs import batch_search
 from entrypoints.runs.batch_search import Bracket
 
@@ -47,7 +47,7 @@ def test_a_trial_sees_all_streams_at_work(monkeypatch, concurrency, steps):
     def execute(card, trial, orders):
         seen.append(trial.steps)
         return SimpleNamespace(
-            verdict=Verdict("completed", 0, ""), measurement=SimpleNamespace(peak_process_mib=1.0), configuration=trial
+            outcome=Outcome("completed", 0, ""), measurement=SimpleNamespace(peak_process_mib=1.0), configuration=trial
         )
 
     monkeypatch.setattr(batch_search, "execute", execute)

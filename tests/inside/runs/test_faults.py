@@ -244,9 +244,9 @@ def test_a_check_passes_fails_and_skips(double):
 
 def test_the_pipe_takes_all_that_a_child_can_tell_while_the_parent_rests():
     stream, descriptor = os.pipe()
-    assert supervise.widen(stream)
+    assert supervise.widen_pipe(stream)
     os.set_blocking(descriptor, False)
     assert os.write(descriptor, b"." * supervise.WIDTH) == supervise.WIDTH
     os.close(stream)
     os.close(descriptor)
-    assert not supervise.widen(stream)  # a pipe that is refused, for whatever reason: the parent will not rest
+    assert not supervise.widen_pipe(stream)  # a pipe that is refused, for whatever reason: the parent will not rest

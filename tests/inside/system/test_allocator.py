@@ -29,13 +29,13 @@ def faulted(environment):
 
 def test_a_block_is_asked_for_once():
     assert faulted(PLAIN) > 0.9
-    assert faulted(allocator.told(PLAIN)) < 0.05
+    assert faulted(allocator.with_tunables(PLAIN)) < 0.05
 
 
 def test_what_the_user_set_counts():
     theirs = {**PLAIN, "GLIBC_TUNABLES": "glibc.malloc.mmap_max=65536:glibc.malloc.hugetlb=0"}
-    assert faulted(allocator.told(theirs)) > 0.9
-    assert allocator.told(PLAIN)["PATH"] == PLAIN["PATH"]
+    assert faulted(allocator.with_tunables(theirs)) > 0.9
+    assert allocator.with_tunables(PLAIN)["PATH"] == PLAIN["PATH"]
 
 
 def test_a_result_says_what_was_told_and_loaded(double):

@@ -9,7 +9,7 @@ import pytest
 
 from entrypoints.contract import cards
 from entrypoints.contract.messages import Diagnosed, Phase, Step, decode, encode
-from entrypoints.contract.session import Batch, Draw
+from entrypoints.contract.session import Batch, ChainSample
 from entrypoints.contract.statuses import RunError
 from entrypoints.results import metrics
 from entrypoints.results.measurement import fold
@@ -43,7 +43,9 @@ class Walk:
 
     def chain_sample(self, state):
         density = -1.0 if self.finite else math.nan
-        return Draw([[float(state)], [float(state // 2)]], [density] * 2, [True, state % 2 == 0], [0.0] * 2, [0.1] * 2)
+        return ChainSample(
+            [[float(state)], [float(state // 2)]], [density] * 2, [True, state % 2 == 0], [0.0] * 2, [0.1] * 2
+        )
 
 
 def ran(steps=5, warmup=2, parameters=1, **options):
@@ -77,7 +79,7 @@ def test_the_timed_draws_are_judged_and_the_last_of_very_many():
 
 def test_where_nothing_was_accepted_nothing_is_judged():
     pytest.importorskip("numpy")
-    still = Draw([[0.0]], [0.0], [False], [-9.0], [0.1])
+    still = ChainSample([[0.0]], [0.0], [False], [-9.0], [0.1])
     assert diagnose([(1.0, still)] * 8) == Diagnosed(8, 8.0, None, None)
 
 

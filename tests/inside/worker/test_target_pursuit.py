@@ -8,7 +8,7 @@ import pytest
 
 from entrypoints.contract import cards
 from entrypoints.contract.messages import Ended, Evaluated, Phase, Step, decode, encode
-from entrypoints.contract.session import Batch, Judged
+from entrypoints.contract.session import Batch, EvaluationResult
 from entrypoints.contract.statuses import UsageError
 from entrypoints.contract.target import Quality, reached
 from entrypoints.planning import arguments
@@ -52,7 +52,7 @@ class Answers:
 
 def test_loss_and_accuracy_are_means_over_samples_not_over_batches():
     messages = []
-    session = Answers(Judged(6, 1.0, 6), Judged(2, 5.0, 0))
+    session = Answers(EvaluationResult(6, 1.0, 6), EvaluationResult(2, 5.0, 0))
     pursuit = TargetPursuit(ACCURACY, session, Evaluation(lambda: [Batch(range(2), None)] * 2), messages.append)
     pursuit.evaluate(4)
     (message,) = messages
@@ -64,7 +64,7 @@ def test_loss_and_accuracy_are_means_over_samples_not_over_batches():
 def test_without_labels_there_is_no_accuracy():
     messages = []
     TargetPursuit(
-        LOSS, Answers(Judged(6, 1.0, None)), Evaluation(lambda: [Batch(range(2), None)]), messages.append
+        LOSS, Answers(EvaluationResult(6, 1.0, None)), Evaluation(lambda: [Batch(range(2), None)]), messages.append
     ).evaluate(1)
     assert messages[0].accuracy is None
 
@@ -85,7 +85,7 @@ class Counting:
 def test_answers_are_graded_anew_in_each_evaluation():
     messages = []
     batches = [Batch(range(2), None, numbers=[0, 1]), Batch(range(2), None, numbers=[2, 3])]
-    session = Answers(*[Judged(2, 1.0, None, "output")] * 4)
+    session = Answers(*[EvaluationResult(2, 1.0, None, "output")] * 4)
     pursuit = TargetPursuit(LOSS, session, Evaluation(lambda: batches, Counting), messages.append)
     for steps in (2, 4):
         pursuit.evaluate(steps)

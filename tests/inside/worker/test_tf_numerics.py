@@ -97,7 +97,7 @@ def mismatched(workload, expected):
 def judged(workload):
     """Held against the stored values, which are PyTorch's too."""
     messages = [Probed("fp32", *quantity) for quantity in probed(workload).items()]
-    return numerics.judge(messages, reference.load(CARDS[workload]), "fp32")
+    return numerics.compare_with_reference(messages, reference.load(CARDS[workload]), "fp32")
 
 
 # Those of the gate: each family, each head of the transformers, AdamW and LAMB.

@@ -25,7 +25,7 @@ CARD = CARDS["resnet50"]
 def judged(workload="resnet50", precision="fp32"):
     quantities = probed(workload, precision)
     messages = [Probed(precision, *quantity) for quantity in quantities.items()]
-    return numerics.judge(messages, reference.load(CARDS[workload]), precision)
+    return numerics.compare_with_reference(messages, reference.load(CARDS[workload]), precision)
 
 
 def of_each_probe():

@@ -75,7 +75,7 @@ def observations():
 def test_the_posterior_of_a_linear_regression_is_the_exact_one():
     features, targets = observations()
     density = Regression(3)
-    density.chance = synthetic.Random(3)
+    density.chance = synthetic.SeededRandom(3)
     sampler = HamiltonianMonteCarlo(density, density, dataclasses.replace(RULE, step_size=0.12))
     draws, accepted = [], 0
     with torch.no_grad():

@@ -9,7 +9,16 @@ from typing import Any, Iterator, Mapping, Sequence
 import numpy as np
 import torch
 
-from entrypoints.contract.session import Answer, Batch, BatchPartition, Draw, Judged, OptimizerRule, Rule, StepReport
+from entrypoints.contract.session import (
+    Answer,
+    Batch,
+    BatchPartition,
+    ChainSample,
+    EvaluationResult,
+    OptimizerRule,
+    Rule,
+    StepReport,
+)
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.pytorch.shared.tensors import combine_results, evaluation_result, micro_batches, to_host
 from entrypoints.workloads.pytorch.build import Objective, fold_batch_norms, weights
@@ -147,7 +156,7 @@ class TorchSession:
         self.forward(self.to_device(batch._replace(targets=None)))
         return StepReport(samples=batch.samples, updates=0, loss=None)
 
-    def evaluate(self, batch: Batch) -> Judged:
+    def evaluate(self, batch: Batch) -> EvaluationResult:
         """Do a forward pass in evaluation mode, by micro-batches as in training.
 
         The result has the right predictions if targets are labels, and the output if samples have numbers.
@@ -159,7 +168,7 @@ class TorchSession:
         """Return the micro-batches of a batch in order."""
         return micro_batches(batch_on_device, self.micro_batch or batch_on_device.samples)
 
-    def evaluate_micro_batch(self, batch_on_device: Batch) -> Judged:
+    def evaluate_micro_batch(self, batch_on_device: Batch) -> EvaluationResult:
         """Evaluate one micro-batch."""
         output, loss = self.forward(batch_on_device)
         return evaluation_result(batch_on_device, output, loss)
@@ -195,7 +204,7 @@ class TorchSession:
         with self.without_gradients():
             return (self.sampler or self.inference_model().network).follow(state)
 
-    def chain_sample(self, state: Any) -> Draw:
+    def chain_sample(self, state: Any) -> ChainSample:
         """Return the sampler's state on the host."""
         return chain_sample(state)
 

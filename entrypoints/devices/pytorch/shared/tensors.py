@@ -7,7 +7,7 @@ from typing import Any, Sequence
 import numpy as np
 import torch
 
-from entrypoints.contract.session import Batch, Judged
+from entrypoints.contract.session import Batch, EvaluationResult
 from entrypoints.workloads.pytorch.build import Tensors
 
 
@@ -18,13 +18,13 @@ def to_host(output: Tensors) -> Any:
     return (output.float() if output.dtype in (torch.bfloat16, torch.float16) else output).cpu().numpy()
 
 
-def evaluation_result(batch: Batch, output: Tensors, loss: torch.Tensor) -> Judged:
+def evaluation_result(batch: Batch, output: Tensors, loss: torch.Tensor) -> EvaluationResult:
     """Return the result of a batch, with the right predictions if its targets are labels."""
     labels = batch.targets
     right = None
     if isinstance(output, torch.Tensor) and isinstance(labels, torch.Tensor) and labels.dim() == 1:
         right = int((output.argmax(1) == labels).sum())
-    return Judged(batch.samples, loss.item(), right, None if batch.numbers is None else to_host(output))
+    return EvaluationResult(batch.samples, loss.item(), right, None if batch.numbers is None else to_host(output))
 
 
 def as_tuple(tensors: Any) -> tuple[torch.Tensor, ...]:
@@ -56,11 +56,11 @@ def micro_batches(batch: Batch, size: int) -> Sequence[Batch]:
     return [batch._replace(inputs=inputs, targets=targets) for inputs, targets in pairs]
 
 
-def combine_results(results: Sequence[Judged]) -> Judged:
+def combine_results(results: Sequence[EvaluationResult]) -> EvaluationResult:
     """Combine the results of the pieces of a batch into the result of the batch."""
     samples = sum(result.samples for result in results)
     rights = [result.right for result in results if result.right is not None]
-    return Judged(
+    return EvaluationResult(
         samples,
         sum(result.loss * result.samples for result in results) / samples,
         sum(rights) if rights else None,

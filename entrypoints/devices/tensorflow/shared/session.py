@@ -7,7 +7,7 @@ from typing import Any, Mapping
 import numpy as np
 import tensorflow as tf
 
-from entrypoints.contract.session import Answer, Batch, Draw, Judged, OptimizerRule, Rule, StepReport
+from entrypoints.contract.session import Answer, Batch, ChainSample, EvaluationResult, OptimizerRule, Rule, StepReport
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.host_session import SynchronousSession
 from entrypoints.workloads.tensorflow.build import Objective, Tensors, weights
@@ -63,11 +63,11 @@ class TensorFlowSession(SynchronousSession):
         self.wait_for(self.forward(self.to_device(batch).inputs))
         return StepReport(samples=batch.samples, updates=0, loss=None)
 
-    def evaluate(self, batch: Batch) -> Judged:
+    def evaluate(self, batch: Batch) -> EvaluationResult:
         """Do a forward pass with the running means, and count right predictions if targets are labels."""
         batch = self.to_device(batch)
         loss, right = self.evaluation(batch.inputs, batch.targets)
-        return Judged(batch.samples, float(loss), None if right is None else int(right))
+        return EvaluationResult(batch.samples, float(loss), None if right is None else int(right))
 
     def infer_request(self, batch: Batch) -> Answer:
         """Answer a request with the running means; the host waits at the end of each part."""
@@ -101,7 +101,7 @@ class TensorFlowSession(SynchronousSession):
         """Return the next state, from the sampler or from the network."""
         return self.wait_for(self.sampler.follow(state) if self.sampler else self.next_token(state))
 
-    def chain_sample(self, state: Any) -> Draw:
+    def chain_sample(self, state: Any) -> ChainSample:
         """Return the sampler's state as arrays."""
         return chain_sample(state)
 

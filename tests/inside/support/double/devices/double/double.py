@@ -15,7 +15,15 @@ import threading
 import time
 from pathlib import Path
 
-from entrypoints.contract.session import Answer, DeviceConditions, DeviceFacts, Draw, Judged, StepReport, Usage
+from entrypoints.contract.session import (
+    Answer,
+    ChainSample,
+    DeviceConditions,
+    DeviceFacts,
+    EvaluationResult,
+    StepReport,
+    Usage,
+)
 from entrypoints.contract.statuses import RunError
 
 # NAME, or NAME:SIZE for the faults that come with batches above a size
@@ -84,7 +92,7 @@ class Double:
     def evaluate(self, batch):
         time.sleep(STEP_SECONDS)
         samples = batch.samples
-        return Judged(samples, 1.0 / self.steps, min(samples, self.steps))
+        return EvaluationResult(samples, 1.0 / self.steps, min(samples, self.steps))
 
     def infer_request(self, batch):
         with self.lock:
@@ -110,7 +118,9 @@ class Double:
         return state
 
     def chain_sample(self, state):
-        return Draw([[float(self.steps)]] * state, [-1.0] * state, [False] * state, [-9.0] * state, [0.1] * state)
+        return ChainSample(
+            [[float(self.steps)]] * state, [-1.0] * state, [False] * state, [-9.0] * state, [0.1] * state
+        )
 
     def weights(self):
         return {}
