@@ -1,87 +1,53 @@
-"""The verbs. Each is a docstring and one call into sifmark/; `sifmark VERB` is the same without a clone."""
+"""The commands: each is a docstring and one call into sifmark/. `sifmark COMMAND` is the same without a clone."""
 
-import functools
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from invoke.context import Context
-from invoke.exceptions import Exit
-from invoke.tasks import task
-
-from sifmark.commands.arguments import Command, NameOrAll, parse_int
-from sifmark.core.console import printable
-from sifmark.core.errors import SifmarkError
-from sifmark.core.process import unwind_on_signals
+from sifmark.commands.arguments import NameOrAll, parse_int
+from sifmark.commands.command import BASES, ENGINE, JSON, KEY, CommandSet
+from sifmark.core.settings import Settings
 from sifmark.recipes.names import EVERYTHING
 
 _RESULTS = "a result file, a folder of them, or a quoted glob"
-_ENGINE = "'apptainer' (default) or 'docker'"
-_BASES = "'pinned' (default) or 'stand-in', for machines that reach no public registry"
+
+commands = CommandSet()
 
 
-def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
-    """An invoke task whose failures are told as cause and remedy, with our exit codes."""
-
-    def wrap(body: Callable[..., None]) -> Any:
-        @functools.wraps(body)
-        def guarded(*args: Any, **kwargs: Any) -> None:
-            unwind_on_signals()
-            try:
-                body(*args, **kwargs)
-            except SifmarkError as error:
-                told = "\n".join(map(printable, str(error).splitlines()))
-                raise Exit(f"error: {told}", code=error.exit_code) from error
-            except BrokenPipeError:  # whoever read our answer has seen enough
-                raise Exit(code=141) from None
-            except OSError as error:
-                raise Exit(
-                    f"error: {error}\n  remedy: check that path's rights and its disk's space", code=1
-                ) from error
-            except KeyboardInterrupt:
-                raise Exit("interrupted; nothing half done was left under a final name", code=130) from None
-
-        return task(guarded, **{"klass": Command, **options})
-
-    return wrap
+# Bodies import what they call: a command does not wait for what only others need.
 
 
-@verb(
-    name="list",
-    help={
-        "json": "for programs",
-        "matrix": "for pipelines: a job with RECIPE and REDISTRIBUTABLE for each recipe that can be built here",
-        "engine": _ENGINE,
-    },
+@commands.add(
+    "list",
+    ENGINE,
+    JSON,
+    help={"matrix": "for pipelines: a job with RECIPE and REDISTRIBUTABLE for each recipe that can be built here"},
 )
-def list_(c: Context, json: bool = False, matrix: bool = False, engine: str = "") -> None:
+def list_(settings: Settings, json: bool = False, matrix: bool = False) -> None:
     """Show recipes, workloads, and which images are built, stale or missing."""
     from sifmark.commands.list import show_list, show_matrix
-    from sifmark.core.settings import apply_options
 
-    apply_options(engine=engine)
-    show_matrix() if matrix else show_list(as_json=json)
+    show_matrix(settings) if matrix else show_list(settings, as_json=json)
 
 
-@verb(
-    klass=NameOrAll,
+@commands.add(
+    "build",
+    ENGINE,
+    JSON.described("for programs: what became of each recipe"),
+    kind=NameOrAll,
     help={
         "name": "an image (resnet50-cpu), a quoted glob ('*-cpu') or a recipe (cpu)",
         "all": "every recipe that can be built here",
-        "engine": _ENGINE,
-        "bases": _BASES,
+        "bases": BASES.help,
         "compression": "zstd (default), gzip, lz4 or xz",
         "force": "build even when nothing changed",
         "jobs": "builds at once; default: as many as cores, memory and free space carry",
         "dry-run": "only say what would be built, and why",
-        "json": "for programs: what became of each recipe",
     },
 )
 def build(
-    c: Context,
+    settings: Settings,
     name: str,
     all: bool = False,  # noqa: A002
-    engine: str = "",
     bases: str = "",
     compression: str = "",
     force: bool = False,
@@ -92,220 +58,56 @@ def build(
     """Build images; what is up to date is left alone. Several are planned first, and a failure stops only itself."""
     from sifmark.build.batch import BuildOptions
     from sifmark.commands.build import build_images
-    from sifmark.core.settings import apply_options
 
-    apply_options(engine=engine)
     options = BuildOptions(bases or None, compression or None, force)
-    build_images(name, options, jobs=parse_int("--jobs", jobs, 1) if jobs else 0, dry_run=dry_run, as_json=json)
+    count = parse_int("--jobs", jobs, 1) if jobs else 0
+    build_images(name, options, settings, jobs=count, dry_run=dry_run, as_json=json)
 
 
-@verb(help={"name": "an image or a recipe", "format": "'def' for Apptainer or 'dockerfile'", "bases": _BASES})
-def render(c: Context, name: str, format: str = "def", bases: str = "") -> None:  # noqa: A002
-    """Print the build file of an image, and assemble the layers it names, for plain `apptainer build`."""
-    from sifmark.build.image import render as render_image
-    from sifmark.core.settings import settings
-
-    sys.stdout.write(render_image(name, format, settings(), bases or None))
-
-
-@verb(
+@commands.add(
+    "run",
+    ENGINE,
+    KEY.described("start it only if this key has signed it: as of verify; repeatable"),
     help={
         "name": "an image or its file; everything after -- goes to the image",
-        "engine": _ENGINE,
         "print": "only print the command, for a job's script",
         "require-signature": "start it only if a key of the settings has signed it",
-        "key": "start it only if this key has signed it: as of verify; repeatable",
     },
-    iterable=["key"],
 )
 def run(
-    c: Context,
+    settings: Settings,
     name: str,
-    engine: str = "",
     print: bool = False,  # noqa: A002
     require_signature: bool = False,
     key: Sequence[str] | None = None,
 ) -> None:
     """Run an image with the flags that its device and this host need: inv run resnet50-cpu -- --steps 20."""
     from sifmark.commands.run import run_image
-    from sifmark.core.settings import join_paths, load_settings
 
-    settings = load_settings(engine=engine, keys=join_paths(key))
     run_image(name, sys.argv, settings, printed=print, signed=require_signature or bool(key))
 
 
-@verb(
-    iterable=["key"],
+@commands.add(
+    "verify",
+    ENGINE,
+    JSON,
+    KEY.described("a public key in PEM form, or the fingerprint of a PGP key, whose signature is to hold; repeatable"),
     help={
         "name": "an image, a quoted glob, or a file",
-        "key": "a public key in PEM form, or the fingerprint of a PGP key, whose signature is to hold; repeatable",
         "stages": "only these, with commas: trust,structure,smoke,golden; default: all",
-        "engine": _ENGINE,
-        "json": "for programs",
     },
 )
 def verify(
-    c: Context, name: str, key: Sequence[str] | None = None, stages: str = "", engine: str = "", json: bool = False
+    settings: Settings, name: str, key: Sequence[str] | None = None, stages: str = "", json: bool = False
 ) -> None:
     """Check an image in stages: trust, structure, smoke, and in a clone golden."""
     from sifmark.commands.verify import verify_images
-    from sifmark.core.settings import join_paths, load_settings
 
-    settings = load_settings(engine=engine, keys=join_paths(key))
     verify_images(name, settings, as_json=json, stages=stages, signed=bool(key))
 
 
-@verb(
-    help={
-        "name": "an image or a recipe",
-        "key": "a private key in PEM form, without a passphrase",
-        "pgp": "or the number of a key in Apptainer's keyring: apptainer key list --secret",
-        "engine": f"{_ENGINE}; an image of Docker is signed with cosign, in the registry that it was pushed to",
-        "registry": "as of push, for an image of Docker",
-        "tag": "as of push, for an image of Docker",
-    }
-)
-def sign(
-    c: Context, name: str, key: str = "", pgp: str = "", engine: str = "", registry: str = "", tag: str = ""
-) -> None:
-    """Sign an image, all of it: file system, labels, SBOM and provenance. Its identity stays."""
-    from sifmark.commands.sign import sign as sign_image
-    from sifmark.core.settings import load_settings
-
-    sign_image(name, key, pgp, load_settings(engine=engine), registry, tag)
-
-
-@verb(
-    help={
-        "name": "an image or a recipe that is built",
-        "registry": "host and path, such as registry.site.example/sifmark; default: registry in sifmark.toml",
-        "tag": "default: the version; an image of Docker has -docker behind it",
-        "engine": _ENGINE,
-        "json": "for programs: digests and names",
-    }
-)
-def push(c: Context, name: str, registry: str = "", tag: str = "", engine: str = "", json: bool = False) -> None:
-    """Put an image into a registry, under each of its names; its bytes go there once."""
-    from sifmark.commands.push import push as push_image
-    from sifmark.core.settings import load_settings
-
-    push_image(name, registry, tag, load_settings(engine=engine), as_json=json)
-
-
-@verb(
-    iterable=["key"],
-    help={
-        "name": "an image or a recipe",
-        "registry": "as of push",
-        "tag": "as of push",
-        "key": "a trusted key, as of verify: what it has not signed is refused",
-        "engine": _ENGINE,
-        "json": "for programs",
-    },
-)
-def pull(
-    c: Context,
-    name: str,
-    registry: str = "",
-    tag: str = "",
-    key: Sequence[str] | None = None,
-    engine: str = "",
-    json: bool = False,
-) -> None:
-    """Fetch an image from a registry; it takes its names when digest, labels and signature hold."""
-    from sifmark.commands.pull import pull as pull_image
-    from sifmark.core.settings import join_paths, load_settings
-
-    settings = load_settings(engine=engine, keys=join_paths(key))
-    pull_image(name, registry, tag, settings, as_json=json, signed=bool(key))
-
-
-@verb(
-    iterable=["name"],
-    help={
-        "target": "a folder, as /PATH or ./PATH, or HOST/PATH of another registry",
-        "name": "an image, a recipe or a quoted glob; repeatable; default: all that are there",
-        "registry": "where they come from, as of push; may be a folder too",
-        "tag": "as of push",
-    },
-)
-def mirror(c: Context, target: str, name: Sequence[str] | None = None, registry: str = "", tag: str = "") -> None:
-    """Copy published images to another registry, or to a folder for a site without a network: pull from it there."""
-    from sifmark.commands.mirror import mirror as copy
-    from sifmark.core.settings import load_settings
-
-    copy(target, name or (EVERYTHING,), registry, tag, load_settings())
-
-
-@verb(
-    help={
-        "registry": "as of push; may be a folder",
-        "tag": "as of push",
-        "output": "a folder for catalog.json and a page, index.html; default: a table here",
-        "engine": _ENGINE,
-        "json": "for programs",
-    }
-)
-def catalog(
-    c: Context, registry: str = "", tag: str = "", output: str = "", engine: str = "", json: bool = False
-) -> None:
-    """Say which images a registry or a folder has."""
-    from sifmark.commands.catalog import catalog as show_catalog
-    from sifmark.core.settings import load_settings
-
-    show_catalog(registry, tag, output, load_settings(engine=engine), as_json=json)
-
-
-@verb(
-    help={
-        "name": "an image, its file, or a CycloneDX document, FILE.json; everything after -- goes to the scanner",
-        "scanner": "grype, osv-scanner or trivy; default: the first of these on PATH",
-    }
-)
-def audit(c: Context, name: str, scanner: str = "") -> None:
-    """Look for known vulnerabilities in an image's packages with an installed scanner; fail if there are any."""
-    from sifmark.commands.audit import audit as scan
-
-    scan(name, scanner, sys.argv)
-
-
-@verb(
-    help={
-        "path": _RESULTS,
-        "image": "the image that ran, by name or file; unless it is named, the one of the recipe that is here",
-        "key": "as of verify",
-        "engine": _ENGINE,
-        "json": "for programs",
-    },
-    iterable=["key"],
-)
-def trace(
-    c: Context, path: str, image: str = "", key: Sequence[str] | None = None, engine: str = "", json: bool = False
-) -> None:
-    """Lead from a result back to image, packages, recipe and commit, and say what of that is proven."""
-    from sifmark.commands.trace import trace_results
-    from sifmark.core.settings import join_paths, load_settings
-
-    trace_results(path, image, load_settings(engine=engine, keys=join_paths(key)), as_json=json)
-
-
-@verb(help={"path": _RESULTS, "quiet": "name only files that are not valid"})
-def validate(c: Context, path: str, quiet: bool = False) -> None:
-    """Check results against the schema they name."""
-    from sifmark.commands.validate import validate_results
-
-    validate_results(path, quiet=quiet)
-
-
-@verb(help={"path": _RESULTS})
-def show(c: Context, path: str) -> None:
-    """Print a readable summary of results."""
-    from sifmark.commands.validate import show_results
-
-    show_results(path)
-
-
-@verb(
+@commands.add(
+    "compare",
     iterable=["allow"],
     help={
         "path": _RESULTS,
@@ -321,7 +123,6 @@ def show(c: Context, path: str) -> None:
     },
 )
 def compare(
-    c: Context,
     path: str,
     against: str = "",
     baseline: str = "",
@@ -333,12 +134,277 @@ def compare(
     fail_above: str = "",
 ) -> None:
     """Compare results in groups of one question, or refuse and name the field that keeps them apart."""
-    from sifmark.commands.compare import compare_results
+    from sifmark.commands.compare import CompareOptions
+    from sifmark.commands.compare import compare as compare_results
 
-    compare_results(path, against, baseline, metrics, by, allow or (), format, fail_below, fail_above)
+    options = CompareOptions(path, against, baseline, metrics, by, tuple(allow or ()), format, fail_below, fail_above)
+    compare_results(options)
 
 
-@verb(
+@commands.add(
+    "doctor",
+    ENGINE,
+    JSON,
+    help={"image": "an image, a recipe or a file: a run of seconds in it tells of device, driver, meter and tenants"},
+)
+def doctor(settings: Settings, image: str = "", json: bool = False) -> None:
+    """Say what works on this host, or what an image sees of it, and what to do about the rest."""
+    from sifmark.commands.doctor import run_doctor
+
+    run_doctor(image, settings, as_json=json)
+
+
+@commands.add("clean", ENGINE, help={"cache": "also wheels and converted bases, which cost a download"})
+def clean(settings: Settings, cache: bool = False) -> None:
+    """Remove built images, logs and build folders; results stay."""
+    from sifmark.commands.clean import clean as clean_up
+
+    clean_up(settings, cache=cache)
+
+
+@commands.add(
+    "image.render",
+    BASES,
+    formerly="render",
+    help={"name": "an image or a recipe", "format": "'def' for Apptainer or 'dockerfile'"},
+)
+def render(settings: Settings, name: str, format: str = "def") -> None:  # noqa: A002
+    """Print the build file of an image, and assemble the layers it names, for plain `apptainer build`."""
+    from sifmark.commands.image.render import render as render_image
+
+    render_image(name, format, settings)
+
+
+@commands.add(
+    "image.sign",
+    ENGINE.described(f"{ENGINE.help}; an image of Docker is signed with cosign, in the registry that it was pushed to"),
+    formerly="sign",
+    help={
+        "name": "an image or a recipe",
+        "key": "a private key in PEM form, without a passphrase",
+        "pgp": "or the number of a key in Apptainer's keyring: apptainer key list --secret",
+        "registry": "as of push, for an image of Docker",
+        "tag": "as of push, for an image of Docker",
+    },
+)
+def sign(settings: Settings, name: str, key: str = "", pgp: str = "", registry: str = "", tag: str = "") -> None:
+    """Sign an image, all of it: file system, labels, SBOM and provenance. Its identity stays."""
+    from sifmark.commands.image.sign import sign as sign_image
+
+    sign_image(name, key, pgp, settings, registry, tag)
+
+
+@commands.add(
+    "image.reproduce", ENGINE, JSON, formerly="reproduce", help={"name": "an image or a recipe that is built"}
+)
+def reproduce(settings: Settings, name: str, json: bool = False) -> None:
+    """Build an image again with nothing that earlier builds left, and show the first difference, if any."""
+    from sifmark.commands.image.reproduce import reproduce as build_again
+
+    build_again(name, settings, as_json=json)
+
+
+@commands.add(
+    "image.to-sif",
+    formerly="convert",
+    help={"name": "an image or a recipe", "force": "even where the SIF that is there is up to date"},
+)
+def to_sif(settings: Settings, name: str, force: bool = False) -> None:
+    """Turn a Docker image that was built here into a SIF, with its labels and provenance."""
+    from sifmark.commands.image.to_sif import to_sif as convert
+
+    convert(name, settings, force=force)
+
+
+@commands.add(
+    "image.audit",
+    formerly="audit",
+    help={
+        "name": "an image, its file, or a CycloneDX document, FILE.json; everything after -- goes to the scanner",
+        "scanner": "grype, osv-scanner or trivy; default: the first of these on PATH",
+    },
+)
+def audit(settings: Settings, name: str, scanner: str = "") -> None:
+    """Look for known vulnerabilities in an image's packages with an installed scanner; fail if there are any."""
+    from sifmark.commands.image.audit import audit as scan
+
+    scan(name, settings, scanner, sys.argv)
+
+
+@commands.add(
+    "registry.push",
+    ENGINE,
+    JSON.described("for programs: digests and names"),
+    formerly="push",
+    help={
+        "name": "an image or a recipe that is built",
+        "registry": "host and path, such as registry.site.example/sifmark; default: registry in sifmark.toml",
+        "tag": "default: the version; an image of Docker has -docker behind it",
+    },
+)
+def push(settings: Settings, name: str, registry: str = "", tag: str = "", json: bool = False) -> None:
+    """Put an image into a registry, under each of its names; its bytes go there once."""
+    from sifmark.commands.registry.push import push as push_image
+
+    push_image(name, registry, tag, settings, as_json=json)
+
+
+@commands.add(
+    "registry.pull",
+    KEY.described("a trusted key, as of verify: what it has not signed is refused"),
+    ENGINE,
+    JSON,
+    formerly="pull",
+    help={"name": "an image or a recipe", "registry": "as of push", "tag": "as of push"},
+)
+def pull(
+    settings: Settings,
+    name: str,
+    registry: str = "",
+    tag: str = "",
+    key: Sequence[str] | None = None,
+    json: bool = False,
+) -> None:
+    """Fetch an image from a registry; it takes its names when digest, labels and signature hold."""
+    from sifmark.commands.registry.pull import pull as pull_image
+
+    pull_image(name, registry, tag, settings, as_json=json, signed=bool(key))
+
+
+@commands.add(
+    "registry.mirror",
+    formerly="mirror",
+    iterable=["name"],
+    help={
+        "target": "a folder, as /PATH or ./PATH, or HOST/PATH of another registry",
+        "name": "an image, a recipe or a quoted glob; repeatable; default: all that are there",
+        "registry": "where they come from, as of push; may be a folder too",
+        "tag": "as of push",
+    },
+)
+def mirror(
+    settings: Settings, target: str, name: Sequence[str] | None = None, registry: str = "", tag: str = ""
+) -> None:
+    """Copy published images to another registry, or to a folder for a site without a network: pull from it there."""
+    from sifmark.commands.registry.mirror import mirror as copy
+
+    copy(target, name or (EVERYTHING,), registry, tag, settings)
+
+
+@commands.add(
+    "registry.list",
+    ENGINE,
+    JSON,
+    formerly="catalog",
+    help={
+        "registry": "as of push; may be a folder",
+        "tag": "as of push",
+        "output": "a folder for catalog.json and a page, index.html; default: a table here",
+    },
+)
+def list_registry(settings: Settings, registry: str = "", tag: str = "", output: str = "", json: bool = False) -> None:
+    """Say which images a registry or a folder has."""
+    from sifmark.commands.registry.list import catalog
+
+    catalog(registry, tag, output, settings, as_json=json)
+
+
+@commands.add(
+    "results.validate", formerly="validate", help={"path": _RESULTS, "quiet": "name only files that are not valid"}
+)
+def validate(path: str, quiet: bool = False) -> None:
+    """Check results against the schema they name."""
+    from sifmark.commands.results.validate import validate_results
+
+    validate_results(path, quiet=quiet)
+
+
+@commands.add("results.show", formerly="show", help={"path": _RESULTS})
+def show(path: str) -> None:
+    """Print a readable summary of results."""
+    from sifmark.commands.results.show import show_results
+
+    show_results(path)
+
+
+@commands.add(
+    "results.trace",
+    KEY,
+    ENGINE,
+    JSON,
+    formerly="trace",
+    help={
+        "path": _RESULTS,
+        "image": "the image that ran, by name or file; unless it is named, the one of the recipe that is here",
+    },
+)
+def trace(settings: Settings, path: str, image: str = "", json: bool = False) -> None:
+    """Lead from a result back to image, packages, recipe and commit, and say what of that is proven."""
+    from sifmark.commands.results.trace import trace_results
+
+    trace_results(path, image, settings, as_json=json)
+
+
+@commands.add(
+    "recipe.lock",
+    formerly="lock",
+    help={
+        "name": "a recipe",
+        "python": "minor version of Python; default: that of the recipe's base",
+        "platform": "x86_64 or aarch64; default: this machine's",
+    },
+)
+def lock(settings: Settings, name: str, python: str = "", platform: str = "") -> None:
+    """Resolve a recipe's wheels for a Python and a platform, and write their lock, with hashes."""
+    from sifmark.commands.recipe.lock import lock as write_lock
+
+    write_lock(name, settings, python, platform)
+
+
+@commands.add(
+    "recipe.pin",
+    JSON,
+    formerly="pins",
+    iterable=["name"],
+    help={
+        "name": "a recipe; repeatable; default: all",
+        "check": "only look, which is the default",
+        "update": "write what the registries say into the recipes, all or nothing",
+    },
+)
+def pin(
+    settings: Settings,
+    name: Sequence[str] | None = None,
+    check: bool = False,
+    update: bool = False,
+    json: bool = False,
+) -> None:
+    """Hold the digests of the bases against what their tags stand for in the registries."""
+    from sifmark.commands.recipe.pin import pin as check_or_update
+
+    check_or_update(name or (), settings, check=check, update=update, as_json=json)
+
+
+@commands.add(
+    "recipe.fetch",
+    BASES,
+    formerly="fetch-sources",
+    iterable=["name"],
+    help={
+        "folder": "where bases and wheels go; what is there already is kept",
+        "name": "a recipe; repeatable; default: all that can be built",
+    },
+)
+def fetch(settings: Settings, folder: str, name: Sequence[str] | None = None) -> None:
+    """Collect what builds need in a folder, for hosts without a network: there set `sources` to it."""
+    from sifmark.commands.recipe.fetch import fetch as fetch_sources
+
+    fetch_sources(folder, name or (), settings)
+
+
+@commands.add(
+    "data.prepare",
+    formerly="prepare-data",
     help={
         "source": "class folders with JPEG and PNG files, idx files; *.txt or *.jsonl; SQuAD v1.1 as it comes; "
         "speech as LJSpeech has it",
@@ -354,8 +420,7 @@ def compare(
         "length": "tokens of a row of passages; default: 384",
     },
 )
-def prepare_data(
-    c: Context,
+def prepare(
     source: str,
     target: str,
     format: str = "shards",  # noqa: A002
@@ -366,108 +431,26 @@ def prepare_data(
     length: str = "",
 ) -> None:
     """Make large files for --data of an image: of images, text or speech, with a manifest that spares counting."""
-    from sifmark.commands.prepare_data import prepare_data as pack
+    from sifmark.commands.data.prepare import PrepareOptions, prepare_data
 
-    pack(source, target, format, samples_per_file, seed, strict, tokenizer, length)
-
-
-@verb(
-    help={
-        "image": "an image, a recipe or a file: a run of seconds in it tells of device, driver, meter and tenants",
-        "engine": _ENGINE,
-        "json": "for programs",
-    }
-)
-def doctor(c: Context, image: str = "", engine: str = "", json: bool = False) -> None:
-    """Say what works on this host, or what an image sees of it, and what to do about the rest."""
-    from sifmark.commands.doctor import run_doctor
-    from sifmark.core.settings import load_settings
-
-    run_doctor(image, load_settings(engine=engine), as_json=json)
+    options = PrepareOptions(format, samples_per_file, seed, tokenizer, length)
+    prepare_data(source, target, options, strict=strict)
 
 
-@verb(
-    help={
-        "name": "a recipe",
-        "python": "minor version of Python; default: that of the recipe's base",
-        "platform": "x86_64 or aarch64; default: this machine's",
-    }
-)
-def lock(c: Context, name: str, python: str = "", platform: str = "") -> None:
-    """Resolve a recipe's wheels for a Python and a platform, and write their lock, with hashes."""
-    from sifmark.layers.wheels import write_lock
-
-    write_lock(name, python or None, platform or None)
-
-
-@verb(
-    iterable=["name"],
-    help={
-        "name": "a recipe; repeatable; default: all",
-        "check": "only look, which is the default",
-        "update": "write what the registries say into the recipes, all or nothing",
-        "json": "for programs",
-    },
-)
-def pins(
-    c: Context, name: Sequence[str] | None = None, check: bool = False, update: bool = False, json: bool = False
-) -> None:
-    """Hold the digests of the bases against what their tags stand for in the registries."""
-    from sifmark.commands.pins import pins as hold
-
-    if check and update:
-        raise Exit("error: --check and --update: choose one", code=2)
-    hold(update, name or (), as_json=json)
-
-
-@verb(
-    help={"name": "an image or a recipe", "force": "even where the SIF that is there is up to date"},
-)
-def convert(c: Context, name: str, force: bool = False) -> None:
-    """Turn a Docker image that was built here into a SIF, with its labels and provenance."""
-    from sifmark.commands.convert import convert as convert_image
-
-    convert_image(name, force=force)
-
-
-@verb(help={"name": "an image or a recipe that is built", "engine": _ENGINE, "json": "for programs"})
-def reproduce(c: Context, name: str, engine: str = "", json: bool = False) -> None:
-    """Build an image again with nothing that earlier builds left, and show the first difference, if any."""
-    from sifmark.commands.reproduce import reproduce as build_again
-    from sifmark.core.settings import apply_options
-
-    apply_options(engine=engine)
-    build_again(name, as_json=json)
-
-
-@verb(
-    iterable=["name"],
-    help={
-        "folder": "where bases and wheels go; what is there already is kept",
-        "name": "a recipe; repeatable; default: all that can be built",
-        "bases": _BASES,
-    },
-)
-def fetch_sources(c: Context, folder: str, name: Sequence[str] | None = None, bases: str = "") -> None:
-    """Collect what builds need in a folder, for hosts without a network: there set `sources` to it."""
-    from sifmark.commands.fetch_sources import fetch_sources as fetch
-
-    fetch(folder, name or (), bases or None)
-
-
-@verb(help={"cache": "also wheels and converted bases, which cost a download", "engine": _ENGINE})
-def clean(c: Context, cache: bool = False, engine: str = "") -> None:
-    """Remove built images, logs and build folders; results stay."""
-    from sifmark.commands.clean import clean as clean_up
-    from sifmark.core.settings import apply_options
-
-    apply_options(engine=engine)
-    clean_up(cache=cache)
-
-
-@verb()
-def check(c: Context) -> None:
+@commands.add("dev.check", formerly="check")
+def check() -> None:
     """Lint, type-check and test what needs no container engine."""
-    from sifmark.commands.check import run_checks
+    from sifmark.commands.dev.check import run_checks
 
     run_checks()
+
+
+@commands.add("dev.golden")
+def golden() -> None:
+    """Write the generated texts again: golden files of recipes, the schemas' pages, the page of error codes."""
+    from sifmark.commands.dev.golden import write_texts
+
+    write_texts()
+
+
+namespace = commands.namespace()

@@ -38,7 +38,7 @@ class Site:
 
     @property
     def definition(self) -> Path:
-        """What `inv render` printed."""
+        """What `inv image.render` printed."""
         return self.folder / f"{RECIPE}.def"
 
     def inv(self, *words: str) -> Spent:
@@ -76,11 +76,11 @@ def fill(site: Site) -> None:
     """Before the clock runs: wheels and base fetched (Apptainer keeps the base's blobs), all stages and layers made."""
     status("filling the caches")
     site.build()
-    site.definition.write_text(site.inv("render", IMAGE, "--format", "def").output)
+    site.definition.write_text(site.inv("image.render", IMAGE, "--format", "def").output)
 
 
 def plain(site: Site) -> Times:
-    """What a user without the fast build does: `inv render` assembles our layers, `apptainer build` makes the rest."""
+    """A build by hand: `inv image.render` assembles our layers, `apptainer build` makes the rest."""
     return _plain(site)
 
 
@@ -114,7 +114,7 @@ def from_wheels(site: Site) -> Times:
 
 def _plain(site: Site, *options: str) -> Times:
     _forget(site, LAYERS)
-    rendered = _times(site.inv("render", IMAGE, "--format", "def"))
+    rendered = _times(site.inv("image.render", IMAGE, "--format", "def"))
     built = _apptainer_build(site, *options)
     return {name: rendered[name] + built[name] for name in built}
 

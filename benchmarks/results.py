@@ -73,7 +73,7 @@ def main() -> None:
         )
         sides = {
             "plain": partial(plain, few, PLAIN_SHARE),
-            "validate": partial(verb, "validate", new),
+            "validate": partial(verb, "results.validate", new),
             "compare": partial(verb, "compare", new, "--against", old),
         }
         rounds = measure(options.pairs, sides)

@@ -1,4 +1,4 @@
-"""`python -m sifmark VERB`: the `sifmark` command, by an interpreter of one's choice."""
+"""`python -m sifmark COMMAND`: the `sifmark` command, run by a chosen interpreter."""
 
 from sifmark.cli import main
 

@@ -1,4 +1,4 @@
-"""The `sifmark` command: the same verbs as `inv` in a clone, from an installed wheel."""
+"""The `sifmark` command: the same commands as `inv` in a clone, from an installed wheel."""
 
 import importlib.util
 
@@ -10,11 +10,11 @@ from sifmark.core import paths
 
 
 def main() -> None:
-    """Run the verbs of tasks.py. Exit codes: 0 done, 1 failed, 2 unknown names and bad values."""
+    """Run the commands of tasks.py. Exit codes: 0 done, 1 failed, 2 unknown names and bad values."""
     program.run()
 
 
-def _verbs() -> Collection:
+def _load_commands() -> Collection:
     spec = importlib.util.spec_from_file_location("sifmark_tasks", paths.TASKS)
     if spec is None or spec.loader is None:
         raise SystemExit(f"this installation is damaged: {paths.TASKS} does not read; install sifmark again")
@@ -23,4 +23,4 @@ def _verbs() -> Collection:
     return Collection.from_module(module)
 
 
-program = Program(name="sifmark", binary="sifmark", version=__version__, namespace=_verbs())
+program = Program(name="sifmark", binary="sifmark", version=__version__, namespace=_load_commands())

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Slurm: measures an image on one node that nobody else uses. From a clone, after `inv pull` or `inv build`:
+# Slurm: measures an image on one node that nobody else uses. From a clone, after `inv registry.pull` or `inv build`:
 #
 #   sbatch ci/pipelines/slurm.sh resnet50-cuda --repeat 3 --duration 60
 #
@@ -24,6 +24,6 @@ results=${SIFMARK_RESULTS:-results}/
 code=0
 srun --cpus-per-task="$SLURM_CPUS_ON_NODE" .venv/bin/inv run "$image" -- "${@:2}" --site "${SLURM_CLUSTER_NAME:-slurm}" --output "$results" || code=$?
 bad=0
-.venv/bin/inv validate "$results" --quiet || bad=$?
-.venv/bin/inv trace "$results" || bad=$?
+.venv/bin/inv results.validate "$results" --quiet || bad=$?
+.venv/bin/inv results.trace "$results" || bad=$?
 exit "$((code ? code : bad))"

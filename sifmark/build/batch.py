@@ -55,6 +55,7 @@ class PlannedBuild:
     reason: str
     forecast: Forecast = field(default_factory=Forecast)
     at_hand: tuple[str, ...] = ()  # stages that need not be made
+    code: str = ""  # of the error that is the reason
 
     def document(self) -> dict[str, Any]:
         """Return the plan as programs read it; None is what cannot be estimated yet."""
@@ -82,6 +83,7 @@ class BuildOutcome:
     reused: tuple[str, ...] = ()  # stages that were not made
     names: tuple[str, ...] = ()
     reason: str = ""
+    code: str = ""  # of the error that is the reason
 
     def document(self) -> dict[str, Any]:
         """Return the outcome as programs read it."""
@@ -135,7 +137,7 @@ def plan_build(recipe: str, options: BuildOptions, engine: Engine, settings: Set
         at_hand = tuple(stage for stage, kept in engine.stages(plan).items() if kept)
         return PlannedBuild(recipe, Action.BUILD, reason, engine.forecast(plan), at_hand)
     except UnbuildableError as error:
-        return PlannedBuild(recipe, Action.REFUSE, str(error))
+        return PlannedBuild(recipe, Action.REFUSE, str(error), code=error.code)
 
 
 def require_space(builds: Iterable[PlannedBuild], settings: Settings) -> None:
@@ -180,16 +182,17 @@ def build_one(recipe: str, options: BuildOptions, engine: Engine, settings: Sett
 
 def failed_outcome(recipe: str, error: Exception, started: float) -> BuildOutcome:
     """Return the outcome of a build that began at `started`, by the monotonic clock in seconds, and failed."""
-    return BuildOutcome(recipe, OutcomeState.FAILED, time.monotonic() - started, reason=str(error))
+    code = error.code if isinstance(error, SifmarkError) else "system-error"
+    return BuildOutcome(recipe, OutcomeState.FAILED, time.monotonic() - started, reason=str(error), code=code)
 
 
 def _run_build(build: PlannedBuild, options: BuildOptions, engine: Engine, settings: Settings) -> BuildOutcome:
     started = time.monotonic()
     try:
         if build.action is Action.REFUSE:
-            return BuildOutcome(build.recipe, OutcomeState.SKIPPED, reason=build.reason)
+            return BuildOutcome(build.recipe, OutcomeState.SKIPPED, reason=build.reason, code=build.code)
         if build.action is Action.BROKEN:
-            return BuildOutcome(build.recipe, OutcomeState.FAILED, reason=build.reason)
+            return BuildOutcome(build.recipe, OutcomeState.FAILED, reason=build.reason, code=build.code)
         if build.action is Action.LEAVE:
             return build_one(build.recipe, options, engine, settings)  # its names are linked again
         return _build_in_process(build.recipe, options, settings)

@@ -1,5 +1,5 @@
-"""What invoke's arguments lack: `VERB --help` where a name is wanted, a flag that stands for that name, and whole
-numbers whose faults are told as all others are."""
+"""What invoke's arguments lack: `COMMAND --help` where a name is expected, `--all` in place of a name, and whole
+numbers with an error like all others."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,12 +13,12 @@ from sifmark.recipes.names import EVERYTHING
 
 
 class AllArgument(Argument):
-    """`--all`, in place of a name: where it is given, none is missing."""
+    """The flag `--all`, which gives the positional name a value."""
 
     name_argument: Argument
 
     def set_value(self, value: Any, cast: bool = True) -> None:
-        """Take the flag, unless a name was given."""
+        """Set the flag. Raises ParseError if a name was given."""
         if self.name_argument.value is not None:
             raise ParseError(f"--all stands in place of a name; {self.name_argument.value!r} was given too")
         super().set_value(value, cast)
@@ -26,27 +26,29 @@ class AllArgument(Argument):
 
 
 class Positional(Argument):
-    """An argument that has its place, so that invoke takes whatever comes first for it."""
+    """A positional argument. Invoke takes any word for its value, even `--help`."""
 
-    verb: str
+    command: str
 
     def set_value(self, value: Any, cast: bool = True) -> None:
-        """Take the value. Raises Exit where it is a call for help."""
+        """Set the value. Raises Exit if it is a call for help."""
         if value in ("-h", "--help"):
-            raise Exit(f"help is asked for before the verb: inv --help {self.verb}", code=EXIT_USAGE)
+            raise Exit(f"help is asked for before the verb: inv --help {self.command}", code=EXIT_USAGE)
         super().set_value(value, cast)
 
 
 class Command(Task):  # type: ignore[type-arg] # invoke's own annotations leave it open
-    """A task that says where its help is."""
+    """A task with our positional arguments."""
+
+    command: str  # its whole name, such as registry.push
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
-        """Invoke's arguments, the positional ones as ours."""
+        """Return invoke's arguments, the positional ones as ours."""
         arguments = super().get_arguments(ignore_unknown_help)
         for argument in arguments:
             if argument.positional:
                 argument.__class__ = Positional
-                argument.verb = self.name.replace("_", "-")  # type: ignore[attr-defined]
+                argument.command = self.command  # type: ignore[attr-defined]
         return arguments
 
 
@@ -54,12 +56,12 @@ class NameOrAll(Command):
     """A task with the arguments `name` and `all`, of which one is needed."""
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
-        """Invoke's arguments, with `all` bound to `name`."""
+        """Return invoke's arguments, with `all` bound to `name`."""
         arguments = super().get_arguments(ignore_unknown_help)
-        named = {argument.name: argument for argument in arguments}
-        everything = named["all"]
+        by_name = {argument.name: argument for argument in arguments}
+        everything = by_name["all"]
         everything.__class__ = AllArgument
-        everything.name_argument = named["name"]  # type: ignore[attr-defined]
+        everything.name_argument = by_name["name"]  # type: ignore[attr-defined]
         return arguments
 
 
@@ -70,8 +72,9 @@ def after_dashes(command_line: Sequence[str]) -> list[str]:
 
 
 def parse_int(option: str, text: str, least: int, most: int | None = None) -> int:
-    """The number that a word is. Raises UsageError for what is none, or out of its bounds."""
+    """Return the whole number that an option's text is. Raises UsageError if it is none, or out of its bounds."""
     if not (text.isascii() and text.isdigit()) or not least <= int(text) <= (int(text) if most is None else most):
         upto = "" if most is None else f" to {most}"
-        raise UsageError(f"{option} {text!r} is not a whole number from {least}{upto}", "give one, or leave it out")
+        cause = f"{option} {text!r} is not a whole number from {least}{upto}"
+        raise UsageError(cause, "give one, or leave it out", code="invalid-option")
     return int(text)

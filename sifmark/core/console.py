@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = ("parameters", "GFLOP/unit")  # columns that are aligned to the right
 HEARTBEAT = 10.0  # seconds between two lines about the same step where there is no terminal
+_outputs = 0
 
 
 class Step:
@@ -65,6 +66,7 @@ def status(text: str) -> None:
 
 def output(text: str) -> None:
     """A line of the answer itself, on stdout, taken literally and never wrapped."""
+    _count_output()
     sys.stdout.write(f"{text}\n")
 
 
@@ -76,10 +78,17 @@ def output_table(*columns: str, rows: Iterable[Sequence[Any]], aside: bool = Fal
     cells = [[printable(_cell(value)) for value in row] for row in rows]
     right = [column in _NUMBERS for column in columns]
     stream = sys.stderr if aside else sys.stdout
+    if not aside:
+        _count_output()
     if stream.isatty():
         _draw(columns, cells, right, _console(stderr=aside))
     else:
         stream.writelines(f"{line}\n" for line in align_columns([columns, *cells], right))
+
+
+def output_count() -> int:
+    """Return how many times this process has printed something on stdout."""
+    return _outputs
 
 
 def align_columns(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> Iterator[str]:
@@ -93,6 +102,11 @@ def align_columns(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> 
 def printable(text: str) -> str:
     """One line that any terminal takes: what others wrote may hold escape sequences, newlines or half characters."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def _count_output() -> None:
+    global _outputs
+    _outputs += 1
 
 
 def _draw(columns: Sequence[str], rows: list[list[str]], right: list[bool], console: "Console") -> None:

@@ -47,7 +47,7 @@ class Settings:
     wheel_indexes: tuple[str, ...] = ()  # asked in place of the one that pip knows and of a vendor's
     time_limit: float = 3600.0  # seconds for one engine call
     cache_limit: float | None = None  # GiB that the cache may take
-    sources: Path | None = None  # a folder that `inv fetch-sources` filled, asked before any network
+    sources: Path | None = None  # a folder that `inv recipe.fetch` filled, asked before any network
     builder: str = "https://sifmark.org/builder/by-hand"  # who builds, as provenance names it
     keys: tuple[str, ...] = ()  # whose signatures hold: files of public keys, fingerprints of PGP keys
     require_signature: bool = False  # of each image that is run

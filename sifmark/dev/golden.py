@@ -1,21 +1,29 @@
-"""Refreshing what is generated and reviewed: the golden texts of recipes and the pages beside the schemas."""
+"""Writing what is generated and reviewed: golden texts of recipes, the schemas' pages, the page of error codes."""
 
 from collections.abc import Iterable
+from pathlib import Path
 
 from sifmark.core import paths
+from sifmark.dev.error_pages import error_page
 from sifmark.dev.schema_pages import pages
 from sifmark.recipes.golden import golden_texts
 from sifmark.recipes.recipe import recipe_names
 
+ERROR_PAGE = paths.CHECKOUT / "docs" / "error-codes.md"
+
+
+def generated_pages() -> dict[Path, str]:
+    """Return the text that each generated page should have."""
+    return {**{paths.SCHEMAS / name: text for name, text in pages().items()}, ERROR_PAGE: error_page()}
+
 
 def stale_pages() -> list[str]:
-    """The pages in `schemas/` that differ from what the schemas say today, or are missing."""
-    present = {file.name: file.read_text() for file in paths.SCHEMAS.glob("*.md")}
-    return [name for name, text in pages().items() if present.get(name) != text]
+    """Return the generated pages that are missing or differ from what they are made from."""
+    return [path.name for path, text in generated_pages().items() if not path.is_file() or path.read_text() != text]
 
 
 def refresh_texts(recipes: Iterable[str]) -> None:
-    """Write the golden files of recipes anew."""
+    """Write the golden files of recipes."""
     paths.GOLDEN.mkdir(parents=True, exist_ok=True)
     for recipe in recipes:
         for name, text in golden_texts(recipe).items():
@@ -23,10 +31,11 @@ def refresh_texts(recipes: Iterable[str]) -> None:
 
 
 def refresh() -> None:
-    """Write every golden file and every page anew."""
+    """Write every golden file and every generated page."""
     refresh_texts(recipe_names())
-    for name, text in pages().items():
-        (paths.SCHEMAS / name).write_text(text)
+    for path, text in generated_pages().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
 
 
 if __name__ == "__main__":

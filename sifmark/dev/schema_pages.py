@@ -1,4 +1,4 @@
-"""A contract as a page for people: every field of a JSON schema, from the schema's own words."""
+"""The pages beside the schemas: every field of a JSON schema, in the schema's words."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from typing import Any
 from sifmark.core import paths
 
 PAGES = ("result-1.0", "card-1.0")
-_NOTE = "Made from [{0}.json]({0}.json) by `python -m sifmark.dev.golden`; a change belongs there."
+_NOTE = "Made from [{0}.json]({0}.json) by `inv dev.golden`; a change belongs there."
 _LIMITS = {"minimum": "≥ {}", "exclusiveMinimum": "> {}", "maximum": "≤ {}", "minItems": "at least {} of them"}
 _LIMITS |= {"maxItems": "at most {} of them"}
 
@@ -16,12 +16,12 @@ Schema = dict[str, Any]
 
 
 def pages() -> dict[str, str]:
-    """Today's pages by file name in `schemas/`."""
+    """Return the current pages by file name in `schemas/`."""
     return {f"{name}.md": page(name) for name in PAGES}
 
 
 def page(name: str) -> str:
-    """The page of `schemas/<name>.json`, in Markdown."""
+    """Return the page of `schemas/<name>.json`, in Markdown."""
     schema = json.loads((paths.SCHEMAS / f"{name}.json").read_text())
     examples = sorted(paths.SCHEMAS.glob(f"examples/{name}/*.json"))
     links = ", ".join(f"[{file.stem}](examples/{name}/{file.name})" for file in examples)
@@ -44,18 +44,18 @@ def page(name: str) -> str:
 
 
 def fields(schema: Schema) -> set[str]:
-    """Every dotted path that the schema names; what it points to is followed."""
+    """Return every dotted path that the schema names; references are followed."""
     return set(_paths("", schema, schema["$defs"]))
 
 
 def prose(text: str) -> str:
-    """A text that Markdown shows as it stands, in a table too; only `code` keeps its meaning."""
+    """Return a text escaped for Markdown, also in a table; only `code` keeps its meaning."""
     pieces = re.split(r"(`[^`]+`)", " ".join(text.split()))
     return "".join(code(piece[1:-1]) if at % 2 else _escaped(piece) for at, piece in enumerate(pieces))
 
 
 def code(text: str) -> str:
-    """A text as a code span that may stand in a table."""
+    """Return a text as a code span, also for a table."""
     fence = "``" if "`" in text else "`"
     blank = " " if fence == "``" else ""
     return f"{fence}{blank}{text}{blank}{fence}".replace("|", r"\|")
@@ -74,7 +74,7 @@ def _section(level: str, heading: str, schema: Schema, path: str, within: str = 
 
 
 def _table(path: str, schema: Schema, within: str = "") -> list[str]:
-    """A row for each property: its path, its type, whether it may be missing, what it means."""
+    """Return a row for each property: its path, its type, whether it may be missing, its meaning."""
     lines = ["| field | type | meaning |", "|---|---|---|"]
     for name, inner in _properties(schema).items():
         optional = "" if name in schema.get("required", []) or name == "*" else ", optional"
@@ -90,7 +90,7 @@ def _properties(schema: Schema) -> dict[str, Schema]:
 
 
 def _parts(path: str, schema: Schema) -> Iterator[tuple[str, Schema]]:
-    """Objects inside the object, each with its path, outer ones first."""
+    """Yield the objects inside an object, each with its path, outer ones first."""
     for name, inner in schema.get("properties", {}).items():
         where = _joined(path, name)
         if "items" in inner:
@@ -118,7 +118,7 @@ def _joined(path: str, name: str) -> str:
 
 
 def _type(schema: Schema, path: str = "") -> str:
-    """What a value may be, in words."""
+    """Return what a value may be, in words."""
     if "$ref" in schema:
         return _link(schema["$ref"].rsplit("/", 1)[1])
     if "oneOf" in schema:
@@ -126,12 +126,12 @@ def _type(schema: Schema, path: str = "") -> str:
     if "const" in schema or "enum" in schema:
         return ", ".join(code(json.dumps(value).strip('"')) for value in schema.get("enum", [schema.get("const")]))
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    several = "null" in kinds and len(kinds) > 1
+    nullable = "null" in kinds and len(kinds) > 1
     limits = [text.format(schema[key]) for key, text in _LIMITS.items() if key in schema]
     limits += [f"matches {code(_pattern(schema))}"] if "pattern" in schema else []
-    named = [_kind(kind, schema, path) for kind in kinds if not several or kind != "null"]
-    nullable = "" if not several else ", or null" if limits else " or null"
-    return ", ".join([" or ".join(named), *limits]) + nullable
+    named = [_kind(kind, schema, path) for kind in kinds if not nullable or kind != "null"]
+    ending = "" if not nullable else ", or null" if limits else " or null"
+    return ", ".join([" or ".join(named), *limits]) + ending
 
 
 def _kind(kind: str, schema: Schema, path: str) -> str:
@@ -147,32 +147,33 @@ def _kind(kind: str, schema: Schema, path: str) -> str:
 
 
 def _pattern(schema: Schema) -> str:
-    """Without the guard that holds Python's `$` to the very end."""
+    """Return a schema's pattern without the guard that keeps Python's `$` from matching before a last newline."""
     return str(schema["pattern"]).removesuffix(r"(?!\n)")
 
 
 def _link(heading: str) -> str:
-    """A link to a heading of the page; its address is what GitHub makes of a heading."""
+    """Return a link to a heading of the page, by the address that GitHub gives a heading."""
     return f"[{heading}](#{re.sub(r'[^a-z0-9_-]', '', heading.lower())})"
 
 
 def _conditions(schema: Schema) -> list[str]:
-    """What `if`, `then` and `else` ask for, as sentences."""
+    """Return what `if`, `then` and `else` demand, as sentences."""
     if "if" not in schema:
         return []
-    known = schema["if"].get("required", [])
-    asked = [f"{code(name)} is there" for name in known]
-    asked += [f"{code(name)} is {_wanted(inner)}" for name, inner in schema["if"].get("properties", {}).items()]
-    places = {"then": f"Where {' and '.join(asked)}", "else": "Elsewhere" if "then" in schema else "Unless " + asked[0]}
-    return [" ".join(f"{place}, {_demands(schema[key], known)}." for key, place in places.items() if key in schema)]
+    present = schema["if"].get("required", [])
+    conditions = [f"{code(name)} is there" for name in present]
+    conditions += [f"{code(name)} is {_wanted(inner)}" for name, inner in schema["if"].get("properties", {}).items()]
+    otherwise = "Elsewhere" if "then" in schema else f"Unless {conditions[0]}"
+    cases = {"then": f"Where {' and '.join(conditions)}", "else": otherwise}
+    return [" ".join(f"{case}, {_demands(schema[key], present)}." for key, case in cases.items() if key in schema)]
 
 
 def _wanted(schema: Schema) -> str:
     return code(str(schema["const"])) if "const" in schema else "null"
 
 
-def _demands(schema: Schema, known: Sequence[str]) -> str:
-    needed = [code(name) for name in schema.get("required", []) if name not in known]
+def _demands(schema: Schema, present: Sequence[str]) -> str:
+    needed = [code(name) for name in schema.get("required", []) if name not in present]
     barred = [code(name) for name, inner in schema.get("properties", {}).items() if inner is False]
     demands = [f"there must be {', '.join(needed)}"] if needed else []
     return " and ".join([*demands, *([f"there must be no {', '.join(barred)}"] if barred else [])])

@@ -23,7 +23,7 @@ from sifmark.oci.layout import Layout
 from sifmark.oci.manifest import Manifest, read_index, read_manifest, read_object
 from sifmark.recipes.plan import BaseImage
 
-_AGAIN = "fetch it again where a network is: inv fetch-sources FOLDER"
+_AGAIN = "fetch it again where a network is: inv recipe.fetch FOLDER"
 
 
 def offline_base(base: BaseImage) -> Path | None:

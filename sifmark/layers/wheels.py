@@ -74,7 +74,9 @@ class LockedWheel:
 def read_lock(path: Path) -> tuple[LockedWheel, ...]:
     """The wheels of a lock file. Raises SifmarkError naming file and line."""
     if not path.is_file():
-        raise SifmarkError(f"there is no lock {path.name}", "write it on a machine with network: `inv lock RECIPE`")
+        raise SifmarkError(
+            f"there is no lock {path.name}", "write it on a machine with network: `inv recipe.lock RECIPE`"
+        )
     return tuple(_parse(path))
 
 
@@ -167,7 +169,9 @@ def _parse(path: Path) -> Iterator[LockedWheel]:
             continue
         entry = _ENTRY.match(line.strip())
         if entry is None:
-            raise SifmarkError(f"{path}, line {number}: not `name==version --hash=sha256:...`", "run `inv lock` again")
+            raise SifmarkError(
+                f"{path}, line {number}: not `name==version --hash=sha256:...`", "run `inv recipe.lock` again"
+            )
         yield LockedWheel(entry["name"], entry["version"], entry["hash"])
 
 
@@ -291,9 +295,7 @@ def _take_from_sources(wheel: LockedWheel) -> None:
         return
     if found := next((sources / WHEELS / wheel.sha256).glob("*.whl"), None):
         if (seen := sha256_file(found)) != f"sha256:{wheel.sha256}":
-            raise SifmarkError(
-                f"{found} has hash {seen}", "fetch it again where a network is: inv fetch-sources FOLDER"
-            )
+            raise SifmarkError(f"{found} has hash {seen}", "fetch it again where a network is: inv recipe.fetch FOLDER")
         with atomic_path(_folder(wheel)) as draft:
             draft.mkdir()
             shutil.copyfile(found, draft / found.name)

@@ -41,7 +41,7 @@ Result = TypeVar("Result")
 _MEANINGS = {
     401: ("it asks for another login than there is here", "log in: docker login HOST, or apptainer registry login"),
     403: ("it forbids this", "may this login write there? log in as who may: docker login HOST"),
-    404: ("it has no such thing", "is the name right, and was it pushed? inv catalog lists what is there"),
+    404: ("it has no such thing", "is the name right, and was it pushed? inv registry.list lists what is there"),
     429: ("it is asked too often", "wait, or log in: registries allow more to those they know"),
     507: ("its disk is full", "free space there, or push elsewhere"),
 }

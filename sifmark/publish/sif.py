@@ -94,7 +94,7 @@ def sign(name: str, key: SigningKey, registry: str, tag: str, engine: Engine, se
     Raises SifmarkError.
     """
     if registry or tag:
-        remedy = "leave --registry and --tag to inv push"
+        remedy = "leave --registry and --tag to inv registry.push"
         raise UsageError("a SIF is signed here, before it is pushed", remedy, code="invalid-option")
     recipe = find_recipe(name)
     target = Path(engine.address(recipe))

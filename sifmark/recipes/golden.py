@@ -7,7 +7,7 @@ from sifmark.core.settings import settings
 from sifmark.recipes.plan import BUILD_KEY, BYTECODE, COMPRESSION, CREATED, REVISION, make_plan
 from sifmark.recipes.render import BUILD_DATE, definition, dockerfile
 
-REFRESH = "review it, then write them anew: python -m sifmark.dev.golden"
+REFRESH = "review it, then write them anew: inv dev.golden"
 # What differs from commit to commit is not what a golden text is about.
 _VOLATILE = {
     BUILD_KEY: "<build key>",

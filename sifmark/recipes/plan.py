@@ -79,7 +79,7 @@ class Plan:
                 f"recipe {self.recipe.name}: nobody has seen the digest of {self.recipe.base.reference} "
                 f"for {self.platform}",
                 "build with `--bases stand-in`, or have the registry asked: "
-                f"inv pins --update --name {self.recipe.name}",
+                f"inv recipe.pin --update --name {self.recipe.name}",
             )
 
     @property
@@ -93,7 +93,7 @@ class Plan:
         path = self.recipe.lock(self.target)
         if not path.is_file():
             options = f"--python {self.base.python} --platform {self.platform}"
-            remedy = f"write it where a network is: inv lock {self.recipe.name} {options}"
+            remedy = f"write it where a network is: inv recipe.lock {self.recipe.name} {options}"
             raise UnbuildableError(f"there is no lock {path.name}", remedy)
         return sha256_file(path)
 

@@ -1,8 +1,8 @@
-"""What repeats tell: a mean or a ratio with its interval, or that nobody can tell.
+"""Means and ratios over repeats, with confidence intervals, or the reason why there is none.
 
-A repeat is a run in a process of its own. Intervals are Student's and Welch's, which hold for a few repeats with
-unequal spread, where a bootstrap of three values would claim more than it holds. A ratio is formed from logarithms: its
-interval is that of the difference of their means, so that a/b and b/a say the same.
+A repeat is a run in a separate process. Intervals are Student's and Welch's, which are valid for a few repeats with
+unequal spread, where a bootstrap of three values would claim more than it can support. A ratio is computed from
+logarithms: its interval is that of the difference of their means, so that a/b and b/a lead to the same conclusion.
 """
 
 import math
@@ -12,15 +12,15 @@ from functools import cache
 from statistics import NormalDist, fmean
 
 CONFIDENCE = 0.95
-FEWEST = 3  # repeats a side, below which no interval is given
-MANY = 1000  # degrees of freedom from which Student's distribution is taken for the normal one
-_LARGEST = 700.0  # the natural logarithm of about the largest number there is
+FEWEST_REPEATS = 3  # repeats on each side that an interval needs
+NORMAL_FROM = 1000  # degrees of freedom from which Student's distribution is replaced by the normal one
+_LARGEST_LOG = 700.0  # the natural logarithm of about the largest floating-point number
 _STRIPS = 200  # of Simpson's rule: with these the quantile is right to eight digits
 
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """The mean over repeats; the interval holds the true one with probability `CONFIDENCE`."""
+    """The mean over repeats; the interval contains the true mean with probability `CONFIDENCE`."""
 
     count: int
     value: float | None
@@ -40,7 +40,7 @@ class Ratio:
 
     @property
     def verdict(self) -> str:
-        """What the interval says of the ratio and 1."""
+        """How the ratio compares with 1, according to its interval."""
         if self.low is None or self.high is None:
             return "cannot tell"
         if self.low <= 1 <= self.high:
@@ -48,42 +48,42 @@ class Ratio:
         return "more" if self.low > 1 else "less"
 
     def over(self, factor: float) -> "Ratio":
-        """The ratio and its interval, divided."""
+        """Return the ratio and its interval divided by a factor."""
         low, value, high = (None if x is None else x / factor for x in (self.low, self.value, self.high))
         return Ratio(value, low, high, self.reason)
 
 
-def mean(values: Sequence[float], absent: str | None = None) -> Mean:
-    """The mean of what the repeats measured; `absent` is why some measured nothing."""
+def mean(values: Sequence[float], missing_reason: str | None = None) -> Mean:
+    """Return the mean of what the repeats measured; `missing_reason` is why some measured nothing."""
     count = len(values)
     if not count:
-        return Mean(0, None, reason=absent or "not measured")
+        return Mean(0, None, reason=missing_reason or "not measured")
     centre = fmean(values)
-    if count < FEWEST:
+    if count < FEWEST_REPEATS:
         return Mean(count, centre, reason=_too_few(count))
     half = student_quantile(count - 1) * math.sqrt(_variance(values) / count)
     return Mean(count, centre, centre - half, centre + half)
 
 
 def ratio(values: Sequence[float], reference: Sequence[float]) -> Ratio:
-    """How many times as much the repeats measured as those of the reference."""
+    """Return the ratio of what the repeats measured to what the repeats of the reference did."""
     if not values or not reference:
         return Ratio(None, reason="a value is missing")
     if min(*values, *reference) <= 0:
         return Ratio(None, reason="only positive values have a ratio")
     above, below = [math.log(x) for x in values], [math.log(x) for x in reference]
     centre = fmean(above) - fmean(below)
-    if min(len(above), len(below)) < FEWEST:
+    if min(len(above), len(below)) < FEWEST_REPEATS:
         return Ratio(math.exp(centre), reason=_too_few(len(above), len(below)))
     half = _welch(above, below)
-    return Ratio(math.exp(centre), math.exp(centre - half), math.exp(min(centre + half, _LARGEST)))
+    return Ratio(math.exp(centre), math.exp(centre - half), math.exp(min(centre + half, _LARGEST_LOG)))
 
 
 @cache
 def student_quantile(freedom: float) -> float:
-    """The two-sided quantile of Student's distribution at `CONFIDENCE`."""
+    """Return the two-sided quantile of Student's distribution at `CONFIDENCE` for these degrees of freedom."""
     start = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-    if freedom >= MANY:
+    if freedom >= NORMAL_FROM:
         return start
     scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
 
@@ -91,7 +91,7 @@ def student_quantile(freedom: float) -> float:
         return scale * float((1 + x * x / freedom) ** (-(freedom + 1) / 2))
 
     quantile = start
-    for _ in range(50):  # Newton's steps, from the left of a concave function: they rise and never overshoot
+    for _ in range(50):  # Newton's method from the left of a concave function: it rises and never overshoots
         step = (CONFIDENCE / 2 - _integral(density, quantile)) / density(quantile)
         quantile += step
         if abs(step) < 1e-10:
@@ -100,7 +100,7 @@ def student_quantile(freedom: float) -> float:
 
 
 def _welch(above: Sequence[float], below: Sequence[float]) -> float:
-    """Half the interval of the difference of two means. Degrees of freedom are rounded down, which widens it."""
+    """Return half the interval of the difference of two means. Degrees of freedom are rounded down, which widens it."""
     parts = [(_variance(values) / len(values), len(values) - 1) for values in (above, below)]
     total = sum(part for part, _ in parts)
     if total == 0:
@@ -117,10 +117,10 @@ def _integral(density: Callable[[float], float], upper: float) -> float:
 
 
 def _variance(values: Sequence[float]) -> float:
-    """Of a sample; the library's own is exact, and fifty times slower."""
+    """Return the variance of a sample. The library's function is exact, and fifty times slower."""
     centre = fmean(values)
     return math.fsum((x - centre) ** 2 for x in values) / (len(values) - 1)
 
 
 def _too_few(*counts: int) -> str:
-    return f"{' and '.join(map(str, counts))} repeats where {FEWEST} are needed"
+    return f"{' and '.join(map(str, counts))} repeats where {FEWEST_REPEATS} are needed"

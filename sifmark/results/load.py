@@ -1,4 +1,4 @@
-"""Result files, read with suspicion: whatever a file holds, it is judged, and the next one is read."""
+"""Reading result files: whatever a file contains, its problems are reported and the next one is read."""
 
 import glob
 import json
@@ -16,43 +16,44 @@ import orjson
 from sifmark.core.errors import UsageError
 from sifmark.core.schemas import errors_of, explain_error, known_versions
 
-LARGEST = 16 * 1024**2  # bytes of one document; one with a thousand steps takes a hundredth of that
-MOST_PROBLEMS = 20  # told of one document
+LARGEST_DOCUMENT = 16 * 1024**2  # bytes of one document; one with a thousand steps takes a hundredth of that
+MOST_PROBLEMS = 20  # reported for one document
 SUFFIXES = (".json", ".jsonl")
-_KIND = "result"
-# Opening a pipe that nobody writes to would wait for ever.
-_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+_SCHEMA = "result"
+# Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
+_OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedResult:
-    """A document of a file, or a file that does not read. Valid where there are no problems."""
+    """A document of a file, or a file that cannot be read. It is valid if there are no problems."""
 
     file: str
-    document: dict[str, Any]  # empty where it is not even a JSON object
+    document: dict[str, Any]  # empty if it is not even a JSON object
     problems: tuple[str, ...] = ()
 
 
 def load_results(path: str) -> Iterator[LoadedResult]:
-    """Every document that a file, a folder or a glob means. Raises UsageError where it means none."""
-    found = False
-    for file, trouble in _find(path):
-        found = True
-        yield from [LoadedResult(file, {}, (trouble,))] if trouble else load_file(file)
-    if not found:
-        raise UsageError(f"no result at {path}", "name a .json or .jsonl file, a folder with some, or a quoted glob")
+    """Yield every document of a file, a folder or a glob. Raises UsageError if there is none."""
+    empty = True
+    for file, problem in _find(path):
+        empty = False
+        yield from [LoadedResult(file, {}, (problem,))] if problem else load_file(file)
+    if empty:
+        remedy = "name a .json or .jsonl file, a folder with some, or a quoted glob"
+        raise UsageError(f"no result at {path}", remedy, code="result-missing")
 
 
 def load_file(file: str) -> Iterator[LoadedResult]:
-    """The documents of a file: one in `.json`, one per line in `.jsonl`."""
-    several = file.endswith(".jsonl")
+    """Yield the documents of a file: one in `.json`, one per line in `.jsonl`."""
+    by_line = file.endswith(".jsonl")
     number = 0
     try:
         with _open(file) as stream:
-            for number, text in enumerate(_lines(stream) if several else [_whole(stream)], start=1):
+            for number, text in enumerate(_lines(stream) if by_line else [_read(stream)], start=1):
                 document, problems = load_text(text)
-                place = f"document {number}: " if several else ""
-                yield LoadedResult(file, document, tuple(place + problem for problem in problems))
+                prefix = f"document {number}: " if by_line else ""
+                yield LoadedResult(file, document, tuple(prefix + problem for problem in problems))
     except OSError as error:
         yield LoadedResult(file, {}, (f"does not read: {error.strerror or error}",))
     else:
@@ -61,9 +62,9 @@ def load_file(file: str) -> Iterator[LoadedResult]:
 
 
 def load_text(text: bytes) -> tuple[dict[str, Any], list[str]]:
-    """A document and what is wrong with it."""
-    if len(text) > LARGEST:
-        return {}, [f"is larger than {LARGEST // 1024**2} MiB, which no result is"]
+    """Return a document, empty if it is no JSON object, and its problems."""
+    if len(text) > LARGEST_DOCUMENT:
+        return {}, [f"is larger than {LARGEST_DOCUMENT // 1024**2} MiB, which no result is"]
     try:
         document = parse(text)
     except ValueError as error:
@@ -74,10 +75,10 @@ def load_text(text: bytes) -> tuple[dict[str, Any], list[str]]:
 
 
 def parse(text: bytes) -> Any:
-    """The JSON value of a text. Raises ValueError for what JSON has not: NaN, infinity, half characters, a key twice.
+    """Return the JSON value of a text. Raises ValueError for NaN, infinity, lone surrogates, equal keys and the like.
 
-    orjson says what JSON is, and keeps the last of two equal keys. Where no character is escaped, strings stand as they
-    are in the text and in what orjson writes, so that a key that was lost takes a colon with it.
+    orjson checks the syntax but keeps the last of two equal keys. If no character is escaped, strings are the same in
+    the text and in what orjson writes, so that a lost key shows as a missing colon.
     """
     document = orjson.loads(text)
     try:
@@ -90,38 +91,38 @@ def parse(text: bytes) -> Any:
 
 
 def document_problems(document: dict[str, Any]) -> list[str]:
-    """What is wrong with a document, checked against exactly the schema version it names."""
+    """Return the problems of a document, checked against exactly the schema version it names."""
     version = document.get("schema_version")
     if version not in _versions():
         return [f"schema_version: {version!r:.80} is not one that this sifmark reads ({', '.join(_versions())})"]
-    errors = list(islice(errors_of(f"{_KIND}-{version}", document), MOST_PROBLEMS))
+    errors = list(islice(errors_of(f"{_SCHEMA}-{version}", document), MOST_PROBLEMS))
     return [explain_error(error) for error in sorted(errors, key=lambda error: list(map(str, error.path)))]
 
 
 def problems_of(file: Path) -> list[str]:
-    """What is wrong with a file, one line per field; empty when all its documents are valid."""
-    return [problem for judged in load_file(str(file)) for problem in judged.problems]
+    """Return the problems of a file, one line per field; empty if all its documents are valid."""
+    return [problem for result in load_file(str(file)) for problem in result.problems]
 
 
 @cache
 def _versions() -> tuple[str, ...]:
-    return tuple(known_versions(_KIND))
+    return tuple(known_versions(_SCHEMA))
 
 
 def _find(path: str) -> Iterator[tuple[str, str]]:
-    """Files, and for what cannot be searched, why. A name that exists is no glob."""
+    """Yield files, and folders that cannot be searched with the reason. A name that exists is no glob."""
     for name in [path] if os.path.lexists(path) else sorted(glob.glob(path, recursive=True)):  # noqa: PTH207
         yield from _walk(name) if Path(name).is_dir() else [(name, "")]
 
 
-def _walk(top: str) -> Iterator[tuple[str, str]]:
-    """Result files below a folder, in order of name; links are followed, and no folder is entered twice.
+def _walk(root: str) -> Iterator[tuple[str, str]]:
+    """Yield result files below a folder, by name. Links are followed, and no folder is entered twice.
 
-    Names that begin with a dot are drafts of files that are being written.
+    Names that begin with a dot are left out: they are drafts of files that are being written.
     """
-    waiting, entered = [top], set()
-    while waiting:
-        folder = waiting.pop()
+    pending, entered = [root], set()
+    while pending:
+        folder = pending.pop()
         try:
             status = Path(folder).stat()
             if (status.st_dev, status.st_ino) in entered:
@@ -133,40 +134,40 @@ def _walk(top: str) -> Iterator[tuple[str, str]]:
             yield folder, f"does not read: {error.strerror}"
             continue
         folders = [entry.path for _, entry in ordered if _is_folder(entry)]
-        inside = set(folders)
+        folder_paths = set(folders)
         for name, entry in ordered:
-            if name.endswith(SUFFIXES) and entry.path not in inside:
+            if name.endswith(SUFFIXES) and entry.path not in folder_paths:
                 yield entry.path, ""
-        waiting += reversed(folders)
+        pending += reversed(folders)
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link to itself: told when it is opened, if its name is a result's
+    except OSError:  # a link to itself: reported when it is opened, if its name is that of a result
         return False
 
 
 def _open(file: str) -> BinaryIO:
-    descriptor = os.open(file, _OPEN)
+    descriptor = os.open(file, _OPEN_FLAGS)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError("it is not an ordinary file")
     return open(descriptor, "rb")  # noqa: PTH123 - pathlib opens without these flags
 
 
-def _whole(stream: BinaryIO) -> bytes:
-    """All of a file, or as much as shows that it is too large. A buffer is made for what is asked for, not for more."""
-    size = os.fstat(stream.fileno()).st_size or LARGEST  # some file systems do not know it
-    return stream.read(min(size, LARGEST) + 1)
+def _read(stream: BinaryIO) -> bytes:
+    """Return a file's content, or as much as shows that it is too large, without a buffer for the largest document."""
+    size = os.fstat(stream.fileno()).st_size or LARGEST_DOCUMENT  # 0 on some file systems that do not know it
+    return stream.read(min(size, LARGEST_DOCUMENT) + 1)
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Lines that are not blank. Of one that is too long, as much as shows that it is."""
-    while line := stream.readline(LARGEST + 1):
+    """Yield lines that are not blank; of a line that is too long, as much as shows that it is."""
+    while line := stream.readline(LARGEST_DOCUMENT + 1):
         rest = line
-        while len(rest) > LARGEST and not rest.endswith(b"\n"):
-            rest = stream.readline(LARGEST + 1)
+        while len(rest) > LARGEST_DOCUMENT and not rest.endswith(b"\n"):
+            rest = stream.readline(LARGEST_DOCUMENT + 1)
         if not line.isspace():
             yield line.removesuffix(b"\n")
 

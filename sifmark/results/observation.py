@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-# Of the configuration, what is no choice of experiment: what the group tells, what had to happen around the run, when
-# it had to end, which repeat it was; and what others imply.
-ASIDE = {
+# Settings that are no choice of the experiment: the group has them already, they concern what happens around the run,
+# when it has to end or which repeat it is, or others imply them.
+IGNORED_SETTINGS = {
     "data",
     "data_path",
     "evaluation_path",
@@ -22,7 +22,7 @@ ASIDE = {
     "seed",
     "time_limit_seconds",
 }
-# What tells where it ran, defaults that a machine sets included: a baseline may differ in it.
+# Where a result was measured, including defaults that a machine sets: a baseline may differ in these fields.
 PLATFORM = (
     "accelerator.kind",
     "accelerator.vendor",
@@ -47,19 +47,19 @@ PLATFORM = (
     "site",
 )
 SETTING = "configuration."
-# What a target was held against: the same data may lie at another path, so that their number stands for them.
+# The data that a target was evaluated on. The same data may have another path, so their number identifies them.
 EVALUATED = f"{SETTING}evaluated"
 # A number outside is no measurement, and its square might be no number.
-LEAST, MOST = 1e-100, 1e100
+SMALLEST, LARGEST = 1e-100, 1e100
 
-_BESIDE_SETTINGS = tuple(name for name in PLATFORM if not name.startswith(SETTING))
+_NOT_SETTINGS = tuple(name for name in PLATFORM if not name.startswith(SETTING))
 _SCALARS = {str, int, float, bool, type(None)}
 
 Document = dict[str, Any]
 
 
 class ComparisonGroup(NamedTuple):
-    """Results in one group answer one question. The phase, where a run ended, is `steady` for all that completed."""
+    """What results have in common that measure the same thing. `phase` is `steady` for all completed runs."""
 
     identity: str
     task: str
@@ -68,7 +68,7 @@ class ComparisonGroup(NamedTuple):
 
 
 class MetricValue(NamedTuple):
-    """A metric of one result; null with the reason."""
+    """A metric of one result, or None with the reason."""
 
     value: float | None
     unit: str
@@ -77,7 +77,7 @@ class MetricValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One result. `fields` are all that tells it from a repeat of itself, by dotted path."""
+    """One result. `fields` has everything that distinguishes it from a repeat, by dotted path."""
 
     side: str
     file: str
@@ -86,19 +86,15 @@ class Observation:
     group: ComparisonGroup
     fields: dict[str, Any]
     numbers: dict[str, MetricValue]
-    unsteady: bool = False  # shown to be; where it cannot be told it is not
+    unsteady: bool = False  # False also where it cannot be decided
 
 
 def observe(
     document: Document, side: str, file: str, more_fields: Iterable[str], numbers: dict[str, MetricValue]
 ) -> Observation:
-    """The observation that a valid result is, with those of its numbers that are asked for."""
+    """Return a valid result as an observation, with `more_fields` among its fields and with these numbers."""
     workload = document["workload"]
-    named = {name: value_at(document, name) for name in (*_BESIDE_SETTINGS, *more_fields)}
-    chosen = {SETTING + key: _plain(value) for key, value in document["configuration"].items() if key not in ASIDE}
-    own = document["data"]["source"] == "synthetic" and not document["configuration"]["evaluation_path"]
-    if document["target"] is not None and not own:  # what is synthetic is judged by the batch itself
-        chosen[EVALUATED] = _evaluated(document)
+    named = {name: value_at(document, name) for name in (*_NOT_SETTINGS, *more_fields)}
     phase = document["status"]["phase"] or "none"
     return Observation(
         side=side,
@@ -106,26 +102,26 @@ def observe(
         id=document["id"],
         title=workload["title"],
         group=ComparisonGroup(workload["identity"], workload["task"], phase, document["data"]["source"]),
-        fields=chosen | named,
+        fields=_settings(document) | named,
         numbers=numbers,
         unsteady=document["steadiness"]["steady"] is False,
     )
 
 
 def value_at(document: Document, path: str) -> Any:
-    """What stands at a dotted path; None where the document does not go there."""
-    return _plain(_reached(document, _keys(path)))
+    """Return the value at a dotted path as a scalar or JSON text, or None if the document has no such path."""
+    return _hashable(_follow(document, _keys(path)))
 
 
 def has_path(document: Document, path: str) -> bool:
-    """Whether a dotted path leads anywhere, to null too."""
-    *folders, last = _keys(path)
-    found = _reached(document, folders)
-    return type(found) is dict and last in found
+    """Return whether the document has a dotted path, even with the value null."""
+    *parents, last = _keys(path)
+    parent = _follow(document, parents)
+    return type(parent) is dict and last in parent
 
 
 def metrics_of(document: Document) -> dict[str, Document]:
-    """Metrics by name, phases as `phases.compile` and epochs as `epochs.1`, both in seconds."""
+    """Return metrics by name, with phases as `phases.compile` and epochs as `epochs.1`, both in seconds."""
     spans = document["phases"].items()
     phases = {f"phases.{name}": {**span, "value": span["seconds"], "unit": "s"} for name, span in spans}
     epochs = {f"epochs.{epoch['index']}": {"value": epoch["seconds"], "unit": "s"} for epoch in document["epochs"]}
@@ -133,21 +129,32 @@ def metrics_of(document: Document) -> dict[str, Document]:
 
 
 def metric_value(metric: Document) -> MetricValue:
-    """A metric as a number that can be reckoned with."""
+    """Return a metric as a number that can be computed with."""
     value, unit = metric["value"], metric["unit"]
-    if value and not LEAST <= abs(value) <= MOST:
+    if value and not SMALLEST <= abs(value) <= LARGEST:
         return MetricValue(None, unit, f"{value:.0e} is beyond any measurement")
     return MetricValue(value, unit, metric.get("reason"))
 
 
-def _evaluated(document: Document) -> str:
-    """What the evaluations of a run with a target were over."""
-    found = document["target"]["evaluations"]
-    samples = f"{found[0]['samples']} samples" if found else "no samples"
+def _settings(document: Document) -> dict[str, Any]:
+    """Return the settings that distinguish results, by dotted path."""
+    configuration = document["configuration"]
+    settings = {SETTING + key: _hashable(value) for key, value in configuration.items() if key not in IGNORED_SETTINGS}
+    # Synthetic data without a path of evaluation data: the target is evaluated on the batch itself.
+    on_batch = document["data"]["source"] == "synthetic" and not configuration["evaluation_path"]
+    if document["target"] is not None and not on_batch:
+        settings[EVALUATED] = _evaluation_data(document)
+    return settings
+
+
+def _evaluation_data(document: Document) -> str:
+    """Return what the evaluations of a run with a target used, in words."""
+    evaluations = document["target"]["evaluations"]
+    samples = f"{evaluations[0]['samples']} samples" if evaluations else "no samples"
     return f"{samples} of {'other data' if document['configuration']['evaluation_path'] else 'the training data'}"
 
 
-def _reached(document: Document, keys: Iterable[str]) -> Any:
+def _follow(document: Document, keys: Iterable[str]) -> Any:
     value: Any = document
     for key in keys:
         value = value.get(key) if type(value) is dict else None
@@ -159,6 +166,6 @@ def _keys(path: str) -> tuple[str, ...]:
     return tuple(path.split("."))
 
 
-def _plain(value: Any) -> Any:
-    """A value that may be a key."""
+def _hashable(value: Any) -> Any:
+    """Return a value that can be a key: scalars unchanged, others as JSON text."""
     return value if type(value) in _SCALARS else json.dumps(value, sort_keys=True)

@@ -99,7 +99,9 @@ class Tracer:
         digest = file["identity"] or file["digest"]
         observed = f"{file['seen_by']} saw {digest}" if digest else file["reason"]
         if image is None:
-            return _claimed("image", f"{observed}; no image of recipe {trace.claims['recipe']} is here: inv pull")
+            return _claimed(
+                "image", f"{observed}; no image of recipe {trace.claims['recipe']} is here: inv registry.pull"
+            )
         same_build = image.labels[BUILD_KEY] == trace.claims["build_key"]
         if digest is None and same_build:
             return _claimed("image", f"{observed}; the image here has the same build key")
@@ -266,4 +268,4 @@ def _commit_link(revision: str | None, same_sources: bool) -> Check:
     where = (
         "it is in this repository: check it out" if git.has_commit(commit) else "it is not in this repository: fetch it"
     )
-    return _claimed("commit", f"{commit}; {where} and trace again, or inv reproduce")
+    return _claimed("commit", f"{commit}; {where} and trace again, or inv image.reproduce")

@@ -285,7 +285,7 @@ def test_other_compressions(cold: Site, compression: str) -> None:
 
 
 def test_the_dockerfile_names_what_lies_in_its_context(built: Site) -> None:
-    text = built.inv("render", "resnet50-cpu", "--format", "dockerfile").stdout
+    text = built.inv("image.render", "resnet50-cpu", "--format", "dockerfile").stdout
     context = Path(shlex.split(text.splitlines()[0])[-1])
     copied = [line.split()[1] for line in text.splitlines() if line.startswith("COPY")]
     assert copied

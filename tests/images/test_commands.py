@@ -1,4 +1,4 @@
-"""The other verbs, as they are typed in a clone and from an installed wheel."""
+"""The other commands, as they are typed in a clone and from an installed wheel."""
 
 import json
 import os
@@ -12,31 +12,16 @@ from pathlib import Path
 import pytest
 from images.sites import Site, call
 
+from sifmark.cli import program
 from sifmark.core import paths
 from sifmark.core.settings import settings
 from sifmark.datasets.image_files import grey_png
 
 
-def test_the_list_of_verbs_reads_as_a_table_of_contents(site: Site) -> None:
-    said = site.inv("--list").stdout
-    verbs = (
-        "build",
-        "check",
-        "clean",
-        "convert",
-        "doctor",
-        "fetch-sources",
-        "list",
-        "lock",
-        "pins",
-        "prepare-data",
-        "render",
-        "run",
-        "show",
-        "validate",
-    )
-    for verb in (*verbs, "verify"):
-        assert f"  {verb} " in said
+def test_the_list_of_commands_reads_as_a_table_of_contents(site: Site) -> None:
+    names = list(program.namespace.task_names)
+    listed = [line.split()[0] for line in site.inv("--list").stdout.splitlines() if line[:2] == "  " and line[2] != " "]
+    assert listed == sorted(names, key=lambda name: ("." in name, name))
 
 
 def test_doctor_finds_this_host_ready(built: Site) -> None:
@@ -76,7 +61,7 @@ def test_run_fills_a_folder_below_the_one_where_the_user_stands(built: Site) -> 
     paths = sorted((built.folder / "two" / "of them").iterdir())
     assert len(paths) == 2
     assert all(path.name.startswith("resnet50-cpu-") for path in paths)
-    assert "2 valid" in built.inv("validate", "two").stderr
+    assert "2 valid" in built.inv("results.validate", "two").stderr
 
 
 def test_validate_and_show(built: Site) -> None:
@@ -84,27 +69,27 @@ def test_validate_and_show(built: Site) -> None:
     folder.mkdir(exist_ok=True)
     good = folder / "good.json"
     built.inv("run", "resnet50-cpu", "--", "--smoke", "--output", str(good))
-    assert "1 valid" in built.inv("validate", str(folder)).stderr
-    assert "images/s" in built.inv("show", str(good)).stdout
+    assert "1 valid" in built.inv("results.validate", str(folder)).stderr
+    assert "images/s" in built.inv("results.show", str(good)).stdout
     document = json.loads(good.read_text())
     document["colour"] = "blue"
     (folder / "bad.json").write_text(json.dumps(document))
     (folder / "worse.json").write_text('{"schema_version": "1.0", "x": NaN}')
     (folder / "newer.json").write_text('{"schema_version": "7.0"}')
-    done = built.inv("validate", f"{folder}/*.json", check=False)
+    done = built.inv("results.validate", f"{folder}/*.json", check=False)
     assert done.returncode == 1
     assert f"valid  {good}" in done.stdout
     assert "colour" in done.stdout
     assert "worse.json\n  is not JSON: " in done.stdout
     assert "'7.0' is not one that this sifmark reads (1.0)" in done.stdout
-    assert built.inv("validate", "no/such/*.json", check=False).returncode == 2
+    assert built.inv("results.validate", "no/such/*.json", check=False).returncode == 2
 
 
 def test_audit_gives_the_image_s_own_list_of_packages_to_a_scanner(built: Site, tmp_path: Path) -> None:
     scanner = tmp_path / "grype"
     scanner.write_text('#!/bin/sh\ncat "${1#sbom:}"\nexit 2\n')
     scanner.chmod(0o755)
-    done = built.inv("audit", "resnet50-cpu", check=False, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    done = built.inv("image.audit", "resnet50-cpu", check=False, PATH=f"{tmp_path}:{os.environ['PATH']}")
     assert done.returncode == 1 and "resnet50-cpu: grype reports vulnerabilities" in done.stderr
     assert "jsonschema" in {component["name"] for component in json.loads(done.stdout)["components"]}
 
@@ -157,7 +142,7 @@ def test_a_wheel_in_an_environment_of_its_own_has_the_same_verbs_without_the_clo
     assert list((cache / "wheels").rglob("torch-*.whl"))
     sifmark("verify", "resnet50-cpu", at=fresh)
     sifmark("run", "resnet50-cpu", "--", "--smoke", "--output", "result.json", at=fresh)
-    assert "1 valid" in sifmark("validate", "result.json", at=fresh).stderr
+    assert "1 valid" in sifmark("results.validate", "result.json", at=fresh).stderr
 
 
 @pytest.mark.full
@@ -165,8 +150,8 @@ def test_a_wheel_without_the_extra_data_says_what_needs_it(alone: Path, tmp_path
     folder = tmp_path / "images" / "cat"
     folder.mkdir(parents=True)
     (folder / "a.png").write_bytes(grey_png(3, 2, bytes(6)))
-    call([alone / "sifmark", "prepare-data", "images", "shards"], env=without_python(os.environ), cwd=tmp_path)
-    records = ["prepare-data", "images", "records", "--format", "records"]
+    call([alone / "sifmark", "data.prepare", "images", "shards"], env=without_python(os.environ), cwd=tmp_path)
+    records = ["data.prepare", "images", "records", "--format", "records"]
     done = call([alone / "sifmark", *records], check=False, env=without_python(os.environ), cwd=tmp_path)
     assert done.returncode == 1 and "remedy: pip install 'sifmark[data]'" in done.stderr
 

@@ -117,7 +117,7 @@ def test_results_are_those_of_the_sif_in_identity_and_configuration(shop: Site, 
     image, of_sif = ours["provenance"]["image"], other["provenance"]["image"]
     apart = {"revision": None, "file": None}
     assert {**image, **apart} == {**of_sif, **apart}
-    (traced,) = json.loads(shop.inv("trace", "docker.json", "--json").stdout)
+    (traced,) = json.loads(shop.inv("results.trace", "docker.json", "--json").stdout)
     standings = {link["name"]: link["standing"] for link in traced["links"]}
     assert standings["image"] == standings["provenance"] == standings["recipe"] == "proven"
     assert standings["signature"] == "missing"
@@ -157,7 +157,7 @@ def test_another_image_under_the_name_is_refuted(shop: Site) -> None:
         assert "up to date" in done.stderr, "the labels are those of today's recipe"
         outcome, reason = verdicts(shop, f"{SMALL}-cpu", **without_runs)["trust"]
         assert outcome == "failed" and "its build recorded" in reason
-        refused = shop.inv("convert", "cpu", check=False)
+        refused = shop.inv("image.to-sif", "cpu", check=False)
         assert refused.returncode == 1 and "is not the one whose build was recorded" in refused.stderr
     finally:
         whole.tag("sifmark", "cpu")
@@ -188,7 +188,7 @@ def tree(path: Path) -> set[tuple[str, ...]]:
 @pytest.mark.parametrize("recipe", ["ipu", pytest.param("cpu", marks=pytest.mark.full)])
 def test_converted_it_is_the_sif_that_a_build_gives(shop: Site, site: Site, recipe: str) -> None:
     shop.inv("build", recipe, "--force")
-    shop.inv("convert", recipe)
+    shop.inv("image.to-sif", recipe)
     site.inv("build", recipe)
     converted, direct = shop.dist / f"{recipe}.sif", site.dist / f"{recipe}.sif"
     assert tree(converted) ^ tree(direct) == set()
@@ -198,7 +198,7 @@ def test_converted_it_is_the_sif_that_a_build_gives(shop: Site, site: Site, reci
     assert {key: labels[key] for key in ours} == {key: read_sif(direct).labels()[key] for key in ours}
     image = attributes(f"sifmark:{recipe}")
     assert image is not None and labels["org.sifmark.converted-from"] == image["Id"]
-    assert "nothing to convert" in shop.inv("convert", recipe).stderr
+    assert "nothing to convert" in shop.inv("image.to-sif", recipe).stderr
     verdict = verdicts(Site(shop.folder, {**shop.environment, "SIFMARK_ENGINE": "apptainer"}), f"{SMALL}-{recipe}")
     assert {verdict[stage][0] for stage in ("trust", "structure", "golden")} == {"passed"}, verdict
     assert verdict["smoke"][0] == ("skipped" if load_recipe(recipe).access else "passed"), verdict
@@ -229,7 +229,7 @@ def registry() -> str:
 @pytest.fixture
 def pushed(shop: Site, registry: str) -> Iterator[str]:
     """The digest of the recipe's image in the registry; the engine has it as it was at the end."""
-    yield json.loads(shop.inv("push", "cpu", "--registry", registry, "--json").stdout)["digest"]
+    yield json.loads(shop.inv("registry.push", "cpu", "--registry", registry, "--json").stdout)["digest"]
     forget_all(registry)
     shop.inv("build", "cpu")
 
@@ -253,7 +253,7 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     assert was is not None
     there = replace(shop, folder=tmp_path, environment={**shop.environment, "SIFMARK_CACHE": str(tmp_path / "cache")})
     shutil.copytree(settings().cache / "stand-in", tmp_path / "cache" / "stand-in")
-    fetch = ("pull", "resnet50-cpu", "--registry", registry, "--key", str(key.with_suffix(".pub")))
+    fetch = ("registry.pull", "resnet50-cpu", "--registry", registry, "--key", str(key.with_suffix(".pub")))
 
     def refuses(what: str, why: str) -> None:
         said = there.inv(*fetch, check=False)
@@ -264,24 +264,24 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     forget_all(registry)
     refuses("not signed", "it is not signed")
     keys = {"SIFMARK_KEYS": str(key.with_suffix(".pub"))}
-    told_keys = there.inv("pull", "cpu", "--registry", registry, check=False, **keys)
+    told_keys = there.inv("registry.pull", "cpu", "--registry", registry, check=False, **keys)
     assert told_keys.returncode == 1 and "it is not signed" in told_keys.stderr, "the site has keys"
-    there.inv("pull", "cpu", "--registry", registry)
+    there.inv("registry.pull", "cpu", "--registry", registry)
     assert "it is not signed" in verdicts(there, f"{SMALL}-cpu", **keys)["trust"][1], "pulled when it had none"
     assert verdicts(there, f"{SMALL}-cpu")["trust"][0] == "skipped"
-    for words in (("sign", "cpu", "--registry", registry, "--key", str(key)), ("convert", "cpu")):
+    for words in (("image.sign", "cpu", "--registry", registry, "--key", str(key)), ("image.to-sif", "cpu")):
         said = there.inv(*words, check=False)
         assert said.returncode == 1 and "was not built here" in said.stderr, "fetched, and nobody knows from whom"
     forget_all(registry)
     shop.inv("build", "cpu")
-    shop.inv("push", "cpu", "--registry", registry)
-    shop.inv("sign", "cpu", "--registry", registry, "--key", str(other))
+    shop.inv("registry.push", "cpu", "--registry", registry)
+    shop.inv("image.sign", "cpu", "--registry", registry, "--key", str(other))
     forget_all(registry)
     refuses("another's signature", "its signature is by none of the keys that this site trusts")
 
     shop.inv("build", "cpu")
-    shop.inv("push", "cpu", "--registry", registry)
-    shop.inv("sign", "cpu", "--registry", registry, "--key", str(key))
+    shop.inv("registry.push", "cpu", "--registry", registry)
+    shop.inv("image.sign", "cpu", "--registry", registry, "--key", str(key))
     signed = attributes("sifmark:cpu")
     for name in ("cpu", f"{SMALL}-cpu"):  # as one who has cosign alone checks them
         (reference,) = [each for each in ENGINE.inspect(f"sifmark:{name}").references if each.startswith(registry)]
@@ -291,7 +291,7 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
         for each in (reference, *documents):
             assert signature.signer(each, [str(key.with_suffix(".pub"))]) == key_id(key.with_suffix(".pub"))
     refuse_swapped_attestations(registry, refuses)
-    (listed,) = json.loads(shop.inv("catalog", "--registry", registry, "--json").stdout)["images"]
+    (listed,) = json.loads(shop.inv("registry.list", "--registry", registry, "--json").stdout)["images"]
     assert (listed["recipe"], listed["signed"], listed["file"]) == ("cpu", True, signed and signed["Id"])
     assert listed["reference"] == f"{registry}/cpu:{__version__}-docker" and listed["size"] > 100_000_000
     forget_all(registry)
@@ -308,12 +308,12 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     there.inv(*run, **trusting)
     result = json.loads((there.folder / "result.json").read_text())
     assert result["provenance"]["image"]["file"]["signer"] == key_id(key.with_suffix(".pub"))
-    assert "broken" not in there.inv("trace", "result.json", **trusting).stdout
+    assert "broken" not in there.inv("results.trace", "result.json", **trusting).stdout
     assert vouched_for(there, **trusting) == {"proven"}, "the attestations were signed when they were fetched"
     fresh = replace(there, environment={**there.environment, "SIFMARK_CACHE": str(tmp_path / "fresh")})
     shutil.copytree(settings().cache / "stand-in", tmp_path / "fresh" / "stand-in")
     forget_all(registry)
-    fresh.inv("pull", "cpu", "--registry", registry)
+    fresh.inv("registry.pull", "cpu", "--registry", registry)
     assert vouched_for(fresh, **trusting) == {"claimed"}, "fetched without a key: the image's signature is not theirs"
 
 
@@ -385,7 +385,7 @@ def refuse_swapped_attestations(registry: str, refuses: Callable[[str, str], Non
 
 def vouched_for(site: Site, **environment: str) -> set[str]:
     """How provenance and packages of a result stand, whose signature is proven."""
-    (traced,) = json.loads(site.inv("trace", "result.json", "--json", **environment).stdout)
+    (traced,) = json.loads(site.inv("results.trace", "result.json", "--json", **environment).stdout)
     standings = {link["name"]: link["standing"] for link in traced["links"]}
     assert standings["signature"] == "proven"
     return {standings["provenance"], standings["packages"]}
@@ -399,11 +399,11 @@ def test_a_registry_that_has_another_image_than_its_papers_say_gives_none(
     image.tag(forged, tag)
     ENGINE.daemon.sdk.images.push(forged, tag=tag)
     forget_all(registry)
-    said = shop.inv("pull", "cpu", "--registry", registry, check=False)
+    said = shop.inv("registry.pull", "cpu", "--registry", registry, check=False)
     assert said.returncode == 1 and "no attestations refer to it" in said.stderr
     assert attributes("sifmark:cpu") is None
     refused("Docker: pushed past sifmark", said.stderr)
-    told = shop.inv("sign", "cpu", "--registry", registry, "--key", "none.pem", check=False)
+    told = shop.inv("image.sign", "cpu", "--registry", registry, "--key", "none.pem", check=False)
     assert told.returncode == 2
 
 
@@ -411,7 +411,7 @@ def test_a_name_that_stands_for_another_image_is_not_pushed(shop: Site, registry
     ENGINE.daemon.sdk.images.build(
         fileobj=io.BytesIO(b"FROM sifmark:cpu\nENV FORGED=1\n"), tag="sifmark:lstm-cpu", rm=True
     )
-    said = shop.inv("push", "cpu", "--registry", registry, check=False)
+    said = shop.inv("registry.push", "cpu", "--registry", registry, check=False)
     assert said.returncode == 1 and "sifmark:lstm-cpu is another image than sifmark:cpu" in said.stderr
     refused("Docker: another image under a workload's name, to be pushed", said.stderr)
     ENGINE.daemon.sdk.images.remove("sifmark:lstm-cpu")
@@ -425,11 +425,11 @@ def test_attestations_of_another_are_not_signed(
     repository, key = f"{registry}/cpu", str(make_key(tmp_path, "site"))
     first, *others = listed_by_tag(repository, pushed)
     relist(repository, pushed, [put_forged(repository, first, added=1), *others])
-    said = shop.inv("sign", "cpu", "--registry", registry, "--key", key, check=False)
+    said = shop.inv("image.sign", "cpu", "--registry", registry, "--key", key, check=False)
     assert said.returncode == 1 and "its attestations there are not those that are here" in said.stderr
     refused("Docker: attestations that another has put there, to be signed", said.stderr)
-    shop.inv("push", "cpu", "--registry", registry)
-    shop.inv("sign", "cpu", "--registry", registry, "--key", key)
+    shop.inv("registry.push", "cpu", "--registry", registry)
+    shop.inv("image.sign", "cpu", "--registry", registry, "--key", key)
 
 
 @NO_COSIGN
@@ -459,20 +459,20 @@ def test_an_image_that_0_1_0_published_is_pulled_when_its_papers_are_signed(
     signature.sign([f"{repository}@{sha256_bytes(content)}"], key)
     told = json.loads(site.inv(*fetch, "--json").stdout)
     assert (told["digest"], told["signed_by"]) == (pushed, key_id(key.with_suffix(".pub")))
-    (listed,) = json.loads(site.inv("catalog", "--registry", registry, "--json").stdout)["images"]
+    (listed,) = json.loads(site.inv("registry.list", "--registry", registry, "--json").stdout)["images"]
     assert (listed["digest"], listed["identity"]) == (pushed, told["identity"])
     found = verdicts(site, f"{SMALL}-cpu", SIFMARK_KEYS=str(key.with_suffix(".pub")))
     assert found["trust"][0] == "passed" and "provenance: of this image; SBOM: sbom.cyclonedx.json" in found["trust"][1]
 
 
 def test_a_push_that_nobody_takes_leaves_no_name(shop: Site, refused: Callable[[str, str], None]) -> None:
-    said = shop.inv("push", "cpu", "--registry", "127.0.0.1:1/nowhere", check=False)
+    said = shop.inv("registry.push", "cpu", "--registry", "127.0.0.1:1/nowhere", check=False)
     assert said.returncode == 1 and "connection refused" in said.stderr and "docker login 127.0.0.1:1" in said.stderr
     assert attributes(f"127.0.0.1:1/nowhere/cpu:{__version__}-docker") is None
     refused("Docker: no registry", said.stderr)
 
 
 def test_a_folder_takes_no_image_of_docker(shop: Site, tmp_path: Path) -> None:
-    said = shop.inv("push", "cpu", "--registry", str(tmp_path), check=False)
+    said = shop.inv("registry.push", "cpu", "--registry", str(tmp_path), check=False)
     assert said.returncode == 2 and "a folder has no room for images of Docker" in said.stderr
-    assert shop.inv("catalog", "--registry", str(tmp_path), check=False).returncode == 2
+    assert shop.inv("registry.list", "--registry", str(tmp_path), check=False).returncode == 2

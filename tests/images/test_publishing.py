@@ -141,7 +141,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("made")
     site = make_site(folder)
     site.inv("build", RECIPE)
-    site.inv("sign", RECIPE, "--key", str(make_key(folder, "site")))
+    site.inv("image.sign", RECIPE, "--key", str(make_key(folder, "site")))
     yield site
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -150,7 +150,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def published(made: Site) -> str:
     """Where it was pushed to: a path in the real registry."""
     prefix = f"{json.loads(settings().stand_in_pins.read_text())['registry']}/test-{token_hex(4)}/images"
-    made.inv("push", RECIPE, "--registry", prefix)
+    made.inv("registry.push", RECIPE, "--registry", prefix)
     return prefix
 
 
@@ -179,13 +179,13 @@ def traced(
     inv: Callable[..., subprocess.CompletedProcess], path: str, *words: str
 ) -> tuple[list[dict], dict[str, str]]:
     """The links of a result, and how each stands, by whoever runs the verb."""
-    (answer,) = json.loads(inv("trace", path, "--json", *words).stdout)
+    (answer,) = json.loads(inv("results.trace", path, "--json", *words).stdout)
     return answer["links"], {link["name"]: link["standing"] for link in answer["links"]}
 
 
 def test_from_build_to_result_through_a_registry(made: Site, published: str, fetching: Site) -> None:
     """Build, sign and push on one site; pull, verify, run and validate on another, which has nothing but the key."""
-    told = json.loads(fetching.inv("pull", f"lstm-{RECIPE}", "--registry", published, "--json").stdout)
+    told = json.loads(fetching.inv("registry.pull", f"lstm-{RECIPE}", "--registry", published, "--json").stdout)
     signer = key_id(made.folder / "site.pub")
     assert told["signed_by"] == signer
     assert told["identity"] == read_sif(made.dist / IMAGE).identity()
@@ -198,7 +198,7 @@ def test_from_build_to_result_through_a_registry(made: Site, published: str, fet
     result = answer(done)
     assert result["status"]["state"] == "no_device" and result["provenance"]["image"]["recipe"] == RECIPE
     (fetching.folder / "result.json").write_text(done.stdout)
-    fetching.inv("validate", "result.json")
+    fetching.inv("results.validate", "result.json")
     # The stand-in's pins, which this site lacks, prove base and recipe where it was made.
     image = ("--image", str(fetching.dist / IMAGE), "--key", str(made.folder / "site.pub"))
     ((*_, commit), standings) = traced(made.inv, str(fetching.folder / "result.json"), *image)
@@ -227,13 +227,13 @@ def test_an_ordinary_user_pulls_verifies_runs_and_traces(
         argv = [python.path, "-m", "invoke", "--search-root", str(paths.ROOT), *words]
         return as_user(*argv, check=check, environment=environment)
 
-    assert json.loads(inv("pull", f"lstm-{RECIPE}", "--json").stdout)["signed_by"] == key_id(home / "site.pub")
+    assert json.loads(inv("registry.pull", f"lstm-{RECIPE}", "--json").stdout)["signed_by"] == key_id(home / "site.pub")
     assert (home / "dist" / IMAGE).stat().st_uid == home.stat().st_uid
     inv("verify", f"lstm-{RECIPE}", "--stages", "trust,structure")
     done = inv("run", f"lstm-{RECIPE}", "--", "--smoke", check=False)
     assert answer(done)["provenance"]["image"]["file"]["signer"] == key_id(home / "site.pub")
     (home / "result.json").write_text(done.stdout)
-    inv("validate", "result.json")
+    inv("results.validate", "result.json")
     _, standings = traced(inv, "result.json")
     # What the stand-in's pins would prove, this user's own cache does not have.
     claimed = dict.fromkeys(("base", "recipe", "workload", "commit"), "claimed")
@@ -276,12 +276,12 @@ FORGED: dict[str, tuple[str, object, str]] = {
 def test_a_result_that_was_forged_breaks_at_the_link_that_it_forges(
     made: Site, fetching: Site, published: str, refused: Callable[[str, str], None]
 ) -> None:
-    fetching.inv("pull", RECIPE, "--registry", published)
+    fetching.inv("registry.pull", RECIPE, "--registry", published)
     result = answer(fetching.inv("run", f"lstm-{RECIPE}", "--", "--smoke", check=False))
     forged = [changed(result, tuple(path.split(".")), value) for path, value, _ in FORGED.values()]
     (fetching.folder / "all.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in (result, *forged)))
     image = ("--image", str(fetching.dist / IMAGE), "--key", str(made.folder / "site.pub"))
-    done = made.inv("trace", str(fetching.folder / "all.jsonl"), *image, "--json", check=False)
+    done = made.inv("results.trace", str(fetching.folder / "all.jsonl"), *image, "--json", check=False)
     assert done.returncode == 1 and "broken: image, result, signature, workload" in done.stderr
     genuine, *found = json.loads(done.stdout)
     assert "broken" not in {link["standing"] for link in genuine["links"]}
@@ -292,7 +292,7 @@ def test_a_result_that_was_forged_breaks_at_the_link_that_it_forges(
 
 
 def test_a_trace_without_the_image_only_claims(fetching: Site, published: str) -> None:
-    fetching.inv("pull", RECIPE, "--registry", published)
+    fetching.inv("registry.pull", RECIPE, "--registry", published)
     done = fetching.inv("run", f"lstm-{RECIPE}", "--", "--smoke", check=False)
     (fetching.folder / "result.json").write_text(done.stdout)
     hostile = changed(
@@ -317,12 +317,12 @@ def test_a_trace_without_the_image_only_claims(fetching: Site, published: str) -
     assert {standings[name] for name in ("signature", "provenance", "packages")} == {"claimed"}
     shutil.rmtree(fetching.dist)
     links, standings = traced(fetching.inv, "result.json")
-    assert standings["image"] == "claimed" and "inv pull" in links[1]["told"]
+    assert standings["image"] == "claimed" and "inv registry.pull" in links[1]["told"]
     assert {standings[name] for name in ("signature", "provenance", "packages", "base")} == {"claimed"}
 
 
 def test_every_name_is_one_manifest_and_apptainer_itself_pulls_it(made: Site, published: str, tmp_path: Path) -> None:
-    told = json.loads(made.inv("push", RECIPE, "--registry", published, "--json").stdout)
+    told = json.loads(made.inv("registry.push", RECIPE, "--registry", published, "--json").stdout)
     record = json.loads((made.dist / f"{RECIPE}.sif.json").read_text())
     assert record["pushed"] == f"{published}/{RECIPE}:{__version__}@{told['digest']}"
     assert len(told["names"]) > 10 and told["names"][0] == f"{published}/{RECIPE}:{__version__}"
@@ -369,7 +369,7 @@ def test_a_registry_that_fails(
 ) -> None:
     fault, times, only, told = FAULTS[name]
     proxy.fail(times, fault, only)
-    done = fetching.inv("pull", RECIPE, "--registry", through(proxy, published), check=False)
+    done = fetching.inv("registry.pull", RECIPE, "--registry", through(proxy, published), check=False)
     assert "Traceback" not in done.stderr
     if told is None:
         assert done.returncode == 0, done.stderr
@@ -388,16 +388,16 @@ def test_a_login_of_docker_is_used_and_never_told(made: Site, published: str, fe
     docker = fetching.folder / ".docker"
     docker.mkdir()
     (docker / "config.json").write_text(json.dumps({"auths": {proxy.host: {"auth": LOGIN.split()[1]}}}))
-    done = fetching.inv("pull", RECIPE, "--registry", through(proxy, published))
+    done = fetching.inv("registry.pull", RECIPE, "--registry", through(proxy, published))
     written = "".join(path.read_text(errors="replace") for path in fetching.dist.rglob("*.json"))
     assert "secret" not in done.stdout + done.stderr + written and LOGIN.split()[1] not in done.stderr + written
     shutil.rmtree(docker)
     own = fetching.folder / ".apptainer" / "docker-config.json"
     own.parent.mkdir(exist_ok=True)
     own.write_text(json.dumps({"auths": {proxy.host: {"auth": LOGIN.split()[1]}}}))
-    fetching.inv("pull", RECIPE, "--registry", through(proxy, published))
+    fetching.inv("registry.pull", RECIPE, "--registry", through(proxy, published))
     own.unlink()
-    assert fetching.inv("pull", RECIPE, "--registry", through(proxy, published), check=False).returncode == 1
+    assert fetching.inv("registry.pull", RECIPE, "--registry", through(proxy, published), check=False).returncode == 1
 
 
 def test_an_interrupted_push_leaves_no_tag(made: Site, fetching: Site, proxy: Proxy) -> None:
@@ -408,12 +408,12 @@ def test_an_interrupted_push_leaves_no_tag(made: Site, fetching: Site, proxy: Pr
         request.connection.close()
 
     proxy.fail(99, hang_up, "PUT ")
-    done = made.inv("push", RECIPE, "--registry", prefix, check=False)
+    done = made.inv("registry.push", RECIPE, "--registry", prefix, check=False)
     assert done.returncode == 1 and "remedy:" in done.stderr and "Traceback" not in done.stderr
     proxy.fault = lambda _: False
-    assert "it has no such thing" in fetching.inv("pull", RECIPE, "--registry", prefix, check=False).stderr
-    made.inv("push", RECIPE, "--registry", prefix)
-    fetching.inv("pull", RECIPE, "--registry", prefix)
+    assert "it has no such thing" in fetching.inv("registry.pull", RECIPE, "--registry", prefix, check=False).stderr
+    made.inv("registry.push", RECIPE, "--registry", prefix)
+    fetching.inv("registry.pull", RECIPE, "--registry", prefix)
 
 
 def lose(request: Passing) -> None:
@@ -434,25 +434,25 @@ DISTURBED: dict[str, tuple[Callable[[Passing], None], str]] = {
 def test_a_push_that_is_disturbed_is_begun_anew(made: Site, proxy: Proxy, name: str) -> None:
     prefix = f"{proxy.host}/test-{token_hex(4)}/images"
     proxy.fail(1, *DISTURBED[name])
-    made.inv("push", RECIPE, "--registry", prefix)
+    made.inv("registry.push", RECIPE, "--registry", prefix)
     assert proxy.failed == 1
-    assert "it was there already" in made.inv("push", RECIPE, "--registry", prefix).stderr
+    assert "it was there already" in made.inv("registry.push", RECIPE, "--registry", prefix).stderr
 
 
 def test_two_publishers_at_once(made: Site, fetching: Site, proxy: Proxy, tmp_path: Path) -> None:
     prefix = f"{proxy.host}/test-{token_hex(4)}/images"
     other = replace(made, environment={**made.environment, "SIFMARK_DIST": str(tmp_path / "dist")})
     copy_images(made.dist, tmp_path / "dist")
-    both = [site.start("push", RECIPE, "--registry", prefix) for site in (made, other)]
+    both = [site.start("registry.push", RECIPE, "--registry", prefix) for site in (made, other)]
     said = [process.communicate() for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     assert said[0][0] == said[1][0]
-    fetching.inv("pull", RECIPE, "--registry", prefix)
+    fetching.inv("registry.pull", RECIPE, "--registry", prefix)
 
 
 def test_what_another_key_signed_does_not_take_its_name(published: str, fetching: Site, tmp_path: Path) -> None:
     other = make_key(tmp_path, "other").with_suffix(".pub")
-    refused = fetching.inv("pull", RECIPE, "--registry", published, "--key", str(other), check=False)
+    refused = fetching.inv("registry.pull", RECIPE, "--registry", published, "--key", str(other), check=False)
     assert refused.returncode == 1 and "by none of the keys that this site trusts" in refused.stderr
     assert untouched(fetching)
 
@@ -464,7 +464,9 @@ def test_a_disk_that_is_too_small_is_named_before_anything_is_fetched(published:
     small.mkdir()
     call(["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", small])
     try:
-        done = fetching.inv("pull", RECIPE, "--registry", published, check=False, SIFMARK_DIST=str(small / "dist"))
+        done = fetching.inv(
+            "registry.pull", RECIPE, "--registry", published, check=False, SIFMARK_DIST=str(small / "dist")
+        )
         assert done.returncode == 1 and "has 20 MiB left" in done.stderr
         assert not list(small.rglob("*.sif"))
     finally:
@@ -488,7 +490,7 @@ def test_a_disk_that_fills_while_pulling_leaves_nothing(
     proxy.fault = fill
     try:
         away = {"SIFMARK_DIST": str(small / "dist")}
-        done = fetching.inv("pull", RECIPE, "--registry", through(proxy, published), check=False, **away)
+        done = fetching.inv("registry.pull", RECIPE, "--registry", through(proxy, published), check=False, **away)
         assert done.returncode == 1, done.stderr
         assert f"error: {small / 'dist'}/" in done.stderr and "inv clean" in done.stderr
         assert ": No space left on device, with " in done.stderr
@@ -507,7 +509,7 @@ def test_an_image_of_another_recipe_is_refused(made: Site, published: str, fetch
         return False
 
     proxy.fault = serve_other
-    done = fetching.inv("pull", "cpu", "--registry", through(proxy, published), check=False)
+    done = fetching.inv("registry.pull", "cpu", "--registry", through(proxy, published), check=False)
     assert done.returncode == 1 and f"what came has org.sifmark.recipe {RECIPE}, not cpu" in done.stderr
     assert untouched(fetching)
 
@@ -517,12 +519,12 @@ def test_what_is_no_image_of_the_recipe_is_neither_pushed_nor_taken(
 ) -> None:
     away = {"SIFMARK_DIST": str(tmp_path)}
     shutil.copy(made.dist / f"{RECIPE}.sif", tmp_path / "cpu.sif")
-    done = made.inv("push", "cpu", "--registry", published, check=False, **away)
+    done = made.inv("registry.push", "cpu", "--registry", published, check=False, **away)
     assert done.returncode == 1 and f"cpu.sif is an image of recipe {RECIPE}" in done.stderr
     damaged = tmp_path / f"{RECIPE}.sif"
     shutil.copy(made.dist / damaged.name, damaged)
     flip(damaged, read_sif(damaged).system.offset + 5000)
-    done = made.inv("push", RECIPE, "--registry", published, check=False, **away)
+    done = made.inv("registry.push", RECIPE, "--registry", published, check=False, **away)
     assert done.returncode == 1 and "its provenance is of another image" in done.stderr
     seen, labels = fingerprints(damaged), read_sif(damaged).labels()
     told = {**public_labels(labels), IDENTITY: seen.identity, SIGNED: "false"}  # as who knows no better announces it
@@ -530,32 +532,34 @@ def test_what_is_no_image_of_the_recipe_is_neither_pushed_nor_taken(
     open_store(elsewhere, "", settings()).push(
         (RECIPE,), publish(damaged, seen.digest, damaged.stat().st_size, told), damaged
     )
-    done = fetching.inv("pull", RECIPE, "--registry", elsewhere, check=False)
+    done = fetching.inv("registry.pull", RECIPE, "--registry", elsewhere, check=False)
     assert done.returncode == 1 and "what came is not what it says: its provenance is of another image" in done.stderr
     assert untouched(fetching)
 
 
 def test_a_folder_takes_images_to_a_site_without_a_network(made: Site, published: str, fetching: Site) -> None:
     folder = fetching.folder / "carried"
-    said = fetching.inv("mirror", str(folder), "--name", RECIPE, "--registry", published)
+    said = fetching.inv("registry.mirror", str(folder), "--name", RECIPE, "--registry", published)
     assert said.stdout.startswith(f"{folder}: {RECIPE}:{__version__}@sha256:")
-    assert "was there already" in fetching.inv("mirror", str(folder), "--registry", published).stdout
-    told = json.loads(fetching.inv("pull", f"lstm-{RECIPE}", "--registry", str(folder), "--json").stdout)
+    assert "was there already" in fetching.inv("registry.mirror", str(folder), "--registry", published).stdout
+    told = json.loads(fetching.inv("registry.pull", f"lstm-{RECIPE}", "--registry", str(folder), "--json").stdout)
     assert told["signed_by"] == key_id(made.folder / "site.pub")
     assert (fetching.dist / IMAGE).read_bytes() == (made.dist / IMAGE).read_bytes()
     again = f"{published}-again"
-    fetching.inv("mirror", again, "--registry", str(folder))
-    assert json.loads(made.inv("pull", RECIPE, "--registry", again, "--json").stdout)["digest"] == told["digest"]
+    fetching.inv("registry.mirror", again, "--registry", str(folder))
+    assert (
+        json.loads(made.inv("registry.pull", RECIPE, "--registry", again, "--json").stdout)["digest"] == told["digest"]
+    )
     blob = max((folder / "blobs" / "sha256").iterdir(), key=lambda path: path.stat().st_size)
     with blob.open("r+b") as stream:
         stream.seek(9000)
         stream.write(b"spoiled")
-    spoiled = fetching.inv("pull", RECIPE, "--registry", str(folder), check=False)
+    spoiled = fetching.inv("registry.pull", RECIPE, "--registry", str(folder), check=False)
     assert spoiled.returncode == 1 and "what came has digest sha256:" in spoiled.stderr
     blob.unlink()
-    assert "is missing" in fetching.inv("pull", RECIPE, "--registry", str(folder), check=False).stderr
+    assert "is missing" in fetching.inv("registry.pull", RECIPE, "--registry", str(folder), check=False).stderr
     (folder / "index.json").write_text("[]")
-    broken = fetching.inv("pull", RECIPE, "--registry", str(folder), check=False)
+    broken = fetching.inv("registry.pull", RECIPE, "--registry", str(folder), check=False)
     assert broken.returncode == 1 and "is no index of an OCI image layout" in broken.stderr
 
 
@@ -566,9 +570,9 @@ def test_the_newcomer_s_four_commands(built: Site, tmp_path: Path) -> None:
     copy_images(built.dist, tmp_path / "maker")
     site = tmp_path / "site"
     site.mkdir()
-    maker.inv("sign", "cpu", "--key", str(make_key(site, "site")))
+    maker.inv("image.sign", "cpu", "--key", str(make_key(site, "site")))
     (site / "site.pem").unlink()
-    maker.inv("push", "cpu", "--registry", registry)
+    maker.inv("registry.push", "cpu", "--registry", registry)
     for name in ("tasks.py", ".venv"):
         (site / name).symlink_to(paths.CHECKOUT / name)
     page = (paths.CHECKOUT / "docs" / "newcomer.md").read_text()
@@ -583,7 +587,7 @@ def test_the_newcomer_s_four_commands(built: Site, tmp_path: Path) -> None:
 
 
 def test_a_catalog_says_what_is_there(made: Site, published: str, fetching: Site) -> None:
-    fetching.inv("catalog", "--registry", published, "--output", "site")
+    fetching.inv("registry.list", "--registry", published, "--output", "site")
     document = json.loads((fetching.folder / "site" / "catalog.json").read_text())
     check_document("catalog-1.0", document, "catalog.json")
     (image,) = document["images"]
@@ -591,20 +595,20 @@ def test_a_catalog_says_what_is_there(made: Site, published: str, fetching: Site
     assert image["identity"] == read_sif(made.dist / IMAGE).identity()
     page = (fetching.folder / "site" / "index.html").read_text()
     assert image["identity"] in page and "<script" not in page
-    assert RECIPE in fetching.inv("catalog", "--registry", published).stdout
-    empty = fetching.inv("catalog", "--registry", f"{published}-nothing", check=False)
+    assert RECIPE in fetching.inv("registry.list", "--registry", published).stdout
+    empty = fetching.inv("registry.list", "--registry", f"{published}-nothing", check=False)
     assert empty.returncode == 1 and "is there" in empty.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("push", RECIPE), 2, "which registry?"),
-        (("pull", RECIPE), 2, "which registry?"),
-        (("push", RECIPE, "--registry", "nowhere"), 2, "no registry 'nowhere'"),
-        (("push", RECIPE, "--registry", "registry.example/x"), 1, "is built on a stand-in"),
-        (("pull", RECIPE, "--registry", "127.0.0.1:9/x"), 1, "127.0.0.1:9: "),
-        (("push", "cpu", "--registry", "127.0.0.1:9/x"), 1, "cpu.sif"),
+        (("registry.push", RECIPE), 2, "which registry?"),
+        (("registry.pull", RECIPE), 2, "which registry?"),
+        (("registry.push", RECIPE, "--registry", "nowhere"), 2, "no registry 'nowhere'"),
+        (("registry.push", RECIPE, "--registry", "registry.example/x"), 1, "is built on a stand-in"),
+        (("registry.pull", RECIPE, "--registry", "127.0.0.1:9/x"), 1, "127.0.0.1:9: "),
+        (("registry.push", "cpu", "--registry", "127.0.0.1:9/x"), 1, "cpu.sif"),
     ],
 )
 def test_what_is_refused_at_once(made: Site, words: tuple[str, ...], code: int, told: str) -> None:

@@ -100,10 +100,10 @@ def test_the_readme_has_commands() -> None:
 def test_every_command_works_in_the_order_of_the_page(line: str, folder: Path) -> None:
     if "photographs" in line and not (folder / "photographs").is_dir():
         pytest.skip("no photographs: .venvs/torch_new is missing")
-    if ("--engine docker" in line or "inv convert" in line) and Docker(settings()).version() is None:
+    if ("--engine docker" in line or "inv image.to-sif" in line) and Docker(settings()).version() is None:
         pytest.skip("no Docker Engine answers: ci/setup/docker")
     run = as_user if line.startswith("apptainer ") else as_developer
-    with docker_alone() if "docker" in line or "convert" in line else nullcontext():
+    with docker_alone() if "docker" in line or "to-sif" in line else nullcontext():
         done = run(line, folder)
     assert done.returncode == EXIT_CODES.get(line, 0), f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
 

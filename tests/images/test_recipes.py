@@ -89,7 +89,7 @@ def test_it_computes_on_the_cpu_when_told(apptainer, image: Path) -> None:
 @pytest.mark.parametrize("image", VENDORS, indirect=True)
 def test_the_plain_build_gives_the_same_file_tree(site: Site, image: Path, tmp_path: Path) -> None:
     definition, plain = tmp_path / "image.def", tmp_path / "plain.sif"
-    definition.write_text(site.inv("render", recipe_of(image)).stdout)
+    definition.write_text(site.inv("image.render", recipe_of(image)).stdout)
     call(["apptainer", "build", "--disable-cache", "--no-https", "--notest", plain, definition])
     assert_same_tree(image, plain, tmp_path)
 

@@ -15,7 +15,7 @@ RECIPE = "ipu"  # the smallest
 
 def test_a_sif_is_built_again_bit_for_bit(site: Site) -> None:
     site.inv("build", RECIPE)
-    told = json.loads(site.inv("reproduce", f"resnet50-{RECIPE}", "--json").stdout)
+    told = json.loads(site.inv("image.reproduce", f"resnet50-{RECIPE}", "--json").stdout)
     assert (told["recipe"], told["reproduced"], told["difference"]) == (RECIPE, True, None)
     assert told["identity"] == read_sif(site.dist / f"{RECIPE}.sif").identity()
     # Apptainer itself takes what we wrote, and adds to it.
@@ -27,14 +27,14 @@ def test_a_sif_is_built_again_bit_for_bit(site: Site) -> None:
 def test_who_built_it_and_how_it_was_packed_need_not_be_as_here(site: Site) -> None:
     told = {"SIFMARK_BUILDER": "https://ci.site.example/runs/7"}
     site.inv("build", RECIPE, "--compression", "gzip", "--force", **told)
-    assert json.loads(site.inv("reproduce", RECIPE, "--json").stdout)["reproduced"] is True
+    assert json.loads(site.inv("image.reproduce", RECIPE, "--json").stdout)["reproduced"] is True
 
 
 def test_another_date_is_the_first_difference(site: Site, tmp_path: Path) -> None:
     site.inv("build", RECIPE, SOURCE_DATE_EPOCH="86400")
     labels = read_sif(site.dist / f"{RECIPE}.sif").labels()
     assert labels["org.opencontainers.image.created"] == "1970-01-02T00:00:00+00:00"
-    failed = site.inv("reproduce", RECIPE, check=False)
+    failed = site.inv("image.reproduce", RECIPE, check=False)
     assert failed.returncode == 1
     assert "was not reproduced: the definition" in failed.stderr and "1970-01-02" in failed.stderr
     refused = site.inv("build", RECIPE, "--force", check=False, SOURCE_DATE_EPOCH="yesterday")
@@ -45,7 +45,7 @@ def test_an_image_of_other_code_is_refused_before_anything_is_built(site: Site) 
     site.inv("build", RECIPE)
     clone = copy_project(site.folder / "clone")
     (clone / "entrypoints" / "more.py").write_text("")
-    refused = site.inv("reproduce", RECIPE, check=False, PYTHONPATH=str(clone))
+    refused = site.inv("image.reproduce", RECIPE, check=False, PYTHONPATH=str(clone))
     assert refused.returncode == 1 and "built of another recipe or other code than is here" in refused.stderr
 
 
@@ -53,7 +53,7 @@ def test_an_image_of_other_code_is_refused_before_anything_is_built(site: Site) 
 @pytest.mark.parametrize("recipe", ["cpu", "cpu_tf"])
 def test_the_recipes_of_the_cpu_are_too(site: Site, recipe: str) -> None:
     site.inv("build", recipe)
-    assert json.loads(site.inv("reproduce", recipe, "--json").stdout)["reproduced"] is True
+    assert json.loads(site.inv("image.reproduce", recipe, "--json").stdout)["reproduced"] is True
 
 
 @pytest.mark.matrix("docker", recipe=RECIPE)
@@ -61,5 +61,5 @@ def test_the_recipes_of_the_cpu_are_too(site: Site, recipe: str) -> None:
 def test_docker_gives_the_same_layers_again(site: Site) -> None:
     with docker_alone():
         site.inv("build", RECIPE, "--engine", "docker", "--compression", "gzip", "--force")
-        told = json.loads(site.inv("reproduce", RECIPE, "--engine", "docker", "--json").stdout)
+        told = json.loads(site.inv("image.reproduce", RECIPE, "--engine", "docker", "--json").stdout)
     assert told["reproduced"] is True

@@ -19,7 +19,7 @@ NO_NETWORK = ["unshare", "--net", *([] if os.geteuid() == 0 else ["--user", "--m
 @pytest.fixture
 def bare(site: Site) -> Site:
     """A site with an empty cache, but for the names of the stand-ins, and a folder of sources for recipe ipu."""
-    done = site.inv("fetch-sources", "sources", "--name", "ipu", "--bases", "stand-in")
+    done = site.inv("recipe.fetch", "sources", "--name", "ipu", "--bases", "stand-in")
     assert done.stdout.strip() == str(site.folder / "sources")
     cache = site.folder / "cache"
     shutil.copytree(settings().cache / "stand-in", cache / "stand-in")
@@ -41,7 +41,7 @@ def test_fetching_again_takes_nothing_anew(bare: Site) -> None:
     before = {path: path.stat().st_ino for path in (bare.folder / "sources").rglob("sha256/*")}
     (index,) = (bare.folder / "sources" / "bases").glob("*/index.json")
     manifest = json.loads(index.read_text())["manifests"][0]["digest"]
-    bare.inv("fetch-sources", "sources", "--name", "ipu", "--bases", "stand-in")
+    bare.inv("recipe.fetch", "sources", "--name", "ipu", "--bases", "stand-in")
     after = {path: path.stat().st_ino for path in (bare.folder / "sources").rglob("sha256/*")}
     changed = {path.name for path in before if before[path] != after[path]}
     assert changed <= {manifest.removeprefix("sha256:")}

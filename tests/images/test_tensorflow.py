@@ -59,7 +59,7 @@ def test_records_of_prepare_data_are_read(apptainer, tensorflow: Site) -> None:
         place = tensorflow.folder / "images" / f"class{number % 2}" / f"{number}.png"
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(grey_png(28, 28, 8, 30 * number))
-    tensorflow.inv("prepare-data", "images", "prepared", "--format", "records", "--samples-per-file", "4")
+    tensorflow.inv("data.prepare", "images", "prepared", "--format", "records", "--samples-per-file", "4")
     image, data = tensorflow.dist / "image_compression-cpu_tf.sif", tensorflow.folder / "prepared"
     result = answer(apptainer("run", "--bind", data, image, "--smoke", "--data", data))
     assert result["status"]["state"] == "completed"

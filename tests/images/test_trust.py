@@ -40,7 +40,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     (folder / "sifmark.toml").write_text(f'keys = ["{key.with_suffix(".pub")}"]\n')
     site.inv("build", RECIPE)
     before = read_sif(site.dist / IMAGE).identity()
-    site.inv("sign", f"resnet50-{RECIPE}", "--key", str(key))
+    site.inv("image.sign", f"resnet50-{RECIPE}", "--key", str(key))
     assert read_sif(site.dist / IMAGE).identity() == before
     yield site
     shutil.rmtree(folder, ignore_errors=True)
@@ -200,7 +200,7 @@ def test_an_unsigned_image_is_refused_where_the_site_asks_for_signatures(
     assert told["outcome"] == "failed" and told["reasons"][0] == "it is not signed"
     refused("a record that came along with its image", told["reasons"][0])
     key = str(copied.folder / "site.pem")
-    done = copied.inv("sign", RECIPE, "--key", key, check=False, **elsewhere)
+    done = copied.inv("image.sign", RECIPE, "--key", key, check=False, **elsewhere)
     assert done.returncode == 1 and "was not built here, nor fetched with a trusted signature" in done.stderr
     trusting = (copied.folder / "sifmark.toml").read_text()
     (copied.folder / "sifmark.toml").write_text("")
@@ -259,7 +259,7 @@ def test_keys_of_the_pgp_keyring_sign_too(copied: Site, refused: Callable) -> No
         return trust(copied, **environment)
 
     copied.inv("build", RECIPE, "--force")
-    copied.inv("sign", RECIPE, "--pgp", "0", **environment)
+    copied.inv("image.sign", RECIPE, "--pgp", "0", **environment)
     assert f"signature: by {site.lower()}" in trusting(site)["reasons"]
     assert trusting("0" * 40)["outcome"] == "failed"
     call(["apptainer", "sign", "--keyidx", "1", copied.dist / IMAGE], env={**copied.environment, **environment})
@@ -267,7 +267,7 @@ def test_keys_of_the_pgp_keyring_sign_too(copied: Site, refused: Callable) -> No
     assert told["outcome"] == "failed" and "by none of the keys" in told["reasons"][0], "one of them is a stranger's"
     refused("a PGP signature of a stranger beside a trusted one", told["reasons"][0])
     assert trusting(site, other)["outcome"] == "passed"
-    copied.inv("sign", RECIPE, "--key", str(copied.folder / "site.pem"), **environment)  # in place of both
+    copied.inv("image.sign", RECIPE, "--key", str(copied.folder / "site.pem"), **environment)  # in place of both
     public = copied.folder / "site.pub"
     assert f"signature: by {key_id(public)}" in trusting(str(public))["reasons"]
 
@@ -336,14 +336,14 @@ def test_what_was_changed_is_not_signed(copied: Site, refused: Callable) -> None
     key, image = str(copied.folder / "site.pem"), copied.dist / IMAGE
     lose(image, SBOM)
     before = image.read_bytes()
-    done = copied.inv("sign", RECIPE, "--key", key, check=False)
+    done = copied.inv("image.sign", RECIPE, "--key", key, check=False)
     assert done.returncode == 1 and "the file has changed since its build" in done.stderr
     refused("to be signed after a change", done.stderr)
     flip(image, read_sif(image).system.offset + 5000)
-    done = copied.inv("sign", RECIPE, "--key", key, check=False)
+    done = copied.inv("image.sign", RECIPE, "--key", key, check=False)
     assert done.returncode == 1 and "its build recorded sha256:" in done.stderr
     (copied.dist / f"{IMAGE}.json").unlink()
-    done = copied.inv("sign", RECIPE, "--key", key, check=False)
+    done = copied.inv("image.sign", RECIPE, "--key", key, check=False)
     assert done.returncode == 1 and "was not built here, nor fetched with a trusted signature" in done.stderr
     flip(image, read_sif(image).system.offset + 5000)
     assert image.read_bytes() == before
@@ -372,13 +372,13 @@ def test_only_known_stages_are_verified(signed: Site) -> None:
     ],
 )
 def test_what_sign_cannot_do(signed: Site, words: tuple[str, ...], told: str) -> None:
-    done = signed.inv("sign", RECIPE, *words, check=False)
+    done = signed.inv("image.sign", RECIPE, *words, check=False)
     assert done.returncode == 2 and told in done.stderr
 
 
 def test_a_public_key_does_not_sign_and_the_image_stays(signed: Site) -> None:
     before = (signed.dist / IMAGE).stat()
-    done = signed.inv("sign", RECIPE, "--key", str(signed.folder / "site.pub"), check=False)
+    done = signed.inv("image.sign", RECIPE, "--key", str(signed.folder / "site.pub"), check=False)
     assert done.returncode == 1 and "is it a private key" in done.stderr
     assert (signed.dist / IMAGE).stat().st_ino == before.st_ino and not list(signed.dist.glob(".*partial*"))
 

@@ -33,7 +33,7 @@ ANNOTATIONS = {IDENTITY: "sha256:1", "org.sifmark.recipe": "cpu"}
 SPDX, CYCLONEDX, PROVENANCE = MEDIA_TYPES
 PUBLISHED = Path(__file__).with_name(
     "published_0_1_0"
-)  # by 0.1.0's inv push; the lists of packages were shortened before
+)  # by 0.1.0's inv registry.push; the lists of packages were shortened before
 
 
 @pytest.fixture(params=[True, False], ids=["API", "tag"])

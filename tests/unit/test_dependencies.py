@@ -15,17 +15,18 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from unit.test_architecture import files
 
-from sifmark.commands import prepare_data
+from sifmark.commands.data.prepare import PrepareOptions, prepare_data
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
+from sifmark.datasets.formats import EXTRA_PACKAGES
 
 PROJECT = tomllib.loads((paths.ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 CONSTRAINTS = (paths.ROOT / "ci" / "setup" / "constraints.txt").read_text()
 OWN = canonicalize_name(PROJECT["name"])
-# `inv check` runs the tools of the extra `dev`, and refuses outside a clone.
-DEVELOPERS = paths.PACKAGE / "commands" / "check.py"
-# Only prepare-data imports these, and says how to install them.
+# `inv dev.check` runs the tools of the extra `dev`, and refuses outside a clone.
+DEVELOPERS = paths.PACKAGE / "dev" / "checks.py"
+# Only data.prepare imports these, and says how to install them.
 DATASETS = paths.PACKAGE / "datasets"
 
 
@@ -66,7 +67,7 @@ def test_all_that_is_imported_or_run_is_declared_and_nothing_else() -> None:
 def test_the_extra_data_is_what_only_datasets_import() -> None:
     required = names(PROJECT["dependencies"])
     assert used(by_datasets=True) - required == names(EXTRAS["data"])
-    assert {module for modules in prepare_data.EXTRA.values() for module in modules} == names(EXTRAS["data"])
+    assert {module for modules in EXTRA_PACKAGES.values() for module in modules} == names(EXTRAS["data"])
 
 
 def test_late_imports_and_modules_that_are_run_are_seen(tmp_path: Path) -> None:
@@ -91,5 +92,5 @@ def test_a_missing_extra_is_an_error_with_its_remedy(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     with pytest.raises(SifmarkError, match=f"--format {kind} needs {package}") as caught:
-        prepare_data.prepare_data(str(tmp_path), str(tmp_path / "t"), kind)
+        prepare_data(str(tmp_path), str(tmp_path / "t"), PrepareOptions(kind))
     assert caught.value.remedy == "pip install 'sifmark[data]'"

@@ -18,10 +18,10 @@ from urllib.parse import parse_qsl
 import pytest
 import urllib3
 
-from sifmark.commands import pins
+from sifmark.commands.recipe.pin import pin
 from sifmark.core import paths
 from sifmark.core.errors import RegistryError, SifmarkError
-from sifmark.core.settings import settings
+from sifmark.core.settings import load_settings
 from sifmark.oci import client
 from sifmark.oci.client import Registry
 from sifmark.oci.images import configuration, ping, resolve
@@ -315,15 +315,19 @@ def clone(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     for name in ("cuda", "xpu"):
         text = (paths.RECIPES / f"{name}.toml").read_text()
         (tmp_path / f"{name}.toml").write_text(text)
-    mirrors = {"nvcr.io": served.host, "docker.io": served.host}
     monkeypatch.setattr(paths, "RECIPES", tmp_path)
-    monkeypatch.setattr(pins, "settings", lambda: replace(settings(), mirrors=mirrors))
     monkeypatch.setattr(paths, "GOLDEN", tmp_path / "golden")
     for known in (recipe_names, load_recipe):
         known.cache_clear()
     yield tmp_path
     for known in (recipe_names, load_recipe):
         known.cache_clear()
+
+
+def pins(served: Served, update: bool, *names: str) -> None:
+    mirrors = {"nvcr.io": served.host, "docker.io": served.host}
+    site = replace(load_settings(), mirrors=mirrors)
+    pin(names, site, check=False, update=update, as_json=False)
 
 
 def digests(clone: Path) -> dict[str, str]:
@@ -337,17 +341,17 @@ def test_pins_are_updated_with_comments_kept(served: Served, clone: Path, capsys
     served.put(NVIDIA, INDEX)
     served.put(INTEL, INDEX)
     with pytest.raises(SifmarkError, match="differ: cuda"):
-        pins.pins(False, ("cuda", "xpu"))
+        pins(served, False, "cuda", "xpu")
     assert "resolvable xpu on x86_64" in capsys.readouterr().out
     before, pinned = (clone / "xpu.toml").read_text(), digests(clone)["x86_64"]
-    pins.pins(True, ("cuda", "xpu"))
+    pins(served, True, "cuda", "xpu")
     said = capsys.readouterr().out
     assert f'-digest = "{pinned}"' in said and f'+digest = "{AMD}"' in said
     after = (clone / "xpu.toml").read_text()
     assert read_recipe(clone / "xpu.toml").base.digests == {"x86_64": AMD}
     changed = [line for line in after.splitlines() if line not in before.splitlines()]
     assert [line.split(" = ")[0] for line in changed] == ["digest", "seen"]
-    pins.pins(False, ("cuda", "xpu"))
+    pins(served, False, "cuda", "xpu")
     assert sorted(path.name for path in (clone / "golden").iterdir()) == [
         f"{name}.{kind}" for name in ("cuda", "xpu") for kind in ("Dockerfile", "def")
     ]
@@ -358,7 +362,7 @@ def test_nothing_is_written_where_one_cannot_be_resolved(served: Served, clone: 
     served.put(NVIDIA, INDEX)
     before = {path.name: path.read_text() for path in clone.iterdir()}
     with pytest.raises(SifmarkError, match="nothing was written: no digest for xpu"):
-        pins.pins(True, ("cuda", "xpu"))
+        pins(served, True, "cuda", "xpu")
     assert {path.name: path.read_text() for path in clone.iterdir()} == before
 
 
@@ -367,7 +371,7 @@ def test_the_digest_of_all_platforms_is_one_too(served: Served, clone: Path, cap
     path = clone / "cuda.toml"
     pinned = digests(clone)
     path.write_text(path.read_text().replace(pinned["x86_64"], digest).replace(pinned["aarch64"], ARM))
-    pins.pins(False, ("cuda",))
+    pins(served, False, "cuda")
     assert capsys.readouterr().out.count("as pinned") == 2
 
 

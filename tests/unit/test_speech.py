@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sifmark.commands.prepare_data import prepare_data
+from sifmark.commands.data.prepare import PrepareOptions, prepare_data
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import validator
@@ -50,7 +50,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def prepare(source: Path, target: Path, per_file: int = 2, strict: bool = False):
-    prepare_data(str(source), str(target), "speech", str(per_file), "0", strict)
+    prepare_data(str(source), str(target), PrepareOptions("speech", str(per_file), "0"), strict)
     return json.loads((target / "manifest.json").read_text())
 
 

@@ -25,7 +25,7 @@ from entrypoints.data.source import Source
 
 HEADER = struct.Struct("<8sHHIIIQ32s")
 VERSION = 1
-REMEDY = "Prepare the data again (inv prepare-data)"
+REMEDY = "Prepare the data again (inv data.prepare)"
 
 
 class TokenFileHeader(NamedTuple):

@@ -95,7 +95,7 @@ class Docker:
     @contextmanager
     def rebuild(self, plan: Plan, run_command: Callable[..., str], folder: Path) -> Iterator[str]:
         """Build the rendered Dockerfile, every step of it, without the engine's cache."""
-        text = run_command("render", plan.recipe.name, "--format", "dockerfile")
+        text = run_command("image.render", plan.recipe.name, "--format", "dockerfile")
         with step("build it without the engine's cache") as progress:
             context = next(folder.glob(f"**/context/{plan.recipe.name}"))
             identifier = self.daemon.build(text, watch=progress.detail, context=context, no_cache=True)

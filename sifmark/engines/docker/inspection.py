@@ -117,7 +117,7 @@ class DockerInspection:
         if not references:
             raise CheckFailed(
                 "it is in no registry, where its signature would be",
-                "inv push, then inv sign, both with --engine docker",
+                "inv registry.push, then inv image.sign, both with --engine docker",
                 code="signature-missing",
             )
         return references

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sifmark.commands import sign as module
-from sifmark.commands.sign import sign, signing_key
+from sifmark.commands.image import sign as module
+from sifmark.commands.image.sign import sign, signing_key
 from sifmark.core.errors import UsageError
 from sifmark.core.settings import Settings
 from sifmark.publish.reports import SigningKey, SignReport

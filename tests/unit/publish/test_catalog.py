@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sifmark.commands.catalog import catalog
+from sifmark.commands.registry.list import catalog
 from sifmark.core.errors import RegistryError, SifmarkError
 from sifmark.core.files import sha256_file
 from sifmark.core.settings import Settings

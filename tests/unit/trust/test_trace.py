@@ -12,7 +12,7 @@ from unit.fakes import FakeEngine, FakeInspection, labels_of, sha256
 from sifmark.attestations.sbom import CYCLONEDX
 from sifmark.build import ledger
 from sifmark.build.records import record_path
-from sifmark.commands.trace import STANDINGS, link_document, trace_results
+from sifmark.commands.results.trace import STANDINGS, link_document, trace_results
 from sifmark.core import git, paths
 from sifmark.core.checks import Check, Status
 from sifmark.core.errors import SifmarkError

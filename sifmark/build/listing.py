@@ -1,0 +1,74 @@
+"""What there is: recipes, workloads, and images with their state, as rows with the names that programs read."""
+
+from typing import Any
+
+from sifmark.build.image import BuildState, state
+from sifmark.core.errors import SifmarkError, UnbuildableError
+from sifmark.core.settings import Settings
+from sifmark.engines import Engine
+from sifmark.recipes.names import Image, cards, images
+from sifmark.recipes.plan import make_plan
+from sifmark.recipes.recipe import Recipe, load_recipe, recipe_names
+
+Row = dict[str, Any]
+
+
+def recipe_rows() -> list[Row]:
+    """Return all recipes."""
+    return [_recipe(recipe) for recipe in map(load_recipe, recipe_names())]
+
+
+def buildable(recipe: str, settings: Settings) -> Row:
+    """Return whether a recipe can be built here, and the build key that its image would have.
+
+    Raises SifmarkError for a damaged recipe: a pipeline must not go on without it.
+    """
+    try:
+        plan = make_plan(recipe, settings)
+        plan.require_resolved()
+    except UnbuildableError as error:
+        return {"buildable": False, "reason": error.cause, "build_key": None}
+    return {"buildable": True, "reason": None, "build_key": plan.build_key}
+
+
+def workload_rows() -> list[Row]:
+    """Return all workloads, with the floating-point operations per unit."""
+    return [
+        {
+            "name": name,
+            "title": card["title"],
+            "tasks": card["tasks"],
+            "unit": card["problem"]["unit"],
+            "parameters": card["problem"]["parameters"],
+            "flops": card["flops"].get("forward_per_unit") or card["flops"][f"{card['tasks'][0]}_per_unit"],
+        }
+        for name, card in cards().items()
+    ]
+
+
+def image_rows(engine: Engine, settings: Settings) -> list[Row]:
+    """Return all images that recipes and workloads make, with their state."""
+    return [_image(image, engine, settings) for image in images()]
+
+
+def _recipe(recipe: Recipe) -> Row:
+    return {
+        "name": recipe.name,
+        "title": recipe.title,
+        "framework": recipe.framework,
+        "device": recipe.device,
+        "base": recipe.base.reference,
+        "redistributable": recipe.base.redistributable,
+    }
+
+
+def _image(image: Image, engine: Engine, settings: Settings) -> Row:
+    address, reason = engine.address(image.name), None
+    try:
+        plan = make_plan(image.recipe, settings)
+        plan.require_resolved()
+        current = state(image.name, plan, engine)
+    except SifmarkError as error:
+        current, reason = BuildState.STALE if engine.image_info(address) else BuildState.MISSING, error.cause
+    names = {"name": image.name, "workload": image.workload, "recipe": image.recipe}
+    return {**names, "state": current.value, "reason": reason, "file": address}

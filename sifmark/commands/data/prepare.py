@@ -1,0 +1,91 @@
+"""The data.prepare command: pack images, text, questions or speech into large files."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sifmark.commands.arguments import parse_int
+from sifmark.core.console import printable, status, step
+from sifmark.core.errors import UsageError, missing_extra, unknown_name
+from sifmark.core.files import human_size
+from sifmark.datasets import formats
+from sifmark.datasets.images import FILE_FORMATS
+from sifmark.datasets.packer import Packer, pack, require_prepared_folder
+from sifmark.datasets.source import DatasetSource
+
+MOST_NAMED = 5  # of the files that were skipped
+
+
+@dataclass(frozen=True)
+class PrepareOptions:
+    """The options of the command line that describe the data; empty ones count as not given."""
+
+    format: str
+    samples_per_file: str = ""
+    seed: str = ""
+    tokenizer: str = ""
+    length: str = ""
+
+    def open_source(self, path: Path) -> DatasetSource:
+        """Return the data at a path as a source. Raises UsageError."""
+        per_file = parse_int("--samples-per-file", self.samples_per_file or str(formats.PER_FILE[self.format]), 1)
+        if self.format in FILE_FORMATS:
+            self._require_unused("tokenizer", "length")
+            return formats.images(path, self.format, per_file, self._seed())
+        if self.format == formats.SPEECH:
+            self._require_unused("tokenizer", "length")
+            return formats.speech(path, per_file, self._seed())
+        if self.format == formats.TOKENS:
+            self._require_unused("seed", "length")
+            return formats.text(path, per_file, self.tokenizer)
+        self._require_unused("seed")
+        return formats.passages(path, per_file, self.tokenizer, self._length())
+
+    def _seed(self) -> int:
+        return parse_int("--seed", self.seed or "0", 0)
+
+    def _length(self) -> int:
+        from sifmark.datasets.squad import LENGTH, LONGEST_ROW, SHORTEST_ROW
+
+        return parse_int("--length", self.length or str(LENGTH), SHORTEST_ROW, LONGEST_ROW)
+
+    def _require_unused(self, *names: str) -> None:
+        for name in names:
+            if value := getattr(self, name):
+                cause = f"--{name} {value}: --format {self.format} has no use for it"
+                raise UsageError(cause, "leave it out", code="invalid-option")
+
+
+def prepare_data(source: str, target: str, options: PrepareOptions, strict: bool = False) -> None:
+    """Pack what is at `source` into files in the folder `target`, and write their manifest.
+
+    Raises UsageError for wrong options, and SifmarkError if something is damaged and `strict` is set, if everything is
+    damaged, or if a package of the extra `data` is missing.
+    """
+    if options.format not in formats.PER_FILE:
+        raise unknown_name("format", options.format, formats.PER_FILE)
+    if missing := formats.missing_packages(options.format):
+        raise missing_extra("data", f"--format {options.format}", missing)
+    folder = Path(target)
+    require_prepared_folder(folder)
+    with step(f"look through {source}"):
+        dataset = options.open_source(Path(source))
+    _report(pack(dataset, folder, strict), target)
+
+
+def _report(packing: Packer, target: str) -> None:
+    document = packing.document()
+    size, files = human_size(document["bytes"]), len(document["files"])
+    kept = f"; {packing.kept} of them were there already" if packing.kept else ""
+    status(f"{target}: {size} with {document['samples']} samples {_kinds(document)} in {files} files{kept}")
+    if skipped := document["skipped"]:
+        more = ", ..." if len(skipped) > MOST_NAMED else ""
+        names = ", ".join(map(printable, skipped[:MOST_NAMED]))
+        reason = f"; the first: {packing.why}" if packing.why else ""
+        status(f"skipped {len(skipped)} damaged {packing.order.noun}: {names}{more}{reason}")
+
+
+def _kinds(document: dict[str, Any]) -> str:
+    if text := document.get("text"):
+        return f"by {text['vocabulary']} different tokens"
+    return f"of {len(document['classes'])} {'speakers' if 'speech' in document else 'classes'}"

@@ -1,0 +1,1 @@
+"""Commands for developers of sifmark: check, golden."""

@@ -1,0 +1,1 @@
+"""Commands on images: render, sign, reproduce, convert to SIF, audit."""

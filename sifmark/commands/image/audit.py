@@ -1,0 +1,85 @@
+"""The image.audit command: give an image's list of packages to an installed vulnerability scanner."""
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from sifmark.attestations.sbom import CYCLONEDX
+from sifmark.attestations.scanners import Scanner, choose_scanner
+from sifmark.commands.arguments import after_dashes
+from sifmark.core.console import output, printable, status
+from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.process import CompletedCommand, run
+from sifmark.core.settings import Settings
+from sifmark.engines.locate import engine_for, locate
+
+_DOCUMENT = "sifmark.cdx.json"  # OSV-Scanner reads the format from the name
+
+
+def audit(name: str, settings: Settings, scanner: str, command_line: Sequence[str]) -> None:
+    """Scan an image, or a CycloneDX document `FILE.json`, and print what the scanner prints.
+
+    What follows `--` on the command line goes to the scanner. Raises SifmarkError if it reports vulnerabilities, fails
+    or is not installed.
+    """
+    chosen = choose_scanner(scanner)
+    document = read_document(name, settings)
+    with tempfile.TemporaryDirectory(prefix="sifmark-audit-") as folder:
+        path = Path(folder) / _DOCUMENT
+        path.write_bytes(document)
+        completed = _scan(chosen.command(path, after_dashes(command_line)), settings.time_limit)
+    _judge(name, chosen, completed)
+
+
+def read_document(name: str, settings: Settings) -> bytes:
+    """Return the CycloneDX document of an image or a file. Raises SifmarkError if there is none."""
+    if name.endswith(".json"):
+        source, document = name, _read(Path(name))
+    else:
+        engine = engine_for(name, settings)
+        source = locate(name, engine)
+        document = engine.inspect(source).sboms().get(CYCLONEDX, b"")
+    try:
+        count = len(json.loads(document)["components"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        cause = f"{source} has no list of packages in CycloneDX format: {error}"
+        raise SifmarkError(cause, "build the image again: inv build", code="document-invalid") from error
+    status(f"  {count} components in {source}")
+    return document
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        remedy = "name an image, or a CycloneDX file that exists"
+        raise UsageError(f"{path}: {error.strerror}", remedy, code="file-unreadable") from error
+
+
+def _scan(command: Sequence[str], time_limit: float) -> CompletedCommand:
+    return run(
+        command,
+        watch_output=lambda line: output(printable(line.expandtabs())),
+        watch_errors=lambda line: status(printable(line.expandtabs())),
+        time_limit=time_limit,
+        check=False,
+    )
+
+
+def _judge(name: str, scanner: Scanner, completed: CompletedCommand) -> None:
+    """Report how a scan ended. Raises SifmarkError if it failed or reported vulnerabilities."""
+    if completed.exit_code == scanner.vulnerable:
+        raise SifmarkError(
+            f"{name}: {scanner.program} reports vulnerabilities",
+            "take a newer base or newer wheels (inv recipe.pin --update, inv recipe.lock RECIPE), and build again",
+            code="vulnerabilities-reported",
+        )
+    if completed.exit_code != 0:
+        raise SifmarkError(
+            f"{scanner.program} failed with exit code {completed.exit_code}; {name} is not audited",
+            "see its messages above; options after -- go to it, for example for work without a network",
+            code="command-failed",
+        )
+    status(f"{name}: {scanner.program} reports no vulnerabilities")
+    status(f"  note: {scanner.limits}")

@@ -1,0 +1,37 @@
+"""The image.sign command."""
+
+from pathlib import Path
+
+from sifmark.core.console import output, status
+from sifmark.core.errors import UsageError
+from sifmark.core.settings import Settings
+from sifmark.engines import open_engine
+from sifmark.publish.publisher import publisher_of
+from sifmark.publish.reports import SigningKey
+
+
+def sign(name: str, key: str, pgp: str, settings: Settings, registry: str = "", tag: str = "") -> None:
+    """Sign a recipe's image with a private key in PEM form; a SIF also with one of Apptainer's PGP keyring, by number.
+
+    A SIF carries its signature; that of a Docker image is beside it in the registry. Raises SifmarkError.
+    """
+    engine = open_engine(settings)
+    report = publisher_of(engine).sign(name, signing_key(key, pgp), registry, tag, engine, settings)
+    if report.published:
+        output(report.summary)
+    else:
+        status(report.summary)
+
+
+def signing_key(key: str, pgp: str) -> SigningKey:
+    """Return the key that two options name. Raises UsageError unless one of them names a key."""
+    if bool(key) == bool(pgp):
+        remedy = "name one: --key FILE.pem, or --pgp NUMBER of apptainer key list --secret"
+        raise UsageError("which key is to sign?", remedy, code="invalid-option")
+    if pgp and not pgp.isdigit():
+        remedy = "apptainer key list --secret tells the numbers"
+        raise UsageError(f"--pgp {pgp!r} is no number", remedy, code="invalid-option")
+    if key and not Path(key).is_file():
+        remedy = "make a key: openssl genpkey -algorithm ed25519 -out FILE.pem"
+        raise UsageError(f"there is no file {key}", remedy, code="key-unusable")
+    return SigningKey(Path(key) if key else None, pgp)

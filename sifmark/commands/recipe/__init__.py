@@ -1,0 +1,1 @@
+"""Commands on recipes, for maintainers and for hosts without a network: lock, pin, fetch."""

@@ -1,0 +1,1 @@
+"""Commands on registries of images: push, pull, mirror, list."""

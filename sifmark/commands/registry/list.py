@@ -1,0 +1,26 @@
+"""The registry.list command: print what a store has, or write it as a document and a page."""
+
+import json
+from pathlib import Path
+
+from sifmark.core.console import output, output_table
+from sifmark.core.files import write_json, write_text
+from sifmark.core.settings import Settings
+from sifmark.engines import open_engine
+from sifmark.publish.catalog import COLUMNS, catalog_document, catalog_page, catalog_rows
+from sifmark.publish.publisher import publisher_of
+
+
+def catalog(registry: str, tag: str, folder: str, settings: Settings, as_json: bool) -> None:
+    """Print a store's catalog, or write it to a folder as catalog.json and index.html. Raises SifmarkError."""
+    publisher = publisher_of(open_engine(settings))
+    document = catalog_document(publisher.listing(registry, tag, settings))
+    if folder:
+        path = Path(folder) / "catalog.json"
+        write_json(path, document)
+        write_text(path.with_name("index.html"), catalog_page(document, publisher.PULL_COMMAND))
+        output(str(path))
+    elif as_json:
+        output(json.dumps(document, indent=2))
+    else:
+        output_table(*COLUMNS, rows=catalog_rows(document))

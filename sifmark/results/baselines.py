@@ -1,0 +1,83 @@
+"""The baseline of each row: the row with the same configuration, on whatever platform it was measured."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations
+from typing import Any
+
+from sifmark.results.compatibility import FIELDS
+from sifmark.results.intervals import ratio
+from sifmark.results.observation import PLATFORM, SETTING
+from sifmark.results.query import Query
+from sifmark.results.repeats import RepeatGroup, varying_fields
+
+Values = tuple[Any, ...]  # the values of some fields
+
+
+def set_baselines(rows: Sequence[RepeatGroup], varying: Iterable[str], query: Query) -> None:
+    """Give each row its baseline and its ratios, or the reason why it has none.
+
+    `varying` are the fields in which the rows differ.
+    """
+    may_differ = set(query.allowed) | set(FIELDS) | ({query.baseline[0]} if query.baseline else set())
+    names = [name for name in varying if name.startswith(SETTING) and name not in may_differ.union(PLATFORM)]
+    baselines = [row for row in rows if query.is_baseline(row)]
+    candidates: dict[Values, list[RepeatGroup]] = defaultdict(list)
+    for baseline in baselines:
+        candidates[_values(baseline, names)].append(baseline)
+    unmatched = []
+    for row in rows:
+        if query.is_baseline(row):
+            continue
+        if matching := candidates.get(_values(row, names)):
+            row.baseline, row.no_baseline = _choose(row, matching, may_differ)
+        else:
+            unmatched.append(row)
+            row.no_baseline = "no baseline has the same workload, task, phase and data source"
+        _set_ratios(row, query.metrics)
+    for row, differing in _nearest(unmatched, baselines, names) if baselines else ():
+        nearest = f"the nearest differs in {', '.join(differing)} (--allow FIELD)"
+        row.no_baseline = f"no baseline has the same configuration; {nearest}"
+
+
+def _set_ratios(row: RepeatGroup, metrics: Iterable[str]) -> None:
+    if row.baseline is not None:
+        baseline = row.baseline
+        row.ratios = {name: ratio(row.values(name), baseline.values(name)) for name in metrics}
+
+
+def _nearest(
+    unmatched: Sequence[RepeatGroup], baselines: Sequence[RepeatGroup], names: Sequence[str]
+) -> Iterator[tuple[RepeatGroup, tuple[str, ...]]]:
+    """Yield each row with the fewest names in which a baseline differs from it.
+
+    This never looks at all pairs: rows may be thousands.
+    """
+    for count in range(1, len(names) + 1):
+        for differing in combinations(names, count):
+            if not unmatched:
+                return
+            rest = [name for name in names if name not in differing]
+            values = {_values(baseline, rest) for baseline in baselines}
+            yield from ((row, differing) for row in unmatched if _values(row, rest) in values)
+            unmatched = [row for row in unmatched if _values(row, rest) not in values]
+
+
+def _choose(
+    row: RepeatGroup, candidates: Sequence[RepeatGroup], may_differ: set[str]
+) -> tuple[RepeatGroup | None, str | None]:
+    """Return the one candidate that equals the row in all fields, or in those that must not differ, else the reason."""
+    differing = set(varying_fields(candidates))
+    for names in (differing, differing - may_differ):
+        equal = [candidate for candidate in candidates if _equal(row, candidate, names)]
+        if len(equal) == 1:
+            return equal[0], None
+    return None, f"several baselines, which differ in {', '.join(sorted(differing))}"
+
+
+def _equal(row: RepeatGroup, other: RepeatGroup, names: Iterable[str]) -> bool:
+    return all(row.fields.get(name) == other.fields.get(name) for name in names)
+
+
+def _values(row: RepeatGroup, names: Iterable[str]) -> Values:
+    return tuple(map(row.fields.get, names))

@@ -1,0 +1,108 @@
+"""The results to compare, read from one or two paths and each counted once."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from sifmark.core.console import printable
+from sifmark.core.errors import UsageError, unknown_name
+from sifmark.results.compatibility import FIELDS, format_value, unit_field
+from sifmark.results.load import LoadedResult, load_results
+from sifmark.results.observation import (
+    EVALUATED,
+    PLATFORM,
+    SETTING,
+    Observation,
+    has_path,
+    metric_value,
+    metrics_of,
+    observe,
+)
+from sifmark.results.query import DEFAULT_METRICS, Query
+
+MOST_VALUES = 20  # named in a message
+
+
+@dataclass
+class ResultCollection:
+    """Observations of one or two sides, and what else is to be known of the documents they were read from."""
+
+    observations: list[Observation] = field(default_factory=list)
+    metrics: set[str] = field(default_factory=set)  # that any result has, compared or not
+    fields: set[str] = field(default_factory=set)  # those of the query that any result has, even with the value null
+    invalid: list[str] = field(default_factory=list)
+    duplicates: int = 0
+
+    def require_names(self, query: Query) -> None:
+        """Raise UsageError if the query names a field, metric or baseline that no result has."""
+        if self.observations:
+            self._require_fields(query)
+            self._require_baseline(query)
+        self._require_metrics(query)
+        self._require_allowed(query)
+
+    def _require_fields(self, query: Query) -> None:
+        # EVALUATED is computed, so it is in no document.
+        names = self.fields | {EVALUATED for observation in self.observations if EVALUATED in observation.fields}
+        for name in query.extra_fields:
+            if name not in names:
+                remedy = (
+                    "a field is a dotted path in the result, for example configuration.precision or host.hostname.value"
+                )
+                raise UsageError(f"no result has the field {name!r}", remedy, code="unknown-name")
+
+    def _require_baseline(self, query: Query) -> None:
+        if query.baseline and not any(map(query.is_baseline, self.observations)):
+            name, value = query.baseline
+            values = sorted({format_value(observation.fields.get(name)) for observation in self.observations})
+            raise UsageError(
+                f"no result has {name}={value}",
+                f"the whole value counts; seen: {', '.join(values[:MOST_VALUES])}",
+                code="baseline-missing",
+            )
+
+    def _require_metrics(self, query: Query) -> None:
+        if query.every_metric or query.metrics == DEFAULT_METRICS or not self.metrics:
+            return
+        for name in query.metrics:
+            if name not in self.metrics:
+                raise unknown_name("metric", name, self.metrics)
+
+    def _require_allowed(self, query: Query) -> None:
+        settings = {name for observation in self.observations for name in observation.fields if _is_setting(name)}
+        fields = {*FIELDS, *settings, *PLATFORM}
+        for name in sorted(query.allowed):
+            if name not in fields | set(map(unit_field, self.metrics)):
+                raise unknown_name("field", name, fields)
+
+
+def load_observations(path: str, query: Query, against: str = "") -> ResultCollection:
+    """Return every valid result of each side once, by its id, with the metrics of the query; of the rest, the problem.
+
+    Raises UsageError if a path has no result.
+    """
+    collection = ResultCollection()
+    for side, name in (("results", path), ("against", against)):
+        ids: set[str] = set()
+        for result in load_results(name) if name else ():
+            if result.problems:
+                collection.invalid.append(printable(f"{result.file}: {result.problems[0]}"))
+            elif result.document["id"] in ids:
+                collection.duplicates += 1
+            else:
+                ids.add(result.document["id"])
+                _add(collection, result, side, query)
+    return collection
+
+
+def _add(collection: ResultCollection, result: LoadedResult, side: str, query: Query) -> None:
+    metrics = metrics_of(result.document)
+    collection.metrics.update(metrics)
+    collection.fields.update(name for name in query.extra_fields if has_path(result.document, name))
+    names: Iterator[str] = iter(metrics if query.every_metric else query.metrics)
+    numbers = {name: metric_value(metrics[name]) for name in names if name in metrics}
+    fields = (*FIELDS, *query.extra_fields)
+    collection.observations.append(observe(result.document, side, result.file, fields, numbers))
+
+
+def _is_setting(name: str) -> bool:
+    return name.startswith(SETTING)

@@ -1,0 +1,121 @@
+"""A comparison for programs: CSV and JSON."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from sifmark.core.console import printable
+from sifmark.results.comparison import Comparison, ComparisonTable
+from sifmark.results.compatibility import EXCLUSIONS, Excluded, Incompatibility
+from sifmark.results.intervals import CONFIDENCE, Ratio
+from sifmark.results.repeats import RepeatGroup
+
+
+def as_csv(comparison: Comparison) -> str:
+    """Return one record per row and metric, with a column for every field."""
+    stream = io.StringIO()
+    records = [
+        {name: printable(value) if isinstance(value, str) else value for name, value in record.items()}
+        for record in _records(comparison)
+    ]
+    names = list(dict.fromkeys(name for record in records for name in record))
+    writer = csv.DictWriter(stream, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return stream.getvalue().rstrip("\n")
+
+
+def as_json(comparison: Comparison) -> str:
+    """Return everything, also what was refused or left out."""
+    tables = [
+        {
+            "group": table.group._asdict(),
+            "title": table.title,
+            "allowed": [_incompatibility(incompatibility) for incompatibility in table.allowed],
+            "lines": [_row(row, table) for row in table.rows],
+        }
+        for table in comparison.tables
+    ]
+    document = {
+        "confidence": CONFIDENCE,
+        "tables": tables,
+        "refused": [_incompatibility(incompatibility) for incompatibility in comparison.refused],
+        "left_out": [_excluded(excluded) for excluded in comparison.excluded],
+    }
+    return json.dumps(document, indent=2, allow_nan=False)
+
+
+def _records(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    for table in comparison.tables:
+        for row in table.rows:
+            for metric in comparison.query.metrics:
+                yield {
+                    "title": table.title,
+                    **table.group._asdict(),
+                    "side": row.side,
+                    **row.fields,
+                    "metric": metric,
+                    "unit": table.units[metric],
+                    **_number(row, metric),
+                    "unsteady": len(row.unsteady),
+                    **_scaling(row),
+                    "allowed": " ".join(incompatibility.field for incompatibility in table.allowed),
+                }
+
+
+def _row(row: RepeatGroup, table: ComparisonTable) -> dict[str, Any]:
+    return {
+        "side": row.side,
+        "fields": row.fields,
+        "results": [observation.file for observation in row.observations],
+        "unsteady": len(row.unsteady),
+        "metrics": {name: {"unit": table.units[name], **_number(row, name)} for name in row.means},
+        **_scaling(row),
+    }
+
+
+def _number(row: RepeatGroup, metric: str) -> dict[str, Any]:
+    mean, ratio = row.means[metric], row.ratios.get(metric)
+    return {
+        "repeats": mean.count,
+        "value": mean.value,
+        "low": mean.low,
+        "high": mean.high,
+        "reason": mean.reason,
+        "ratio": ratio.value if ratio else None,
+        "ratio_low": ratio.low if ratio else None,
+        "ratio_high": ratio.high if ratio else None,
+        "verdict": ratio.verdict if ratio else None,
+        "ratio_reason": ratio.reason if ratio else row.no_baseline,
+    }
+
+
+def _scaling(row: RepeatGroup) -> dict[str, Any]:
+    scaling = row.scaling
+    efficiency = scaling.efficiency if scaling else Ratio(None)
+    return {
+        "scaling": scaling.kind if scaling else None,
+        "fewest_devices": scaling.devices if scaling else None,
+        "efficiency": efficiency.value,
+        "efficiency_low": efficiency.low,
+        "efficiency_high": efficiency.high,
+        "efficiency_reason": efficiency.reason,
+    }
+
+
+def _incompatibility(incompatibility: Incompatibility) -> dict[str, Any]:
+    return {
+        "group": incompatibility.group._asdict(),
+        "field": incompatibility.field,
+        "why": incompatibility.why,
+        "counts": incompatibility.counts,
+        "example": incompatibility.example,
+    }
+
+
+def _excluded(excluded: Excluded) -> dict[str, Any]:
+    result = excluded.result
+    fields = {name: {"value": result.fields[name], "why": EXCLUSIONS[name][1]} for name in excluded.fields}
+    return {"side": result.side, "file": result.file, "id": result.id, "fields": fields}

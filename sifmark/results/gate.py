@@ -1,0 +1,85 @@
+"""A gate: a limit that the ratios of a comparison to their baselines must keep."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sifmark.results.comparison import Comparison
+from sifmark.results.intervals import Ratio
+from sifmark.results.repeats import RepeatGroup
+
+_COST_UNITS = ("s", "J", "W", "MiB")  # of what is better when it is less, also per image and the like
+_RATE_UNITS = ("/s", "/W", "/Wh")
+
+
+class GateDecision(StrEnum):
+    """What a gate decides about a comparison."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class GateVerdict:
+    """A gate's decision, the reason unless it passed, and the files of the results that were not steady."""
+
+    decision: GateDecision
+    reason: str = ""
+    unsteady: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A limit for the ratio of a row to its baseline: the least, or with `above` the most that it may be."""
+
+    limit: float
+    above: bool = False
+
+    @property
+    def side(self) -> str:
+        """The side of the limit where no ratio may be."""
+        return "above" if self.above else "below"
+
+    def suits(self, unit: str) -> bool:
+        """Return whether a value on the wrong side is worse: times, energies and memory are better when less."""
+        return not unit.endswith(_RATE_UNITS) if self.above else unit.partition("/")[0] not in _COST_UNITS
+
+    def keeps(self, ratio: Ratio | None) -> bool | None:
+        """Return whether the whole interval keeps the limit, or None if only a part does or there is no interval."""
+        if ratio is None or ratio.low is None or ratio.high is None:
+            return None
+        kept = {bound <= self.limit if self.above else bound >= self.limit for bound in (ratio.low, ratio.high)}
+        return kept.pop() if len(kept) == 1 else None
+
+    def judge(self, comparison: Comparison) -> GateVerdict:
+        """Return whether the first metric of every row keeps the limit."""
+        if not comparison.query.metrics:
+            return GateVerdict(GateDecision.UNDECIDED, "no result has a metric to judge")
+        metric, rows = comparison.query.metrics[0], comparison.compared
+        unsteady = _unsteady(rows)
+        kept = [self.keeps(row.ratios.get(metric)) for row in rows]
+        limit = f"is {self.side} {self.limit:g} times its baseline"
+        if worse := kept.count(False):
+            reason = f"{metric} of {worse} of {len(rows)} lines {limit}"
+            return GateVerdict(GateDecision.FAILED, reason, unsteady)
+        if unclear := _unclear(comparison, kept):
+            reason = f"cannot tell of {unclear} whether {metric} {limit}"
+            return GateVerdict(GateDecision.UNDECIDED, reason, unsteady)
+        return GateVerdict(GateDecision.PASSED, unsteady=unsteady)
+
+
+def _unclear(comparison: Comparison, kept: Sequence[bool | None]) -> str:
+    """Return what the gate cannot decide about, in words; empty if it can decide about all."""
+    undecided = kept.count(None)
+    excluded = [out for out in comparison.excluded if not comparison.query.is_baseline(out.result)]
+    if kept and not undecided and not excluded:
+        return ""
+    parts = [f"{len(excluded)} unfit results"] if excluded else []
+    parts += [f"{undecided} of {len(kept)} lines"] if undecided or not excluded else []
+    return " and ".join(parts)
+
+
+def _unsteady(rows: Sequence[RepeatGroup]) -> tuple[str, ...]:
+    both_sides = [*rows, *(row.baseline for row in rows if row.baseline)]
+    return tuple(dict.fromkeys(file for row in both_sides for file in row.unsteady))

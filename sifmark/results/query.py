@@ -1,0 +1,42 @@
+"""What a comparison is asked for."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from sifmark.results.observation import Observation
+from sifmark.results.repeats import RepeatGroup
+
+DEFAULT_METRICS = ("throughput", "step_time_p50", "peak_process_memory")
+
+
+@dataclass(frozen=True)
+class Query:
+    """The metrics to compare, the fields that may differ, and which results are the baselines."""
+
+    metrics: tuple[str, ...] = DEFAULT_METRICS
+    every_metric: bool = False  # all that any result has, in place of `metrics`
+    more_fields: tuple[str, ...] = ()  # dotted paths that distinguish results, besides the usual ones
+    allowed: frozenset[str] = frozenset()  # fields that may differ although they make results incompatible
+    against: bool = False  # the results of the other side are the baselines
+    baseline: tuple[str, str] | None = None  # or those with this field and value
+
+    @property
+    def relative(self) -> bool:
+        """Whether ratios are asked for."""
+        return self.against or self.baseline is not None
+
+    @property
+    def extra_fields(self) -> tuple[str, ...]:
+        """The dotted paths to read from results besides the usual ones."""
+        return (*self.more_fields, *([self.baseline[0]] if self.baseline else []))
+
+    def is_baseline(self, candidate: RepeatGroup | Observation) -> bool:
+        """Return whether others are divided by this one."""
+        if self.baseline is None:
+            return candidate.side == "against"
+        name, value = self.baseline
+        return _matches(candidate.fields.get(name), value)
+
+
+def _matches(value: Any, wanted: str) -> bool:
+    return value is not None and wanted in (str(value), str(value).lower())

@@ -1,0 +1,56 @@
+"""Repeats: results that differ in nothing that matters, as one row of a comparison."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sifmark.results.intervals import Mean, Ratio
+from sifmark.results.observation import Observation
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Throughput per device, relative to the row with the fewest devices."""
+
+    kind: str  # strong: the batch stays the same; weak: the batch per device does
+    devices: int  # of that row
+    efficiency: Ratio
+
+
+@dataclass
+class RepeatGroup:
+    """A row of a comparison: repeats, with their means and their ratios to a baseline."""
+
+    side: str
+    fields: dict[str, Any]
+    observations: list[Observation]
+    means: dict[str, Mean] = field(default_factory=dict)
+    ratios: dict[str, Ratio] = field(default_factory=dict)
+    baseline: "RepeatGroup | None" = None
+    no_baseline: str | None = None  # the reason, if ratios were asked for
+    scaling: Scaling | None = None
+
+    def values(self, metric: str) -> list[float]:
+        """Return what the repeats measured."""
+        numbers = (observation.numbers.get(metric) for observation in self.observations)
+        return [number.value for number in numbers if number is not None and number.value is not None]
+
+    def missing_reason(self, metric: str) -> str | None:
+        """Return why a repeat has no value, or None if all have one."""
+        numbers = (observation.numbers.get(metric) for observation in self.observations)
+        return next((number.reason for number in numbers if number is not None and number.reason), None)
+
+    @property
+    def unsteady(self) -> list[str]:
+        """The files of the repeats that were not steady."""
+        return [observation.file for observation in self.observations if observation.unsteady]
+
+
+def varying_fields(rows: Sequence[RepeatGroup]) -> list[str]:
+    """Return the fields in which rows differ, by name."""
+    values: dict[str, list[Any]] = defaultdict(list)
+    for row in rows:
+        for name, value in row.fields.items():
+            values[name].append(value)
+    return sorted(name for name, column in values.items() if len(set(column)) > 1 or len(column) < len(rows))

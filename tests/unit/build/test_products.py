@@ -1,0 +1,85 @@
+"""Listing, removing and reproducing images, with an engine whose images are in memory."""
+
+import json
+
+import pytest
+from unit.fakes import FakeEngine, FakeInspection
+
+from sifmark.build.clean import remove_products
+from sifmark.build.image import build_recipe
+from sifmark.build.listing import buildable, image_rows, recipe_rows, workload_rows
+from sifmark.build.records import record_path
+from sifmark.build.reproduce import reproduce_image
+from sifmark.commands.image import reproduce as command
+from sifmark.core.errors import SifmarkError
+from sifmark.core.settings import Settings
+from sifmark.recipes.names import cards, names_of
+from sifmark.recipes.plan import make_plan
+from sifmark.recipes.recipe import recipe_names
+
+
+@pytest.fixture
+def engine(site: Settings) -> FakeEngine:
+    return FakeEngine(site)
+
+
+@pytest.fixture
+def built(engine: FakeEngine, site: Settings) -> FakeEngine:
+    build_recipe(make_plan("cpu", site), engine, site)
+    return engine
+
+
+def test_rows_tell_the_state_of_each_image(built: FakeEngine, site: Settings) -> None:
+    states = {row["name"]: row["state"] for row in image_rows(built, site)}
+    assert {name for name, state in states.items() if state == "built"} == set(names_of("cpu"))
+    built.add("resnet50-cpu")
+    (row,) = [row for row in image_rows(built, site) if row["name"] == "resnet50-cpu"]
+    assert (row["state"], row["file"], row["reason"]) == ("stale", "fake:resnet50-cpu", None)
+    assert [row["name"] for row in recipe_rows()] == list(recipe_names())
+    assert [row["name"] for row in workload_rows()] == list(cards())
+
+
+def test_what_cannot_be_built_says_why(site: Settings) -> None:
+    assert buildable("cpu", site) == {"buildable": True, "reason": None, "build_key": make_plan("cpu", site).build_key}
+    unresolved = buildable("cuda12", site)
+    assert not unresolved["buildable"] and unresolved["reason"] and unresolved["build_key"] is None
+
+
+def test_products_are_removed_and_nothing_else(built: FakeEngine, site: Settings) -> None:
+    own = site.dist / "results.json"
+    own.write_text("{}")
+    assert record_path("cpu", built).is_file()
+    removed = list(remove_products(built, site))
+    assert built.images == {} and not record_path("cpu", built).exists() and own.exists()
+    assert {"fake:cpu", "fake:resnet50-cpu"} <= set(removed)
+    assert list(remove_products(built, site)) == []
+
+
+def test_a_second_build_is_compared_with_the_image(built: FakeEngine, site: Settings) -> None:
+    result = reproduce_image("cpu", built, site)
+    assert (result.recipe, result.address, result.difference) == ("cpu", "fake:cpu", None)
+    assert result.identity == built.images["fake:cpu"].identity()
+
+
+def test_only_what_was_built_from_these_sources_is_built_again(engine: FakeEngine, site: Settings) -> None:
+    with pytest.raises(SifmarkError) as caught:
+        reproduce_image("cpu", engine, site)
+    assert caught.value.code == "image-not-built"
+    engine.add("cpu")
+    with pytest.raises(SifmarkError) as caught:
+        reproduce_image("cpu", engine, site)
+    assert caught.value.code == "image-stale"
+
+
+def test_a_difference_is_the_answer_and_a_failure(
+    built: FakeEngine, site: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "open_engine", lambda settings: built)
+    command.reproduce("cpu", site, as_json=False)
+    assert capsys.readouterr().out.startswith("fake:cpu: reproduced, sha256:")
+    monkeypatch.setattr(FakeInspection, "difference", lambda self, other: "/sifmark/run differs")
+    with pytest.raises(SifmarkError) as caught:
+        command.reproduce("cpu", site, as_json=True)
+    assert caught.value.code == "not-reproduced"
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["reproduced"], answer["difference"]) == (False, "/sifmark/run differs")

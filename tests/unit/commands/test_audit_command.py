@@ -1,0 +1,145 @@
+"""The audit command, with stand-ins for the scanners on PATH."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from unit.fakes import FakeEngine
+
+from sifmark.attestations.sbom import CYCLONEDX
+from sifmark.attestations.scanners import SCANNERS
+from sifmark.commands.image import audit as command
+from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.settings import Settings, load_settings
+
+DOCUMENT = json.dumps({"bomFormat": "CycloneDX", "components": [{"name": "jinja2"}]}).encode()
+ARGV = {
+    "grype": ["sbom:{}", "--fail-on", "negligible"],
+    "osv-scanner": ["scan", "source", "--lockfile", "{}"],
+    "trivy": ["sbom", "--exit-code", "10", "{}"],
+}
+VULNERABLE = {"grype": 2, "osv-scanner": 1, "trivy": 10}
+# Writes down its arguments and each file that they name, prints a line on either stream, and exits as it is told to.
+STAND_IN = """#!{python}
+import json, pathlib, sys
+files = [pathlib.Path(word.removeprefix("sbom:")) for word in sys.argv[1:]]
+documents = {{path.name: path.read_text() for path in files if path.is_file()}}
+pathlib.Path(__file__).with_suffix(".called").write_text(json.dumps([sys.argv[1:], documents]))
+print("CVE-1  jinja2\\t3.1.2")
+print("loaded \\x1b[1mthe database", file=sys.stderr)
+sys.exit({code})
+"""
+
+Install = Callable[..., Path]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Put a stand-in for a scanner on PATH, which has no other program; return the file that records its call."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+
+    def put(program: str, code: int = 0) -> Path:
+        path = folder / program
+        path.write_text(STAND_IN.format(python=sys.executable, code=code))
+        path.chmod(0o755)
+        return path.with_suffix(".called")
+
+    return put
+
+
+@pytest.fixture
+def bom(tmp_path: Path) -> str:
+    path = tmp_path / "list of packages.json"
+    path.write_bytes(DOCUMENT)
+    return str(path)
+
+
+@pytest.mark.parametrize("program", ARGV)
+def test_a_scanner_gets_the_document_and_our_options(install: Install, bom: str, program: str) -> None:
+    called = install(program)
+    command.audit(bom, load_settings(), "", ["inv", "audit", bom, "--", "--offline", "two words"])
+    argv, documents = json.loads(called.read_text())
+    assert documents == {"sifmark.cdx.json": DOCUMENT.decode()}
+    (path,) = (word.removeprefix("sbom:") for word in argv if word.endswith(".cdx.json"))
+    assert argv == [*(word.format(path) for word in ARGV[program]), "--offline", "two words"]
+    assert not Path(path).exists(), "the scratch file goes with the audit"
+
+
+@pytest.mark.parametrize("program", ARGV)
+def test_vulnerabilities_are_a_failure(
+    install: Install, bom: str, program: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(program, VULNERABLE[program])
+    with pytest.raises(SifmarkError, match=f"{program} reports vulnerabilities") as caught:
+        command.audit(bom, load_settings(), "", [])
+    assert caught.value.exit_code == 1 and "inv recipe.lock" in caught.value.remedy
+    captured = capsys.readouterr()
+    assert captured.out == "CVE-1  jinja2   3.1.2\n", "what it prints is the answer"
+    assert "loaded \\x1b[1mthe database\n" in captured.err
+
+
+@pytest.mark.parametrize(("program", "code"), [("grype", 1), ("osv-scanner", 127), ("osv-scanner", 128), ("trivy", 1)])
+def test_a_scanner_s_own_failure_is_not_a_finding(install: Install, bom: str, program: str, code: int) -> None:
+    install(program, code)
+    with pytest.raises(SifmarkError, match=f"{program} failed with exit code {code}; .* is not audited"):
+        command.audit(bom, load_settings(), "", [])
+
+
+def test_no_vulnerabilities(install: Install, bom: str, capsys: pytest.CaptureFixture[str]) -> None:
+    install("trivy")
+    command.audit(bom, load_settings(), "", [])
+    assert "trivy reports no vulnerabilities\n  note: packages of the system are left out" in capsys.readouterr().err
+
+
+def test_the_first_scanner_on_path_runs_unless_another_is_named(install: Install, bom: str) -> None:
+    calls = [install(scanner.program) for scanner in SCANNERS]
+    command.audit(bom, load_settings(), "", [])
+    assert [call.exists() for call in calls] == [True, False, False]
+    command.audit(bom, load_settings(), "trivy", [])
+    assert [call.exists() for call in calls] == [True, False, True]
+
+
+def test_no_scanner(install: Install, bom: str) -> None:
+    with pytest.raises(SifmarkError, match="no vulnerability scanner on PATH: grype, osv-scanner, trivy") as caught:
+        command.audit(bom, load_settings(), "", [])
+    assert "install Grype, OSV-Scanner or Trivy" in caught.value.remedy
+    install("grype")
+    with pytest.raises(SifmarkError, match="on PATH: trivy"):
+        command.audit(bom, load_settings(), "trivy", [])
+    with pytest.raises(UsageError, match="no scanner 'gripe'") as caught:
+        command.audit(bom, load_settings(), "gripe", [])
+    assert "did you mean grype?" in caught.value.remedy
+
+
+def test_an_image_s_own_document_is_scanned(site: Settings, install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = install("grype")
+    engine = FakeEngine(site)
+    engine.add("resnet50-cpu", documents={CYCLONEDX: DOCUMENT})
+    monkeypatch.setattr(command, "engine_for", lambda *_: engine)
+    command.audit("resnet50-cpu", site, "", [])
+    assert json.loads(called.read_text())[1] == {"sifmark.cdx.json": DOCUMENT.decode()}
+
+
+def test_an_image_without_a_document(site: Settings, install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = install("grype")
+    engine = FakeEngine(site)
+    engine.add("resnet50-cpu", documents={})
+    monkeypatch.setattr(command, "engine_for", lambda *_: engine)
+    with pytest.raises(SifmarkError, match=r"fake:resnet50-cpu has no list of packages in CycloneDX format"):
+        command.audit("resnet50-cpu", site, "", [])
+    assert not called.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"components": 1}', b"\xff", b"[" * 100_000])
+def test_what_is_no_cyclonedx_document(install: Install, tmp_path: Path, content: bytes) -> None:
+    install("grype")
+    path = tmp_path / "odd.json"
+    path.write_bytes(content)
+    with pytest.raises(SifmarkError, match="odd.json has no list of packages"):
+        command.audit(str(path), load_settings(), "", [])
+    with pytest.raises(UsageError, match="No such file"):
+        command.audit(str(tmp_path / "nowhere.json"), load_settings(), "", [])

@@ -1,0 +1,734 @@
+"""Comparing: what goes into one line, what is refused and by which field, baselines, scaling, the gate, the formats."""
+
+import csv
+import io
+import itertools
+import json
+import random
+import re
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import documents
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sifmark.commands.compare import CompareOptions, GateError, compare
+from sifmark.core import paths
+from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.schemas import fast_validator
+from sifmark.results.comparison import Comparison, compare_observations
+from sifmark.results.compatibility import FIELDS
+from sifmark.results.observation import metric_value, metrics_of, observe
+from sifmark.results.query import Query
+from sifmark.results.repeats import RepeatGroup
+
+SERIAL = itertools.count()
+OTHER = "sha256:" + "1" * 64
+
+
+def result(throughput: float | None = 100.0, **changes: Any) -> dict[str, Any]:
+    """A result that compares, with an id of its own."""
+    known = {"value": throughput, "unit": "images/s"}
+    missing = {"value": None, "unit": "images/s", "reason": "nothing was timed"}
+    metric = known if throughput is not None else missing
+    identifier = str(uuid.UUID(int=next(SERIAL), version=4))
+    return documents.result(id=identifier, metrics__throughput=metric, **changes)
+
+
+def repeats(centre: float, count: int = 3, **changes: Any) -> list[dict[str, Any]]:
+    return [result(centre * (1 + 0.001 * (index - 1)), **changes) for index in range(count)]
+
+
+def write(folder: Path, found: list[dict[str, Any]]) -> Path:
+    folder.mkdir(exist_ok=True)
+    for document in found:
+        (folder / f"{document['id']}.json").write_text(json.dumps(document))
+    return folder
+
+
+def compare_results(path: str, against: str = "", **options: Any) -> None:
+    if "allow" in options:
+        options["allow"] = tuple(options["allow"])
+    compare(CompareOptions(path, against, **options))
+
+
+def ask(found: list[dict[str, Any]], against: list[dict[str, Any]] = (), **question: Any) -> Comparison:
+    asked = Query(**{"metrics": ("throughput",), "against": bool(against), **question})
+    sides = [("results", document) for document in found] + [("against", document) for document in against]
+    return compare_observations([observed(document, side) for side, document in sides], asked)
+
+
+def observed(document: dict[str, Any], side: str) -> Any:
+    assert fast_validator("result-1.0").is_valid(document)
+    numbers = {name: metric_value(metric) for name, metric in metrics_of(document).items()}
+    return observe(document, side, f"{document['id']}.json", FIELDS, numbers)
+
+
+def lines(answer: Comparison) -> list[RepeatGroup]:
+    return [line for table in answer.tables for line in table.rows]
+
+
+def fields(answer: Comparison) -> set[str]:
+    return {finding.field for finding in answer.refused}
+
+
+# Grouping
+
+CHANGES = {
+    "workload__identity": ["sha256:" + "0" * 64, OTHER],
+    "workload__task": ["training", "inference"],
+    "data__source": ["synthetic", "folder"],
+    "configuration__precision": ["fp32", "bf16"],
+    "configuration__batch_size": [1, 2, 3],
+    "configuration__concurrency": [None, 1, 2],
+    "configuration__seed": [0, 1],
+    "accelerator__count": [1, 2],
+    "site": [None, "here"],
+}
+CHOICES = st.lists(
+    st.fixed_dictionaries({name: st.sampled_from(values) for name, values in CHANGES.items()}), max_size=12
+)
+# What each setting of the schema does, and two values of it: see the test.
+ROLES = {
+    "framework": ("platform", "pytorch", "tensorflow"),
+    "device": ("platform", "cpu", "cuda"),
+    "precision": ("matches", "fp32", "bf16"),
+    "batch_size": ("matches", 1, 2),
+    "micro_batch_size": ("aside", 1, 2),  # what accumulation, replicas and iterations leave of the batch
+    "gradient_accumulation": ("platform", 1, 2),
+    "replicas": ("aside", 1, 2),  # accelerator.replicas tells it
+    "device_iterations": ("platform", 1, 2),
+    "stages": ("platform", 1, 2),
+    "strategy": ("platform", None, "pipelined"),
+    "concurrency": ("matches", None, 2),
+    "compile": ("matches", False, True),
+    "steps": ("matches", 20, 40),
+    "duration_seconds": ("matches", None, 60),
+    "epochs": ("matches", None, 2),
+    "warmup_steps": ("matches", 1, 2),
+    "samples_per_epoch": ("matches", 100, 200),
+    "steps_per_epoch": ("matches", 10, 20),
+    "data": ("aside", "synthetic", "folder"),  # data.source tells it, and that is part of the group
+    "data_path": ("aside", "/a", "/b"),
+    "data_workers": ("platform", 2, 4),
+    "goal": (
+        "matches",
+        None,
+        {"metric": "loss", "value": 0.1, "evaluation_steps": 10},
+    ),
+    "evaluation_path": ("matches", None, "/a"),  # by what was evaluated, wherever that lies
+    "seed": ("aside", 0, 1),
+    "threads": ("platform", 2, 64),
+    "meter": ("platform", "auto", "rapl:/powercap"),
+    "meter_period_seconds": ("aside", 0.1, 0.5),
+    "idle_seconds": ("aside", 0, 5),
+    "smoke": ("unfit", False, True),
+    "probe_numerics": ("aside", False, True),
+    "time_limit_seconds": ("aside", None, 60),
+    "memory_limit_mib": ("aside", None, 8000),
+    "repeat": ("aside", {"index": 1, "of": 2}, {"index": 2, "of": 2}),
+}
+APART = ("workload__identity", "workload__task", "data__source")
+SAME_LINE = tuple(name for name in CHANGES if name != "configuration__seed")
+
+
+@settings(max_examples=60, deadline=None)
+@given(CHOICES, st.randoms(use_true_random=False))
+def test_a_line_is_what_differs_in_nothing_that_matters(choices: list[dict[str, Any]], chance: random.Random) -> None:
+    found = [result(**choice) for choice in choices]
+    answer = ask(found)
+    assert not answer.refused
+    assert len(answer.tables) == len({tuple(choice[name] for name in APART) for choice in choices})
+    wanted = Counter(tuple(choice[name] for name in SAME_LINE) for choice in choices)
+    assert sorted(len(line.observations) for line in lines(answer)) == sorted(wanted.values())
+    assert Counter(one.id for line in lines(answer) for one in line.observations) == Counter(d["id"] for d in found)
+    chance.shuffle(found)
+    again = ask(found)
+    assert [line.fields for line in lines(again)] == [line.fields for line in lines(answer)]
+    assert [line.means for line in lines(again)] == [line.means for line in lines(answer)]
+
+
+def test_every_setting_of_the_schema_has_a_role() -> None:
+    assert set(ROLES) == set(documents.SCHEMA["properties"]["configuration"]["properties"])
+
+
+@pytest.mark.parametrize("name", ROLES)
+def test_a_setting_keeps_apart_or_tells_the_platform_or_does_not_matter(name: str) -> None:
+    role, first, second = ROLES[name]
+    one, other = ({f"configuration__{name}": value} for value in (first, second))
+    alone = ask([result(**one), result(**other)])
+    assert len(lines(alone)) == (2 if role in ("matches", "platform") else 1)
+    assert len(alone.excluded) == (role == "unfit")
+    against = ask([result(**one)], [result(**other)])
+    (line,) = [line for line in lines(against) if line.side == "results"]
+    assert bool(line.ratios) == (role in ("platform", "aside"))
+    told = {"evaluation_path": "evaluated"}.get(name, name)
+    assert (f"the nearest differs in configuration.{told}" in (line.no_baseline or "")) == (role == "matches")
+
+
+OTHER_DATA = {"configuration__evaluation_path": "/b"}
+
+
+def test_a_target_on_other_data_is_another_target() -> None:
+    there = {"configuration__evaluation_path": "/a", "data__source": "folder"}
+    assert len(lines(ask([result(**there), result(configuration__evaluation_path="/b", data__source="folder")]))) == 1
+    larger = result(**there)
+    larger["target"]["evaluations"][0]["samples"] += 1
+    assert len(lines(ask([result(**there), larger]))) == 2
+    without = {**there, "target": None, "configuration__goal": None}
+    assert len(lines(ask([result(**without), result(**{**without, **OTHER_DATA})]))) == 1
+    own = {"data__source": "synthetic", "configuration__evaluation_path": None}
+    synthetic = result(**own)
+    synthetic["target"]["evaluations"][0]["samples"] += 1  # as many as are in the batch
+    assert len(lines(ask([result(**own), synthetic]))) == 1
+
+
+def test_units_that_may_differ_are_in_lines_of_their_own() -> None:
+    other = result(100.0)
+    other["metrics"]["throughput"]["unit"] = "tokens/s"
+    answer = ask([result(100.0), other], allowed=frozenset({"metrics.throughput.unit"}))
+    assert [line.fields["metrics.throughput.unit"] for line in lines(answer)] == ["images/s", "tokens/s"]
+
+
+def test_a_gate_for_what_is_better_when_it_is_less(tmp_path: Path) -> None:
+    def taking(name: str, seconds: float) -> Path:
+        times = [{"value": seconds * (1 + 0.001 * index), "unit": "s"} for index in range(3)]
+        return write(tmp_path / name, [result(metrics__step_time_p50=time) for time in times])
+
+    old, slow = taking("old", 1), taking("slow", 3)
+    chosen = {"metrics": "step_time_p50", "fail_above": "1.05"}
+    compare_results(str(old), str(taking("same", 1)), **chosen)
+    with pytest.raises(GateError, match="step_time_p50 of 1 of 1 lines is above 1.05"):
+        compare_results(str(slow), str(old), **chosen)
+
+
+# What is left out, and refusal
+
+UNLIKE = {
+    "workload.unit": ["images", "tokens"],
+    "accelerator.granularity": ["die", "board"],
+    "provenance.stand_in": [False, True],
+    "provenance.simulated": [False, True],
+}
+UNFIT = {
+    "status.state": ["completed", "time_limit"],
+    "numerics.state": ["passed", "failed"],
+    "configuration.smoke": [False, True],
+}
+DRAWN = st.lists(st.fixed_dictionaries({n: st.sampled_from(v) for n, v in (UNLIKE | UNFIT).items()}), max_size=4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(DRAWN, st.sets(st.sampled_from(sorted(UNLIKE | UNFIT))))
+def test_a_group_is_refused_exactly_for_the_fields_that_keep_it_apart(
+    drawn: list[dict[str, Any]], allowed: set[str]
+) -> None:
+    found = [unlike(choice) for choice in drawn]
+    barred = [{name for name in UNFIT if choice[name] == UNFIT[name][1]} - allowed for choice in drawn]
+    rest = [choice for choice, why in zip(drawn, barred, strict=True) if not why]
+    apart = {name for name in UNLIKE if len({choice[name] for choice in rest}) > 1}
+    unfit = {name for name in UNFIT for choice in rest if choice[name] == UNFIT[name][1]}
+    answer = ask(found, allowed=frozenset(allowed))
+    assert [(out.result.id, set(out.fields)) for out in answer.excluded] == [
+        (document["id"], why) for document, why in zip(found, barred, strict=True) if why
+    ]
+    assert fields(answer) == apart - allowed
+    assert bool(answer.tables) == (apart <= allowed and bool(rest))
+    for table in answer.tables:
+        assert {finding.field for finding in table.allowed} == apart | unfit
+        assert sum(len(line.observations) for line in table.rows) == len(rest)
+    for line in lines(answer):  # what was allowed stands side by side, and is never averaged
+        assert len({tuple(one.fields[name] for name in UNLIKE | UNFIT) for one in line.observations}) == 1
+
+
+def unlike(choice: dict[str, Any]) -> dict[str, Any]:
+    document = result(**{name.replace(".", "__"): value for name, value in choice.items()})
+    if choice["numerics.state"] != "passed":
+        document["numerics"]["reason"] = "the first loss deviates"
+    return document
+
+
+@pytest.mark.parametrize("phase", ["import", "compile", "steady", None])
+def test_a_failed_run_hides_nothing_in_whatever_phase_it_ended(phase: str | None) -> None:
+    answer = ask([*repeats(100), result(None, status__state="out_of_memory", status__phase=phase)])
+    assert [len(line.observations) for line in lines(answer)] == [3]
+    assert [out.fields for out in answer.excluded] == [("status.state",)]
+    assert not answer.refused
+
+
+def test_a_finding_counts_the_values_and_names_a_file() -> None:
+    odd = result(provenance__stand_in=True)
+    (finding,) = ask([result(), result(), odd]).refused
+    assert finding.field == "provenance.stand_in"
+    assert finding.counts == {"false": 2, "true": 1}
+    assert finding.example == f"{odd['id']}.json"
+
+
+def test_both_sides_are_looked_at_together() -> None:
+    assert fields(ask([result()], [result(provenance__stand_in=True)])) == {"provenance.stand_in"}
+
+
+def test_one_group_that_is_refused_leaves_the_others() -> None:
+    others = [result(workload__identity=OTHER, provenance__stand_in=value) for value in (False, True)]
+    answer = ask([result(), *others])
+    assert len(answer.tables) == 1
+    assert fields(answer) == {"provenance.stand_in"}
+
+
+def test_units_of_a_metric_must_be_equal() -> None:
+    other = result()
+    other["metrics"]["throughput"]["unit"] = "tokens/s"
+    assert fields(ask([result(), other])) == {"metrics.throughput.unit"}
+    answer = ask([result(), other], allowed=frozenset({"metrics.throughput.unit"}))
+    assert answer.tables[0].units == {"throughput": "images/s or tokens/s"}
+
+
+def powered(scope: str) -> dict[str, Any]:
+    return result(metrics__energy_per_unit={"value": 2.0, "unit": "J/images"}, power__scope=scope)
+
+
+def test_scopes_of_meters_matter_to_energy_and_to_nothing_else() -> None:
+    found = [powered("package"), powered("board")]
+    assert fields(ask(found, metrics=("throughput", "energy_per_unit"))) == {"power.scope"}
+    assert fields(ask(found)) == set()
+    assert fields(ask([powered("board"), powered("board")], metrics=("energy_per_unit",))) == set()
+
+
+def proved(state: str, throughput: float = 100.0) -> dict[str, Any]:
+    return result(throughput, numerics={"state": state, "reason": "a reason", "precisions": []})
+
+
+@pytest.mark.parametrize("state", ["not_run", "not_provable"])
+def test_numbers_that_are_not_proved_are_compared_and_named(
+    state: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write(tmp_path / "new", [*repeats(100), proved(state), proved(state)])
+    compare_results(str(folder), against=str(write(tmp_path / "old", repeats(50))))
+    text = capsys.readouterr().out
+    assert f"not proved: 2 results, numerics.state {state}" in text
+    answer = ask([*repeats(100), proved(state), proved(state)], repeats(50))
+    new = [line for line in lines(answer) if line.side == "results"]
+    assert sorted(len(line.observations) for line in new) == [2, 3]
+    assert [line.ratios["throughput"].value for line in new] == pytest.approx([2, 2])
+
+
+def test_nothing_is_said_of_numbers_that_are_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    compare_results(str(write(tmp_path, [result()])))
+    assert "not proved" not in capsys.readouterr().out
+
+
+# Baselines
+
+
+def test_a_baseline_has_the_same_configuration() -> None:
+    found = [*repeats(200), *repeats(50, configuration__batch_size=7)]
+    against = [*repeats(100), *repeats(100, configuration__batch_size=7)]
+    new = [line for line in lines(ask(found, against)) if line.side == "results"]
+    assert [round(line.ratios["throughput"].value, 3) for line in new] == [2.0, 0.5]
+    assert [line.ratios["throughput"].verdict for line in new] == ["more", "less"]
+
+
+def test_a_line_without_a_baseline_says_why() -> None:
+    far = {"configuration__precision": "bf16", "configuration__steps": 9}
+    against = [result(**far), result(**far, configuration__batch_size=9)]
+    (line,) = [line for line in lines(ask([result()], against)) if line.side == "results"]
+    assert line.no_baseline == (
+        "no baseline has the same configuration; "
+        "the nearest differs in configuration.precision, configuration.steps (--allow FIELD)"
+    )
+    assert line.ratios == {}
+    (line,) = lines(ask([result()], baseline=("site", "elsewhere")))
+    assert line.no_baseline == "no baseline has the same workload, task, phase and data source"
+
+
+SETTINGS = {
+    "configuration__precision": ["fp32", "bf16"],
+    "configuration__batch_size": [1, 2],
+    "configuration__steps": [9, 10],
+    "configuration__epochs": [None, 1],
+}
+DRAWN_SETTINGS = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in SETTINGS.items()})
+
+
+@settings(max_examples=60, deadline=None)
+@given(DRAWN_SETTINGS, st.lists(DRAWN_SETTINGS, min_size=1, max_size=4))
+def test_the_nearest_baseline_is_the_one_that_differs_in_the_fewest_settings(
+    asked: dict[str, Any], known: list[dict[str, Any]]
+) -> None:
+    answer = ask([result(**asked)], [result(**choice) for choice in known])
+    (line,) = [line for line in lines(answer) if line.side == "results"]
+    differing = [sorted(name for name in asked if asked[name] != choice[name]) for choice in known]
+    fewest = min(map(len, differing))
+    wanted = [", ".join(names).replace("__", ".") for names in differing if len(names) == fewest]
+    if fewest:
+        assert any(f"the nearest differs in {names} (" in line.no_baseline for names in wanted)
+    else:
+        assert line.ratios
+
+
+def test_allowing_a_field_of_the_configuration_lets_baselines_differ_in_it() -> None:
+    against = [result(configuration__batch_size=9)]
+    answer = ask([result()], against, allowed=frozenset({"configuration.batch_size"}))
+    (line,) = [line for line in lines(answer) if line.side == "results"]
+    assert line.ratios["throughput"].value == 1
+
+
+def test_of_several_baselines_the_one_on_the_same_platform_is_taken() -> None:
+    against = [result(100, accelerator__name="old"), result(50, accelerator__name="new")]
+    (line,) = [line for line in lines(ask([result(100, accelerator__name="new")], against)) if line.side == "results"]
+    assert line.ratios["throughput"].value == pytest.approx(2)
+    (line,) = [line for line in lines(ask([result(1, accelerator__name="else")], against)) if line.side == "results"]
+    assert line.no_baseline == "several baselines, which differ in accelerator.name"
+
+
+def test_a_baseline_by_field() -> None:
+    found = [
+        result(100 * count * speed, accelerator__name=name, accelerator__count=count)
+        for name, speed in (("old", 1), ("new", 3))
+        for count in (1, 2)
+    ]
+    answer = ask(found, baseline=("accelerator.name", "old"))
+    assert [len(line.ratios) for line in lines(answer) if line.fields["accelerator.name"] == "old"] == [0, 0]
+    new = [line for line in lines(answer) if line.fields["accelerator.name"] == "new"]
+    assert [line.ratios["throughput"].value for line in new] == pytest.approx([3, 3])
+
+
+def test_repeats_without_a_value_do_not_count() -> None:
+    answer = ask([*repeats(100), result(None)], repeats(100, count=4))
+    (line,) = [line for line in lines(answer) if line.side == "results"]
+    assert (line.means["throughput"].count, len(line.observations)) == (3, 4)
+    assert line.missing_reason("throughput") == "nothing was timed"
+
+
+# Scaling
+
+
+def scaled(throughput: float, devices: int, batch: int) -> dict[str, Any]:
+    return result(throughput, accelerator__count=devices, accelerator__ranks=devices, configuration__batch_size=batch)
+
+
+def test_efficiency_where_only_the_number_of_devices_differs() -> None:
+    found = [*[scaled(100, 1, 8)] * 1, scaled(150, 2, 8), scaled(190, 2, 16), scaled(360, 4, 32)]
+    by_setting = {(x.fields["accelerator.count"], x.fields["configuration.batch_size"]): x for x in lines(ask(found))}
+    assert by_setting[1, 8].scaling is None
+    assert by_setting[2, 8].scaling.kind == "strong"
+    assert by_setting[2, 8].scaling.efficiency.value == pytest.approx(0.75)
+    assert by_setting[2, 16].scaling.kind == "weak"
+    assert by_setting[2, 16].scaling.efficiency.value == pytest.approx(0.95)
+    assert by_setting[4, 32].scaling.efficiency.value == pytest.approx(0.90)
+
+
+def test_steps_of_an_epoch_follow_the_number_of_devices() -> None:
+    def of_epochs(devices: int, steps: int, epochs: int | None) -> dict[str, Any]:
+        document = scaled(100.0 * devices, devices, 8 * devices)
+        document["configuration"].update(steps=steps, epochs=epochs)
+        return document
+
+    weak = lines(ask([of_epochs(1, 20, 2), of_epochs(2, 10, 2)]))
+    assert [line.scaling and line.scaling.efficiency.value for line in weak] == [None, pytest.approx(1.0)]
+    assert all(line.scaling is None for line in lines(ask([of_epochs(1, 20, None), of_epochs(2, 10, None)])))
+
+
+def test_no_efficiency_where_more_than_the_number_of_devices_differs() -> None:
+    other = scaled(200, 2, 8)
+    other["configuration"]["precision"] = "bf16"
+    assert all(line.scaling is None for line in lines(ask([scaled(100, 1, 8), other])))
+
+
+# The verb
+
+
+def test_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = write(tmp_path / "old", repeats(100))
+    same, slow = write(tmp_path / "same", repeats(100)), write(tmp_path / "slow", repeats(80))
+    few = write(tmp_path / "few", repeats(100, count=2))
+    noisy = write(tmp_path / "noisy", [result(value) for value in (60, 100, 140)])
+    compare_results(str(same), str(old), fail_below="0.95")
+    with pytest.raises(GateError, match="throughput of 1 of 1 lines is below 0.95") as caught:
+        compare_results(str(slow), str(old), fail_below="0.95")
+    assert caught.value.exit_code == 7
+    compare_results(str(slow), str(old), fail_below="0.75")
+    for unsure in (few, noisy):  # what cannot be told never passes
+        with pytest.raises(SifmarkError, match="cannot tell") as caught:
+            compare_results(str(unsure), str(old), fail_below="0.95")
+        assert caught.value.exit_code == 1
+    output = capsys.readouterr().out
+    assert "cannot tell: 2 and 3 repeats where 3 are needed" in output
+
+
+def test_results_that_were_not_steady_are_compared_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drifted = result(steadiness__steady=False)
+    unknown = result(steadiness__steady=None, steadiness__reason="4 timed steps where 40 are needed")
+    compare_results(str(write(tmp_path / "some", [drifted, unknown, result()])))
+    note = "not steady within the timed window: 1 results, for example"
+    assert f"{note} {tmp_path / 'some' / drifted['id']}.json" in capsys.readouterr().out
+    compare_results(str(write(tmp_path / "none", [unknown, result()])))
+    assert "not steady" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("unfit", [{"status__state": "crashed"}, {"configuration__smoke": True}])
+def test_an_unfit_result_passes_no_gate(tmp_path: Path, unfit: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
+    old, good, bad = write(tmp_path / "old", repeats(100)), repeats(100), result(100, **unfit)
+    new = write(tmp_path / "new", [*good, bad])
+    compare_results(str(new), str(old))
+    (field,) = (name.replace("__", ".") for name in unfit)
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"left out: {new / bad['id']}.json: {field} {str(*unfit.values()).lower()}: " in told
+    with pytest.raises(SifmarkError, match="cannot tell of 1 unfit results") as caught:
+        compare_results(str(new), str(old), fail_below="0.9")
+    assert caught.value.exit_code == 1
+    (new / f"{bad['id']}.json").rename(old / "bad.json")  # among the baselines it is not judged
+    compare_results(str(new), str(old), fail_below="0.9")
+    by_site = write(tmp_path / "both", [*repeats(100, site="a"), *repeats(100, site="b"), result(site="b", **unfit)])
+    compare_results(str(by_site), baseline="site=b", fail_below="0.9")
+    with pytest.raises(SifmarkError, match="cannot tell of 1 unfit results"):
+        compare_results(str(by_site), baseline="site=a", fail_below="0.9")
+
+
+def test_where_only_unfit_results_are_left_nothing_is_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unfit = write(tmp_path / "unfit", [result(configuration__smoke=True) for _ in range(25)])
+    good = write(tmp_path / "good", repeats(100))
+    for question in ({"path": str(unfit)}, {"path": str(unfit), "against": str(good)},
+                     {"path": str(good), "against": str(unfit)}):  # fmt: skip
+        capsys.readouterr()
+        with pytest.raises(SifmarkError, match="nothing is left to compare") as caught:
+            compare_results(**question)
+        assert caught.value.exit_code == 1
+        told = " ".join(capsys.readouterr().err.split())
+        assert told.count("a run of seconds to see that it works is no measurement") == 20
+        assert "left out: 5 more" in told
+        assert "25 results are unfit (configuration.smoke: 25)" in told
+    compare_results(str(unfit), allow=["configuration.smoke"])
+    told = capsys.readouterr()
+    assert "ALLOWED although it does not compare: configuration.smoke (true: 25)" in told.out
+    assert told.err == ""
+
+
+def test_a_gate_over_results_that_were_not_steady_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, drifted = repeats(100), repeats(100, steadiness__steady=False)
+    new, steady = write(tmp_path / "new", drifted), write(tmp_path / "steady", repeats(100))
+    compare_results(str(new), str(write(tmp_path / "old", old)), fail_below="0.9")
+    assert "the gate rests on 3 results that were not steady" in capsys.readouterr().err
+    compare_results(str(steady), str(tmp_path / "old"), fail_below="0.9")
+    compare_results(str(steady), str(tmp_path / "old"))
+    assert "not steady" not in capsys.readouterr().err
+    with pytest.raises(GateError):
+        compare_results(str(steady), str(new), fail_below="1.1")
+    assert "the gate rests on 3 results that were not steady" in capsys.readouterr().err
+
+
+def test_a_gate_over_nothing_does_not_pass(tmp_path: Path) -> None:
+    old = write(tmp_path / "old", repeats(100, workload__identity=OTHER))
+    with pytest.raises(SifmarkError, match="cannot tell"):
+        compare_results(str(write(tmp_path / "new", repeats(100))), str(old), fail_below="0.5")
+
+
+def test_refusals_end_in_an_error_and_allowing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write(tmp_path, [result(), result(provenance__stand_in=True)])
+    with pytest.raises(SifmarkError, match=r"refused to compare what differs in provenance\.stand_in") as caught:
+        compare_results(str(folder))
+    assert caught.value.exit_code == 1
+    assert "a stand-in says nothing" in capsys.readouterr().err
+    compare_results(str(folder), allow=["provenance.stand_in"])
+    assert "ALLOWED although it does not compare: provenance.stand_in (false: 1, true: 1)" in capsys.readouterr().out
+
+
+def test_what_is_not_valid_is_told_and_the_others_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (write(tmp_path, repeats(100)) / "bad.json").write_text('{"schema_version": "9.0"}')
+    with pytest.raises(SifmarkError, match="1 documents are not valid"):
+        compare_results(str(tmp_path))
+    told = capsys.readouterr()
+    assert "100 ±0.25" in told.out
+    assert "bad.json: schema_version: '9.0' is not one that this sifmark reads" in " ".join(told.err.split())
+
+
+def test_a_copy_is_no_repeat(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = result()
+    write(tmp_path, [one])
+    (tmp_path / "copies.jsonl").write_text("\n".join([json.dumps(one)] * 5))
+    compare_results(str(tmp_path), format="json")
+    told = capsys.readouterr()
+    assert json.loads(told.out)["tables"][0]["lines"][0]["metrics"]["throughput"]["repeats"] == 1
+    assert "5 results stand there twice" in told.err
+
+
+def answers(tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]) -> str:
+    new = [*repeats(110, site="a|b\x1b[2J"), result(None, site="a|b\x1b[2J")]
+    compare_results(str(write(tmp_path / "new", new)), str(write(tmp_path / "old", repeats(100))), format=form)
+    return capsys.readouterr().out
+
+
+def test_tables_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = answers(tmp_path, "table", capsys)
+    assert "110 ±0.27 (3 of 4)" in text
+    assert "baseline" in text
+    assert "\x1b" not in text
+    assert "throughput: nothing was timed" in text
+    markdown = answers(tmp_path, "markdown", capsys)
+    rows = [line for line in markdown.splitlines() if line.startswith("|")]
+    assert len({row.replace("\\|", "").count("|") for row in rows}) == 1
+    assert len(rows) == 4
+
+
+def test_tables_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = json.loads(answers(tmp_path, "json", capsys))
+    (table,) = document["tables"]
+    (new,) = [line for line in table["lines"] if line["side"] == "results"]
+    found = new["metrics"]["throughput"]
+    assert (found["repeats"], found["unit"], found["verdict"]) == (3, "images/s", "more")
+    assert found["ratio"] == pytest.approx(1.1)
+    assert found["ratio_low"] < 1.1 < found["ratio_high"]
+    rows = list(csv.DictReader(io.StringIO(answers(tmp_path, "csv", capsys))))
+    (row,) = [row for row in rows if row["side"] == "results" and row["metric"] == "throughput"]
+    assert float(row["ratio"]) == pytest.approx(found["ratio"])
+    (base,) = [row for row in rows if row["side"] == "against" and row["metric"] == "throughput"]
+    assert base["ratio"] == ""
+
+
+def test_programs_are_told_of_scaling_and_of_drift(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    drifted = scaled(150, 2, 8)
+    drifted["steadiness"]["steady"] = False
+    folder = str(write(tmp_path, [scaled(100, 1, 8), drifted]))
+    compare_results(folder, metrics="throughput", format="json")
+    first, second = json.loads(capsys.readouterr().out)["tables"][0]["lines"]
+    assert (first["unsteady"], first["scaling"], first["efficiency"]) == (0, None, None)
+    assert second["unsteady"] == 1
+    told = [second[name] for name in ("scaling", "fewest_devices", "efficiency")]
+    assert told == ["strong", 1, pytest.approx(0.75)]
+    compare_results(folder, metrics="throughput", format="csv")
+    one, two = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (one["unsteady"], one["scaling"], one["efficiency"]) == ("0", "", "")
+    assert (two["unsteady"], two["scaling"], float(two["efficiency"])) == ("1", "strong", pytest.approx(0.75))
+    assert two["efficiency_reason"] == second["efficiency_reason"] == "1 and 1 repeats where 3 are needed"
+
+
+def test_columns_stand_in_the_order_of_the_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = result()
+    compare_results(str(write(tmp_path, [document])), metrics="throughput", format="csv")
+    columns = capsys.readouterr().out.splitlines()[0].split(",")
+    told = [name for name in columns if name.startswith("configuration.") and name != "configuration.evaluated"]
+    assert told == [f"configuration.{name}" for name in document["configuration"] if f"configuration.{name}" in told]
+
+
+def test_a_gate_over_documents_that_are_all_invalid_says_so(tmp_path: Path) -> None:
+    for side in ("new", "old"):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / "x.json").write_text("{}")
+    with pytest.raises(SifmarkError, match="2 documents are not valid"):
+        compare_results(str(tmp_path / "new"), str(tmp_path / "old"), metrics="all", fail_below="0.9")
+
+
+def test_no_format_passes_on_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = str(write(tmp_path, [result(site="a\x1b[31mred"), result(site="b")]))
+    for form in ("table", "markdown", "csv", "json"):
+        compare_results(folder, metrics="throughput", format=form)
+        assert "\x1b" not in capsys.readouterr().out
+
+
+def test_programs_are_told_what_was_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = result(status__state="crashed", configuration__smoke=True)
+    compare_results(str(write(tmp_path, [result(), bad])), format="json", allow=["configuration.smoke"])
+    (out,) = json.loads(capsys.readouterr().out)["left_out"]
+    assert (out["id"], out["file"], out["side"]) == (bad["id"], str(tmp_path / f"{bad['id']}.json"), "results")
+    assert out["fields"]["status.state"]["value"] == "crashed"
+    assert list(out["fields"]) == ["status.state"]
+
+
+def test_what_everybody_expects_is_not_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    compare_results(str(write(tmp_path / "all", [result()])))
+    common = capsys.readouterr().out.splitlines()[1]
+    assert "precision fp32" in common
+    for word in ("status.state", "numerics.state", "schema_version", "smoke", "stand_in", "replicas"):
+        assert word not in common
+    folder = write(tmp_path / "odd", [result(provenance__stand_in=True, accelerator__replicas=2)])
+    compare_results(str(folder))
+    assert "stand_in true" in (common := capsys.readouterr().out.splitlines()[1])
+    assert "accelerator.replicas 2" in common
+
+
+def test_every_number_of_a_result_can_be_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write(tmp_path, [result(phases__compile={"seconds": 12.5})])
+    compare_results(str(folder), metrics="phases.compile,epochs.1,final_loss")
+    assert "phases.compile [s]  epochs.1 [s]" in capsys.readouterr().out
+    compare_results(str(folder), metrics="all", format="json")
+    known = json.loads(capsys.readouterr().out)["tables"][0]["lines"][0]["metrics"]
+    assert {"throughput", "phases.steady", "epochs.1"} <= set(known)
+    with pytest.raises(UsageError, match="no metric 'throughputs'"):
+        compare_results(str(folder), metrics="throughputs")
+
+
+def test_latency_by_concurrency(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    latencies = {1: 0.011, 4: 0.044}
+    found = [
+        result(configuration__concurrency=count, metrics__latency_p99={"value": seconds, "unit": "s"})
+        for count, seconds in latencies.items()
+    ]
+    compare_results(str(write(tmp_path, found)), metrics="latency_p99,throughput", format="csv")
+    rows = [row for row in csv.DictReader(io.StringIO(capsys.readouterr().out)) if row["metric"] == "latency_p99"]
+    assert {int(row["configuration.concurrency"]): float(row["value"]) for row in rows} == latencies
+    assert {row["unit"] for row in rows} == {"s"}
+
+
+def test_numbers_beyond_measure_are_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write(tmp_path, [result(1e308), result(1e308), result(1e308), result(1e-300)])
+    compare_results(str(folder), metrics="throughput", format="json")
+    metric = json.loads(capsys.readouterr().out)["tables"][0]["lines"][0]["metrics"]["throughput"]
+    assert metric["value"] is None
+    assert "beyond any measurement" in metric["reason"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"format": "xml"}, "no format 'xml'"),
+        ({"allow": ["stand_in"]}, "no field 'stand_in'"),
+        ({"baseline": "accelerator.name"}, "is not FIELD=VALUE"),
+        ({"baseline": "site=x", "against": "."}, "both name the baseline"),
+        ({"fail_below": "0.9"}, "--fail-below needs a baseline"),
+        ({"fail_above": "1.1"}, "--fail-above needs a baseline"),
+        ({"fail_below": "0.9", "fail_above": "1.1"}, "are two gates"),
+        ({"fail_below": "nan", "baseline": "accelerator.kind=a"}, "--fail-below 'nan' is not a number above 0"),
+        ({"fail_below": "1", "baseline": "accelerator.kind=a", "metrics": "latency_p99"}, "less of it is better"),
+        ({"fail_below": "1", "baseline": "accelerator.kind=a", "metrics": "energy_per_unit"}, "less of it is better"),
+        ({"fail_above": "1", "baseline": "accelerator.kind=a"}, "more of it is better"),
+        ({"baseline": "accelerator.kind=xpu"}, "no result has accelerator.kind=xpu.*seen: "),
+        ({"baseline": "accelerator.kid=cpu"}, "no result has the field 'accelerator.kid'"),
+        ({"by": "host.hostnam.value"}, "no result has the field 'host.hostnam.value'"),
+        ({"metrics": ","}, "--metrics is empty"),
+    ],
+)
+def test_wrong_usage(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    costs = {"metrics__latency_p99": ("s", 1.0), "metrics__energy_per_unit": ("J/images", 2.0)}
+    write(tmp_path, [result(**{name: {"value": value, "unit": unit} for name, (unit, value) in costs.items()})])
+    with pytest.raises(UsageError) as caught:
+        compare_results(str(tmp_path), **options)
+    assert re.search(message, str(caught.value), re.DOTALL)
+
+
+def test_the_verb_as_it_is_typed(tmp_path: Path) -> None:
+    mixed = [*repeats(100), result(provenance__stand_in=True, provenance__simulated=True)]
+    folder, old = write(tmp_path / "new", mixed), write(tmp_path / "old", repeats(200))
+
+    def typed(*words: str) -> tuple[int, str]:
+        argv = [sys.executable, "-m", "invoke", "--search-root", str(paths.ROOT), "compare", str(folder), *words]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout
+
+    assert typed() == (1, "")
+    allow = ("--allow", "provenance.stand_in", "--allow", "provenance.simulated")
+    code, output = typed(*allow, "--format", "csv", "--metrics", "throughput", "--by", "host.hostname.value")
+    assert (code, len(output.splitlines())) == (0, 3)
+    assert typed(*allow, "--against", str(old), "--fail-below", "0.9")[0] == 7
+    assert typed("--format", "xml")[0] == 2

@@ -1,0 +1,108 @@
+"""The gate as decisions about a comparison, and comparing as a library that prints nothing."""
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import documents
+import pytest
+
+from sifmark.core.errors import UsageError
+from sifmark.results.comparison import Comparison, compare_results
+from sifmark.results.gate import Gate, GateDecision
+from sifmark.results.intervals import Ratio
+from sifmark.results.query import Query
+
+METRIC = ("throughput",)
+
+
+def write(folder: Path, *values: float, **changes: Any) -> str:
+    folder.mkdir(exist_ok=True)
+    for value in values:
+        number = uuid.uuid4()
+        metric = {"value": value, "unit": "images/s"}
+        document = documents.result(id=str(number), metrics__throughput=metric, **changes)
+        (folder / f"{number}.json").write_text(json.dumps(document))
+    return str(folder)
+
+
+@pytest.fixture
+def comparison(tmp_path: Path) -> Comparison:
+    """Twice the throughput of the baseline."""
+    new = write(tmp_path / "new", 199, 200, 201)
+    return compare_results(new, Query(METRIC, against=True), write(tmp_path / "old", 99, 100, 101))
+
+
+def test_comparing_prints_nothing(comparison: Comparison, capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = comparison.compared
+    assert row.ratios["throughput"].value == pytest.approx(2, rel=1e-3)
+    assert comparison.units == {"throughput": "images/s"}
+    assert (comparison.invalid, comparison.duplicates, comparison.refused) == ([], 0, [])
+    assert capsys.readouterr() == ("", "")
+
+
+def test_invalid_documents_and_copies_are_counted(tmp_path: Path) -> None:
+    folder = Path(write(tmp_path / "new", 100))
+    (file,) = folder.iterdir()
+    (folder / "copy.json").write_text(file.read_text())
+    (folder / "bad.json").write_text("{}")
+    comparison = compare_results(str(folder), Query(METRIC))
+    assert comparison.duplicates == 1 and len(comparison.invalid) == 1 and "bad.json" in comparison.invalid[0]
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        (Query(("throughputs",)), "unknown-name"),
+        (Query(METRIC, more_fields=("nowhere",)), "unknown-name"),
+        (Query(METRIC, allowed=frozenset({"nowhere"})), "unknown-name"),
+        (Query(METRIC, baseline=("accelerator.kind", "nowhere")), "baseline-missing"),
+    ],
+)
+def test_a_query_that_no_result_can_answer(tmp_path: Path, query: Query, code: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        compare_results(write(tmp_path / "new", 100), query)
+    assert caught.value.code == code and "--" not in caught.value.cause
+
+
+@pytest.mark.parametrize(
+    ("gate", "decision"),
+    [
+        (Gate(0.9), GateDecision.PASSED),
+        (Gate(2.0), GateDecision.UNDECIDED),
+        (Gate(2.5), GateDecision.FAILED),
+        (Gate(2.5, above=True), GateDecision.PASSED),
+        (Gate(1.5, above=True), GateDecision.FAILED),
+    ],
+)
+def test_the_whole_interval_decides(comparison: Comparison, gate: Gate, decision: GateDecision) -> None:
+    verdict = gate.judge(comparison)
+    assert verdict.decision is decision
+    assert bool(verdict.reason) is (decision is not GateDecision.PASSED)
+
+
+def test_a_gate_does_not_decide_about_what_is_missing(tmp_path: Path) -> None:
+    query = Query(METRIC, against=True)
+    few = compare_results(write(tmp_path / "few", 200), query, write(tmp_path / "old", 99, 100, 101))
+    assert Gate(0.9).judge(few).reason.startswith("cannot tell of 1 of 1 lines")
+    unsteady = write(tmp_path / "unsteady", 99, 100, 101, steadiness__steady=False)
+    assert len(Gate(0.9).judge(compare_results(unsteady, query, str(tmp_path / "old"))).unsteady) == 3
+    write(tmp_path / "unsteady", 100, configuration__smoke=True)
+    verdict = Gate(0.9).judge(compare_results(unsteady, query, str(tmp_path / "old")))
+    assert verdict.decision is GateDecision.UNDECIDED and "1 unfit results" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("unit", "below", "above"),
+    [("s", False, True), ("J/images", False, True), ("MiB", False, True), ("images/s", True, False),
+     ("images/Wh", True, False), ("nats", True, True), ("", True, True)],
+)  # fmt: skip
+def test_a_gate_suits_a_metric_unless_the_worse_would_pass(unit: str, below: bool, above: bool) -> None:
+    assert (Gate(1.0).suits(unit), Gate(1.0, above=True).suits(unit)) == (below, above)
+
+
+def test_without_an_interval_nothing_is_kept() -> None:
+    assert Gate(1.0).keeps(None) is None
+    assert Gate(1.0).keeps(Ratio(2.0, reason="2 and 2 repeats where 3 are needed")) is None
+    assert Gate(1.0).keeps(Ratio(2.0, 1.0, 3.0)) is True

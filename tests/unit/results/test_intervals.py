@@ -1,0 +1,109 @@
+"""Intervals over repeats, against published quantiles and by drawing from known distributions."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sifmark.results.intervals import FEWEST_REPEATS, mean, ratio, student_quantile
+
+POSITIVE = st.floats(1e-9, 1e9)
+REPEATS = st.lists(POSITIVE, min_size=FEWEST_REPEATS, max_size=8)
+
+
+# Student's t at 0.975, from the NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2.
+@pytest.mark.parametrize(
+    ("freedom", "wanted"),
+    [
+        (1, 12.706),
+        (2, 4.303),
+        (3, 3.182),
+        (4, 2.776),
+        (5, 2.571),
+        (10, 2.228),
+        (30, 2.042),
+        (100, 1.984),
+        (10**6, 1.960),
+    ],
+)
+def test_quantiles(freedom: int, wanted: float) -> None:
+    assert student_quantile(freedom) == pytest.approx(wanted, abs=5e-4)
+
+
+def test_the_interval_of_a_mean_worked_by_hand() -> None:
+    found = mean([9.0, 10.0, 11.0])
+    assert (found.count, found.value) == (3, 10.0)
+    assert found.high == pytest.approx(10 + 4.302653 / math.sqrt(3), abs=1e-5)
+    assert found.low == pytest.approx(10 - 4.302653 / math.sqrt(3), abs=1e-5)
+
+
+def test_welch_worked_by_hand() -> None:
+    # Variances 1 and 4 of three values each: standard error sqrt(5/3), degrees of freedom 50/17, rounded down to 2.9.
+    found = ratio([math.exp(x) for x in (0.0, 1.0, 2.0)], [math.exp(x) for x in (0.0, 2.0, 4.0)])
+    assert found.value == pytest.approx(math.exp(-1))
+    assert math.log(found.high) == pytest.approx(-1 + student_quantile(2.9) * math.sqrt(5 / 3))
+    assert math.log(found.low) == pytest.approx(-1 - student_quantile(2.9) * math.sqrt(5 / 3))
+
+
+@pytest.mark.parametrize("spreads", [(0.01, 0.01), (0.01, 0.2), (0.5, 0.02)])
+@pytest.mark.parametrize("counts", [(3, 3), (3, 8), (10, 4)])
+def test_intervals_hold_the_truth_as_often_as_they_say(spreads: tuple[float, float], counts: tuple[int, int]) -> None:
+    chance = random.Random(7)
+    trials, hits = 1000, 0
+    for _ in range(trials):
+        sides = [
+            [math.exp(chance.gauss(level, spread)) for _ in range(count)]
+            for level, spread, count in zip((0.3, 0.1), spreads, counts, strict=True)
+        ]
+        found = ratio(*sides)
+        hits += found.low <= math.exp(0.2) <= found.high
+    assert hits / trials > 0.925
+
+
+@given(REPEATS, REPEATS)
+def test_a_ratio_and_its_inverse_say_the_same(above: list[float], below: list[float]) -> None:
+    there, back = ratio(above, below), ratio(below, above)
+    assert there.value * back.value == pytest.approx(1)
+    assert there.low <= there.value * (1 + 1e-12)
+    assert there.value <= there.high * (1 + 1e-12)
+    if there.high < 1e290:
+        assert there.high * back.low == pytest.approx(1) or back.low == 0
+    opposite = {"more": "less", "less": "more", "no difference shown": "no difference shown"}
+    assert back.verdict == opposite[there.verdict]
+
+
+@given(REPEATS, REPEATS, st.floats(1e-3, 1e3))
+def test_a_ratio_does_not_depend_on_the_unit(above: list[float], below: list[float], factor: float) -> None:
+    one, other = ratio(above, below), ratio([x * factor for x in above], [x * factor for x in below])
+    assert other.value == pytest.approx(one.value)
+
+
+@given(st.lists(POSITIVE, min_size=1, max_size=8), st.lists(POSITIVE, min_size=1, max_size=8))
+def test_fewer_than_three_repeats_a_side_tell_nothing(above: list[float], below: list[float]) -> None:
+    found = ratio(above, below)
+    few = min(len(above), len(below)) < 3
+    assert (found.verdict == "cannot tell") == few
+    assert (found.low is None) == few
+    assert (found.reason is not None) == few
+    assert (mean(above).low is None) == (len(above) < 3)
+
+
+@pytest.mark.parametrize(
+    ("above", "below"), [([], [1.0]), ([1.0], []), ([0.0] * 3, [1.0] * 3), ([1.0] * 3, [-1.0] * 3)]
+)
+def test_what_has_no_ratio_says_why(above: list[float], below: list[float]) -> None:
+    found = ratio(above, below)
+    assert (found.value, found.verdict) == (None, "cannot tell")
+    assert found.reason
+
+
+def test_nothing_measured_is_no_zero() -> None:
+    assert mean([]).value is None
+    assert mean([], "the meter does not read").reason == "the meter does not read"
+
+
+def test_equal_repeats_have_an_interval_of_no_width() -> None:
+    found = ratio([2.0] * 3, [1.0] * 3)
+    assert (found.low, found.value, found.high, found.verdict) == (2.0, 2.0, 2.0, "more")

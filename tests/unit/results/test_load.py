@@ -1,0 +1,318 @@
+"""Reading results: verdicts as jsonschema's, and no file, whatever it holds, that stops the others from being read."""
+
+import json
+import math
+import os
+import random
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import documents
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import ValidationError
+
+from sifmark.commands.results.show import show_results
+from sifmark.commands.results.validate import validate_results
+from sifmark.core import paths
+from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.schemas import errors_of, fast_validator, validator
+from sifmark.results import load
+from sifmark.results.load import load_file, load_results, parse
+from sifmark.results.summary import summary
+
+NAME = "result-1.0"
+WHOLE = json.dumps(documents.whole()).encode()
+
+
+def write(folder: Path, name: str, *texts: bytes) -> Path:
+    file = folder / name
+    file.write_bytes(b"\n".join(texts))
+    return file
+
+
+def verdicts(path: Path) -> dict[str, bool]:
+    return {Path(judged.file).name: not judged.problems for judged in load_results(str(path))}
+
+
+def hits(errors: Iterator[ValidationError]) -> Iterator[tuple[int, str]]:
+    for error in errors:
+        yield id(error.schema), error.validator
+        yield from hits(error.context or ())
+
+
+def test_verdicts_are_those_of_jsonschema_for_every_rule_of_the_schema() -> None:
+    count, valid, broken = 0, 0, set()
+    file = ("provenance", "image", "file")
+    for base, within in ((documents.whole(), ()), (documents.bare(), ()), (documents.unseen(), file)):
+        for path, document in documents.mutations(base, within):
+            errors = list(errors_of(NAME, document))
+            assert fast_validator(NAME).is_valid(document) == (not errors), path
+            if not errors:
+                assert documents.VALIDATOR.is_valid(document), path
+            broken.update(hits(errors))
+            count, valid = count + 1, valid + (not errors)
+    assert count > 5000
+    assert count / 20 < valid < count / 2  # neither all refused nor all let through
+    assert set(documents.rules_of(validator(NAME).schema)) <= broken, "a rule that no mutation breaks"
+
+
+@pytest.mark.parametrize("file", sorted(paths.SCHEMAS.glob("*.json")), ids=lambda file: file.stem)
+def test_patterns_mean_the_same_in_python_and_in_ecma(file: Path) -> None:
+    """Python's `$` stands before a last newline too, and its classes hold other scripts' characters."""
+    patterns = set(patterns_of(json.loads(file.read_text())))
+    assert not {pattern for pattern in patterns if re.search(r"\\[dwsDWS]", pattern)}
+    assert not {pattern for pattern in patterns if "$" in pattern and not pattern.endswith(r"$(?!\n)")}
+
+
+def patterns_of(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        yield from [schema["pattern"]] if isinstance(schema.get("pattern"), str) else []
+        yield from schema.get("patternProperties", {})
+    for inner in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else []:
+        yield from patterns_of(inner)
+
+
+def reference(text: bytes) -> Any:
+    """JSON by the standard library, strictly."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) != len(pairs):
+            raise ValueError
+        return dict(pairs)
+
+    def number(digits: str) -> float:
+        value = float(digits)
+        if math.isinf(value):
+            raise ValueError
+        return value
+
+    def constant(name: str) -> None:
+        raise ValueError(name)
+
+    return json.loads(text.decode(), object_pairs_hook=once, parse_float=number, parse_constant=constant)
+
+
+KEYS = st.sampled_from(["a", "b", "", ":", '"', '":', "\\", "é", "a:b", '\\":'])
+LEAVES = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats() | KEYS
+PAIRS = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.lists(st.tuples(KEYS, inner), max_size=4).map(tuple),
+    max_leaves=12,
+)
+
+
+def dump(value: Any, ascii_only: bool, blank: str) -> str:
+    """JSON text in which tuples of pairs are objects, so that keys may stand twice."""
+    if isinstance(value, tuple):
+        inner = ",".join(
+            f"{json.dumps(key, ensure_ascii=ascii_only)}{blank}:{dump(item, ascii_only, blank)}" for key, item in value
+        )
+        return f"{{{blank}{inner}}}"
+    if isinstance(value, list):
+        return f"[{','.join(dump(item, ascii_only, blank) for item in value)}]"
+    return json.dumps(value, ensure_ascii=ascii_only)
+
+
+@settings(max_examples=1500)
+@given(PAIRS, st.booleans(), st.sampled_from(["", " ", "\n "]))
+def test_parsing_refuses_what_the_standard_library_refuses_when_it_is_strict(
+    value: Any, ascii_only: bool, blank: str
+) -> None:
+    text = dump(value, ascii_only, blank).encode()
+    try:
+        wanted = reference(text)
+    except ValueError:
+        with pytest.raises(ValueError):
+            parse(text)
+    else:
+        assert parse(text) == wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{", b"NaN", b'{"a":1e999}', b'{"a":-Infinity}', b'{"a":1,"a":1}', b'{"a":1,"\\u0061":1}',
+     b'{"a:":1,"a:":1}', b'["\\ud800"]', b"\xff", b"\xef\xbb\xbf{}", b"[" * 10**6, b"[" * 500 + b"]" * 500,
+     b"{}{}", b"[1,]", b"\x00", b'{"a":' * 300 + b"1" + b"}" * 300],
+    ids=lambda text: repr(text[:20]),
+)  # fmt: skip
+def test_text_that_is_not_json_is_told(tmp_path: Path, text: bytes) -> None:
+    file = write(tmp_path, "a.json", text)
+    (judged,) = load_file(str(file))
+    assert judged.problems
+    assert "is not JSON" in judged.problems[0]
+
+
+@pytest.mark.parametrize("text", [b"[]", b"null", b'"a"', b"1", b"true"])
+def test_json_that_is_no_object_is_told(tmp_path: Path, text: bytes) -> None:
+    (judged,) = load_file(str(write(tmp_path, "a.json", text)))
+    assert judged.problems == ("is not an object",)
+
+
+@pytest.mark.parametrize("version", ["9.0", "1.1", None, 1.0, [], {"a": 1}, "x" * 10**6])
+def test_unknown_versions_are_refused_by_name(tmp_path: Path, version: Any) -> None:
+    (judged,) = load_file(str(write(tmp_path, "a.json", json.dumps({"schema_version": version}).encode())))
+    assert "is not one that this sifmark reads (1.0)" in judged.problems[0]
+    assert len(judged.problems[0]) < 200
+
+
+def test_lines_are_judged_one_by_one(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.jsonl", WHOLE, b"", b"{", WHOLE, b"[]", WHOLE)
+    found = list(load_file(str(file)))
+    assert [bool(judged.problems) for judged in found] == [False, True, False, True, False]
+    assert found[1].problems[0].startswith("document 2: is not JSON")
+
+
+def test_documents_that_are_too_large_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "LARGEST_DOCUMENT", len(WHOLE))
+    huge = b'"' + b"x" * (3 * len(WHOLE)) + b'"'
+    write(tmp_path, "a.json", huge)
+    write(tmp_path, "b.json", WHOLE)
+    found = list(load_file(str(write(tmp_path, "c.jsonl", WHOLE, huge, WHOLE))))
+    assert [bool(judged.problems) for judged in found] == [False, True, False]
+    assert verdicts(tmp_path)["a.json"] is False
+    assert verdicts(tmp_path)["b.json"] is True
+
+
+def test_nothing_in_a_folder_keeps_the_others_from_being_read(tmp_path: Path) -> None:
+    write(tmp_path, "good.json", WHOLE)
+    write(tmp_path, "empty.jsonl", b"")
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "device.json").symlink_to("/dev/zero")
+    (tmp_path / "dangling.json").symlink_to("nowhere")
+    (tmp_path / "itself.json").symlink_to("itself.json")
+    (tmp_path / "again").symlink_to(tmp_path)
+    (tmp_path / "folder.json").mkdir()
+    write(tmp_path / "folder.json", "inside.json", WHOLE)
+    write(tmp_path, ".draft.json", b"{")
+    write(tmp_path, "notes.txt", b"{")
+    (tmp_path / os.fsdecode(b"\xff\n.json")).write_bytes(WHOLE)
+    assert verdicts(tmp_path) == {
+        "good.json": True,
+        "empty.jsonl": False,
+        "pipe.json": False,
+        "device.json": False,
+        "dangling.json": False,
+        "itself.json": False,
+        "inside.json": True,
+        os.fsdecode(b"\xff\n.json"): True,
+    }
+
+
+def test_links_to_results_elsewhere_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "here").mkdir()
+    write(tmp_path / "store", "a.json", WHOLE)
+    (tmp_path / "here" / "link").symlink_to(tmp_path / "store")
+    assert verdicts(tmp_path / "here") == {"a.json": True}
+
+
+def test_what_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "a.json", WHOLE)
+    write(tmp_path, "b.json", WHOLE)
+    (tmp_path / "closed").mkdir()
+    really_open, really_scan = os.open, os.scandir  # root may read everything, so that rights alone show nothing
+
+    def refuse(path: Any, really: Any, *arguments: Any) -> Any:
+        if Path(path).name in ("a.json", "closed"):
+            raise PermissionError(13, "Permission denied")
+        return really(path, *arguments)
+
+    monkeypatch.setattr(os, "open", lambda path, flags: refuse(path, really_open, flags))
+    monkeypatch.setattr(os, "scandir", lambda path: refuse(path, really_scan))
+    assert verdicts(tmp_path) == {"a.json": False, "b.json": True, "closed": False}
+
+
+def test_a_path_without_results_is_wrong_usage(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none.json", tmp_path / "*.json"):
+        with pytest.raises(UsageError, match="no result at"):
+            list(load_results(str(path)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_garbled_files_are_judged_and_never_crash(seed: int) -> None:
+    """Bytes of real documents cut, doubled, swapped and overwritten."""
+    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory() as name:
+        for number in range(250):
+            text = bytearray(WHOLE if number % 2 else json.dumps(documents.bare(), indent=1).encode())
+            for _ in range(chance.randint(1, 4)):
+                garble(text, chance)
+            Path(name, f"{number}.json{'l' * (number % 3 == 0)}").write_bytes(text)
+        Path(name, "good.json").write_bytes(WHOLE)
+        assert verdicts(Path(name))["good.json"]
+        assert len(verdicts(Path(name))) == 251
+        with pytest.raises(SifmarkError, match="are not valid"):
+            validate_results(name)
+        with pytest.raises(SifmarkError):
+            show_results(name)
+
+
+def garble(text: bytearray, chance: random.Random) -> None:
+    start = chance.randrange(len(text) + 1)
+    piece = text[start : start + chance.randint(1, 60)]
+    instead = chance.choice(
+        [b"", piece * 2, b"NaN", b"null", b'"', b"{" * 300, b"\xff\x00", b"\x1b[2J", b"1e999", b"-1"]
+    )
+    text[start : start + len(piece)] = instead
+
+
+def test_what_others_wrote_is_shown_without_its_escape_sequences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = documents.whole()
+    document["status"]["message"] = "\x1b[2Jgone\nvalid  forged.json"
+    write(tmp_path, "a.json", json.dumps(document).encode())
+    write(tmp_path, "b\n\x1b.json", b'{"schema_version": "\x1b"}')
+    show_results(str(tmp_path / "a.json"))
+    with pytest.raises(SifmarkError):
+        validate_results(str(tmp_path))
+    output = capsys.readouterr().out
+    assert "\x1b" not in output
+    assert "\nvalid  forged" not in output
+    assert "\\x1b[2Jgone" in output
+
+
+def test_a_summary_says_each_reason_once() -> None:
+    document = documents.whole()
+    document["configuration"]["concurrency"] = 4
+    document["metrics"] = {
+        "throughput": {"value": 12.5, "unit": "images/s"},
+        **{f"latency_{name}": {"value": None, "unit": "s", "reason": "nobody asked"} for name in ("p50", "p99")},
+        "energy": {"value": None, "unit": "J", "reason": "no meter"},
+    }
+    lines = summary(document)
+    assert ", 4 streams" in lines[0]
+    assert [line.split() for line in lines if "throughput" in line] == [["throughput", "12.5", "images/s"]]
+    assert lines[-2:] == ["  - latency_p50, latency_p99: nobody asked", "  - energy: no meter"]
+    document["configuration"]["concurrency"] = None
+    assert "streams" not in summary(document)[0]
+
+
+def test_a_summary_says_whether_the_numbers_are_proved() -> None:
+    passed, failed = documents.result(), documents.result(numerics__state="failed", numerics__reason="loss is off")
+    told = [line for document in (passed, failed) for line in summary(document) if "numerics" in line]
+    assert told == ["  numerics    passed", "  numerics    failed: loss is off"]
+
+
+def test_a_summary_warns_of_a_window_that_was_not_steady() -> None:
+    drifted = documents.result(steadiness__steady=False, steadiness__drift={"value": -0.0321, "unit": "1"})
+    warnings = [line for line in summary(drifted) if "not steady" in line]
+    assert warnings == ["  not steady  step times changed by -3.2% over the timed window: warm up or run for longer"]
+    assert not any("not steady" in line for line in summary(documents.result()))
+    bare = documents.bare() | {"steadiness": documents.bare()["steadiness"] | {"steady": False}}
+    assert any("step times changed over" in line for line in summary(bare))
+
+
+def test_quiet_names_only_what_is_not_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, "a.json", WHOLE)
+    write(tmp_path, "b.json", b"{}")
+    with pytest.raises(SifmarkError, match="1 of 2 files"):
+        validate_results(str(tmp_path), quiet=True)
+    output = capsys.readouterr().out
+    assert "b.json" in output
+    assert "a.json" not in output
