@@ -95,7 +95,7 @@ def test_answers_are_graded_anew_in_each_evaluation():
         [Phase("compile", 0.0), *STEPS, messages[0], *STEPS, messages[1], Ended(9.0)],
         "sequences",
         "training",
-        goal=LOSS,
+        target=LOSS,
     )
     assert [(evaluation["exact_match"], evaluation["f1"]) for evaluation in result.target(run)["evaluations"]] == [
         (0.25, 0.2)
@@ -111,7 +111,7 @@ RUN = fold(
     ],
     "images",
     "training",
-    goal=ACCURACY,
+    target=ACCURACY,
 )
 
 
