@@ -47,7 +47,7 @@ def inference(
     model: torch.nn.Module, inputs: Any, _targets: Any, _rule: OptimizerRule, autocast: Any
 ) -> Callable[[], None]:
     """A step of inference: forward in evaluation mode, normalisations folded into convolutions as ours has them."""
-    model = build.folded(model).to(memory_format=torch.channels_last)
+    model = build.fold_batch_norms(model).to(memory_format=torch.channels_last)
 
     def step() -> None:
         with torch.no_grad(), autocast():

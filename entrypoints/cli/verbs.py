@@ -24,7 +24,7 @@ def run(options: Options) -> int:
 
     meant, built = naming.find(options)
     if options.device == selection.AUTO:
-        choice = selection.choose(selection.askable(*image.target(built), built is not None))
+        choice = selection.choose(selection.offered_kinds(*image.target(built), built is not None))
         say(f"--device auto: {choice.kind}, since {choice.why}")
     planned = [(card, plans(options, card, built)) for card in meant]
     refused = [(card, planned_runs) for card, planned_runs in planned if isinstance(planned_runs, UsageError)]

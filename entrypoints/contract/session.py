@@ -57,7 +57,7 @@ class SamplerRule:
 Rule = Union[OptimizerRule, SamplerRule]
 
 
-class Division(NamedTuple):
+class BatchPartition(NamedTuple):
     """How the samples of a call are divided. All numbers multiplied but the stages', they are the whole."""
 
     micro_batch: int  # samples that are computed at once
@@ -195,7 +195,7 @@ class Session(Protocol):
     facts: DeviceFacts
     asynchronous: bool  # calls return before the device is done: marks and losses are then read late
 
-    def place(self, batch: Batch) -> Batch:
+    def to_device(self, batch: Batch) -> Batch:
         """The batch held where the device reads it fastest, for data that is used again and again."""
 
     def train(self, batch: Batch) -> StepReport:
@@ -207,7 +207,7 @@ class Session(Protocol):
     def evaluate(self, batch: Batch) -> EvaluationResult:
         """Run the forward pass and compare with the targets. Waits for the device."""
 
-    def respond(self, batch: Batch) -> Answer:
+    def infer_request(self, batch: Batch) -> Answer:
         """Answer one request of inference, from the host's memory back into it. Threads may call it side by side."""
 
     def begin(self, batch: Batch, iterations: int, chains: int = 1) -> Any:
@@ -220,7 +220,7 @@ class Session(Protocol):
     def iterate(self, state: Any) -> Any:
         """Return the next state. The given one is no longer valid."""
 
-    def draw(self, state: Any) -> ChainSample:
+    def chain_sample(self, state: Any) -> ChainSample:
         """Return the sample that the chains of a state are at. Waits for the device."""
 
     def weights(self) -> Mapping[str, Any]:

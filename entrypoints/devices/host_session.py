@@ -1,4 +1,4 @@
-"""What sessions on the processors of the host have in common, whatever the framework."""
+"""The parts of sessions that need no framework: synchronous devices, and the host as a device."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from entrypoints.contract.session import DeviceConditions, DeviceFacts, Usage
 from entrypoints.system import host
 
 
-class Waiting:
-    """The part of a session whose calls return when the device is done."""
+class SynchronousSession:
+    """The timing of a session whose calls return when the device is done."""
 
     asynchronous = False
 
     def mark(self) -> float:
-        """Now: what was given to the device is done."""
+        """Return the current time (s): the device is done by now."""
         return time.perf_counter()
 
     def seconds_between(self, earlier: float, later: float) -> float:
-        """Seconds of the monotonic clock."""
+        """Return the seconds between two marks."""
         return later - earlier
 
     def synchronise(self) -> None:
-        """Nothing to wait for."""
+        """Return at once: there is nothing to wait for."""
 
 
-class HostSession(Waiting):
-    """The part of a session that needs no framework: the device is the host."""
+class HostSession(SynchronousSession):
+    """A session whose device is the host, without the parts that need a framework."""
 
     def __init__(self, framework: str, execution: str) -> None:
         self.framework = framework
@@ -44,10 +44,10 @@ class HostSession(Waiting):
         )
 
     def usage(self) -> Usage:
-        """Nothing that the framework counts."""
+        """Return the reasons why no framework counts this."""
         uncounted = f"{self.framework} counts no memory on the CPU; peak_process_memory has it"
         return Usage(uncounted, uncounted, "nothing is sent: the host is the device")
 
     def conditions(self) -> DeviceConditions:
-        """Those of the host."""
+        """Return that the result has the host's conditions elsewhere."""
         return DeviceConditions.unknown("the host is the device: conditions and conditions_after tell how it stood")

@@ -1,4 +1,4 @@
-"""Why a device cannot be computed on, said before a framework's traceback would."""
+"""Why a device cannot be used, in place of a framework's traceback."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ MODULES = Path("/sys/module")
 
 
 def require_files(pattern: str, flag: str) -> None:
-    """Raise RunError (`no_device`) where no device file matches."""
+    """Raise RunError (`no_device`) if no device file matches `pattern`; `flag` is the container option that maps it."""
     if not glob.glob(pattern):  # noqa: PTH207 - a pattern from the root
         raise RunError("no_device", f"there is no {pattern} here; in a container: was it started with {flag}?")
 
 
 def kernel_driver(*names: str) -> str:
-    """A driver and its version, or that of the kernel that it came with."""
+    """Return the loaded driver and its version, or the kernel's version if the driver has none."""
     for name in names:
         with contextlib.suppress(OSError):
             return f"{name} {(MODULES / name / 'version').read_text().strip()}"
@@ -29,7 +29,7 @@ def kernel_driver(*names: str) -> str:
 
 
 def no_gpu(amd: bool, framework: str, built_for: str | None) -> RunError:
-    """Why a framework that was built for a version of CUDA or ROCm finds no GPU. Raises the same."""
+    """Return why a framework built for a version of CUDA or ROCm finds no GPU. Raises RunError if device files lack."""
     if built_for is None:
         return RunError("no_device", f"{framework} is a build for the CPU: it knows neither CUDA nor ROCm")
     require_files("/dev/kfd" if amd else "/dev/nvidia[0-9]*", "--rocm" if amd else "--nv")

@@ -8,7 +8,7 @@ from typing import Any, Mapping, TypedDict
 
 from entrypoints.contract.cards import Card, labelled, tabular
 from entrypoints.contract.choices import STRATEGIES
-from entrypoints.contract.session import Division
+from entrypoints.contract.session import BatchPartition
 from entrypoints.contract.statuses import UsageError
 from entrypoints.contract.target import Target
 from entrypoints.data import formats, table
@@ -85,9 +85,9 @@ class Configuration:
         )
 
     @property
-    def division(self) -> Division:
+    def partition(self) -> BatchPartition:
         """How the samples of a step are divided."""
-        return Division(
+        return BatchPartition(
             self.micro_batch_size,
             self.gradient_accumulation,
             self.replicas,
@@ -112,10 +112,10 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     _require_task(task, options, card)
     defaults = _defaults(options, card, framework, device)
     batch_size = options.batch_size or defaults["batch_size"]
-    division = _division(options, batch_size, framework, device, defaults.get("micro_batch_size"))
+    partition = _partition(options, batch_size, framework, device, defaults.get("micro_batch_size"))
     data, source = _data(options, card, framework)
-    samples = _samples_per_epoch(options, division.samples, source)
-    per_epoch = samples // division.samples if samples else None
+    samples = _samples_per_epoch(options, partition.samples, source)
+    per_epoch = samples // partition.samples if samples else None
     steps = _steps(options, defaults["steps"], per_epoch)
     warmup = _warmup(options, defaults["warmup_steps"], steps)
     return Configuration(
@@ -126,12 +126,12 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         precision=options.precision or defaults["precision"],
         compile=options.compile,
         batch_size=batch_size,
-        micro_batch_size=division.micro_batch,
-        gradient_accumulation=division.accumulation,
-        replicas=division.replicas,
-        device_iterations=division.device_iterations,
-        stages=division.stages,
-        strategy=division.strategy,
+        micro_batch_size=partition.micro_batch,
+        gradient_accumulation=partition.accumulation,
+        replicas=partition.replicas,
+        device_iterations=partition.device_iterations,
+        stages=partition.stages,
+        strategy=partition.strategy,
         concurrency=options.concurrency,
         steps=steps,
         duration_seconds=options.duration,
@@ -160,7 +160,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
 def _target(options: Options, image: Mapping[str, Any] | None) -> tuple[str, str]:
     """Framework and device: the image's, or the CPU where that is asked for. Outside of images, whatever there is."""
     framework, own = target(image)
-    kinds = selection.askable(framework, own, image is not None)
+    kinds = selection.offered_kinds(framework, own, image is not None)
     if options.device == selection.AUTO:
         return framework, selection.choose(kinds).kind
     if options.device not in (None, *kinds):
@@ -199,7 +199,7 @@ def _defaults(options: Options, card: Card, framework: str, device: str) -> dict
     return defaults
 
 
-def _division(options: Options, batch_size: int, framework: str, device: str, usual: int | None) -> Division:
+def _partition(options: Options, batch_size: int, framework: str, device: str, usual: int | None) -> BatchPartition:
     """How a batch is divided; by the `usual` micro-batch where that divides it, else as a whole."""
     _require_divisible(options, framework, device)
     whole = options.find_max_batch or options.concurrency  # the parts of a request's latency are those of one call
@@ -223,13 +223,13 @@ def _division(options: Options, batch_size: int, framework: str, device: str, us
             + ("Give --strategy sharded" if whole else "Give a larger batch, or a smaller --micro-batch-size")
         )
     accumulation, iterations = (times, options.device_iterations) if trained else (1, times)
-    division = Division(at_once, accumulation, options.replicas, iterations, options.stages, strategy)
-    if device == "ipu" and division.devices & (division.devices - 1):
+    partition = BatchPartition(at_once, accumulation, options.replicas, iterations, options.stages, strategy)
+    if device == "ipu" and partition.devices & (partition.devices - 1):
         raise UsageError(
-            f"--replicas {options.replicas} and --stages {options.stages} want {division.devices} IPUs, which are "
+            f"--replicas {options.replicas} and --stages {options.stages} want {partition.devices} IPUs, which are "
             "given out in powers of two. Give other numbers"
         )
-    return division
+    return partition
 
 
 def _require_divisible(options: Options, framework: str, device: str) -> None:

@@ -1,1 +1,1 @@
-"""The child process, which has the framework: it opens a session, keeps it at work, and tells what happens."""
+"""The child process, which has the framework: it opens a session, keeps it busy and reports what happens."""

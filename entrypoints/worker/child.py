@@ -1,4 +1,4 @@
-"""The process that has the framework: it runs a workload, or probes its numerics, and tells the parent what happens."""
+"""The process that has the framework: it runs a workload, or probes its numerics, and reports to the parent."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from entrypoints.system.parent_death import die_with_parent
 from entrypoints.worker import memory_estimate
 from entrypoints.worker.generation import Generation
 from entrypoints.worker.loop import Loop
-from entrypoints.worker.phases import Phased
-from entrypoints.worker.request_streams import Streams
-from entrypoints.worker.sampling_loop import Chains
-from entrypoints.worker.target_pursuit import Judging, Pursuit
+from entrypoints.worker.phases import PhasedRun
+from entrypoints.worker.request_streams import RequestStreams
+from entrypoints.worker.sampling_loop import SamplingLoop
+from entrypoints.worker.target_pursuit import Evaluation, TargetPursuit
 
-# What frameworks say when memory is short; there is no exception class that all of them share.
+# Error texts that mean that memory ran out; frameworks share no exception class for it.
 OUT_OF_MEMORY = (
     *("not enough memory", "can't allocate memory", "out of memory", "cannot allocate memory"),
     "oom when allocating",  # TensorFlow
-    # Libraries of GPUs for which PyTorch's own memory leaves no room: handles and workspaces.
+    # GPU libraries that find no room beside PyTorch's own memory for handles and workspaces.
     *("cublas_status_alloc_failed", "hipblas_status_alloc_failed", "cudnn_status_alloc_failed"),
     "device_allocation_failed",  # cuDNN from 9 on
     *("rocblas_status_memory_error", "error_out_of_device_memory", "error_out_of_host_memory"),  # the last: Intel's
@@ -47,11 +47,11 @@ A = TypeVar("A")
 
 
 class Stopped(BaseException):
-    """The parent asked for an orderly end. No Exception, so that no library swallows it."""
+    """The parent asked for an orderly end. It is not an Exception, so that no library swallows it."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do the job that stands on standard input; `argv` is --child, the pipe and the parent's id."""
+    """Do the job read from standard input and return the exit code; `argv` is --child, the pipe and the parent's id."""
     descriptor, parent = (int(value) for value in argv[1:3])
     die_with_parent(parent)
     memory.die_first()
@@ -59,63 +59,63 @@ def main(argv: Sequence[str]) -> int:
     for number in STOPPING:
         signal.signal(number, _stop)
     send = Sender(descriptor)
-    with contextlib.ExitStack() as cleanup:  # after the last word: a broken device may never let go
+    with contextlib.ExitStack() as cleanup:  # runs after the last message, since a broken device may hang
         try:
-            order = json.load(sys.stdin)
-            configuration = Configuration(**order["configuration"])
-            JOBS[order["job"]](configuration, send, cleanup)
+            job = json.load(sys.stdin)
+            configuration = Configuration(**job["configuration"])
+            JOBS[job["job"]](configuration, send, cleanup)
             send(Ended(time.monotonic()))
         except Stopped:
             return 128 + signal.SIGTERM  # the parent knows why
         except Exception as error:
-            memory.unlimit_process()  # what follows needs some
+            memory.unlimit_process()  # the traceback and the message need some
             traceback.print_exc()
-            send(failed(error))
+            send(describe_failure(error))
             return 1
     return 0
 
 
 def _stop(*_: object) -> NoReturn:
     for number in STOPPING:
-        signal.signal(number, signal.SIG_IGN)  # a scheduler may tell every process of a job, and more than once
+        signal.signal(number, signal.SIG_IGN)  # a scheduler may signal every process of a job, more than once
     raise Stopped
 
 
-def failed(error: Exception) -> Failed:
-    """How the run ended, told from what was raised."""
+def describe_failure(error: Exception) -> Failed:
+    """Return how the run ended, according to the exception."""
     if isinstance(error, RunError):
         return Failed(error.state, error.message)
-    if isinstance(error, UsageError):  # the parent saw the data, and they have changed since
+    if isinstance(error, UsageError):  # the parent checked the data, and they have changed since
         return Failed("data_error", str(error))
     text = ": ".join(filter(None, (type(error).__name__, str(error))))
-    short = isinstance(error, MemoryError) or any(sign in text.lower() for sign in OUT_OF_MEMORY)
-    return Failed("out_of_memory" if short else "crashed", text[:1000])
+    out_of_memory = isinstance(error, MemoryError) or any(sign in text.lower() for sign in OUT_OF_MEMORY)
+    return Failed("out_of_memory" if out_of_memory else "crashed", text[:1000])
 
 
 def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStack) -> None:
-    """Every phase of one run, in order."""
+    """Run every phase of a run, in order."""
     card = cards.load()[configuration.workload]
     send(Phase("import", time.monotonic()))
     device, build, loader = import_modules(configuration)
     software = build.software()
-    below = {name: version for name, version in device.libraries().items() if version}
-    send(software._replace(libraries={**software.libraries, **below}))
+    device_libraries = {name: version for name, version in device.libraries().items() if version}
+    send(software._replace(libraries={**software.libraries, **device_libraries}))
     device.prepare(configuration.precision, configuration.threads, configuration.concurrency or 1)
-    memory_estimate.require(card, configuration, device.free_mib())
+    memory_estimate.require_memory(card, configuration, device.free_mib())
     memory.limit_process(configuration.memory_limit_mib)
     send(Phase("data", time.monotonic()))
     inputs = open_inputs(loader, card, configuration, send)
     send(Phase("model", time.monotonic()))
     rule = rule_of(card.problem, configuration.batch_size)
     model = build.model(card, configuration.seed)
-    session = device.open_session(model, rule, configuration.precision, configuration.compile, configuration.division)
+    session = device.open_session(model, rule, configuration.precision, configuration.compile, configuration.partition)
     cleanup.callback(session.close)
     send(session.facts)
-    send(answered(session.conditions, DeviceConditions.unknown))
-    judging = open_evaluation(loader, card, configuration, send)
-    closing = cleanup.enter_context(contextlib.ExitStack())
-    cleanup.callback(account, session, send)  # before streams are waited for: their device may never answer
-    work = open_work(card, session, inputs, judging, configuration, send, closing)
+    send(ask_device(session.conditions, DeviceConditions.unknown))
+    evaluation = open_evaluation(loader, card, configuration, send)
+    closers = cleanup.enter_context(contextlib.ExitStack())
+    cleanup.callback(report_device_state, session, send)  # runs before it waits for streams, whose device may hang
+    work = open_work(card, session, inputs, evaluation, configuration, send, closers)
     try:
         work.run(configuration)
     except Stopped:
@@ -124,15 +124,15 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
 
 
 def probe_numerics(configuration: Configuration, send: Sender, _: contextlib.ExitStack) -> None:
-    """The numerics probe in place of a run."""
-    modules = import_modules(configuration)  # first of all the device, which may not be there
-    from entrypoints.worker import probe  # late: it brings NumPy
+    """Run the numerics probe in place of a run."""
+    modules = import_modules(configuration)  # imports the device first, since it may be missing
+    from entrypoints.worker import probe  # late, since it imports NumPy
 
     probe.run(cards.load()[configuration.workload], configuration, *modules, send)
 
 
 def import_modules(configuration: Configuration) -> tuple[ModuleType, ModuleType, ModuleType]:
-    """The device, and the framework's `build` and `loader`."""
+    """Return the device's module and the framework's `build` and `loader`."""
     framework = f"entrypoints.workloads.{configuration.framework}"
     names = (
         f"entrypoints.devices.{configuration.framework}.{configuration.device}",
@@ -143,64 +143,68 @@ def import_modules(configuration: Configuration) -> tuple[ModuleType, ModuleType
     return device, build, loader
 
 
-def open_evaluation(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Judging | None:
-    """What is evaluated, all samples once; None where there are no files."""
+def open_evaluation(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Evaluation | None:
+    """Return the evaluation of all samples once, or None if there are no files or no target."""
     path = configuration.evaluation_path or configuration.data_path
     if configuration.goal is None or path is None:
         return None
-    task = "inference" if configuration.evaluation_path else "training"  # which of several sets that lie there
+    task = "inference" if configuration.evaluation_path else "training"  # selects one of the sets in the folder
     _, source = formats.open_for(card, Path(path), task, configuration.framework)
-    for name in source.lost if configuration.evaluation_path else ():  # else told with the training data
+    for name in source.lost if configuration.evaluation_path else ():  # otherwise reported with the training data
         send(Skipped(name))
     size, workers = min(configuration.batch_size, source.samples), configuration.data_workers or 0
-    return Judging(lambda: loader.evaluation_batches(card, source, size, workers), lambda: formats.grader(source))
+    return Evaluation(lambda: loader.evaluation_batches(card, source, size, workers), lambda: formats.grader(source))
 
 
 def open_work(
     card: Card,
     session: Session,
     inputs: Iterator[Any],
-    judging: Judging | None,
+    evaluation: Evaluation | None,
     configuration: Configuration,
     send: Sender,
     cleanup: contextlib.ExitStack,
-) -> Phased:
-    """What keeps the session at work: streams of requests, or the loop over batches."""
+) -> PhasedRun:
+    """Return what keeps the session busy: request streams, a sampling loop, generation, or a loop over batches."""
     if configuration.concurrency:
-        streams = Streams(session, configuration.concurrency, inputs, send)
+        streams = RequestStreams(session, configuration.concurrency, inputs, send)
         cleanup.callback(streams.close)
         return streams
     if configuration.task == "sampling":
-        return Chains(session, session.place(next(inputs)), configuration.batch_size, card.problem["parameters"], send)
+        return SamplingLoop(
+            session, session.to_device(next(inputs)), configuration.batch_size, card.problem["parameters"], send
+        )
     if configuration.data == "synthetic":
-        batch = session.place(next(inputs))
+        batch = session.to_device(next(inputs))
         inputs = itertools.repeat(batch)
-        judging = judging or Judging(lambda: [batch])
+        evaluation = evaluation or Evaluation(lambda: [batch])
     if generates(card.problem, configuration.task):
         return Generation(session, inputs, card.problem["generation"], send)
     goal = configuration.goal
-    pursuit = Pursuit(goal, session, judging, send) if goal and judging else None
+    pursuit = TargetPursuit(goal, session, evaluation, send) if goal and evaluation else None
     return Loop(session, configuration.task, inputs, send, pursuit)
 
 
-def account(session: Session, send: Sender) -> None:
-    """Tell what the run took of the device and how it left it. For after the run's last word, as closing is."""
-    send(answered(session.usage, Usage.unknown))
-    send(answered(session.conditions, DeviceConditions.unknown))
+def report_device_state(session: Session, send: Sender) -> None:
+    """Report the device's usage and its conditions. Called after the run's last message, before the session closes."""
+    send(ask_device(session.usage, Usage.unknown))
+    send(ask_device(session.conditions, DeviceConditions.unknown))
 
 
-def answered(ask: Callable[[], A], unknown: Callable[[str], A]) -> A:
-    """What the device answers; where its library raises, that nothing is known."""
+def ask_device(ask: Callable[[], A], unknown: Callable[[str], A]) -> A:
+    """Return what `ask` returns, or `unknown` with the reason if the device's library raises."""
     try:
         return ask()
-    except Exception as error:  # vendor libraries have exceptions of their own
+    except Exception as error:  # vendor libraries raise exceptions of many classes
         return unknown(f"the device could not be asked: {type(error).__name__}: {error}"[:300])
 
 
 def open_inputs(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Iterator[Any]:
-    """Batches, a single one where they are synthetic or a table; where streams make requests, what makes the batch of
-    each."""
-    size, seed = configuration.division.samples, configuration.seed
+    """Return an iterator over batches; for request streams, over callables that make each request's batch.
+
+    Synthetic data and tables are a single batch.
+    """
+    size, seed = configuration.partition.samples, configuration.seed
     if tabular(card.problem):
         return iter([open_table(loader, card, configuration, send)])
     if configuration.data_path is None:
@@ -219,7 +223,7 @@ def open_inputs(loader: ModuleType, card: Card, configuration: Configuration, se
 
 
 def open_table(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Batch:
-    """All observations as one batch."""
+    """Return all observations of a table as one batch."""
     send(Data(samples=card.problem["input"]["observations"], classes=None))
     if configuration.data_path is None:
         batch: Batch = loader.synthetic_batch(card, configuration.batch_size, configuration.seed)

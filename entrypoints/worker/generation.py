@@ -1,4 +1,4 @@
-"""Text that is continued token by token: the prompt at once, then one token after the other."""
+"""Text generation: the whole prompt at once, then token by token."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import Callable, Iterator, Mapping, NamedTuple
 
 from entrypoints.contract.messages import Generated, Message, Step
 from entrypoints.contract.session import Batch, Session
-from entrypoints.worker.phases import Phased, waited
+from entrypoints.worker.phases import PhasedRun, data_wait
 
 
-class Begun(NamedTuple):
-    """A batch of texts that was handed to the device: marks at the end of the one before it, when its prompts were
-    there, and after each new token."""
+class PendingBatch(NamedTuple):
+    """A batch of texts that was handed to the device.
+
+    Its marks are at the end of the batch before, when its prompts were ready, and after each new token. Times are in
+    seconds.
+    """
 
     marks: tuple[object, ...]
     wait: float
@@ -21,11 +24,11 @@ class Begun(NamedTuple):
     decode_seconds: float | None
 
 
-class Generation(Phased):
-    """Texts batch by batch, each from prompts to so many new tokens.
+class Generation(PhasedRun):
+    """Generation batch by batch, each from its prompts to a fixed number of new tokens.
 
-    A step is a batch, timed from the end of the one before it. Its tokens are the new ones; those of the prompts are
-    told apart.
+    A step is a batch, timed from the end of the one before it. Its tokens are the new ones; prompt tokens are counted
+    separately.
     """
 
     def __init__(
@@ -35,18 +38,18 @@ class Generation(Phased):
         self.session, self.batches = session, batches
         self.prompt, self.new = rule["prompt"], rule["new"]
         self.last = session.mark()
-        self.untold: list[Begun] = []
+        self.pending: list[PendingBatch] = []
 
     def phase(self, name: str, over: Callable[[], bool]) -> None:
-        """Step until `over`. The device is idle at both edges."""
+        """Step until `over`. The device is idle at the start and at the end."""
         super().phase(name, over)
         self.settle()
 
     def advance(self) -> None:
-        """One batch of texts."""
-        asked = time.perf_counter()
+        """Generate one batch of texts."""
+        fetch_start = time.perf_counter()
         batch = next(self.batches)
-        wait = time.perf_counter() - asked
+        wait = time.perf_counter() - fetch_start
         batch = batch._replace(inputs=batch.inputs[:, : self.prompt])
         marks = [self.last, self.session.mark()]
         state = self.session.begin(batch, self.new)
@@ -56,25 +59,27 @@ class Generation(Phased):
             marks.append(self.session.mark())
         self.last = marks[-1]
         self.steps += 1
-        self.untold.append(Begun(tuple(marks), wait, batch.samples, batch.samples * self.prompt, batch.decode_seconds))
-        self.tell()
+        self.pending.append(
+            PendingBatch(tuple(marks), wait, batch.samples, batch.samples * self.prompt, batch.decode_seconds)
+        )
+        self.report_finished()
 
     def settle(self) -> None:
-        """Wait for the device and tell all that it has done."""
+        """Wait for the device and report all finished steps."""
         self.session.synchronise()
-        self.tell()
+        self.report_finished()
 
-    def tell(self) -> None:
+    def report_finished(self) -> None:
         """Send the steps that the device has finished."""
-        while self.untold:
-            marks, wait, samples, prompt_tokens, decode_seconds = self.untold[0]
-            seconds = [self.session.seconds_between(one, other) for one, other in zip(marks, marks[1:])]
+        while self.pending:
+            marks, wait, samples, prompt_tokens, decode_seconds = self.pending[0]
+            seconds = [self.session.seconds_between(earlier, later) for earlier, later in zip(marks, marks[1:])]
             if None in seconds:
                 return
-            self.untold.pop(0)
+            self.pending.pop(0)
             before, first, *others = (second for second in seconds if second is not None)
-            whole = before + first + sum(others)
-            self.seconds += whole
+            total = before + first + sum(others)
+            self.seconds += total
             generated = Generated(prompt_tokens, first, others)
-            wait = waited(wait, before)
-            self.send(Step(whole, wait, samples, 0, None, None, decode_seconds, samples * self.new, 0, generated))
+            wait = data_wait(wait, before)
+            self.send(Step(total, wait, samples, 0, None, None, decode_seconds, samples * self.new, 0, generated))

@@ -1,4 +1,4 @@
-"""The measuring loop: steps a session, times each step, and never makes an asynchronous device wait for it."""
+"""The measuring loop: it steps a session and times each step, and never makes an asynchronous device wait."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from entrypoints.contract.messages import Message, Step
 from entrypoints.contract.session import Batch, Session, StepReport
 from entrypoints.contract.statuses import RunError
 from entrypoints.planning.configuration import Configuration
-from entrypoints.worker.phases import Phased, waited
-from entrypoints.worker.target_pursuit import Pursuit
+from entrypoints.worker.phases import PhasedRun, data_wait
+from entrypoints.worker.target_pursuit import TargetPursuit
 
-# Reading a loss makes an asynchronous device catch up, so there it is read only every so many steps.
+# Reading a loss makes an asynchronous device catch up, so its loss is read only every so many steps.
 LOSS_INTERVAL = 50
 
 
-class Taken(NamedTuple):
-    """A step that was handed to the device, between two marks; a third says when its batch was there."""
+class PendingStep(NamedTuple):
+    """A step that was handed to the device, between two marks; a third mark is where its batch was ready."""
 
     number: int  # from 1
     began: object
@@ -30,11 +30,11 @@ class Taken(NamedTuple):
     batch: Batch
 
 
-class Loop(Phased):
-    """Steps over one session.
+class Loop(PhasedRun):
+    """A loop of steps over one session.
 
-    A step is timed from the end of the one before it to its own end: the times add up to the wall time, waits
-    for data included.
+    A step is timed from the end of the step before to its own end, so that the times add up to the wall time, including
+    waits for data.
     """
 
     def __init__(
@@ -43,78 +43,78 @@ class Loop(Phased):
         task: str,
         batches: Iterator[Batch],
         send: Callable[[Message], None],
-        pursuit: Pursuit | None = None,
+        pursuit: TargetPursuit | None = None,
     ) -> None:
         super().__init__(send)
         self.session, self.batches, self.pursuit = session, batches, pursuit
         self.call = session.train if task == "training" else session.infer
-        self.last: object = None  # the end of the step before; None where the next one follows on none
-        self.untold: deque[Taken] = deque()
+        self.last: object = None  # the end of the step before; None if the next step follows no other
+        self.pending: deque[PendingStep] = deque()
 
     def run(self, configuration: Configuration) -> None:
-        """All phases, and where a goal is pursued a last evaluation."""
+        """Run all phases; if there is a target, evaluate once more at the end."""
         super().run(configuration)
         if self.pursuit and self.pursuit.evaluated_at != self.steps:
             self.evaluate(self.pursuit)
 
     def phase(self, name: str, over: Callable[[], bool]) -> None:
-        """Step until `over`. The device is idle at both edges."""
+        """Step until `over`. The device is idle at the start and at the end."""
         super().phase(name, over)
         self.settle()
 
     def advance(self) -> None:
-        """One step, and an evaluation where it is due. Raises RunError (`non_finite`) when a loss is no number."""
+        """Do one step, and an evaluation if it is due. Raises RunError (`non_finite`) if a loss is not finite."""
         self.step()
-        self.tell()
+        self.report_finished()
         if self.pursuit and self.pursuit.due(self.steps):
             self.evaluate(self.pursuit)
 
-    def evaluate(self, pursuit: Pursuit) -> None:
+    def evaluate(self, pursuit: TargetPursuit) -> None:
         """Evaluate between two steps."""
         self.settle()
         pursuit.evaluate(self.steps)
         self.reached = pursuit.reached
-        self.tell_skipped(pursuit.skipped)
-        self.last = None  # what was evaluated is no part of the next step
+        self.report_skipped(pursuit.skipped)
+        self.last = None  # the evaluation is no part of the next step
 
     def settle(self) -> None:
-        """Wait for the device and tell all that it has done."""
+        """Wait for the device and report all finished steps."""
         self.session.synchronise()
-        self.tell()
+        self.report_finished()
 
     def step(self) -> None:
         """Fetch a batch and hand it to the device."""
         if self.last is None:
             self.last = self.session.mark()
-        asked = time.perf_counter()
+        fetch_start = time.perf_counter()
         batch = next(self.batches)
-        wait, ready = time.perf_counter() - asked, self.session.mark()
+        wait, ready = time.perf_counter() - fetch_start, self.session.mark()
         report = self.call(batch)
         done = self.session.mark()
         self.steps += 1
-        # The batch without its tensors: the device may be far behind, and memory is not to hold what it has read.
+        # Without the batch's tensors: the device may be far behind, and queued steps must not hold memory.
         counts = batch._replace(inputs=(), targets=())
-        self.untold.append(Taken(self.steps, self.last, ready, done, wait, report, counts))
+        self.pending.append(PendingStep(self.steps, self.last, ready, done, wait, report, counts))
         self.last = done
-        self.tell_skipped(batch.skipped)
+        self.report_skipped(batch.skipped)
 
-    def tell(self) -> None:
+    def report_finished(self) -> None:
         """Send the steps that the device has finished."""
-        while self.untold:
-            taken = self.untold[0]
-            seconds = self.session.seconds_between(taken.began, taken.done)
+        while self.pending:
+            step = self.pending[0]
+            seconds = self.session.seconds_between(step.began, step.done)
             if seconds is None:
                 return
-            self.untold.popleft()
+            self.pending.popleft()
             self.seconds += seconds
-            loss, report, batch = self.loss(taken), taken.report, taken.batch
-            told = (batch.decode_seconds, batch.tokens, batch.padding)
-            wait = waited(taken.wait, self.session.seconds_between(taken.began, taken.ready) or 0.0)
-            self.send(Step(seconds, wait, report.samples, report.updates, loss, None, *told))
+            loss, report, batch = self.loss(step), step.report, step.batch
+            counts = (batch.decode_seconds, batch.tokens, batch.padding)
+            wait = data_wait(step.wait, self.session.seconds_between(step.began, step.ready) or 0.0)
+            self.send(Step(seconds, wait, report.samples, report.updates, loss, None, *counts))
             if loss is not None and not math.isfinite(loss):
                 raise RunError("non_finite", f"the loss became {loss}; see metrics.final_loss for the last finite one")
 
-    def loss(self, taken: Taken) -> float | None:
-        """Loss of a finished step, where reading it is free or due."""
-        due = not self.session.asynchronous or not self.untold or taken.number % LOSS_INTERVAL == 0
-        return taken.report.loss() if taken.report.loss and due else None
+    def loss(self, step: PendingStep) -> float | None:
+        """Return the loss of a finished step, or None if reading it is neither free nor due."""
+        due = not self.session.asynchronous or not self.pending or step.number % LOSS_INTERVAL == 0
+        return step.report.loss() if step.report.loss and due else None

@@ -1,6 +1,6 @@
-"""Whether a batch can fit at all: what it needs at the least, against the memory that is left.
+"""A lower bound of the memory that a batch needs.
 
-What cannot fit is refused before it is tried, since a host that runs out of memory takes others down with it.
+A batch that cannot fit is refused before it is tried, since a host that runs out of memory takes other jobs down too.
 """
 
 from __future__ import annotations
@@ -12,39 +12,39 @@ from entrypoints.contract.statuses import RunError
 from entrypoints.planning.configuration import Configuration
 from entrypoints.system.facts import MIB
 
-STATES = {
+STATES_PER_PARAMETER = {
     "sgd": 1,
     "rmsprop": 2,
     "adam": 2,
     "adamw": 2,
     "lamb": 2,
-}  # numbers that an optimizer keeps for each parameter
-SINGLE = 4  # bytes; weights, gradients and what the optimizer keeps
-BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}  # of an activation
+}  # numbers that the optimizer keeps for each parameter
+SINGLE = 4  # bytes of a weight, a gradient or an optimizer state
+BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}  # bytes of an activation
 
 
-class Need(NamedTuple):
-    """Memory in MiB: for the model whatever the batch, gradients too, and what the batch takes beyond that."""
+class MemoryNeed(NamedTuple):
+    """Memory in MiB: for the model with its gradients, and for the batch beyond that."""
 
     model: float
     batch: float
 
     @property
-    def whole(self) -> float:
-        """Both."""
+    def total(self) -> float:
+        """Model and batch together."""
         return self.model + self.batch
 
     def __str__(self) -> str:
-        """The whole, and both parts."""
-        return f"{self.whole:.0f} MiB ({self.model:.0f} for the model, {self.batch:.0f} for the batch)"
+        """Return the total and both parts as text."""
+        return f"{self.total:.0f} MiB ({self.model:.0f} for the model, {self.batch:.0f} for the batch)"
 
 
-def need(card: Card, configuration: Configuration) -> Need:
-    """What a run needs at the least: no framework, no workspace of a kernel, no second batch on its way.
+def estimate(card: Card, configuration: Configuration) -> MemoryNeed:
+    """Return the least memory that a run needs, without the framework, kernel workspaces and prefetched batches.
 
-    In training weights, gradients, what the optimizer keeps, and the activations that backward wants; in inference the
-    weights, and what goes in and comes out of the layer that has most of both; in sampling what a chain has at once.
-    Backward frees activations while it makes gradients: where these do not accumulate, the larger of both counts.
+    Training needs weights, gradients, optimizer states and the activations for backward; inference needs the weights
+    and the largest sum of one layer's input and output; sampling needs what a chain holds at once. Backward frees
+    activations while it makes gradients, so unless gradients accumulate, the larger of the two counts.
     """
     training = configuration.task == "training"
     parameters = card.problem["parameters"] * SINGLE / MIB
@@ -52,18 +52,19 @@ def need(card: Card, configuration: Configuration) -> Need:
     streams = configuration.concurrency or 1
     batch = streams * configuration.micro_batch_size * elements * BYTES[configuration.precision] / MIB
     if not training:
-        return Need(parameters, batch)
-    room = parameters if configuration.gradient_accumulation == 1 else 0.0  # that the gradients take later
-    return Need(parameters * (2 + _states(card.problem["optimizer"])), max(0.0, batch - room))
+        return MemoryNeed(parameters, batch)
+    # Gradients take the memory of activations as they are freed.
+    room = parameters if configuration.gradient_accumulation == 1 else 0.0
+    return MemoryNeed(parameters * (2 + _states(card.problem["optimizer"])), max(0.0, batch - room))
 
 
 def _states(optimizer: Mapping[str, Any]) -> int:
-    return 0 if optimizer.get("momentum") == 0 else STATES[optimizer["name"]]
+    return 0 if optimizer.get("momentum") == 0 else STATES_PER_PARAMETER[optimizer["name"]]
 
 
-def require(card: Card, configuration: Configuration, free_mib: float | None) -> None:
-    """Raise RunError (`out_of_memory`) where the batch cannot fit into what is left; None: nobody knows how much."""
-    wanted = need(card, configuration)
-    known = [mib for mib in (free_mib, configuration.memory_limit_mib) if mib is not None]
-    if known and wanted.whole > min(known):
-        raise RunError("out_of_memory", f"not tried: at least {wanted} are needed, and {min(known):.0f} MiB are left")
+def require_memory(card: Card, configuration: Configuration, free_mib: float | None) -> None:
+    """Raise RunError (`out_of_memory`) if the batch cannot fit into `free_mib` (None: unknown) or the memory limit."""
+    need = estimate(card, configuration)
+    limits = [mib for mib in (free_mib, configuration.memory_limit_mib) if mib is not None]
+    if limits and need.total > min(limits):
+        raise RunError("out_of_memory", f"not tried: at least {need} are needed, and {min(limits):.0f} MiB are left")

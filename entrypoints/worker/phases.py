@@ -1,4 +1,4 @@
-"""The phases of a run from its first step on, and where each of them ends."""
+"""The phases of a run from its first step on, and when each of them ends."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from entrypoints.contract.messages import Message, Phase, Skipped
 from entrypoints.planning.configuration import Configuration
 
 
-class Phased:
-    """What makes steps or has them made, phase by phase: a first one alone, those of the warm-up, the timed ones."""
+class PhasedRun:
+    """A run in phases: the first step, the warm-up and the timed window. Subclasses make the steps."""
 
     def __init__(self, send: Callable[[Message], None]) -> None:
         self.send = send
         self.steps = 0
-        self.seconds = 0.0  # of the steps told in this phase
+        self.seconds = 0.0  # of the steps reported in this phase
         self.skipped: set[str] = set()
-        self.reached = False  # a goal, before the end that was asked for
+        self.reached = False  # whether a target was reached before the requested end
 
     def run(self, configuration: Configuration) -> None:
-        """All phases from the first step on."""
+        """Run all phases from the first step on."""
         self.phase("compile", lambda: self.steps >= 1)
         self.phase("warmup", lambda: self.reached or self.steps >= configuration.warmup_steps)
         self.phase("steady", lambda: self.enough(configuration))
 
     def enough(self, configuration: Configuration) -> bool:
-        """Whether the timed window is as long as was asked for, or needs to be."""
+        """Return whether the timed window is as long as requested, or the target is reached."""
         if self.reached:
             return True
         if configuration.steps is not None:
@@ -41,24 +41,24 @@ class Phased:
             self.advance()
 
     def edge(self) -> float:
-        """When the phase that comes now begins, on the monotonic clock (s)."""
+        """Return when the next phase begins, on the monotonic clock (s)."""
         return time.monotonic()
 
     def advance(self) -> None:
-        """Get on by a step, and tell what is known by then."""
+        """Advance by one step, and report what has finished."""
         raise NotImplementedError
 
     def settle(self) -> None:
-        """Tell all that was done."""
+        """Report everything that was done."""
         raise NotImplementedError
 
-    def tell_skipped(self, paths: Iterable[str]) -> None:
+    def report_skipped(self, paths: Iterable[str]) -> None:
         """Send the names of files that could not be read, each once."""
         for path in set(paths) - self.skipped:
             self.skipped.add(path)
             self.send(Skipped(path))
 
 
-def waited(fetching: float, idle: float) -> float:
-    """Seconds that a batch held the device up: of those that fetching took, no more than the device was idle."""
+def data_wait(fetching: float, idle: float) -> float:
+    """Return the seconds that the device waited for a batch: those of fetching it, but at most those it was idle."""
     return min(fetching, idle)

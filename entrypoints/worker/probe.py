@@ -1,7 +1,6 @@
-"""The numerics probe: two steps of training, or transitions of Markov chains, from weights and inputs that a formula
-makes, told number by number.
+"""The numerics probe: two training steps, or a few transitions of Markov chains, from generated weights and inputs.
 
-Every framework and device starts from the same state, so that what they compute can be held against stored values.
+Every framework and device starts from the same state, so that their numbers can be compared with stored values.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from entrypoints.contract.statuses import RunError
 from entrypoints.planning.configuration import Configuration
 from entrypoints.system import memory
 
-OUTPUTS = 64  # numbers that stand for an output
+OUTPUTS = 64  # numbers that represent an output
 UPDATES = ("first_update", "second_update")
 TRANSITIONS = ("first_transition", "second_transition", "third_transition")
 Quantities = Dict[str, np.ndarray]
@@ -29,7 +28,7 @@ Weights = Mapping[str, np.ndarray]
 
 
 def precisions(configuration: Configuration) -> list[str]:
-    """Single precision, which proves the code, and the run's own."""
+    """Return the precisions to probe: single precision, which checks the code, and the run's."""
     return list(dict.fromkeys(["fp32", configuration.precision]))
 
 
@@ -41,13 +40,13 @@ def run(
     loader: ModuleType,
     send: Callable[[Probed], None],
 ) -> None:
-    """Probe every precision that the device has. Raises RunError (`unsupported`) where it has not the run's own."""
-    known = reference.load(card)
-    card = reference.probed_card(card, known)
-    batch_size = known.batch_size if known else reference.PLAIN_BATCH
+    """Probe every precision that the device has. Raises RunError (`unsupported`) if it lacks the run's precision."""
+    stored = reference.load(card)
+    card = reference.probed_card(card, stored)
+    batch_size = stored.batch_size if stored else reference.PLAIN_BATCH
     rule = rule_of(card.problem, batch_size)
     examine = functools.partial(transitions, chains=batch_size) if isinstance(rule, SamplerRule) else quantities
-    rule = dataclasses.replace(rule, **(known.optimizer if known else {}))
+    rule = dataclasses.replace(rule, **(stored.optimizer if stored else {}))
     for precision in precisions(configuration):
         try:
             device.prepare(precision, configuration.threads)
@@ -56,78 +55,78 @@ def run(
                 raise
             continue
         memory.limit_process(configuration.memory_limit_mib)
-        batch = loader.formula_batch(card, batch_size)  # not before: some frameworks start with their first tensor
+        batch = loader.formula_batch(card, batch_size)  # not earlier: some frameworks start up at their first tensor
         model = build.model(card, configuration.seed)
-        opened = functools.partial(device.open_session, model, rule, precision, configuration.compile)
-        for name, values in probed(model, build, opened, functools.partial(examine, batch=batch)):
+        open_session = functools.partial(device.open_session, model, rule, precision, configuration.compile)
+        for name, values in probe_precision(model, build, open_session, functools.partial(examine, batch=batch)):
             send(Probed(precision, name, values))
-        del model, opened  # before the next: memory holds one
+        del model, open_session  # before the next one, since memory holds only one
 
 
-def probed(
-    model: Any, build: ModuleType, opened: Callable[[], Session], examine: Callable[[Session], Quantities]
+def probe_precision(
+    model: Any, build: ModuleType, open_session: Callable[[], Session], examine: Callable[[Session], Quantities]
 ) -> Iterator[tuple[str, list[float]]]:
-    """Quantities in one precision by name, of a model as it was initialised."""
-    found = initialisation(build.weights(model))
-    build.load_formula(build.without_chance(model))
-    session = opened()
-    found.update(examine(session))
+    """Yield the quantities of a freshly initialised model in one precision, by name."""
+    values_by_name = initialisation(build.weights(model))
+    build.load_probe_weights(build.without_randomness(model))
+    session = open_session()
+    values_by_name.update(examine(session))
     session.close()
-    for name, values in found.items():
+    for name, values in values_by_name.items():
         yield name, [float(value) for value in values]
 
 
 def initialisation(weights: Weights) -> Quantities:
-    """How large the weights of each group are before anything was learnt."""
-    return {f"initialisation.{group}": norm for group, norm in norms(weights.items()).items()}
+    """Return the norm of the initial weights of each group."""
+    return {f"initialisation.{group}": norm for group, norm in group_norms(weights.items()).items()}
 
 
 def quantities(session: Session, batch: Batch) -> Quantities:
-    """Output, two steps of training with their losses and updates, and the output again."""
-    found = {"output": sampled(session.respond(batch).output)}
-    before = copied(session.weights())
+    """Return the output, the losses and updates of two training steps, and the output after them."""
+    values_by_name = {"output": sample_output(session.infer_request(batch).output)}
+    before = copy_weights(session.weights())
     for step in UPDATES:
         report = session.train(batch)
-        found[f"{step}.loss"] = np.array([report.loss() if report.loss else np.nan])
-        after = copied(session.weights())
+        values_by_name[f"{step}.loss"] = np.array([report.loss() if report.loss else np.nan])
+        after = copy_weights(session.weights())
         changes = ((name, weight - before[name]) for name, weight in after.items())
-        found.update({f"{step}.{group}": norm for group, norm in norms(changes).items()})
+        values_by_name.update({f"{step}.{group}": norm for group, norm in group_norms(changes).items()})
         before = after
-    found["output_after_updates"] = sampled(session.respond(batch).output)
-    return found
+    values_by_name["output_after_updates"] = sample_output(session.infer_request(batch).output)
+    return values_by_name
 
 
 def transitions(session: Session, batch: Batch, chains: int) -> Quantities:
-    """Where Markov chains stand after each of a few transitions, and how likely the proposals were to be accepted.
+    """Return the state of Markov chains after each of a few transitions, with the proposals' log acceptance.
 
-    Momenta and thresholds are a formula's, too. Steps adapt, which the next trajectory shows.
+    Momenta and thresholds come from a formula, too. Step sizes adapt, which the next trajectory shows.
     """
-    found: Quantities = {}
+    values_by_name: Quantities = {}
     state = session.begin(batch, len(TRANSITIONS), chains)
-    for place, name in enumerate(TRANSITIONS):
-        state = session.iterate(state) if place else state
-        draw = session.draw(state)
-        found[f"{name}.position"] = sampled(draw.position)
-        found[f"{name}.log_density"] = np.array(draw.log_density)
-        found[f"{name}.log_acceptance"] = np.array(draw.log_acceptance)
-    return found
+    for index, name in enumerate(TRANSITIONS):
+        state = session.iterate(state) if index else state
+        draw = session.chain_sample(state)
+        values_by_name[f"{name}.position"] = sample_output(draw.position)
+        values_by_name[f"{name}.log_density"] = np.array(draw.log_density)
+        values_by_name[f"{name}.log_acceptance"] = np.array(draw.log_acceptance)
+    return values_by_name
 
 
-def sampled(output: object) -> np.ndarray:
-    """`OUTPUTS` numbers of an output, spread by the golden ratio, which falls in step with none of its axes."""
+def sample_output(output: object) -> np.ndarray:
+    """Return `OUTPUTS` numbers of an output, spread by the golden ratio, which is in step with none of its axes."""
     parts = output if isinstance(output, tuple) else (output,)
     flat = np.concatenate([np.asarray(part).ravel() for part in parts])
-    shares = np.arange(OUTPUTS) * ((5**0.5 - 1) / 2) % 1
-    return flat[(shares * flat.size).astype(np.int64)]
+    fractions = np.arange(OUTPUTS) * ((5**0.5 - 1) / 2) % 1
+    return flat[(fractions * flat.size).astype(np.int64)]
 
 
-def copied(weights: Weights) -> dict[str, np.ndarray]:
-    """The weights as they are now."""
+def copy_weights(weights: Weights) -> dict[str, np.ndarray]:
+    """Return a copy of the current weights."""
     return {name: np.array(weight) for name, weight in weights.items()}
 
 
-def norms(arrays: Iterable[tuple[str, np.ndarray]]) -> Quantities:
-    """L2 norm of all arrays of a group together. A group is a part of the network, matrices and vectors apart."""
+def group_norms(arrays: Iterable[tuple[str, np.ndarray]]) -> Quantities:
+    """Return the L2 norm over all arrays of each group: the matrices, or the vectors, of a part of the network."""
     squares: dict[str, float] = {}
     for name, array in arrays:
         group = f"{name.partition('.')[0]}.{'matrices' if array.ndim > 1 else 'vectors'}"

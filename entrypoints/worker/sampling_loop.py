@@ -1,4 +1,4 @@
-"""Markov chains over one batch of observations: a step is a transition of all of them."""
+"""The sampling loop: Markov chains over one batch of observations. A step is a transition of all chains."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from entrypoints.contract.messages import Diagnosed, Message, Step
 from entrypoints.contract.session import Batch, ChainSample, Session
 from entrypoints.contract.statuses import RunError
 from entrypoints.planning.configuration import Configuration
-from entrypoints.worker.phases import Phased
+from entrypoints.worker.phases import PhasedRun
 
-MOST_DRAWS = 2000  # of each chain, the last ones, that are kept to be judged
-MOST_NUMBERS = 2**25  # in all of them: 128 MiB
+MOST_DRAWS = 2000  # the last draws of each chain, kept for the diagnosis
+MOST_NUMBERS = 2**25  # of all draws together: 128 MiB
 
 
-class Chains(Phased):
+class SamplingLoop(PhasedRun):
     """Transitions over one session. Each gives a sample of every chain, which is on the host before the next begins.
 
-    Step sizes adapt as long as the warm-up; what comes after is judged.
+    Step sizes adapt during the warm-up; later draws are diagnosed.
     """
 
     def __init__(
@@ -30,14 +30,14 @@ class Chains(Phased):
         self.adapting = 0
         self.state: Any = None
         most = min(MOST_DRAWS, MOST_NUMBERS // (chains * parameters))
-        self.kept: deque[tuple[float, ChainSample]] = deque(maxlen=most)  # of this phase, with the seconds of each
+        self.kept: deque[tuple[float, ChainSample]] = deque(maxlen=most)  # of this phase, each with its seconds
         self.last = session.mark()
 
     def run(self, configuration: Configuration) -> None:
-        """All phases, and how well the chains mixed."""
+        """Run all phases, and report how well the chains mixed."""
         self.adapting = configuration.warmup_steps
         super().run(configuration)
-        self.send(diagnosed(self.kept))
+        self.send(diagnose(self.kept))
 
     def phase(self, name: str, over: Callable[[], bool]) -> None:
         """Step until `over`."""
@@ -45,12 +45,12 @@ class Chains(Phased):
         super().phase(name, over)
 
     def advance(self) -> None:
-        """One transition. Raises RunError (`non_finite`) where a chain stands at no density."""
+        """Do one transition. Raises RunError (`non_finite`) if the log density of a chain is not finite."""
         if self.state is None:
             self.state = self.session.begin(self.batch, self.adapting, self.chains)
         else:
             self.state = self.session.iterate(self.state)
-        draw = self.session.draw(self.state)
+        draw = self.session.chain_sample(self.state)
         began, self.last = self.last, self.session.mark()
         self.session.synchronise()
         seconds = self.session.seconds_between(began, self.last) or 0.0
@@ -62,14 +62,14 @@ class Chains(Phased):
             raise RunError("non_finite", "the log density where a chain stands is not finite")
 
     def settle(self) -> None:
-        """Nothing is left to tell: every transition was told when it was done."""
+        """Do nothing: every transition was reported when it was done."""
 
 
-def diagnosed(kept: Sequence[tuple[float, ChainSample]]) -> Diagnosed:
-    """What the draws of all chains are worth; nothing where no proposal was accepted."""
-    from entrypoints.workloads import diagnostics  # late: it brings NumPy
+def diagnose(kept: Sequence[tuple[float, ChainSample]]) -> Diagnosed:
+    """Return the diagnosis of the draws of all chains, without numbers if no proposal was accepted."""
+    from entrypoints.workloads import diagnostics  # late, since it imports NumPy
 
-    seconds, draws = math.fsum(one for one, _ in kept), [draw for _, draw in kept]
+    seconds, draws = math.fsum(duration for duration, _ in kept), [draw for _, draw in kept]
     if not any(any(draw.accepted) for draw in draws):
         return Diagnosed(len(draws), seconds, None, None)
     effective, r_hat = diagnostics.worst([draw.position for draw in draws])

@@ -1,4 +1,4 @@
-"""The pursuit of a goal of training: what is evaluated, how often, and until when."""
+"""Training until a target: what is evaluated, how often, and until when."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ from entrypoints.contract.statuses import RunError
 from entrypoints.contract.target import AnswerGrader, Quality, Target, reached
 
 
-class Judging(NamedTuple):
-    """What is evaluated: its batches, and what grades the answers where they have to be read."""
+class Evaluation(NamedTuple):
+    """What is evaluated: its batches, and the grader of answers if they have to be read."""
 
     batches: Callable[[], Iterable[Batch]]
     grader: Callable[[], AnswerGrader | None] = lambda: None
 
 
-class Pursuit:
-    """Evaluates a session every so many steps of training, until the goal is reached."""
+class TargetPursuit:
+    """Evaluates a session every so many training steps, until the target is reached."""
 
-    def __init__(self, goal: Target, session: Session, judging: Judging, send: Callable[[Message], None]) -> None:
-        self.goal, self.session, self.judging, self.send = goal, session, judging, send
-        self.evaluated_at = 0  # steps of training before the last evaluation
+    def __init__(self, goal: Target, session: Session, evaluation: Evaluation, send: Callable[[Message], None]) -> None:
+        self.goal, self.session, self.evaluation, self.send = goal, session, evaluation, send
+        self.evaluated_at = 0  # training steps before the last evaluation
         self.reached = False
         self.skipped: set[str] = set()  # samples that could not be read
 
     def due(self, steps: int) -> bool:
-        """Whether it is time for an evaluation, after so many steps."""
+        """Return whether an evaluation is due after `steps` steps."""
         return steps % self.goal["evaluation_steps"] == 0
 
     def evaluate(self, steps: int) -> None:
-        """Evaluate what `steps` of training made of the model. The device is idle before and after."""
-        began, samples, loss, right = time.monotonic(), 0, 0.0, 0
-        labelled, grader = True, self.judging.grader()
-        for batch in self.judging.batches():
+        """Evaluate the model after `steps` training steps and report it. The device is idle before and after."""
+        began, samples, loss, correct = time.monotonic(), 0, 0.0, 0
+        labelled, grader = True, self.evaluation.grader()
+        for batch in self.evaluation.batches():
             self.skipped.update(batch.skipped)
             if batch.inputs is None:
-                continue  # nothing of it can be read
-            found = self.session.evaluate(batch)
-            samples += found.samples
-            loss += found.loss * found.samples
-            labelled = labelled and found.right is not None
-            right += found.right or 0
-            if grader and found.output is not None:
-                grader.add(batch.numbers, found.output)
+                continue  # none of its samples can be read
+            result = self.session.evaluate(batch)
+            samples += result.samples
+            loss += result.loss * result.samples
+            labelled = labelled and result.right is not None
+            correct += result.right or 0
+            if grader and result.output is not None:
+                grader.add(batch.numbers, result.output)
         if not samples:
             raise RunError("data_error", "no sample to evaluate can be read")
-        accuracy = right / samples if labelled else None
+        accuracy = correct / samples if labelled else None
         quality = grader.quality() if grader else Quality()
-        told = Evaluated(steps, began, time.monotonic(), samples, loss / samples, accuracy, *quality)
-        self.send(told)
-        self.evaluated_at, self.reached = steps, reached(self.goal, told)
+        evaluated = Evaluated(steps, began, time.monotonic(), samples, loss / samples, accuracy, *quality)
+        self.send(evaluated)
+        self.evaluated_at, self.reached = steps, reached(self.goal, evaluated)

@@ -1,4 +1,4 @@
-"""What networks over text hold to in every framework."""
+"""Constants of networks over text, for every framework."""
 
-NOTHING = 0  # the token of a place that holds none
+PADDING = 0  # the padding token
 BASE = 10000.0  # of the wavelengths of rotary positions

@@ -177,8 +177,8 @@ def test_management_libraries_have_what_we_call(file: str, module: str) -> None:
         ("model.network, user_id=", "model.network, user=", "takes no user"),
         ('reduction="none"', 'reduce="none"', "takes no reduce"),
         (
-            "options.deviceIterations(division.device_iterations)",
-            "options.deviceIterations(division.device_iterations, 2)",
+            "options.deviceIterations(partition.device_iterations)",
+            "options.deviceIterations(partition.device_iterations, 2)",
             "takes 1 arguments",
         ),
         ("poptorch.OutputMode.All", "poptorch.OutputMode.Each", "Each is not there"),

@@ -8,46 +8,46 @@ from typing import Any
 
 import torch
 
-from entrypoints.contract.session import Answer, Batch, Division, Rule
+from entrypoints.contract.session import Answer, Batch, BatchPartition, Rule
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.host_session import HostSession
-from entrypoints.devices.pytorch.shared.session import EagerSession, execution, require_torch_compile
+from entrypoints.devices.pytorch.shared.session import TorchSession, execution, require_torch_compile
 from entrypoints.devices.pytorch.shared.threads import compute_on
 from entrypoints.devices.selection import require_precision
 from entrypoints.system.memory import free_mib
-from entrypoints.workloads.pytorch.build import Objective, by_inputs
+from entrypoints.workloads.pytorch.build import Objective, transposed_linear_weights
 
 __all__ = ["free_mib", "libraries", "open_session", "prepare"]
 
-FEW = 2  # texts that are continued together: weights are then read for a row or two at a time
+FEW = 2  # texts generated together for which weights are read for one or two rows at a time
 PRECISIONS = ("fp32", "bf16")
 
 
 def libraries() -> dict[str, str | None]:
-    """None: what computes here is part of PyTorch."""
+    """Return no versions: what computes on the CPU is part of PyTorch."""
     return {}
 
 
 def prepare(precision: str, threads: int, streams: int = 1) -> None:
-    """Set the number of compute threads; each stream has as many. Raises RunError where `precision` is beyond a CPU."""
+    """Set the compute threads of each stream. Raises RunError (`unsupported`) if a CPU lacks `precision`."""
     require_precision(precision, PRECISIONS, "cpu")
     compute_on(threads, streams)
 
 
 def open_session(
-    model: Objective, rule: Rule, precision: str, compiled: bool = False, division: Division | None = None
+    model: Objective, rule: Rule, precision: str, compiled: bool = False, partition: BatchPartition | None = None
 ) -> CpuSession:
-    """A session over `model`, which it takes over.
+    """Return a session that takes over `model`.
 
-    Raises RunError (`unsupported`) where it cannot be compiled here and is to be.
+    Raises RunError (`unsupported`) if it is to be compiled and cannot be compiled here.
     """
     if compiled:
         require_compiler()
-    return CpuSession(model, rule, precision, compiled, division)
+    return CpuSession(model, rule, precision, compiled, partition)
 
 
 def require_compiler() -> None:
-    """Raise RunError (`unsupported`) where PyTorch cannot compile for a CPU: it writes C++ and has it compiled."""
+    """Raise RunError (`unsupported`) if PyTorch cannot compile for a CPU, for which it needs a C++ compiler."""
     require_torch_compile()
     if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
         raise RunError(
@@ -55,20 +55,22 @@ def require_compiler() -> None:
         )
 
 
-class CpuSession(HostSession, EagerSession):
-    """A call returns when it is done."""
+class CpuSession(HostSession, TorchSession):
+    """A session on the CPU, whose calls return when they are done."""
 
-    def __init__(self, model: Objective, rule: Rule, precision: str, compiled: bool, division: Division | None) -> None:
+    def __init__(
+        self, model: Objective, rule: Rule, precision: str, compiled: bool, partition: BatchPartition | None
+    ) -> None:
         HostSession.__init__(self, "PyTorch", execution(compiled))
-        EagerSession.__init__(self, model, rule, torch.device("cpu"), precision, compiled, division)
+        TorchSession.__init__(self, model, rule, torch.device("cpu"), precision, compiled, partition)
 
-    def respond(self, batch: Batch) -> Answer:
-        """As elsewhere. Nothing is sent anywhere: transfer is the change of memory layout."""
+    def infer_request(self, batch: Batch) -> Answer:
+        """Answer one request. Nothing is sent to a device, so `transfer` is the change of memory layout."""
         torch.get_num_threads()  # as `compute_on` does
-        return super().respond(batch)
+        return super().infer_request(batch)
 
     def begin(self, batch: Batch, iterations: int, chains: int = 1) -> Any:
-        """As elsewhere, with weights that lie as few rows read them best."""
-        if not self.sampler and batch.samples <= FEW and self.applied is None:
-            by_inputs(self.model)
+        """Return the first state, with the weights laid out for few rows where few texts are generated together."""
+        if not self.sampler and batch.samples <= FEW and self.cached_inference_model is None:
+            transposed_linear_weights(self.model)
         return super().begin(batch, iterations, chains)

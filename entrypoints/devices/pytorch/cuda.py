@@ -7,7 +7,7 @@ import re
 
 import torch
 
-from entrypoints.contract.session import DeviceFacts, Division, Rule
+from entrypoints.contract.session import BatchPartition, DeviceFacts, Rule
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.missing_device import no_gpu
 from entrypoints.devices.pytorch.shared import gpu
@@ -18,7 +18,7 @@ from entrypoints.workloads.pytorch.build import Objective
 
 AMPERE = (8, 0)  # compute capability: the first with TF32 and bf16
 AMD = torch.version.hip is not None
-# Of MI250 and MI250X, which drivers give one name for both, and PyTorch each die: compute units of a die.
+# Compute units of a die tell MI250 and MI250X apart, for which drivers have one name. PyTorch shows each die.
 UNITS_OF = {104: "AMD Instinct MI250", 110: "AMD Instinct MI250X"}
 BUILT_FOR = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<only>[af]?)")
 # Compute units of MI308X, MI300A and MI300X: one of several partitions has others.
@@ -27,7 +27,7 @@ DIES_OF_A_MODULE = ("gfx90a",)  # MI200: PyTorch sees each of the two dies of a 
 
 
 def libraries() -> dict[str, str | None]:
-    """Versions of what runs below PyTorch, as it was built for them."""
+    """Return the versions of the libraries below PyTorch that it was built for."""
     kernels = torch.backends.cudnn.version()
     return {
         "rocm" if AMD else "cuda": torch.version.hip or torch.version.cuda,
@@ -36,10 +36,10 @@ def libraries() -> dict[str, str | None]:
 
 
 def prepare(precision: str, threads: int, _: int = 1) -> None:
-    """Set what PyTorch may do to single precision, and the threads of the host's own part.
+    """Set whether PyTorch may use TF32, and the threads that compute on the host.
 
-    Raises RunError: `no_device` where there is no GPU, `unsupported` for one that this PyTorch has no kernels for, and
-    for a precision that it has not.
+    Raises RunError: `no_device` if there is no GPU, `unsupported` if this PyTorch has no kernels for the GPU or the GPU
+    does not support the precision.
     """
     if not torch.cuda.is_available():
         raise no_gpu(AMD, f"PyTorch {torch.__version__}", torch.version.hip or torch.version.cuda)
@@ -47,17 +47,17 @@ def prepare(precision: str, threads: int, _: int = 1) -> None:
     require_precision(precision, precisions(), torch.cuda.get_device_name())
     compute_on(threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
-    torch.backends.cudnn.benchmark = True  # the fastest of its convolutions for each shape, found in the first step
+    torch.backends.cudnn.benchmark = True  # the first step finds the fastest convolution for each shape
 
 
 def require_kernels(built: list[str]) -> None:
-    """Raise RunError (`unsupported`) for a GPU that is none of the architectures that this PyTorch was `built` for."""
+    """Raise RunError (`unsupported`) if the GPU is none of the architectures that this PyTorch was `built` for."""
     if AMD:
         own = architecture(torch.cuda.get_device_properties(torch.cuda.current_device()))
-        runs = own in ("", *built) or any("generic" in one for one in built)
+        runs = own in ("", *built) or any("generic" in name for name in built)
     else:
         own = "sm_{}{}".format(*torch.cuda.get_device_capability())
-        runs = any(_runs(torch.cuda.get_device_capability(), one) for one in built)
+        runs = any(_runs(torch.cuda.get_device_capability(), name) for name in built)
     if built and not runs:
         version = torch.version.hip or torch.version.cuda
         raise RunError(
@@ -68,21 +68,21 @@ def require_kernels(built: list[str]) -> None:
 
 
 def _runs(capability: tuple[int, int], built: str) -> bool:
-    """Whether kernels run there: machine code on GPUs of its generation from its own on, PTX on all later ones.
+    """Return whether kernels run on a GPU: machine code runs on later GPUs of its generation, PTX on all later ones.
 
     https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#binary-compatibility
     """
-    found = BUILT_FOR.fullmatch(built)
-    if found is None:
-        return True  # of a form that came later: whoever runs it will see
-    its = int(found["major"]), int(found["minor"])
-    if found["only"] == "a":
-        return its == capability
-    return its <= capability and ((found["kind"] == "compute" and not found["only"]) or its[0] == capability[0])
+    match = BUILT_FOR.fullmatch(built)
+    if match is None:
+        return True  # a newer form of name: the first kernel decides
+    target = int(match["major"]), int(match["minor"])
+    if match["only"] == "a":
+        return target == capability
+    return target <= capability and ((match["kind"] == "compute" and not match["only"]) or target[0] == capability[0])
 
 
 def precisions() -> tuple[str, ...]:
-    """What the GPU computes in by itself. AMD's has no TF32 in PyTorch."""
+    """Return the precisions that the GPU supports. PyTorch has no TF32 on AMD's."""
     if AMD:
         return ("fp32", "bf16", "fp16")
     newer = torch.cuda.get_device_capability() >= AMPERE
@@ -90,25 +90,25 @@ def precisions() -> tuple[str, ...]:
 
 
 def free_mib() -> float | None:
-    """Memory of the GPU that nobody has taken."""
+    """Return the free memory of the GPU in MiB."""
     return gpu.free_mib(torch.cuda)
 
 
 def open_session(
-    model: Objective, rule: Rule, precision: str, compiled: bool = False, division: Division | None = None
+    model: Objective, rule: Rule, precision: str, compiled: bool = False, partition: BatchPartition | None = None
 ) -> gpu.GpuSession:
-    """A session over `model`, which it takes over.
+    """Return a session that takes over `model`.
 
-    Raises RunError (`unsupported`) where it is to be compiled and this PyTorch compiles nothing.
+    Raises RunError (`unsupported`) if it is to be compiled and this PyTorch cannot compile.
     """
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    described = facts(properties)
-    ask = functools.partial((amd if AMD else nvml).conditions, described.identifier)
-    return gpu.GpuSession(torch.cuda, model, rule, precision, compiled, division, described, ask)
+    device_facts = facts(properties)
+    read_conditions = functools.partial((amd if AMD else nvml).conditions, device_facts.identifier)
+    return gpu.GpuSession(torch.cuda, model, rule, precision, compiled, partition, device_facts, read_conditions)
 
 
 def facts(properties: object) -> DeviceFacts:
-    """What the session runs on."""
+    """Return what the session runs on."""
     name, units = torch.cuda.get_device_name(), properties.multi_processor_count  # type: ignore[attr-defined]
     if "MI250" in name:
         name = UNITS_OF.get(units, name)
@@ -127,5 +127,5 @@ def facts(properties: object) -> DeviceFacts:
 
 
 def architecture(properties: object) -> str:
-    """Of a GPU of AMD's; empty before torch 2.2, which does not tell."""
+    """Return the architecture of an AMD GPU, or an empty string before torch 2.2."""
     return str(getattr(properties, "gcnArchName", "")).split(":")[0]

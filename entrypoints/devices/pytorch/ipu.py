@@ -1,6 +1,6 @@
-"""Graphcore IPUs, through PopTorch: one call compiles, or runs, forward, backward and update of a whole batch.
+"""Graphcore IPUs, through PopTorch: one call compiles or runs forward, backward and update of a whole batch.
 
-Calls and their arguments are those of PopTorch 3.1 to 3.4; nothing here was run on an IPU.
+Calls and their arguments are those of PopTorch 3.1 to 3.4; no run on an IPU has been seen yet.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from entrypoints.contract.statuses import RunError
 
 try:
-    import poptorch  # first of all: without it there is no use of PyTorch, which may not be here either
+    import poptorch  # first: without it PyTorch is of no use, and may be missing too
 except (ImportError, OSError) as absent:
     raise RunError("no_device", f"PopTorch cannot be imported: {absent}") from absent
-except AssertionError as mismatch:  # each build of it goes with one version of PyTorch, and asserts that
+except AssertionError as mismatch:  # each build asserts that it has its version of PyTorch
     from importlib.metadata import version
 
     raise RunError(
@@ -32,306 +32,318 @@ from torch import nn
 from entrypoints.contract.session import (
     Answer,
     Batch,
+    BatchPartition,
     ChainSample,
     DeviceConditions,
     DeviceFacts,
-    Division,
     EvaluationResult,
     OptimizerRule,
     Rule,
     StepReport,
     Usage,
 )
-from entrypoints.devices.host_session import Waiting
-from entrypoints.devices.pytorch.shared.tensors import Nesting, filled, first, flat, in_single, judged, on_host
+from entrypoints.devices.host_session import SynchronousSession
+from entrypoints.devices.pytorch.shared.tensors import (
+    Nesting,
+    as_tuple,
+    evaluation_result,
+    first_samples,
+    pad_batch,
+    to_float32,
+    to_host,
+)
 from entrypoints.devices.pytorch.shared.threads import compute_on
 from entrypoints.devices.selection import require_precision
 from entrypoints.metering.meters import gcipuinfo
-from entrypoints.workloads.pytorch.build import Objective, cuts, plain_attention, weights
+from entrypoints.workloads.pytorch.build import Objective, stage_boundaries, weights, without_sdpa
 from entrypoints.workloads.pytorch.optimizers import parameter_groups
 
 PRECISIONS = ("fp32", "fp16")  # PopTorch makes fp16 of bf16
-MODELS = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")  # environment: compute on a model of an IPU
-# Environment: executables that are compiled already, options of PopTorch's and Poplar's.
+MODELS = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")  # environment variables that ask for a model of an IPU
+# Environment variables that the result names: cached executables, options of PopTorch and of Poplar.
 TELLING = ("POPTORCH_CACHE_DIR", "POPTORCH_DEFAULT_OPTIONS", "POPLAR_ENGINE_OPTIONS")
 ARCHITECTURES = {1: "GC2", 21: "C600"}
 SECOND, OF_SECOND = 2, "GC200 or Bow"
-LOSS_SCALING = 128.0  # in half precision, else small gradients vanish; PopTorch takes it off again
-AT_ONCE = Division(0)  # whatever a batch is
+LOSS_SCALING = 128.0  # in half precision, so that small gradients do not vanish; PopTorch undoes it
+WHOLE_BATCH = BatchPartition(0)  # each batch in one piece
 UNCOUNTED = "PopTorch does not tell"
-# What PopTorch says, in small letters, and the state that it means; busy IPUs count as available until they are wanted.
+# Texts of PopTorch's errors, in lower case, and the state that they mean. Busy IPUs count as available until used.
 REFUSALS = {"out of memory": "out_of_memory", "failed to acquire": "no_device"}
 
 
-def modelled() -> bool:
-    """Whether PopTorch was told to compute on a model of an IPU."""
+def on_ipu_model() -> bool:
+    """Return whether PopTorch computes on a model of an IPU."""
     return any(os.environ.get(name, "0") != "0" for name in MODELS)
 
 
 def libraries() -> dict[str, str | None]:
-    """The version of PopTorch, which is that of the SDK."""
+    """Return the version of PopTorch, which is the SDK's."""
     return {"poptorch": poptorch.__version__}
 
 
 def prepare(precision: str, threads: int, _: int = 1) -> None:
-    """Set the threads of the host's own part.
+    """Set the threads that compute on the host.
 
-    Raises RunError: `no_device` where there is no IPU, `unsupported` for a precision that it has not.
+    Raises RunError: `no_device` if there is no IPU, `unsupported` if IPUs do not support the precision.
     """
-    if not (modelled() or poptorch.ipuHardwareIsAvailable()):
+    if not (on_ipu_model() or poptorch.ipuHardwareIsAvailable()):
         raise RunError("no_device", "PopTorch finds no IPU: are IPUOF_CONFIG_PATH or IPUOF_VIPU_API_HOST set?")
     require_precision(precision, PRECISIONS, "ipu")
     compute_on(threads)
 
 
 def free_mib() -> None:
-    """Nobody knows: memory is given out when a model is compiled."""
+    """Return None: memory is allocated when a model is compiled."""
 
 
 def open_session(
-    model: Objective, rule: Rule, precision: str, compiled: bool = False, division: Division | None = None
+    model: Objective, rule: Rule, precision: str, compiled: bool = False, partition: BatchPartition | None = None
 ) -> IpuSession:
-    """A session over `model`, which it takes over.
+    """Return a session that takes over `model`.
 
-    Raises RunError (`unsupported`) for a sampler, for what PopTorch's optimizers cannot do, for too few IPUs.
+    Raises RunError: `unsupported` for a sampler and for what PopTorch's optimizers cannot do, `no_device` for too few
+    IPUs.
     """
     if compiled:
         raise RunError("unsupported", "--compile: PopTorch compiles every model by itself. Leave it out")
     if not isinstance(rule, OptimizerRule):
         raise RunError("unsupported", "PopTorch compiles steps of training and inference, and no sampler")
-    return IpuSession(model, rule, precision, division)
+    return IpuSession(model, rule, precision, partition)
 
 
-class Trained(nn.Module):
-    """The whole step as PopTorch wants it: tensors in, and the loss, where autograd begins, out."""
+class TrainingStep(nn.Module):
+    """A whole training step as PopTorch wants it: a module from tensors to the loss, where autograd begins."""
 
     def __init__(self, objective: Objective, shape: Nesting, single: bool) -> None:
         super().__init__()
         self.objective, self.shape, self.single = objective, shape, single
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """Inputs and targets, one after the other -> a scalar."""
+        """Map inputs and targets, one after the other, to a scalar."""
         inputs, targets = self.shape.nested(tensors)
         output, _ = self.objective(inputs)
-        output = in_single(output) if self.single else output
+        output = to_float32(output) if self.single else output
         return poptorch.identity_loss(self.objective.loss_of(output, targets), reduction="none")
 
 
-class Applied(nn.Module):
-    """The network alone."""
+class InferenceStep(nn.Module):
+    """The network alone, as PopTorch wants it."""
 
     def __init__(self, objective: Objective, shape: Nesting) -> None:
         super().__init__()
         self.objective, self.shape = objective, shape
 
     def forward(self, *tensors: torch.Tensor) -> Any:
-        """Inputs, one after the other -> the output."""
+        """Map inputs, one after the other, to the output."""
         inputs, _ = self.shape.nested(tensors)
         return self.objective(inputs)[0]
 
 
-class IpuSession(Waiting):
-    """Executors for training and for inference over one model; the one that is asked has the IPUs.
+class IpuSession(SynchronousSession):
+    """Executors for training and for inference over one model; the one in use has the IPUs.
 
     A call returns when its output is on the host.
     """
 
-    def __init__(self, model: Objective, rule: OptimizerRule, precision: str, division: Division | None) -> None:
+    def __init__(self, model: Objective, rule: OptimizerRule, precision: str, partition: BatchPartition | None) -> None:
         self.half = precision == "fp16"
-        self.model = plain_attention(model.half() if self.half else model)
-        self.rule, self.division = rule, division or AT_ONCE
+        self.model = without_sdpa(model.half() if self.half else model)
+        self.rule, self.partition = rule, partition or WHOLE_BATCH
         self.training: Any = None
         self.inference: Any = None
-        self.samples = 0  # of a call of inference, whose shape is compiled
-        self.turn = threading.Lock()  # an executor answers one call at a time
-        require_ipus(self.division.devices)
-        cut(self.model, self.division.stages)
-        how = f"compiled by PopTorch {poptorch.__version__}, {self.division.strategy or 'one stage'}"
+        self.samples = 0  # of an inference call, whose shape is compiled
+        self.lock = threading.Lock()  # an executor handles one call at a time
+        require_ipus(self.partition.devices)
+        mark_stages(self.model, self.partition.stages)
+        how = f"compiled by PopTorch {poptorch.__version__}, {self.partition.strategy or 'one stage'}"
         how += ", half partials, stochastic rounding in training" if self.half else ""
         how += "".join(f", {name} is set" for name in TELLING if name in os.environ)
         self.facts = DeviceFacts(
             kind="ipu",
             vendor="Graphcore",
-            name=None if modelled() else name(poptorch.ipuHardwareVersion()),
-            devices=self.division.devices,
+            name=None if on_ipu_model() else chip_name(poptorch.ipuHardwareVersion()),
+            devices=self.partition.devices,
             granularity="package",
             memory_mib=None,
             ranks=1,
-            replicas=self.division.replicas,
+            replicas=self.partition.replicas,
             execution=how,
-            simulated=modelled() or bool(getattr(poptorch, "SIMULATED", False)),
+            simulated=on_ipu_model() or bool(getattr(poptorch, "SIMULATED", False)),
         )
 
     def mark(self) -> float:
-        """Now, when training has the IPUs back from an evaluation: to load it again is no part of the next step."""
+        """Return the current time (s), after training has the IPUs back: reloading it is no part of the next step."""
         if self.training is not None:
             with compilation():
-                self.take_turns(self.training, self.inference)
+                self.attach(self.training, self.inference)
         return super().mark()
 
-    def place(self, batch: Batch) -> Batch:
-        """The batch as it is, its numbers in the run's precision: PopTorch sends it with each call."""
-        return batch._replace(inputs=self.cast(batch.inputs))
+    def to_device(self, batch: Batch) -> Batch:
+        """Return the batch in the run's precision. It stays on the host: PopTorch sends it with each call."""
+        return batch._replace(inputs=self.to_precision(batch.inputs))
 
     def train(self, batch: Batch) -> StepReport:
-        """Forward, backward and update, as often as a call has iterations, and the mean loss of all micro-batches."""
-        batch = self.place(batch)
+        """Do forward, backward and update for each iteration of a call; the loss is the mean of all micro-batches."""
+        batch = self.to_device(batch)
         with compilation():
-            executor = self.trainer(batch)
-            losses = executor(*flat(batch.inputs), *flat(batch.targets))
-        updates = self.division.device_iterations
+            executor = self.training_executor(batch)
+            losses = executor(*as_tuple(batch.inputs), *as_tuple(batch.targets))
+        updates = self.partition.device_iterations
         return StepReport(samples=batch.samples, updates=updates, loss=losses.float().mean().item)
 
     def infer(self, batch: Batch) -> StepReport:
-        """Forward in evaluation mode."""
-        self.applied(self.place(batch))
+        """Do a forward pass in evaluation mode."""
+        self.run_inference(self.to_device(batch))
         return StepReport(samples=batch.samples, updates=0, loss=None)
 
     def evaluate(self, batch: Batch) -> EvaluationResult:
-        """Forward in evaluation mode; the loss is the host's to compute, of as many samples as there are."""
-        output = in_single(self.applied(self.place(batch)))
-        return judged(batch, output, self.model.loss_of(output, batch.targets))
+        """Do a forward pass in evaluation mode; the host computes the loss of the real samples."""
+        output = to_float32(self.run_inference(self.to_device(batch)))
+        return evaluation_result(batch, output, self.model.loss_of(output, batch.targets))
 
-    def respond(self, batch: Batch) -> Answer:
-        """Forward in evaluation mode; the executor itself counts the parts of its time. Threads take turns."""
-        placed = self.place(batch)
-        with self.turn:
-            output = self.applied(placed)
+    def infer_request(self, batch: Batch) -> Answer:
+        """Answer a request; the executor itself measures the parts of its time. Threads take turns."""
+        moved = self.to_device(batch)
+        with self.lock:
+            output = self.run_inference(moved)
             parts = self.inference.getHostIpuLatency, self.inference.getComputeLatency, self.inference.getIpuHostLatency
-            sent, computed, fetched = (ask()[2] for ask in parts)  # least, most, mean
-        return Answer(on_host(output), sent, computed, fetched)
+            sent, computed, fetched = (ask()[2] for ask in parts)  # minimum, maximum, mean
+        return Answer(to_host(output), sent, computed, fetched)
 
     def begin(self, *_: object) -> Any:
-        """Raises RunError (`unsupported`)."""
+        """Raise RunError (`unsupported`)."""
         raise RunError("unsupported", "texts are not continued on IPUs: PopTorch compiles one shape, and a text grows")
 
     def iterate(self, state: Any) -> Any:
-        """There is no state."""
+        """Raise NotImplementedError: there is no state."""
         raise NotImplementedError
 
-    def draw(self, state: Any) -> ChainSample:
-        """There is no state."""
+    def chain_sample(self, state: Any) -> ChainSample:
+        """Raise NotImplementedError: there is no state."""
         raise NotImplementedError
 
     def weights(self) -> Mapping[str, np.ndarray]:
-        """The parameters, fetched from the IPUs."""
-        if self.training is not None and self.training.isAttachedToDevice():  # else they came when it was detached
+        """Return the parameters, fetched from the IPUs."""
+        if self.training is not None and self.training.isAttachedToDevice():  # otherwise detaching fetched them
             self.training.copyWeightsToHost()
         return {name: weight.astype(np.float32) for name, weight in weights(self.model).items()}
 
     def usage(self) -> Usage:
-        """Nothing that PopTorch counts."""
+        """Return that PopTorch counts nothing."""
         return Usage.unknown(UNCOUNTED)
 
     def conditions(self) -> DeviceConditions:
-        """As the SDK's library tells them."""
+        """Return the conditions that the SDK's library reports."""
         return DeviceConditions(dict(gcipuinfo.conditions()), None)
 
     def close(self) -> None:
-        """Let go of the IPUs."""
+        """Release the IPUs."""
         for executor in filter(None, (self.training, self.inference)):
             executor.destroy()
         del self.model, self.training, self.inference
 
-    def trainer(self, batch: Batch) -> Any:
-        """The executor of training, with the IPUs."""
+    def training_executor(self, batch: Batch) -> Any:
+        """Return the executor of training, attached to the IPUs."""
         if self.training is None:
-            step = Trained(self.model, Nesting(batch.inputs, batch.targets), self.half).train()
+            step = TrainingStep(self.model, Nesting(batch.inputs, batch.targets), self.half).train()
             rule = optimizer(step, self.rule, self.half)
             options = self.options(batch.samples, training=True)
             self.training = poptorch.trainingModel(step, options=options, optimizer=rule)
-        self.take_turns(self.training, self.inference)
+        self.attach(self.training, self.inference)
         return self.training
 
-    def applied(self, batch: Batch) -> Any:
-        """The output for a batch. Where it is smaller than those before, its last sample is repeated and left out."""
+    def run_inference(self, batch: Batch) -> Any:
+        """Return the output for a batch. A batch smaller than the first is padded with its last sample."""
         if self.inference is None:
-            division = self.division
-            together = (division.micro_batch or batch.samples) * division.replicas
-            most = max(batch.samples, together * division.accumulation)  # a first batch may lack what does not read
-            self.samples = -(-most // together) * together
-            network = Applied(self.model, Nesting(batch.inputs, None)).eval()
+            partition = self.partition
+            at_once = (partition.micro_batch or batch.samples) * partition.replicas
+            largest = max(batch.samples, at_once * partition.accumulation)  # a first batch may lack unreadable samples
+            self.samples = -(-largest // at_once) * at_once
+            network = InferenceStep(self.model, Nesting(batch.inputs, None)).eval()
             self.inference = poptorch.inferenceModel(network, options=self.options(self.samples, training=False))
         with compilation():
-            self.take_turns(self.inference, self.training)
-            output = self.inference(*(filled(tensor, self.samples) for tensor in flat(batch.inputs)))
-        return first(output, batch.samples)
+            self.attach(self.inference, self.training)
+            output = self.inference(*(pad_batch(tensor, self.samples) for tensor in as_tuple(batch.inputs)))
+        return first_samples(output, batch.samples)
 
-    def take_turns(self, wanted: Any, other: Any) -> None:
-        """Give the IPUs to an executor, and it the weights that the other one left."""
+    def attach(self, wanted: Any, other: Any) -> None:
+        """Attach the IPUs to the `wanted` executor, and give it the current weights."""
         if other is not None and other.isCompiled() and other.isAttachedToDevice():
-            other.detachFromDevice()  # which brings the weights to the host
+            other.detachFromDevice()  # which copies the weights to the host
         if wanted.isCompiled() and not wanted.isAttachedToDevice():
             wanted.attachToDevice()
             wanted.copyWeightsToDevice()
 
     def options(self, samples: int, training: bool) -> Any:
-        """What PopTorch is told of a batch of so many samples."""
-        division = self.division
+        """Return PopTorch's options for a batch of `samples`."""
+        partition = self.partition
         options = poptorch.Options()
-        options.Distributed.disable()  # else mpirun's variables make one run of what are several
-        options.randomSeed(torch.initial_seed())  # the run's, which the model was built by; else it is the clock's
-        options.replicationFactor(division.replicas)
+        options.Distributed.disable()  # otherwise mpirun's variables join separate runs into one
+        options.randomSeed(torch.initial_seed())  # the run's seed, which built the model; the default is the clock
+        options.replicationFactor(partition.replicas)
         options.outputMode(poptorch.OutputMode.All)
         if training:
-            options.deviceIterations(division.device_iterations)
-            options.Training.gradientAccumulation(division.accumulation)
+            options.deviceIterations(partition.device_iterations)
+            options.Training.gradientAccumulation(partition.accumulation)
             options.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Mean)
         else:
-            options.deviceIterations(samples // ((division.micro_batch or samples) * division.replicas))
+            options.deviceIterations(samples // ((partition.micro_batch or samples) * partition.replicas))
         if self.half:
             options.Precision.setPartialsType(torch.float16)
             options.Precision.enableStochasticRounding(training)
-        if division.strategy:
-            options.setExecutionStrategy(strategy(division))
+        if partition.strategy:
+            options.setExecutionStrategy(strategy(partition))
         return options
 
-    def cast(self, tensors: Any) -> Any:
-        """Numbers in the run's precision; what counts stays."""
+    def to_precision(self, tensors: Any) -> Any:
+        """Return floating-point tensors in the run's precision; leave integers unchanged."""
         if isinstance(tensors, tuple):
-            return tuple(map(self.cast, tensors))
+            return tuple(map(self.to_precision, tensors))
         return tensors.half() if self.half and tensors.is_floating_point() else tensors
 
 
-def name(version: int) -> str | None:
-    """Of the IPUs, by the number of their architecture."""
+def chip_name(version: int) -> str | None:
+    """Return the name of the IPUs by the number of their architecture."""
     return (gcipuinfo.chip() or OF_SECOND) if version == SECOND else ARCHITECTURES.get(version)
 
 
 def require_ipus(count: int) -> None:
-    """Raise RunError (`no_device`) where there are not so many."""
-    if not (modelled() or poptorch.ipuHardwareIsAvailable(count)):
+    """Raise RunError (`no_device`) if there are fewer than `count` IPUs."""
+    if not (on_ipu_model() or poptorch.ipuHardwareIsAvailable(count)):
         raise RunError("no_device", f"{count} IPUs are wanted, and PopTorch finds no partition of that size")
 
 
-def cut(model: Objective, stages: int) -> None:
-    """Mark where each stage begins: the layers are shared out evenly, in their order. A strategy may say other IPUs."""
+def mark_stages(model: Objective, stages: int) -> None:
+    """Mark where each stage begins. Layers are divided evenly, in order; a strategy may choose other IPUs.
+
+    Raises RunError (`unsupported`) if the model has too few layers.
+    """
     if stages == 1:
         return
-    marks = cuts(model.network)
+    marks = stage_boundaries(model.network)
     if len(marks) < stages:
         raise RunError("unsupported", f"--stages {stages}: this model can be cut into {len(marks)}")
-    poptorch.BeginBlock(model.network, user_id=block(0), ipu_id=0)
+    poptorch.BeginBlock(model.network, user_id=stage_name(0), ipu_id=0)
     for stage in range(1, stages):
-        poptorch.BeginBlock(marks[stage * len(marks) // stages], user_id=block(stage), ipu_id=stage)
+        poptorch.BeginBlock(marks[stage * len(marks) // stages], user_id=stage_name(stage), ipu_id=stage)
 
 
-def block(stage: int) -> str:
-    """The name of a stage's layers."""
+def stage_name(stage: int) -> str:
+    """Return the name of a stage's layers."""
     return f"stage{stage}"
 
 
-def strategy(division: Division) -> Any:
-    """How the stages take turns."""
-    if division.strategy == "phased":
-        stages = [poptorch.Stage(block(stage)).ipu(0) for stage in range(division.stages)]
+def strategy(partition: BatchPartition) -> Any:
+    """Return PopTorch's execution strategy for the stages."""
+    if partition.strategy == "phased":
+        stages = [poptorch.Stage(stage_name(stage)).ipu(0) for stage in range(partition.stages)]
         return poptorch.SerialPhasedExecution(*map(poptorch.Phase, stages))
     kinds = {"pipelined": poptorch.PipelinedExecution, "sharded": poptorch.ShardedExecution}
-    return kinds[str(division.strategy)](poptorch.AutoStage.SameAsIpu)
+    return kinds[str(partition.strategy)](poptorch.AutoStage.SameAsIpu)
 
 
 def optimizer(model: nn.Module, rule: OptimizerRule, half: bool) -> Any:
-    """The optimizer that a rule names, by PopTorch's own. Raises RunError (`unsupported`) for what it cannot do."""
+    """Return PopTorch's optimizer for a rule. Raises RunError (`unsupported`) for what it cannot do."""
     groups, settings = parameter_groups(model, rule), rule.settings
     chosen: dict[str, Any] = {"lr": rule.learning_rate, "loss_scaling": LOSS_SCALING if half else 1.0}
     if rule.gradient_norm is not None:
@@ -350,8 +362,11 @@ def optimizer(model: nn.Module, rule: OptimizerRule, half: bool) -> Any:
 
 @contextlib.contextmanager
 def compilation() -> Iterator[None]:
-    """For calls that may compile. Raises RunError: `out_of_memory` where a model is too large, `no_device` where others
-    have the IPUs, or `compile_failure`. Hardware that fails is PopTorch's error as it is."""
+    """Translate errors of calls that may compile.
+
+    Raises RunError: `out_of_memory` if the model is too large, `no_device` if others have the IPUs, or
+    `compile_failure`. Hardware failures remain PopTorch's errors.
+    """
     try:
         yield
     except poptorch.Error as error:

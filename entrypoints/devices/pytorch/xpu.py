@@ -1,4 +1,4 @@
-"""GPUs of Intel, through PyTorch, and through Intel's extension of it where that is there.
+"""GPUs of Intel, through PyTorch, with Intel's extension of it if that is installed.
 
 Calls of the extension and their arguments are those of its documentation for torch 1.13 to 2.8:
 https://intel.github.io/intel-extension-for-pytorch/xpu/latest/tutorials/api_doc.html
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from entrypoints.contract.session import Division, Rule
+from entrypoints.contract.session import BatchPartition, Rule
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.missing_device import kernel_driver, require_files
 from entrypoints.devices.pytorch.shared import gpu
@@ -21,16 +21,16 @@ from entrypoints.metering.meters import intel
 from entrypoints.workloads.pytorch.build import Objective
 
 try:
-    import intel_extension_for_pytorch as extension  # before torch 2.4, this gives it `torch.xpu`
+    import intel_extension_for_pytorch as extension  # before torch 2.4 it provides `torch.xpu`
 except ImportError:
     extension = None
 
 PRECISIONS = ("fp32", "bf16", "fp16")
-UNTIMED = (2, 3), (2, 6)  # versions of PyTorch whose events tell no time, here and in the extension
+UNTIMED = (2, 3), (2, 6)  # versions of PyTorch whose events have no timestamps, without and with the extension
 
 
 def libraries() -> dict[str, str | None]:
-    """Versions of what runs below PyTorch: the compiler that it was built by, from torch 2.6 on, and the extension."""
+    """Return the versions of the compiler that built PyTorch, from torch 2.6 on, and of the extension."""
     return {
         "oneapi": getattr(torch.version, "xpu", None),
         "intel_extension_for_pytorch": getattr(extension, "__version__", None),
@@ -38,14 +38,15 @@ def libraries() -> dict[str, str | None]:
 
 
 def runtime() -> Any:
-    """`torch.xpu`, or None where neither PyTorch nor the extension brings it."""
+    """Return `torch.xpu`, or None if neither PyTorch nor the extension provides it."""
     return getattr(torch, "xpu", None)
 
 
 def prepare(precision: str, threads: int, _: int = 1) -> None:
-    """Set the threads of the host's own part.
+    """Set the threads that compute on the host.
 
-    Raises RunError: `no_device` where there is no GPU, `unsupported` for a precision that it has not.
+    Raises RunError: `no_device` if there is no GPU, `unsupported` if the GPU does not support the precision, or this
+    PyTorch cannot time GPUs of Intel.
     """
     xpu = runtime()
     if xpu is None or not xpu.is_available():
@@ -64,34 +65,37 @@ def prepare(precision: str, threads: int, _: int = 1) -> None:
 
 
 def free_mib() -> float | None:
-    """Memory of the GPU that nobody has taken; None before torch 2.6, which does not tell."""
+    """Return the free memory of the GPU in MiB, or None before torch 2.6."""
     return gpu.free_mib(runtime())
 
 
 def open_session(
-    model: Objective, rule: Rule, precision: str, compiled: bool = False, division: Division | None = None
+    model: Objective, rule: Rule, precision: str, compiled: bool = False, partition: BatchPartition | None = None
 ) -> gpu.GpuSession:
-    """A session over `model`, which it takes over.
+    """Return a session that takes over `model`.
 
-    Raises RunError (`unsupported`) where it is to be compiled and this PyTorch compiles nothing.
+    Raises RunError (`unsupported`) if it is to be compiled and this PyTorch cannot compile.
     """
     xpu = runtime()
     properties = xpu.get_device_properties(xpu.current_device())
-    described = gpu.facts(
+    device_facts = gpu.facts(
         kind="xpu",
         vendor="Intel",
         name=xpu.get_device_name(),
         granularity=granularity(xpu.get_device_name()),
         memory=properties.total_memory,
     )
-    ask = functools.partial(intel.conditions, getattr(properties, "driver_version", None))  # from torch 2.4 on
-    return XpuSession(xpu, model, rule, precision, compiled, division, described, ask)
+    read_conditions = functools.partial(
+        intel.conditions, getattr(properties, "driver_version", None)
+    )  # from torch 2.4 on
+    return XpuSession(xpu, model, rule, precision, compiled, partition, device_facts, read_conditions)
 
 
 class XpuSession(gpu.GpuSession):
-    """Training as Intel's extension makes it over, where it is there and nothing is compiled: fused updates above all.
+    """A session whose training Intel's extension optimizes, if it is installed and nothing is compiled.
 
-    Weights stay fp32, since no precision is handed to it. What it does for inference is done already, or is for CPUs.
+    Its main gain is fused updates. Weights stay fp32, since it is given no precision. Its changes for inference are
+    made already, or are for CPUs.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -101,10 +105,10 @@ class XpuSession(gpu.GpuSession):
         how = f"{self.facts.execution}; by intel_extension_for_pytorch {extension.__version__}"
         self.facts = self.facts._replace(execution=how)
         if self.optimizer:
-            self.trained, self.optimizer = extension.optimize(self.model, optimizer=self.optimizer, inplace=True)
-            gpu.skip_by_the_scaler(self.optimizer)  # the extension's own steps do not look at what the scaler found
+            self.train_model, self.optimizer = extension.optimize(self.model, optimizer=self.optimizer, inplace=True)
+            gpu.skip_by_the_scaler(self.optimizer)  # the extension's steps ignore the scaler's check
 
 
 def granularity(name: str) -> str:
-    """What one device is: PyTorch sees the tiles of a Max 1550, unless Level Zero is told to show cards."""
+    """Return what one device is: PyTorch sees the tiles of a Max 1550, unless Level Zero is set to show cards."""
     return "package" if intel.whole_card() or "Max 1550" not in name else "tile"

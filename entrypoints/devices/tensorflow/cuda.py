@@ -6,10 +6,10 @@ from typing import Any, Mapping
 
 import tensorflow as tf
 
-from entrypoints.contract.session import Batch, DeviceConditions, DeviceFacts, Division, Rule, Usage
+from entrypoints.contract.session import Batch, BatchPartition, DeviceConditions, DeviceFacts, Rule, Usage
 from entrypoints.devices.missing_device import no_gpu
 from entrypoints.devices.selection import require_precision
-from entrypoints.devices.tensorflow.shared.session import GraphSession, execution
+from entrypoints.devices.tensorflow.shared.session import TensorFlowSession, execution
 from entrypoints.metering.meters import amd, nvml
 from entrypoints.system.facts import MIB
 from entrypoints.workloads.tensorflow.build import Objective
@@ -21,49 +21,51 @@ HARDWARE = "/device:GPU:0"
 
 
 def libraries() -> dict[str, str | None]:
-    """Versions of what runs below TensorFlow, as it was built for them."""
+    """Return the versions of the libraries below TensorFlow that it was built for."""
     built = tf.sysconfig.get_build_info()
     names = ("rocm", "miopen") if AMD else ("cuda", "cudnn")
     return {name: str(built[f"{name}_version"]) for name in names if f"{name}_version" in built}
 
 
 def prepare(precision: str, threads: int, _: int = 1) -> None:
-    """Take the first GPU, its memory as it is wanted; say what becomes of single precision there.
+    """Use the first GPU, let its memory grow, and set whether it may use TF32.
 
-    Raises RunError: `no_device` where there is no GPU, `unsupported` for a precision that this session has not.
+    Raises RunError: `no_device` if there is no GPU, `unsupported` if this session does not support the precision.
     """
-    found = tf.config.list_physical_devices("GPU")
-    if not found:
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
         built_for = tf.sysconfig.get_build_info().get("rocm_version" if AMD else "cuda_version")
         raise no_gpu(AMD, f"TensorFlow {tf.__version__}", built_for and str(built_for))
-    tf.config.set_visible_devices(found[:1], "GPU")
-    tf.config.experimental.set_memory_growth(found[0], True)
-    told = details()
-    require_precision(precision, precisions(told), str(told.get("device_name", found[0].name)))
+    tf.config.set_visible_devices(gpus[:1], "GPU")
+    tf.config.experimental.set_memory_growth(gpus[0], True)
+    description = details()
+    require_precision(precision, precisions(description), str(description.get("device_name", gpus[0].name)))
     tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
     tf.config.threading.set_intra_op_parallelism_threads(threads)
 
 
 def details() -> Mapping[str, Any]:
-    """What TensorFlow knows of the first GPU: `device_name`, and of NVIDIA's `compute_capability`."""
-    told: Mapping[str, Any] = tf.config.experimental.get_device_details(tf.config.list_physical_devices("GPU")[0])
-    return told
+    """Return what TensorFlow reports of the first GPU: `device_name`, and `compute_capability` of NVIDIA's."""
+    description: Mapping[str, Any] = tf.config.experimental.get_device_details(
+        tf.config.list_physical_devices("GPU")[0]
+    )
+    return description
 
 
-def precisions(told: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the networks compute in: their layers are none of Keras', whose policies half precisions would need."""
-    return ("fp32", "tf32") if not AMD and told.get("compute_capability", (0, 0)) >= AMPERE else ("fp32",)
+def precisions(description: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the supported precisions. Half precision would need Keras layers, which the networks do without."""
+    return ("fp32", "tf32") if not AMD and description.get("compute_capability", (0, 0)) >= AMPERE else ("fp32",)
 
 
 def free_mib() -> float | None:
-    """TensorFlow does not tell."""
+    """Return None: TensorFlow does not report it."""
     return None
 
 
 def open_session(
-    model: Objective, rule: Rule, _: str, compiled: bool = False, __: Division | None = None
+    model: Objective, rule: Rule, _: str, compiled: bool = False, __: BatchPartition | None = None
 ) -> GpuSession:
-    """A session over `model`, which it takes over."""
+    """Return a session that takes over `model`."""
     name = str(details().get("device_name", "unknown"))
     mode = amd.partition() if AMD else None
     die = AMD and (mode or any(module in name for module in DIES_OF_A_MODULE))
@@ -73,8 +75,8 @@ def open_session(
     return GpuSession(model, rule, compiled, facts, HARDWARE)
 
 
-class GpuSession(GraphSession):
-    """TensorFlow has no events: a call is done when a number of what it computed has been read back."""
+class GpuSession(TensorFlowSession):
+    """A session on a GPU. TensorFlow has no events, so a call is done when one of its numbers was read back."""
 
     def __init__(self, model: Objective, rule: Rule, compiled: bool, facts: DeviceFacts, hardware: str) -> None:
         self.facts, self.hardware = facts, hardware
@@ -82,30 +84,32 @@ class GpuSession(GraphSession):
         tf.config.experimental.reset_memory_stats(self.memory)
         super().__init__(model, rule, compiled)
 
-    def place(self, batch: Batch) -> Batch:
-        """The batch on the GPU."""
-        return batch._replace(inputs=self.placed(batch.inputs), targets=self.placed(batch.targets))
+    def to_device(self, batch: Batch) -> Batch:
+        """Return the batch on the GPU."""
+        return batch._replace(
+            inputs=self.tensors_to_device(batch.inputs), targets=self.tensors_to_device(batch.targets)
+        )
 
-    def placed(self, tensors: Any) -> Any:
-        """A tensor, or each of a tuple, on the GPU."""
+    def tensors_to_device(self, tensors: Any) -> Any:
+        """Return a tensor, or each of a tuple, on the GPU."""
         if isinstance(tensors, tuple):
-            return tuple(map(self.placed, tensors))
+            return tuple(map(self.tensors_to_device, tensors))
         if not isinstance(tensors, tf.Tensor) or tensors.device.endswith(self.hardware):
             return tensors
         with tf.device(self.hardware):
             return tf.identity(tensors)
 
-    def waited(self, result: Any) -> Any:
-        """What was asked for, when the GPU has computed it: its queue is one, and a copy to the host stands last."""
+    def wait_for(self, result: Any) -> Any:
+        """Return `result` when the GPU has computed it. The GPU has one queue, so a copy to the host comes last."""
         first = tf.nest.flatten(result)[0]
         tf.reshape(first, [-1])[:1].numpy()
         return result
 
     def usage(self) -> Usage:
-        """The peak of TensorFlow's own allocator."""
+        """Return the peak of TensorFlow's allocator."""
         peak = tf.config.experimental.get_memory_info(self.memory)["peak"]
         return Usage(peak / MIB, "TensorFlow does not tell what it holds", "TensorFlow does not count what is sent")
 
     def conditions(self) -> DeviceConditions:
-        """By the vendor's management library."""
+        """Return the conditions that the vendor's management library reports."""
         return DeviceConditions(dict((amd if AMD else nvml).conditions(None)), None)

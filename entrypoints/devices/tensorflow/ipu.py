@@ -1,7 +1,7 @@
-"""Graphcore IPUs, through Graphcore's build of TensorFlow: one IPU, by its IPUStrategy. Nobody saw a run on one yet.
+"""One Graphcore IPU, through the IPUStrategy of Graphcore's build of TensorFlow. No run on an IPU has been seen yet.
 
 Calls and their arguments are those of https://github.com/graphcore/tensorflow, as far as its public history shows them;
-the wheels of SDK 3.1 to 3.3 were not to be had.
+the wheels of SDK 3.1 to 3.3 could not be obtained.
 """
 
 from __future__ import annotations
@@ -19,31 +19,39 @@ from typing import Any, Callable
 
 import tensorflow as tf
 
-from entrypoints.contract.session import Batch, DeviceConditions, DeviceFacts, Division, OptimizerRule, Rule, Usage
+from entrypoints.contract.session import (
+    Batch,
+    BatchPartition,
+    DeviceConditions,
+    DeviceFacts,
+    OptimizerRule,
+    Rule,
+    Usage,
+)
 from entrypoints.devices.selection import require_precision
-from entrypoints.devices.tensorflow.shared.session import GraphSession, execution
+from entrypoints.devices.tensorflow.shared.session import TensorFlowSession, execution
 from entrypoints.metering.meters import gcipuinfo
 from entrypoints.workloads.tensorflow.build import Objective
 
-PRECISIONS = ("fp32",)  # as TensorFlow's networks have it everywhere
-MODEL = "--use_ipu_model"  # https://github.com/graphcore/examples, in what tests without hardware are told
-SHORT = "memory_allocation"  # in what Poplar says of a model that is too large
+PRECISIONS = ("fp32",)  # as for TensorFlow's networks on every device
+MODEL = "--use_ipu_model"  # as in the tests without hardware of https://github.com/graphcore/examples
+SHORT = "memory_allocation"  # in Poplar's error for a model that is too large
 
 
-def modelled() -> bool:
-    """Whether Graphcore's TensorFlow was told to compute on a model of an IPU."""
+def on_ipu_model() -> bool:
+    """Return whether Graphcore's TensorFlow computes on a model of an IPU."""
     return MODEL in os.environ.get("TF_POPLAR_FLAGS", "")
 
 
 def libraries() -> dict[str, str | None]:
-    """None that this TensorFlow would tell."""
+    """Return no versions: this TensorFlow reports none."""
     return {}
 
 
 def prepare(precision: str, threads: int, _: int = 1) -> None:
-    """Attach to an IPU, which keeps the variables that are made from now on.
+    """Attach to an IPU, which holds the variables created from now on.
 
-    Raises RunError: `no_device` where there is none, `unsupported` for a precision that this session has not.
+    Raises RunError: `no_device` if there is no IPU, `unsupported` if this session does not support the precision.
     """
     require_precision(precision, PRECISIONS, "ipu")
     tf.config.threading.set_intra_op_parallelism_threads(threads)
@@ -52,29 +60,32 @@ def prepare(precision: str, threads: int, _: int = 1) -> None:
 
 @lru_cache(maxsize=None)
 def strategy() -> Any:
-    """The process's one, whose scope is never left: models are built before their session. Raises RunError."""
+    """Return the process's strategy. Its scope is never left, since models are built before their session.
+
+    Raises RunError (`no_device`) if it attaches to no IPU.
+    """
     configuration = ipu.config.IPUConfig()
     configuration.auto_select_ipus = 1
     try:
         configuration.configure_ipu_system()
     except tf.errors.OpError as error:
         raise RunError("no_device", f"Graphcore's TensorFlow attaches to no IPU: {error.message[:1000]}") from error
-    found = ipu.ipu_strategy.IPUStrategy(enable_keras_extensions=False)
-    found.scope().__enter__()
-    return found
+    entered = ipu.ipu_strategy.IPUStrategy(enable_keras_extensions=False)
+    entered.scope().__enter__()
+    return entered
 
 
 def free_mib() -> float | None:
-    """Nobody knows: memory is given out when a model is compiled."""
+    """Return None: memory is allocated when a model is compiled."""
     return None
 
 
 def open_session(
-    model: Objective, rule: Rule, _: str, compiled: bool = False, __: Division | None = None
+    model: Objective, rule: Rule, _: str, compiled: bool = False, __: BatchPartition | None = None
 ) -> IpuSession:
-    """A session over `model`, which it takes over.
+    """Return a session that takes over `model`.
 
-    Raises RunError (`unsupported`) for a sampler, and for what is to be compiled by anyone but Poplar.
+    Raises RunError (`unsupported`) for a sampler, and if the model is to be compiled by other means than Poplar.
     """
     if compiled:
         raise RunError("unsupported", "--compile: Poplar compiles every model by itself. Leave it out")
@@ -83,57 +94,57 @@ def open_session(
     return IpuSession(model, rule)
 
 
-class IpuSession(GraphSession):
-    """Each kind of step is one program of the IPU's. A call returns when the IPU is done."""
+class IpuSession(TensorFlowSession):
+    """A session on an IPU: each kind of step is one program, and a call returns when the IPU is done."""
 
     def __init__(self, model: Objective, rule: Rule) -> None:
         super().__init__(model, rule, compiled=True)
-        self.step, self.forward, self.judge = map(self.on_ipu, (self.step, self.forward, self.judge))
+        self.step, self.forward, self.evaluation = map(self.on_ipu, (self.step, self.forward, self.evaluation))
         self.facts = DeviceFacts(
             kind="ipu",
             vendor="Graphcore",
-            name=None if modelled() else gcipuinfo.chip(),
+            name=None if on_ipu_model() else gcipuinfo.chip(),
             devices=1,
             granularity="package",
             memory_mib=None,
             ranks=1,
             replicas=1,
             execution=f"{execution(False)} compiled by Poplar under IPUStrategy",
-            simulated=modelled() or bool(getattr(ipu, "SIMULATED", False)),
+            simulated=on_ipu_model() or bool(getattr(ipu, "SIMULATED", False)),
         )
 
     def on_ipu(self, graph: Callable[..., Any]) -> Callable[..., Any]:
-        """The graph as a program. Calling it raises RunError: `out_of_memory` or `compile_failure`."""
+        """Return the graph as a program, whose calls raise RunError: `out_of_memory` or `compile_failure`."""
 
         def called(*tensors: Any) -> Any:
             try:
                 return strategy().run(graph, args=tensors)
             except (tf.errors.InternalError, tf.errors.ResourceExhaustedError) as error:
-                short = SHORT in error.message or isinstance(error, tf.errors.ResourceExhaustedError)
-                raise RunError("out_of_memory" if short else "compile_failure", error.message[:1000]) from error
+                out_of_memory = SHORT in error.message or isinstance(error, tf.errors.ResourceExhaustedError)
+                raise RunError("out_of_memory" if out_of_memory else "compile_failure", error.message[:1000]) from error
 
         return called
 
-    def place(self, batch: Batch) -> Batch:
-        """The batch as it is, whole numbers as an IPU has them: they go there with each call."""
-        inputs, targets = tf.nest.map_structure(narrowed, (batch.inputs, batch.targets))
+    def to_device(self, batch: Batch) -> Batch:
+        """Return the batch with 32-bit integers, as IPUs have them. It stays on the host and is sent with each call."""
+        inputs, targets = tf.nest.map_structure(to_int32, (batch.inputs, batch.targets))
         return batch._replace(inputs=inputs, targets=targets)
 
     def begin(self, *_: object) -> Any:
-        """Raises RunError (`unsupported`)."""
+        """Raise RunError (`unsupported`)."""
         raise RunError("unsupported", "texts are not continued on IPUs: Poplar compiles one shape, and a text grows")
 
     def usage(self) -> Usage:
-        """Nothing that TensorFlow counts."""
+        """Return that TensorFlow counts nothing."""
         return Usage.unknown("TensorFlow does not tell what an IPU holds")
 
     def conditions(self) -> DeviceConditions:
-        """As the SDK's library tells them."""
+        """Return the conditions that the SDK's library reports."""
         return DeviceConditions(dict(gcipuinfo.conditions()), None)
 
 
-def narrowed(tensor: Any) -> Any:
-    """A tensor with 32 bits for whole numbers; what is none, as it is."""
+def to_int32(tensor: Any) -> Any:
+    """Return an int64 tensor as int32; return anything else unchanged."""
     if not isinstance(tensor, tf.Tensor) or tensor.dtype != tf.int64:
         return tensor
     with tf.device("CPU"):

@@ -1,6 +1,6 @@
 """A residual autoencoder with one bottleneck: images through a code of few numbers and back.
 
-The study that this stands in for has not published its network; widths and depth are our own.
+It represents a study that has not published its network; widths and depth are our choice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Residual(nn.Module):
 
 
 def network(model: Mapping[str, Any]) -> nn.Module:
-    """The network of a card's `problem.model`: (N, 1, 28, 28) pixels of 0..1 -> the same shape."""
+    """Return the network of a card's `problem.model`: (N, 1, 28, 28) pixels of 0..1 -> the same shape."""
     widths, activation, code = model["channels"], model["activation"], model["code"]
     down: list[tuple[str, nn.Module]] = []
     up: list[tuple[str, nn.Module]] = []
@@ -53,7 +53,7 @@ def network(model: Mapping[str, Any]) -> nn.Module:
 
 
 def enlarge(channels_in: int, channels_out: int, size: int, stride: int, model: Mapping[str, Any]) -> nn.Sequential:
-    """A transposed convolution in which no two inputs reach one output place, normalisation, activation."""
+    """Return a transposed convolution whose inputs do not overlap in the output, with normalisation and activation."""
     layer = nn.ConvTranspose2d(channels_in, channels_out, size, stride, bias=False)
     nn.init.normal_(layer.weight, std=math.sqrt(2 / channels_in))
     return nn.Sequential(layer, normalisation(channels_out, model), ACTIVATIONS[model["activation"]](inplace=True))

@@ -1,4 +1,4 @@
-"""A small network whose weights are unknown: the density of them, given observations of what it is to tell."""
+"""A small Bayesian network: the posterior density of its weights, given observations of its output."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from entrypoints.workloads.pytorch.samplers import Density, Observed
 
 
 class Posterior(Density):
-    """Three linear layers, tanh after the first; weights with a normal prior, targets with Student's t around what the
-    network tells. Chains (C) differ in their weights and share the observations (N)."""
+    """The posterior of three linear layers with tanh after the first.
+
+    Weights have a normal prior, targets a Student's t distribution around the output. Chains (C) differ in their
+    weights and share the observations (N).
+    """
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
@@ -27,12 +30,12 @@ class Posterior(Density):
         self.freedom, self.spread = model["likelihood"]["degrees_of_freedom"], model["likelihood"]["scale"]
 
     def observe(self, inputs: torch.Tensor, targets: torch.Tensor) -> Observed:
-        """Features (N, F) scaled, with a column of ones for the bias; targets (N,)."""
+        """Return the scaled features (N, F + 1), with a column of ones for the bias, and the targets (N,)."""
         scaled = self.feature_scale * inputs
         return Observed(torch.cat([scaled, torch.ones_like(scaled[:, :1])], 1), targets)
 
     def forward(self, position: torch.Tensor, observed: Observed) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log density (C,), up to a constant, at flat weights (C, P), and its gradient (C, P), by the chain rule."""
+        """Return the log density (C,), up to a constant, at flat weights (C, P), and its gradient (C, P)."""
         chains, units = len(position), self.units
         sizes = [units * self.features, units, units, 1, 1, 1]
         weight, bias, output, output_bias, scale, shift = position.split(sizes, 1)
@@ -43,7 +46,7 @@ class Posterior(Density):
         width = self.freedom * self.spread**2
         log_likelihood = (error.square() / width).log1p().sum(1) * (-(self.freedom + 1) / 2)
         log_prior = position.square().sum(1) / (-2 * self.prior_scale**2)
-        pull = (self.freedom + 1) * error / (width + error.square())  # by what the network tells
+        pull = (self.freedom + 1) * error / (width + error.square())  # derivative of the log likelihood by the output
         back = (scale * pull)[:, None]  # (C, 1, N)
         weighted = active * back
         slope = back - active * weighted  # back * (1 - active**2)
@@ -56,5 +59,5 @@ class Posterior(Density):
 
 
 def network(model: Mapping[str, Any]) -> nn.Module:
-    """The density of a card's `problem.model`."""
+    """Return the density of a card's `problem.model`."""
     return Posterior(model)

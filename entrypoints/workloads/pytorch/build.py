@@ -22,7 +22,7 @@ from entrypoints.workloads.pytorch.layers import StochasticDepth
 from entrypoints.workloads.pytorch.samplers import Density
 
 Tensors = Union[torch.Tensor, Tuple[torch.Tensor, ...]]
-# In every family here, a normalisation that is declared after a convolution is applied to what comes of it.
+# In every family here, a normalisation declared after a convolution is applied to its output.
 CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)
 
 
@@ -35,12 +35,12 @@ class Objective(nn.Module):
         self.loss = LOSSES[loss["name"]](loss) if loss else None  # None: the network is a density
 
     def forward(self, inputs: Tensors, targets: Tensors | None = None) -> tuple[Tensors, torch.Tensor | None]:
-        """Output, and the mean loss over the batch where targets are given."""
+        """Return the output, and the mean loss over the batch if targets are given."""
         output = self.network(*inputs) if isinstance(inputs, tuple) else self.network(inputs)
         return output, None if targets is None or self.loss is None else self.loss_of(output, targets)
 
     def loss_of(self, output: Tensors, targets: Tensors) -> torch.Tensor:
-        """The mean loss of an output over the batch. Only where there is a loss."""
+        """Return the mean loss of an output over the batch. Raises TypeError for a density, which has no loss."""
         if self.loss is None:
             raise TypeError("a density has no loss")
         mean: torch.Tensor = self.loss(output, targets)
@@ -48,7 +48,7 @@ class Objective(nn.Module):
 
 
 class CrossEntropy(nn.Module):
-    """Of logits (..., classes) and labels (...), the mean over all labels, smoothed as the card says."""
+    """The mean cross entropy of logits (..., classes) and labels (...), with the card's label smoothing."""
 
     def __init__(self, loss: Mapping[str, Any]) -> None:
         super().__init__()
@@ -60,8 +60,10 @@ class CrossEntropy(nn.Module):
 
 
 class SpanCrossEntropy(nn.Module):
-    """Of logits (N, T, 2), how likely a span begins and ends at each place, and both ends (N, 2): the mean of two cross
-    entropies over places."""
+    """The mean of two cross entropies over positions, for the start and the end of a span.
+
+    Logits are (N, T, 2), both ends (N, 2).
+    """
 
     def __init__(self, _: Mapping[str, Any]) -> None:
         super().__init__()
@@ -72,7 +74,7 @@ class SpanCrossEntropy(nn.Module):
 
 
 class SumOfCrossEntropies(nn.Module):
-    """Of several outputs, logits (..., classes) each, and as many targets (...): each one's mean, added up."""
+    """The sum of mean cross entropies of several outputs (..., classes) and as many targets (...)."""
 
     def __init__(self, _: Mapping[str, Any]) -> None:
         super().__init__()
@@ -84,10 +86,10 @@ class SumOfCrossEntropies(nn.Module):
 
 
 class SpeechLoss(nn.Module):
-    """Mean absolute differences of mel frames, of linear frames and of done flags, and how far attention strays from
-    the diagonal (Tachibana et al., arXiv:1710.08969): their sum.
+    """The mean absolute differences of mel frames, linear frames and done flags, plus the guided attention loss.
 
-    Spectrograms are told one frame ahead. Frames beyond the end count as right.
+    Guided attention (Tachibana et al., arXiv:1710.08969) penalises distance from the diagonal. Spectrograms are
+    predicted one frame ahead. Frames beyond the end count as correct.
     """
 
     def __init__(self, loss: Mapping[str, Any]) -> None:
@@ -95,25 +97,28 @@ class SpeechLoss(nn.Module):
         self.deviation = loss["guided_attention_deviation"]
 
     def forward(self, outputs: tuple[torch.Tensor, ...], targets: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        """Mel (N, bands, T), linear (N, bins, T) and done flags (N, 1, T) both, of the outputs also the shares of each
-        attention (N, attentions, T, L) -> a scalar."""
+        """Mel (N, bands, T), linear (N, bins, T) and done flags (N, 1, T) -> a scalar.
+
+        The outputs also have the weights of each attention (N, attentions, T, L).
+        """
         *spectrograms, done, shares = outputs
         *expected, done_flags = targets
         spoken = 1 - done_flags[..., 1:]
         differences = (
-            ((told[..., :-1] - frames[..., 1:]) * spoken).abs().mean() for told, frames in zip(spectrograms, expected)
+            ((predicted[..., :-1] - frames[..., 1:]) * spoken).abs().mean()
+            for predicted, frames in zip(spectrograms, expected)
         )
-        strayed = (self.distances(shares) * shares.sum(1)).mean()
-        return sum(differences, (done - done_flags).abs().mean() + strayed)
+        attention_loss = (self.distances(shares) * shares.sum(1)).mean()
+        return sum(differences, (done - done_flags).abs().mean() + attention_loss)
 
     def distances(self, shares: torch.Tensor) -> torch.Tensor:
-        """How far a frame lies from a character, both as shares of their whole: (T, L), from 0 to 1."""
+        """Return the penalty (T, L), from 0 to 1, of each frame's distance from each character, both as fractions."""
         frames, characters = (torch.arange(size, device=shares.device) / size for size in shares.shape[-2:])
         return 1 - torch.exp(-((frames[:, None] - characters) ** 2) / (2 * self.deviation**2))
 
 
 def mean_squared_error(_: Mapping[str, Any]) -> nn.Module:
-    """The mean over all numbers of squared differences between output and target of one shape."""
+    """Return the mean squared error of outputs and targets of one shape."""
     return nn.MSELoss()
 
 
@@ -127,12 +132,12 @@ LOSSES = {
 
 
 def software() -> Software:
-    """Versions of PyTorch and of what input data pass through."""
+    """Return the versions of PyTorch and of the libraries that prepare input data."""
     return Software(torch.__version__, {"numpy": np.__version__, "pillow": PIL.__version__})
 
 
 def model(card: Card, seed: int) -> Objective:
-    """The card's model, initialised from `seed`. Raises RunError where its size is not the card's."""
+    """Return the card's model, initialised from `seed`. Raises RunError (`crashed`) if its size is not the card's."""
     torch.manual_seed(seed)
     family = importlib.import_module(f"entrypoints.workloads.pytorch.{card.family}")
     built = Objective(family.network(card.problem["model"]), card.problem.get("loss"))
@@ -140,18 +145,20 @@ def model(card: Card, seed: int) -> Objective:
     if count != card.problem["parameters"]:
         expected = card.problem["parameters"]
         raise RunError("crashed", f"{card.name} was built with {count} parameters, its card says {expected}")
-    return drawn_by(built, synthetic.SeededRandom(seed, 1))  # synthetic observations are drawn from the seed alone
+    return with_random_source(
+        built, synthetic.SeededRandom(seed, 1)
+    )  # a stream apart from that of synthetic observations
 
 
 def weights(model: Objective) -> dict[str, np.ndarray]:
-    """The network's parameters by name. Where they lie on the host they are views, which change with the next step."""
+    """Return the network's parameters by name. On the host they are views, which change with the next step."""
     return {name: weight.detach().cpu().numpy() for name, weight in model.network.named_parameters()}
 
 
-def folded(model: Objective) -> Objective:
-    """For inference a copy, each normalisation folded into the convolution before it: one pass over memory less.
+def fold_batch_norms(model: Objective) -> Objective:
+    """Return a copy for inference with each batch normalisation folded into the convolution before it.
 
-    Where there is none, it is the model itself, in evaluation mode.
+    That saves a pass over memory. A model without batch normalisation is returned itself, in evaluation mode.
     """
     if not any(isinstance(layer, nn.BatchNorm2d) for layer in model.modules()):
         return model.eval()
@@ -166,26 +173,25 @@ def folded(model: Objective) -> Objective:
     return copied
 
 
-def cuts(network: nn.Module) -> list[nn.Module]:
-    """The layers before which a pipeline may be cut, in the order in which they compute: a network's `blocks`, else its
-    parts."""
+def stage_boundaries(network: nn.Module) -> list[nn.Module]:
+    """Return the layers before which a pipeline may be cut, in order: a network's `blocks`, otherwise its children."""
     blocks = getattr(network, "blocks", None)
     return list(blocks if blocks is not None else network.children())
 
 
-def plain_attention(model: Objective) -> Objective:
-    """The same model, whose attention is written out for compilers that do not know PyTorch's."""
+def without_sdpa(model: Objective) -> Objective:
+    """Return the same model with attention written out, for compilers without scaled_dot_product_attention."""
     for layer in model.modules():
         if hasattr(layer, "fused"):
             layer.fused = False
     return model
 
 
-def by_inputs(model: Objective) -> Objective:
-    """The same model, in which the weights of layers that do not narrow lie input by input.
+def transposed_linear_weights(model: Objective) -> Objective:
+    """Return the same model with transposed weights in layers that have at least as many outputs as inputs.
 
-    Multiplied with one or two rows, as when a text is continued, they are read 1.2 to 1.6 times as fast on a CPU (torch
-    2.13, MKL); from four rows on there is no gain. Layers that narrow lose by it, and so do tables that are looked up.
+    Products with one or two rows, as in text generation, then read weights 1.2 to 1.6 times as fast on a CPU (torch
+    2.13, MKL); from four rows on there is no gain. Layers with fewer outputs lose, and so do embedding tables.
     """
     tables = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Embedding)}
     for layer in model.modules():
@@ -194,26 +200,26 @@ def by_inputs(model: Objective) -> Objective:
     return model
 
 
-def without_chance(model: Objective) -> Objective:
-    """The same model, in which nothing is dropped at random; chains follow a formula in place of chance."""
+def without_randomness(model: Objective) -> Objective:
+    """Return the same model without dropout and stochastic depth, its chains driven by a formula."""
     for layer in model.modules():
         if isinstance(layer, (nn.Dropout, StochasticDepth)):
             layer.p = 0.0
-    return drawn_by(model, formula.Formula())
+    return with_random_source(model, formula.Formula())
 
 
-def drawn_by(model: Objective, chance: synthetic.RandomSource) -> Objective:
-    """The same model, whose chains draw from a source where it is a density."""
+def with_random_source(model: Objective, chance: synthetic.RandomSource) -> Objective:
+    """Return the same model; if it is a density, its chains draw from the random source `chance`."""
     if isinstance(model.network, Density):
         model.network.chance = chance
     return model
 
 
-def load_formula(model: Objective) -> None:
-    """Set weights and buffers to what `data.generated.formula` makes of their names."""
+def load_probe_weights(model: Objective) -> None:
+    """Set weights and buffers to the values that `data.generated.formula` makes of their names."""
     state = itertools.chain(model.network.named_parameters(), model.network.named_buffers())
-    kept = model.network.state_dict().keys()  # a buffer that is not kept is a constant
+    persistent = model.network.state_dict().keys()  # other buffers are constants
     with torch.no_grad():
         for name, value in state:
-            if name in kept and value.is_floating_point():
+            if name in persistent and value.is_floating_point():
                 value.copy_(torch.from_numpy(formula.weight(name, value.shape)))

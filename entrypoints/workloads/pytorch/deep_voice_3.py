@@ -1,7 +1,7 @@
 """Deep Voice 3 (Ping et al., arXiv:1710.07654): speech of many speakers from text, by convolutions and attention.
 
-An encoder makes keys and values of the text, a decoder the next frame of a mel spectrogram from those before it, and a
-converter the linear spectrogram of what the decoder holds. Channels stand before places everywhere: (N, C, T).
+An encoder makes keys and values of the text, a decoder predicts the next frame of a mel spectrogram from those before
+it, and a converter makes the linear spectrogram from the decoder's states. Channels come before positions: (N, C, T).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-KEPT = math.sqrt(0.5)  # of a sum of two, so that its variance is that of each
+KEPT = math.sqrt(0.5)  # scales a sum of two terms to the variance of each
 BASE = 10000.0  # of the wavelengths of positions
 
 
 def convolution(channels_in: int, channels_out: int, size: int = 1, bias: bool = True) -> nn.Conv1d:
-    """A convolution over places without padding; Glorot's uniform weights as for a single place, biases 0."""
+    """Return a convolution without padding; Glorot-uniform weights as for kernel size 1, biases 0."""
     layer = nn.Conv1d(channels_in, channels_out, size, bias=bias)
     bound = math.sqrt(6 / (channels_in + channels_out))
     nn.init.uniform_(layer.weight, -bound, bound)
@@ -28,33 +28,33 @@ def convolution(channels_in: int, channels_out: int, size: int = 1, bias: bool =
 
 
 def embedding(entries: int, width: int, model: Mapping[str, Any]) -> nn.Embedding:
-    """Vectors that start normal, cut off at two standard deviations."""
+    """Return an embedding with normal weights, truncated at two standard deviations."""
     layer, deviation = nn.Embedding(entries, width), model["initialisation"]["embedding_deviation"]
     nn.init.trunc_normal_(layer.weight, std=deviation, a=-2 * deviation, b=2 * deviation)
     return layer
 
 
-def places(count: int, channels: int, rate: float) -> torch.Tensor:
-    """Sines and cosines in turn of each place times `rate`, in ever longer waves: (channels, count)."""
+def positional_encoding(count: int, channels: int, rate: float) -> torch.Tensor:
+    """Return sines and cosines of each position times `rate`, with growing wavelengths: (channels, count)."""
     waves = BASE ** (-torch.arange(0, channels, 2, dtype=torch.float64) / channels)
     angles = rate * waves[:, None] * torch.arange(count, dtype=torch.float64)  # (channels / 2, count)
     return torch.stack([angles.sin(), angles.cos()], dim=1).flatten(0, 1).float()
 
 
 class Voice(nn.Module):
-    """Adds to all places what a speaker makes different."""
+    """Adds the same projection of the speaker's embedding to all positions."""
 
     def __init__(self, channels: int, model: Mapping[str, Any]) -> None:
         super().__init__()
         self.project = convolution(model["speaker_width"], channels)
 
     def forward(self, x: torch.Tensor, speaker: torch.Tensor) -> torch.Tensor:
-        """(N, channels, T) and speakers (N, speaker_width, 1) -> the shape of the first."""
+        """(N, channels, T) and speakers (N, speaker_width, 1) -> (N, channels, T)."""
         return x + torch.tanh(self.project(speaker))
 
 
 class GatedBlock(nn.Module):
-    """A convolution whose one half gates the other, added to what came in: the paper's figure 2."""
+    """A gated linear unit over a convolution, with a residual: the paper's figure 2."""
 
     def __init__(self, channels: int, model: Mapping[str, Any], causal: bool = False, spoken: bool = True) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class GatedBlock(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Keys and values of a text."""
+    """The encoder: keys and values of a text."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
@@ -95,8 +95,8 @@ class Encoder(nn.Module):
         return keys, KEPT * (embedded + keys)
 
 
-class Attention(nn.Module):
-    """Frames take from the text what they say, and add it to what they hold: the paper's figure 3."""
+class TextAttention(nn.Module):
+    """The attention of frames to the text, with a residual: the paper's figure 3."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
@@ -110,17 +110,17 @@ class Attention(nn.Module):
             self.query.weight.copy_(self.key.weight)
 
     def forward(
-        self, x: torch.Tensor, x_places: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+        self, x: torch.Tensor, frame_positions: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Frames (N, channels, T), keys with their places and values (N, text, L) -> frames, and shares (N, T, L)."""
-        scores = self.query(x + x_places).transpose(1, 2) @ self.key(keys)
-        shares = self.dropout(scores.softmax(-1))
-        context = self.value(values) @ shares.transpose(1, 2) / math.sqrt(keys.shape[-1])
-        return KEPT * (x + functional.relu(self.project(context))), shares
+        """Frames (N, channels, T), keys with positions and values (N, text, L) -> frames, and weights (N, T, L)."""
+        scores = self.query(x + frame_positions).transpose(1, 2) @ self.key(keys)
+        attention_weights = self.dropout(scores.softmax(-1))
+        context = self.value(values) @ attention_weights.transpose(1, 2) / math.sqrt(keys.shape[-1])
+        return KEPT * (x + functional.relu(self.project(context))), attention_weights
 
 
 class Prenet(nn.Module):
-    """A layer that frames pass through before the decoder's blocks."""
+    """A layer that maps frames before the decoder's blocks."""
 
     def __init__(self, channels_in: int, channels_out: int, model: Mapping[str, Any]) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class Prenet(nn.Module):
 
 
 class Decoder(nn.Module):
-    """The next frame from those before it and the text, and whether it is beyond the end."""
+    """The decoder: the next frame from those before it and the text, and whether it is beyond the end."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
@@ -143,19 +143,21 @@ class Decoder(nn.Module):
         sizes = [mel, *rule["prenet"], channels]
         self.prenet = nn.ModuleList(Prenet(size, after, model) for size, after in zip(sizes, sizes[1:]))
         self.blocks = nn.ModuleList(GatedBlock(channels, model, causal=True) for _ in range(rule["blocks"]))
-        self.attentions = nn.ModuleDict({str(block): Attention(model) for block in model["attention"]["after_blocks"]})
+        self.attentions = nn.ModuleDict(
+            {str(block): TextAttention(model) for block in model["attention"]["after_blocks"]}
+        )
         self.mel = convolution(channels, 2 * mel)
         self.done = convolution(channels, 1)
-        frames = places(positions["most"], channels, positions["query_rate"])
-        text = places(positions["most"], model["character_width"], positions["key_rate"])
+        frames = positional_encoding(positions["most"], channels, positions["query_rate"])
+        text = positional_encoding(positions["most"], model["character_width"], positions["key_rate"])
         self.register_buffer("frame_places", frames, persistent=False)
         self.register_buffer("text_places", text, persistent=False)
 
     def forward(
         self, mel: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, speaker: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Frames (N, mel_bands, T) -> what is held of them (N, channels, T), the next mel frames, the chance that they
-        are beyond the end (N, 1, T), and the shares of each attention (N, attentions, T, L)."""
+        """Frames (N, mel_bands, T) -> states (N, channels, T), the next mel frames, the probability that each is beyond
+        the end (N, 1, T), and the weights of each attention (N, attentions, T, L)."""
         x, attended = mel, []
         keys = keys + self.text_places[:, : keys.shape[-1]]
         frame_places = self.frame_places[:, : mel.shape[-1]]
@@ -164,14 +166,14 @@ class Decoder(nn.Module):
         for number, block in enumerate(self.blocks, 1):
             x = block(x, speaker)
             if str(number) in self.attentions:
-                x, shares = self.attentions[str(number)](x, frame_places, keys, values)
-                attended.append(shares)
+                x, attention_weights = self.attentions[str(number)](x, frame_places, keys, values)
+                attended.append(attention_weights)
         following = torch.sigmoid(functional.glu(self.mel(x), dim=1))
         return x, following, torch.sigmoid(self.done(x)), torch.stack(attended, dim=1)
 
 
 class Converter(nn.Module):
-    """Linear spectrograms of what the decoder holds."""
+    """The converter: linear spectrograms from the decoder's states."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
@@ -189,7 +191,7 @@ class Converter(nn.Module):
 
 
 class DeepVoice3(nn.Module):
-    """Speakers, encoder, decoder and converter, trained on frames that are given."""
+    """Speakers, encoder, decoder and converter, trained with teacher forcing."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
@@ -199,14 +201,14 @@ class DeepVoice3(nn.Module):
         self.converter = Converter(model)
 
     def forward(self, characters: torch.Tensor, speakers: torch.Tensor, mel: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Characters (N, L), speakers (N,) and mel frames (N, mel_bands, T) -> the mel frames after each, the linear
-        frames of those, the chance that they are beyond the end, and the shares of each attention."""
+        """Characters (N, L), speakers (N,) and mel frames (N, mel_bands, T) -> the mel frames after each, their linear
+        frames, the probability that each is beyond the end, and the weights of each attention."""
         speaker = self.speakers(speakers)[:, :, None]  # (N, speaker_width, 1)
         keys, values = self.encoder(characters, speaker)
-        held, following, done, attended = self.decoder(mel, keys, values, speaker)
-        return following, self.converter(held), done, attended
+        states, following, done, attended = self.decoder(mel, keys, values, speaker)
+        return following, self.converter(states), done, attended
 
 
 def network(model: Mapping[str, Any]) -> nn.Module:
-    """The network of a card's `problem.model`."""
+    """Return the network of a card's `problem.model`."""
     return DeepVoice3(model)

@@ -11,13 +11,13 @@ from entrypoints.workloads.pytorch.layers import InvertedResidual, SpatialMean, 
 
 
 def network(model: Mapping[str, Any]) -> nn.Module:
-    """The network of a card's `problem.model`: (N, 3, H, W) normalised pixels -> (N, classes) logits."""
+    """Return the network of a card's `problem.model`: (N, 3, H, W) normalised pixels -> (N, classes) logits."""
     stages, channels = [], model["stem_channels"]
     total, begun = sum(stage["blocks"] for stage in model["stages"]), 0
     for number, stage in enumerate(model["stages"], start=1):
         blocks = nn.Sequential()
         for index in range(stage["blocks"]):
-            drop = model["stochastic_depth"] * begun / total  # the deeper, the likelier
+            drop = model["stochastic_depth"] * begun / total  # grows with depth
             blocks.append(block(channels, stage, stage["stride"] if index == 0 else 1, model, drop))
             channels, begun = stage["channels"], begun + 1
         stages.append((f"stage{number}", blocks))
@@ -34,7 +34,7 @@ def network(model: Mapping[str, Any]) -> nn.Module:
 def block(
     channels: int, stage: Mapping[str, Any], stride: int, model: Mapping[str, Any], drop: float
 ) -> InvertedResidual:
-    """An inverted residual whose gate is squeezed to a share of the block's input channels."""
+    """Return an inverted residual whose gate is squeezed to a fraction of the block's input channels."""
     expanded = channels * stage["expansion"]
     squeezed = max(1, int(channels * model["squeezed_share"]))
     gate = SqueezeExcitation(expanded, squeezed, model["activation"], model["gate"])
@@ -43,7 +43,7 @@ def block(
 
 
 def classifier(features: int, classes: int) -> nn.Linear:
-    """Weights uniform within 1 / sqrt(outputs), biases zero."""
+    """Return a linear layer with uniform weights within 1 / sqrt(outputs), biases zero."""
     layer = nn.Linear(features, classes)
     bound = 1 / math.sqrt(classes)
     nn.init.uniform_(layer.weight, -bound, bound)

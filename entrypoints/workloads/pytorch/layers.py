@@ -1,4 +1,4 @@
-"""What the families of convolutional networks are built of."""
+"""Layers of the convolutional networks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GATES = {"sigmoid": nn.Sigmoid, "hard_sigmoid": nn.Hardsigmoid}
 def convolution(
     channels_in: int, channels_out: int, size: int, stride: int = 1, groups: int = 1, bias: bool = False
 ) -> nn.Conv2d:
-    """A `size` x `size` convolution that keeps the resolution but for its stride, He initialised by its outputs."""
+    """Return a padded `size` x `size` convolution, He initialised by its outputs."""
     layer = nn.Conv2d(channels_in, channels_out, size, stride, padding=size // 2, groups=groups, bias=bias)
     nn.init.normal_(layer.weight, std=math.sqrt(2 / (size * size * channels_out)))
     if layer.bias is not None:
@@ -32,7 +32,7 @@ def convolution(
 
 
 def normalisation(channels: int, model: Mapping[str, Any]) -> nn.BatchNorm2d:
-    """Batch normalisation with the card's epsilon and momentum; scale 1 and shift 0 at the start."""
+    """Return a batch normalisation with the card's epsilon and momentum; scale 1 and shift 0 at the start."""
     rule = model["normalisation"]
     return nn.BatchNorm2d(channels, eps=rule["epsilon"], momentum=rule["momentum"])
 
@@ -46,13 +46,13 @@ def unit(
     stride: int = 1,
     groups: int = 1,
 ) -> nn.Sequential:
-    """Convolution, normalisation and, where there is one, activation."""
+    """Return convolution, normalisation and, if there is one, activation."""
     layers = [convolution(channels_in, channels_out, size, stride, groups), normalisation(channels_out, model)]
     return nn.Sequential(*layers, *([ACTIVATIONS[activation](inplace=True)] if activation else []))
 
 
 class SqueezeExcitation(nn.Module):
-    """A factor for each channel, told by the means of all channels (Hu et al., arXiv:1709.01507)."""
+    """A factor for each channel, computed from the means of all channels (Hu et al., arXiv:1709.01507)."""
 
     def __init__(self, channels: int, squeezed: int, activation: str, gate: str) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class InvertedResidual(nn.Module):
 
 
 class SpatialMean(nn.Module):
-    """The mean over all places."""
+    """The mean over all positions."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(N, C, H, W) -> (N, C)."""
@@ -123,5 +123,5 @@ class SpatialMean(nn.Module):
 
 
 def chain(*layers: tuple[str, nn.Module]) -> nn.Sequential:
-    """Layers one after the other, by name."""
+    """Return named layers in sequence."""
     return nn.Sequential(OrderedDict(layers))

@@ -1,4 +1,4 @@
-"""Batches as tensors: one synthetic batch again and again, samples decoded by worker processes, or requests."""
+"""Batches as tensors: one synthetic batch, samples decoded by worker processes, or requests."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Pictures:
         self.own_targets, self.order = reconstructs(card.problem), self.reader.order
 
     def stretch(self, order: Sequence[int], epoch: int, first: int, count: int, size: int) -> Iterator[Batch]:
-        """So many batches of one size, of an epoch from the one of this number on."""
+        """Yield `count` batches of `size` samples of an epoch, from batch number `first` on."""
         samples = self.read(order, epoch, first * size, count * size)
         for _ in range(count):
             yield batch_of(list(itertools.islice(samples, size)), self.own_targets)
 
 
 class Rows:
-    """Batches of prepared text or speech, as it lies there."""
+    """Batches of prepared text or speech, which needs no decoding."""
 
     def __init__(self, source: PreparedText | Speech, task: str, seed: int) -> None:
         self.reader: Any = (
@@ -51,25 +51,25 @@ class Rows:
         self.samples, self.order = source.samples, self.reader.order
 
     def stretch(self, order: Sequence[int], epoch: int, first: int, count: int, size: int) -> Iterator[Batch]:
-        """As for pictures."""
+        """Yield `count` batches of at most `size` samples of an epoch, from batch number `first` on."""
         for start in range(first * size, (first + count) * size, size):
             yield self.batch(order, epoch, start, min(size, self.samples - start))
 
     def batch(self, order: Sequence[int], epoch: int, start: int, count: int) -> Batch:
-        """So many samples of an epoch. Where one is damaged, there is nothing but what is said of it."""
+        """Return `count` samples of an epoch from `start` on. If one is damaged, the batch has only the message."""
         try:
-            made = self.reader.batch(order, epoch, start, count)
+            rows = self.reader.batch(order, epoch, start, count)
         except text_batches.DamagedSequenceError as error:
             return Batch(None, None, (str(error),))
-        return as_batch(made.batch)._replace(decode_seconds=made.seconds, numbers=made.numbers)
+        return as_batch(rows.drawn)._replace(decode_seconds=rows.seconds, numbers=rows.numbers)
 
 
 class Batches(IterableDataset):  # type: ignore[type-arg]
-    """Endless batches of a source; a worker process has those whose turn it is.
+    """Endless batches of a source, of which each worker process makes its part.
 
-    An epoch takes every sample once, but those of a partial last batch. Which samples it takes depends on the seed
-    alone, and not on the workers. With `once` there is one epoch, in order: its last batch may be smaller, and what
-    cannot be read is left out.
+    An epoch takes every sample once, without those of a partial last batch. Which samples a batch has depends on the
+    seed alone, not on the workers. With `once` there is a single epoch in order, whose last batch may be smaller, and
+    unreadable samples are left out.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Batches(IterableDataset):  # type: ignore[type-arg]
         self.per_epoch = -(-source.samples // batch_size) if once else source.samples // batch_size
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield this worker's share of every epoch; a batch of which nothing is readable has no inputs."""
+        """Yield this worker's part of every epoch; a batch without readable samples has no inputs."""
         info = get_worker_info()
         worker, workers = (info.id, info.num_workers) if info else (0, 1)
         for epoch in range(self.epochs):
@@ -95,7 +95,7 @@ class Batches(IterableDataset):  # type: ignore[type-arg]
 
 
 def batch_of(samples: Sequence[Sample], own_targets: bool) -> Batch:
-    """The readable ones of samples as one batch of tensors; no inputs without any."""
+    """Return the readable samples as one batch of tensors, without inputs if there are none."""
     inputs, targets, skipped, seconds = stack(samples, own_targets)
     if inputs is None or targets is None:
         return Batch(None, None, skipped)
@@ -104,43 +104,43 @@ def batch_of(samples: Sequence[Sample], own_targets: bool) -> Batch:
 
 
 def synthetic_batch(card: Card, batch_size: int, seed: int) -> Batch:
-    """One batch generated from `seed`."""
+    """Return one batch generated from `seed`."""
     return as_batch(synthetic.batch(card.problem, batch_size, synthetic.SeededRandom(seed)))
 
 
 def formula_batch(card: Card, batch_size: int) -> Batch:
-    """One batch made by `data.generated.formula`."""
+    """Return one batch arrays by `data.generated.formula`."""
     return as_batch(synthetic.batch(card.problem, batch_size, formula.Formula()))
 
 
 def table_batch(table: TableRows) -> Batch:
-    """Features (N, F) and targets (N,) of a table."""
+    """Return the features (N, F) and targets (N,) of a table as a batch."""
     return as_batch(synthetic.observations(*table))
 
 
-def as_batch(made: synthetic.SyntheticBatch) -> Batch:
-    """Arrays as a batch of tensors."""
-    return Batch(tensors(made.inputs), tensors(made.targets), tokens=made.tokens, padding=made.padding)
+def as_batch(arrays: synthetic.SyntheticBatch) -> Batch:
+    """Return arrays as a batch of tensors."""
+    return Batch(tensors(arrays.inputs), tensors(arrays.targets), tokens=arrays.tokens, padding=arrays.padding)
 
 
 def tensors(arrays: synthetic.Arrays) -> Any:
-    """Arrays as tensors over the same memory."""
+    """Return arrays as tensors that share their memory."""
     return tuple(map(tensors, arrays)) if isinstance(arrays, tuple) else torch.from_numpy(arrays)
 
 
 def source_batches(card: Card, task: str, source: Source, batch_size: int, workers: int, seed: int) -> Iterator[Batch]:
-    """Endless batches of a source; the workers start at once.
+    """Return endless batches of a source; the workers start immediately.
 
-    Raises RunError (`data_error`) when no sample can be read.
+    Raises RunError (`data_error`) if no sample of a batch can be read.
     """
     batches = _loaded(Batches(source, card, task, batch_size, seed), workers)
     return (require_readable(batch, _unreadable(source, batch)) for batch in batches)
 
 
 def evaluation_batches(card: Card, source: Source, batch_size: int, workers: int) -> Iterator[Batch]:
-    """All samples once, in order, cut as for inference. A batch of which nothing is readable has no inputs.
+    """Return all samples once, in order, cut as for inference. A batch without readable samples has no inputs.
 
-    Raises RunError (`data_error`) where prepared text or speech is damaged: nothing of it is left out.
+    Raises RunError (`data_error`) if prepared text or speech is damaged, since none of it may be left out.
     """
     batches = _loaded(Batches(source, card, "inference", batch_size, once=True), workers)
     if isinstance(source, (PreparedText, Speech)):
@@ -153,18 +153,18 @@ def _loaded(batches: Batches, workers: int) -> Iterator[Batch]:
     parent = os.getpid()
     loader: DataLoader[Batch] = DataLoader(
         batches,
-        batch_size=None,  # they are batches already
+        batch_size=None,  # the dataset yields batches already
         num_workers=workers,
-        collate_fn=_as_they_are,
+        collate_fn=_unchanged,
         worker_init_fn=lambda _: die_with_parent(parent),
-        # Forked workers share what is imported; other ways import it all again in each of them.
+        # Forked workers share imported modules; other start methods import them again in each worker.
         multiprocessing_context="fork" if workers else None,
     )
     return iter(loader)
 
 
 def synthetic_requests(card: Card, batch_size: int, seed: int) -> Iterator[Callable[[], Batch]]:
-    """Endless requests generated from `seed`: of raw images, cut anew by each that is called; else as they are."""
+    """Return endless requests generated from `seed`. Each call cuts raw images again; other data stay the same."""
     if not pictures(card.problem):
         batch = synthetic_batch(card, batch_size, seed)
         return itertools.repeat(lambda: batch)
@@ -179,9 +179,9 @@ def synthetic_requests(card: Card, batch_size: int, seed: int) -> Iterator[Calla
 
 
 def source_requests(card: Card, source: Source, batch_size: int, seed: int) -> Iterator[Callable[[], Batch]]:
-    """Endless requests of a source that is not sequential, read when one is called, by the thread that calls.
+    """Return endless requests of a source that is not sequential. Each call reads its samples in the calling thread.
 
-    A call raises RunError (`data_error`) when no sample can be read.
+    A call raises RunError (`data_error`) if none of its samples can be read.
     """
     source.share()
     batches = Batches(source, card, "inference", batch_size, seed)
@@ -194,7 +194,7 @@ def source_requests(card: Card, source: Source, batch_size: int, seed: int) -> I
     return (functools.partial(make, number) for number in itertools.cycle(range(batches.per_epoch)))
 
 
-def _as_they_are(batch: Batch) -> Batch:
+def _unchanged(batch: Batch) -> Batch:
     return batch
 
 

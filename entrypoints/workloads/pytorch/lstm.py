@@ -1,4 +1,4 @@
-"""Long short-term memory (Hochreiter and Schmidhuber, 1997) over a series, told as one vector at its end."""
+"""Long short-term memory (Hochreiter and Schmidhuber, 1997) over a series, with one output vector at its end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 
 class LastState(nn.Module):
-    """Layers of memory, and one linear layer over what the last of them holds after the last step."""
+    """LSTM layers, and a linear layer over the last layer's state after the last step."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
@@ -23,5 +23,5 @@ class LastState(nn.Module):
 
 
 def network(model: Mapping[str, Any]) -> nn.Module:
-    """The network of a card's `problem.model`."""
+    """Return the network of a card's `problem.model`."""
     return LastState(model)

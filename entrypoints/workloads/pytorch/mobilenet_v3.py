@@ -17,7 +17,7 @@ from entrypoints.workloads.pytorch.layers import (
 
 
 def network(model: Mapping[str, Any]) -> nn.Module:
-    """The network of a card's `problem.model`: (N, 3, 224, 224) normalised pixels -> (N, classes) logits."""
+    """Return the network of a card's `problem.model`: (N, 3, 224, 224) normalised pixels -> (N, classes) logits."""
     blocks, channels = [], model["stem_channels"]
     for number, row in enumerate(model["blocks"], start=1):
         blocks.append((f"block{number}", block(channels, row, model)))
@@ -35,7 +35,7 @@ def network(model: Mapping[str, Any]) -> nn.Module:
 
 
 def block(channels: int, row: Mapping[str, Any], model: Mapping[str, Any]) -> InvertedResidual:
-    """An inverted residual, without a gate where nothing is squeezed."""
+    """Return an inverted residual, without a gate if nothing is squeezed."""
     expanded, squeezed = row["expanded"], row["squeezed"]
     gate = SqueezeExcitation(expanded, squeezed, "relu", model["gate"]) if squeezed else None
     return InvertedResidual(
@@ -44,7 +44,7 @@ def block(channels: int, row: Mapping[str, Any], model: Mapping[str, Any]) -> In
 
 
 def linear(features_in: int, features_out: int) -> nn.Linear:
-    """Weights normal with deviation 0.01, biases zero."""
+    """Return a linear layer with normal weights of deviation 0.01, biases zero."""
     layer = nn.Linear(features_in, features_out)
     nn.init.normal_(layer.weight, std=0.01)
     nn.init.zeros_(layer.bias)

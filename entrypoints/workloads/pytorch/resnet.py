@@ -75,5 +75,5 @@ class ResNet(nn.Module):
 
 
 def network(model: Mapping[str, Any]) -> nn.Module:
-    """The network of a card's `problem.model`."""
+    """Return the network of a card's `problem.model`."""
     return ResNet(model)

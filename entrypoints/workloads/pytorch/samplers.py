@@ -1,4 +1,4 @@
-"""The sampler rules of the cards: Markov chains side by side, each a row of every tensor."""
+"""The sampler rules of the cards. Markov chains run in parallel, each a row of every tensor."""
 
 from __future__ import annotations
 
@@ -14,70 +14,70 @@ from entrypoints.data.generated import synthetic as data
 
 
 class Observed(NamedTuple):
-    """What all chains share, as a density wants it."""
+    """The observations that all chains share, in the density's form."""
 
     features: torch.Tensor
     targets: torch.Tensor
 
 
-Sloped = Callable[[torch.Tensor, Observed], Tuple[torch.Tensor, torch.Tensor]]
+DensityAndGradient = Callable[[torch.Tensor, Observed], Tuple[torch.Tensor, torch.Tensor]]
 
 
 class Density(nn.Module):
-    """What is sampled: called with positions (C, P), it gives their log density (C,) and its gradient (C, P)."""
+    """A density to sample from: it maps positions (C, P) to log densities (C,) and gradients (C, P)."""
 
     chance: data.RandomSource = data.SeededRandom(0)
 
     def start(self) -> torch.Tensor:
-        """Where every chain begins: its parameters, one after the other (P,)."""
+        """Return the start of every chain: the parameters as one vector (P,)."""
         return parameters_to_vector(self.parameters()).detach()
 
     def observe(self, inputs: torch.Tensor, targets: torch.Tensor) -> Observed:
-        """The observations, prepared once."""
+        """Return the observations in the density's form. Called once."""
         return Observed(inputs, targets)
 
 
-class Chains(NamedTuple):
-    """Where the chains are, and what came of the last transition of each."""
+class ChainState(NamedTuple):
+    """The positions of all chains, and the result of the last transition of each."""
 
     observed: Observed
     position: torch.Tensor  # (C, P)
     log_density: torch.Tensor  # (C,), up to a constant
     gradient: torch.Tensor  # (C, P)
     step_size: torch.Tensor  # (C, 1)
-    log_acceptance: torch.Tensor  # (C,), of the proposal: the logarithm of a ratio, above 0 too
+    log_acceptance: torch.Tensor  # (C,), log acceptance ratio of the proposal, may exceed 0
     accepted: torch.Tensor  # (C,)
     transitions: int
     adapting: int  # transitions after which the step sizes change
 
 
 class HamiltonianMonteCarlo:
-    """Hamiltonian Monte Carlo with unit masses (Neal, arXiv:1206.1901, section 5.2): a trajectory of leapfrog steps
-    from a momentum drawn anew, accepted as Metropolis has it.
+    """Hamiltonian Monte Carlo with unit masses (Neal, arXiv:1206.1901, section 5.2): trajectories of leapfrog steps
+    with a new random momentum each, accepted by the Metropolis rule.
 
-    While a chain adapts, its steps grow by the rule's `increment` after a proposal that was likelier than the target to
-    be accepted, else they shrink by its `decrement`.
+    While a chain adapts, its steps grow by the rule's `increment` after a proposal whose acceptance probability was
+    above the target, otherwise they shrink by its `decrement`.
     """
 
-    def __init__(self, density: Density, sloped: Sloped, rule: SamplerRule) -> None:
-        self.density, self.sloped, self.rule = density, sloped, rule
+    def __init__(self, density: Density, density_and_gradient: DensityAndGradient, rule: SamplerRule) -> None:
+        self.density, self.density_and_gradient, self.rule = density, density_and_gradient, rule
 
-    def begin(self, inputs: torch.Tensor, targets: torch.Tensor, adapting: int, chains: int) -> Chains:
-        """All chains after their first transition."""
+    def begin(self, inputs: torch.Tensor, targets: torch.Tensor, adapting: int, chains: int) -> ChainState:
+        """Return all chains after their first transition."""
         observed = self.density.observe(inputs, targets)
         position = self.density.start().repeat(chains, 1)
-        log_density, gradient = self.sloped(position, observed)
+        log_density, gradient = self.density_and_gradient(position, observed)
         step_size = position.new_full((chains, 1), self.rule.step_size)
-        nothing = torch.zeros_like(log_density)
-        start = Chains(observed, position, log_density, gradient, step_size, nothing, nothing > 0, 0, adapting)
+        zeros = torch.zeros_like(log_density)
+        start = ChainState(observed, position, log_density, gradient, step_size, zeros, zeros > 0, 0, adapting)
         return self.follow(start)
 
-    def follow(self, chains: Chains) -> Chains:
-        """One transition of each chain."""
+    def follow(self, chains: ChainState) -> ChainState:
+        """Return all chains after one transition."""
         chance, number = self.density.chance, chains.transitions
         momentum = torch.from_numpy(chance.normal(f"momentum {number}", chains.position.shape)).to(chains.position)
-        share = torch.from_numpy(chance.share(f"threshold {number}", chains.log_density.shape))
-        threshold = share.log().to(chains.log_density)
+        uniform = torch.from_numpy(chance.share(f"threshold {number}", chains.log_density.shape))
+        threshold = uniform.log().to(chains.log_density)
         position, log_density, gradient, last = self.trajectory(chains, momentum)
         ratio = energy(log_density, last) - energy(chains.log_density, momentum)
         ratio = ratio.masked_fill(ratio.isnan(), -math.inf)  # a trajectory that diverged
@@ -93,19 +93,19 @@ class HamiltonianMonteCarlo:
             transitions=chains.transitions + 1,
         )
 
-    def trajectory(self, chains: Chains, momentum: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Position, log density, gradient and momentum at its end: half a step of momentum at either end."""
+    def trajectory(self, chains: ChainState, momentum: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the end: position, log density, gradient, momentum. The momentum starts and ends with half a step."""
         position, log_density, gradient = chains.position, chains.log_density, chains.gradient
         step, half = chains.step_size, chains.step_size / 2
         momentum = torch.addcmul(momentum, half, gradient)
         for left in reversed(range(self.rule.leapfrog_steps)):
             position = torch.addcmul(position, step, momentum)
-            log_density, gradient = self.sloped(position, chains.observed)
+            log_density, gradient = self.density_and_gradient(position, chains.observed)
             momentum = torch.addcmul(momentum, step if left else half, gradient)
         return position, log_density, gradient, momentum
 
-    def adapted(self, chains: Chains, ratio: torch.Tensor) -> torch.Tensor:
-        """Step sizes of the next transition (C, 1)."""
+    def adapted(self, chains: ChainState, ratio: torch.Tensor) -> torch.Tensor:
+        """Return the step sizes of the next transition (C, 1)."""
         if chains.transitions >= chains.adapting:
             return chains.step_size
         likely = (ratio >= math.log(self.rule.target_acceptance))[:, None]
@@ -114,19 +114,19 @@ class HamiltonianMonteCarlo:
 
 
 def energy(log_density: torch.Tensor, momentum: torch.Tensor) -> torch.Tensor:
-    """The logarithm of the joint density of position and momentum (C,), up to a constant."""
+    """Return the log joint density of position and momentum (C,), up to a constant."""
     return log_density - momentum.square().sum(1) / 2
 
 
-def drawn(chains: Chains) -> ChainSample:
-    """The part of their state that is told of."""
-    told = (chains.position, chains.log_density, chains.accepted, chains.log_acceptance, chains.step_size[:, 0])
-    return ChainSample(*(one.cpu().numpy() for one in told))
+def chain_sample(chains: ChainState) -> ChainSample:
+    """Return a sample of all chains as arrays on the host."""
+    parts = (chains.position, chains.log_density, chains.accepted, chains.log_acceptance, chains.step_size[:, 0])
+    return ChainSample(*(part.cpu().numpy() for part in parts))
 
 
 RULES = {"hamiltonian_monte_carlo": HamiltonianMonteCarlo}
 
 
-def sampler(density: Density, sloped: Sloped, rule: SamplerRule) -> HamiltonianMonteCarlo:
-    """The sampler that a rule names; `sloped` is the density, or what stands for it once it is compiled."""
-    return RULES[rule.name](density, sloped, rule)
+def sampler(density: Density, density_and_gradient: DensityAndGradient, rule: SamplerRule) -> HamiltonianMonteCarlo:
+    """Return the sampler of a rule; `density_and_gradient` is the density or its compiled form."""
+    return RULES[rule.name](density, density_and_gradient, rule)

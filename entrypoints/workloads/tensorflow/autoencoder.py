@@ -1,6 +1,6 @@
 """A residual autoencoder with one bottleneck: images through a code of few numbers and back.
 
-The study that this stands in for has not published its network; widths and depth are our own.
+It represents a study that has not published its network; widths and depth are our choice.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Residual(tf.Module):
 
 
 def network(model: Mapping[str, Any]) -> tf.Module:
-    """The network of a card's `problem.model`: (N, 28, 28, 1) pixels of 0..1 -> the same shape."""
+    """Return the network of a card's `problem.model`: (N, 28, 28, 1) pixels of 0..1 -> the same shape."""
     widths, activation, code = model["channels"], model["activation"], model["code"]
     down: dict[str, tf.Module] = {}
     up: dict[str, tf.Module] = {}
@@ -60,6 +60,6 @@ def network(model: Mapping[str, Any]) -> tf.Module:
 
 
 def enlarge(channels_in: int, channels_out: int, size: int, stride: int, model: Mapping[str, Any]) -> Chain:
-    """A transposed convolution in which no two inputs reach one output place, normalisation, activation."""
+    """Return a transposed convolution whose inputs do not overlap in the output, with normalisation and activation."""
     layer = transposed_convolution(channels_in, channels_out, size, stride)
     return Chain.of([layer, normalisation(channels_out, model), Activation(ACTIVATIONS[model["activation"]])])

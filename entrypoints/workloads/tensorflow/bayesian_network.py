@@ -1,4 +1,4 @@
-"""A small network whose weights are unknown: the density of them, given observations of what it is to tell."""
+"""A small Bayesian network: the posterior density of its weights, given observations of its output."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from entrypoints.workloads.tensorflow.samplers import Density, Observed
 
 
 class Posterior(Density):
-    """Three linear layers, tanh after the first; weights with a normal prior, targets with Student's t around what the
-    network tells. Chains (C) differ in their weights and share the observations (N)."""
+    """The posterior of three linear layers with tanh after the first.
+
+    Weights have a normal prior, targets a Student's t distribution around the output. Chains (C) differ in their
+    weights and share the observations (N).
+    """
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
@@ -24,18 +27,18 @@ class Posterior(Density):
         self.freedom, self.spread = model["likelihood"]["degrees_of_freedom"], model["likelihood"]["scale"]
 
     def start(self) -> tf.Tensor:
-        """Where every chain begins: weights and biases layer by layer (P,), laid out as in PyTorch."""
+        """Return the start of every chain: weights and biases layer by layer (P,), laid out as in PyTorch."""
         layers = (self.hidden, self.output, self.scale)
         parts = [part for layer in layers for part in (layer.weight, layer.bias)]
         return tf.concat([tf.reshape(part, [-1]) for part in parts], 0)
 
     def observe(self, inputs: tf.Tensor, targets: tf.Tensor) -> Observed:
-        """Features (N, F) scaled, with a column of ones for the bias; targets (N,)."""
+        """Return the scaled features (N, F + 1), with a column of ones for the bias, and the targets (N,)."""
         scaled = self.feature_scale * inputs
         return Observed(tf.concat([scaled, tf.ones_like(scaled[:, :1])], 1), targets)
 
     def __call__(self, position: tf.Tensor, observed: Observed) -> tuple[tf.Tensor, tf.Tensor]:
-        """Log density (C,), up to a constant, at flat weights (C, P), and its gradient (C, P), by the chain rule."""
+        """Return the log density (C,), up to a constant, at flat weights (C, P), and its gradient (C, P)."""
         chains, units, count = position.shape[0], self.units, observed.targets.shape[0]
         sizes = [units * self.features, units, units, 1, 1, 1]
         weight, bias, output, output_bias, scale, shift = tf.split(position, sizes, axis=1)
@@ -47,7 +50,7 @@ class Posterior(Density):
         width = self.freedom * self.spread**2
         log_likelihood = tf.reduce_sum(tf.math.log1p(tf.square(error) / width), 1) * (-(self.freedom + 1) / 2)
         log_prior = tf.reduce_sum(tf.square(position), 1) / (-2 * self.prior_scale**2)
-        pull = (self.freedom + 1) * error / (width + tf.square(error))  # by what the network tells
+        pull = (self.freedom + 1) * error / (width + tf.square(error))  # derivative of the log likelihood by the output
         back = (scale * pull)[:, None]  # (C, 1, N)
         weighted = active * back
         slope = tf.reshape(back - active * weighted, [chains * units, count])  # back * (1 - active**2)
@@ -61,5 +64,5 @@ class Posterior(Density):
 
 
 def network(model: Mapping[str, Any]) -> tf.Module:
-    """The density of a card's `problem.model`."""
+    """Return the density of a card's `problem.model`."""
     return Posterior(model)

@@ -31,43 +31,45 @@ class Objective(tf.Module):
     def __call__(
         self, inputs: Tensors, targets: Tensors | None = None, training: bool = False
     ) -> tuple[Tensors, tf.Tensor | None]:
-        """Output, and the mean loss over the batch where targets are given."""
+        """Return the output, and the mean loss over the batch if targets are given."""
         output = self.network(*(inputs if isinstance(inputs, tuple) else (inputs,)), training=training)
         return output, None if targets is None or self.loss is None else self.loss(output, targets)
 
 
 def cross_entropy(loss: Mapping[str, Any]) -> Loss:
-    """Of logits (..., classes) and labels (...), the mean over all labels, smoothed as the card says."""
+    """Return the mean cross entropy of logits (..., classes) and labels (...), with the card's label smoothing."""
     smoothing = loss["label_smoothing"]
     if not smoothing:
-        return of_labels
+        return label_cross_entropy
 
     def smoothed(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         classes = logits.shape[-1]
-        shares = tf.one_hot(labels, classes, 1 - smoothing + smoothing / classes, smoothing / classes)
-        return tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(shares, logits))
+        probabilities = tf.one_hot(labels, classes, 1 - smoothing + smoothing / classes, smoothing / classes)
+        return tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits(probabilities, logits))
 
     return smoothed
 
 
-def of_labels(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Cross entropy of logits (..., classes) and labels (...), the mean over all labels."""
+def label_cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Return the mean cross entropy of logits (..., classes) and labels (...)."""
     return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits))
 
 
 def span_cross_entropy(_: Mapping[str, Any]) -> Loss:
-    """Of logits (N, T, 2), how likely a span begins and ends at each place, and both ends (N, 2): the mean of two cross
-    entropies over places."""
-    return lambda logits, ends: of_labels(tf.transpose(logits, [0, 2, 1]), ends)
+    """Return the mean of two cross entropies over positions, for the start and the end of a span.
+
+    Logits are (N, T, 2), both ends (N, 2).
+    """
+    return lambda logits, ends: label_cross_entropy(tf.transpose(logits, [0, 2, 1]), ends)
 
 
 def sum_of_cross_entropies(_: Mapping[str, Any]) -> Loss:
-    """Of several outputs, logits (..., classes) each, and as many targets (...): each one's mean, added up."""
-    return lambda outputs, targets: tf.add_n([of_labels(*each) for each in zip(outputs, targets)])
+    """Return the sum of mean cross entropies of several outputs (..., classes) and as many targets (...)."""
+    return lambda outputs, targets: tf.add_n([label_cross_entropy(*each) for each in zip(outputs, targets)])
 
 
 def mean_squared_error(_: Mapping[str, Any]) -> Loss:
-    """The mean over all numbers of squared differences between output and target of one shape."""
+    """Return the mean squared error of outputs and targets of one shape."""
     return lambda output, targets: tf.reduce_mean(tf.math.squared_difference(output, targets))
 
 
@@ -80,12 +82,12 @@ LOSSES = {
 
 
 def software() -> Software:
-    """Versions of TensorFlow and of what input data pass through."""
+    """Return the versions of TensorFlow and of the libraries that prepare input data."""
     return Software(tf.__version__, {"numpy": np.__version__, "pillow": PIL.__version__})
 
 
 def model(card: Card, seed: int) -> Objective:
-    """The card's model, initialised from `seed`. Raises RunError where its size is not the card's."""
+    """Return the card's model, initialised from `seed`. Raises RunError (`crashed`) if its size is not the card's."""
     tf.random.set_seed(seed)
     family = importlib.import_module(f"entrypoints.workloads.tensorflow.{card.family}")
     built = Objective(family.network(card.problem["model"]), card.problem.get("loss"))
@@ -93,32 +95,34 @@ def model(card: Card, seed: int) -> Objective:
     if count != card.problem["parameters"]:
         expected = card.problem["parameters"]
         raise RunError("crashed", f"{card.name} was built with {count} parameters, its card says {expected}")
-    return drawn_by(built, synthetic.SeededRandom(seed, 1))  # synthetic observations are drawn from the seed alone
+    return with_random_source(
+        built, synthetic.SeededRandom(seed, 1)
+    )  # a stream apart from that of synthetic observations
 
 
 def weights(model: Objective) -> dict[str, np.ndarray]:
-    """The network's parameters by name, named and laid out as in PyTorch."""
-    found = variables(model.network)
-    return {name: to_pytorch(variable.numpy()) for name, variable in found if variable.trainable}
+    """Return the network's parameters, named and laid out as in PyTorch."""
+    named = variables(model.network)
+    return {name: to_pytorch(variable.numpy()) for name, variable in named if variable.trainable}
 
 
-def without_chance(model: Objective) -> Objective:
-    """The same model, in which nothing is dropped at random and chains follow a formula in place of chance."""
+def without_randomness(model: Objective) -> Objective:
+    """Return the same model without dropout, its chains driven by a formula."""
     for layer in model.submodules:
         if isinstance(layer, Dropout):
             layer.p = 0.0
-    return drawn_by(model, formula.Formula())
+    return with_random_source(model, formula.Formula())
 
 
-def drawn_by(model: Objective, chance: synthetic.RandomSource) -> Objective:
-    """The same model, whose chains draw from a source where it is a density."""
+def with_random_source(model: Objective, chance: synthetic.RandomSource) -> Objective:
+    """Return the same model; if it is a density, its chains draw from the random source `chance`."""
     if isinstance(model.network, Density):
         model.network.chance = chance
     return model
 
 
-def load_formula(model: Objective) -> None:
-    """Set weights and running means to what `data.generated.formula` makes of their names, in PyTorch's layout."""
+def load_probe_weights(model: Objective) -> None:
+    """Set weights and running means to the values that `data.generated.formula` makes of their names in PyTorch."""
     for name, variable in variables(model.network):
         shape = to_pytorch(variable.numpy()).shape
         variable.assign(from_pytorch(formula.weight(name, shape)))

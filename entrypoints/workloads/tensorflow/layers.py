@@ -1,6 +1,6 @@
-"""What the families of networks are built of.
+"""Layers of the networks.
 
-Images are (N, H, W, C). A layer is called with what comes in and with whether the network trains.
+Images are (N, H, W, C). A layer is called with its input and with whether the network trains.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "gelu": functools.partial(tf.nn.gelu, approximate=False),
     "gelu_tanh": functools.partial(tf.nn.gelu, approximate=True),
 }
-# PyTorch has outputs before inputs and the places of a kernel last. Vectors and matrices are so here too, which lets an
-# embedding share its table with a linear layer; kernels are the other way round: by rank.
+# Axis orders by rank. PyTorch has outputs before inputs and a kernel's positions last. Vectors and matrices are the
+# same here, so that an embedding can share its table with a linear layer; kernels are reversed.
 TO_PYTORCH = {1: (0,), 2: (0, 1), 4: (3, 2, 0, 1)}
 FROM_PYTORCH = {1: (0,), 2: (0, 1), 4: (2, 3, 1, 0)}
 
 
 class Convolution(tf.Module):
-    """A convolution with as many zeros on either side as PyTorch pads, in groups or not."""
+    """A convolution with PyTorch's padding, grouped or not."""
 
     def __init__(self, weight: tf.Tensor, bias: tf.Tensor | None, stride: int, padding: int, groups: int = 1) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Convolution(tf.Module):
 
     def __call__(self, x: tf.Tensor, _: bool) -> tf.Tensor:
         """(N, H, W, channels in) -> (N, H / stride, W / stride, channels out)."""
-        # One by one: TensorFlow has no gradient of grouped convolutions on the CPU.
+        # Group by group: TensorFlow has no gradient of grouped convolutions on the CPU.
         parts = zip(tf.split(x, self.groups, axis=-1), tf.split(self.weight, self.groups, axis=-1))
         done = [tf.nn.conv2d(part, weight, self.stride, self.padding) for part, weight in parts]
         y = tf.concat(done, axis=-1) if len(done) > 1 else done[0]
@@ -43,7 +43,7 @@ class Convolution(tf.Module):
 
 
 class TransposedConvolution(tf.Module):
-    """A transposed convolution without padding or bias in which no two inputs reach one output place."""
+    """A transposed convolution without padding or bias, whose inputs do not overlap in the output."""
 
     def __init__(self, weight: tf.Tensor, stride: int) -> None:
         super().__init__()
@@ -58,8 +58,8 @@ class TransposedConvolution(tf.Module):
         return tf.nn.conv2d_transpose(x, self.weight, shape, self.stride, padding="VALID")
 
 
-class Normalisation(tf.Module):
-    """Batch normalisation: by the batch while training, else by running means.
+class BatchNormalisation(tf.Module):
+    """Batch normalisation: by the batch in training, otherwise by running means.
 
     `momentum` is the weight of the newest batch, whose variance is counted with N - 1, as in PyTorch.
     """
@@ -104,7 +104,7 @@ class LayerNormalisation(tf.Module):
 
 
 class Linear(tf.Module):
-    """A matrix and, where there is one, a bias."""
+    """A linear layer, with a bias or without."""
 
     def __init__(self, weight: tf.Tensor, bias: tf.Tensor | None) -> None:
         super().__init__()
@@ -114,13 +114,13 @@ class Linear(tf.Module):
     def __call__(self, x: tf.Tensor, _: bool) -> tf.Tensor:
         """(..., inputs) -> (..., outputs)."""
         outputs, inputs = self.weight.shape
-        y = tf.matmul(tf.reshape(x, [-1, inputs]), self.weight, transpose_b=True)  # a batch of products is slower
+        y = tf.matmul(tf.reshape(x, [-1, inputs]), self.weight, transpose_b=True)  # a batched product is slower
         y = y if self.bias is None else tf.nn.bias_add(y, self.bias)
         return tf.reshape(y, tf.concat([tf.shape(x)[:-1], [outputs]], 0))
 
 
 class Embedding(tf.Module):
-    """A vector for each whole number from 0 on; zeros at the start."""
+    """A vector for each number from 0 on; zeros at the start."""
 
     def __init__(self, count: int, width: int) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class Activation(tf.Module):
 
 
 class Chain(tf.Module):
-    """Layers one after the other, by name or by place."""
+    """Layers in sequence, by name or by index."""
 
     def __init__(self, layers: Mapping[str, tf.Module]) -> None:
         super().__init__()
@@ -166,29 +166,29 @@ class Chain(tf.Module):
 
     @classmethod
     def of(cls, layers: Sequence[tf.Module]) -> Chain:
-        """Layers named by their places, from 0."""
-        return cls({str(place): layer for place, layer in enumerate(layers)})
+        """Return a chain of layers named by their indices, from 0."""
+        return cls({str(index): layer for index, layer in enumerate(layers)})
 
     def __iter__(self) -> Iterator[tf.Module]:
-        """The layers in order."""
+        """Iterate over the layers in order."""
         return (getattr(self, name) for name in self.order)
 
     def __call__(self, x: tf.Tensor, training: bool) -> tf.Tensor:
-        """What the last layer gives."""
+        """Return the output of the last layer."""
         for layer in self:
             x = layer(x, training)
         return x
 
 
 def variables(module: tf.Module) -> Iterator[tuple[str, tf.Variable]]:
-    """Every variable of a module with the name that it has in PyTorch: attributes joined by dots.
+    """Yield every variable of a module with its name in PyTorch: attributes joined by dots.
 
-    What two layers share has the first of its names.
+    A variable that layers share has the first of its names.
     """
-    told: set[int] = set()
+    yielded: set[int] = set()
     for name, variable in _named(module, ""):
-        if id(variable) not in told:
-            told.add(id(variable))
+        if id(variable) not in yielded:
+            yielded.add(id(variable))
             yield name, variable
 
 
@@ -201,12 +201,12 @@ def _named(module: tf.Module, prefix: str) -> Iterator[tuple[str, tf.Variable]]:
 
 
 def he_normal(shape: Sequence[int], fan: int) -> tf.Tensor:
-    """Normal numbers of variance 2 / `fan`."""
+    """Return normal numbers of variance 2 / `fan`."""
     return tf.random.normal(shape, stddev=math.sqrt(2 / fan))
 
 
-def by_inputs(shape: Sequence[int], fan: int) -> tf.Tensor:
-    """Even numbers within 1 / sqrt(`fan`), as PyTorch begins where nobody says otherwise."""
+def uniform_by_fan(shape: Sequence[int], fan: int) -> tf.Tensor:
+    """Return uniform numbers within 1 / sqrt(`fan`), which is PyTorch's default."""
     bound = 1 / math.sqrt(fan)
     return tf.random.uniform(shape, -bound, bound)
 
@@ -214,47 +214,47 @@ def by_inputs(shape: Sequence[int], fan: int) -> tf.Tensor:
 def convolution(
     channels_in: int, channels_out: int, size: int, stride: int = 1, groups: int = 1, bias: bool = False
 ) -> Convolution:
-    """A `size` x `size` convolution that keeps the resolution but for its stride, He initialised by its outputs."""
+    """Return a padded `size` x `size` convolution, He initialised by its outputs."""
     weight = he_normal((size, size, channels_in // groups, channels_out), size * size * channels_out)
     return Convolution(weight, tf.zeros(channels_out) if bias else None, stride, size // 2, groups)
 
 
 def plain_convolution(channels_in: int, channels_out: int, size: int, padding: int = 0) -> Convolution:
-    """A `size` x `size` convolution with a bias, initialised by its inputs."""
+    """Return a `size` x `size` convolution with a bias, initialised by its inputs."""
     fan = size * size * channels_in
-    weight = by_inputs((size, size, channels_in, channels_out), fan)
-    return Convolution(weight, by_inputs((channels_out,), fan), 1, padding)
+    weight = uniform_by_fan((size, size, channels_in, channels_out), fan)
+    return Convolution(weight, uniform_by_fan((channels_out,), fan), 1, padding)
 
 
 def transposed_convolution(channels_in: int, channels_out: int, size: int, stride: int) -> TransposedConvolution:
-    """A `size` x `size` transposed convolution, He initialised by its input channels."""
+    """Return a `size` x `size` transposed convolution, He initialised by its input channels."""
     return TransposedConvolution(he_normal((size, size, channels_out, channels_in), channels_in), stride)
 
 
 def linear(inputs: int, outputs: int) -> Linear:
-    """A matrix with a bias, initialised by its inputs."""
-    return Linear(by_inputs((outputs, inputs), inputs), by_inputs((outputs,), inputs))
+    """Return a linear layer with a bias, initialised by its inputs."""
+    return Linear(uniform_by_fan((outputs, inputs), inputs), uniform_by_fan((outputs,), inputs))
 
 
-def normalisation(channels: int, model: Mapping[str, Any]) -> Normalisation:
-    """Batch normalisation with the card's epsilon and momentum; scale 1 and shift 0 at the start."""
+def normalisation(channels: int, model: Mapping[str, Any]) -> BatchNormalisation:
+    """Return a batch normalisation with the card's epsilon and momentum; scale 1 and shift 0 at the start."""
     rule = model["normalisation"]
-    return Normalisation(channels, rule["epsilon"], rule["momentum"])
+    return BatchNormalisation(channels, rule["epsilon"], rule["momentum"])
 
 
 def unit(
     channels_in: int, channels_out: int, size: int, model: Mapping[str, Any], activation: str | None, stride: int = 1
 ) -> Chain:
-    """Convolution, normalisation and, where there is one, activation."""
+    """Return convolution, normalisation and, if there is one, activation."""
     layers = [convolution(channels_in, channels_out, size, stride), normalisation(channels_out, model)]
     return Chain.of([*layers, *([Activation(ACTIVATIONS[activation])] if activation else [])])
 
 
 def to_pytorch(array: np.ndarray) -> np.ndarray:
-    """A weight in PyTorch's layout, as a view."""
+    """Return a weight in PyTorch's layout, as a view."""
     return array.transpose(TO_PYTORCH[array.ndim])
 
 
 def from_pytorch(array: np.ndarray) -> np.ndarray:
-    """A weight of PyTorch's layout in TensorFlow's, as a view."""
+    """Return a weight of PyTorch's layout in TensorFlow's, as a view."""
     return array.transpose(FROM_PYTORCH[array.ndim])

@@ -1,6 +1,6 @@
-"""Batches as tensors: one synthetic batch again and again, images decoded by worker threads, or requests.
+"""Batches as tensors: one synthetic batch, images decoded by worker threads, or requests.
 
-Threads serve as workers, since Pillow and NumPy let others run while they work, and TensorFlow does not survive a fork.
+Workers are threads, since Pillow and NumPy release the interpreter lock, and TensorFlow does not survive a fork.
 """
 
 from __future__ import annotations
@@ -26,42 +26,42 @@ from entrypoints.data.source import Source
 from entrypoints.data.table import TableRows
 
 Make = Callable[[], Batch]
-AHEAD = 2  # batches for each worker, as PyTorch's loader has them
-SHUFFLED = 1024  # records that wait to be drawn from: some 100 MiB of photographs
+AHEAD = 2  # batches per worker, as in PyTorch's loader
+SHUFFLED = 1024  # size of the shuffle buffer in records: some 100 MiB of photographs
 
 
 class Record(NamedTuple):
-    """One record of a file, None where it cannot be had, and what its cut depends on."""
+    """A record of a file, None if it cannot be read, and its position, which seeds its crop."""
 
     name: str
     content: bytes | None
-    place: tuple[int, int, int]  # epoch, index of the file, index of the record there
+    position: tuple[int, int, int]  # epoch, index of the file, index of the record there
 
 
 def synthetic_batch(card: Card, batch_size: int, seed: int) -> Batch:
-    """One batch generated from `seed`."""
-    return of_drawn(synthetic.batch(card.problem, batch_size, synthetic.SeededRandom(seed)))
+    """Return one batch generated from `seed`."""
+    return from_arrays(synthetic.batch(card.problem, batch_size, synthetic.SeededRandom(seed)))
 
 
 def formula_batch(card: Card, batch_size: int) -> Batch:
-    """One batch made by `data.generated.formula`."""
-    return of_drawn(synthetic.batch(card.problem, batch_size, formula.Formula()))
+    """Return one batch arrays by `data.generated.formula`."""
+    return from_arrays(synthetic.batch(card.problem, batch_size, formula.Formula()))
 
 
-def of_drawn(made: synthetic.SyntheticBatch) -> Batch:
-    """Images as `as_batch` has them; what else there is as it is."""
-    if isinstance(made.inputs, np.ndarray) and made.inputs.ndim == 4:
-        return as_batch(made.inputs, made.targets)
-    return Batch(tensors(made.inputs), tensors(made.targets), tokens=made.tokens, padding=made.padding)
+def from_arrays(arrays: synthetic.SyntheticBatch) -> Batch:
+    """Return generated arrays as a batch: images as in `as_batch`, anything else unchanged."""
+    if isinstance(arrays.inputs, np.ndarray) and arrays.inputs.ndim == 4:
+        return as_batch(arrays.inputs, arrays.targets)
+    return Batch(tensors(arrays.inputs), tensors(arrays.targets), tokens=arrays.tokens, padding=arrays.padding)
 
 
 def table_batch(table: TableRows) -> Batch:
-    """Features (N, F) and targets (N,) of a table."""
-    return of_drawn(synthetic.observations(*table))
+    """Return the features (N, F) and targets (N,) of a table as a batch."""
+    return from_arrays(synthetic.observations(*table))
 
 
 def tensors(arrays: synthetic.Arrays) -> Any:
-    """Arrays as tensors in the host's memory, also where TensorFlow would rather have them on a GPU."""
+    """Return arrays as tensors in the host's memory, also if there is a GPU."""
     if isinstance(arrays, tuple):
         return tuple(map(tensors, arrays))
     with tf.device("CPU"):
@@ -69,7 +69,7 @@ def tensors(arrays: synthetic.Arrays) -> Any:
 
 
 def as_batch(inputs: np.ndarray, targets: synthetic.Arrays | None, skipped: Sequence[str] = ()) -> Batch:
-    """Images (N, C, H, W) and their labels, or themselves, as tensors, the images (N, H, W, C)."""
+    """Return images (N, C, H, W) and targets, which may be the images, as tensors, images as (N, H, W, C)."""
     tensor = tensors(np.ascontiguousarray(inputs.transpose(0, 2, 3, 1)))
     if targets is not None:
         targets = tensor if targets is inputs else tensors(targets)
@@ -77,9 +77,9 @@ def as_batch(inputs: np.ndarray, targets: synthetic.Arrays | None, skipped: Sequ
 
 
 def source_batches(card: Card, task: str, source: Source, batch_size: int, workers: int, seed: int) -> Iterator[Batch]:
-    """Endless batches of a source; the workers start at once.
+    """Return endless batches of a source; the workers start immediately.
 
-    Raises RunError (`data_error`) when no sample can be read.
+    Raises RunError (`data_error`) if no sample of a batch can be read.
     """
     if isinstance(source, Records):
         return record_batches(card, task, source, batch_size, workers, seed)
@@ -87,11 +87,11 @@ def source_batches(card: Card, task: str, source: Source, batch_size: int, worke
 
 
 def record_batches(card: Card, task: str, source: Records, batch_size: int, workers: int, seed: int) -> Iterator[Batch]:
-    """Endless batches of the records in TFRecord files; the workers start at once.
+    """Return endless batches of the records in TFRecord files; the workers start immediately.
 
     A record is a `tf.train.Example` with an image file in `image/encoded` and its class, from 0, in
     `image/class/label`. For training an epoch shuffles the files, and records within `SHUFFLED`. Damaged records are
-    passed over, and a file from its first wrong checksum on. Raises RunError (`data_error`) when no record of a batch
+    skipped, and so is a file from its first wrong checksum on. Raises RunError (`data_error`) if no record of a batch
     can be read.
     """
     make = functools.partial(_of_records, card, task, seed)
@@ -99,7 +99,7 @@ def record_batches(card: Card, task: str, source: Records, batch_size: int, work
 
 
 def evaluation_batches(card: Card, source: Source, batch_size: int, workers: int) -> Iterator[Batch]:
-    """All samples once, in order, cut as for inference. A batch of which nothing is readable has no inputs."""
+    """Return all samples once, in order, cut as for inference. A batch without readable samples has no inputs."""
     source.share()
     own_targets, reader = reconstructs(card.problem), Reader(source, card, "inference", seed=0)
 
@@ -121,7 +121,7 @@ def evaluation_batches(card: Card, source: Source, batch_size: int, workers: int
 
 
 def synthetic_requests(card: Card, batch_size: int, seed: int) -> Iterator[Make]:
-    """Endless requests generated from `seed`: of raw images, cut anew by each that is called; else as they are."""
+    """Return endless requests generated from `seed`. Each call cuts raw images again; other data stay the same."""
     if not pictures(card.problem):
         batch = synthetic_batch(card, batch_size, seed)
         return itertools.repeat(lambda: batch)
@@ -135,9 +135,9 @@ def synthetic_requests(card: Card, batch_size: int, seed: int) -> Iterator[Make]
 
 
 def source_requests(card: Card, source: Source, batch_size: int, seed: int) -> Iterator[Make]:
-    """Endless requests of a source that is not sequential, read when one is called, by the thread that calls.
+    """Return endless requests of a source that is not sequential. Each call reads its samples in the calling thread.
 
-    A call raises RunError (`data_error`) when no sample can be read.
+    A call raises RunError (`data_error`) if none of its samples can be read.
     """
     return _batches(card, "inference", source, batch_size, seed)
 
@@ -157,7 +157,7 @@ def _batches(card: Card, task: str, source: Source, batch_size: int, seed: int) 
 
 
 def _batch_of(samples: Sequence[Sample], own_targets: bool) -> Batch:
-    """The readable ones of samples as one batch of tensors; no inputs without any."""
+    """Return the readable samples as one batch of tensors, without inputs if there are none."""
     inputs, targets, skipped, seconds = stack(samples, own_targets)
     if inputs is None:
         return Batch(None, None, skipped)
@@ -165,7 +165,7 @@ def _batch_of(samples: Sequence[Sample], own_targets: bool) -> Batch:
 
 
 def _ahead(batches: Iterator[Make], workers: int) -> Iterator[Batch]:
-    """What the calls give, in order; `workers` threads make them, some ahead of who takes them. None: the caller."""
+    """Yield the results of calls in order, made ahead by `workers` threads; without workers, by the calling thread."""
     if not workers:
         return (make() for make in batches)
     pool = ThreadPoolExecutor(workers)
@@ -178,7 +178,7 @@ def _ahead(batches: Iterator[Make], workers: int) -> Iterator[Batch]:
                 waiting.append(pool.submit(make))
             while waiting:
                 yield waiting.popleft().result()
-        finally:  # whoever takes no more must not wait for what is not begun
+        finally:  # do not wait for calls that have not begun
             for future in waiting:
                 future.cancel()
 
@@ -186,7 +186,7 @@ def _ahead(batches: Iterator[Make], workers: int) -> Iterator[Batch]:
 
 
 def _chunks(source: Records, batch_size: int, task: str, seed: int) -> Iterator[list[Record]]:
-    """Records in batches, for ever; the last of an epoch is dropped where it is partial."""
+    """Yield batches of records endlessly, without the partial last batch of an epoch."""
     for epoch in itertools.count():
         random = np.random.default_rng([seed, epoch])
         if task == "training":
@@ -198,12 +198,12 @@ def _chunks(source: Records, batch_size: int, task: str, seed: int) -> Iterator[
 
 
 def _epoch(source: Records, epoch: int, order: Iterable[int]) -> Iterator[Record]:
-    """Every record once, the files in this order."""
+    """Return every record once, with the files in the given order."""
     return itertools.chain.from_iterable(_records(source, index, epoch) for index in order)
 
 
 def _records(source: Records, index: int, epoch: int) -> Iterator[Record]:
-    """As many records of a file as were counted, read ahead by TensorFlow; those that cannot be had have no content."""
+    """Yield the counted number of records of a file, read ahead by TensorFlow; unreadable ones have no content."""
     name, count = source.files[index]
     path = source.path / name if source.path.is_dir() else source.path
     records = iter(tf.data.TFRecordDataset(str(path)).prefetch(tf.data.AUTOTUNE))
@@ -218,7 +218,7 @@ def _records(source: Records, index: int, epoch: int) -> Iterator[Record]:
 
 
 def _shuffled(records: Iterator[Record], random: np.random.Generator) -> Iterator[Record]:
-    """All of them, each drawn from the `SHUFFLED` that come next."""
+    """Yield all records, each drawn at random from the next `SHUFFLED`."""
     waiting: list[Record] = []
     for record in records:
         waiting.append(record)
@@ -229,27 +229,27 @@ def _shuffled(records: Iterator[Record], random: np.random.Generator) -> Iterato
 
 
 def _of_records(card: Card, task: str, seed: int, records: Sequence[Record]) -> Batch:
-    """The batch of these records. The next that is readable takes the place of one that is not, so that it is whole."""
+    """Return a full batch of records. The next readable record replaces an unreadable one."""
     read = [_sample(card, task, seed, record) for record in records]
     skipped = tuple(record.name for record, sample in zip(records, read) if sample is None)
     readable: Sample | None = next((sample for sample in read if sample), None)
-    whole = []
+    complete = []
     for sample in reversed(read):
         readable = sample or readable
-        whole.append(readable or Sample(None, 0))
-    whole[-1] = whole[-1]._replace(skipped=skipped)
-    batch = _batch_of(whole[::-1], reconstructs(card.problem))
+        complete.append(readable or Sample(None, 0))
+    complete[-1] = complete[-1]._replace(skipped=skipped)
+    batch = _batch_of(complete[::-1], reconstructs(card.problem))
     return require_readable(batch, f"no record can be read: {', '.join(skipped[:3])}")
 
 
 def _sample(card: Card, task: str, seed: int, record: Record) -> Sample | None:
-    """The image of a record, cut for a task; None where the record is damaged or its class not one of the card's."""
+    """Return the cut image of a record, or None if the record is damaged or its class is not one of the card's."""
     began = time.perf_counter()
     try:
         features = tf.train.Example.FromString(record.content).features.feature
         image = decoding.decode(io.BytesIO(features["image/encoded"].bytes_list.value[0]))
         label = features["image/class/label"].int64_list.value[0]
-        random = np.random.default_rng([seed, *record.place])
+        random = np.random.default_rng([seed, *record.position])
         pixels = decoding.pixels(image, card.problem["input"], task, random)
     except MemoryError:
         raise

@@ -1,4 +1,4 @@
-"""Long short-term memory (Hochreiter and Schmidhuber, 1997) over a series, told as one vector at its end."""
+"""Long short-term memory (Hochreiter and Schmidhuber, 1997) over a series, with one output vector at its end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import tensorflow as tf
 from entrypoints.workloads.tensorflow.layers import Linear
 
 
-class Memory(tf.Module):
-    """Layers of memory cells. Gates lie in PyTorch's order: input, forget, cell, output; each has two biases."""
+class Lstm(tf.Module):
+    """LSTM layers. Gates are in PyTorch's order: input, forget, cell, output; each has two biases."""
 
     def __init__(self, features: int, hidden: int, layers: int) -> None:
         super().__init__()
@@ -34,27 +34,27 @@ class Memory(tf.Module):
         weight_ih, weight_hh, bias_ih, bias_hh = (
             getattr(self, f"{name}_l{layer}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         )
-        inside, outside = tf.transpose(weight_hh), tf.transpose(weight_ih)  # (inputs, 4 * hidden) each
-        entered = tf.tensordot(series, outside, 1) + bias_ih + bias_hh  # (T, N, 4 * hidden), all steps at once
-        nothing = tf.zeros([tf.shape(series)[1], self.hidden])
+        recurrent, entrance = tf.transpose(weight_hh), tf.transpose(weight_ih)  # (inputs, 4 * hidden) each
+        entered = tf.tensordot(series, entrance, 1) + bias_ih + bias_hh  # (T, N, 4 * hidden), all steps at once
+        zeros = tf.zeros([tf.shape(series)[1], self.hidden])
 
         def step(states: tuple[tf.Tensor, tf.Tensor], gates: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             state, cell = states
-            entering, kept, new, told = tf.split(gates + tf.matmul(state, inside), 4, axis=-1)
-            cell = tf.sigmoid(kept) * cell + tf.sigmoid(entering) * tf.tanh(new)
-            return tf.sigmoid(told) * tf.tanh(cell), cell
+            input_gate, forget_gate, new, output_gate = tf.split(gates + tf.matmul(state, recurrent), 4, axis=-1)
+            cell = tf.sigmoid(forget_gate) * cell + tf.sigmoid(input_gate) * tf.tanh(new)
+            return tf.sigmoid(output_gate) * tf.tanh(cell), cell
 
-        states, _ = tf.scan(step, entered, (nothing, nothing))
+        states, _ = tf.scan(step, entered, (zeros, zeros))
         return states
 
 
 class LastState(tf.Module):
-    """Layers of memory, and one linear layer over what the last of them holds after the last step."""
+    """LSTM layers, and a linear layer over the last layer's state after the last step."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
         hidden, outputs = model["hidden"], model["outputs"]
-        self.memory = Memory(model["features"], hidden, model["layers"])
+        self.memory = Lstm(model["features"], hidden, model["layers"])
         bound = 1 / math.sqrt(hidden)
         self.output = Linear(
             tf.random.uniform([outputs, hidden], -bound, bound), tf.random.uniform([outputs], -bound, bound)
@@ -67,5 +67,5 @@ class LastState(tf.Module):
 
 
 def network(model: Mapping[str, Any]) -> tf.Module:
-    """The network of a card's `problem.model`."""
+    """Return the network of a card's `problem.model`."""
     return LastState(model)

@@ -1,4 +1,4 @@
-"""The optimizer rules of the cards, by TensorFlow's kernels where it has them, else written out."""
+"""The optimizer rules of the cards, with TensorFlow's kernels if it has them, otherwise written out."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 import tensorflow as tf
 
 from entrypoints.contract.session import OptimizerRule
-from entrypoints.workloads.tensorflow.layers import Embedding, LayerNormalisation, Normalisation, variables
+from entrypoints.workloads.tensorflow.layers import BatchNormalisation, Embedding, LayerNormalisation, variables
 
-LAYERS = {"normalisation": (Normalisation, LayerNormalisation), "embedding": (Embedding,)}
-BIAS = "bias"  # what the names of biases begin with
+LAYERS = {"normalisation": (BatchNormalisation, LayerNormalisation), "embedding": (Embedding,)}
+BIAS = "bias"  # prefix of the names of biases
 
 
 class Optimizer(tf.Module):
-    """What a rule asks for, over the parameters of a model."""
+    """The optimizer of a rule over the parameters of a model."""
 
     def __init__(self, model: tf.Module, rule: OptimizerRule) -> None:
         super().__init__()
@@ -24,21 +24,21 @@ class Optimizer(tf.Module):
         self.rule = rule
 
     def update(self, gradients: Sequence[tf.Tensor]) -> None:
-        """Move every parameter once, by the gradients of the loss in the same order."""
-        for place, (parameter, gradient, decay) in enumerate(zip(self.parameters, gradients, self.decays)):
-            self.move(place, parameter, gradient, decay)
+        """Update every parameter once, by the gradients of the loss in the same order."""
+        for index, (parameter, gradient, decay) in enumerate(zip(self.parameters, gradients, self.decays)):
+            self.move(index, parameter, gradient, decay)
 
-    def move(self, place: int, parameter: tf.Variable, gradient: tf.Tensor, decay: float) -> None:
-        """Move the parameter at a place by its gradient and its weight decay."""
+    def move(self, index: int, parameter: tf.Variable, gradient: tf.Tensor, decay: float) -> None:
+        """Update the parameter at an index by its gradient and its weight decay."""
         raise NotImplementedError
 
     def zeros(self) -> list[tf.Variable]:
-        """A zero for each number of each parameter."""
+        """Return zeros in the shape of each parameter."""
         return [tf.Variable(tf.zeros_like(parameter), trainable=False) for parameter in self.parameters]
 
 
 def penalised(parameter: tf.Variable, gradient: tf.Tensor, decay: float) -> tf.Tensor:
-    """The gradient with that of an L2 penalty."""
+    """Return the gradient plus that of an L2 penalty."""
     return gradient + decay * parameter if decay else gradient
 
 
@@ -49,10 +49,10 @@ class Sgd(Optimizer):
         super().__init__(model, rule)
         self.velocities = self.zeros()
 
-    def move(self, place: int, parameter: tf.Variable, gradient: tf.Tensor, decay: float) -> None:
-        """Along the velocity, after Nesterov beyond it."""
+    def move(self, index: int, parameter: tf.Variable, gradient: tf.Tensor, decay: float) -> None:
+        """Update by the velocity, with Nesterov momentum or without."""
         momentum, gradient = self.rule.settings["momentum"], penalised(parameter, gradient, decay)
-        velocity = self.velocities[place].assign(momentum * self.velocities[place] + gradient)
+        velocity = self.velocities[index].assign(momentum * self.velocities[index] + gradient)
         step = gradient + momentum * velocity if self.rule.settings["nesterov"] else velocity
         parameter.assign_sub(self.rule.learning_rate * step)
 
@@ -66,15 +66,15 @@ class Moments(Optimizer):
         self.updates = tf.Variable(0.0, trainable=False)
 
     def update(self, gradients: Sequence[tf.Tensor]) -> None:
-        """Count, then move."""
+        """Count the update, then do it."""
         self.updates.assign_add(1.0)
         super().update(gradients)
 
     def share(self, beta: float) -> tf.Tensor:
-        """What a mean that began at 0 has taken up by now, 1 - beta ** updates.
+        """Return the bias correction 1 - beta ** updates of a mean that began at 0.
 
-        Kernels have `beta` in single precision and 1 - beta of that, which is why so it is here. As a difference from 1
-        it would keep four digits of 0.001 in single precision; `expm1` keeps all.
+        `beta` is rounded to single precision, since kernels have it so. `expm1` keeps all digits, while a difference
+        from 1 would keep four digits of 0.001 in single precision.
         """
         return -tf.math.expm1(self.updates * float(np.log(np.float64(np.float32(beta)))))
 
@@ -82,15 +82,15 @@ class Moments(Optimizer):
 class Adam(Moments):
     """Adam with bias correction (Kingma and Ba, arXiv:1412.6980, algorithm 1)."""
 
-    def move(self, place: int, parameter: tf.Variable, gradient: tf.Tensor, decay: float) -> None:
-        """By the mean of the gradients over the root of that of their squares, in one pass over memory."""
+    def move(self, index: int, parameter: tf.Variable, gradient: tf.Tensor, decay: float) -> None:
+        """Update by the mean gradient over the root of the mean square, in one pass over memory."""
         (beta1, beta2), epsilon = self.rule.settings["betas"], self.rule.settings["epsilon"]
         root = tf.sqrt(self.share(beta2))
-        # The kernel's own correction is in single precision: it is told of none, and all goes into rate and epsilon.
+        # The kernel's correction is in single precision, so it is disabled: rate and epsilon contain the correction.
         tf.raw_ops.ResourceApplyAdam(
             var=parameter.handle,
-            m=self.firsts[place].handle,
-            v=self.seconds[place].handle,
+            m=self.firsts[index].handle,
+            v=self.seconds[index].handle,
             beta1_power=0.0,
             beta2_power=0.0,
             lr=self.rule.learning_rate * root / self.share(beta1),
@@ -102,23 +102,23 @@ class Adam(Moments):
 
 
 class AdamW(Adam):
-    """Adam that takes weight decay off the weights (Loshchilov and Hutter, arXiv:1711.05101)."""
+    """Adam with decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101)."""
 
-    def move(self, place: int, parameter: tf.Variable, gradient: tf.Tensor, decay: float) -> None:
-        """Towards zero, then as Adam without a penalty."""
+    def move(self, index: int, parameter: tf.Variable, gradient: tf.Tensor, decay: float) -> None:
+        """Decay the parameter, then update it as Adam without a penalty."""
         if decay:
             parameter.assign_sub(self.rule.learning_rate * decay * parameter)
-        super().move(place, parameter, gradient, 0.0)
+        super().move(index, parameter, gradient, 0.0)
 
 
 class Lamb(Moments):
-    """Adam whose step is as long as a share of each tensor's own norm (You et al., arXiv:1904.00962, algorithm 2)."""
+    """LAMB: Adam with steps scaled to each tensor's norm (You et al., arXiv:1904.00962, algorithm 2)."""
 
-    def move(self, place: int, parameter: tf.Variable, gradient: tf.Tensor, decay: float) -> None:
-        """By Adam's step and the decay, as long as the parameter is."""
+    def move(self, index: int, parameter: tf.Variable, gradient: tf.Tensor, decay: float) -> None:
+        """Update by Adam's step and the decay, scaled to the parameter's norm."""
         (beta1, beta2), epsilon = self.rule.settings["betas"], self.rule.settings["epsilon"]
-        first = self.firsts[place].assign(beta1 * self.firsts[place] + (1 - beta1) * gradient)
-        second = self.seconds[place].assign(beta2 * self.seconds[place] + (1 - beta2) * tf.square(gradient))
+        first = self.firsts[index].assign(beta1 * self.firsts[index] + (1 - beta1) * gradient)
+        second = self.seconds[index].assign(beta2 * self.seconds[index] + (1 - beta2) * tf.square(gradient))
         if self.rule.settings["bias_correction"]:
             first = first / self.share(beta1)
             second = second / self.share(beta2)
@@ -132,12 +132,12 @@ RULES: dict[str, type[Optimizer]] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW, "
 
 
 def optimizer(model: tf.Module, rule: OptimizerRule) -> Optimizer:
-    """The optimizer that a rule names, over all parameters of `model`."""
+    """Return the optimizer of a rule over all parameters of `model`."""
     return RULES[rule.name](model, rule)
 
 
 def weight_decays(model: tf.Module, rule: OptimizerRule) -> list[float]:
-    """The weight decay of each parameter: the rule's, or none for the biases and in the layers that it exempts."""
+    """Return the weight decay of each parameter: the rule's, or 0 for biases and layers that the rule exempts."""
     exempt_layers = tuple(kind for name in rule.no_weight_decay_on for kind in LAYERS.get(name, ()))
     layers = (layer for layer in model.submodules if isinstance(layer, exempt_layers))
     exempt = {id(parameter) for layer in layers for parameter in layer.trainable_variables}

@@ -67,7 +67,7 @@ class ResNet(tf.Module):
     def __call__(self, images: tf.Tensor, training: bool) -> tf.Tensor:
         """(N, 224, 224, 3) normalised pixels -> (N, classes) logits."""
         x = tf.nn.relu(self.bn1(self.conv1(images, training), training))
-        x = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]])  # XLA pads no pooling; after relu nothing is less than 0
+        x = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]])  # XLA does not pad pooling; after ReLU, 0 is the minimum
         x = tf.nn.max_pool2d(x, 3, 2, "VALID")  # (N, 56, 56, 64)
         for index in range(self.stages):
             x = getattr(self, f"layer{index + 1}")(x, training)  # at last (N, 7, 7, 2048)
@@ -75,5 +75,5 @@ class ResNet(tf.Module):
 
 
 def network(model: Mapping[str, Any]) -> tf.Module:
-    """The network of a card's `problem.model`."""
+    """Return the network of a card's `problem.model`."""
     return ResNet(model)

@@ -1,4 +1,4 @@
-"""The sampler rules of the cards: Markov chains side by side, each a row of every tensor."""
+"""The sampler rules of the cards. Markov chains run in parallel, each a row of every tensor."""
 
 from __future__ import annotations
 
@@ -12,79 +12,79 @@ from entrypoints.data.generated import synthetic as data
 
 
 class Observed(NamedTuple):
-    """What all chains share, as a density wants it."""
+    """The observations that all chains share, in the density's form."""
 
     features: tf.Tensor
     targets: tf.Tensor
 
 
 class Density(tf.Module):
-    """What is sampled: called with positions (C, P), it gives their log density (C,) and its gradient (C, P)."""
+    """A density to sample from: it maps positions (C, P) to log densities (C,) and gradients (C, P)."""
 
     chance: data.RandomSource = data.SeededRandom(0)
 
     def start(self) -> tf.Tensor:
-        """Where every chain begins (P,)."""
+        """Return the start of every chain (P,)."""
         raise NotImplementedError
 
     def observe(self, inputs: tf.Tensor, targets: tf.Tensor) -> Observed:
-        """The observations, prepared once."""
+        """Return the observations in the density's form. Called once."""
         return Observed(inputs, targets)
 
     def __call__(self, position: tf.Tensor, observed: Observed) -> tuple[tf.Tensor, tf.Tensor]:
-        """Log density and its gradient."""
+        """Return the log density and its gradient."""
         raise NotImplementedError
 
 
-class Standing(NamedTuple):
-    """Where the chains are."""
+class ChainPosition(NamedTuple):
+    """The positions of all chains, with their density."""
 
     position: tf.Tensor  # (C, P)
     log_density: tf.Tensor  # (C,), up to a constant
     gradient: tf.Tensor  # (C, P)
 
 
-class Chains(NamedTuple):
-    """Where the chains are, and what came of the last transition of each."""
+class ChainState(NamedTuple):
+    """The positions of all chains, and the result of the last transition of each."""
 
     observed: Observed
-    standing: Standing
+    current: ChainPosition
     step_size: tf.Tensor  # (C, 1)
-    log_acceptance: tf.Tensor  # (C,), of the proposal: the logarithm of a ratio, above 0 too
+    log_acceptance: tf.Tensor  # (C,), log acceptance ratio of the proposal, may exceed 0
     accepted: tf.Tensor  # (C,)
     transitions: int
     adapting: int  # transitions after which the step sizes change
 
 
 class HamiltonianMonteCarlo:
-    """Hamiltonian Monte Carlo with unit masses (Neal, arXiv:1206.1901, section 5.2): a trajectory of leapfrog steps
-    from a momentum drawn anew, accepted as Metropolis has it.
+    """Hamiltonian Monte Carlo with unit masses (Neal, arXiv:1206.1901, section 5.2): trajectories of leapfrog steps
+    with a new random momentum each, accepted by the Metropolis rule.
 
-    While a chain adapts, its steps grow by the rule's `increment` after a proposal that was likelier than the target to
-    be accepted, else they shrink by its `decrement`. A transition is one graph.
+    While a chain adapts, its steps grow by the rule's `increment` after a proposal whose acceptance probability was
+    above the target, otherwise they shrink by its `decrement`. A transition is one graph.
     """
 
     def __init__(self, density: Density, rule: SamplerRule, compiled: bool) -> None:
         self.density, self.rule = density, rule
         self.transition = tf.function(self._transition, autograph=False, jit_compile=compiled or None)
 
-    def begin(self, inputs: tf.Tensor, targets: tf.Tensor, adapting: int, chains: int) -> Chains:
-        """All chains after their first transition."""
+    def begin(self, inputs: tf.Tensor, targets: tf.Tensor, adapting: int, chains: int) -> ChainState:
+        """Return all chains after their first transition."""
         observed = self.density.observe(inputs, targets)
         position = tf.tile(self.density.start()[None], [chains, 1])
-        standing = Standing(position, *self.density(position, observed))
+        standing = ChainPosition(position, *self.density(position, observed))
         step_size = tf.fill([chains, 1], tf.cast(self.rule.step_size, position.dtype))
-        nothing = tf.zeros_like(standing.log_density)
-        return self.follow(Chains(observed, standing, step_size, nothing, nothing > 0, 0, adapting))
+        zeros = tf.zeros_like(standing.log_density)
+        return self.follow(ChainState(observed, standing, step_size, zeros, zeros > 0, 0, adapting))
 
-    def follow(self, chains: Chains) -> Chains:
-        """One transition of each chain."""
-        chance, number, standing = self.density.chance, chains.transitions, chains.standing
+    def follow(self, chains: ChainState) -> ChainState:
+        """Return all chains after one transition."""
+        chance, number, standing = self.density.chance, chains.transitions, chains.current
         momentum = tf.cast(chance.normal(f"momentum {number}", standing.position.shape), standing.position.dtype)
         threshold = tf.cast(chance.share(f"threshold {number}", standing.log_density.shape), momentum.dtype)
         standing, ratio, accepted = self.transition(chains.observed, standing, chains.step_size, momentum, threshold)
         return chains._replace(
-            standing=standing,
+            current=standing,
             step_size=self.adapted(chains, ratio),
             log_acceptance=ratio,
             accepted=accepted,
@@ -92,9 +92,9 @@ class HamiltonianMonteCarlo:
         )
 
     def _transition(
-        self, observed: Observed, start: Standing, step: tf.Tensor, momentum: tf.Tensor, threshold: tf.Tensor
-    ) -> tuple[Standing, tf.Tensor, tf.Tensor]:
-        """Where the chains stand then, the logarithm of the ratio (C,) and whether that was enough (C,)."""
+        self, observed: Observed, start: ChainPosition, step: tf.Tensor, momentum: tf.Tensor, threshold: tf.Tensor
+    ) -> tuple[ChainPosition, tf.Tensor, tf.Tensor]:
+        """Return the new positions, the log acceptance ratio (C,), and whether the proposal was accepted (C,)."""
         end, last = self.trajectory(observed, start, step, momentum)
         ratio = energy(end.log_density, last) - energy(start.log_density, momentum)
         ratio = tf.where(
@@ -102,7 +102,7 @@ class HamiltonianMonteCarlo:
         )  # a trajectory that diverged
         accepted = tf.math.log(threshold) < ratio
         moved = accepted[:, None]
-        chosen = Standing(
+        chosen = ChainPosition(
             tf.where(moved, end.position, start.position),
             tf.where(accepted, end.log_density, start.log_density),
             tf.where(moved, end.gradient, start.gradient),
@@ -110,23 +110,23 @@ class HamiltonianMonteCarlo:
         return chosen, ratio, accepted
 
     def trajectory(
-        self, observed: Observed, start: Standing, step: tf.Tensor, momentum: tf.Tensor
-    ) -> tuple[Standing, tf.Tensor]:
-        """Its end, and the momentum there: half a step of momentum at either end."""
+        self, observed: Observed, start: ChainPosition, step: tf.Tensor, momentum: tf.Tensor
+    ) -> tuple[ChainPosition, tf.Tensor]:
+        """Return the end and the momentum there. The momentum makes half a step at either end."""
 
-        def leap(left: tf.Tensor, at: Standing, momentum: tf.Tensor) -> tuple[tf.Tensor, Standing, tf.Tensor]:
+        def leap(left: tf.Tensor, at: ChainPosition, momentum: tf.Tensor) -> tuple[tf.Tensor, ChainPosition, tf.Tensor]:
             position = at.position + step * momentum
             log_density, gradient = self.density(position, observed)
-            share = tf.where(left > 1, step, step / 2)
-            return left - 1, Standing(position, log_density, gradient), momentum + share * gradient
+            momentum_step = tf.where(left > 1, step, step / 2)
+            return left - 1, ChainPosition(position, log_density, gradient), momentum + momentum_step * gradient
 
         steps = tf.constant(self.rule.leapfrog_steps)
         state = (steps, start, momentum + step / 2 * start.gradient)
         _, end, last = tf.while_loop(lambda left, *_: left > 0, leap, state)
         return end, last
 
-    def adapted(self, chains: Chains, ratio: tf.Tensor) -> tf.Tensor:
-        """Step sizes of the next transition (C, 1)."""
+    def adapted(self, chains: ChainState, ratio: tf.Tensor) -> tf.Tensor:
+        """Return the step sizes of the next transition (C, 1)."""
         if chains.transitions >= chains.adapting:
             return chains.step_size
         likely = (ratio >= math.log(self.rule.target_acceptance))[:, None]
@@ -135,20 +135,20 @@ class HamiltonianMonteCarlo:
 
 
 def energy(log_density: tf.Tensor, momentum: tf.Tensor) -> tf.Tensor:
-    """The logarithm of the joint density of position and momentum (C,), up to a constant."""
+    """Return the log joint density of position and momentum (C,), up to a constant."""
     return log_density - tf.reduce_sum(tf.square(momentum), 1) / 2
 
 
-def drawn(chains: Chains) -> ChainSample:
-    """The part of their state that is told of."""
-    position, log_density, _ = chains.standing
-    told = (position, log_density, chains.accepted, chains.log_acceptance, chains.step_size[:, 0])
-    return ChainSample(*(one.numpy() for one in told))
+def chain_sample(chains: ChainState) -> ChainSample:
+    """Return a sample of all chains as arrays."""
+    position, log_density, _ = chains.current
+    parts = (position, log_density, chains.accepted, chains.log_acceptance, chains.step_size[:, 0])
+    return ChainSample(*(part.numpy() for part in parts))
 
 
 RULES = {"hamiltonian_monte_carlo": HamiltonianMonteCarlo}
 
 
 def sampler(density: Density, rule: SamplerRule, compiled: bool) -> HamiltonianMonteCarlo:
-    """The sampler that a rule names."""
+    """Return the sampler of a rule."""
     return RULES[rule.name](density, rule, compiled)

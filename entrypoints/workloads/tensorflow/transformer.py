@@ -1,7 +1,7 @@
-"""Transformers (Vaswani et al., arXiv:1706.03762): GPT, which continues a text, and BERT, which reads one whole.
+"""Transformers (Vaswani et al., arXiv:1706.03762): GPT, which continues a text, and BERT, which reads a whole text.
 
-They are one network. GPT (Radford et al., 2019) looks back alone and normalises before each half of a block; BERT
-(Devlin et al., arXiv:1810.04805) looks both ways and normalises after it. What stands on top is a head of its own.
+Both are the same network. GPT (Radford et al., 2019) attends to earlier positions only and normalises before each half
+of a block; BERT (Devlin et al., arXiv:1810.04805) attends to all positions and normalises after it. Each has its head.
 """
 
 from __future__ import annotations
@@ -13,45 +13,45 @@ import tensorflow as tf
 
 from entrypoints.workloads.tensorflow import layers
 from entrypoints.workloads.tensorflow.layers import ACTIVATIONS, Chain, Dropout, LayerNormalisation, Linear, variables
-from entrypoints.workloads.text import BASE, NOTHING
+from entrypoints.workloads.text import BASE, PADDING
 
 
 def normalisation(model: Mapping[str, Any]) -> LayerNormalisation:
-    """Scale 1 and shift 0 at the start."""
+    """Return a layer normalisation with scale 1 and shift 0."""
     return LayerNormalisation(model["width"], model["normalisation"]["epsilon"])
 
 
 def linear(inputs: int, outputs: int, bias: bool = True) -> Linear:
-    """Zeros, until `initialise` comes."""
+    """Return a linear layer of zeros, which `initialise` sets."""
     return Linear(tf.zeros([outputs, inputs]), tf.zeros(outputs) if bias else None)
 
 
-class Memory:
-    """What an attention keeps of the places that it has seen: keys and values (N, heads, T, size)."""
+class KVCache:
+    """The keys and values (N, heads, T, size) of the positions so far."""
 
     def __init__(self, keys: tf.Tensor, values: tf.Tensor) -> None:
         self.keys, self.values = keys, values
 
     @property
     def filled(self) -> tf.Tensor:
-        """How many places they are."""
+        """Return the number of cached positions."""
         return tf.shape(self.keys)[2]
 
-    def extended(self, key: tf.Tensor, value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Keys and values (N, heads, T, size) of the next places -> those of all places so far."""
+    def append(self, key: tf.Tensor, value: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Append keys and values (N, heads, T, size) of the next positions; return those of all positions so far."""
         self.keys, self.values = tf.concat([self.keys, key], 2), tf.concat([self.values, value], 2)
         return self.keys, self.values
 
 
-class Continuation(NamedTuple):
-    """A text so far: its newest token (N, 1), and what each block keeps of those before."""
+class GenerationState(NamedTuple):
+    """The state of text generation: the newest token (N, 1), and the cache of each block."""
 
     token: tf.Tensor
     kept: Sequence[tuple[tf.Tensor, tf.Tensor]]  # keys and values
 
 
-class Attention(tf.Module):
-    """Each place takes from all places that it sees, by several heads."""
+class SelfAttention(tf.Module):
+    """Multi-head self-attention."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
@@ -61,54 +61,56 @@ class Attention(tf.Module):
         self.project = linear(model["width"], model["width"])
         self.dropout = Dropout(model["dropout"])
 
-    def __call__(self, x: tf.Tensor, mask: tf.Tensor | None, training: bool, memory: Memory | None = None) -> tf.Tensor:
-        """(N, T, width) -> the same shape. The mask (N, 1, T, T), or 1 for any of its first axes, is added to the
-        scores: 0 where a place is seen, else minus infinity; None: all are.
+    def __call__(
+        self, x: tf.Tensor, attention_mask: tf.Tensor | None, training: bool, cache: KVCache | None = None
+    ) -> tf.Tensor:
+        """(N, T, width) -> the same shape.
 
-        With a memory they are the next places of a text.
+        `attention_mask` (N, 1, T, T), any of whose first three axes may be 1, is added to the scores: 0 for positions
+        to attend to, minus infinity for others. None means all positions. With a cache, x has the next positions.
         """
         samples = tf.shape(x)[0]
         heads = tf.reshape(self.query_key_value(x, training), [samples, -1, 3, self.heads, self.size])
         query, key, value = tf.unstack(tf.transpose(heads, [2, 0, 3, 1, 4]))  # (N, heads, T, size) each
         if self.rotary:
-            first = memory.filled if memory else 0
-            query, key = rotated(query, first), rotated(key, first)
-        if memory:
-            key, value = memory.extended(key, value)
-        taken = tf.transpose(self.attend(query, key, value, mask, training), [0, 2, 1, 3])
-        return self.project(tf.reshape(taken, [samples, -1, self.heads * self.size]), training)
+            first = cache.filled if cache else 0
+            query, key = rotate(query, first), rotate(key, first)
+        if cache:
+            key, value = cache.append(key, value)
+        attended = tf.transpose(self.attend(query, key, value, attention_mask, training), [0, 2, 1, 3])
+        return self.project(tf.reshape(attended, [samples, -1, self.heads * self.size]), training)
 
     def attend(
-        self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, mask: tf.Tensor | None, training: bool
+        self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor, attention_mask: tf.Tensor | None, training: bool
     ) -> tf.Tensor:
         """(N, heads, T, size) each -> the same shape."""
         scores = tf.matmul(query / math.sqrt(self.size), key, transpose_b=True)  # (N, heads, T, T)
-        if mask is not None:
-            scores += mask
+        if attention_mask is not None:
+            scores += attention_mask
         return tf.matmul(self.dropout(tf.nn.softmax(scores), training), value)
 
 
-def rotated(x: tf.Tensor, first: tf.Tensor | int = 0) -> tf.Tensor:
-    """(N, heads, T, size) with each pair of numbers turned by an angle that grows with the place, from `first` on.
+def rotate(x: tf.Tensor, first: tf.Tensor | int = 0) -> tf.Tensor:
+    """Apply rotary position embeddings to (N, heads, T, size), the positions counted from `first`.
 
-    Su et al., arXiv:2104.09864.
+    Su et al., arXiv:2104.09864, with halves paired as in Megatron and Llama.
     """
     half = x.shape[-1] // 2
     rates = BASE ** (-tf.range(half, dtype=tf.float32) / half)
-    places = tf.cast(tf.range(first, first + tf.shape(x)[2]), tf.float32)
-    angles = places[:, None] * rates  # (T, size / 2)
+    positions = tf.cast(tf.range(first, first + tf.shape(x)[2]), tf.float32)
+    angles = positions[:, None] * rates  # (T, size / 2)
     cosine, sine = tf.cos(angles), tf.sin(angles)
     first, second = x[..., :half], x[..., half:]
     return tf.concat([first * cosine - second * sine, second * cosine + first * sine], -1)
 
 
 class Block(tf.Module):
-    """Attention, then two layers place by place; both are added to what came in."""
+    """Attention and a feed-forward network, each with a residual."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
         self.before = model["normalisation"]["place"] == "before"
-        self.attention = Attention(model)
+        self.attention = SelfAttention(model)
         self.attention_normalisation = normalisation(model)
         self.widen = linear(model["width"], model["feed_forward"])
         self.activation = ACTIVATIONS[model["activation"]]
@@ -116,24 +118,26 @@ class Block(tf.Module):
         self.feed_forward_normalisation = normalisation(model)
         self.dropout = Dropout(model["dropout"])
 
-    def __call__(self, x: tf.Tensor, mask: tf.Tensor | None, training: bool, memory: Memory | None = None) -> tf.Tensor:
+    def __call__(
+        self, x: tf.Tensor, attention_mask: tf.Tensor | None, training: bool, cache: KVCache | None = None
+    ) -> tf.Tensor:
         """(N, T, width) -> the same shape."""
         if self.before:
-            taken = self.attention(self.attention_normalisation(x, training), mask, training, memory)
-            x = x + self.dropout(taken, training)
-            made = self.feed_forward(self.feed_forward_normalisation(x, training), training)
-            return x + self.dropout(made, training)
-        taken = self.attention(x, mask, training)
-        x = self.attention_normalisation(x + self.dropout(taken, training), training)
+            attended = self.attention(self.attention_normalisation(x, training), attention_mask, training, cache)
+            x = x + self.dropout(attended, training)
+            transformed = self.feed_forward(self.feed_forward_normalisation(x, training), training)
+            return x + self.dropout(transformed, training)
+        attended = self.attention(x, attention_mask, training)
+        x = self.attention_normalisation(x + self.dropout(attended, training), training)
         return self.feed_forward_normalisation(x + self.dropout(self.feed_forward(x, training), training), training)
 
     def feed_forward(self, x: tf.Tensor, training: bool) -> tf.Tensor:
-        """(N, T, width) -> the same shape, by way of a larger one."""
+        """(N, T, width) -> the same shape, through (N, T, feed_forward)."""
         return self.narrow(self.activation(self.widen(x, training)), training)
 
 
-class Embedding(tf.Module):
-    """What a token is, where it stands and, where there are segments, in which: their sum."""
+class InputEmbedding(tf.Module):
+    """The sum of the embeddings of tokens, positions and, if there are any, segments."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
@@ -147,7 +151,7 @@ class Embedding(tf.Module):
     def __call__(
         self, tokens: tf.Tensor, segments: tf.Tensor | None, training: bool, first: tf.Tensor | int = 0
     ) -> tf.Tensor:
-        """(N, T) each -> (N, T, width). The first of the tokens stands at the place `first`."""
+        """(N, T) each -> (N, T, width). The first token is at position `first`."""
         x = self.tokens(tokens, training)
         if self.places is not None:
             x += self.places.weight[first : first + tf.shape(tokens)[1]]
@@ -159,11 +163,11 @@ class Embedding(tf.Module):
 
 
 class Transformer(tf.Module):
-    """Embedding, blocks, head. A pipeline may be cut before every block: `blocks` and what is in it are the marks."""
+    """Embedding, blocks and head. A pipeline may be cut before each of the `blocks`."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
-        self.embedding = Embedding(model)
+        self.embedding = InputEmbedding(model)
         self.blocks = Chain.of([Block(model) for _ in range(model["layers"])])
         self.head = HEADS[model["head"]["kind"]](model)
         self.reads_whole = model["attention"] == "bidirectional"
@@ -171,45 +175,49 @@ class Transformer(tf.Module):
         if model["head"].get("tied"):
             self.head.decoder.weight = self.embedding.tokens.weight
 
-    def __call__(self, tokens: tf.Tensor, segments: tf.Tensor | None = None, *asked: tf.Tensor, training: bool) -> Any:
-        """Tokens (N, T) and segments (N, T) -> what the head makes of (N, T, width), and of what else is asked."""
-        mask = self.mask(tokens)
+    def __call__(
+        self, tokens: tf.Tensor, segments: tf.Tensor | None = None, *head_inputs: tf.Tensor, training: bool
+    ) -> Any:
+        """Tokens (N, T) and segments (N, T) -> the output of the head, which also gets the inputs in `head_inputs`."""
+        attention_mask = self.mask(tokens)
         x = self.embedding(tokens, segments, training)
         for block in self.blocks:
-            x = block(x, mask, training)
-        return self.head(x, training, *asked)
+            x = block(x, attention_mask, training)
+        return self.head(x, training, *head_inputs)
 
     def mask(self, tokens: tf.Tensor) -> tf.Tensor:
-        """Of tokens (N, T) what is added to scores: (N, 1, 1, T), where nothing but what holds a token is seen, or
-        (T, T), where what follows is not."""
+        """Return the mask that is added to scores, for tokens (N, T).
+
+        It is (N, 1, 1, T) and hides padding, or (T, T) and hides later positions.
+        """
         if self.reads_whole:
-            seen = (tokens != NOTHING)[:, None, None, :]
+            attended = (tokens != PADDING)[:, None, None, :]
         else:
             length = tf.shape(tokens)[1]
-            seen = tf.linalg.band_part(tf.ones([length, length], tf.bool), -1, 0)
-        return tf.where(seen, 0.0, -math.inf)
+            attended = tf.linalg.band_part(tf.ones([length, length], tf.bool), -1, 0)
+        return tf.where(attended, 0.0, -math.inf)
 
-    def begin(self, tokens: tf.Tensor) -> Continuation:
-        """A text (N, T) and its likeliest next token."""
+    def begin(self, tokens: tf.Tensor) -> GenerationState:
+        """Return the state after a text (N, T) and its likeliest next token."""
         attention = next(iter(self.blocks)).attention
-        nothing = tf.zeros([tf.shape(tokens)[0], attention.heads, 0, attention.size])
-        return self.extended(tokens, self.mask(tokens), [Memory(nothing, nothing) for _ in self.blocks])
+        empty = tf.zeros([tf.shape(tokens)[0], attention.heads, 0, attention.size])
+        return self.append(tokens, self.mask(tokens), [KVCache(empty, empty) for _ in self.blocks])
 
-    def follow(self, text: Continuation) -> Continuation:
-        """The likeliest token after the newest."""
-        return self.extended(text.token, None, [Memory(*kept) for kept in text.kept])
+    def follow(self, text: GenerationState) -> GenerationState:
+        """Return the state after the likeliest next token."""
+        return self.append(text.token, None, [KVCache(*kept) for kept in text.kept])
 
-    def extended(self, tokens: tf.Tensor, mask: tf.Tensor | None, memories: Sequence[Memory]) -> Continuation:
-        """The next tokens (N, T) of a text, and the likeliest after them."""
-        x = self.embedding(tokens, None, False, memories[0].filled)
-        for block, memory in zip(self.blocks, memories):
-            x = block(x, mask, False, memory)
+    def append(self, tokens: tf.Tensor, attention_mask: tf.Tensor | None, caches: Sequence[KVCache]) -> GenerationState:
+        """Append tokens (N, T) to a text; return the state after the likeliest next token."""
+        x = self.embedding(tokens, None, False, caches[0].filled)
+        for block, cache in zip(self.blocks, caches):
+            x = block(x, attention_mask, False, cache)
         newest = tf.argmax(self.head(x[:, -1:], False), -1)
-        return Continuation(newest, [(memory.keys, memory.values) for memory in memories])
+        return GenerationState(newest, [(cache.keys, cache.values) for cache in caches])
 
 
 class NextToken(tf.Module):
-    """How likely each token is to come next."""
+    """The head of GPT: logits of the next token."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
@@ -222,7 +230,7 @@ class NextToken(tf.Module):
 
 
 class Span(tf.Module):
-    """How likely an answer is to begin, and to end, at each place."""
+    """The head for question answering: logits of the start and the end of the answer."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
@@ -234,7 +242,7 @@ class Span(tf.Module):
 
 
 class Pretraining(tf.Module):
-    """What stands at the places that were masked, and whether the second segment follows the first."""
+    """The head of pre-training: the masked tokens, and whether the second segment follows the first."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
@@ -246,9 +254,9 @@ class Pretraining(tf.Module):
         self.pool = linear(width, width)
         self.follows = linear(width, 2)
 
-    def __call__(self, x: tf.Tensor, training: bool, places: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """(N, T, width) and places (N, K) -> (N, K, vocabulary) and (N, 2)."""
-        masked = tf.gather(x, places, batch_dims=1)  # (N, K, width)
+    def __call__(self, x: tf.Tensor, training: bool, positions: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """(N, T, width) and positions (N, K) -> (N, K, vocabulary) and (N, 2)."""
+        masked = tf.gather(x, positions, batch_dims=1)  # (N, K, width)
         transformed = self.normalisation(self.activation(self.transform(masked, training)), training)
         follows = self.follows(tf.tanh(self.pool(x[:, 0], training)), training)
         return self.decoder(transformed, training), follows
@@ -262,15 +270,15 @@ HEADS: dict[str, Any] = {
 
 
 def initialise(network: tf.Module, model: Mapping[str, Any]) -> None:
-    """Normal weights, where biases stay 0; what is added to what came in starts smaller, the more blocks there are."""
+    """Set normal weights; biases stay 0. Layers that end a residual branch start smaller in deeper networks."""
     rule = model["initialisation"]
     for name, weight in variables(network):
         if weight.shape.rank == 2:
-            added = rule["residual_scaled"] and name.split(".")[-2] in ("project", "narrow")
-            deviation = rule["deviation"] / (math.sqrt(2 * model["layers"]) if added else 1)
+            ends_branch = rule["residual_scaled"] and name.split(".")[-2] in ("project", "narrow")
+            deviation = rule["deviation"] / (math.sqrt(2 * model["layers"]) if ends_branch else 1)
             weight.assign(tf.random.normal(weight.shape, stddev=deviation))
 
 
 def network(model: Mapping[str, Any]) -> tf.Module:
-    """The network of a card's `problem.model`."""
+    """Return the network of a card's `problem.model`."""
     return Transformer(model)

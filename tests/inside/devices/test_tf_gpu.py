@@ -37,12 +37,12 @@ def sessions(name):
 def test_it_steps_as_the_cpu_does():
     card, ours, theirs = sessions("image_compression")
     batch = loader.synthetic_batch(card, 4, seed=3)
-    placed = ours.place(batch)
+    placed = ours.to_device(batch)
     assert not ours.asynchronous
     losses = [[session.train(placed).loss() for _ in range(4)] for session in (ours, theirs)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6) and losses[0][-1] < losses[0][0]
     assert ours.evaluate(batch).loss == pytest.approx(theirs.evaluate(batch).loss, rel=1e-5)
-    answers = [session.respond(batch) for session in (ours, theirs)]
+    answers = [session.infer_request(batch) for session in (ours, theirs)]
     np.testing.assert_allclose(answers[0].output, answers[1].output, rtol=1e-4, atol=1e-5)
     assert all(min(answer.transfer, answer.compute, answer.retrieval) >= 0 for answer in answers)
     usage = ours.usage()
@@ -58,7 +58,7 @@ def test_chains_go_on_as_on_the_cpu():
         state = session.begin(batch, 3, chains=2)
         for _ in range(3):
             state = session.iterate(state)
-        drawn.append(session.draw(state))
+        drawn.append(session.chain_sample(state))
     np.testing.assert_allclose(drawn[0].position, drawn[1].position, rtol=1e-5)
 
 
@@ -73,19 +73,19 @@ def test_without_a_gpu_the_reason_is_told():
     [((9, 0), "tf32", True), ((7, 5), "tf32", False), ((7, 5), "fp32", True), ((9, 0), "bf16", False)],
 )
 def test_a_gpu_is_taken_alone_and_asked_for_what_it_can(monkeypatch, capability, precision, able):
-    told = []
-    found = [SimpleNamespace(name="/physical_device:GPU:0"), SimpleNamespace(name="/physical_device:GPU:1")]
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: found)
-    monkeypatch.setattr(tf.config, "set_visible_devices", lambda devices, kind: told.append((devices, kind)))
-    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", told.append)
-    monkeypatch.setattr(EXPERIMENTAL, "set_memory_growth", lambda device, wanted: told.append((device, wanted)))
+    calls = []
+    gpus = [SimpleNamespace(name="/physical_device:GPU:0"), SimpleNamespace(name="/physical_device:GPU:1")]
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda devices, kind: calls.append((devices, kind)))
+    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", calls.append)
+    monkeypatch.setattr(EXPERIMENTAL, "set_memory_growth", lambda device, wanted: calls.append((device, wanted)))
     described = {"device_name": "NVIDIA stand-in", "compute_capability": capability}
     monkeypatch.setattr(EXPERIMENTAL, "get_device_details", lambda device: described)
-    monkeypatch.setattr(EXPERIMENTAL, "enable_tensor_float_32_execution", told.append)
+    monkeypatch.setattr(EXPERIMENTAL, "enable_tensor_float_32_execution", calls.append)
     if not able:
         with pytest.raises(RunError, match=f"--precision {precision} on NVIDIA stand-in: it can do fp32") as raised:
             cuda.prepare(precision, 2)
         assert raised.value.state == "unsupported"
         return
     cuda.prepare(precision, 2)
-    assert told == [(found[:1], "GPU"), (found[0], True), precision == "tf32", 2]
+    assert calls == [(gpus[:1], "GPU"), (gpus[0], True), precision == "tf32", 2]

@@ -35,7 +35,7 @@ FUNCTIONS = type(tf.function(lambda: None))
 class IPUConfig:
     """Settings that are known by name, and take values of their own type alone."""
 
-    there = True
+    available = True
 
     def __setattr__(self, name, value):
         if f"ipu.config.IPUConfig.{name}" not in FACTS:
@@ -46,7 +46,7 @@ class IPUConfig:
 
     def configure_ipu_system(self, device="cpu"):
         assert self.auto_select_ipus == 1 and device == "cpu"
-        if not self.there:
+        if not self.available:
             raise tf.errors.InvalidArgumentError(None, None, GONE)
 
 
@@ -124,7 +124,7 @@ def test_it_learns_what_the_cpu_learns(ipu, workload):
     batch = loader.synthetic_batch(card, 4, seed=3)
     judged = [session.evaluate(batch) for session in (ours, theirs)]
     assert judged[0].loss == pytest.approx(judged[1].loss, rel=1e-3) and judged[0].samples == 4
-    losses = [[session.train(session.place(batch)).loss() for _ in range(3)] for session in (ours, theirs)]
+    losses = [[session.train(session.to_device(batch)).loss() for _ in range(3)] for session in (ours, theirs)]
     # What XLA rounds otherwise grows with each step, most where three of them take the loss down by more than half. A
     # step that was left out would be a third of that.
     first = losses[1][0]
@@ -133,8 +133,8 @@ def test_it_learns_what_the_cpu_learns(ipu, workload):
     assert losses[0] == pytest.approx(losses[1], **apart)
     # What was rounded otherwise grows once more through averages of normalisations: that it was learnt is to be seen.
     assert ours.evaluate(batch).loss != pytest.approx(judged[0].loss, rel=1e-3)
-    assert ours.infer(ours.place(batch)).samples == 4
-    answer = ours.respond(batch)
+    assert ours.infer(ours.to_device(batch)).samples == 4
+    answer = ours.infer_request(batch)
     assert min(answer.transfer, answer.compute, answer.retrieval) >= 0
     assert ours.facts.simulated and "Poplar under IPUStrategy" in ours.facts.execution
     ours.close()
@@ -151,7 +151,7 @@ def test_a_model_of_an_ipu_is_no_ipu(ipu, monkeypatch):
 
 
 def test_without_an_ipu_its_reason_is_told(ipu, monkeypatch):
-    monkeypatch.setattr(IPUConfig, "there", False)
+    monkeypatch.setattr(IPUConfig, "available", False)
     with pytest.raises(RunError, match="no hardware IPU found") as raised:
         ipu.strategy()
     assert raised.value.state == "no_device"
@@ -168,16 +168,16 @@ def test_what_poplar_refuses_is_a_result(ipu, monkeypatch, fault, state):
     card, ours, _ = sessions(ipu, "image_compression")
     monkeypatch.setattr(IPUStrategy, "fault", fault)
     with pytest.raises(RunError) as raised:
-        ours.train(ours.place(loader.synthetic_batch(card, 4, seed=3)))
+        ours.train(ours.to_device(loader.synthetic_batch(card, 4, seed=3)))
     assert raised.value.state == state
 
 
 def test_what_is_not_known_of_ipus_is_refused(ipu):
-    found = cards.load()
+    card_list = cards.load()
     with pytest.raises(RunError, match="no sampler runs there"):
-        ipu.open_session(build.model(found["mcmc"], 1), rule_of(found["mcmc"].problem, 1), "fp32")
+        ipu.open_session(build.model(card_list["mcmc"], 1), rule_of(card_list["mcmc"].problem, 1), "fp32")
     with pytest.raises(RunError, match="Leave it out"):
-        ipu.open_session(None, rule_of(found["lstm"].problem, 1), "fp32", True)
+        ipu.open_session(None, rule_of(card_list["lstm"].problem, 1), "fp32", True)
     with pytest.raises(RunError, match="--precision bf16 on ipu"):
         ipu.prepare("bf16", 1)
     _, ours, _ = sessions(ipu, "lstm")

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from entrypoints import devices  # noqa: E402
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.messages import Step  # noqa: E402
-from entrypoints.contract.session import Division, rule_of  # noqa: E402
+from entrypoints.contract.session import BatchPartition, rule_of  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.devices import missing_device  # noqa: E402
 from entrypoints.devices.pytorch import cpu, cuda, xpu  # noqa: E402
@@ -80,25 +80,25 @@ RUNTIME = SimpleNamespace(
 )
 
 
-def sessions(division=None):
+def sessions(partition=None):
     """That of GPUs, whose device is the host for once, and that of the CPU."""
     rule = rule_of(CARD.problem, 4)
     facts = gpu.facts("cpu", "nobody", "none", "package", 1 << 30)
     ask = lambda: {"driver": {"value": "1"}}  # noqa: E731
-    found = gpu.GpuSession(RUNTIME, build.model(CARD, 1), rule, "fp32", False, division, facts, ask)
-    return found, cpu.open_session(build.model(CARD, 1), rule, "fp32", division=division)
+    session = gpu.GpuSession(RUNTIME, build.model(CARD, 1), rule, "fp32", False, partition, facts, ask)
+    return session, cpu.open_session(build.model(CARD, 1), rule, "fp32", partition=partition)
 
 
-@pytest.mark.parametrize("division", [None, Division(2, accumulation=2)])
-def test_it_learns_what_the_cpu_learns(division):
+@pytest.mark.parametrize("partition", [None, BatchPartition(2, accumulation=2)])
+def test_it_learns_what_the_cpu_learns(partition):
     batch = loader.synthetic_batch(CARD, 4, seed=1)
-    told = [[session.train(session.place(batch)).loss() for _ in range(3)] for session in sessions(division)]
-    assert told[0] == pytest.approx(told[1], rel=1e-5)
+    losses = [[session.train(session.to_device(batch)).loss() for _ in range(3)] for session in sessions(partition)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 def test_steps_are_told_when_the_device_has_done_them():
     session, _ = sessions()
-    batch = session.place(loader.synthetic_batch(CARD, 4, seed=1))
+    batch = session.to_device(loader.synthetic_batch(CARD, 4, seed=1))
     sent = []
     loop = Loop(session, "training", iter([batch] * 20), sent.append)
     loop.advance()
@@ -112,14 +112,14 @@ def test_steps_are_told_when_the_device_has_done_them():
 
 
 @pytest.mark.parametrize(
-    ("kind", "division", "mode"),
+    ("kind", "partition", "mode"),
     [
         ("cuda", None, "reduce-overhead"),
-        ("cuda", Division(2, accumulation=2), None),
+        ("cuda", BatchPartition(2, accumulation=2), None),
         ("xpu", None, None),
     ],
 )
-def test_compiled_steps_of_training_are_replayed_as_graphs_where_that_is_right(monkeypatch, kind, division, mode):
+def test_compiled_steps_of_training_are_replayed_as_graphs_where_that_is_right(monkeypatch, kind, partition, mode):
     modes = []
     compiled = lambda model, mode: modes.append(mode) or model  # noqa: E731
     monkeypatch.setattr(torch, "compile", compiled, raising=False)
@@ -127,8 +127,8 @@ def test_compiled_steps_of_training_are_replayed_as_graphs_where_that_is_right(m
     monkeypatch.setattr(torch.nn.Module, "to", lambda self, *_, **__: self)
     facts = gpu.facts(kind, "nobody", "none", "package", 1 << 30)
     rule = rule_of(CARD.problem, 4)
-    session = gpu.GpuSession(RUNTIME, build.model(CARD, 1), rule, "fp32", True, division, facts, dict)
-    session.prepared()
+    session = gpu.GpuSession(RUNTIME, build.model(CARD, 1), rule, "fp32", True, partition, facts, dict)
+    session.inference_model()
     assert modes == [mode, None], "of training, and of inference"
     assert ("CUDA graphs" in session.facts.execution) == (mode is not None)
 
@@ -149,18 +149,18 @@ class Extension:
         return model, optimizer
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_intel_s_extension_makes_over_what_it_is_there_for(monkeypatch, there):
+@pytest.mark.parametrize("installed", [True, False])
+def test_intel_s_extension_makes_over_what_it_is_there_for(monkeypatch, installed):
     extension = Extension()
-    monkeypatch.setattr(xpu, "extension", extension if there else None)
+    monkeypatch.setattr(xpu, "extension", extension if installed else None)
     facts = gpu.facts("cpu", "nobody", "none", "package", 1 << 30)
     rule, batch = rule_of(CARD.problem, 4), loader.synthetic_batch(CARD, 4, seed=1)
     session = xpu.XpuSession(RUNTIME, build.model(CARD, 1), rule, "fp32", False, None, facts, dict)
     expected = cpu.open_session(build.model(CARD, 1), rule, "fp32")
-    told = [(one.train(batch).loss(), one.evaluate(batch).loss) for one in (session, expected)]
-    assert told[0] == pytest.approx(told[1], rel=1e-5)
-    assert extension.asked == there
-    assert ("intel_extension_for_pytorch 2.8.10" in session.facts.execution) == there
+    losses = [(candidate.train(batch).loss(), candidate.evaluate(batch).loss) for candidate in (session, expected)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert extension.asked == installed
+    assert ("intel_extension_for_pytorch 2.8.10" in session.facts.execution) == installed
 
 
 @pytest.mark.skipif(not hasattr(torch.amp, "GradScaler"), reason="this PyTorch has no scaler for the CPU")
@@ -171,7 +171,7 @@ def test_gradients_that_are_not_finite_change_nothing_with_intel_s_extension(mon
     session = xpu.XpuSession(RUNTIME, build.model(CARD, 1), rule, "fp32", False, None, facts, dict)
     session.scaler = torch.amp.GradScaler("cpu")
     before = {name: weight.copy() for name, weight in session.weights().items()}
-    session.learn(session.place(batch))
+    session.forward_backward(session.to_device(batch))
     next(session.model.parameters()).grad.fill_(float("inf"))
     session.update()
     assert all((weight == before[name]).all() for name, weight in session.weights().items())
@@ -221,8 +221,8 @@ def test_what_one_device_of_intel_s_is(monkeypatch, name, hierarchy, mask, granu
     ("version", "timed"), [("1.13.1", True), ("2.1.0", True), ("2.3.1+xpu", False), ("2.5.0", False), ("2.6.0", True)]
 )
 def test_a_pytorch_whose_events_tell_no_time_is_refused(monkeypatch, version, timed):
-    there = SimpleNamespace(is_available=lambda: True)
-    monkeypatch.setattr(xpu, "runtime", lambda: there)
+    available = SimpleNamespace(is_available=lambda: True)
+    monkeypatch.setattr(xpu, "runtime", lambda: available)
     monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion(version))
     if timed:
         xpu.prepare("fp32", torch.get_num_threads())
@@ -295,8 +295,8 @@ def test_a_gpu_without_kernels_is_named_before_anything_runs(monkeypatch, capabi
 def test_a_gpu_of_amd_without_kernels_is_named(monkeypatch, architecture, built, runs):
     monkeypatch.setattr(cuda, "AMD", True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    told = {"gcnArchName": architecture} if architecture else {}
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(**told))
+    properties = {"gcnArchName": architecture} if architecture else {}
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(**properties))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "AMD Instinct")
     if runs:
         cuda.require_kernels(built)
@@ -311,9 +311,9 @@ def test_a_gpu_of_amd_without_kernels_is_named(monkeypatch, architecture, built,
 def test_one_name_for_two_modules_is_told_apart(monkeypatch, units, name):
     monkeypatch.setattr(cuda, "AMD", True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "AMD Instinct MI250X / MI250")
-    found = cuda.facts(SimpleNamespace(gcnArchName="gfx90a", total_memory=1 << 36, multi_processor_count=units))
-    assert (found.name, found.granularity) == (name, "die")
-    assert (peaks.of_device(found, "bf16").flops is not None) == (units == 104)
+    facts = cuda.facts(SimpleNamespace(gcnArchName="gfx90a", total_memory=1 << 36, multi_processor_count=units))
+    assert (facts.name, facts.granularity) == (name, "die")
+    assert (peaks.of_device(facts, "bf16").flops is not None) == (units == 104)
 
 
 @pytest.mark.parametrize(
@@ -327,18 +327,18 @@ def test_one_name_for_two_modules_is_told_apart(monkeypatch, units, name):
 def test_a_partition_is_not_taken_for_the_whole(monkeypatch, units, name, granularity):
     monkeypatch.setattr(cuda, "AMD", True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: name.partition(" (")[0])
-    found = cuda.facts(
+    facts = cuda.facts(
         SimpleNamespace(gcnArchName="gfx942:sramecc+", total_memory=1 << 36, multi_processor_count=units)
     )
-    assert (found.name, found.granularity) == (name, granularity)
-    assert (peaks.of_device(found, "bf16").flops is not None) == (units == 304)
+    assert (facts.name, facts.granularity) == (name, granularity)
+    assert (peaks.of_device(facts, "bf16").flops is not None) == (units == 304)
 
 
 def test_an_instance_of_mig_is_known_as_one(monkeypatch):
     monkeypatch.setattr(cuda, "AMD", False)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H100 80GB HBM3 MIG 1g.10gb")
-    found = cuda.facts(SimpleNamespace(total_memory=1 << 33, multi_processor_count=16, uuid="1-2"))
-    assert found.identifier == "MIG-1-2"
+    facts = cuda.facts(SimpleNamespace(total_memory=1 << 33, multi_processor_count=16, uuid="1-2"))
+    assert facts.identifier == "MIG-1-2"
 
 
 @pytest.mark.parametrize("kind", ["cuda", "xpu"])

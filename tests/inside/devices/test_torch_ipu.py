@@ -19,7 +19,7 @@ import poptorch  # noqa: E402
 
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.cards import generates  # noqa: E402
-from entrypoints.contract.session import Division, rule_of  # noqa: E402
+from entrypoints.contract.session import BatchPartition, rule_of  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.devices.pytorch import cpu, ipu  # noqa: E402
 from entrypoints.planning import arguments  # noqa: E402
@@ -32,20 +32,22 @@ BATCH = 4
 QUICK = "image_compression"
 
 
-def opened(device, workload, division, precision="fp32"):
+def opened(device, workload, partition, precision="fp32"):
     torch.manual_seed(0)
     card = CARDS[workload]
     device.prepare(precision, 2)
-    session = device.open_session(build.model(card, seed=1), rule_of(card.problem, BATCH), precision, division=division)
+    session = device.open_session(
+        build.model(card, seed=1), rule_of(card.problem, BATCH), precision, partition=partition
+    )
     return session, loader.synthetic_batch(card, BATCH, seed=1)
 
 
-def losses(device, workload, division, steps=3):
-    session, batch = opened(device, workload, division)
-    placed = session.place(batch)
-    told = [session.train(placed).loss() for _ in range(steps)]
+def losses(device, workload, partition, steps=3):
+    session, batch = opened(device, workload, partition)
+    placed = session.to_device(batch)
+    values = [session.train(placed).loss() for _ in range(steps)]
     session.close()
-    return told
+    return values
 
 
 @pytest.mark.parametrize(
@@ -55,21 +57,21 @@ def losses(device, workload, division, steps=3):
 def test_replicas_and_accumulation_lose_what_the_cpu_loses(workload):
     """Four micro-batches of one sample, on two replicas or on one processor. Convolutions are of another layout there:
     what they round grows with each step."""
-    expected = losses(cpu, workload, Division(1, accumulation=4))
-    found = losses(ipu, workload, Division(1, accumulation=2, replicas=2))
-    assert found == pytest.approx(expected, rel=0.02 if workload == "resnet50" else 2e-3)
-    assert found[0] == pytest.approx(expected[0], rel=1e-5)
+    expected = losses(cpu, workload, BatchPartition(1, accumulation=4))
+    actual = losses(ipu, workload, BatchPartition(1, accumulation=2, replicas=2))
+    assert actual == pytest.approx(expected, rel=0.02 if workload == "resnet50" else 2e-3)
+    assert actual[0] == pytest.approx(expected[0], rel=1e-5)
 
 
 def test_a_call_of_several_iterations_makes_as_many_updates():
     """Two batches in one call, or in two."""
-    alone, batch = opened(ipu, QUICK, Division(1, accumulation=2))
+    alone, batch = opened(ipu, QUICK, BatchPartition(1, accumulation=2))
     halves = [batch._replace(inputs=batch.inputs[at : at + 2], targets=batch.targets[at : at + 2]) for at in (0, 2)]
-    together, _ = opened(ipu, QUICK, Division(1, accumulation=2, device_iterations=2))
+    together, _ = opened(ipu, QUICK, BatchPartition(1, accumulation=2, device_iterations=2))
     reports = [alone.train(half) for half in halves]
     report = together.train(batch)
     assert (report.samples, report.updates) == (BATCH, 2)
-    assert report.loss() == pytest.approx(sum(one.loss() for one in reports) / 2)
+    assert report.loss() == pytest.approx(sum(report.loss() for report in reports) / 2)
     weights, expected = together.weights(), alone.weights()
     assert all(weights[name] == pytest.approx(expected[name], abs=1e-6) for name in expected)
     alone.close()
@@ -81,19 +83,19 @@ def test_a_call_of_several_iterations_makes_as_many_updates():
 )
 def test_stages_compute_the_same(workload, strategy):
     steps = 1 if workload == "gpt2" else 2
-    expected = losses(ipu, workload, Division(1, accumulation=4), steps)
-    assert losses(ipu, workload, Division(1, 4, stages=2, strategy=strategy), steps) == pytest.approx(expected)
+    expected = losses(ipu, workload, BatchPartition(1, accumulation=4), steps)
+    assert losses(ipu, workload, BatchPartition(1, 4, stages=2, strategy=strategy), steps) == pytest.approx(expected)
 
 
 def test_a_pipeline_that_is_not_filled_is_refused_by_poptorch():
     with pytest.raises(RunError) as raised:
-        losses(ipu, QUICK, Division(2, accumulation=2, stages=2, strategy="pipelined"))
+        losses(ipu, QUICK, BatchPartition(2, accumulation=2, stages=2, strategy="pipelined"))
     assert raised.value.state == "compile_failure" and "pipeline of 2 stages" in raised.value.message
 
 
 def test_phases_come_one_after_the_other_on_one_ipu(monkeypatch):
     monkeypatch.setattr(poptorch.FLEET, "count", 1)
-    session, batch = opened(ipu, QUICK, Division(1, 4, stages=2, strategy="phased"))
+    session, batch = opened(ipu, QUICK, BatchPartition(1, 4, stages=2, strategy="phased"))
     assert session.facts.devices == 1
     session.train(batch)
     assert list(poptorch.FLEET.held.values()) == [1]
@@ -103,7 +105,7 @@ def test_phases_come_one_after_the_other_on_one_ipu(monkeypatch):
 def test_ipus_that_others_hold_are_named(monkeypatch):
     """They count as available, and are not to be had."""
     monkeypatch.setattr(poptorch.FLEET, "busy", 16)
-    session, batch = opened(ipu, QUICK, Division(BATCH))
+    session, batch = opened(ipu, QUICK, BatchPartition(BATCH))
     with pytest.raises(RunError, match="Failed to acquire 1 IPU") as raised:
         session.train(batch)
     assert raised.value.state == "no_device"
@@ -111,7 +113,7 @@ def test_ipus_that_others_hold_are_named(monkeypatch):
 
 
 def test_hardware_that_fails_is_no_failure_to_compile(monkeypatch):
-    session, batch = opened(ipu, QUICK, Division(BATCH))
+    session, batch = opened(ipu, QUICK, BatchPartition(BATCH))
     session.train(batch)
 
     def broken(_):
@@ -125,13 +127,13 @@ def test_hardware_that_fails_is_no_failure_to_compile(monkeypatch):
 
 def test_processes_of_mpirun_each_have_a_run(monkeypatch):
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
-    session, batch = opened(ipu, QUICK, Division(BATCH))
+    session, batch = opened(ipu, QUICK, BatchPartition(BATCH))
     assert session.train(batch).updates == 1
     session.close()
 
 
 def test_chance_is_the_run_s():
-    session, batch = opened(ipu, QUICK, Division(BATCH))
+    session, batch = opened(ipu, QUICK, BatchPartition(BATCH))
     session.train(batch)
     assert session.training._options.value("randomSeed", None) == 1
     session.close()
@@ -139,30 +141,30 @@ def test_chance_is_the_run_s():
 
 def test_what_changes_how_poptorch_compiles_is_told(monkeypatch):
     monkeypatch.setenv("POPTORCH_CACHE_DIR", "/cache")
-    session, _ = opened(ipu, QUICK, Division(BATCH))
+    session, _ = opened(ipu, QUICK, BatchPartition(BATCH))
     assert session.facts.execution.endswith(", POPTORCH_CACHE_DIR is set")
     session.close()
 
 
 def test_more_stages_than_the_model_has_parts():
     with pytest.raises(RunError, match="can be cut into") as raised:
-        opened(ipu, "lstm", Division(1, 4, stages=4, strategy="sharded"))
+        opened(ipu, "lstm", BatchPartition(1, 4, stages=4, strategy="sharded"))
     assert raised.value.state == "unsupported"
 
 
 def test_inference_and_training_take_turns_with_the_ipus(monkeypatch):
     """There is one IPU. What training learns is what inference then applies, and training goes on where it was."""
     monkeypatch.setattr(poptorch.FLEET, "count", 1)
-    session, batch = opened(ipu, QUICK, Division(2, accumulation=2))
-    reference, _ = opened(cpu, QUICK, Division(2, accumulation=2))
-    for one in (session, reference):
-        one.told = [
-            one.evaluate(batch).loss,
-            one.train(batch).loss(),
-            one.evaluate(batch).loss,
-            one.train(batch).loss(),
+    session, batch = opened(ipu, QUICK, BatchPartition(2, accumulation=2))
+    reference, _ = opened(cpu, QUICK, BatchPartition(2, accumulation=2))
+    for candidate in (session, reference):
+        candidate.losses = [
+            candidate.evaluate(batch).loss,
+            candidate.train(batch).loss(),
+            candidate.evaluate(batch).loss,
+            candidate.train(batch).loss(),
         ]
-    assert session.told == pytest.approx(reference.told, rel=1e-3)
+    assert session.losses == pytest.approx(reference.losses, rel=1e-3)
     weights, expected = session.weights(), reference.weights()
     # Of the mean: where a gradient is next to nothing, Adam's step is as long, and rounding says which way it goes.
     apart = {name: abs(weights[name] - expected[name]).mean() for name in expected}
@@ -173,7 +175,7 @@ def test_inference_and_training_take_turns_with_the_ipus(monkeypatch):
 
 
 def test_a_last_batch_that_is_smaller_is_judged_by_its_own_samples():
-    session, batch = opened(ipu, QUICK, Division(2, device_iterations=2))
+    session, batch = opened(ipu, QUICK, BatchPartition(2, device_iterations=2))
     whole = session.evaluate(batch)
     few = batch._replace(inputs=batch.inputs[:1], targets=batch.targets[:1])
     judged = session.evaluate(few)
@@ -183,7 +185,7 @@ def test_a_last_batch_that_is_smaller_is_judged_by_its_own_samples():
 
 
 def test_to_load_training_again_is_no_part_of_its_next_step():
-    session, batch = opened(ipu, QUICK, Division(2, accumulation=2))
+    session, batch = opened(ipu, QUICK, BatchPartition(2, accumulation=2))
     session.train(batch)
     session.evaluate(batch)
     assert not session.training.isAttachedToDevice()
@@ -193,16 +195,16 @@ def test_to_load_training_again_is_no_part_of_its_next_step():
 
 
 def test_a_first_batch_without_what_does_not_read_is_followed_by_a_whole_one():
-    session, batch = opened(ipu, QUICK, Division(1, accumulation=4))
+    session, batch = opened(ipu, QUICK, BatchPartition(1, accumulation=4))
     few = batch._replace(inputs=batch.inputs[:1], targets=batch.targets[:1])
-    assert [session.evaluate(one).samples for one in (few, batch)] == [1, BATCH]
+    assert [session.evaluate(part).samples for part in (few, batch)] == [1, BATCH]
     session.close()
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_first_batch_that_is_smaller_than_what_is_asked_for(count):
     """Of fewer samples than one call has, and of no multiple of what the replicas take together."""
-    session, batch = opened(ipu, QUICK, Division(1, accumulation=2, replicas=2))
+    session, batch = opened(ipu, QUICK, BatchPartition(1, accumulation=2, replicas=2))
     few = batch._replace(inputs=batch.inputs[:count], targets=batch.targets[:count])
     reference, _ = opened(cpu, QUICK, None)
     judged = session.evaluate(few)
@@ -212,16 +214,16 @@ def test_a_first_batch_that_is_smaller_than_what_is_asked_for(count):
 
 
 def test_a_request_has_the_executor_s_times():
-    session, batch = opened(ipu, QUICK, Division(BATCH))
-    answer = session.respond(batch)
+    session, batch = opened(ipu, QUICK, BatchPartition(BATCH))
+    answer = session.infer_request(batch)
     assert (answer.transfer, answer.compute, answer.retrieval) == (0.001, 0.01, 0.002)
     assert answer.output.shape == (BATCH, 1, 28, 28)
 
 
 def test_half_precision_is_asked_for_in_all_its_parts():
-    session, batch = opened(ipu, "lstm", Division(1, accumulation=4), "fp16")
+    session, batch = opened(ipu, "lstm", BatchPartition(1, accumulation=4), "fp16")
     loss = session.train(batch).loss()
-    expected, _ = opened(cpu, "lstm", Division(1, accumulation=4))
+    expected, _ = opened(cpu, "lstm", BatchPartition(1, accumulation=4))
     assert loss == pytest.approx(expected.train(batch).loss(), rel=5e-3)
     precision = session.training._options.Precision
     assert precision.value("setPartialsType", None) is torch.float16
@@ -256,7 +258,7 @@ def test_no_ipu_is_told(monkeypatch):
 def test_too_few_ipus_are_told(monkeypatch):
     monkeypatch.setattr(poptorch.FLEET, "count", 2)
     with pytest.raises(RunError, match="4 IPUs are wanted") as raised:
-        opened(ipu, QUICK, Division(1, 1, replicas=2, stages=2, strategy="sharded"))
+        opened(ipu, QUICK, BatchPartition(1, 1, replicas=2, stages=2, strategy="sharded"))
     assert raised.value.state == "no_device"
 
 
@@ -277,9 +279,17 @@ def test_a_result_says_that_it_is_simulated_and_how_the_batch_was_divided(image,
     )
     assert document["status"]["state"] == "completed", document["status"]
     assert document["provenance"]["simulated"] is True
-    told = document["configuration"]
-    assert (told["micro_batch_size"], told["gradient_accumulation"], told["replicas"]) == (2, 3, 2)
-    assert (told["stages"], told["strategy"], told["device_iterations"]) == (2, "pipelined", 1)
+    configuration = document["configuration"]
+    assert (configuration["micro_batch_size"], configuration["gradient_accumulation"], configuration["replicas"]) == (
+        2,
+        3,
+        2,
+    )
+    assert (configuration["stages"], configuration["strategy"], configuration["device_iterations"]) == (
+        2,
+        "pipelined",
+        1,
+    )
     assert (document["accelerator"]["count"], document["accelerator"]["replicas"]) == (4, 2)
     assert document["accelerator"]["execution"].startswith(f"compiled by PopTorch {sdk}")
     assert document["steps"]["updates"] == 3 and document["steps"]["units"] == 36
@@ -294,7 +304,7 @@ def due(card, task):
     if (task == "training" and card.problem["optimizer"]["name"] == "lamb") or generates(card.problem, task):
         return ("unsupported", "out_of_memory")
     words = [card.name, "--smoke", "--task", task, "--precision", "fp32"]
-    small = memory_estimate.need(card, resolve(arguments.parse(words), card, None)).whole < LIMIT / 4
+    small = memory_estimate.estimate(card, resolve(arguments.parse(words), card, None)).whole < LIMIT / 4
     return ("completed",) if small else ("completed", "out_of_memory")
 
 
@@ -361,7 +371,7 @@ def test_a_poptorch_for_another_pytorch_is_named_with_both_versions(tmp_path):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: poptorch\nVersion: 3.3.0\n")
     (tmp_path / "poptorch.py").write_text("assert False, 'Using torch 2.0 with poptorch for 1.13'\n")
-    told = """
+    message = """
 from entrypoints.contract.statuses import RunError
 try:
     import entrypoints.devices.pytorch.ipu
@@ -370,7 +380,7 @@ except RunError as error:
 """
     paths = os.pathsep.join(map(str, (tmp_path, ROOT)))
     environment = {**os.environ, "PYTHONPATH": paths}
-    done = subprocess.run([sys.executable, "-c", told], env=environment, stdout=subprocess.PIPE, check=True)
+    done = subprocess.run([sys.executable, "-c", message], env=environment, stdout=subprocess.PIPE, check=True)
     said = done.stdout.decode()
     assert said.startswith("unsupported PopTorch 3.3.0 is built for another PyTorch than ")
     assert torch.__version__.split("+")[0] in said and "for 1.13" in said

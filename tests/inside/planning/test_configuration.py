@@ -143,7 +143,7 @@ IPU = {"framework": "pytorch", "device": "ipu"}
 
 
 def divided(*words, image=IPU):
-    return resolve(parse(["resnet50", "--precision", "fp32", *words]), CARD, image).division
+    return resolve(parse(["resnet50", "--precision", "fp32", *words]), CARD, image).partition
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_tensorflow_computes_the_usual_micro_batch_of_ipus_at_once():
 def test_a_usual_micro_batch_gives_way_where_it_divides_no_batch():
     told = resolve(parse(["resnet50"]), CARD, IPU)
     assert (told.batch_size, told.micro_batch_size, told.gradient_accumulation) == (480, 20, 24)
-    assert resolve(parse(["resnet50", "--smoke"]), CARD, IPU).division == (2, 1, 1, 1, 1, None)
+    assert resolve(parse(["resnet50", "--smoke"]), CARD, IPU).partition == (2, 1, 1, 1, 1, None)
     assert divided("--batch-size", "30") == (30, 1, 1, 1, 1, None)
     assert divided("--batch-size", "40", "--replicas", "2") == (20, 1, 2, 1, 1, None)
     assert divided("--find-max-batch", "--batch-size", "40").micro_batch == 40

@@ -152,7 +152,7 @@ def test_a_limit_below_what_a_batch_needs(program):
 
 def test_the_loss_falls_and_the_weights_follow():
     opened = session()
-    batch = opened.place(loader.synthetic_batch(CARD, 4, seed=1))
+    batch = opened.to_device(loader.synthetic_batch(CARD, 4, seed=1))
     before = opened.weights()
     losses = [opened.train(batch).loss() for _ in range(8)]
     assert losses[-1] < 0.9 * losses[0]
@@ -165,7 +165,7 @@ def test_an_evaluation_counts_what_is_right():
     model = build.model(card, seed=1)
     opened = cpu.open_session(model, OptimizerRule.from_problem(card.problem["optimizer"], 4), "fp32")
     batch = loader.synthetic_batch(card, 4, seed=1)
-    likeliest = opened.respond(batch).output.argmax(1)
+    likeliest = opened.infer_request(batch).output.argmax(1)
     labels = [int(likeliest[0]), int(likeliest[1]), *((likeliest[2:] + 1) % 1000)]
     judged = opened.evaluate(batch._replace(targets=tf.constant(labels, tf.int64)))
     _, loss = model(batch.inputs, tf.constant(labels, tf.int64))
@@ -183,7 +183,7 @@ def test_inference_changes_nothing():
     state = [variable.numpy() for variable in opened.model.variables]
     report = opened.infer(batch)
     assert (report.samples, report.updates, report.loss) == (3, 0, None)
-    answer = opened.respond(batch)
+    answer = opened.infer_request(batch)
     assert answer.output.shape == (3, 28, 28, 1) and answer.compute > 0
     assert all((variable.numpy() == value).all() for variable, value in zip(opened.model.variables, state))
 

@@ -60,7 +60,7 @@ def test_training_lowers_the_loss_as_a_bare_loop_does():
     rule = OptimizerRule.from_problem(CARD.problem["optimizer"], 4)
     batch = loader.synthetic_batch(CARD, 4, seed=1)
     session = cpu.open_session(build.model(CARD, seed=1), rule, "fp32")
-    placed = session.place(batch)
+    placed = session.to_device(batch)
     ours = [session.train(placed).loss() for _ in range(3)]
 
     model = build.model(CARD, seed=1).train().to(memory_format=torch.channels_last)
@@ -89,7 +89,7 @@ def test_an_answer_is_the_output_of_the_model_and_its_parts_take_time():
     rule = OptimizerRule.from_problem(CARD.problem["optimizer"], 1)
     session = cpu.open_session(build.model(CARD, seed=1), rule, "fp32")
     inputs = torch.randn(2, 3, 224, 224)
-    answer = session.respond(Batch(inputs, None))
+    answer = session.infer_request(Batch(inputs, None))
     expected, _ = build.model(CARD, seed=1).eval()(inputs)
     assert torch.allclose(torch.from_numpy(answer.output), expected, rtol=1e-3, atol=1e-4)
     assert answer.compute > 0 and min(answer.transfer, answer.retrieval) >= 0
@@ -99,9 +99,9 @@ def test_streams_side_by_side_get_the_answers_of_one():
     rule = OptimizerRule.from_problem(CARD.problem["optimizer"], 1)
     session = cpu.open_session(build.model(CARD, seed=1), rule, "fp32")
     requests = [next(loader.synthetic_requests(CARD, 1, seed))() for seed in range(4)]
-    alone = [session.respond(request).output for request in requests]
+    alone = [session.infer_request(request).output for request in requests]
     with ThreadPoolExecutor(len(requests)) as streams:
-        together = list(streams.map(session.respond, requests))
+        together = list(streams.map(session.infer_request, requests))
     for one, other in zip(alone, together):
         assert np.allclose(one, other.output, rtol=1e-3, atol=1e-4)
     assert not np.allclose(alone[0], alone[1], rtol=1e-3, atol=1e-4)
@@ -121,11 +121,11 @@ from entrypoints.workloads.pytorch import build
 card = cards.load()["resnet50"]
 cpu.prepare("fp32", {threads})
 session = cpu.open_session(build.model(card, 0), OptimizerRule.from_problem(card.problem["optimizer"], 1), "fp32")
-batch = session.place(Batch(torch.zeros(1, 3, 224, 224), None))  # in order already: the first work is a convolution
+batch = session.to_device(Batch(torch.zeros(1, 3, 224, 224), None))  # in order already: the first work is a convolution
 tasks = lambda: len(list(Path("/proc/self/task").iterdir()))
 before, answered, counted = tasks(), threading.Event(), threading.Event()
 def stream():
-    session.respond(batch)
+    session.infer_request(batch)
     answered.set()
     counted.wait()
 thread = threading.Thread(target=stream)

@@ -16,8 +16,8 @@ def rule(change):
     """The sampler's rule, with what is changed of it."""
     original = HamiltonianMonteCarlo.__init__
 
-    def begin(self, density, sloped, given):
-        original(self, density, sloped, dataclasses.replace(given, **change(given)))
+    def begin(self, density, density_and_gradient, given):
+        original(self, density, density_and_gradient, dataclasses.replace(given, **change(given)))
 
     return mock.patch.object(HamiltonianMonteCarlo, "__init__", begin)
 
@@ -58,7 +58,7 @@ def whole_steps_of_momentum():
         for _ in range(self.rule.leapfrog_steps):
             momentum = momentum + chains.step_size * gradient
             position = position + chains.step_size * momentum
-            log_density, gradient = self.sloped(position, chains.observed)
+            log_density, gradient = self.density_and_gradient(position, chains.observed)
         return position, log_density, gradient, momentum
 
     return mock.patch.object(HamiltonianMonteCarlo, "trajectory", run)

@@ -51,7 +51,7 @@ def relu_for_gelu():
 
 
 def what_follows_is_seen():
-    return every(transformer.Attention, lambda part: setattr(part, "causal", False))
+    return every(transformer.SelfAttention, lambda part: setattr(part, "causal", False))
 
 
 def padding_is_seen():
@@ -59,21 +59,21 @@ def padding_is_seen():
 
 
 def scores_not_scaled():
-    attend = transformer.Attention.attend
+    attend = transformer.SelfAttention.attend
 
     def unscaled(part, query, key, value, seen):
         return attend(part, query * math.sqrt(query.shape[-1]), key, value, seen)
 
-    return mock.patch.object(transformer.Attention, "attend", unscaled)
+    return mock.patch.object(transformer.SelfAttention, "attend", unscaled)
 
 
 def scores_scaled_by_the_width():
-    attend = transformer.Attention.attend
+    attend = transformer.SelfAttention.attend
 
     def rescaled(part, query, key, value, seen):
         return attend(part, query / math.sqrt(part.heads), key, value, seen)
 
-    return mock.patch.object(transformer.Attention, "attend", rescaled)
+    return mock.patch.object(transformer.SelfAttention, "attend", rescaled)
 
 
 def places_left_out():
@@ -91,13 +91,15 @@ def places(change):
             x = x + part.segments(segments)
         return part.dropout(part.normalisation(x))
 
-    return mock.patch.object(transformer.Embedding, "forward", forward)
+    return mock.patch.object(transformer.InputEmbedding, "forward", forward)
 
 
 def segments_mixed_up():
-    forward = transformer.Embedding.forward
+    forward = transformer.InputEmbedding.forward
     return mock.patch.object(
-        transformer.Embedding, "forward", lambda part, tokens, segments, first=0: forward(part, tokens, 1 - segments)
+        transformer.InputEmbedding,
+        "forward",
+        lambda part, tokens, segments, first=0: forward(part, tokens, 1 - segments),
     )
 
 
@@ -127,7 +129,7 @@ def bias_left_out():
     def change(part):
         part.query_key_value.register_forward_hook(lambda layer, _, output: output - layer.bias)
 
-    return every(transformer.Attention, change)
+    return every(transformer.SelfAttention, change)
 
 
 def initialisation(**changes):
@@ -242,11 +244,11 @@ def turned_in_pairs():
         turned = torch.stack([even * angles.cos() - odd * angles.sin(), odd * angles.cos() + even * angles.sin()], -1)
         return turned.flatten(-2)
 
-    return mock.patch.object(transformer, "rotated", rotated)
+    return mock.patch.object(transformer, "rotate", rotated)
 
 
 def not_turned():
-    return mock.patch.object(transformer, "rotated", lambda x, first=0: x)
+    return mock.patch.object(transformer, "rotate", lambda x, first=0: x)
 
 
 def lstm_changed(change):

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from entrypoints.workloads.pytorch import build, deep_voice_3
-from entrypoints.workloads.pytorch.deep_voice_3 import KEPT, Attention, GatedBlock
+from entrypoints.workloads.pytorch.deep_voice_3 import KEPT, GatedBlock, TextAttention
 
 
 def changed(change):
@@ -104,7 +104,7 @@ def speakers_through_the_gate():
 
 
 def positions(change):
-    original = deep_voice_3.places
+    original = deep_voice_3.positional_encoding
     return mock.patch.object(
         deep_voice_3, "places", lambda count, channels, rate: change(original, count, channels, rate)
     )
@@ -141,7 +141,7 @@ def attending(score=1.0, context=1.0, activation=functional.relu):
         taken = part.value(values) @ shares.transpose(1, 2) / math.sqrt(keys.shape[-1])
         return KEPT * (x + activation(part.project(context * taken))), shares
 
-    return mock.patch.object(Attention, "forward", forward)
+    return mock.patch.object(TextAttention, "forward", forward)
 
 
 def scores_scaled():

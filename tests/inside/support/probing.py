@@ -23,7 +23,7 @@ from entrypoints.contract import cards, reference
 from entrypoints.contract.session import Batch
 from entrypoints.data.generated import formula
 from entrypoints.devices.pytorch import cpu
-from entrypoints.devices.pytorch.shared.tensors import on_host
+from entrypoints.devices.pytorch.shared.tensors import to_host
 from entrypoints.worker import probe
 from entrypoints.workloads.pytorch import build, loader
 
@@ -147,7 +147,7 @@ def written_out(workload, _):
         before = {name: value.copy() for name, value in named(model, names).items()}
         update()
         changes = ((name, value - before[name]) for name, value in named(model, names).items())
-        found.update({f"{step}.{group}": norm for group, norm in probe.norms(changes).items()})
+        found.update({f"{step}.{group}": norm for group, norm in probe.group_norms(changes).items()})
     found["output_after_updates"] = answered(model, inputs)
     yield (
         f"{source}, torch {torch.__version__}, float64",
@@ -169,10 +169,10 @@ def written_chains(card, known):
     thresholds = [chance.share(f"threshold {number}", sizes[:1]) for number in numbers]
     data = (batch.inputs.double(), batch.targets.double())
     told = written_chains.run(card.problem, rule, torch.from_numpy(start).double(), *data, momenta, thresholds)
-    found = {name: [0.0] for name in probe.norms(weights.items())}
+    found = {name: [0.0] for name in probe.group_norms(weights.items())}
     found = {f"initialisation.{name}": values for name, values in found.items()}
     for transition, values in zip(probe.TRANSITIONS, told):
-        values["position"] = probe.sampled(np.array(values["position"]))
+        values["position"] = probe.sample_output(np.array(values["position"]))
         found.update({f"{transition}.{name}": list(map(float, value)) for name, value in values.items()})
     return f"chains written out, density of torch.distributions, float64, torch {torch.__version__}", found
 
@@ -180,7 +180,7 @@ def written_chains(card, known):
 def answered(model, inputs):
     """What stands for the output."""
     with torch.no_grad():
-        return probe.sampled(on_host(model.eval()(*inputs)))
+        return probe.sample_output(to_host(model.eval()(*inputs)))
 
 
 def distinct(network):

@@ -161,5 +161,5 @@ def test_the_kernels_killer_takes_the_child_and_the_parent_tells(double, small_g
     ],
 )
 def test_libraries_of_gpus_that_find_no_memory_are_understood(said):
-    assert child.failed(RuntimeError(said)).state == "out_of_memory"
-    assert child.failed(RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED")).state == "crashed"
+    assert child.describe_failure(RuntimeError(said)).state == "out_of_memory"
+    assert child.describe_failure(RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED")).state == "crashed"

@@ -59,8 +59,8 @@ def run(session, *argv, batch=None):
 
 def test_phases_and_steps_come_in_order_and_whole():
     sent = run(Lagging(), "--steps", "10", "--warmup-steps", "4")
-    told = [message.name if isinstance(message, Phase) else "step" for message in sent]
-    assert told == ["compile", "step", "warmup", *["step"] * 3, "steady", *["step"] * 6]
+    names = [message.name if isinstance(message, Phase) else "step" for message in sent]
+    assert names == ["compile", "step", "warmup", *["step"] * 3, "steady", *["step"] * 6]
     assert all(message.seconds == 1.0 for message in sent if isinstance(message, Step))
     assert all((message.units, message.updates) == (4, 1) for message in sent if isinstance(message, Step))
 
@@ -105,8 +105,8 @@ def test_only_what_held_the_device_up_is_a_wait(idle, waited):
 
     class Busy(Lagging):
         def seconds_between(self, earlier, later):
-            told = super().seconds_between(earlier, later)
-            return idle if later == earlier else told
+            seconds = super().seconds_between(earlier, later)
+            return idle if later == earlier else seconds
 
     def slowly():
         while True:

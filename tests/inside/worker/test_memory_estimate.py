@@ -19,45 +19,48 @@ def resolved(*words):
 
 def test_the_model_needs_weights_gradients_and_what_the_optimizer_keeps():
     weights = 25557032 * 4 / 2**20
-    assert memory_estimate.need(CARD, resolved()).model == pytest.approx(3 * weights)
-    assert memory_estimate.need(CARD, resolved("--task", "inference")).model == pytest.approx(weights)
+    assert memory_estimate.estimate(CARD, resolved()).model == pytest.approx(3 * weights)
+    assert memory_estimate.estimate(CARD, resolved("--task", "inference")).model == pytest.approx(weights)
 
 
 def test_the_batch_needs_as_much_per_sample_and_half_in_half_precision():
-    one, many = (
-        memory_estimate.need(CARD, resolved("--task", "inference", "--batch-size", size)).batch for size in ("1", "64")
+    single, many = (
+        memory_estimate.estimate(CARD, resolved("--task", "inference", "--batch-size", size)).batch
+        for size in ("1", "64")
     )
-    assert many == pytest.approx(64 * one) and one > 4
-    half = memory_estimate.need(CARD, resolved("--task", "inference", "--batch-size", "4", "--precision", "bf16")).batch
+    assert many == pytest.approx(64 * single) and single > 4
+    half = memory_estimate.estimate(
+        CARD, resolved("--task", "inference", "--batch-size", "4", "--precision", "bf16")
+    ).batch
     assert half == pytest.approx(
-        2 * memory_estimate.need(CARD, resolved("--task", "inference", "--batch-size", "1")).batch
+        2 * memory_estimate.estimate(CARD, resolved("--task", "inference", "--batch-size", "1")).batch
     )
-    streams = memory_estimate.need(CARD, resolved("--task", "inference", "--concurrency", "8"))
+    streams = memory_estimate.estimate(CARD, resolved("--task", "inference", "--concurrency", "8"))
     assert streams.batch == pytest.approx(
-        8 * memory_estimate.need(CARD, resolved("--task", "inference", "--batch-size", "1")).batch
+        8 * memory_estimate.estimate(CARD, resolved("--task", "inference", "--batch-size", "1")).batch
     )
 
 
 def test_gradients_take_the_room_of_activations_unless_they_accumulate():
     gradients = 25557032 * 4 / 2**20
     small, large, larger = (
-        memory_estimate.need(CARD, resolved("--batch-size", size)).batch for size in ("1", "64", "128")
+        memory_estimate.estimate(CARD, resolved("--batch-size", size)).batch for size in ("1", "64", "128")
     )
     assert small == 0.0
     assert larger + gradients == pytest.approx(2 * (large + gradients))
-    parts = memory_estimate.need(CARD, resolved("--batch-size", "128", "--micro-batch-size", "64"))
+    parts = memory_estimate.estimate(CARD, resolved("--batch-size", "128", "--micro-batch-size", "64"))
     assert parts.batch == pytest.approx(large + gradients)
 
 
 def test_what_cannot_fit_is_refused_with_the_estimate():
-    enough = sum(memory_estimate.need(CARD, resolved("--batch-size", "64")))
-    memory_estimate.require(CARD, resolved("--batch-size", "64"), enough + 1)
-    memory_estimate.require(CARD, resolved("--batch-size", "64"), None)
+    enough = sum(memory_estimate.estimate(CARD, resolved("--batch-size", "64")))
+    memory_estimate.require_memory(CARD, resolved("--batch-size", "64"), enough + 1)
+    memory_estimate.require_memory(CARD, resolved("--batch-size", "64"), None)
     with pytest.raises(RunError, match=f"at least {enough:.0f} MiB .* are needed, and 1000 MiB are left") as caught:
-        memory_estimate.require(CARD, resolved("--batch-size", "64"), 1000.0)
+        memory_estimate.require_memory(CARD, resolved("--batch-size", "64"), 1000.0)
     assert caught.value.state == "out_of_memory"
     with pytest.raises(RunError, match="and 2000 MiB are left"):
-        memory_estimate.require(CARD, resolved("--batch-size", "64", "--memory-limit", "2000"), 4000.0)
+        memory_estimate.require_memory(CARD, resolved("--batch-size", "64", "--memory-limit", "2000"), 4000.0)
 
 
 def test_every_card_knows_what_a_unit_needs():

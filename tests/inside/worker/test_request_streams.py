@@ -16,7 +16,7 @@ from entrypoints.contract.messages import Phase, Request, Skipped, Step, decode,
 from entrypoints.contract.session import Answer, Batch
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.configuration import resolve
-from entrypoints.worker.request_streams import Answered, Streams
+from entrypoints.worker.request_streams import CompletedRequest, RequestStreams
 
 PREPROCESSING, TRANSFER, COMPUTE, RETRIEVAL = 0.001, 0.003, 0.006, 0.002  # s
 
@@ -29,7 +29,7 @@ class Serial:
         self.asked = self.answered = self.inside = 0
         self.most_inside = []  # by request, in order of answers
 
-    def respond(self, batch):
+    def infer_request(self, batch):
         with self.counts:
             self.inside += 1
             self.asked += 1
@@ -63,7 +63,7 @@ class Turns:
         self.now += PREPROCESSING
         return Batch(range(2), None)
 
-    def respond(self, batch):
+    def infer_request(self, batch):
         own = object()
         with self.changed:
             self.waiting.append(own)
@@ -97,7 +97,7 @@ def configured(concurrency, *argv):
 
 def streams(session, concurrency, make=making):
     sent = []
-    return Streams(session, concurrency, itertools.repeat(make), sent.append), sent
+    return RequestStreams(session, concurrency, itertools.repeat(make), sent.append), sent
 
 
 def run(session, concurrency, *argv, make=making):
@@ -112,13 +112,13 @@ def run(session, concurrency, *argv, make=making):
 
 def by_phase(sent):
     """Phases in order, each with when it began and its steps."""
-    told = []
+    messages = []
     for message in sent:
         if isinstance(message, Phase):
-            told.append((message.name, message.at, []))
+            messages.append((message.name, message.at, []))
         elif isinstance(message, Step):
-            told[-1][2].append(message)
-    return told
+            messages[-1][2].append(message)
+    return messages
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
@@ -157,11 +157,11 @@ def test_streams_wait_for_a_device_that_serves_one_at_a_time(monkeypatch, concur
         device.let_go()
         asking.close()
     *_, (_, _, steps) = by_phase(sent)
-    one = PREPROCESSING + TRANSFER + COMPUTE + RETRIEVAL
-    assert sum(step.seconds for step in steps) == pytest.approx(70 * one)
+    latency = PREPROCESSING + TRANSFER + COMPUTE + RETRIEVAL
+    assert sum(step.seconds for step in steps) == pytest.approx(70 * latency)
     for request in (step.request for step in steps):
-        assert request.latency == pytest.approx(concurrency * one)
-        assert request.other == pytest.approx((concurrency - 1) * one, abs=1e-9)
+        assert request.latency == pytest.approx(concurrency * latency)
+        assert request.other == pytest.approx((concurrency - 1) * latency, abs=1e-9)
 
 
 @pytest.mark.parametrize("concurrency", [1, 2])
@@ -214,7 +214,7 @@ def test_a_file_that_is_skipped_again_and_again_is_told_once():
 def test_an_interruption_tells_what_was_answered_by_then():
     asking, sent = streams(Serial(), 2)
     for at in (1.0, 2.0):
-        asking.answers.put(Answered(at, Batch((), ()), 2, Request(1.0, 0.1, 0.1, 0.1, 0.1)))
+        asking.answers.put(CompletedRequest(at, Batch((), ()), 2, Request(1.0, 0.1, 0.1, 0.1, 0.1)))
     asking.settle()
     assert [message.seconds for message in sent] == [1.0, 1.0]
     assert asking.over.is_set()  # and no stream makes another
@@ -224,7 +224,7 @@ def test_an_interruption_tells_what_was_answered_by_then():
 def test_answers_that_overtake_each_other_never_make_time_run_backwards(moments):
     asking, sent = streams(Serial(), 2)
     for at in moments:
-        asking.tell(Answered(at, Batch((), ()), 1, Request(1.0, 0.1, 0.1, 0.1, 0.1)))
+        asking.report(CompletedRequest(at, Batch((), ()), 1, Request(1.0, 0.1, 0.1, 0.1, 0.1)))
     assert all(step.seconds >= 0 for step in sent)
     assert sum(step.seconds for step in sent) == pytest.approx(max(moments))
 

@@ -13,7 +13,7 @@ from entrypoints.contract.session import Batch, ChainSample
 from entrypoints.contract.statuses import RunError
 from entrypoints.results import metrics
 from entrypoints.results.measurement import fold
-from entrypoints.worker.sampling_loop import MOST_DRAWS, MOST_NUMBERS, Chains, diagnosed
+from entrypoints.worker.sampling_loop import MOST_DRAWS, MOST_NUMBERS, SamplingLoop, diagnose
 
 CARD = cards.load()["mcmc"]
 
@@ -41,7 +41,7 @@ class Walk:
         self.clock += 2.0
         return state + 1
 
-    def draw(self, state):
+    def chain_sample(self, state):
         density = -1.0 if self.finite else math.nan
         return ChainSample(
             [[float(state)], [float(state // 2)]], [density] * 2, [True, state % 2 == 0], [0.0] * 2, [0.1] * 2
@@ -51,7 +51,7 @@ class Walk:
 def ran(steps=5, warmup=2, parameters=1, **options):
     sent, session = [], Walk(**options)
     configuration = SimpleNamespace(steps=steps, warmup_steps=warmup, duration_seconds=None)
-    Chains(session, Batch("data", None), 2, parameters, sent.append).run(configuration)
+    SamplingLoop(session, Batch("data", None), 2, parameters, sent.append).run(configuration)
     return sent, session
 
 
@@ -80,7 +80,7 @@ def test_the_timed_draws_are_judged_and_the_last_of_very_many():
 def test_where_nothing_was_accepted_nothing_is_judged():
     pytest.importorskip("numpy")
     still = ChainSample([[0.0]], [0.0], [False], [-9.0], [0.1])
-    assert diagnosed([(1.0, still)] * 8) == Diagnosed(8, 8.0, None, None)
+    assert diagnose([(1.0, still)] * 8) == Diagnosed(8, 8.0, None, None)
 
 
 def test_a_density_that_is_none_ends_the_run():
@@ -105,8 +105,8 @@ RUN = fold([Phase("steady", 0.0), *STEPS, Diagnosed(3, 6.0, 1.5, 1.2)], "samples
     ],
 )
 def test_metrics_of_chains(name, value, unit):
-    found = getattr(metrics, name)(RUN)
-    assert (found.value, found.unit) == (pytest.approx(value), unit)
+    metric = getattr(metrics, name)(RUN)
+    assert (metric.value, metric.unit) == (pytest.approx(value), unit)
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_metrics_of_chains(name, value, unit):
 def test_without_a_judgement_there_is_a_reason(messages, said):
     run = fold([Phase("steady", 0.0), *messages], "samples", "sampling")
     for name in ("effective_sample_size", "effective_sample_throughput", "r_hat"):
-        found = getattr(metrics, name)(run)
-        assert found.value is None and said in found.reason
+        metric = getattr(metrics, name)(run)
+        assert metric.value is None and said in metric.reason
     assert (metrics.acceptance_rate(run).value is None) == (said == "no samples were drawn")
     assert "sampling has no loss" in metrics.final_loss(run).reason
 

@@ -15,7 +15,7 @@ from entrypoints.planning import arguments
 from entrypoints.planning.configuration import resolve
 from entrypoints.results import metrics, result
 from entrypoints.results.measurement import EVALUATED, fold
-from entrypoints.worker.target_pursuit import Judging, Pursuit
+from entrypoints.worker.target_pursuit import Evaluation, TargetPursuit
 
 LOSS = {"metric": "loss", "value": 0.5, "evaluation_steps": 2}
 ACCURACY = {"metric": "accuracy", "value": 0.75, "evaluation_steps": 2}
@@ -26,7 +26,7 @@ def evaluated(loss=1.0, accuracy=None, steps=2, began=0.0, ended=1.0):
 
 
 @pytest.mark.parametrize(
-    ("goal", "found", "expected"),
+    ("goal", "quality", "expected"),
     [
         (LOSS, evaluated(0.5), True),
         (LOSS, evaluated(0.51), False),
@@ -36,8 +36,8 @@ def evaluated(loss=1.0, accuracy=None, steps=2, began=0.0, ended=1.0):
         (ACCURACY, evaluated(0.0), False),
     ],
 )
-def test_when_a_goal_is_reached(goal, found, expected):
-    assert reached(goal, found) is expected
+def test_when_a_goal_is_reached(goal, quality, expected):
+    assert reached(goal, quality) is expected
 
 
 class Answers:
@@ -51,22 +51,22 @@ class Answers:
 
 
 def test_loss_and_accuracy_are_means_over_samples_not_over_batches():
-    told = []
+    messages = []
     session = Answers(EvaluationResult(6, 1.0, 6), EvaluationResult(2, 5.0, 0))
-    pursuit = Pursuit(ACCURACY, session, Judging(lambda: [Batch(range(2), None)] * 2), told.append)
+    pursuit = TargetPursuit(ACCURACY, session, Evaluation(lambda: [Batch(range(2), None)] * 2), messages.append)
     pursuit.evaluate(4)
-    (one,) = told
-    assert (one.steps, one.samples, one.loss, one.accuracy) == (4, 8, 2.0, 0.75)
+    (message,) = messages
+    assert (message.steps, message.samples, message.loss, message.accuracy) == (4, 8, 2.0, 0.75)
     assert pursuit.reached and pursuit.evaluated_at == 4
-    assert decode(encode(one)) == one
+    assert decode(encode(message)) == message
 
 
 def test_without_labels_there_is_no_accuracy():
-    told = []
-    Pursuit(
-        LOSS, Answers(EvaluationResult(6, 1.0, None)), Judging(lambda: [Batch(range(2), None)]), told.append
+    messages = []
+    TargetPursuit(
+        LOSS, Answers(EvaluationResult(6, 1.0, None)), Evaluation(lambda: [Batch(range(2), None)]), messages.append
     ).evaluate(1)
-    assert told[0].accuracy is None
+    assert messages[0].accuracy is None
 
 
 class Counting:
@@ -83,18 +83,23 @@ class Counting:
 
 
 def test_answers_are_graded_anew_in_each_evaluation():
-    told = []
+    messages = []
     batches = [Batch(range(2), None, numbers=[0, 1]), Batch(range(2), None, numbers=[2, 3])]
     session = Answers(*[EvaluationResult(2, 1.0, None, "output")] * 4)
-    pursuit = Pursuit(LOSS, session, Judging(lambda: batches, Counting), told.append)
+    pursuit = TargetPursuit(LOSS, session, Evaluation(lambda: batches, Counting), messages.append)
     for steps in (2, 4):
         pursuit.evaluate(steps)
-    assert [(one.exact_match, one.f1) for one in told] == [(0.25, 0.2)] * 2
-    assert decode(encode(told[0])) == told[0]
+    assert [(message.exact_match, message.f1) for message in messages] == [(0.25, 0.2)] * 2
+    assert decode(encode(messages[0])) == messages[0]
     run = fold(
-        [Phase("compile", 0.0), *STEPS, told[0], *STEPS, told[1], Ended(9.0)], "sequences", "training", target=LOSS
+        [Phase("compile", 0.0), *STEPS, messages[0], *STEPS, messages[1], Ended(9.0)],
+        "sequences",
+        "training",
+        target=LOSS,
     )
-    assert [(one["exact_match"], one["f1"]) for one in result.target(run)["evaluations"]] == [(0.25, 0.2)] * 2
+    assert [(evaluation["exact_match"], evaluation["f1"]) for evaluation in result.target(run)["evaluations"]] == [
+        (0.25, 0.2)
+    ] * 2
 
 
 STEPS = [Step(1.0, 0.0, 4, 1, 1.0)] * 2
@@ -125,9 +130,12 @@ def test_evaluations_leave_no_energy():
 
 
 def test_what_is_told_of_a_target():
-    told = result.target(RUN)
-    assert (told["metric"], told["value"], told["reached"]) == ("accuracy", 0.75, True)
-    assert [(one["steps"], one["training_seconds"], one["seconds"]) for one in told["evaluations"]] == [
+    target = result.target(RUN)
+    assert (target["metric"], target["value"], target["reached"]) == ("accuracy", 0.75, True)
+    assert [
+        (evaluation["steps"], evaluation["training_seconds"], evaluation["seconds"])
+        for evaluation in target["evaluations"]
+    ] == [
         (2, 3.0, 5.0),
         (4, 5.0, 7.0),
         (6, 7.0, 1.0),
@@ -138,18 +146,18 @@ def test_what_is_told_of_a_target():
 def test_a_run_ends_when_its_target_is_reached(double):
     document = double.result("resnet50", "--steps", "40", "--target-loss", "0.1", "--evaluation-steps", "4")
     target = document["target"]
-    assert target["reached"] and [one["steps"] for one in target["evaluations"]] == [4, 8, 12]
+    assert target["reached"] and [evaluation["steps"] for evaluation in target["evaluations"]] == [4, 8, 12]
     assert document["steps"]["count"] == 12
     assert document["status"]["message"] == "the target, loss 0.1, was reached after 12 steps"
-    told = document["metrics"]["time_to_target"]["value"]
-    assert told == pytest.approx(sum(document["steps"]["seconds"])) and told >= 12 * 0.01
+    seconds = document["metrics"]["time_to_target"]["value"]
+    assert seconds == pytest.approx(sum(document["steps"]["seconds"])) and seconds >= 12 * 0.01
     assert document["metrics"]["evaluation_time"]["value"] >= 3 * 0.01
 
 
 def test_a_target_that_is_never_reached_is_told_so(double):
     document = double.result("resnet50", "--steps", "9", "--target-accuracy", "0.9", "--evaluation-steps", "4")
     assert document["status"]["state"] == "completed" and document["target"]["reached"] is False
-    assert [one["steps"] for one in document["target"]["evaluations"]] == [4, 8, 9]
+    assert [evaluation["steps"] for evaluation in document["target"]["evaluations"]] == [4, 8, 9]
     assert "was not reached in 9 steps; the best was 0.0" in document["status"]["message"]
     assert document["metrics"]["time_to_target"] == {
         "value": None,

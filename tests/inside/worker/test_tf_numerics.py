@@ -52,10 +52,10 @@ json.dump(probed(sys.argv[1], "fp32"), sys.stdout)
 @pytest.fixture(scope="module")
 def pytorch():
     """What PyTorch computes for a workload, by quantity."""
-    known = {}
+    computed = {}
 
     def quantities(workload):
-        if workload not in known:
+        if workload not in computed:
             if not PYTORCH.exists():
                 pytest.skip(f"no PyTorch to compare with: {PYTORCH} is not there (ci/setup/inside makes it)")
             ran = subprocess.run(
@@ -67,28 +67,28 @@ def pytorch():
                 check=True,
                 text=True,
             )
-            known[workload] = json.loads(ran.stdout)
-        return known[workload]
+            computed[workload] = json.loads(ran.stdout)
+        return computed[workload]
 
     return quantities
 
 
 def probed(workload):
     """Quantities of the probe by name."""
-    told = []
+    messages = []
     configuration = SimpleNamespace(precision="fp32", threads=1, seed=0, compile=False, memory_limit_mib=None)
-    probe.run(CARDS[workload], configuration, cpu, build, loader, told.append)
-    return {message.quantity: message.values for message in told}
+    probe.run(CARDS[workload], configuration, cpu, build, loader, messages.append)
+    return {message.quantity: message.values for message in messages}
 
 
 def mismatched(workload, expected):
     """The quantities that lie too far from those expected; initialisation has tests of its own."""
     with mock.patch.object(reference, "load", lambda _: SimpleNamespace(**given(workload))):
-        found = probed(workload)
-    assert set(found) == set(expected)
+        actual = probed(workload)
+    assert set(actual) == set(expected)
     return {
         name: deviation
-        for name, deviation in ((name, numerics.deviation(found[name], expected[name])) for name in expected)
+        for name, deviation in ((name, numerics.deviation(actual[name], expected[name])) for name in expected)
         if not name.startswith("initialisation")
         and not deviation <= TOLERANCES.get(name, TOLERANCES[name.partition(".")[0]])
     }
@@ -96,8 +96,8 @@ def mismatched(workload, expected):
 
 def judged(workload):
     """Held against the stored values, which are PyTorch's too."""
-    told = [Probed("fp32", *quantity) for quantity in probed(workload).items()]
-    return numerics.compare_with_reference(told, reference.load(CARDS[workload]), "fp32")
+    messages = [Probed("fp32", *quantity) for quantity in probed(workload).items()]
+    return numerics.compare_with_reference(messages, reference.load(CARDS[workload]), "fp32")
 
 
 # Those of the gate: each family, each head of the transformers, AdamW and LAMB.
@@ -108,8 +108,8 @@ GATE = ("resnet50", "image_compression", "lstm", "gpt2_medium", "bert_large", "b
     "workload", [pytest.param(name, marks=[] if name in GATE else [pytest.mark.full]) for name in CARDS]
 )
 def test_the_code_as_it_is_passes(workload):
-    found = judged(workload)
-    assert found.state == "passed", found
+    verdict = judged(workload)
+    assert verdict.state == "passed", verdict
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,9 @@ def gradients_not_clipped():
 
 def gradients_clipped_one_by_one():
     return mock.patch.object(
-        tf, "clip_by_global_norm", lambda gradients, most: ([tf.clip_by_norm(one, most) for one in gradients], None)
+        tf,
+        "clip_by_global_norm",
+        lambda gradients, most: ([tf.clip_by_norm(gradient, most) for gradient in gradients], None),
     )
 
 
@@ -249,5 +251,5 @@ def biases_decay():
 )
 def test_a_mistake_in_a_transformer_fails(workload, mutant):
     with mutant():
-        found = judged(workload)
-    assert found.state == "failed", found
+        verdict = judged(workload)
+    assert verdict.state == "failed", verdict

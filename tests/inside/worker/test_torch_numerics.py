@@ -23,9 +23,9 @@ CARD = CARDS["resnet50"]
 
 
 def judged(workload="resnet50", precision="fp32"):
-    found = probed(workload, precision)
-    told = [Probed(precision, *quantity) for quantity in found.items()]
-    return numerics.compare_with_reference(told, reference.load(CARDS[workload]), precision)
+    quantities = probed(workload, precision)
+    messages = [Probed(precision, *quantity) for quantity in quantities.items()]
+    return numerics.compare_with_reference(messages, reference.load(CARDS[workload]), precision)
 
 
 def of_each_probe():
@@ -46,8 +46,8 @@ SMALL = ("mcmc",)  # and those of a moment
     "workload", [pytest.param(name, marks=[pytest.mark.full] * (name in LARGE)) for name in PROBED]
 )
 def test_the_code_as_it_is_passes_in_single_precision(workload):
-    found = judged(workload)
-    assert found.state == "passed", found
+    verdict = judged(workload)
+    assert verdict.state == "passed", verdict
 
 
 @pytest.mark.parametrize("workload", [pytest.param(name, marks=pytest.mark.full) for name in PROBED])
@@ -57,12 +57,12 @@ def test_in_bfloat16_it_lies_within_its_tolerances(workload):
 
 
 def test_networks_that_are_probed_alike_have_the_same_values():
-    told = {}
+    by_problem = {}
     for card in CARDS.values():
         stored = reference.load(card)
         values = (stored.values, stored.tolerances, stored.not_provable)
-        assert told.setdefault(reference.probed_problem(card), values) == values, card.name
-    assert len(told) == len(PROBED) < len(CARDS)
+        assert by_problem.setdefault(reference.probed_problem(card), values) == values, card.name
+    assert len(by_problem) == len(PROBED) < len(CARDS)
 
 
 def mistakes():
@@ -78,8 +78,8 @@ def mistakes():
 @pytest.mark.parametrize(("workload", "mutant"), list(mistakes()))
 def test_a_mistake_fails(workload, mutant):
     with mutant():
-        found = judged(workload)
-    assert found.state == "failed", found
+        verdict = judged(workload)
+    assert verdict.state == "failed", verdict
 
 
 @pytest.mark.parametrize(
@@ -123,5 +123,5 @@ def test_a_run_says_that_its_numerics_passed(program):
         "image_compression", "--batch-size", 1, "--steps", 2, "--warmup-steps", 1, "--meter", "none"
     )
     assert document["numerics"]["state"] == "passed"
-    assert [one["precision"] for one in document["numerics"]["precisions"]] == ["fp32"]
+    assert [entry["precision"] for entry in document["numerics"]["precisions"]] == ["fp32"]
     assert document["configuration"]["probe_numerics"] is True

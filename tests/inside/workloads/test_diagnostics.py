@@ -32,11 +32,11 @@ def test_both_are_those_of_arviz(chains, draws, correlation, apart, stuck):
     array_stats = pytest.importorskip("arviz_stats.base").array_stats
     for seed in range(3):
         made = autoregressive(chains, draws, correlation, seed, apart, stuck)
-        one = made[..., 0]
-        expected = array_stats.ess(one, chain_axis=0, draw_axis=1, method="bulk")
+        parameter = made[..., 0]
+        expected = array_stats.ess(parameter, chain_axis=0, draw_axis=1, method="bulk")
         assert diagnostics.effective_sample_size(made)[0] == pytest.approx(expected, rel=1e-10)
         if chains > 1:
-            expected = array_stats.rhat(one, chain_axis=0, draw_axis=1, method="rank")
+            expected = array_stats.rhat(parameter, chain_axis=0, draw_axis=1, method="rank")
             assert diagnostics.r_hat(made)[0] == pytest.approx(expected, rel=1e-10, nan_ok=True)
 
 

@@ -32,10 +32,10 @@ RULE = SamplerRule("hamiltonian_monte_carlo", 7, 0.25, 0.2, 0.01, 0.1)
 
 def judged():
     """By the stored values, which PyTorch is held against too."""
-    told = []
+    messages = []
     configuration = SimpleNamespace(precision="fp32", threads=1, seed=0, compile=False, memory_limit_mib=None)
-    probe.run(CARD, configuration, cpu, build, loader, told.append)
-    return numerics.compare_with_reference([Probed(*one) for one in told], reference.load(CARD), "fp32")
+    probe.run(CARD, configuration, cpu, build, loader, messages.append)
+    return numerics.compare_with_reference([Probed(*message) for message in messages], reference.load(CARD), "fp32")
 
 
 def test_the_code_as_it_is_passes():
@@ -125,13 +125,13 @@ def test_a_gaussian_is_drawn_exactly():
     density = Gaussian()
     density.chance = synthetic.SeededRandom(3)
     sampler = HamiltonianMonteCarlo(density, RULE, compiled=False)
-    chains, found, accepted = sampler.begin(tf.zeros([1, 1]), tf.zeros([1]), 0, 20), [], 0
+    chains, draws, accepted = sampler.begin(tf.zeros([1, 1]), tf.zeros([1]), 0, 20), [], 0
     for step in range(450):
         chains = sampler.follow(chains)
         if step >= 50:
-            found.append(chains.standing.position.numpy())
+            draws.append(chains.current.position.numpy())
             accepted += int(chains.accepted.numpy().sum())
-    draws = np.stack(found, axis=1)
+    draws = np.stack(draws, axis=1)
     assert diagnostics.r_hat(draws).max() < 1.01 and accepted < draws[..., 0].size
     deviation = np.sqrt(np.diag(density.covariance))
     error = deviation / np.sqrt(diagnostics.effective_sample_size(draws))
@@ -153,9 +153,9 @@ def test_density_and_trajectory_are_those_of_tensorflow_probability():
             tf.einsum("nf,chf->cnh", batch.inputs * model["feature_scale"], tf.reshape(weight, [-1, units, features]))
             + bias[:, None]
         )
-        told = (tf.einsum("cnh,ch->cn", active, output) + output_bias) * scale + shift
+        predicted = (tf.einsum("cnh,ch->cn", active, output) + output_bias) * scale + shift
         around = tfp.distributions.StudentT(
-            model["likelihood"]["degrees_of_freedom"], told, model["likelihood"]["scale"]
+            model["likelihood"]["degrees_of_freedom"], predicted, model["likelihood"]["scale"]
         )
         prior = tfp.distributions.Normal(0.0, model["prior"]["scale"])
         return tf.reduce_sum(around.log_prob(batch.targets), 1) + tf.reduce_sum(prior.log_prob(position), 1)
@@ -167,7 +167,7 @@ def test_density_and_trajectory_are_those_of_tensorflow_probability():
     network = build.model(CARD, 0).network
     sampler = HamiltonianMonteCarlo(network, rule, compiled=False)
     observed = network.observe(batch.inputs, batch.targets)
-    standing = samplers.Standing(start, *network(start, observed))
+    standing = samplers.ChainPosition(start, *network(start, observed))
     step = tf.fill([3, 1], rule.step_size)
     (momentum,) = results.initial_momentum if isinstance(results.initial_momentum, list) else [results.initial_momentum]
     ours, last = sampler.trajectory(observed, standing, step, momentum)

@@ -45,13 +45,13 @@ def test_weights_are_named_and_laid_out_as_in_pytorch():
 
 def test_the_formula_reaches_every_variable():
     model = build.model(AUTOENCODER, seed=0)
-    build.load_formula(model)
+    build.load_probe_weights(model)
     weights = build.weights(model)
     assert all(np.array_equal(weight, formula.weight(name, weight.shape)) for name, weight in weights.items())
-    found = dict(layers.variables(model.network))
+    named = dict(layers.variables(model.network))
     running = "stem.1.running_var"
-    assert len(found) > len(weights)
-    assert np.array_equal(found[running].numpy(), formula.weight(running, (16,)))
+    assert len(named) > len(weights)
+    assert np.array_equal(named[running].numpy(), formula.weight(running, (16,)))
 
 
 def test_weights_begin_as_the_cards_say():
@@ -66,14 +66,14 @@ def test_weights_begin_as_the_cards_say():
 
 
 def test_a_seed_gives_the_same_weights():
-    one, same, other = (build.weights(build.model(AUTOENCODER, seed))["code.weight"] for seed in (5, 5, 6))
-    assert np.array_equal(one, same) and not np.array_equal(one, other)
+    first, same, other = (build.weights(build.model(AUTOENCODER, seed))["code.weight"] for seed in (5, 5, 6))
+    assert np.array_equal(first, same) and not np.array_equal(first, other)
 
 
 def test_running_means_take_up_the_unbiased_variance():
     """N - 1 and not N, which four numbers a channel tell apart."""
     x = np.random.default_rng(0).standard_normal((2, 2, 1, 3)).astype(np.float32)
-    layer = layers.Normalisation(3, epsilon=1e-5, momentum=0.1)
+    layer = layers.BatchNormalisation(3, epsilon=1e-5, momentum=0.1)
     y = layer(tf.constant(x), True).numpy()
     flat = x.reshape(-1, 3)
     assert np.allclose(y, (x - flat.mean(0)) / np.sqrt(flat.var(0) + 1e-5), atol=1e-5)

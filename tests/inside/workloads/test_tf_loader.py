@@ -95,8 +95,8 @@ def test_records_hold_what_the_files_do(files):
 @pytest.mark.parametrize("workers", [1, 3])
 def test_batches_depend_on_the_seed_and_not_on_the_workers(photos, files, read, workers):
     source = photos if read is folder_batches else files
-    for one, other in zip(read(source, 4, workers=0), read(source, 4, workers=workers)):
-        assert np.array_equal(one.inputs, other.inputs) and np.array_equal(one.targets, other.targets)
+    for alone, other in zip(read(source, 4, workers=0), read(source, 4, workers=workers)):
+        assert np.array_equal(alone.inputs, other.inputs) and np.array_equal(alone.targets, other.targets)
     assert not np.array_equal(read(source, 1, seed=1)[0].inputs, read(source, 1, seed=2)[0].inputs)
 
 
@@ -107,8 +107,12 @@ def test_an_epoch_takes_each_record_once_in_another_order(files):
 
 
 def test_a_partial_batch_ends_an_epoch(files):
-    one, two, three = record_batches(files, 3, task="inference", size=4)
-    assert [batch.targets.numpy().tolist() for batch in (one, two, three)] == [[0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 2, 3]]
+    first, two, three = record_batches(files, 3, task="inference", size=4)
+    assert [batch.targets.numpy().tolist() for batch in (first, two, three)] == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+        [0, 1, 2, 3],
+    ]
 
 
 def test_images_are_their_own_targets_where_there_are_no_labels(photos, files):
@@ -137,14 +141,14 @@ def test_a_file_goes_no_further_than_its_first_wrong_checksum(files, damage):
     third = content.index(photograph(2))
     content = content[:third] if damage == "cut" else content[:third] + b"x" + content[third + 1 :]
     files[0].write_bytes(bytes(content))
-    one, two = record_batches(files, 2, task="inference", size=3)
+    first, two = record_batches(files, 2, task="inference", size=3)
     if damage == "cut":  # found when records were counted
         assert source_of(files).lost[0].startswith("0.tfrecord (cut short") and source_of(files).samples == 7
-        assert one.skipped == two.skipped == ()
-        assert (one.targets.numpy().tolist(), two.targets.numpy().tolist()) == ([0, 1, 5], [6, 7, 8])
+        assert first.skipped == two.skipped == ()
+        assert (first.targets.numpy().tolist(), two.targets.numpy().tolist()) == ([0, 1, 5], [6, 7, 8])
     else:  # as many as were counted, so that an epoch stays as long as it was said to be
-        assert one.skipped == two.skipped == ("0.tfrecord:2-",)
-        assert (one.targets.numpy().tolist(), two.targets.numpy().tolist()) == ([0, 1, 0], [5, 5, 5])
+        assert first.skipped == two.skipped == ("0.tfrecord:2-",)
+        assert (first.targets.numpy().tolist(), two.targets.numpy().tolist()) == ([0, 1, 0], [5, 5, 5])
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -185,9 +189,9 @@ def test_requests_hold_what_batches_hold(photos):
 
 
 def test_synthetic_requests_and_batches_come_from_the_seed():
-    one, same, other = (next(loader.synthetic_requests(CARD, 2, seed))() for seed in (1, 1, 2))
-    assert one.inputs.shape == (2, 224, 224, 3) and one.targets is None
-    assert np.array_equal(one.inputs, same.inputs) and not np.array_equal(one.inputs, other.inputs)
-    one, same, other = (loader.synthetic_batch(CARD, 2, seed) for seed in (1, 1, 2))
-    assert one.inputs.shape == (2, 224, 224, 3) and one.targets.dtype == tf.int64
-    assert np.array_equal(one.inputs, same.inputs) and not np.array_equal(one.inputs, other.inputs)
+    first, same, other = (next(loader.synthetic_requests(CARD, 2, seed))() for seed in (1, 1, 2))
+    assert first.inputs.shape == (2, 224, 224, 3) and first.targets is None
+    assert np.array_equal(first.inputs, same.inputs) and not np.array_equal(first.inputs, other.inputs)
+    first, same, other = (loader.synthetic_batch(CARD, 2, seed) for seed in (1, 1, 2))
+    assert first.inputs.shape == (2, 224, 224, 3) and first.targets.dtype == tf.int64
+    assert np.array_equal(first.inputs, same.inputs) and not np.array_equal(first.inputs, other.inputs)

@@ -36,12 +36,12 @@ from entrypoints.contract.session import Batch, OptimizerRule
 from entrypoints.workloads.pytorch import build, loader
 given, told = json.load(sys.stdin), {}
 def opened(card, rule=None):
-    model = build.without_chance(build.model(card, 0))
-    build.load_formula(model)
+    model = build.without_randomness(build.model(card, 0))
+    build.load_probe_weights(model)
     return cpu.open_session(model, rule or OptimizerRule.from_problem(card.problem["optimizer"], 3), "fp32")
 for card in (cards.Card(**one) for one in given["cards"]):
     session, batch = opened(card), loader.formula_batch(card, 3)
-    answer = session.respond(batch).output
+    answer = session.infer_request(batch).output
     for number, output in enumerate(answer if isinstance(answer, tuple) else (answer,)):
         told[f"{card.name} output {number}"] = output
     told[f"{card.name} losses"] = [session.train(batch).loss() for _ in range(given["steps"])]
@@ -71,8 +71,8 @@ def smaller(card):
 
 
 def opened(card, rule=None, compiled=False):
-    model = build.without_chance(build.model(card, seed=0))
-    build.load_formula(model)
+    model = build.without_randomness(build.model(card, seed=0))
+    build.load_probe_weights(model)
     rule = rule or OptimizerRule.from_problem(card.problem["optimizer"], 3)
     return cpu.open_session(model, rule, "fp32", compiled)
 
@@ -100,7 +100,7 @@ def test_outputs_losses_and_gradients_are_pytorch_s(workload, pytorch):
     card = smaller(TEXT[workload])
     session, batch = opened(card), loader.formula_batch(card, 3)
     assert batch.padding or workload.startswith("gpt"), "what is done about padding would not show"
-    answer = session.respond(batch).output
+    answer = session.infer_request(batch).output
     for number, output in enumerate(answer if isinstance(answer, tuple) else (answer,)):
         assert np.allclose(output, pytorch[f"{workload} output {number}"], rtol=1e-4, atol=1e-5)
     losses = [session.train(batch).loss() for _ in range(STEPS)]
@@ -139,7 +139,7 @@ def test_one_graph_continues_texts_of_any_length():
         for made in range(1, 3):
             state = session.iterate(state)
             assert state.token.shape == (samples, 1) and state.kept[0][0].shape[2] == length + made
-    assert session.goes_on.experimental_get_tracing_count() == 1
+    assert session.next_token.experimental_get_tracing_count() == 1
 
 
 @pytest.mark.full
@@ -187,7 +187,7 @@ def test_dropout_is_for_training_alone_and_can_be_left_out():
     model, batch = build.model(card, seed=0), loader.formula_batch(card, 3)
     losses = [{float(model(batch.inputs, batch.targets, training)[1]) for _ in range(3)} for training in (False, True)]
     assert [len(each) for each in losses] == [1, 3]
-    build.without_chance(model)
+    build.without_randomness(model)
     losses[1] = {float(model(batch.inputs, batch.targets, True)[1]) for _ in range(3)}
     assert losses[1] == losses[0]
 

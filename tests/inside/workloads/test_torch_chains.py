@@ -30,11 +30,11 @@ def opened(seed=0, **changes):
 
 
 def positions(session, batch, steps, chains=3, adapting=0):
-    state, found = session.begin(batch, adapting, chains), []
+    state, samples = session.begin(batch, adapting, chains), []
     for _ in range(steps):
-        found.append(session.draw(state))
+        samples.append(session.chain_sample(state))
         state = session.iterate(state)
-    return found
+    return samples
 
 
 def test_density_and_gradient_are_those_of_the_distributions():
@@ -77,15 +77,15 @@ def test_the_posterior_of_a_linear_regression_is_the_exact_one():
     density = Regression(3)
     density.chance = synthetic.SeededRandom(3)
     sampler = HamiltonianMonteCarlo(density, density, dataclasses.replace(RULE, step_size=0.12))
-    found, accepted = [], 0
+    draws, accepted = [], 0
     with torch.no_grad():
         chains = sampler.begin(torch.from_numpy(features), torch.from_numpy(targets), 0, 20)
         for step in range(500):
             chains = sampler.follow(chains)
             if step >= 50:
-                found.append(chains.position.numpy())
+                draws.append(chains.position.numpy())
                 accepted += int(chains.accepted.sum())
-    draws = np.stack(found, axis=1)
+    draws = np.stack(draws, axis=1)
     covariance = np.linalg.inv(features.T @ features / density.noise**2 + np.eye(3) / density.prior**2)
     mean = covariance @ features.T @ targets / density.noise**2
     assert 0.5 < accepted / draws[..., 0].size < 0.999, "proposals are refused, too"
@@ -102,7 +102,7 @@ def test_the_posterior_of_a_linear_regression_is_the_exact_one():
 
 def test_leapfrog_goes_back_where_it_came_from():
     """With the momentum turned around; and its error falls with the square of the step."""
-    features, targets = (torch.from_numpy(one) for one in observations())
+    features, targets = (torch.from_numpy(array) for array in observations())
     density, observed = Regression(3), Observed(features, targets)
     position, momentum = torch.ones(2, 3).double(), torch.tensor([[0.3, -1.0, 0.5], [1.0, 0.2, -0.4]]).double()
     errors = []
@@ -111,12 +111,12 @@ def test_leapfrog_goes_back_where_it_came_from():
             rule = dataclasses.replace(RULE, leapfrog_steps=steps)
             sampler = HamiltonianMonteCarlo(density, density, rule)
             at = [torch.zeros(2), position[:, 0] > 9, 0, 0]
-            start = samplers.Chains(
+            start = samplers.ChainState(
                 observed, position, *density(position, observed), torch.full((2, 1), step).double(), *at
             )
             end, value, gradient, last = sampler.trajectory(start, momentum)
-            there = start._replace(position=end, log_density=value, gradient=gradient)
-            back, _, _, turned = sampler.trajectory(there, -last)
+            proposal = start._replace(position=end, log_density=value, gradient=gradient)
+            back, _, _, turned = sampler.trajectory(proposal, -last)
             torch.testing.assert_close(back, position)
             torch.testing.assert_close(turned, -momentum)
             change = samplers.energy(value, last) - samplers.energy(start.log_density, momentum)
@@ -142,9 +142,9 @@ def test_a_trajectory_that_diverges_is_refused():
 
 def test_the_seed_decides_and_chains_differ():
     batch = loader.synthetic_batch(CARD, 3, seed=1)
-    one, same, other = (positions(opened(seed, leapfrog_steps=3), batch, 3)[-1].position for seed in (1, 1, 2))
-    assert np.array_equal(one, same) and not np.isclose(one, other).any()
-    assert not np.isclose(one[0], one[1]).any()
+    first, same, other = (positions(opened(seed, leapfrog_steps=3), batch, 3)[-1].position for seed in (1, 1, 2))
+    assert np.array_equal(first, same) and not np.isclose(first, other).any()
+    assert not np.isclose(first[0], first[1]).any()
 
 
 def table(folder, card, spoil=None):
@@ -165,10 +165,10 @@ def test_a_run_over_a_table(program, tmp_path):
     assert document["workload"]["task"] == "sampling" and document["workload"]["unit"] == "samples"
     assert document["data"]["source"] == document["configuration"]["data"] == "csv"
     assert document["data"]["samples"] == CARD.problem["input"]["observations"]
-    told = {name: metric["value"] for name, metric in document["metrics"].items()}
-    assert 0 <= told["acceptance_rate"] <= 1 and told["r_hat"] > 0.5 and 0 < told["effective_sample_size"] < 20
-    assert told["effective_sample_throughput"] == pytest.approx(
-        told["effective_sample_size"] / sum(document["steps"]["seconds"][1:])
+    values = {name: metric["value"] for name, metric in document["metrics"].items()}
+    assert 0 <= values["acceptance_rate"] <= 1 and values["r_hat"] > 0.5 and 0 < values["effective_sample_size"] < 20
+    assert values["effective_sample_throughput"] == pytest.approx(
+        values["effective_sample_size"] / sum(document["steps"]["seconds"][1:])
     )
     assert document["steps"]["units"] == 12 and document["steps"]["updates"] == 0
 

@@ -12,7 +12,7 @@ from program import lines
 torch = pytest.importorskip("torch")
 
 from entrypoints.contract import cards  # noqa: E402
-from entrypoints.contract.session import Division, OptimizerRule  # noqa: E402
+from entrypoints.contract.session import BatchPartition, OptimizerRule  # noqa: E402
 from entrypoints.devices.pytorch import cpu  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader  # noqa: E402
 
@@ -44,11 +44,11 @@ def test_the_loss_falls_on_photographs(program, photos, workload):
 def test_every_workload_answers(program, task):
     """As from a built image, but with each PyTorch that images may hold."""
     code, output, errors = program.run("--all", "--smoke", "--task", task, "--memory-limit", 5000)
-    told = lines(output)
+    documents = lines(output)
     assert code == (0 if task == "sampling" else 4), errors
     able = [name for name, card in cards.load().items() if task in card.tasks]
-    assert [one["workload"]["name"] for one in told] == able
-    refused = [one["status"] for one in told if one["status"]["state"] != "completed"]
+    assert [document["workload"]["name"] for document in documents] == able
+    refused = [document["status"] for document in documents if document["status"]["state"] != "completed"]
     assert {status["state"] for status in refused} <= {"out_of_memory"}, refused
     assert all("--memory-limit 5000 MiB" in status["message"] for status in refused), refused
     # What surely does not fit is not tried; the estimate is the least, so one or two may be.
@@ -56,11 +56,11 @@ def test_every_workload_answers(program, task):
     assert len(tried) <= 2, tried
 
 
-def opened(workload, division=None):
+def opened(workload, partition=None):
     card = CARDS[workload]
     model = build.model(card, seed=1)
     rule = OptimizerRule.from_problem(card.problem["optimizer"], 4)
-    return model, cpu.open_session(model, rule, "fp32", division=division), loader.synthetic_batch(card, 4, seed=1)
+    return model, cpu.open_session(model, rule, "fp32", partition=partition), loader.synthetic_batch(card, 4, seed=1)
 
 
 def test_an_evaluation_counts_what_is_right():
@@ -69,13 +69,13 @@ def test_an_evaluation_counts_what_is_right():
         likeliest = model.eval()(batch.inputs)[0].argmax(1)
         labels = torch.cat([likeliest[:2], (likeliest[2:] + 1) % 1000])
         _, loss = model(batch.inputs, labels)
-    judged = session.evaluate(session.place(batch._replace(targets=labels)))
+    judged = session.evaluate(session.to_device(batch._replace(targets=labels)))
     assert (judged.samples, judged.right) == (4, 2) and judged.loss == pytest.approx(loss.item(), rel=1e-4)
 
 
 def test_an_evaluation_without_labels_has_a_loss_alone():
     model, session, batch = opened("image_compression")
-    judged = session.evaluate(session.place(batch))
+    judged = session.evaluate(session.to_device(batch))
     assert (judged.samples, judged.right) == (4, None)
     with torch.no_grad():
         rebuilt, _ = model.eval()(batch.inputs)
@@ -87,7 +87,7 @@ def test_an_evaluation_leaves_training_as_it_was():
     losses = []
     for evaluations in (0, 1):
         _, session, batch = opened("mobilenet_v3_small")
-        placed = session.place(batch)
+        placed = session.to_device(batch)
         session.train(placed)
         for _ in range(evaluations):
             session.evaluate(placed)
@@ -109,8 +109,10 @@ def test_a_target_on_other_photographs_than_those_of_training(program, photos, t
     )
     assert document["status"]["state"] == "completed", document["status"]
     assert document["configuration"]["evaluation_path"] == str(others)
-    assert document["target"]["reached"] is reached, [one["loss"] for one in document["target"]["evaluations"]]
-    assert {one["samples"] for one in document["target"]["evaluations"]} == {5}
+    assert document["target"]["reached"] is reached, [
+        evaluation["loss"] for evaluation in document["target"]["evaluations"]
+    ]
+    assert {evaluation["samples"] for evaluation in document["target"]["evaluations"]} == {5}
     assert document["data"]["skipped"]["examples"] == ["grey/camera.png"]
     assert (document["metrics"]["time_to_target"]["value"] is None) != reached
     assert document["metrics"]["evaluation_time"]["value"] > 0
@@ -121,11 +123,11 @@ def test_an_evaluation_computes_as_much_at_once_as_training(size):
     """A batch that is trained in micro-batches does not fit at once."""
     _, whole, batch = opened("mobilenet_v3_small")
     batch = batch._replace(numbers=range(4))
-    _, parted, _ = opened("mobilenet_v3_small", Division(size, accumulation=4 // size))
-    seen, forward = [], parted.forward
-    parted.forward = lambda placed: seen.append(placed.samples) or forward(placed)
-    wanted, found = whole.evaluate(batch), parted.evaluate(batch)
-    assert sum(seen) == 4 and max(seen) == size
-    assert (found.samples, found.right) == (wanted.samples, wanted.right)
-    assert found.loss == pytest.approx(wanted.loss, rel=1e-5)
-    assert found.output == pytest.approx(wanted.output, rel=1e-3, abs=1e-5)
+    _, parted, _ = opened("mobilenet_v3_small", BatchPartition(size, accumulation=4 // size))
+    sizes, forward = [], parted.forward
+    parted.forward = lambda placed: sizes.append(placed.samples) or forward(placed)
+    wanted, actual = whole.evaluate(batch), parted.evaluate(batch)
+    assert sum(sizes) == 4 and max(sizes) == size
+    assert (actual.samples, actual.right) == (wanted.samples, wanted.right)
+    assert actual.loss == pytest.approx(wanted.loss, rel=1e-5)
+    assert actual.output == pytest.approx(wanted.output, rel=1e-3, abs=1e-5)

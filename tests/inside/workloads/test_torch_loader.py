@@ -55,8 +55,8 @@ def test_shapes_types_and_labels(photos):
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_batches_depend_on_the_seed_and_not_on_the_workers(photos, workers):
-    for one, other in zip(batches(photos, 4, workers=0), batches(photos, 4, workers=workers)):
-        assert torch.equal(one.inputs, other.inputs) and torch.equal(one.targets, other.targets)
+    for alone, other in zip(batches(photos, 4, workers=0), batches(photos, 4, workers=workers)):
+        assert torch.equal(alone.inputs, other.inputs) and torch.equal(alone.targets, other.targets)
     assert not torch.equal(batches(photos, 1, seed=1)[0].inputs, batches(photos, 1, seed=2)[0].inputs)
 
 
@@ -68,9 +68,9 @@ def test_every_epoch_has_another_order_and_other_crops(photos):
 
 def test_damaged_files_are_passed_over_and_named(photos):
     names = damage(photos)
-    found = batches(photos, 6, size=5)
-    assert all(len(batch.inputs) == 5 for batch in found)
-    assert {name for batch in found for name in batch.skipped} == names
+    made = batches(photos, 6, size=5)
+    assert all(len(batch.inputs) == 5 for batch in made)
+    assert {name for batch in made for name in batch.skipped} == names
 
 
 def test_the_next_readable_image_takes_the_place(photos):
@@ -86,10 +86,10 @@ def test_an_evaluation_takes_all_once_and_puts_nothing_in_the_place_of_what_is_d
     for name in ("astronaut.jpg", "astronaut.png"):  # the first two
         (photos / "colour" / name).write_bytes(b"")
     for size, sizes in ((2, [0, 2, 2, 2, 2, 2]), (5, [3, 5, 2]), (12, [10])):
-        found = list(loader.evaluation_batches(CARD, Folder(photos), size, workers))
-        assert [0 if batch.inputs is None else len(batch.inputs) for batch in found] == sizes
-        assert {name for batch in found for name in batch.skipped} == {"colour/astronaut.jpg", "colour/astronaut.png"}
-        labels = [int(label) for batch in found if batch.inputs is not None for label in batch.targets]
+        made = list(loader.evaluation_batches(CARD, Folder(photos), size, workers))
+        assert [0 if batch.inputs is None else len(batch.inputs) for batch in made] == sizes
+        assert {name for batch in made for name in batch.skipped} == {"colour/astronaut.jpg", "colour/astronaut.png"}
+        labels = [int(label) for batch in made if batch.inputs is not None for label in batch.targets]
         assert labels == [0] * 4 + [1] * 6
 
 
@@ -109,9 +109,9 @@ def requested(folder, count, size=5):
 def test_requests_hold_what_batches_hold(photos):
     """Also with damaged files, and over the edge of an epoch: 15 images make three requests of five."""
     damage(photos)
-    for one, other in zip(requested(photos, 5), batches(photos, 5, task="inference", size=5)):
-        assert torch.equal(one.inputs, other.inputs) and torch.equal(one.targets, other.targets)
-        assert one.inputs.shape == (5, 3, 224, 224)
+    for request, other in zip(requested(photos, 5), batches(photos, 5, task="inference", size=5)):
+        assert torch.equal(request.inputs, other.inputs) and torch.equal(request.targets, other.targets)
+        assert request.inputs.shape == (5, 3, 224, 224)
     named = {name for batch in requested(photos, 5) for name in batch.skipped}
     assert named == {"colour/broken.jpg", "grey/empty.png", "grey/text.jpg"}
 
@@ -135,21 +135,21 @@ def test_a_file_is_read_when_its_request_is_made(photos):
 
 
 def test_synthetic_requests_cut_raw_images_made_from_the_seed():
-    one, same, other = (next(loader.synthetic_requests(CARD, 2, seed))() for seed in (1, 1, 2))
-    assert one.inputs.shape == (2, 3, 224, 224) and one.inputs.dtype == torch.float32
-    assert torch.equal(one.inputs, same.inputs) and not torch.equal(one.inputs, other.inputs)
-    assert not torch.equal(one.inputs[0], one.inputs[1])
+    first, same, other = (next(loader.synthetic_requests(CARD, 2, seed))() for seed in (1, 1, 2))
+    assert first.inputs.shape == (2, 3, 224, 224) and first.inputs.dtype == torch.float32
+    assert torch.equal(first.inputs, same.inputs) and not torch.equal(first.inputs, other.inputs)
+    assert not torch.equal(first.inputs[0], first.inputs[1])
     raw = raw_images.photographs(CARD.problem["input"], 2, seed=1)
     assert [(image.mode, image.size) for image in raw] == [("RGB", (512, 384))] * 2
     cut = decoding.pixels(raw[0], CARD.problem["input"], "inference", None)
-    assert torch.equal(one.inputs[0], torch.from_numpy(cut))
+    assert torch.equal(first.inputs[0], torch.from_numpy(cut))
 
 
 def test_synthetic_batches_come_from_the_seed():
-    one, same, other = (loader.synthetic_batch(CARD, 2, seed) for seed in (1, 1, 2))
-    assert one.inputs.shape == (2, 3, 224, 224) and one.targets.dtype == torch.int64
-    assert torch.equal(one.inputs, same.inputs) and not torch.equal(one.inputs, other.inputs)
-    assert one.targets.max() < 1000
+    first, same, other = (loader.synthetic_batch(CARD, 2, seed) for seed in (1, 1, 2))
+    assert first.inputs.shape == (2, 3, 224, 224) and first.targets.dtype == torch.int64
+    assert torch.equal(first.inputs, same.inputs) and not torch.equal(first.inputs, other.inputs)
+    assert first.targets.max() < 1000
 
 
 # Files of many samples
@@ -241,9 +241,9 @@ def test_a_shard_that_broke_after_it_was_counted(tmp_path):
     packed.shards(tmp_path, [4, 4], image=lambda number: png(10 * number))
     source = open_source(tmp_path)
     (tmp_path / "train-000001.tar").write_bytes(b"gone")
-    found = drawn(source, 2, "inference")
-    assert [level for batch in found for level in levels(batch)] == [0, 10, 20, 30] + [30] * 4
-    assert "rest is lost" in found[1].skipped[0]
+    made = drawn(source, 2, "inference")
+    assert [level for batch in made for level in levels(batch)] == [0, 10, 20, 30] + [30] * 4
+    assert "rest is lost" in made[1].skipped[0]
 
 
 def test_nothing_readable_in_shards_is_a_data_error(tmp_path):
@@ -273,8 +273,8 @@ def test_idx_images_are_the_bytes_of_the_file(tmp_path, task):
     packed.idx(tmp_path, images.tolist(), labels)
     (batch,) = drawn(open_source(tmp_path, task), 1, task, 8, workers=1 if task == "training" else 0)
     expected = torch.from_numpy(images.astype(np.float32) / 255)[:, None]
-    found = sorted(batch.inputs, key=lambda image: float(image.sum()))
-    assert torch.equal(torch.stack(found), torch.stack(sorted(expected, key=lambda image: float(image.sum()))))
+    decoded = sorted(batch.inputs, key=lambda image: float(image.sum()))
+    assert torch.equal(torch.stack(decoded), torch.stack(sorted(expected, key=lambda image: float(image.sum()))))
     assert batch.targets is batch.inputs or torch.equal(batch.targets, batch.inputs)
     (request,) = (make() for make in itertools.islice(loader.source_requests(SMALL, open_source(tmp_path), 8, 0), 1))
     assert torch.equal(request.inputs, expected)

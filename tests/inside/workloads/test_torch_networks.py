@@ -51,14 +51,14 @@ def test_the_operations_of_the_card_are_those_that_are_counted(card, model):
     samples = 2
     pixels, _ = batch(card, samples, size=1000)
     layers = [layer for layer in model.modules() if isinstance(layer, (torch.nn.Conv2d, torch.nn.Linear))]
-    seen = []
-    watch = layers[0].register_forward_hook(lambda layer, inputs, output: seen.append(output.shape))
+    shapes = []
+    watch = layers[0].register_forward_hook(lambda layer, inputs, output: shapes.append(output.shape))
     with torch.no_grad(), counter.FlopCounterMode(display=False) as forward:
         copy.deepcopy(model).eval()(pixels)
     watch.remove()
     assert forward.get_total_flops() == samples * card.flops_per_unit("inference")
     # Backward costs twice as much as forward, but for the gradient of the images, which nobody needs.
-    first = 2 * layers[0].weight.numel() * seen[0][2] * seen[0][3]
+    first = 2 * layers[0].weight.numel() * shapes[0][2] * shapes[0][3]
     assert card.flops_per_unit("training") == 3 * card.flops_per_unit("inference") - first
 
 
@@ -76,7 +76,7 @@ def test_training_costs_what_the_card_says(workload):
 @pytest.mark.parametrize("training", [False, True])
 def test_outputs_and_gradients_are_the_reference_s(card, model, training):
     """In double precision: what eight numbers a channel are normalised to depends on each of their bits."""
-    ours = build.without_chance(copy.deepcopy(model)).double().train(training)
+    ours = build.without_randomness(copy.deepcopy(model)).double().train(training)
     reference = written.plain(written.NETWORKS[card.name]()).double().train(training)
     reference.load_state_dict(dict(zip(reference.state_dict(), ours.network.state_dict().values())))
     pixels, targets = (x.double() if x.is_floating_point() else x for x in batch(card))
@@ -85,8 +85,8 @@ def test_outputs_and_gradients_are_the_reference_s(card, model, training):
     torch.testing.assert_close(output, expected, rtol=1e-9, atol=1e-9)
     loss.backward()
     written.LOSSES[card.problem["loss"]["name"]](expected, targets, card.problem["loss"]).backward()
-    for (name, one), (_, other) in zip(ours.network.named_parameters(), reference.named_parameters()):
-        torch.testing.assert_close(one.grad, other.grad, rtol=1e-6, atol=1e-9, msg=name)
+    for (name, parameter), (_, other) in zip(ours.network.named_parameters(), reference.named_parameters()):
+        torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-6, atol=1e-9, msg=name)
 
 
 def test_what_is_dropped_is_what_the_reference_drops(card, model):
@@ -110,7 +110,7 @@ def test_twenty_steps_lose_what_a_plain_loop_loses(workload):
     after rounding errors in its weights. Few samples make them grow, in residual networks beyond all measure."""
     card = CARDS[workload]
     rule = OptimizerRule.from_problem(card.problem["optimizer"], 4)
-    ours = build.without_chance(build.model(card, seed=3)).double()
+    ours = build.without_randomness(build.model(card, seed=3)).double()
     weights = copy.deepcopy(list(ours.network.state_dict().values()))
     pixels, targets = (x.double() if x.is_floating_point() else x for x in batch(card, 2))
     session = cpu.open_session(ours, rule, "fp32")
@@ -160,7 +160,7 @@ def counted_memory(card, model):
         shared = inputs[0].data_ptr() == output.data_ptr()
         most = max(most, output.numel() + (0 if shared else inputs[0].numel()))
 
-    folded = build.folded(model)
+    folded = build.fold_batch_norms(model)
     for layer in folded.network.modules():
         if not list(layer.children()):
             layer.register_forward_hook(look)

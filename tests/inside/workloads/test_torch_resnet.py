@@ -57,8 +57,8 @@ def test_weights_begin_as_the_card_says(model):
 
 
 def test_a_seed_gives_the_same_weights():
-    one, same, other = (build.model(CARD, seed).network.fc.weight for seed in (5, 5, 6))
-    assert torch.equal(one, same) and not torch.equal(one, other)
+    first, same, other = (build.model(CARD, seed).network.fc.weight for seed in (5, 5, 6))
+    assert torch.equal(first, same) and not torch.equal(first, other)
 
 
 def test_weight_decay_spares_the_normalisation_alone(model):

@@ -99,14 +99,14 @@ def test_outputs_and_gradients_are_the_reference_s(card, training, fused, monkey
         pytest.skip("this torch has no such operation")
     monkeypatch.setattr(transformer, "FUSED", fused)
     card = smaller(card)
-    ours = build.without_chance(build.model(card, seed=3)).double().train(training)
+    ours = build.without_randomness(build.model(card, seed=3)).double().train(training)
     reference = with_weights_of(ours.network, card).double()
     batch = loader.formula_batch(card, 3)
     inputs = as_doubles(inputs_of(batch))
     output, loss = ours(inputs, as_doubles(batch.targets))
     expected = reference(*inputs)
-    for one, other in zip(*(x if isinstance(x, tuple) else (x,) for x in (output, expected))):
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
+    for actual, other in zip(*(x if isinstance(x, tuple) else (x,) for x in (output, expected))):
+        torch.testing.assert_close(actual, other, rtol=1e-6, atol=1e-7)
     loss.backward()
     rule = card.problem["loss"]
     written.LOSSES[rule["name"]](expected, as_doubles(batch.targets), rule).backward()
@@ -117,7 +117,7 @@ def test_outputs_and_gradients_are_the_reference_s(card, training, fused, monkey
 
 def test_twenty_steps_lose_what_written_out_updates_lose(card):
     card = smaller(card)
-    ours = build.without_chance(build.model(card, seed=3)).double()
+    ours = build.without_randomness(build.model(card, seed=3)).double()
     reference = with_weights_of(ours.network, card).double()
     batch = loader.formula_batch(card, 3)
     batch = batch._replace(inputs=as_doubles(batch.inputs), targets=as_doubles(batch.targets))
@@ -177,10 +177,10 @@ def generation_operations(model, prompt, new):
     return model["layers"] * operations + new * 2 * model["width"] * model["vocabulary"]
 
 
-def block_operations(model, places, seen):
+def block_operations(model, places, attended):
     """Two for each multiplication of a block's matrix products, attention of each place over all that are seen."""
     width = model["width"]
-    return 2 * places * (4 * width**2 + 2 * width * model["feed_forward"] + 2 * seen * width)
+    return 2 * places * (4 * width**2 + 2 * width * model["feed_forward"] + 2 * attended * width)
 
 
 def forward_operations(problem):
@@ -200,7 +200,7 @@ def forward_operations(problem):
 def test_a_place_sees_what_it_may(workload):
     """GPT nothing that follows; BERT everything but padding."""
     card = smaller(TEXT[workload])
-    network = build.without_chance(build.model(card, seed=3)).network.eval()
+    network = build.without_randomness(build.model(card, seed=3)).network.eval()
     tokens = torch.randint(1, 97, (1, 20), generator=torch.Generator().manual_seed(1))
     changed = tokens.clone()
     changed[0, 12] = 1 + tokens[0, 12] % 95
@@ -221,14 +221,14 @@ def test_outputs_are_those_of_transformers(workload):
     import of_transformers
 
     card = smaller(TEXT[workload])
-    ours = build.without_chance(build.model(card, seed=3)).double().eval()
+    ours = build.without_randomness(build.model(card, seed=3)).double().eval()
     reference = of_transformers.Network(card).double().eval()
     reference.take(ours.network.state_dict())
     batch = loader.formula_batch(card, 3)
     with torch.no_grad():
         output, expected = ours(batch.inputs)[0], reference(*inputs_of(batch))
-    for one, other in zip(*(x if isinstance(x, tuple) else (x,) for x in (output, expected))):
-        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-8)
+    for actual, other in zip(*(x if isinstance(x, tuple) else (x,) for x in (output, expected))):
+        torch.testing.assert_close(actual, other, rtol=1e-7, atol=1e-8)
 
 
 @pytest.mark.parametrize("workload", ["gpt2", "gpt_117m", "gpt_800m"])
@@ -240,7 +240,7 @@ def test_what_is_kept_of_a_text_changes_nothing(workload, fused, monkeypatch):
     monkeypatch.setattr(transformer, "FUSED", fused)
     card = smaller(TEXT[workload])
     model = build.model(card, seed=3)
-    build.load_formula(model)  # as it is initialised it only repeats itself
+    build.load_probe_weights(model)  # as it is initialised it only repeats itself
     session = cpu.open_session(model.double(), RULE, "fp32")
     text = loader.formula_batch(card, 3).inputs[:, :7]
     state, made = session.begin(Batch(text, None), 6), []

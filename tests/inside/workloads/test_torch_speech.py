@@ -34,13 +34,13 @@ def test_the_operations_of_the_card_are_those_that_are_counted():
 @pytest.mark.skipif(torch.__version__ < "2", reason="1.13 keeps other tensors")
 def test_the_memory_of_the_card_is_what_is_counted():
     model = build.model(CARD, seed=3).train()
-    known = {value.data_ptr() for value in (*model.parameters(), *model.buffers())}
+    weights = {value.data_ptr() for value in (*model.parameters(), *model.buffers())}
 
     def kept(samples):
         storages = {}
 
         def keep(tensor):
-            if tensor.data_ptr() not in known:
+            if tensor.data_ptr() not in weights:
                 storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
             return tensor
 
@@ -58,7 +58,7 @@ def test_the_memory_of_the_card_is_what_is_counted():
 @pytest.fixture()
 def small():
     card = smaller(CARD)
-    network = build.without_chance(build.model(card, seed=3)).eval().double().network
+    network = build.without_randomness(build.model(card, seed=3)).eval().double().network
     return network, loader.formula_batch(card, 1).inputs
 
 
@@ -97,7 +97,7 @@ def test_places_are_sines_and_cosines_in_turn():
     angles = 1.5 * torch.arange(7)
     slower = angles / 100  # 10000 to the power of 2 / 4
     expected = torch.stack([angles.sin(), angles.cos(), slower.sin(), slower.cos()])
-    torch.testing.assert_close(deep_voice_3.places(7, 4, rate=1.5), expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(deep_voice_3.positional_encoding(7, 4, rate=1.5), expected, rtol=1e-6, atol=1e-6)
 
 
 def test_queries_start_as_keys():
@@ -143,7 +143,7 @@ def test_every_utterance_is_trained_on_once_an_epoch(tmp_path, workers):
 def test_an_evaluation_takes_all_once_in_order(tmp_path):
     batches = list(loader.evaluation_batches(CARD, source(rows.write(tmp_path), "inference"), 2, 0))
     assert [batch.samples for batch in batches] == [2, 2, 1]
-    assert [int(one) for batch in batches for one in (batch.inputs[0] > 0).sum(1)] == [10, 15, 20, 25, 30]
+    assert [int(length) for batch in batches for length in (batch.inputs[0] > 0).sum(1)] == [10, 15, 20, 25, 30]
 
 
 def test_a_damaged_row_ends_the_run_as_an_error_of_the_data(tmp_path):
@@ -165,7 +165,7 @@ def test_the_loss_falls_on_speech(program, tmp_path):
         *("--warmup-steps", 1, "--data-workers", 0, "--meter", "none", "--skip-numerics"),
     )
     assert document["status"]["state"] == "completed", document["status"]
-    losses = [one["loss"] for one in document["target"]["evaluations"]]
+    losses = [evaluation["loss"] for evaluation in document["target"]["evaluations"]]
     assert len(losses) == 3 and losses[0] > losses[1] + 0.001 > losses[2] + 0.002, losses
     assert document["data"]["source"] == "speech" and document["data"]["samples"] == 2
     assert not {"token_throughput", "padding_fraction"} & set(document["metrics"]), "its rows hold no tokens"

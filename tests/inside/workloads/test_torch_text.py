@@ -39,8 +39,8 @@ def asked(number):
     """A row that asks for one word of a sentence."""
     sentence, (word, place) = SENTENCES[number], ASKED[number]
     spans = [match.span() for match in re.finditer(r"\S+", sentence)]
-    told = [3 + NAMES.index(one) for one in sentence.split()]
-    return row([3 + NAMES.index(word)], told, 3 + place, 3 + place, number, offsets=spans)
+    numbers = [3 + NAMES.index(name) for name in sentence.split()]
+    return row([3 + NAMES.index(word)], numbers, 3 + place, 3 + place, number, offsets=spans)
 
 
 ROWS = [asked(number) for number in range(4)]
@@ -59,8 +59,8 @@ def taken(batches, count):
 def test_workers_change_nothing(tmp_path, task):
     source = opened(GPT, tokens(tmp_path, [at % 50 for at in range(200)]), task)
     alone, shared = (taken(loader.source_batches(GPT, task, source, 5, workers, 0), 7) for workers in (0, 2))
-    for one, other in zip(alone, shared):
-        assert all(map(torch.equal, one, other))
+    for actual, other in zip(alone, shared):
+        assert all(map(torch.equal, actual, other))
 
 
 def test_a_batch_says_what_it_holds(tmp_path):
@@ -72,7 +72,7 @@ def test_a_batch_says_what_it_holds(tmp_path):
         4,
     )
     assert batch.decode_seconds > 0 and sorted(batch.numbers) == [0, 1, 2, 3]
-    assert [len(one.numbers) for one in loader.evaluation_batches(BERT, source, 3, 1)] == [3, 1]
+    assert [len(batch.numbers) for batch in loader.evaluation_batches(BERT, source, 3, 1)] == [3, 1]
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -107,7 +107,7 @@ QUIET = ("--threads", 1, "--meter", "none", "--skip-numerics", "--data-workers",
 
 def written(folder, text):
     symbols = sorted(set(text))
-    return tokens(folder, [symbols.index(one) for one in text], vocabulary=len(symbols))
+    return tokens(folder, [symbols.index(symbol) for symbol in text], vocabulary=len(symbols))
 
 
 def test_a_small_gpt_learns_a_poem_by_heart(program, poem, tmp_path):
@@ -116,9 +116,9 @@ def test_a_small_gpt_learns_a_poem_by_heart(program, poem, tmp_path):
     words = ("small_gpt2", "--data", written(tmp_path, poem), "--batch-size", 8, *QUIET)
     document = program.result(*words, "--steps", 120, "--target-loss", 2.3, "--evaluation-steps", 40)
     assert document["status"]["state"] == "completed", document["status"]
-    losses = [one["loss"] for one in document["target"]["evaluations"]]
+    losses = [evaluation["loss"] for evaluation in document["target"]["evaluations"]]
     assert document["target"]["reached"], losses
-    assert {one["samples"] for one in document["target"]["evaluations"]} == {(len(poem) - 1) // 16}
+    assert {evaluation["samples"] for evaluation in document["target"]["evaluations"]} == {(len(poem) - 1) // 16}
     assert document["data"]["source"] == document["configuration"]["data"] == "tokens"
     metrics = document["metrics"]
     assert metrics["token_throughput"]["value"] == pytest.approx(16 * metrics["throughput"]["value"])

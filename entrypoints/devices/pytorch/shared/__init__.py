@@ -1,1 +1,1 @@
-"""What several kinds of device have in common in PyTorch."""
+"""Code that several kinds of device share in PyTorch."""

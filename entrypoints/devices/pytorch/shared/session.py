@@ -1,4 +1,4 @@
-"""What sessions have in common on hardware that PyTorch computes on by itself: the host's processors and GPUs."""
+"""The session on hardware that PyTorch itself computes on: CPUs and GPUs."""
 
 from __future__ import annotations
 
@@ -12,47 +12,49 @@ import torch
 from entrypoints.contract.session import (
     Answer,
     Batch,
+    BatchPartition,
     ChainSample,
-    Division,
     EvaluationResult,
     OptimizerRule,
     Rule,
     StepReport,
 )
 from entrypoints.contract.statuses import RunError
-from entrypoints.devices.pytorch.shared.tensors import joined, judged, on_host, pieces
-from entrypoints.workloads.pytorch.build import Objective, folded, weights
+from entrypoints.devices.pytorch.shared.tensors import combine_results, evaluation_result, micro_batches, to_host
+from entrypoints.workloads.pytorch.build import Objective, fold_batch_norms, weights
 from entrypoints.workloads.pytorch.optimizers import optimizer
-from entrypoints.workloads.pytorch.samplers import drawn, sampler
+from entrypoints.workloads.pytorch.samplers import chain_sample, sampler
 
 AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
-FUSED_ON_INTEL = "2.1.0a0"  # before, fused optimizers refuse what is not CUDA's: github.com/pytorch/pytorch, 104517
-COMPILERS = ("torch._dynamo", "torch._inductor")  # where their exceptions are from
+FUSED_ON_INTEL = (
+    "2.1.0a0"  # earlier fused optimizers refuse other devices than CUDA: github.com/pytorch/pytorch, 104517
+)
+COMPILERS = ("torch._dynamo", "torch._inductor")  # modules that define their exceptions
 
-Applied = Any  # a model, or what stands for it: it is called, and its network is asked
+CallableModel = Any  # a model or its compiled form, which has the model's attributes
 
 
 def execution(compiled: bool, graphs: bool = False) -> str:
-    """How a session runs a model, for the result."""
+    """Return how a session runs a model, for the result."""
     how = "compiled by TorchInductor" if compiled else "eager"
     how += ", training replayed as CUDA graphs" if graphs else ""
     return f"{how}, channels_last; inference with normalisations folded into convolutions"
 
 
 def require_torch_compile() -> None:
-    """Raise RunError (`unsupported`) where this PyTorch compiles nothing."""
+    """Raise RunError (`unsupported`) if this PyTorch cannot compile."""
     if not hasattr(torch, "compile"):
         raise RunError("unsupported", f"--compile: PyTorch {torch.__version__} compiles nothing; from 2.0 on it does")
 
 
 def updates_fused(hardware: torch.device) -> bool:
-    """Whether this PyTorch updates weights there in one kernel, where the optimizer has one."""
+    """Return whether this PyTorch supports fused optimizers on the hardware."""
     return hardware.type == "cuda" or (hardware.type == "xpu" and torch.__version__ >= FUSED_ON_INTEL)
 
 
 @contextlib.contextmanager
 def compilation() -> Iterator[None]:
-    """For calls that may compile. Raises RunError (`compile_failure`) where that fails."""
+    """Translate errors of calls that may compile. Raises RunError (`compile_failure`) if compilation fails."""
     try:
         yield
     except Exception as error:
@@ -61,14 +63,14 @@ def compilation() -> Iterator[None]:
         raise
 
 
-class EagerSession:
-    """PyTorch, eager or compiled. Weights stay fp32; bf16 and fp16 are autocast, as PyTorch recommends it for training.
+class TorchSession:
+    """A session in PyTorch, eager or compiled. Weights stay fp32; bf16 and fp16 use autocast.
 
-    A subclass says how far the hardware has got: `mark`, `seconds_between` and `synchronise` of a Session.
+    Subclasses time the hardware: `mark`, `seconds_between` and `synchronise` of a Session.
     """
 
-    scaler: Any = None  # of gradients, for a precision that loses small ones
-    graphs = False  # a compiled step of training is recorded once, then replayed by the GPU
+    scaler: Any = None  # of gradients, for a precision that loses small values
+    graphs = False  # whether a compiled training step is recorded once and replayed by the GPU
 
     def __init__(
         self,
@@ -77,66 +79,68 @@ class EagerSession:
         hardware: torch.device,
         precision: str,
         compiled: bool,
-        division: Division | None,
+        partition: BatchPartition | None,
     ) -> None:
         self.hardware, self.dtype, self.compiled = hardware, AUTOCAST[precision], compiled
-        self.rounds = division.accumulation if division else 1  # micro-batches of an update
-        self.micro_batch = division.micro_batch if division else None  # samples that are computed at once
+        self.accumulation_steps = partition.accumulation if partition else 1  # micro-batches per update
+        self.micro_batch = partition.micro_batch if partition else None  # samples computed at once
         # channels_last saved a fifth (fp32) to two fifths (bf16) of a ResNet-50 step on a CPU with torch 2.13.
         self.model = model.to(hardware, memory_format=torch.channels_last)
-        self.trained = self.made(self.model, self.graphs)
+        self.train_model = self.maybe_compiled(self.model, self.graphs)
         self.optimizer: Any = None
         self.sampler: Any = None
         if isinstance(rule, OptimizerRule):
             self.optimizer = optimizer(self.model, rule, updates_fused(hardware))
             self.gradient_norm = rule.gradient_norm
         else:
-            self.sampler = sampler(self.model.network, self.made(self.model.network), rule)
-        self.applied: Applied | None = None  # what inference applies, as long as the weights stay
+            self.sampler = sampler(self.model.network, self.maybe_compiled(self.model.network), rule)
+        self.cached_inference_model: CallableModel | None = None  # valid until the weights change
 
     def synchronise(self) -> None:
         """Wait for the hardware."""
         raise NotImplementedError
 
-    def place(self, batch: Batch) -> Batch:
-        """The batch on the hardware, its images in channels_last."""
-        return batch._replace(inputs=self.placed(batch.inputs), targets=self.placed(batch.targets))
+    def to_device(self, batch: Batch) -> Batch:
+        """Return the batch on the hardware, its images in channels_last."""
+        return batch._replace(
+            inputs=self.tensors_to_device(batch.inputs), targets=self.tensors_to_device(batch.targets)
+        )
 
-    def placed(self, tensors: Any) -> Any:
-        """A tensor, or each of a tuple, on the hardware."""
+    def tensors_to_device(self, tensors: Any) -> Any:
+        """Return a tensor, or each of a tuple, on the hardware."""
         if isinstance(tensors, tuple):
-            return tuple(map(self.placed, tensors))
+            return tuple(map(self.tensors_to_device, tensors))
         if not isinstance(tensors, torch.Tensor):
             return tensors
-        sent = self.sent(tensors)
+        sent = self.tensor_to_device(tensors)
         return sent.contiguous(memory_format=torch.channels_last) if sent.dim() == 4 else sent
 
-    def sent(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor where the hardware reads it."""
+    def tensor_to_device(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor in the hardware's memory."""
         return tensor.to(self.hardware)
 
     def train(self, batch: Batch) -> StepReport:
-        """Forward, backward, update."""
+        """Do forward, backward and update."""
         self.model.train()
-        self.applied = None
-        batch = self.place(batch)
+        self.cached_inference_model = None
+        batch = self.to_device(batch)
         self.optimizer.zero_grad(set_to_none=True)
-        losses = [self.learn(part) for part in self.parts(batch)]
+        losses = [self.forward_backward(part) for part in self.micro_batches(batch)]
         self.update()
-        loss = losses[0] if self.rounds == 1 else torch.stack(losses).mean()
+        loss = losses[0] if self.accumulation_steps == 1 else torch.stack(losses).mean()
         return StepReport(samples=batch.samples, updates=1, loss=loss.item)
 
-    def learn(self, batch: Batch) -> torch.Tensor:
-        """Forward and backward of a micro-batch, whose gradients count for their share; its loss."""
+    def forward_backward(self, batch: Batch) -> torch.Tensor:
+        """Do forward and backward of a micro-batch, scaled by its share of the update; return its loss."""
         with compilation():
-            with self.casting():
-                _, loss = self.trained(batch.inputs, batch.targets)
-            share = loss if self.rounds == 1 else loss / self.rounds
-            (self.scaler.scale(share) if self.scaler else share).backward()
-        return loss.detach().clone()  # what a graph gave is overwritten when it is replayed
+            with self.autocast():
+                _, loss = self.train_model(batch.inputs, batch.targets)
+            scaled = loss if self.accumulation_steps == 1 else loss / self.accumulation_steps
+            (self.scaler.scale(scaled) if self.scaler else scaled).backward()
+        return loss.detach().clone()  # a replayed graph overwrites its output
 
     def update(self) -> None:
-        """The optimizer's step, by gradients that are no longer than the rule has it."""
+        """Do the optimizer's step, with gradients clipped to the rule's norm."""
         if self.scaler:
             self.scaler.unscale_(self.optimizer)
         if self.gradient_norm is not None:
@@ -148,91 +152,95 @@ class EagerSession:
             self.optimizer.step()
 
     def infer(self, batch: Batch) -> StepReport:
-        """Forward in evaluation mode."""
-        self.forward(self.place(batch._replace(targets=None)))
+        """Do a forward pass in evaluation mode."""
+        self.forward(self.to_device(batch._replace(targets=None)))
         return StepReport(samples=batch.samples, updates=0, loss=None)
 
     def evaluate(self, batch: Batch) -> EvaluationResult:
-        """Forward in evaluation mode, as much at once as in training; what is likeliest counts where targets are
-        labels, and all where samples have numbers."""
-        found = [self.judge(part) for part in self.parts(self.place(batch))]
-        return found[0] if len(found) == 1 else joined(found)
+        """Do a forward pass in evaluation mode, by micro-batches as in training.
 
-    def parts(self, placed: Batch) -> Sequence[Batch]:
-        """What is computed at once, one after the other."""
-        return pieces(placed, self.micro_batch or placed.samples)
+        The result has the right predictions if targets are labels, and the output if samples have numbers.
+        """
+        results = [self.evaluate_micro_batch(part) for part in self.micro_batches(self.to_device(batch))]
+        return results[0] if len(results) == 1 else combine_results(results)
 
-    def judge(self, placed: Batch) -> EvaluationResult:
-        """Of what is computed at once."""
-        output, loss = self.forward(placed)
-        return judged(placed, output, loss)
+    def micro_batches(self, batch_on_device: Batch) -> Sequence[Batch]:
+        """Return the micro-batches of a batch in order."""
+        return micro_batches(batch_on_device, self.micro_batch or batch_on_device.samples)
 
-    def respond(self, batch: Batch) -> Answer:
-        """Forward in evaluation mode, the host waiting at the end of each part."""
-        asked = time.perf_counter()
-        placed = self.place(batch._replace(targets=None))
+    def evaluate_micro_batch(self, batch_on_device: Batch) -> EvaluationResult:
+        """Evaluate one micro-batch."""
+        output, loss = self.forward(batch_on_device)
+        return evaluation_result(batch_on_device, output, loss)
+
+    def infer_request(self, batch: Batch) -> Answer:
+        """Answer a request in evaluation mode; the host waits at the end of each part."""
+        start = time.perf_counter()
+        batch_on_device = self.to_device(batch._replace(targets=None))
         self.synchronise()
-        begun = time.perf_counter()
-        output, _ = self.forward(placed)
+        transferred = time.perf_counter()
+        output, _ = self.forward(batch_on_device)
         self.synchronise()
         done = time.perf_counter()
-        host_output = on_host(output)
-        return Answer(host_output, begun - asked, done - begun, time.perf_counter() - done)
+        host_output = to_host(output)
+        return Answer(host_output, transferred - start, done - transferred, time.perf_counter() - done)
 
     def begin(self, batch: Batch, iterations: int, chains: int = 1) -> Any:
-        """By the sampler, or by the network in evaluation mode.
+        """Return the first state, from the sampler or from the network in evaluation mode.
 
-        Raises RunError (`unsupported`) where a network that generates is to be compiled.
+        Raises RunError (`unsupported`) if a network that generates is to be compiled.
         """
-        batch = self.place(batch)
+        batch = self.to_device(batch)
         if self.sampler:
-            with self.iterating():
+            with self.without_gradients():
                 return self.sampler.begin(batch.inputs, batch.targets, iterations, chains)
         if self.compiled:
             raise RunError("unsupported", "--compile: generation is not compiled, its shapes change with every token")
-        with self.iterating():
-            return self.prepared().network.begin(batch.inputs, iterations)
+        with self.without_gradients():
+            return self.inference_model().network.begin(batch.inputs, iterations)
 
     def iterate(self, state: Any) -> Any:
-        """By the sampler, or by the network in evaluation mode."""
-        with self.iterating():
-            return (self.sampler or self.prepared().network).follow(state)
+        """Return the next state, from the sampler or from the network in evaluation mode."""
+        with self.without_gradients():
+            return (self.sampler or self.inference_model().network).follow(state)
 
-    def draw(self, state: Any) -> ChainSample:
-        """The sampler's state on the host."""
-        return drawn(state)
+    def chain_sample(self, state: Any) -> ChainSample:
+        """Return the sampler's state on the host."""
+        return chain_sample(state)
 
     def weights(self) -> Mapping[str, np.ndarray]:
-        """The parameters on the host; views of them where they lie there."""
+        """Return the parameters on the host, as views if they are there already."""
         return weights(self.model)
 
-    def forward(self, placed: Batch) -> tuple[Any, Any]:
-        """Output, and the loss where there are targets."""
-        with compilation(), torch.inference_mode(), self.casting():
-            answer: tuple[Any, Any] = self.prepared()(placed.inputs, placed.targets)
-        return answer
+    def forward(self, batch_on_device: Batch) -> tuple[Any, Any]:
+        """Return the output, and the loss if there are targets."""
+        with compilation(), torch.inference_mode(), self.autocast():
+            result: tuple[Any, Any] = self.inference_model()(batch_on_device.inputs, batch_on_device.targets)
+        return result
 
-    def casting(self) -> Any:
-        """Operations in a half precision, where that is the run's."""
+    def autocast(self) -> Any:
+        """Return a context that computes in the run's half precision, if it has one."""
         return torch.autocast(self.hardware.type, dtype=self.dtype, enabled=self.dtype is not None)
 
     @contextlib.contextmanager
-    def iterating(self) -> Iterator[None]:
-        """For iterations, which learn nothing."""
-        with compilation(), torch.no_grad(), self.casting():
+    def without_gradients(self) -> Iterator[None]:
+        """Compute iterations, without gradients."""
+        with compilation(), torch.no_grad(), self.autocast():
             yield
 
-    def made(self, model: Objective, graphs: bool = False) -> Applied:
-        """What is called in its place."""
+    def maybe_compiled(self, model: Objective, graphs: bool = False) -> CallableModel:
+        """Return the compiled model, or the model itself if nothing is compiled."""
         return torch.compile(model, mode="reduce-overhead" if graphs else None) if self.compiled else model
 
-    def prepared(self) -> Applied:
-        """The model as inference applies it. Streams that ask side by side may each prepare one: all are equal."""
-        prepared = self.applied
-        if prepared is None:
-            prepared = self.applied = self.made(folded(self.model).to(memory_format=torch.channels_last))
-        return prepared
+    def inference_model(self) -> CallableModel:
+        """Return the model for inference. Concurrent request streams may each prepare one: all are equal."""
+        model = self.cached_inference_model
+        if model is None:
+            model = self.cached_inference_model = self.maybe_compiled(
+                fold_batch_norms(self.model).to(memory_format=torch.channels_last)
+            )
+        return model
 
     def close(self) -> None:
-        """Nothing to release but memory."""
-        del self.model, self.trained, self.applied, self.optimizer, self.sampler
+        """Release memory."""
+        del self.model, self.train_model, self.cached_inference_model, self.optimizer, self.sampler

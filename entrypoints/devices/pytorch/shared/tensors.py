@@ -1,4 +1,4 @@
-"""Tensors of PyTorch, one by one or in tuples, as the inputs, targets and outputs of models are."""
+"""Operations on tensors or tuples of tensors, as models have them for inputs, targets and outputs."""
 
 from __future__ import annotations
 
@@ -11,85 +11,87 @@ from entrypoints.contract.session import Batch, EvaluationResult
 from entrypoints.workloads.pytorch.build import Tensors
 
 
-def on_host(output: Tensors) -> Any:
-    """Outputs as arrays, of halves in single precision."""
+def to_host(output: Tensors) -> Any:
+    """Return outputs as arrays, half precision as single precision."""
     if isinstance(output, tuple):
-        return tuple(map(on_host, output))
+        return tuple(map(to_host, output))
     return (output.float() if output.dtype in (torch.bfloat16, torch.float16) else output).cpu().numpy()
 
 
-def judged(batch: Batch, output: Tensors, loss: torch.Tensor) -> EvaluationResult:
-    """How a batch was told: what is likeliest counts where its targets are labels."""
+def evaluation_result(batch: Batch, output: Tensors, loss: torch.Tensor) -> EvaluationResult:
+    """Return the result of a batch, with the right predictions if its targets are labels."""
     labels = batch.targets
     right = None
     if isinstance(output, torch.Tensor) and isinstance(labels, torch.Tensor) and labels.dim() == 1:
         right = int((output.argmax(1) == labels).sum())
-    return EvaluationResult(batch.samples, loss.item(), right, None if batch.numbers is None else on_host(output))
+    return EvaluationResult(batch.samples, loss.item(), right, None if batch.numbers is None else to_host(output))
 
 
-def flat(tensors: Any) -> tuple[torch.Tensor, ...]:
-    """A tensor, or each of a tuple."""
+def as_tuple(tensors: Any) -> tuple[torch.Tensor, ...]:
+    """Return a tensor as a tuple of one; return a tuple unchanged."""
     return tensors if isinstance(tensors, tuple) else (tensors,)
 
 
-def in_single(output: Any) -> Any:
-    """Outputs in single precision."""
-    return tuple(map(in_single, output)) if isinstance(output, tuple) else output.float()
+def to_float32(output: Any) -> Any:
+    """Return outputs in single precision."""
+    return tuple(map(to_float32, output)) if isinstance(output, tuple) else output.float()
 
 
-def filled(tensor: torch.Tensor, samples: int) -> torch.Tensor:
-    """So many samples: the last one again and again."""
+def pad_batch(tensor: torch.Tensor, samples: int) -> torch.Tensor:
+    """Return a tensor padded to `samples` samples by repeating the last."""
     missing = samples - len(tensor)
     return torch.cat([tensor, tensor[-1:].expand(missing, *tensor.shape[1:])]) if missing else tensor
 
 
-def first(output: Any, samples: int) -> Any:
-    """The first samples of an output."""
-    return tuple(first(one, samples) for one in output) if isinstance(output, tuple) else output[:samples]
+def first_samples(output: Any, samples: int) -> Any:
+    """Return the first samples of an output."""
+    return tuple(first_samples(tensor, samples) for tensor in output) if isinstance(output, tuple) else output[:samples]
 
 
-def pieces(batch: Batch, size: int) -> Sequence[Batch]:
-    """A batch in pieces of so many samples, the last one perhaps of fewer."""
+def micro_batches(batch: Batch, size: int) -> Sequence[Batch]:
+    """Return a batch in pieces of `size` samples; the last piece may be smaller."""
     if batch.samples <= size:
         return [batch]
-    cut = zip(split(batch.inputs, size), split(batch.targets, size))
-    return [batch._replace(inputs=one, targets=other) for one, other in cut]
+    pairs = zip(split(batch.inputs, size), split(batch.targets, size))
+    return [batch._replace(inputs=inputs, targets=targets) for inputs, targets in pairs]
 
 
-def joined(found: Sequence[EvaluationResult]) -> EvaluationResult:
-    """What was told of the pieces of a batch, as if it had been told at once."""
-    samples = sum(one.samples for one in found)
-    rights = [one.right for one in found if one.right is not None]
+def combine_results(results: Sequence[EvaluationResult]) -> EvaluationResult:
+    """Combine the results of the pieces of a batch into the result of the batch."""
+    samples = sum(result.samples for result in results)
+    rights = [result.right for result in results if result.right is not None]
     return EvaluationResult(
         samples,
-        sum(one.loss * one.samples for one in found) / samples,
+        sum(result.loss * result.samples for result in results) / samples,
         sum(rights) if rights else None,
-        None if found[0].output is None else concatenated([one.output for one in found]),
+        None if results[0].output is None else concatenate([result.output for result in results]),
     )
 
 
-def concatenated(outputs: Sequence[Any]) -> Any:
-    """Arrays one after the other, or tuples of them one by one."""
+def concatenate(outputs: Sequence[Any]) -> Any:
+    """Concatenate arrays, or tuples of arrays element by element."""
     if isinstance(outputs[0], tuple):
-        return tuple(map(concatenated, zip(*outputs)))
+        return tuple(map(concatenate, zip(*outputs)))
     return np.concatenate(outputs)
 
 
 def split(tensors: Any, size: int) -> Sequence[Any]:
-    """A tensor in pieces of so many samples, or a tuple as tuples of pieces."""
+    """Split a tensor into pieces of `size` samples, or a tuple into tuples of pieces."""
     if isinstance(tensors, tuple):
         return list(zip(*(split(tensor, size) for tensor in tensors)))
     return list(tensors.split(size))
 
 
 class Nesting:
-    """How many tensors inputs and targets are: PopTorch takes them one after the other. None: a single one."""
+    """The number of input and target tensors, which PopTorch takes one by one. None means a single tensor."""
 
     def __init__(self, inputs: Any, targets: Any) -> None:
-        self.inputs, self.targets = (len(one) if isinstance(one, tuple) else None for one in (inputs, targets))
+        self.inputs, self.targets = (
+            len(tensors) if isinstance(tensors, tuple) else None for tensors in (inputs, targets)
+        )
 
     def nested(self, tensors: Sequence[torch.Tensor]) -> tuple[Any, Any]:
-        """Inputs and targets; no targets where there are no tensors left."""
+        """Return inputs and targets; None for targets if no tensors are left."""
         count = 1 if self.inputs is None else self.inputs
         inputs, targets = tuple(tensors[:count]), tuple(tensors[count:])
         return (

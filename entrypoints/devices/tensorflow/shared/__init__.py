@@ -1,1 +1,1 @@
-"""What several kinds of device have in common in TensorFlow."""
+"""Code that several kinds of device share in TensorFlow."""

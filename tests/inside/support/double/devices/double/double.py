@@ -56,7 +56,7 @@ def free_mib():
     return None
 
 
-def open_session(model, rule, precision, compiled, division=None):
+def open_session(model, rule, precision, compiled, partition=None):
     return Double()
 
 
@@ -68,7 +68,7 @@ class Double:
     def __init__(self):
         self.lock = threading.Lock()  # there is one device, however many streams ask
 
-    def place(self, batch):
+    def to_device(self, batch):
         return batch
 
     def train(self, batch):
@@ -94,7 +94,7 @@ class Double:
         samples = batch.samples
         return EvaluationResult(samples, 1.0 / self.steps, min(samples, self.steps))
 
-    def respond(self, batch):
+    def infer_request(self, batch):
         with self.lock:
             self.steps += 1
             if self.steps == FAULTY_STEP:
@@ -117,7 +117,7 @@ class Double:
             too_large()
         return state
 
-    def draw(self, state):
+    def chain_sample(self, state):
         return ChainSample(
             [[float(self.steps)]] * state, [-1.0] * state, [False] * state, [-9.0] * state, [0.1] * state
         )

@@ -17,9 +17,9 @@ def weights(model):
     return {}
 
 
-def without_chance(model):
+def without_randomness(model):
     return model
 
 
-def load_formula(model):
+def load_probe_weights(model):
     pass
