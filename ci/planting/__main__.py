@@ -67,7 +67,9 @@ def main(argv: Sequence[str]) -> int:
     if options.only is None:
         RESULTS.write_text(report(findings))
     missed = [finding.fault.name for finding in findings if finding.verdict != "caught"]
-    print(f"{len(findings) - len(missed)} of {len(findings)} caught" + (f"; not: {', '.join(missed)}" if missed else ""))
+    print(
+        f"{len(findings) - len(missed)} of {len(findings)} caught" + (f"; not: {', '.join(missed)}" if missed else "")
+    )
     return 1 if missed else 0
 
 
@@ -122,7 +124,8 @@ def tested(fault: Fault, tree: Path) -> tuple[int, str]:
 
 def report(findings: Sequence[Finding]) -> str:
     """What was found, as a page."""
-    head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    argv = ["git", "rev-parse", "--short", "HEAD"]
+    head = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, check=True)
     rows = [f"| {f.fault.name} | {f.fault.side} | `{f.fault.symbol}` | {f.verdict} | {f.detail} |" for f in findings]
     caught = sum(finding.verdict == "caught" for finding in findings)
     return "\n".join(

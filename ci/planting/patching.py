@@ -1,4 +1,4 @@
-"""Changes of Python sources that are found by what they change, not by where it is: a symbol and a piece of its code."""
+"""Changes of Python sources, found by what they change and not by where it is: a symbol and a piece of its code."""
 
 from __future__ import annotations
 
