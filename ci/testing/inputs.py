@@ -25,7 +25,7 @@ def fingerprint(stage: Stage, full: bool) -> str:
     patterns = {*stage.reads, *stage.files(), *(imported(stage) if stage.name.startswith("images-") else ())}
     parts = {
         "stage": [stage.name, *((stage.full if full else stage.gate) or ())],
-        "files": {name: _digest(name, _stamp(name)) for name in tracked() if _matches(name, patterns)},
+        "files": {name: _digest(name) for name in tracked() if _matches(name, patterns)},
         "environments": [environment_of(folder) for folder in _environments(stage)],
         "programs": [_version(words) for words in PROGRAMS] if stage.name.startswith("images-") else [],
         "machine": [_machine(), platform.release()],
@@ -79,16 +79,11 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
     return any(not p or name == p or name.startswith(f"{p}/") or fnmatch(name, p) for p in patterns)
 
 
-def _stamp(name: str) -> tuple[int, int, int]:
-    status = (ROOT / name).stat()
-    return status.st_mtime_ns, status.st_size, status.st_mode
-
-
-@cache
-def _digest(name: str, _stamp: tuple[int, int, int]) -> str:
+def _digest(name: str) -> str:
     path = ROOT / name
-    executable = "x" if path.stat().st_mode & 0o100 else "-"
-    return f"{executable}{hashlib.sha256(path.read_bytes()).hexdigest()}"
+    if not path.is_file():
+        return "gone"
+    return f"{path.stat().st_mode & 0o100:o}{hashlib.sha256(path.read_bytes()).hexdigest()}"
 
 
 @cache
