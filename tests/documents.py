@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from jsonschema import Draft202012Validator, ValidationError
+from jsonschema.validators import extend
 
 from sifmark.core import paths
 
@@ -75,6 +76,41 @@ def mutations(document: dict[str, Any], within: Path = ()) -> Iterator[tuple[Pat
             for key in ["unknown", "Not a name", "a\n", *sorted(known)]:
                 for fill in (None, "text", 1, {"value": 1, "unit": "s"}):
                     yield (*path, key), changed(document, path, {**value, key: fill})
+
+
+def judge_of_changes(base: Any, schema: Any) -> Draft202012Validator:
+    """jsonschema's validator for copies of a valid document that share with it what did not change.
+
+    A part that was valid under a rule once is not looked at again: a tenth of the work.
+    """
+    alive = {id(node): node for node in _nodes(base)}
+    passed: set[tuple[int, int]] = set()
+
+    def once(keyword: str) -> Any:
+        really = Draft202012Validator.VALIDATORS[keyword]
+
+        def check(validator: Any, rule: Any, instance: Any, parent: Any) -> Iterator[ValidationError]:
+            key = (id(instance), id(parent)) if id(instance) in alive else None
+            if key is None or (*key, keyword) not in passed:
+                clean = True
+                for error in really(validator, rule, instance, parent) or ():
+                    clean = False
+                    yield error
+                if clean and key is not None:
+                    passed.add((*key, keyword))
+
+        return check
+
+    keywords = ("$ref", "properties", "items", "oneOf", "allOf", "additionalProperties")
+    return extend(Draft202012Validator, {keyword: once(keyword) for keyword in keywords})(schema)
+
+
+def _nodes(value: Any) -> Iterator[Any]:
+    """Objects and arrays of a document."""
+    if isinstance(value, dict | list):
+        yield value
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _nodes(inner)
 
 
 def rules_of(schema: Any = SCHEMA) -> Iterator[tuple[int, str]]:

@@ -49,6 +49,12 @@ _matrix: dict[tuple[str, str], list[str]] = {}
 _refused: list[tuple[str, str]] = []
 
 
+@pytest.fixture(scope="session")
+def gate(request: pytest.FixtureRequest) -> bool:
+    """Whether what is marked `full` is left out."""
+    return "not full" in request.config.getoption("markexpr")
+
+
 @pytest.fixture
 def refused(record_property: Callable[[str, object], None]) -> Callable[[str, str], None]:
     """Put an attack or a fault, and what was told of it, into the table at the end."""

@@ -49,18 +49,20 @@ def test_doctor_without_engine_says_what_to_do(site: Site) -> None:
 
 def test_run_passes_arguments_and_exit_code(built: Site) -> None:
     output = built.folder / "a result.json"
-    done = built.inv("run", "resnet50-cpu", "--", "--smoke", "--site", "two words; $HOME", "--output", str(output))
+    done = built.inv(
+        "run", "image_compression-cpu", "--", "--smoke", "--site", "two words; $HOME", "--output", str(output)
+    )
     assert done.stdout == ""
     assert json.loads(output.read_text())["site"] == "two words; $HOME"
     assert built.inv("run", "resnet50-cpu", "--", "--batch-size", "0", check=False).returncode == 2
 
 
 def test_run_fills_a_folder_below_the_one_where_the_user_stands(built: Site) -> None:
-    done = built.inv("run", "resnet50-cpu", "--", "--smoke", "--repeat", "2", "--output", "two/of them/")
+    done = built.inv("run", "image_compression-cpu", "--", "--smoke", "--repeat", "2", "--output", "two/of them/")
     assert done.stdout == ""
     paths = sorted((built.folder / "two" / "of them").iterdir())
     assert len(paths) == 2
-    assert all(path.name.startswith("resnet50-cpu-") for path in paths)
+    assert all(path.name.startswith("image_compression-cpu-") for path in paths)
     assert "2 valid" in built.inv("results.validate", "two").stderr
 
 
@@ -68,7 +70,7 @@ def test_validate_and_show(built: Site) -> None:
     folder = built.folder / "results"
     folder.mkdir(exist_ok=True)
     good = folder / "good.json"
-    built.inv("run", "resnet50-cpu", "--", "--smoke", "--output", str(good))
+    built.inv("run", "image_compression-cpu", "--", "--smoke", "--output", str(good))
     assert "1 valid" in built.inv("results.validate", str(folder)).stderr
     assert "images/s" in built.inv("results.show", str(good)).stdout
     document = json.loads(good.read_text())

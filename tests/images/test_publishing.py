@@ -47,7 +47,7 @@ class Proxy(ThreadingHTTPServer):
         self.failed = 0
         self.session = requests.Session()
         self.session.trust_env = False
-        Thread(target=self.serve_forever, daemon=True).start()
+        Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
     def host(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from program import ROOT, Program, lay_double
+from program import FEW, ROOT, Program, lay_double
 from properties import load_profile
 
 load_profile()
@@ -28,6 +28,17 @@ def double_tree(tmp_path_factory):
 def double(double_tree, tmp_path):
     """The program on a device that can be told to fail: runs take a fraction of a second."""
     return Program(double_tree, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def few_tree(tmp_path_factory):
+    return lay_double(tmp_path_factory.mktemp("image") / "sifmark", workloads=FEW)
+
+
+@pytest.fixture()
+def few(few_tree, tmp_path):
+    """The same in an image of a few workloads: one for each that differs in what it can do."""
+    return Program(few_tree, tmp_path)
 
 
 @pytest.fixture()

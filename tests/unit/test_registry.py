@@ -97,7 +97,7 @@ class Answering(BaseHTTPRequestHandler):
 
 def serving() -> Iterator[Served]:
     with Served() as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield server
         server.shutdown()
@@ -395,7 +395,7 @@ class Dripping(BaseHTTPRequestHandler):
 def test_a_blob_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(client, "FOR_SECONDS", 0.3)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Dripping)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     registry = client.Registry(f"127.0.0.1:{server.server_address[1]}", attempts=2)
     try:
         with pytest.raises(RegistryError, match="broke 2 times, .* less than 1024 bytes a second came"):

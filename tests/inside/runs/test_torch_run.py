@@ -32,7 +32,8 @@ SMALL = "mobilenet_v3_small"  # the workload of photographs that takes least tim
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("task", ["training", "inference"])
 def test_a_smoke_run(program, task, precision):
-    document = program.result("resnet50", "--smoke", "--task", task, "--precision", precision)
+    workload = "resnet50" if precision == "fp32" else SMALL  # without units for it, bf16 takes half a minute
+    document = program.result(workload, "--smoke", "--task", task, "--precision", precision)
     assert document["status"]["state"] == "completed"
     assert document["accelerator"]["kind"] == "cpu" and document["accelerator"]["granularity"] == "node"
     assert document["provenance"]["image"] is None
@@ -40,17 +41,18 @@ def test_a_smoke_run(program, task, precision):
     assert document["metrics"]["throughput"]["value"] > 0
     assert document["steps"]["updates"] == (4 if task == "training" else 0)
     assert (document["metrics"]["final_loss"]["value"] is None) == (task == "inference")
-    assert document["metrics"]["peak_process_memory"]["value"] > 200  # the weights alone are 97 MiB
+    assert document["metrics"]["peak_process_memory"]["value"] > 200  # the framework alone takes as much
     throughput, flops = document["metrics"]["throughput"]["value"], document["workload"]["flops"]["per_unit"]
     assert document["metrics"]["achieved_flops"]["value"] == pytest.approx(throughput * flops)
-    assert flops == CARD.flops_per_unit(task)
+    assert flops == cards.load()[workload].flops_per_unit(task)
     for name in ("peak_allocated_memory", "peak_reserved_memory", "host_device_traffic", "utilisation"):
         assert document["metrics"][name]["value"] is None, "a CPU's is unknown, and not 0"
     assert "host" in document["device_conditions"]["reason"]
 
 
 def test_a_seed_gives_the_same_losses(program):
-    losses = [program.result(SMALL, "--smoke", "--seed", seed)["steps"]["losses"] for seed in (3, 3, 4)]
+    words = ("image_compression", "--smoke", "--threads", 1, "--meter", "none", "--seed")
+    losses = [program.result(*words, seed)["steps"]["losses"] for seed in (3, 3, 4)]
     assert losses[0][:2] == pytest.approx(losses[1][:2], rel=1e-3)
     assert losses[0][:2] != pytest.approx(losses[2][:2], rel=1e-3)
 
@@ -59,6 +61,7 @@ def test_training_lowers_the_loss_as_a_bare_loop_does():
     """The session against PyTorch written out: same weights, batch and rule, hence the same losses."""
     rule = OptimizerRule.from_problem(CARD.problem["optimizer"], 4)
     batch = loader.synthetic_batch(CARD, 4, seed=1)
+    batch = batch._replace(inputs=batch.inputs[..., :96, :96])
     session = cpu.open_session(build.model(CARD, seed=1), rule, "fp32")
     placed = session.to_device(batch)
     ours = [session.train(placed).loss() for _ in range(3)]
@@ -143,7 +146,7 @@ thread.join()
 def test_requests_of_two_streams(program, precision):
     document = program.result(
         *(SMALL, "--task", "inference", "--concurrency", 2, "--steps", 16, "--threads", 1, "--meter", "none"),
-        *("--precision", precision),
+        *("--precision", precision, "--skip-numerics"),
     )
     assert document["status"]["state"] == "completed"
     metrics = {name: metric["value"] for name, metric in document["metrics"].items()}
@@ -200,7 +203,7 @@ def test_requests_of_photographs_with_a_damaged_one_among_them(program, tmp_path
     (photos / "colour" / "broken.jpg").write_bytes((photos / "colour" / "coffee.jpg").read_bytes()[:3000])
     document = program.result(
         *(SMALL, "--task", "inference", "--concurrency", 2, "--data", photos, "--batch-size", 3),
-        *("--epochs", 2, "--warmup-steps", 2, "--threads", 1, "--meter", "none"),
+        *("--epochs", 2, "--warmup-steps", 2, "--threads", 1, "--meter", "none", "--skip-numerics"),
     )
     assert document["status"]["state"] == "completed"
     assert document["data"]["skipped"] == {"count": 1, "examples": ["colour/broken.jpg"]}
@@ -213,7 +216,9 @@ def test_requests_of_which_no_photograph_is_readable(program, tmp_path):
     photos = photographs.write(tmp_path)
     for path in photos.glob("*/*"):
         path.write_bytes(b"")
-    document = program.result(SMALL, "--task", "inference", "--concurrency", 2, "--data", photos, "--steps", 4)
+    document = program.result(
+        *(SMALL, "--task", "inference", "--concurrency", 2, "--data", photos, "--steps", 4, "--skip-numerics")
+    )
     assert document["status"]["state"] == "data_error" and document["status"]["exit_code"] == 4
 
 
@@ -228,14 +233,14 @@ def test_the_weights_follow_the_updates():
 
 @pytest.mark.parametrize("precision", ["fp16", "tf32"])
 def test_a_precision_that_a_cpu_has_not(program, precision):
-    document = program.result(SMALL, "--precision", precision)
+    document = program.result(SMALL, "--precision", precision, *(["--skip-numerics"] if precision == "tf32" else []))
     assert document["status"]["state"] == "unsupported" and document["status"]["exit_code"] == 3
     assert "fp32, bf16" in document["status"]["message"]
     assert document["steps"]["count"] == 0
 
 
 def test_a_batch_beyond_all_memory(program):
-    document = program.result(SMALL, "--batch-size", 10**8)
+    document = program.result(SMALL, "--batch-size", 10**8, "--skip-numerics")
     assert document["status"]["state"] == "out_of_memory" and document["status"]["exit_code"] == 4
     assert "not tried: at least " in document["status"]["message"]
     assert "nine tenths of what was free " in document["status"]["message"]
@@ -243,17 +248,17 @@ def test_a_batch_beyond_all_memory(program):
 
 @pytest.mark.skipif(OLD, reason="the search knows nothing of PyTorch, and with 1.13 takes minutes")
 def test_the_largest_batch_within_a_limit(program):
-    """Here a batch of 1 takes 600 to 750 MiB for training, and one of 4 takes 950 to 1100 MiB."""
+    """Here a batch of 3 fits, and one of 4 does not."""
     document = program.result(
-        *("resnet50", "--steps", 2, "--threads", 1, "--meter", "none", "--find-max-batch", "--batch-size", 64),
-        *("--memory-limit", 1024),
+        *(SMALL, "--steps", 2, "--threads", 1, "--meter", "none", "--find-max-batch", "--batch-size", 8),
+        *("--memory-limit", 512, "--skip-numerics"),
     )
     tried = {trial["batch_size"]: trial["state"] for trial in document["search"]["trials"]}
     largest = document["search"]["largest"]
     assert document["status"]["state"] == "completed", document["status"]
-    assert 1 <= largest == document["configuration"]["batch_size"] < 32
-    assert tried[largest] == "completed" and tried[largest + 1] == "out_of_memory" == tried[64]
-    assert document["search"]["memory_limit_mib"] == 921 and document["configuration"]["memory_limit_mib"] == 1024
+    assert 1 <= largest == document["configuration"]["batch_size"] < 8
+    assert tried[largest] == "completed" and tried[largest + 1] == "out_of_memory" == tried[8]
+    assert document["search"]["memory_limit_mib"] == 460 and document["configuration"]["memory_limit_mib"] == 512
 
 
 def test_a_limit_that_the_framework_alone_exceeds(program):
@@ -307,7 +312,8 @@ def test_photographs_with_damaged_ones_among_them(program, tmp_path):
     photos = photographs.write(tmp_path)
     (photos / "colour" / "broken.jpg").write_bytes((photos / "colour" / "coffee.jpg").read_bytes()[:3000])
     document = program.result(
-        *(SMALL, "--data", photos, "--batch-size", 3, "--epochs", 2, "--warmup-steps", 2, "--data-workers", 2)
+        *(SMALL, "--data", photos, "--batch-size", 3, "--epochs", 2, "--warmup-steps", 2, "--data-workers", 2),
+        "--skip-numerics",
     )
     assert document["status"]["state"] == "completed"
     assert document["data"]["samples"] == 13 and document["data"]["classes"] == 2
@@ -320,7 +326,7 @@ def test_photographs_of_which_none_is_readable(program, tmp_path):
     photos = photographs.write(tmp_path)
     for path in photos.glob("*/*"):
         path.write_bytes(b"")
-    document = program.result(SMALL, "--data", photos, "--batch-size", 2, "--steps", 4)
+    document = program.result(SMALL, "--data", photos, "--batch-size", 2, "--steps", 4, "--skip-numerics")
     assert document["status"]["state"] == "data_error" and document["status"]["exit_code"] == 4
 
 
@@ -333,7 +339,7 @@ def test_shards_with_a_damaged_one_among_them(program, tmp_path, workers):
     (tmp_path / "train-000001.tar").write_bytes(content[: 5 * 2048 + 512])
     document = program.result(
         *("image_compression", "--data", tmp_path, "--batch-size", 3, "--epochs", 2, "--warmup-steps", 1),
-        *("--data-workers", workers, "--threads", 1, "--meter", "none"),
+        *("--data-workers", workers, "--threads", 1, "--meter", "none", "--skip-numerics"),
     )
     assert document["status"]["state"] == "completed"
     assert document["configuration"]["data"] == document["data"]["source"] == "shards"
@@ -365,7 +371,7 @@ def test_requests_of_idx_images(program, tmp_path):
     packed.idx(tmp_path, noise, [0, 1, 2, 3])
     document = program.result(
         *("image_compression", "--task", "inference", "--concurrency", 2, "--data", tmp_path, "--steps", 12),
-        *("--threads", 1, "--meter", "none"),
+        *("--threads", 1, "--meter", "none", "--skip-numerics"),
     )
     assert document["status"]["state"] == "completed"
     assert "latency_preprocessing" in document["metrics"]["decode_rate"]["reason"]
@@ -381,7 +387,7 @@ def test_no_process_outlives_the_program(program, tmp_path, number):
     photos = photographs.write(tmp_path)
     process = program.start(
         *(SMALL, "--data", photos, "--batch-size", 2, "--steps", 100000, "--warmup-steps", 1),
-        *("--data-workers", 2),
+        *("--data-workers", 2, "--skip-numerics"),
     )
     wait_for(process, "measuring")
     child = child_of(process)

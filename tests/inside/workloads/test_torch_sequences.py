@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 
 torch = pytest.importorskip("torch")
 written = pytest.importorskip("written", reason="torchvision is not here")
 
 from probing import distinct  # noqa: E402
+from small_networks import family_of, smaller  # noqa: E402
 
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.session import Batch, OptimizerRule  # noqa: E402
@@ -23,34 +22,6 @@ CARDS = {
 }
 TEXT = {name: card for name, card in CARDS.items() if card.family == "transformer"}
 RULE = OptimizerRule.from_problem(TEXT["gpt2"].problem["optimizer"], 4)
-SMALL = {
-    "transformer": {"layers": 2, "width": 64, "heads": 4, "feed_forward": 128, "vocabulary": 97},
-    "deep_voice_3": {
-        "vocabulary": 31,
-        "character_width": 24,
-        "speakers": 5,
-        "speaker_width": 4,
-        "mel_bands": 6,
-        "linear_bins": 9,
-        "encoder": {"channels": 16, "blocks": 2},
-        "decoder": {"prenet": [20], "channels": 24, "blocks": 3},
-        "attention": {"width": 12, "after_blocks": [1, 3]},
-        "converter": {"channels": 24, "blocks": 2},
-    },
-}
-SHORTER = {"length": 24, "masked": 5, "characters": 12, "frames": 17}
-
-
-def smaller(card):
-    """The same card with a small network over fewer tokens, whose parameters are counted."""
-    problem = {**card.problem, "model": {**card.problem["model"], **SMALL.get(card.family, {})}}
-    problem["input"] = {key: SHORTER.get(key, value) for key, value in card.problem["input"].items()}
-    problem["parameters"] = sum(p.numel() for p in family_of(card).network(problem["model"]).parameters())
-    return card._replace(problem=problem)
-
-
-def family_of(card):
-    return importlib.import_module(f"entrypoints.workloads.pytorch.{card.family}")
 
 
 @pytest.fixture(params=CARDS)

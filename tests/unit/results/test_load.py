@@ -49,13 +49,15 @@ def test_verdicts_are_those_of_jsonschema_for_every_rule_of_the_schema() -> None
     count, valid, broken = 0, 0, set()
     file = ("provenance", "image", "file")
     for base, within in ((documents.whole(), ()), (documents.bare(), ()), (documents.unseen(), file)):
+        judge = documents.judge_of_changes(base, validator(NAME).schema)
         for path, document in documents.mutations(base, within):
-            errors = list(errors_of(NAME, document))
+            errors = list(judge.iter_errors(document))
             assert fast_validator(NAME).is_valid(document) == (not errors), path
-            if not errors:
-                assert documents.VALIDATOR.is_valid(document), path
             broken.update(hits(errors))
             count, valid = count + 1, valid + (not errors)
+            if count % 100 == 0:  # that the judge leaves out what did not change makes no difference
+                assert sorted(map(str, errors_of(NAME, document))) == sorted(map(str, errors)), path
+                assert documents.VALIDATOR.is_valid(document) == (not errors), path
     assert count > 5000
     assert count / 20 < valid < count / 2  # neither all refused nor all let through
     assert set(documents.rules_of(validator(NAME).schema)) <= broken, "a rule that no mutation breaks"

@@ -1,0 +1,121 @@
+"""Faults of the in-image code."""
+
+from __future__ import annotations
+
+from faults import Fault
+
+
+def _fault(name: str, symbol: str, was: str, becomes: str, environment: str, *tests: str, side: str = "") -> Fault:
+    return Fault(name, f"entrypoints{side}", symbol, was, becomes, tests, environment)
+
+
+NUMERICS = "tests/inside/worker/test_torch_numerics.py"
+INSIDE = (
+    _fault(
+        *("stride in the first convolution", "Bottleneck", "convolution(channels_in, width, 1)"),
+        *("convolution(channels_in, width, 1, stride)", "torch_new", NUMERICS, "-k", "as_it_is_passes and resnet50"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("gradients not clipped", "EagerSession.update", "self.gradient_norm is not None", "False", "torch_new"),
+        *(NUMERICS, "-k", "as_it_is_passes and bert_large"),
+    ),
+    _fault(
+        *("micro-batches count whole", "learn", "loss / self.rounds", "loss", "torch_new"),
+        *("tests/inside/devices/test_torch_gpu.py", "-k", "learns_what_the_cpu_learns"),
+    ),
+    _fault(
+        *("synchronisation dropped before an answer", "respond", "self.synchronise()", "None", "torch_new"),
+        "tests/inside/devices/test_torch_gpu.py",
+    ),
+    _fault(
+        *("milliseconds taken for seconds", "seconds_between", "milliseconds / 1000", "milliseconds", "torch_new"),
+        "tests/inside/devices/test_torch_gpu.py",
+    ),
+    _fault(
+        *("synchronisation dropped at a phase's edge", "Loop.settle", "self.session.synchronise()", "None", "py38"),
+        "tests/inside/worker/test_loop.py",
+    ),
+    _fault(
+        *("transition accepted the wrong way", "HamiltonianMonteCarlo.follow", "threshold < ratio"),
+        *("threshold > ratio", "torch_new", "tests/inside/workloads/test_torch_chains.py"),
+    ),
+    _fault(
+        *("no bias correction in TensorFlow", "share", "self.updates * float(np.log(np.float64(np.float32(beta))))"),
+        *("-50.0 + 0 * self.updates", "tf_new", "tests/inside/workloads/test_tf_layers.py", "-k", "adam or lamb"),
+    ),
+    _fault(
+        *("a wide tolerance of the numerics", "_judge", "one.share > 1", "one.share > 100", "py38"),
+        "tests/inside/results/test_numerics.py",
+    ),
+    _fault(
+        *("not a number matches", "deviation", "all(map(math.isfinite, found))", "True", "py38"),
+        "tests/inside/results/test_numerics.py",
+    ),
+    _fault(
+        *("energy by the right edge alone", "integrated", "(b[0] - a[0]) * (a[1] + b[1]) / 2"),
+        *("(b[0] - a[0]) * b[1]", "py38", "tests/inside/metering"),
+    ),
+    _fault(
+        *("a counter that wraps loses its range", "_gain", "after - before + top", "after - before", "py38"),
+        "tests/inside/metering",
+    ),
+    _fault(
+        *("watt-seconds taken for watt-hours", "units_per_watt_hour", "joules / 3600", "joules", "py38"),
+        *("tests/inside/results/test_metrics.py", "tests/inside/metering"),
+    ),
+    _fault(
+        *("every rank counts the devices", "_take", "taken.bind(address)", "None", "py38"),
+        "tests/inside/runs/test_ranks.py",
+    ),
+    _fault(
+        *("memory limit in the wrong unit", "limit_process", "mib * MIB", "mib * MIB * 1024", "py38"),
+        *("tests/inside/system/test_memory.py", "tests/inside/runs/test_batch_search.py"),
+    ),
+    _fault(
+        *("only the child is killed", "_kill", "os.killpg(self.process.pid, signal.SIGKILL)"),
+        *("os.kill(self.process.pid, signal.SIGKILL)", "torch_new", "tests/inside/runs/test_torch_run.py"),
+        *("tests/inside/runs/test_faults.py", "-k", "outlives or killed or listen or lets_go"),
+    ),
+    _fault(
+        *("no lock on a file of lines", "Lines.write", "fcntl.flock(descriptor, fcntl.LOCK_EX)", "None", "py38"),
+        "tests/inside/runs/test_output.py",
+    ),
+    _fault(
+        *("a torn line is not ended", "Lines.write", 'b"\\n" * bool(torn)', 'b""', "py38"),
+        *("tests/inside/runs/test_series.py", "tests/inside/runs/test_output.py", "-k", "torn"),
+    ),
+    _fault(
+        *("a result is not synced to the disk", "beside", "os.fsync(file.fileno())", "None", "py38"),
+        "tests/inside/runs/test_output.py",
+    ),
+    _fault(
+        *("results are not checked by their schema", "problems", "errors[:limit]", "errors[:0]", "py38"),
+        "tests/inside/runs/test_output.py",
+    ),
+    _fault(
+        *("the search ends one early", "Bracket.next", "self.fails - self.fits > 1", "self.fails - self.fits > 2"),
+        *("py38", "tests/inside/runs/test_batch_search.py"),
+    ),
+    _fault(
+        *("a record's length is believed", "count", "checksum is not None and checksum != masked(crc32c(header[:8]))"),
+        *("False", "py38", "tests/inside/data/test_records.py"),
+    ),
+    _fault(
+        *("warm-up counts as measured", "window", "self.timed_steps", "self.warmup_steps + self.timed_steps", "py38"),
+        *("tests/inside/results", "tests/inside/worker/test_outside_clock.py"),
+    ),
+    _fault(
+        *(
+            "a loss above the target reaches it",
+            "reached",
+            'found.loss <= goal["value"]',
+            'found.loss >= goal["value"]',
+        ),
+        *("py38", "tests/inside/worker/test_target_pursuit.py"),
+    ),
+    _fault(
+        *("a stop by signal is no stop", "_keep_order", "len(self.orders.signals) > 1", "False", "py38"),
+        *("tests/inside/runs/test_faults.py", "-k", "second_signal"),
+    ),
+)

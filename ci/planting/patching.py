@@ -1,0 +1,93 @@
+"""Changes of Python sources, found by what they change and not by where it is: a symbol and a piece of its code."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+class StaleFaultError(Exception):
+    """What is to be changed is not in the sources any more, or not once."""
+
+
+def plant(root: Path, symbol: str, was: str, becomes: str) -> Path:
+    """Replace a piece of a symbol's code, in whichever file below `root` defines it. Return the file.
+
+    `symbol` is a dotted name as in `Class.method`, or a constant; `was` and `becomes` are an expression or a statement,
+    whatever their layout. Every place in the symbol that reads so is replaced. Raises StaleFaultError.
+    """
+    pattern = _parsed(was)
+    matches = [
+        (path, nodes)
+        for path in sorted(root.rglob("*.py"))
+        for definition in _definitions(ast.parse(path.read_text()), symbol.split("."))
+        if (nodes := [node for node in ast.walk(definition) if _same(node, pattern)])
+    ]
+    if len(matches) != 1:
+        where = f"in {len(matches)} definitions of that name" if matches else "in no definition of that name"
+        raise StaleFaultError(f"{symbol}: `{was}` is {where} below {root.name}/")
+    path, nodes = matches[0]
+    path.write_text(_replaced(path.read_text(), nodes, becomes))
+    ast.parse(path.read_text())
+    return path
+
+
+def _parsed(code: str) -> ast.AST:
+    (statement,) = ast.parse(code).body
+    return statement.value if isinstance(statement, ast.Expr) else statement
+
+
+def _same(node: ast.AST, pattern: ast.AST) -> bool:
+    if isinstance(node, ast.Expr):  # its value matches in its place
+        return False
+    return type(node) is type(pattern) and ast.dump(node) == ast.dump(pattern)
+
+
+def _definitions(tree: ast.AST, names: list[str]) -> Iterator[ast.AST]:
+    """Functions, classes and assignments of a dotted name, wherever they are nested."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, Definition) and node.name == names[0]:
+            if len(names) == 1:
+                yield node
+            else:
+                yield from _definitions(node, names[1:])
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and len(names) == 1 and _binds(node, names[0]):
+            yield node
+        elif not isinstance(node, ast.expr):
+            yield from _definitions(node, names)
+
+
+def _binds(node: ast.Assign | ast.AnnAssign, name: str) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return any(isinstance(target, ast.Name) and target.id == name for target in targets)
+
+
+def _replaced(text: str, nodes: list[ast.AST], becomes: str) -> str:
+    """The text with other code where the nodes are, the last first. Columns are bytes of a line's UTF-8."""
+    lines = text.encode().splitlines(keepends=True)
+    starts = [sum(map(len, lines[:number])) for number in range(len(lines) + 1)]
+    source = b"".join(lines)
+    for node in sorted(nodes, key=_place, reverse=True):
+        line, column, end_line, end_column = _span(node)
+        code = becomes if isinstance(node, ast.stmt) else f"({becomes})"
+        begin, end = starts[line - 1] + column, starts[end_line - 1] + end_column
+        source = source[:begin] + _indented(code, column).encode() + source[end:]
+    return source.decode()
+
+
+def _place(node: ast.AST) -> tuple[int, int]:
+    return _span(node)[:2]
+
+
+def _span(node: ast.AST) -> tuple[int, int, int, int]:
+    if not isinstance(node, ast.expr | ast.stmt) or node.end_lineno is None or node.end_col_offset is None:
+        raise StaleFaultError(f"{ast.dump(node)} has no place of its own in the text")
+    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
+
+
+def _indented(code: str, column: int) -> str:
+    """Statements of several lines, at the indentation of what they replace."""
+    return code.replace("\n", "\n" + " " * column)

@@ -1,0 +1,146 @@
+"""ci/faults: plants mistakes in a copy of the sources, one at a time, and says which the tests notice.
+
+Each is looked for by the tests that should notice it, in the environment that they need, which pass without it. What is
+written to ci/planting/results.md is what a run of all of them found.
+
+Exit codes: 0 each was noticed; 1 one was missed, or could not be planted; 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+from faults import Fault
+from host import HOST
+from inside import INSIDE
+from patching import StaleFaultError, plant
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = Path(__file__).resolve().parent / "results.md"
+FAULTS = (*INSIDE, *HOST)
+TIME_LIMIT = 600.0  # seconds; tests that hang with a fault have noticed it
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What came of a fault: caught, missed, or why it could not be told."""
+
+    fault: Fault
+    verdict: str
+    detail: str
+    seconds: float
+
+
+def main(argv: Sequence[str]) -> int:
+    """Plant the faults that are asked for and print a line for each. Return the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="ci/faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", action="append", metavar="FAULT", help="these faults; a glob; may be repeated")
+    parser.add_argument("--list", action="store_true", help="name the faults")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="faults at once")
+    options = parser.parse_args(argv)
+    chosen = [fault for fault in FAULTS if any(fnmatch(fault.name, pattern) for pattern in options.only or ["*"])]
+    if not chosen:
+        parser.error("no such fault: see --list")
+    if options.list:
+        for fault in chosen:
+            print(f"{fault.name:<45} {fault.side}: {fault.symbol}")
+        return 0
+    with ThreadPoolExecutor(options.jobs) as pool:
+        findings = []
+        for finding in pool.map(examine, chosen):
+            print(f"{finding.verdict:<8} {finding.seconds:6.1f} s  {finding.fault.name}: {finding.detail}", flush=True)
+            findings.append(finding)
+    if options.only is None:
+        RESULTS.write_text(report(findings))
+    missed = [finding.fault.name for finding in findings if finding.verdict != "caught"]
+    print(
+        f"{len(findings) - len(missed)} of {len(findings)} caught" + (f"; not: {', '.join(missed)}" if missed else "")
+    )
+    return 1 if missed else 0
+
+
+def examine(fault: Fault) -> Finding:
+    """Run a fault's tests without it and with it."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="sifmark-fault-") as name:
+        tree = copied(Path(name) / "tree")
+        code, said = tested(fault, tree)
+        if code != 0:
+            return Finding(fault, "unclear", f"its tests fail without it: {said}", time.monotonic() - began)
+        try:
+            plant(tree / fault.side, fault.symbol, fault.was, fault.becomes)
+        except StaleFaultError as error:
+            return Finding(fault, "stale", str(error), time.monotonic() - began)
+        code, said = tested(fault, tree)
+    verdict = {0: "missed", 1: "caught"}.get(code, "unclear")
+    return Finding(fault, verdict, said if code else " ".join(fault.tests), time.monotonic() - began)
+
+
+def copied(target: Path) -> Path:
+    """A copy of the files that git has or would add, with the environments of this checkout."""
+    argv = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout.decode()
+    for name in filter(None, listed.split("\0")):
+        source = ROOT / name
+        if source.is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, target / name)
+    for name in (".venv", ".venvs"):
+        if (ROOT / name).exists() and not (target / name).exists():
+            (target / name).symlink_to(ROOT / name)
+    return target
+
+
+def tested(fault: Fault, tree: Path) -> tuple[int, str]:
+    """pytest's exit code, and the first test that failed or else the last line."""
+    folder = fault.environment if fault.environment == ".venv" else f".venvs/{fault.environment}"
+    argv = [str(tree / folder / "bin" / "python"), "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_WAIT_POLICY": "PASSIVE", "SIFMARK_BASES": "stand-in"}
+    try:
+        done = subprocess.run(
+            [*argv, *fault.tests], cwd=tree, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, timeout=TIME_LIMIT, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return 1, f"still running after {TIME_LIMIT:.0f} s"
+    text = done.stdout.decode(errors="replace")
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
+    return done.returncode, failed[1] if failed else (text.strip().splitlines() or ["it said nothing"])[-1]
+
+
+def report(findings: Sequence[Finding]) -> str:
+    """What was found, as a page."""
+    argv = ["git", "rev-parse", "--short", "HEAD"]
+    head = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, check=True)
+    rows = [f"| {f.fault.name} | {f.fault.side} | `{f.fault.symbol}` | {f.verdict} | {f.detail} |" for f in findings]
+    caught = sum(finding.verdict == "caught" for finding in findings)
+    return "\n".join(
+        [
+            "# Planted faults",
+            "",
+            f"Written by `ci/faults` at {head.stdout.decode().strip()}: {caught} of {len(findings)} were caught.",
+            "",
+            "| fault | side | symbol | verdict | the first test that failed, or why not |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,81 @@
+"""Programs that run while others do: a stage with its log, and how to end all that a program started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+
+from records import FOLDER, Record, count, now
+from stages import ROOT, Stage
+
+GRACE = 10.0  # seconds between SIGTERM and SIGKILL
+
+
+class RunningStage:
+    """A stage whose commands run one after the other, all of them also after a failure, into its log."""
+
+    def __init__(self, stage: Stage, inputs: str, full: bool, workers: int, environment: Mapping[str, str]) -> None:
+        self.stage, self.inputs, self.environment = stage, inputs, environment
+        self.log, self.report = FOLDER / f"{stage.name}.log", FOLDER / f"{stage.name}.xml"
+        self.log.unlink(missing_ok=True)
+        self.report.unlink(missing_ok=True)
+        self._commands = stage.commands(full, workers, self.report)
+        self._codes: list[int] = []
+        self._began = time.monotonic()
+        self._process = self._start()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has run."""
+        return time.monotonic() - self._began
+
+    def ended(self) -> bool:
+        """Start the next command where one has ended. Return whether all have."""
+        code = self._process.poll()
+        if code is None:
+            return False
+        self._codes.append(code)
+        if len(self._codes) < len(self._commands):
+            self._process = self._start()
+            return False
+        return True
+
+    def record(self) -> Record:
+        """How it ended."""
+        succeeded = self._codes.count(0)
+        checks = (succeeded, 0, len(self._codes) - succeeded)
+        tests, skipped, failed = count(self.report) if self.stage.tests else checks
+        passed = succeeded == len(self._commands)
+        return Record(self.stage.name, self.inputs, passed, round(self.seconds, 1), tests, skipped, failed, now())
+
+    def stop(self) -> None:
+        """End what runs."""
+        stop(self._process)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as log:
+            return start(self._commands[len(self._codes)], self.environment, log.fileno(), errors=subprocess.STDOUT)
+
+
+def start(
+    argv: Sequence[str], environment: Mapping[str, str], output: int | None = None, errors: int | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a program in a session of its own, so that all that it starts can be ended with it."""
+    return subprocess.Popen(
+        argv, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
+    )
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a program and what it started, first by SIGTERM."""
+    for number, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, None)):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(patience)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue

@@ -1,0 +1,36 @@
+"""The set-up of a machine as steps that stages ask for by name; those that are there already take a second."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from stages import NEWER_PYTHONS
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A script of ci/setup."""
+
+    name: str
+    argv: tuple[str, ...]
+    alone: bool = False  # nothing runs beside it
+    optional: bool = False  # it prints why it failed, and tests that need it are skipped
+    exports: str = ""  # the variable that takes what it prints
+
+
+def setups(names: Iterable[str], full: bool) -> list[Setup]:
+    """Return the set-ups of these names, in the order in which they have to be done."""
+    # Of the vendors' recipes the gate has those whose bases differ most.
+    bases = ("--all",) if full else ("cuda", "ipu")
+    environments = ("py38", "torch_new", "torch_old", "tf_new", "tf_old", *NEWER_PYTHONS)
+    known = [
+        Setup("apptainer", ("ci/setup/apptainer",), alone=True),  # on Debian it upgrades libc6
+        *(Setup(name, ("ci/setup/inside", name)) for name in environments),
+        Setup("bases", ("ci/setup/bases", *bases)),
+        Setup("docker", ("ci/setup/docker",), optional=True, exports="DOCKER_HOST"),
+        Setup("cosign", ("ci/setup/cosign",), optional=True),
+        Setup("chromium", ("ci/setup/chromium",), optional=True),
+    ]
+    wanted = set(names)
+    return [setup for setup in known if setup.name in wanted]

@@ -1,0 +1,121 @@
+"""The stages of `ci/test`: what each runs, which files decide its outcome, and what has to be set up first."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+GATE = ("-m", "not full")
+# What every stage depends on: how it is run and set up.
+SHARED = ("ci/test", "ci/testing", "ci/setup/lib.sh", "pyproject.toml", "tests/conftest.py")
+IN_IMAGE = (*SHARED, "entrypoints", "schemas", "tests/inside", "tests/*.py", "benchmarks/*.py")
+IMAGES = (*SHARED, "sifmark", "entrypoints", "schemas", "recipes", "tasks.py", "ci/setup", "ci/setup/stand-ins")
+# Which versions of Python run the in-image code beside 3.8 and that of torch_new; see CONTRIBUTING.md.
+NEWER_PYTHONS = {"py39": "3.9", "py312": "3.12", "py313": "3.13"}
+# The files of tests/images that take longest start first, so that none of them is left over at the end.
+LONGEST = ("readme", "tensorflow", "publishing", "docker", "trust", "build", "pipelines", "catalogue", "recipes")
+DOCKER = ("docker", "readme", "reproduce", "sources")
+READS = {  # beside the code, the recipes and the test file with all that it imports
+    "readme": ("README.md", "docs", "ci/examples", "ci/start", "benchmarks"),
+    "publishing": ("docs",),
+    "pipelines": ("ci/pipelines", "tests/golden"),
+    "recipes": ("tests/inside",),
+    "verify": ("tests/golden",),
+}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One part of the tests: a run of pytest, or of the linters where it has no tests."""
+
+    name: str
+    title: str
+    python: str  # the folder of its environment
+    tests: tuple[str, ...]  # globs below the root
+    reads: tuple[str, ...]  # files, folders and globs that decide its outcome, beside its tests
+    needs: tuple[str, ...] = ()  # names of set-ups
+    gate: tuple[str, ...] | None = GATE  # pytest's options in the gate; None: only with --full
+    full: tuple[str, ...] = ()  # pytest's options with --full
+    exclusive: str = ""  # what no two stages may use at once
+    splits: bool = True  # whether its tests may be divided among processes
+
+    @property
+    def interpreter(self) -> Path:
+        """The Python of its environment."""
+        return ROOT / self.python / "bin" / "python"
+
+    def missing(self) -> str | None:
+        """Why its environment is not here; None if it is."""
+        if self.interpreter.exists():
+            return None
+        reason = ROOT / f"{self.python}.missing"
+        return reason.read_text().strip() if reason.is_file() else f"{self.python} was not set up"
+
+    def files(self) -> list[str]:
+        """The test files and folders, relative to the root."""
+        return [str(path.relative_to(ROOT)) for glob in self.tests for path in sorted(ROOT.glob(glob))]
+
+    def commands(self, full: bool, workers: int, report: Path) -> list[list[str]]:
+        """What to run, in order, with the tests divided among so many processes."""
+        if not self.tests:
+            return _linters()
+        options = self.full if full else self.gate or ()
+        parallel = [f"--numprocesses={workers}", "--dist=worksteal"] if workers > 1 and self.splits else []
+        pytest = [str(self.interpreter), "-m", "pytest", "-q", f"--junitxml={report}"]
+        return [[*pytest, *parallel, *options, *self.files()]]
+
+
+def _linters() -> list[list[str]]:
+    """The checks of `inv dev.check`, but for its tests."""
+    from sifmark.dev.checks import CHECKS
+
+    return [argv for name, argv in CHECKS.items() if name != "tests"]
+
+
+def _in_image(
+    name: str, title: str, *tests: str, gate: tuple[str, ...] | None = GATE, full: tuple[str, ...] = ()
+) -> Stage:
+    environment = name.partition("-")[0]
+    compared = ("torch_new",) if environment.startswith("tf_") else ()  # TensorFlow is compared with its PyTorch
+    return Stage(name, title, f".venvs/{environment}", tests, IN_IMAGE, (environment, *compared), gate, full)
+
+
+def _of_images() -> Iterator[Stage]:
+    """A stage for each file of tests/images."""
+    files = {path.stem.removeprefix("test_"): path for path in sorted((ROOT / "tests" / "images").rglob("test_*.py"))}
+    for name in sorted(files, key=lambda name: LONGEST.index(name) if name in LONGEST else len(LONGEST)):
+        needs = ("apptainer", "bases", "docker", "cosign", *(("torch_new",) if name == "readme" else ()))
+        needs += ("chromium",) if name == "page" else ()
+        reads = (*IMAGES, *READS.get(name, ()))
+        exclusive = "docker" if name in DOCKER else ""
+        file = str(files[name].relative_to(ROOT))
+        yield Stage(f"images-{name}", f"images: {name}", ".venv", (file,), reads, needs, (*GATE,), (), exclusive, False)
+
+
+def all_stages() -> list[Stage]:
+    """Every stage, in the order in which they start: the first word on a change, then the longest."""
+    torch, tensorflow = "tests/inside/**/test_torch_*.py", "tests/inside/**/test_tf_*.py"
+    pictures = "tests/inside/**/test_images.py"
+    return [
+        Stage("lint", "ruff and mypy", ".venv", (), ("",)),
+        Stage("unit", "tests without an engine", ".venv", ("tests/unit",), ("",), gate=(), full=()),
+        _in_image("torch_new", "in-image code with a current torch", torch, pictures),
+        _in_image("tf_old", "in-image code with TensorFlow 2.6", tensorflow, gate=None),
+        _in_image("torch_old", "in-image code with torch 1.13", torch, pictures, gate=(*GATE, "-k", "not a_mistake")),
+        _in_image("tf_new", "in-image code with a current TensorFlow", tensorflow),
+        *_of_images(),
+        _in_image("py38", "in-image code on Python 3.8", "tests/inside"),
+        *(
+            _in_image(name, f"in-image code on Python {version}", "tests/inside", gate=None)
+            for name, version in NEWER_PYTHONS.items()
+        ),
+    ]
+
+
+def environment_of(python: str) -> str:
+    """What an environment holds, as the script that made it recorded it."""
+    record = ROOT / python / ".sifmark-inputs"
+    return record.read_text() if record.is_file() else sys.version

@@ -1,0 +1,36 @@
+"""Cards whose networks and inputs are small: what tests compare does not hang on the size."""
+
+from __future__ import annotations
+
+import importlib
+
+SMALL = {
+    "transformer": {"layers": 2, "width": 64, "heads": 4, "feed_forward": 128, "vocabulary": 97},
+    "lstm": {"features": 5, "hidden": 24},
+    "deep_voice_3": {
+        "vocabulary": 31,
+        "character_width": 24,
+        "speakers": 5,
+        "speaker_width": 4,
+        "mel_bands": 6,
+        "linear_bins": 9,
+        "encoder": {"channels": 16, "blocks": 2},
+        "decoder": {"prenet": [20], "channels": 24, "blocks": 3},
+        "attention": {"width": 12, "after_blocks": [1, 3]},
+        "converter": {"channels": 24, "blocks": 2},
+    },
+}
+SHORTER = {"length": 24, "masked": 5, "characters": 12, "frames": 17, "shape": [24, 5]}  # of series, its shape
+
+
+def family_of(card):
+    """The module with the networks of a card's family, in PyTorch."""
+    return importlib.import_module(f"entrypoints.workloads.pytorch.{card.family}")
+
+
+def smaller(card):
+    """The same card with a small network over fewer tokens, whose parameters are counted."""
+    problem = {**card.problem, "model": {**card.problem["model"], **SMALL[card.family]}}
+    problem["input"] = {key: SHORTER.get(key, value) for key, value in card.problem["input"].items()}
+    problem["parameters"] = sum(p.numel() for p in family_of(card).network(problem["model"]).parameters())
+    return card._replace(problem=problem)
