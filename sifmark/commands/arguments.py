@@ -42,6 +42,10 @@ class Command(Task):  # type: ignore[type-arg] # invoke's own annotations leave 
 
     command: str  # its whole name, such as registry.push
 
+    def __deepcopy__(self, _memo: dict[int, Any]) -> "Command":
+        """Return the command itself: invoke copies the tasks of groups, which takes time and serves nothing here."""
+        return self
+
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
         """Return invoke's arguments, the positional ones as ours."""
         arguments = super().get_arguments(ignore_unknown_help)

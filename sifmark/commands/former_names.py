@@ -24,6 +24,10 @@ class FormerName(Collection):
         self.make_command = make_command
         self.default = self._DEFAULT
 
+    def __deepcopy__(self, _memo: dict[int, Any]) -> "FormerName":
+        """Return the collection itself, as commands do."""
+        return self
+
     @property
     def task_names(self) -> dict[str, list[str]]:
         """The names that invoke parses: none unless the former name is used, which saves the time to make them."""
