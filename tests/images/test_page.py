@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from images.sites import call
 
-from sifmark.commands import catalog as command
+from sifmark.commands.registry import list as command
 from sifmark.core.settings import load_settings
 from sifmark.publish import catalog
 from sifmark.publish.stores import IDENTITY, SIGNED, publish

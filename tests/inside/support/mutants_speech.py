@@ -106,7 +106,7 @@ def speakers_through_the_gate():
 def positions(change):
     original = deep_voice_3.positional_encoding
     return mock.patch.object(
-        deep_voice_3, "places", lambda count, channels, rate: change(original, count, channels, rate)
+        deep_voice_3, "positional_encoding", lambda count, channels, rate: change(original, count, channels, rate)
     )
 
 

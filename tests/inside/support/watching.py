@@ -18,7 +18,7 @@ def first_mismatch(run, rules):
     `run` probes and returns all quantities by name; `rules` has for each a function of its values that says
     whether they match. A quantity that is missing does not.
     """
-    norms, sampled = probe.norms, probe.sampled
+    norms, sampled = probe.group_norms, probe.sample_output
     groups = iter(("initialisation", *probe.UPDATES))
     outputs = iter(("output", "output_after_updates"))
 
@@ -37,7 +37,9 @@ def first_mismatch(run, rules):
         judge(next(outputs), values)
         return values
 
-    with mock.patch.object(probe, "norms", watched_norms), mock.patch.object(probe, "sampled", watched_output):
+    with mock.patch.object(probe, "group_norms", watched_norms), mock.patch.object(
+        probe, "sample_output", watched_output
+    ):
         try:
             quantities = run()
         except MismatchError as mismatch:
