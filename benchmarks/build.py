@@ -53,7 +53,8 @@ class Site:
         before = image.stat().st_ino if image.exists() else None
         spent = self.inv("build", IMAGE, *options)
         if image.stat().st_ino == before:
-            raise SifmarkError("nothing was built, so nothing was measured", "a defect of this benchmark: report it")
+            cause = "nothing was built, so nothing was measured"
+            raise SifmarkError(cause, "a defect of this benchmark: report it", code="run-failed")
         return _times(spent)
 
 

@@ -38,7 +38,8 @@ def side(meter: str, seconds: int, period: float) -> Times:
     argv: list[str | Path] = [sys.executable, "-s", "-B", PROBE, meter, str(seconds), str(period)]
     told = json.loads(spend(argv, PYTHONPATH=str(paths.CHECKOUT)).output)
     if told["failures"]:
-        raise SifmarkError(f"{told['failures']} readings of {meter} failed", "name a meter that can be read")
+        cause = f"{told['failures']} readings of {meter} failed"
+        raise SifmarkError(cause, "name a meter that can be read", code="device-missing")
     return {"cpu": told["cpu_seconds"], "readings": told["readings"]}
 
 

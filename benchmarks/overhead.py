@@ -45,12 +45,13 @@ def side(tree: Path, meter: str, options: argparse.Namespace) -> Times:
     environment = {**os.environ, "DOUBLE_STEP_SECONDS": str(options.step)}
     with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as parent:
         if not any("measuring" in line for line in parent.stderr or ()):
-            raise SifmarkError("the program did not come to measure", f"run it by hand: {shlex.join(argv)}")
+            remedy = f"run it by hand: {shlex.join(argv)}"
+            raise SifmarkError("the program did not come to measure", remedy, code="run-failed")
         rates = watch(partial(used, parent.pid), options.seconds)
         parent.terminate()
         result = json.loads(parent.communicate()[0])
     if result["power"].get("failed_readings") != 0:
-        raise SifmarkError(f"readings of {meter} failed", "name a meter that can be read")
+        raise SifmarkError(f"readings of {meter} failed", "name a meter that can be read", code="device-missing")
     return {part: rate * result["metrics"]["step_time_mean"]["value"] for part, rate in rates.items()}
 
 

@@ -62,7 +62,8 @@ def positive(text: str) -> int:
 def require_folder(path: Path | None) -> None:
     """Refuse, before anything is measured, a file that could not be written afterwards. Raises UsageError."""
     if path is not None and not os.access(path.absolute().parent, os.W_OK):
-        raise UsageError(f"--json {path}: its folder is missing or not writable", "name a file in one that is")
+        cause = f"--json {path}: its folder is missing or not writable"
+        raise UsageError(cause, "name a file in one that is", code="invalid-option")
 
 
 def spend(argv: Sequence[str | Path], **environment: str) -> Spent:

@@ -14,7 +14,7 @@ from typing import Any
 from pairs import Summary, Times, compare, host, measure, parser, positive, require_folder, spend
 
 from sifmark.core.console import output, status
-from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.errors import SifmarkError, unknown_name
 from sifmark.core.files import write_json
 from sifmark.core.paths import CHECKOUT
 from sifmark.recipes.names import cards
@@ -86,7 +86,7 @@ def _chosen(options: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
     known = cards()
     for name in options.workload:
         if name not in known:
-            raise UsageError(f"no workload {name!r}", f"known: {', '.join(known)}")
+            raise unknown_name("workload", name, known)
     for name in options.workload or known:
         defaults = known[name]["defaults"]
         for task in known[name]["tasks"]:

@@ -24,7 +24,7 @@ class SifmarkError(Exception):
 
     exit_code = EXIT_FAILED
 
-    def __init__(self, cause: str, remedy: str = "", *, code: str = "") -> None:
+    def __init__(self, cause: str, remedy: str = "", *, code: str) -> None:
         super().__init__(cause)
         self.cause = cause
         self.remedy = remedy
@@ -47,7 +47,7 @@ class UnbuildableError(SifmarkError):
 class RegistryError(SifmarkError):
     """A registry that does not answer, or answers with an error; `status` is the HTTP status if there is one."""
 
-    def __init__(self, cause: str, remedy: str = "", status: int | None = None, *, code: str = "") -> None:
+    def __init__(self, cause: str, remedy: str = "", status: int | None = None, *, code: str) -> None:
         super().__init__(cause, remedy, code=code)
         self.status = status
 

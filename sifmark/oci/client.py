@@ -96,7 +96,7 @@ class Registry:
         try:
             content = _document(response)
         except (requests.RequestException, HTTPError) as error:
-            raise RegistryError(f"{self.host}: {_short(error)}", REGISTRY_REMEDY) from None
+            raise RegistryError(f"{self.host}: {_short(error)}", REGISTRY_REMEDY, code="registry-unreachable") from None
         return RegistryResponse(response.url, response.status_code, response.headers, content)
 
     def send(self, method: str, path: str, again: bool = True, **options: Any) -> requests.Response:
@@ -125,7 +125,7 @@ class Registry:
         try:
             return action(True)
         except _TransientError as error:
-            raise RegistryError(error.cause, error.remedy, error.status) from None
+            raise RegistryError(error.cause, error.remedy, error.status, code=error.code) from None
 
     def _request(self, method: str, address: str, options: Mapping[str, Any], last: bool) -> requests.Response:
         """Ask once. A busy registry's answer counts only the last time."""
@@ -133,11 +133,12 @@ class Registry:
             answer = self.session.request(method, address, **options)
         except (requests.RequestException, ValueError) as error:  # the latter for addresses and dates that are none
             kind = _TransientError if isinstance(error, requests.ConnectionError | requests.Timeout) else RegistryError
-            raise kind(f"{self.host}: {_short(error)}", REGISTRY_REMEDY) from None
+            raise kind(f"{self.host}: {_short(error)}", REGISTRY_REMEDY, code="registry-unreachable") from None
         if last or answer.status_code not in _BUSY:
             return answer
         answer.close()
-        busy = _TransientError(f"{self.host}: answers with {answer.status_code}", REGISTRY_REMEDY)
+        cause = f"{self.host}: answers with {answer.status_code}"
+        busy = _TransientError(cause, REGISTRY_REMEDY, code="registry-refused")
         busy.pause = _requested_pause(answer)
         raise busy
 
@@ -158,11 +159,11 @@ class Registry:
                 self._retry(lambda _last: arrival.receive(sink))
         except OSError as error:  # a full disk and the like, which does not say where
             cause = f"{target.parent}: {error.strerror}, with {human_size(arrival.size)} of {human_size(size)} written"
-            raise SifmarkError(
-                cause, "free space there (inv clean), or name another folder: dist, or TMPDIR"
-            ) from error
+            remedy = "free space there (inv clean), or name another folder: dist, or TMPDIR"
+            raise SifmarkError(cause, remedy, code="disk-full") from error
         if arrival.digest != digest:
-            raise RegistryError(f"{self.host}/{path}: what came has digest {arrival.digest}", REGISTRY_REMEDY)
+            cause = f"{self.host}/{path}: what came has digest {arrival.digest}"
+            raise RegistryError(cause, REGISTRY_REMEDY, code="digest-mismatch")
 
     def content(self, path: str, accepted: tuple[str, ...] = ("*/*",)) -> bytes:
         """A document as it came. Raises RegistryError where there is none."""
@@ -170,8 +171,8 @@ class Registry:
         where, digest = f"{self.host}/{path}", sha256_bytes(answer.content)
         stated = answer.headers.get("Docker-Content-Digest", digest)
         if stated != digest:
-            size = len(answer.content)
-            raise RegistryError(f"{where}: {size} bytes came with digest {digest}, not {stated}", REGISTRY_REMEDY)
+            cause = f"{where}: {len(answer.content)} bytes came with digest {digest}, not {stated}"
+            raise RegistryError(cause, REGISTRY_REMEDY, code="digest-mismatch")
         return answer.content
 
     def document(self, path: str, accepted: tuple[str, ...] = ("*/*",)) -> tuple[str, Mapping[str, Any]]:
@@ -180,15 +181,16 @@ class Registry:
         try:
             return sha256_bytes(content), read_object(content)
         except ValueError:
-            said = content[:100].decode(errors="replace").strip()
-            raise RegistryError(f"{self.host}/{path}: answers with no JSON object: {said!r}", REGISTRY_REMEDY) from None
+            cause = f"{self.host}/{path}: answers with no JSON object: {_excerpt(content, 100)!r}"
+            raise RegistryError(cause, REGISTRY_REMEDY, code="registry-answer-invalid") from None
 
     def blob(self, repository: str, digest: str) -> Mapping[str, Any]:
         """A JSON document by its digest. Raises RegistryError where it is another."""
-        seen, told = self.document(f"{repository}/blobs/{digest}")
-        if seen != digest:
-            raise RegistryError(f"{self.host}/{repository}: {digest} was asked for, {seen} came", REGISTRY_REMEDY)
-        return told
+        actual, document = self.document(f"{repository}/blobs/{digest}")
+        if actual != digest:
+            cause = f"{self.host}/{repository}: {digest} was asked for, {actual} came"
+            raise RegistryError(cause, REGISTRY_REMEDY, code="digest-mismatch")
+        return document
 
     def upload(self, repository: str, digest: str, content: bytes | Path, origin: str | None = None) -> bool:
         """Put a blob into a repository, unless it is there; whether anything was sent.
@@ -209,7 +211,8 @@ class Registry:
         """
         address = urljoin(self.base, location)
         if urlsplit(address)[:2] != urlsplit(self.base)[:2]:
-            raise RegistryError(f"{self.host}: it wants {what} to go to {urlsplit(address).netloc}", REGISTRY_REMEDY)
+            cause = f"{self.host}: it wants {what} to go to {urlsplit(address).netloc}"
+            raise RegistryError(cause, REGISTRY_REMEDY, code="registry-answer-invalid")
         return address
 
     def next_page(self, answer: RegistryResponse) -> str | None:
@@ -239,7 +242,7 @@ class Registry:
             return self.expect(answer, 201)
         except RegistryError as error:
             if answer is None or answer.status_code in _UNSETTLED:
-                raise _TransientError(error.cause, error.remedy, error.status) from None
+                raise _TransientError(error.cause, error.remedy, error.status, code=error.code) from None
             raise
 
     def expect(self, answer: RegistryResponse, status: int) -> RegistryResponse:
@@ -249,9 +252,11 @@ class Registry:
         meaning, remedy = _MEANINGS.get(answer.status_code, ("", REGISTRY_REMEDY))
         place = answer.url.partition("?")[0]
         where = f"{self.host}/{place.removeprefix(self.base)}" if place.startswith(self.base) else place
-        told = f"{where}: answers with {answer.status_code}{f', {meaning}' if meaning else ''}"
-        said = answer.content[:200].decode(errors="replace").strip()
-        raise RegistryError(f"{told}: {said}" if said else told, remedy.replace("HOST", self.host), answer.status_code)
+        cause = f"{where}: answers with {answer.status_code}{f', {meaning}' if meaning else ''}"
+        if excerpt := _excerpt(answer.content, 200):
+            cause += f": {excerpt}"
+        remedy = remedy.replace("HOST", self.host)
+        raise RegistryError(cause, remedy, answer.status_code, code="registry-refused")
 
     def log_in(self, challenge: str) -> None:
         """Take a token, as whoever is logged in or as everybody, or use a password. Raises RegistryError."""
@@ -263,7 +268,7 @@ class Registry:
             self.session.auth = login
             return
         if kind != "bearer" or not realm.startswith(("https://", self.base[:7])):
-            raise RegistryError(f"{self.host}: it asks for a password", remedy, 401)
+            raise RegistryError(f"{self.host}: it asks for a password", remedy, 401, code="registry-refused")
         asked = {key: fields[key] for key in ("service", "scope") if key in fields}
         asking: dict[str, Any] = {"method": "GET", "params": asked, "auth": login}
         if isinstance(login, str):
@@ -272,7 +277,7 @@ class Registry:
         granted = self._ask_for_token(realm, **asking)
         token = granted.get("token") or granted.get("access_token")
         if not isinstance(token, str):
-            raise RegistryError(f"{self.host}: {realm} gives no token", remedy, 401)
+            raise RegistryError(f"{self.host}: {realm} gives no token", remedy, 401, code="registry-refused")
         self.session.headers["Authorization"] = f"Bearer {token}"
 
     def _ask_for_token(self, realm: str, **options: Any) -> Mapping[str, Any]:
@@ -284,9 +289,11 @@ class Registry:
                 self.expect(answer, 200)
             return read_object(answer.content)
         except RegistryError as error:
-            raise RegistryError(f"no token from {realm}: {error.cause}", error.remedy, error.status) from None
+            cause = f"no token from {realm}: {error.cause}"
+            raise RegistryError(cause, error.remedy, error.status, code=error.code) from None
         except ValueError as error:
-            raise RegistryError(f"{self.host}: no token from {realm}: {error}", REGISTRY_REMEDY) from None
+            cause = f"{self.host}: no token from {realm}: {error}"
+            raise RegistryError(cause, REGISTRY_REMEDY, code="registry-answer-invalid") from None
 
     @cached_property
     def _login(self) -> Login:
@@ -314,8 +321,8 @@ class _Download:
             self._receive(sink)
         except (requests.RequestException, HTTPError, ValueError) as error:
             broke = f"the connection broke {self._registry.attempts} times, last after {self.size} bytes"
-            where = f"{self._registry.host}/{self._path}"
-            raise _TransientError(f"{where}: {broke}: {_short(error)}", REGISTRY_REMEDY) from None
+            cause = f"{self._registry.host}/{self._path}: {broke}: {_short(error)}"
+            raise _TransientError(cause, REGISTRY_REMEDY, code="registry-unreachable") from None
 
     def _receive(self, sink: BinaryIO) -> None:
         headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={self.size}-"} if self.size else {})}
@@ -331,8 +338,8 @@ class _Download:
             while block := answer.raw.read1(1 << 20):
                 self.size += len(block)
                 if self.size > self._most:
-                    where = f"{self._registry.host}/{self._path}"
-                    raise RegistryError(f"{where}: more came than the {self._most} bytes announced", REGISTRY_REMEDY)
+                    cause = f"{self._registry.host}/{self._path}: more came than the {self._most} bytes announced"
+                    raise RegistryError(cause, REGISTRY_REMEDY, code="digest-mismatch")
                 self._hash.update(block)
                 sink.write(block)
                 self._tell(self.size)
@@ -381,5 +388,10 @@ def _short(error: Exception) -> str:
     """What happened, without the addresses that requests and urllib3 wrap around it."""
     inner = error.args[0] if error.args else None
     cause = getattr(inner, "reason", inner)
-    told = cause if isinstance(cause, Exception) else error
-    return str(told)[:200] or type(told).__name__
+    shown = cause if isinstance(cause, Exception) else error
+    return str(shown)[:200] or type(shown).__name__
+
+
+def _excerpt(content: bytes, length: int) -> str:
+    """Return the first bytes of an answer as text."""
+    return content[:length].decode(errors="replace").strip()

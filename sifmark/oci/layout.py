@@ -58,7 +58,9 @@ class Layout:
     def blob(self, digest: str) -> Path:
         """Return the path of a blob, whether or not it exists. Raises SifmarkError where `digest` is none."""
         if DIGEST.fullmatch(digest) is None:
-            raise SifmarkError(f"{self.folder} names {digest!r}, which is no digest", self.remedy)
+            raise SifmarkError(
+                f"{self.folder} names {digest!r}, which is no digest", self.remedy, code="document-invalid"
+            )
         return self._blobs / digest.removeprefix("sha256:")
 
     def has(self, digest: str) -> bool:
@@ -87,12 +89,12 @@ class Layout:
         path = self.blob(digest)
         try:
             if path.stat().st_size != size:
-                raise SifmarkError(f"{path} does not have the {size} bytes announced", self.remedy)
+                raise SifmarkError(f"{path} does not have the {size} bytes announced", self.remedy, code="file-damaged")
             shutil.copyfile(path, target)
         except FileNotFoundError as error:
-            raise SifmarkError(f"{path} is missing", self.remedy) from error
+            raise SifmarkError(f"{path} is missing", self.remedy, code="file-missing") from error
         if (actual := sha256_file(target)) != digest:
-            raise SifmarkError(f"{path}: what came has digest {actual}", self.remedy)
+            raise SifmarkError(f"{path}: what came has digest {actual}", self.remedy, code="digest-mismatch")
 
     def add(self, content: bytes) -> str:
         """Store some bytes as a blob; return their digest."""
@@ -110,7 +112,8 @@ class Layout:
         with source.open("rb") as stream, self.writer() as blob:
             shutil.copyfileobj(stream, blob, _CHUNK)
             if blob.digest != digest:
-                raise SifmarkError(f"{source} has digest {blob.digest}, not {digest}", "has it changed? try again")
+                cause = f"{source} has digest {blob.digest}, not {digest}"
+                raise SifmarkError(cause, "has it changed? try again", code="digest-mismatch")
         return True
 
     @contextmanager
@@ -141,7 +144,8 @@ class Layout:
                 raise ValueError(f"it has more than {MAX_DOCUMENT_SIZE} bytes")
             return read_index(self.index_file.read_bytes())
         except (OSError, ValueError) as error:
-            raise SifmarkError(f"{self.index_file} is no index of an OCI image layout: {error}", self.remedy) from error
+            cause = f"{self.index_file} is no index of an OCI image layout: {error}"
+            raise SifmarkError(cause, self.remedy, code="document-invalid") from error
 
     def names(self) -> dict[str, str]:
         """Return the digest of the manifest of each name. Raises SifmarkError where a name stands for no digest."""
@@ -169,7 +173,7 @@ class Layout:
         write_json(self.index_file, document)
 
     def _damaged(self, digest: str) -> SifmarkError:
-        return SifmarkError(f"{self.blob(digest)} is missing or damaged", self.remedy)
+        return SifmarkError(f"{self.blob(digest)} is missing or damaged", self.remedy, code="file-damaged")
 
     @property
     def _blobs(self) -> Path:

@@ -60,9 +60,8 @@ def _ask_api(registry: "Registry", repository: str, digest: str) -> list[dict[st
         entries += _read(registry.expect(answer, 200).content, answer.url)["manifests"]
         if (address := registry.next_page(answer)) is None:
             return entries
-    raise RegistryError(
-        f"{registry.host}/{repository}: the list of what refers to {digest} has no end", REGISTRY_REMEDY
-    )
+    cause = f"{registry.host}/{repository}: the list of what refers to {digest} has no end"
+    raise RegistryError(cause, REGISTRY_REMEDY, code="registry-answer-invalid")
 
 
 def _read_tag(registry: "Registry", repository: str, digest: str) -> dict[str, Any]:
@@ -80,7 +79,8 @@ def _read(content: bytes, where: str) -> dict[str, Any]:
     try:
         return read_index(content)
     except ValueError as error:
-        raise RegistryError(f"{where}: what came is no list of referrers: {error}", REGISTRY_REMEDY) from error
+        cause = f"{where}: what came is no list of referrers: {error}"
+        raise RegistryError(cause, REGISTRY_REMEDY, code="registry-answer-invalid") from error
 
 
 def _descriptors(entries: Iterable[dict[str, Any]]) -> list[Descriptor]:
@@ -97,7 +97,8 @@ def _delete(registry: "Registry", repository: str, digest: str) -> None:
     if answer.status_code not in (202, 404):  # another attempt may have deleted it
         cause = f"{registry.host}/{repository}@{digest}: an earlier document about the same image was not deleted"
         remedy = "delete it there, or let this login do so: only one of each kind may refer to an image"
-        raise RegistryError(f"{cause}, the registry answers with {answer.status_code}", remedy, answer.status_code)
+        cause += f", the registry answers with {answer.status_code}"
+        raise RegistryError(cause, remedy, answer.status_code, code="registry-refused")
 
 
 def _tag(digest: str) -> str:

@@ -29,7 +29,6 @@ PENDING = (
     "benchmarks/plain.py",
     "benchmarks/results.py",
     "benchmarks/throughput.py",
-    "sifmark/oci",
     "tests/documents.py",
     "tests/images",
     "tests/inside/cli",

@@ -85,7 +85,7 @@ def test_what_never_reads_back_as_written_is_no_endless_loop(tmp_path: Path) -> 
 def test_a_failure_leaves_no_entry(tmp_path: Path) -> None:
     def fail(folder: Path) -> None:
         (folder / "half").write_text("half")
-        raise SifmarkError("no network")
+        raise SifmarkError("no network", code="registry-unreachable")
 
     with pytest.raises(SifmarkError, match="no network"):
         Entry(tmp_path, BASES, "key", fail).ensure()

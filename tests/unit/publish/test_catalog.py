@@ -27,7 +27,7 @@ class Listing:
     def resolve(self, name: str) -> PublishedImage:
         if name in self.images:
             return self.images[name]
-        raise RegistryError("answers", "log in", self.status)
+        raise RegistryError("answers", "log in", self.status, code="registry-refused")
 
 
 def image_of(tmp_path, **annotations: str) -> PublishedImage:
