@@ -29,7 +29,7 @@ def test_both_sboms_name_the_packages_and_the_base(plan: Plan) -> None:
     urls = [url for entry in spdx["packages"] for url in map(_locator, entry.get("externalRefs", []))]
     assert sorted(urls) == sorted(entry["purl"] for entry in cyclonedx["components"])
     assert "pkg:pypi/jinja2@3.1" in urls and sbom.base_package_url(plan) in urls
-    assert "pkg:deb/debian/bash@5.2?arch=amd64&distro=debian-12&upstream=bash@5.1" in urls
+    assert "pkg:deb/debian/bash@5.2?arch=amd64&distro=debian-12&upstream=bash%405.1" in urls
     assert spdx["creationInfo"]["created"] == "1970-01-02T00:00:00Z"
     assert cyclonedx["metadata"]["timestamp"] == "1970-01-02T00:00:00+00:00"
 

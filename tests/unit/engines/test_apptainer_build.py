@@ -46,7 +46,7 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> dict[str, int | None]:
         return known["base"]
 
     monkeypatch.setattr(forecast, "compressed_size", compressed_size)
-    monkeypatch.setattr(forecast, "cached_size", lambda _: known["wheels"])
+    monkeypatch.setattr(forecast, "cached_size", lambda *_: known["wheels"])
     return known
 
 

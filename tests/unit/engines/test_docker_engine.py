@@ -154,7 +154,7 @@ def test_a_build_needs_no_room_for_images_here(site: Settings, monkeypatch: pyte
     """The engine stores images itself; only the layer of wheels goes into the cache on the way."""
     from sifmark.engines.docker import engine
 
-    monkeypatch.setattr(engine, "cached_size", lambda _: 50)
+    monkeypatch.setattr(engine, "cached_size", lambda *_: 50)
     docker = Docker(site)
     plan = make_plan("cpu", docker.settings)
     docker.daemon = StandInDaemon(names=(plan.base.pull,), Size=1000)
@@ -163,7 +163,7 @@ def test_a_build_needs_no_room_for_images_here(site: Settings, monkeypatch: pyte
     assert docker.forecast(plan) == Forecast(size=1100)
     docker.daemon = StandInDaemon(names=())
     assert docker.forecast(plan) == Forecast(cached=150)
-    monkeypatch.setattr(engine, "cached_size", lambda _: None)
+    monkeypatch.setattr(engine, "cached_size", lambda *_: None)
     assert docker.forecast(plan) == Forecast()
 
 
