@@ -14,7 +14,7 @@ from pairs import Spent, Times, measure, parser, report, require_folder, spend
 from sifmark.core import paths
 from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
-from sifmark.core.settings import FILE_NAME, settings
+from sifmark.core.settings import FILE_NAME, load_settings
 from sifmark.engines.apptainer.build import COMPRESSION
 from sifmark.layers.cache import KINDS, LAYERS
 from sifmark.recipes.plan import make_plan
@@ -66,7 +66,7 @@ def make_site(folder: Path) -> Site:
         shutil.copy(paths.ROOT / name, site.project)
     (folder / "cache").mkdir()
     for name in SHARED:
-        origin = settings().cache / name
+        origin = load_settings().cache / name
         origin.mkdir(parents=True, exist_ok=True)
         (folder / "cache" / name).symlink_to(origin)
     return site
@@ -86,7 +86,7 @@ def plain(site: Site) -> Times:
 
 def plain_alike(site: Site) -> Times:
     """The same with the fast build's compressor: what is left is the gain of appending."""
-    return _plain(site, f"--mksquashfs-args={' '.join(COMPRESSION[settings().compression])}")
+    return _plain(site, f"--mksquashfs-args={' '.join(COMPRESSION[load_settings().compression])}")
 
 
 def assembled(site: Site) -> Times:
@@ -127,7 +127,7 @@ def _apptainer_build(site: Site, *options: str) -> Times:
         "apptainer",
         "build",
         "--notest",
-        *(["--no-https"] if make_plan(RECIPE, settings()).base.plain_http else []),
+        *(["--no-https"] if make_plan(RECIPE, load_settings()).base.plain_http else []),
     ]
     return _times(spend([*argv, *options, target, site.definition]))
 
@@ -164,7 +164,9 @@ def main() -> None:
         ways = (plain, plain_alike, assembled, forced, edited, from_wheels)
         sides = {way.__name__: partial(way, site) for way in ways}
         rounds = measure(options.pairs, sides)
-    report("build", rounds, "plain", {"bases": settings().bases, "compression": settings().compression}, target)
+    report(
+        "build", rounds, "plain", {"bases": load_settings().bases, "compression": load_settings().compression}, target
+    )
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from sifmark.core.console import output, status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import write_json
 from sifmark.core.paths import CHECKOUT
-from sifmark.core.settings import settings
+from sifmark.core.settings import load_settings
 from sifmark.engines.apptainer.build import COMPRESSION
 from sifmark.engines.apptainer.engine import user_flags
 from sifmark.recipes.names import workloads_of
@@ -109,7 +109,7 @@ def main() -> None:
             images[compression] = folder / f"{compression}.sif"
             os.link(folder / "dist" / f"{RECIPE}.sif", images[compression])
         inv(folder, "build", "--all")
-        chosen = images[settings().compression]
+        chosen = images[load_settings().compression]
         sides = {
             "idle": partial(idle, folder),
             "start": partial(start, chosen),

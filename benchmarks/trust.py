@@ -14,7 +14,7 @@ from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.paths import CHECKOUT
 from sifmark.core.process import run
-from sifmark.core.settings import settings
+from sifmark.core.settings import load_settings
 from sifmark.engines.apptainer.build import assemble_sif
 from sifmark.engines.apptainer.sif import DATA_START, read_sif
 from sifmark.recipes.plan import make_plan
@@ -37,7 +37,7 @@ def make_image(folder: Path) -> tuple[Path, Path]:
         for _ in range(0, SIZE - sif.system.size, 1 << 20):
             sink.write(source.read(1 << 20))
     run(["mksquashfs", filler, large, "-all-root", "-no-progress", "-no-recovery", "-offset", str(DATA_START)])
-    plan = make_plan(RECIPE, settings())
+    plan = make_plan(RECIPE, load_settings())
     sboms = sbom.draft_documents(plan, [Package("pypi", "none", "0")])
     assemble_sif(plan, large, sif.attributes(), sboms, builder="https://builder.example/")
     shutil.rmtree(filler)
@@ -69,7 +69,7 @@ def main() -> None:
         sides = {"hash": partial(hashed, image), "trust": partial(verified, image, key)}
         measure(1, sides)  # the file is in memory for both
         rounds = measure(options.pairs, sides)
-        about = {"bases": settings().bases, "bytes": image.stat().st_size}
+        about = {"bases": load_settings().bases, "bytes": image.stat().st_size}
     report("trust", rounds, "hash", about, target)
 
 

@@ -11,7 +11,7 @@ from invoke.collection import Collection
 from sifmark.commands.arguments import Command
 from sifmark.commands.failures import reported_failures
 from sifmark.commands.former_names import FormerName, announce
-from sifmark.core.settings import apply_options, join_paths, load_settings
+from sifmark.core.settings import join_paths, load_settings
 
 Body = Callable[..., None]
 
@@ -105,7 +105,6 @@ def _function(body: Body, options: Iterable[Option]) -> Body:
             values = {name: arguments[name] for name in parameters if name in arguments}
             if "settings" in parameters:
                 given = {option.setting: _text(arguments[name]) for name, option in settings_by_option.items()}
-                apply_options(**given)  # until every package is handed its settings
                 values["settings"] = load_settings(**given)
             body(**values)
 

@@ -6,7 +6,6 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import Field, dataclass, field, fields, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -75,22 +74,6 @@ def load_settings(**options: str | None) -> Settings:
     """
     values = {"cache": _default_cache(), "dist": "dist"} | _from_file() | _from_environment()
     return with_options(Settings(**_convert(values)), **options)
-
-
-_options: dict[str, str] = {}
-
-
-@cache
-def settings() -> Settings:
-    """Return the settings in force. Only until every caller is handed them."""
-    return load_settings(**_options)
-
-
-def apply_options(**options: str) -> None:
-    """Apply options of a command line to this process. Only until every caller is handed its settings."""
-    _options.update({key: value for key, value in options.items() if value})
-    settings.cache_clear()
-    settings()
 
 
 def with_options(settings: Settings, **options: str | None) -> Settings:

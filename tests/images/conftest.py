@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from images.sites import NOBODY, Site, call, make_site
 
-from sifmark.core.settings import settings
+from sifmark.core.settings import load_settings
 from sifmark.engines.apptainer.engine import user_flags
 
 
@@ -78,10 +78,10 @@ def site() -> Iterator[Site]:
 def cold(site: Site) -> Site:
     """A site whose cache shares wheels and layers with the others, but has neither base nor stages."""
     cache = site.folder / "cache"
-    shutil.copytree(settings().cache / "stand-in", cache / "stand-in")
+    shutil.copytree(load_settings().cache / "stand-in", cache / "stand-in")
     for name in ("wheels", "layers"):
-        (settings().cache / name).mkdir(exist_ok=True)  # where nothing was built yet
-        (cache / name).symlink_to(settings().cache / name)
+        (load_settings().cache / name).mkdir(exist_ok=True)  # where nothing was built yet
+        (cache / name).symlink_to(load_settings().cache / name)
     return replace(site, environment={**site.environment, "SIFMARK_CACHE": str(cache)})
 
 

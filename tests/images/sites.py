@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sifmark.core import paths
 from sifmark.core.locks import file_lock
-from sifmark.core.settings import settings
+from sifmark.core.settings import load_settings
 from sifmark.engines.apptainer.sif import read_sif
 from sifmark.recipes.names import cards, workloads_of
 from sifmark.results.load import document_problems
@@ -68,7 +68,7 @@ def copy_images(source: Path, target: Path) -> None:
 
 def docker_alone() -> AbstractContextManager[None]:
     """Hold the lock of tests that use the names in the Docker Engine: all processes of a test run share these."""
-    return file_lock(settings().cache / "docker" / "tests.lock")
+    return file_lock(load_settings().cache / "docker" / "tests.lock")
 
 
 def call(argv: Sequence[str], *, check: bool = True, **options) -> subprocess.CompletedProcess:

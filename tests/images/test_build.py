@@ -16,7 +16,7 @@ import pytest
 import requests
 from images.sites import Site, answer, call, copy_project
 
-from sifmark.core.settings import settings
+from sifmark.core.settings import load_settings
 from sifmark.engines.apptainer.engine import user_flags
 from sifmark.engines.apptainer.sif import read_sif
 from sifmark.recipes.names import cards
@@ -189,7 +189,7 @@ def small_disk(site: Site) -> Iterator[Path]:
 @pytest.mark.parametrize("role", ["SIFMARK_DIST", "SIFMARK_CACHE", "TMPDIR"])
 def test_a_full_disk_is_named_and_leaves_nothing(cold: Site, small_disk: Path, role: str) -> None:
     if role == "SIFMARK_CACHE":
-        shutil.copytree(settings().cache / "stand-in", small_disk / "stand-in")
+        shutil.copytree(load_settings().cache / "stand-in", small_disk / "stand-in")
     fill = small_disk / "fill"
     if role == "TMPDIR":
         fill.write_bytes(bytes(55 * 2**20))
@@ -216,7 +216,7 @@ def test_a_registry_that_is_down(cold: Site) -> None:
 @pytest.fixture
 def dying_registry() -> Iterator[str]:
     """The address of a registry that passes on what the real one says, and goes away in the middle of a layer."""
-    real = json.loads(settings().stand_in_pins.read_text())["registry"]
+    real = json.loads(load_settings().stand_in_pins.read_text())["registry"]
 
     session = requests.Session()
     session.trust_env = False  # no proxy leads to this machine's own address

@@ -13,7 +13,7 @@ import pytest
 from images.sites import Site, call, copy_project
 
 from sifmark.core import paths
-from sifmark.core.settings import settings
+from sifmark.core.settings import load_settings
 from sifmark.recipes.recipe import recipe_names
 
 
@@ -85,7 +85,7 @@ def test_what_was_longest_unused_makes_room(cold: Site) -> None:
     chosen = {"SIFMARK_SETTINGS": str(cold.folder / "sifmark.toml")}
     for name in ("wheels", "layers"):  # shared with others: not theirs to lose
         (cold.folder / "cache" / name).unlink()
-        shutil.copytree(settings().cache / name, cold.folder / "cache" / name, ignore=_but_ipu)
+        shutil.copytree(load_settings().cache / name, cold.folder / "cache" / name, ignore=_but_ipu)
     assert "cache over its limit" in cold.inv("build", "ipu", **chosen).stderr
     assert not list((cold.folder / "cache").glob("stocked/[!.]*"))
     cold.inv("verify", "image_compression-ipu")

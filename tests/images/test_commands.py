@@ -14,7 +14,7 @@ from images.sites import Site, call
 
 from sifmark.cli import program
 from sifmark.core import paths
-from sifmark.core.settings import settings
+from sifmark.core.settings import load_settings
 from sifmark.datasets.image_files import grey_png
 
 
@@ -126,7 +126,7 @@ def test_a_wheel_in_an_environment_of_its_own_has_the_same_verbs_without_the_clo
 ) -> None:
     # Nothing is at hand but the base: the wheels are fetched and unpacked by what came with ours.
     cache = site.folder / "cache"
-    shutil.copytree(settings().cache / "stand-in", cache / "stand-in")
+    shutil.copytree(load_settings().cache / "stand-in", cache / "stand-in")
     fresh = replace(site, environment={**site.environment, "SIFMARK_CACHE": str(cache)})
 
     def sifmark(*words: str, at: Site = built, check: bool = True) -> subprocess.CompletedProcess:

@@ -21,7 +21,7 @@ from images.test_trust import make_key
 from sifmark import __version__
 from sifmark.core.files import compact_json, sha256_bytes
 from sifmark.core.keys import key_id
-from sifmark.core.settings import settings
+from sifmark.core.settings import load_settings
 from sifmark.engines.apptainer.sif import read_sif
 from sifmark.engines.docker import signature
 from sifmark.engines.docker.attestations import attestation_folder
@@ -31,7 +31,7 @@ from sifmark.oci.manifest import INDEX_MEDIA, MANIFEST_MEDIA
 from sifmark.recipes.names import workloads_of
 from sifmark.recipes.recipe import load_recipe, recipe_names
 
-ENGINE = Docker(settings())
+ENGINE = Docker(load_settings())
 attributes = ENGINE.daemon.attributes
 SMALL = "image_compression"
 GATE = ("cuda", "ipu")
@@ -88,11 +88,11 @@ def test_it_passes_every_stage(shop: Site) -> None:
 
 
 def test_papers_that_are_of_another_image_are_found(shop: Site) -> None:
-    statement = attestation_folder("cpu", settings().cache) / "provenance.json"
+    statement = attestation_folder("cpu", load_settings().cache) / "provenance.json"
     whole = statement.read_text()
     packages = {
         entry["name"]
-        for entry in json.loads((attestation_folder("cpu", settings().cache) / "sbom.cyclonedx.json").read_text())[
+        for entry in json.loads((attestation_folder("cpu", load_settings().cache) / "sbom.cyclonedx.json").read_text())[
             "components"
         ]
     }
@@ -223,7 +223,7 @@ def test_every_recipe_builds_and_a_workload_runs_from_each(shop: Site, recipe: s
 @pytest.fixture(scope="module")
 def registry() -> str:
     """A path in the real registry that nobody else uses."""
-    return f"{json.loads(settings().stand_in_pins.read_text())['registry']}/test-{token_hex(4)}/images"
+    return f"{json.loads(load_settings().stand_in_pins.read_text())['registry']}/test-{token_hex(4)}/images"
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     was = attributes("sifmark:cpu")
     assert was is not None
     there = replace(shop, folder=tmp_path, environment={**shop.environment, "SIFMARK_CACHE": str(tmp_path / "cache")})
-    shutil.copytree(settings().cache / "stand-in", tmp_path / "cache" / "stand-in")
+    shutil.copytree(load_settings().cache / "stand-in", tmp_path / "cache" / "stand-in")
     fetch = ("registry.pull", "resnet50-cpu", "--registry", registry, "--key", str(key.with_suffix(".pub")))
 
     def refuses(what: str, why: str) -> None:
@@ -311,7 +311,7 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     assert "broken" not in there.inv("results.trace", "result.json", **trusting).stdout
     assert vouched_for(there, **trusting) == {"proven"}, "the attestations were signed when they were fetched"
     fresh = replace(there, environment={**there.environment, "SIFMARK_CACHE": str(tmp_path / "fresh")})
-    shutil.copytree(settings().cache / "stand-in", tmp_path / "fresh" / "stand-in")
+    shutil.copytree(load_settings().cache / "stand-in", tmp_path / "fresh" / "stand-in")
     forget_all(registry)
     fresh.inv("registry.pull", "cpu", "--registry", registry)
     assert vouched_for(fresh, **trusting) == {"claimed"}, "fetched without a key: the image's signature is not theirs"
@@ -440,7 +440,7 @@ def test_an_image_that_0_1_0_published_is_pulled_when_its_papers_are_signed(
     host, _, path = registry.partition("/")
     name, repository, key = f"{path}/cpu", f"{registry}/cpu", make_key(tmp_path, "site")
     site = replace(shop, environment={**shop.environment, "SIFMARK_CACHE": str(tmp_path / "cache")})
-    shutil.copytree(settings().cache / "stand-in", tmp_path / "cache" / "stand-in")
+    shutil.copytree(load_settings().cache / "stand-in", tmp_path / "cache" / "stand-in")
     fetch = ("pull", "cpu", "--registry", registry, "--key", str(key.with_suffix(".pub")))
     layers, annotations = [], {}
     for entry in listed_by_tag(repository, pushed):

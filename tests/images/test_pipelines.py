@@ -20,7 +20,7 @@ from images.test_publishing import LOGIN, Passing, Proxy
 from images.test_trust import make_key
 
 from sifmark.core import paths
-from sifmark.core.settings import settings
+from sifmark.core.settings import load_settings
 
 PIPELINES = paths.ROOT / "ci" / "pipelines"
 GITHUB = yaml.safe_load((PIPELINES / "github.yml").read_text())
@@ -111,7 +111,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     call(["git", "-C", folder, "remote", "add", "origin", origin])
     call(["git", "-C", folder, "push", "--quiet", "origin", "main"])
     head = call(["git", "-C", folder, "rev-parse", "HEAD"]).stdout.strip()
-    registry = Proxy(json.loads(settings().stand_in_pins.read_text())["registry"])
+    registry = Proxy(json.loads(load_settings().stand_in_pins.read_text())["registry"])
     registry.fail(sys.maxsize, Passing.ask_for_login)
     strict = registry.fault
     registry.fault = lambda request: request.headers.get("Authorization") != LOGIN and strict(request)
@@ -119,7 +119,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     user, _, password = base64.b64decode(LOGIN.split()[1]).decode().partition(":")
     given = {
         "HOME": str(folder),
-        "SIFMARK_CACHE": str(settings().cache),
+        "SIFMARK_CACHE": str(load_settings().cache),
         "SIFMARK_BASES": "stand-in",
         "SIFMARK_REGISTRY": f"{registry.host}/test-{token_hex(4)}/ci",
         "SIFMARK_PRIVATE_REGISTRIES": registry.host,
@@ -301,7 +301,7 @@ def test_newer_pins_are_pushed_to_a_branch_of_their_own(clone: Site, tmp_path: P
     project, remote = copy_project(tmp_path / "project"), tmp_path / "remote.git"
     for path in (project / "recipes").glob("*.toml"):
         path.unlink() if path.stem != RECIPE else None
-    registry = json.loads(settings().stand_in_pins.read_text())["registry"]
+    registry = json.loads(load_settings().stand_in_pins.read_text())["registry"]
     (project / "sifmark.toml").write_text(f'[mirrors]\n"docker.io" = "{registry}"\n')
     (project / ".venv").symlink_to(paths.CHECKOUT / ".venv")
     for words in (

@@ -26,7 +26,7 @@ from sifmark import __version__
 from sifmark.core import paths
 from sifmark.core.keys import key_id
 from sifmark.core.schemas import check_document
-from sifmark.core.settings import settings
+from sifmark.core.settings import load_settings
 from sifmark.engines.apptainer.engine import user_flags
 from sifmark.engines.apptainer.sif import fingerprints, read_sif
 from sifmark.publish.stores import IDENTITY, SIGNED, open_store, public_labels, publish
@@ -129,7 +129,7 @@ class Passing(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def proxy() -> Iterator[Proxy]:
-    server = Proxy(json.loads(settings().stand_in_pins.read_text())["registry"])
+    server = Proxy(json.loads(load_settings().stand_in_pins.read_text())["registry"])
     yield server
     server.shutdown()
     server.server_close()
@@ -149,7 +149,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture(scope="module")
 def published(made: Site) -> str:
     """Where it was pushed to: a path in the real registry."""
-    prefix = f"{json.loads(settings().stand_in_pins.read_text())['registry']}/test-{token_hex(4)}/images"
+    prefix = f"{json.loads(load_settings().stand_in_pins.read_text())['registry']}/test-{token_hex(4)}/images"
     made.inv("registry.push", RECIPE, "--registry", prefix)
     return prefix
 
@@ -529,7 +529,7 @@ def test_what_is_no_image_of_the_recipe_is_neither_pushed_nor_taken(
     seen, labels = fingerprints(damaged), read_sif(damaged).labels()
     told = {**public_labels(labels), IDENTITY: seen.identity, SIGNED: "false"}  # as who knows no better announces it
     elsewhere = f"{published}-damaged"
-    open_store(elsewhere, "", settings()).push(
+    open_store(elsewhere, "", load_settings()).push(
         (RECIPE,), publish(damaged, seen.digest, damaged.stat().st_size, told), damaged
     )
     done = fetching.inv("registry.pull", RECIPE, "--registry", elsewhere, check=False)
@@ -565,7 +565,7 @@ def test_a_folder_takes_images_to_a_site_without_a_network(made: Site, published
 
 def test_the_newcomer_s_four_commands(built: Site, tmp_path: Path) -> None:
     """As the page has them, on a site that has a key, the address of a registry, and nothing else."""
-    registry = f"{json.loads(settings().stand_in_pins.read_text())['registry']}/test-{token_hex(4)}/images"
+    registry = f"{json.loads(load_settings().stand_in_pins.read_text())['registry']}/test-{token_hex(4)}/images"
     maker = replace(built, environment={**built.environment, "SIFMARK_DIST": str(tmp_path / "maker")})
     copy_images(built.dist, tmp_path / "maker")
     site = tmp_path / "site"

@@ -16,7 +16,7 @@ import pytest
 from images.sites import NOBODY, Site, answer, assert_all_answered, assert_same_tree, call, docker_alone
 
 from sifmark.core import paths
-from sifmark.core.settings import settings
+from sifmark.core.settings import load_settings
 from sifmark.engines.apptainer.sif import read_sif
 from sifmark.engines.docker.engine import Docker
 from sifmark.recipes.names import cards
@@ -88,7 +88,7 @@ def as_user(line: str, folder: Path) -> subprocess.CompletedProcess:
     home.mkdir(exist_ok=True)
     home.chmod(0o777)
     environment = {**os.environ, "HOME": str(home), "USER": "nobody"}
-    if settings().bases == "stand-in":
+    if load_settings().bases == "stand-in":
         environment["APPTAINER_NOHTTPS"] = "1"  # the stand-in's registry on the loopback address speaks no TLS
     return call(["bash", "-c", line], check=False, cwd=folder, env=environment, **identity)
 
@@ -119,7 +119,7 @@ def smaller(line: str) -> str:
 def test_every_command_works_in_the_order_of_the_page(line: str, folder: Path, gate: bool) -> None:
     if "photographs" in line and not (folder / "photographs").is_dir():
         pytest.skip("no photographs: .venvs/torch_new is missing")
-    if ("--engine docker" in line or "inv image.to-sif" in line) and Docker(settings()).version() is None:
+    if ("--engine docker" in line or "inv image.to-sif" in line) and Docker(load_settings()).version() is None:
         pytest.skip("no Docker Engine answers: ci/setup/docker")
     run = as_user if line.startswith("apptainer ") else as_developer
     with docker_alone() if "docker" in line or "to-sif" in line else nullcontext():
@@ -161,7 +161,7 @@ def test_every_setting_in_the_readme_is_one(folder: Path, monkeypatch: pytest.Mo
     (tmp_path / "sifmark.toml").write_text(block)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SIFMARK_BASES")
-    read = settings.__wrapped__()
+    read = load_settings()
     document = tomllib.loads(block)
     assert read.mirrors == document["mirrors"]
     assert read.time_limit == document["time_limit"]

@@ -12,7 +12,7 @@ from images.sites import Site, answer, assert_same_tree, call, make_site
 
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
-from sifmark.core.settings import settings, with_options
+from sifmark.core.settings import load_settings, with_options
 from sifmark.recipes.names import workloads_of
 from sifmark.recipes.plan import make_plan
 from sifmark.recipes.recipe import load_recipe, recipe_names
@@ -36,7 +36,7 @@ def image(site: Site, request: pytest.FixtureRequest) -> Path:
     """The image of a recipe, built once; a stand-in that could not be made here skips its tests."""
     recipe = request.param
     try:
-        make_plan(recipe, with_options(settings(), bases="stand-in"))
+        make_plan(recipe, with_options(load_settings(), bases="stand-in"))
     except SifmarkError as error:
         pytest.skip(error.cause)
     site.inv("build", recipe)
@@ -74,7 +74,7 @@ def test_without_its_device_a_run_says_so(apptainer, image: Path) -> None:
 @pytest.mark.matrix("apptainer")
 @pytest.mark.parametrize("image", RECIPES, indirect=True)
 def test_it_computes_on_the_cpu_when_told(apptainer, image: Path) -> None:
-    version = make_plan(recipe_of(image), with_options(settings(), bases="stand-in")).base.framework_version
+    version = make_plan(recipe_of(image), with_options(load_settings(), bases="stand-in")).base.framework_version
     done = apptainer("run", image, "--smoke", "--device", "cpu", check=False)
     result = answer(done)
     if version is None:  # a stand-in without a framework

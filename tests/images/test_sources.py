@@ -9,7 +9,7 @@ import pytest
 from docker.errors import ImageNotFound
 from images.sites import INV, Site, call, docker_alone
 
-from sifmark.core.settings import settings, with_options
+from sifmark.core.settings import load_settings, with_options
 from sifmark.engines.docker.engine import Docker, stage_tag
 from sifmark.recipes.plan import make_plan
 
@@ -22,7 +22,7 @@ def bare(site: Site) -> Site:
     done = site.inv("recipe.fetch", "sources", "--name", "ipu", "--bases", "stand-in")
     assert done.stdout.strip() == str(site.folder / "sources")
     cache = site.folder / "cache"
-    shutil.copytree(settings().cache / "stand-in", cache / "stand-in")
+    shutil.copytree(load_settings().cache / "stand-in", cache / "stand-in")
     there = {"SIFMARK_CACHE": str(cache), "SIFMARK_SOURCES": str(site.folder / "sources")}
     return Site(site.folder, {**site.environment, **there})
 
@@ -60,14 +60,16 @@ def test_what_is_damaged_is_not_built_on(bare: Site, what: str) -> None:
     assert ("damaged" if what == "base" else "has hash") in done.stderr
 
 
-@pytest.mark.skipif(Docker(settings()).version() is None, reason="no Docker Engine answers: ci/setup/docker")
+@pytest.mark.skipif(Docker(load_settings()).version() is None, reason="no Docker Engine answers: ci/setup/docker")
 def test_docker_builds_from_it_too(bare: Site) -> None:
     pins = bare.folder / "cache" / "stand-in" / "pins.json"
     pins.write_text(json.dumps({**json.loads(pins.read_text()), "registry": "127.0.0.1:1"}))
     site = Site(bare.folder, {**bare.environment, "SIFMARK_ENGINE": "docker"})
     with docker_alone():
         with suppress(ImageNotFound):
-            Docker(settings()).daemon.remove(stage_tag(make_plan("ipu", with_options(settings(), bases="stand-in"))))
+            Docker(load_settings()).daemon.remove(
+                stage_tag(make_plan("ipu", with_options(load_settings(), bases="stand-in")))
+            )
         site.inv("build", "ipu", "--force")
         verdicts = json.loads(site.inv("verify", "image_compression-ipu", "--json").stdout)
     said = {verdict["stage"]: verdict for (found,) in [verdicts.values()] for verdict in found}

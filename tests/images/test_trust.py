@@ -14,7 +14,7 @@ from images.sites import Site, call, copy_images, make_site
 
 from sifmark.attestations.sbom import CYCLONEDX, SPDX
 from sifmark.core.keys import key_id
-from sifmark.core.settings import settings
+from sifmark.core.settings import load_settings
 from sifmark.engines.apptainer.engine import user_flags
 from sifmark.engines.apptainer.sif import METADATA, SBOM, SIGNATURE, read_sif
 from sifmark.recipes.labels import BASE_DIGEST
@@ -157,7 +157,7 @@ def test_what_was_changed_is_refused_too_where_its_base_cannot_be_told(
     copied: Site, tmp_path: Path, refused: Callable
 ) -> None:
     """What an image says of its base, a stand-in where none are known, hides nothing else."""
-    shutil.copytree(settings().cache / "proofs", tmp_path / "cache" / "proofs")
+    shutil.copytree(load_settings().cache / "proofs", tmp_path / "cache" / "proofs")
     elsewhere = {"SIFMARK_CACHE": str(tmp_path / "cache")}
     assert "no pins of stand-ins are here" in trust(copied, **elsewhere)["reasons"][1]
     path = copied.dist / IMAGE
@@ -195,7 +195,7 @@ def test_an_unsigned_image_is_refused_where_the_site_asks_for_signatures(
     copied.inv("build", RECIPE, "--force", SOURCE_DATE_EPOCH="1000000")  # an image that no other test has built
     assert trust(copied)["reasons"][-1] == "signature: none", "to have been built here is a proof of its own"
     elsewhere = {"SIFMARK_CACHE": str(tmp_path / "cache")}  # of somebody who did not build it
-    shutil.copytree(settings().cache / "stand-in", tmp_path / "cache" / "stand-in")
+    shutil.copytree(load_settings().cache / "stand-in", tmp_path / "cache" / "stand-in")
     told = trust(copied, **elsewhere)
     assert told["outcome"] == "failed" and told["reasons"][0] == "it is not signed"
     refused("a record that came along with its image", told["reasons"][0])
@@ -295,8 +295,8 @@ def test_a_trusted_signature_stands_in_for_the_record_of_the_build(copied: Site)
 
 def test_a_signed_image_on_another_base_than_is_pinned_here_says_so(copied: Site, tmp_path: Path) -> None:
     """Pins move on; without a signature, nobody vouches for such an image."""
-    shutil.copytree(settings().cache / "stand-in", tmp_path / "cache" / "stand-in")
-    shutil.copytree(settings().cache / "proofs", tmp_path / "cache" / "proofs")
+    shutil.copytree(load_settings().cache / "stand-in", tmp_path / "cache" / "stand-in")
+    shutil.copytree(load_settings().cache / "proofs", tmp_path / "cache" / "proofs")
     pins = tmp_path / "cache" / "stand-in" / "pins.json"
     digest = read_sif(copied.dist / IMAGE).labels()[BASE_DIGEST]
     pins.write_text(pins.read_text().replace(digest, f"sha256:{'5' * 64}"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from images.sites import Site, call
 
-from sifmark.core.settings import settings
+from sifmark.core.settings import load_settings
 from sifmark.engines.apptainer.sif import read_sif
 
 
@@ -95,7 +95,7 @@ def test_a_cut_file_fails_and_does_not_crash(site: Site, copied: Path) -> None:
 
 
 def test_a_foreign_image_that_runs_is_told_apart(site: Site) -> None:
-    pins = json.loads(settings().stand_in_pins.read_text())
+    pins = json.loads(load_settings().stand_in_pins.read_text())
     foreign = site.folder / "foreign.sif"
     address = f"docker://{pins['registry']}/library/python:3.11-slim-bookworm"
     call(["apptainer", "--quiet", "build", "--disable-cache", "--no-https", foreign, address])

@@ -3,7 +3,7 @@
 import pytest
 from properties import load_profile
 
-from sifmark.core import settings
+from sifmark.core.settings import load_settings
 
 load_profile()
 
@@ -13,9 +13,6 @@ def _fresh_settings(monkeypatch, tmp_path_factory):
     empty = tmp_path_factory.mktemp("settings") / "sifmark.toml"
     empty.write_text("")
     monkeypatch.setenv("SIFMARK_SETTINGS", str(empty))
-    settings.settings.cache_clear()
-    yield
-    settings.settings.cache_clear()
 
 
 @pytest.fixture
@@ -23,5 +20,4 @@ def site(monkeypatch, tmp_path):
     """Settings whose cache and folder of images are temporary."""
     monkeypatch.setenv("SIFMARK_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("SIFMARK_DIST", str(tmp_path / "dist"))
-    settings.settings.cache_clear()
-    return settings.load_settings()
+    return load_settings()

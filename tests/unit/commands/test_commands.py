@@ -13,7 +13,6 @@ from sifmark.cli import program
 from sifmark.commands.command import BASES, ENGINE, JSON, KEY, CommandSet
 from sifmark.commands.failures import reported_failures
 from sifmark.core import paths
-from sifmark.core import settings as core_settings
 from sifmark.core.console import output
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
@@ -178,7 +177,6 @@ def test_common_options_become_settings(monkeypatch: pytest.MonkeyPatch) -> None
         "b.pub",
         "--json",
     ]
-    monkeypatch.setattr(core_settings, "_options", {})
     monkeypatch.setattr(program, "namespace", commands.namespace())
     program.run([*argv, "plain"], exit=False)
     settings = given["settings"]
