@@ -95,8 +95,8 @@ def test_without_its_engine_an_image_is_not_judged(engine: FakeEngine, name: str
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"start": CheckFailed("starts something else")}, "starts something else"),
-        ({"base": CheckFailed("a changed file")}, "a changed file"),
+        ({"start": CheckFailed("starts something else", code="image-altered")}, "starts something else"),
+        ({"base": CheckFailed("a changed file", code="image-altered")}, "a changed file"),
         ({"files": ()}, "it holds none of our files"),
         ({"files": (("-rw-------", "/sifmark/run"),)}, "/sifmark/run has mode -rw-------"),
         ({"files": (("drwxr-x--x", "/sifmark"),)}, "/sifmark has mode drwxr-x--x"),
