@@ -116,8 +116,10 @@ def test_the_door_works_bare(double_tree, tmp_path):
     assert checked(output.decode())["status"]["state"] == "completed"
 
 
-def test_nothing_is_written_beside_the_program(double_tree):
-    assert not list(double_tree.rglob("__pycache__"))
+def test_nothing_is_written_beside_the_program(double, double_tree):
+    before = sorted(double_tree.rglob("*"))
+    code, _, _ = double.run("image_compression", "--smoke")
+    assert (code, sorted(double_tree.rglob("*"))) == (0, before)
 
 
 def test_a_data_folder_without_images_is_refused_before_the_run(double, tmp_path):
