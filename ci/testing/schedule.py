@@ -125,5 +125,6 @@ class Schedule:
     def _say_what_runs(self, tell: Callable[[str], None]) -> None:
         if time.monotonic() - self._told > HEARTBEAT:
             ages = [f"{running.stage.name} for {running.seconds / 60:.0f} min" for running in self._running]
-            tell(f"running: {', '.join(ages) or f'set-up {self._setup[0].name}' if self._setup else 'nothing'}")
+            setup = [f"set-up {self._setup[0].name}"] if self._setup else []
+            tell(f"running: {', '.join([*ages, *setup]) or 'nothing'}")
             self._told = time.monotonic()

@@ -61,7 +61,7 @@ class Rows:
             rows = self.reader.batch(order, epoch, start, count)
         except text_batches.DamagedSequenceError as error:
             return Batch(None, None, (str(error),))
-        return as_batch(rows.drawn)._replace(decode_seconds=rows.seconds, numbers=rows.numbers)
+        return as_batch(rows.batch)._replace(decode_seconds=rows.seconds, numbers=rows.numbers)
 
 
 class Batches(IterableDataset):  # type: ignore[type-arg]
