@@ -120,7 +120,7 @@ def test_the_time_between_two_events_is_in_seconds():
 
 def test_each_part_of_an_answer_ends_when_the_device_has_done_it():
     session, _ = sessions()
-    answer = session.respond(loader.synthetic_batch(CARD, 4, seed=1))
+    answer = session.infer_request(loader.synthetic_batch(CARD, 4, seed=1))
     assert answer.transfer >= 0.003 and answer.compute >= 0.003, "the device is behind by as much"
 
 
