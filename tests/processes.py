@@ -27,6 +27,7 @@ def running(pid):
         return False
 
 
-def wait_until_gone(pid):
-    while running(pid):
+def wait_until_gone(pid, seconds=float("inf")):
+    end = time.monotonic() + seconds
+    while running(pid) and time.monotonic() < end:
         time.sleep(0.02)

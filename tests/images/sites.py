@@ -18,6 +18,8 @@ from sifmark.recipes.names import cards, workloads_of
 from sifmark.results.load import document_problems
 
 INV = [str(Path(sys.executable).with_name("inv")), "--search-root", str(paths.ROOT)]
+# Apptainer's own build, without its cache, which has no lock; what compresses best takes ten times as long.
+PLAIN_BUILD = ("build", "--disable-cache", "--mksquashfs-args", "-comp lz4")
 NOBODY = 65534  # the uid and gid of the ordinary user whom every system has
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from images.sites import Site, answer, assert_same_tree, call, make_site
+from images.sites import PLAIN_BUILD, Site, answer, assert_same_tree, call, make_site
 
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
@@ -91,7 +91,7 @@ def test_it_computes_on_the_cpu_when_told(apptainer, image: Path) -> None:
 def test_the_plain_build_gives_the_same_file_tree(site: Site, image: Path, tmp_path: Path) -> None:
     definition, plain = tmp_path / "image.def", tmp_path / "plain.sif"
     definition.write_text(site.inv("image.render", recipe_of(image)).stdout)
-    call(["apptainer", "build", "--disable-cache", "--no-https", "--notest", plain, definition])
+    call(["apptainer", *PLAIN_BUILD, "--no-https", "--notest", plain, definition])
     assert_same_tree(image, plain, tmp_path)
 
 

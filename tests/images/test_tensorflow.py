@@ -31,13 +31,14 @@ def test_it_lists_what_its_framework_has(apptainer, tensorflow: Site) -> None:
 
 
 def of_the_gate() -> Iterator[pytest.param]:
-    """Every task of what a machine of tests has memory for; those that take half a minute are for the full suite."""
+    """Every task of what a machine of tests has memory for; the slow ones are for the full run."""
     for name, card in cards().items():
         if name not in workloads_of("cpu_tf") or card["problem"]["parameters"] > 150e6:
             continue
         slow = name in ("gpt2", "gpt_117m", "resnext101_32x4d")
         for task in card["tasks"]:
-            yield pytest.param(name, task, marks=[pytest.mark.full] * slow)
+            trained = task == "training" and name in ("bert_base", "resnet50")
+            yield pytest.param(name, task, marks=[pytest.mark.full] * (slow or trained))
 
 
 @pytest.mark.matrix("apptainer", recipe="cpu_tf")

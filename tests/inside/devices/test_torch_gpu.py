@@ -111,6 +111,19 @@ def test_steps_are_told_when_the_device_has_done_them():
     assert steps[-1].loss is not None, "the last one is read once nothing is under way"
 
 
+def test_the_time_between_two_events_is_in_seconds():
+    session, _ = sessions()
+    earlier, later = Event(True), Event(True)
+    earlier.at, later.at = 1.0, 1.5
+    assert session.seconds_between(earlier, later) == pytest.approx(0.5)
+
+
+def test_each_part_of_an_answer_ends_when_the_device_has_done_it():
+    session, _ = sessions()
+    answer = session.infer_request(loader.synthetic_batch(CARD, 4, seed=1))
+    assert answer.transfer >= 0.003 and answer.compute >= 0.003, "the device is behind by as much"
+
+
 @pytest.mark.parametrize(
     ("kind", "partition", "mode"),
     [

@@ -169,6 +169,17 @@ def test_a_second_signal_kills_a_child_that_does_not_listen(clocked, arguments):
     assert not running(child)
 
 
+def test_what_a_child_started_is_killed_with_it(double):
+    process = double.start(*LONG, fault="offspring")
+    started = next(line for line in process.stderr if "the double started" in line)
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    offspring = int(started.split()[3])
+    wait_until_gone(offspring, seconds=10)
+    assert not running(offspring)
+
+
 def test_a_child_that_does_not_listen_is_killed_after_the_grace(clocked):
     process = clocked.start(*LONG, "--time-limit", "60", fault="hang", **HASTE)
     document = after_an_hour(process, "the double hangs")

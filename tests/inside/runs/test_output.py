@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -10,6 +11,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 
 import pytest
 from program import ROOT, checked
@@ -207,6 +209,19 @@ def test_many_writers_into_one_file_of_lines_lose_nothing(tmp_path):
     writers(tmp_path, tmp_path / "results.jsonl", range(8), rounds=5)
     found = [json.loads(line)["body"][0] for line in (tmp_path / "results.jsonl").read_text("utf-8").splitlines()]
     assert sorted(found) == [[content, turn] for content in range(8) for turn in range(5)]
+
+
+def test_a_writer_of_lines_waits_for_another(tmp_path):
+    target = tmp_path / "results.jsonl"
+    writer = output.open_writer(str(target), 1)
+    with target.open("ab") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        thread = threading.Thread(target=writer.write, args=(document(1),))
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive() and not target.stat().st_size
+    thread.join()
+    assert target.read_bytes() == output.line_text(document(1))
 
 
 def test_another_file_of_the_same_name_stays(tmp_path):

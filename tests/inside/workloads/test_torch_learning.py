@@ -11,6 +11,8 @@ from program import lines
 
 torch = pytest.importorskip("torch")
 
+from small_networks import smaller  # noqa: E402
+
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.session import BatchPartition, OptimizerRule  # noqa: E402
 from entrypoints.devices.pytorch import cpu  # noqa: E402
@@ -116,6 +118,18 @@ def test_a_target_on_other_photographs_than_those_of_training(program, photos, t
     assert document["data"]["skipped"]["examples"] == ["grey/camera.png"]
     assert (document["metrics"]["time_to_target"]["value"] is None) != reached
     assert document["metrics"]["evaluation_time"]["value"] > 0
+
+
+def test_micro_batches_learn_what_the_whole_batch_does():
+    """By steps as long as the gradient, which Adam's are not, and in a network that normalises nothing over a batch."""
+    card = smaller(cards.load()["lstm"])
+    rule = OptimizerRule("sgd", 0.5, 0.0, (), None, {"momentum": 0.0, "nesterov": False})
+    told = []
+    for partition in (None, BatchPartition(1, accumulation=4)):
+        session = cpu.open_session(build.model(card, seed=1), rule, "fp32", partition=partition)
+        batch = session.to_device(loader.synthetic_batch(card, 4, seed=1))
+        told.append([session.train(batch).loss() for _ in range(3)])
+    assert told[0] == pytest.approx(told[1], rel=1e-4) and told[0][2] < told[0][0]
 
 
 @pytest.mark.parametrize("size", [1, 3, 4])

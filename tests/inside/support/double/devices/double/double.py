@@ -40,6 +40,11 @@ def prepare(precision, threads, streams=1):
         sys.stdout.write("a vendor's banner, printed by Python\n")
         os.write(1, b"and one by a C library\n")
         subprocess.run([sys.executable, "-c", "print('and one by a tool of the vendor')"], check=True)
+    if FAULT == "offspring":
+        nothing = subprocess.DEVNULL
+        sleeper = subprocess.Popen(["sleep", "600"], stdin=nothing, stdout=nothing, stderr=nothing)
+        os.write(2, f"the double started {sleeper.pid} and hangs\n".encode())
+        never_return("hangs")
     if FAULT == "exit":
         os._exit(7)
     if FAULT == "no_device":
