@@ -124,12 +124,12 @@ def test_micro_batches_learn_what_the_whole_batch_does():
     """By steps as long as the gradient, which Adam's are not, and in a network that normalises nothing over a batch."""
     card = smaller(cards.load()["lstm"])
     rule = OptimizerRule("sgd", 0.5, 0.0, (), None, {"momentum": 0.0, "nesterov": False})
-    told = []
+    losses = []
     for partition in (None, BatchPartition(1, accumulation=4)):
         session = cpu.open_session(build.model(card, seed=1), rule, "fp32", partition=partition)
         batch = session.to_device(loader.synthetic_batch(card, 4, seed=1))
-        told.append([session.train(batch).loss() for _ in range(3)])
-    assert told[0] == pytest.approx(told[1], rel=1e-4) and told[0][2] < told[0][0]
+        losses.append([session.train(batch).loss() for _ in range(3)])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4) and losses[0][2] < losses[0][0]
 
 
 @pytest.mark.parametrize("size", [1, 3, 4])
