@@ -21,9 +21,7 @@ HOST = (
         *("a wheel in the cache is believed", "_checked", 'digest != f"sha256:{wheel.sha256}"', "False"),
         *(LAYERS, "tests/unit/recipes"),
     ),
-    _fault(
-        "an entry of the cache is not compared with its seal", "Entry.use", "self._matches(seal)", "True", LAYERS
-    ),
+    _fault("an entry of the cache is not compared with its seal", "Entry.use", "self._matches(seal)", "True", LAYERS),
     _fault(
         *("locks exclude nobody", "file_lock", "fcntl.LOCK_SH if shared else fcntl.LOCK_EX", "fcntl.LOCK_SH"),
         *(LAYERS, "tests/unit/core", "tests/unit/publish"),
@@ -38,7 +36,11 @@ HOST = (
         *("True", "tests/unit/engines", TRUST, "tests/unit/publish"),
     ),
     _fault(
-        *("what is pulled need not be as announced", "pull", "_require_announced(image, recipe, published.annotations)"),
+        *(
+            "what is pulled need not be as announced",
+            "pull",
+            "_require_announced(image, recipe, published.annotations)",
+        ),
         *("None", "tests/unit/publish"),
         side="/publish",
     ),
