@@ -96,7 +96,7 @@ def examine(fault: Fault) -> Finding:
 
 
 def copied(target: Path) -> Path:
-    """A copy of the files that git has or would add, with the environments of this checkout."""
+    """A checkout of the files that git has or would add, with the environments of this one."""
     argv = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout.decode()
     for name in filter(None, listed.split("\0")):
@@ -104,6 +104,9 @@ def copied(target: Path) -> Path:
         if source.is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target / name)
+    git = ["git", "-C", str(target), "-c", "user.name=ci/faults", "-c", "user.email=faults@localhost"]
+    for words in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message", "a copy"]):
+        subprocess.run([*git, *words], check=True)
     for name in (".venv", ".venvs"):
         if (ROOT / name).exists() and not (target / name).exists():
             (target / name).symlink_to(ROOT / name)

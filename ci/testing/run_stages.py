@@ -74,9 +74,9 @@ def _positive(text: str) -> int:
 
 
 def default_jobs() -> int:
-    """One stage for each core, where there is memory for them."""
+    """One stage for each core and one more, since all wait at times, where there is memory for them."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(1, min(len(os.sched_getaffinity(0)), memory // MEMORY_PER_STAGE))
+    return max(1, min(len(os.sched_getaffinity(0)) + 1, memory // MEMORY_PER_STAGE))
 
 
 def chosen(patterns: Sequence[str] | None, full: bool) -> list[Stage]:

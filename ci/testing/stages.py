@@ -15,8 +15,18 @@ IN_IMAGE = (*SHARED, "entrypoints", "schemas", "tests/inside", "tests/*.py", "be
 IMAGES = (*SHARED, "sifmark", "entrypoints", "schemas", "recipes", "tasks.py", "ci/setup", "ci/setup/stand-ins")
 # Which versions of Python run the in-image code beside 3.8 and that of torch_new; see CONTRIBUTING.md.
 NEWER_PYTHONS = {"py39": "3.9", "py312": "3.12", "py313": "3.13"}
-# The files of tests/images that take longest start first, so that none of them is left over at the end.
-LONGEST = ("readme", "tensorflow", "publishing", "docker", "trust", "build", "pipelines", "catalogue", "recipes")
+# The first word on a change, then what takes longest, so that nothing long is left over at the end; then the others.
+FIRST: tuple[str, ...] = (
+    "lint",
+    "unit",
+    "torch_new",
+    "tf_old",
+    "images-readme",
+    "images-docker",
+    "images-recipes",
+    "images-tensorflow",
+)
+FIRST += ("images-catalogue", "torch_old", "tf_new", "py38", "images-publishing", "images-build", "images-image")
 DOCKER = ("docker", "readme", "reproduce", "sources")
 READS = {  # beside the code, the recipes and the test file with all that it imports
     "readme": ("README.md", "docs", "ci/examples", "ci/start", "benchmarks"),
@@ -41,6 +51,7 @@ class Stage:
     full: tuple[str, ...] = ()  # pytest's options with --full
     exclusive: str = ""  # what no two stages may use at once
     splits: bool = True  # whether its tests may be divided among processes
+    processes: int = 1  # so many at least: more than one where tests mostly wait
 
     @property
     def interpreter(self) -> Path:
@@ -63,7 +74,8 @@ class Stage:
         if not self.tests:
             return _linters()
         options = self.full if full else self.gate or ()
-        parallel = [f"--numprocesses={workers}", "--dist=worksteal"] if workers > 1 and self.splits else []
+        workers = max(workers, self.processes) if self.splits else 1
+        parallel = [f"--numprocesses={workers}", "--dist=worksteal"] if workers > 1 else []
         pytest = [str(self.interpreter), "-m", "pytest", "-q", f"--junitxml={report}"]
         return [[*pytest, *parallel, *options, *self.files()]]
 
@@ -75,18 +87,23 @@ def _linters() -> list[list[str]]:
     return [argv for name, argv in CHECKS.items() if name != "tests"]
 
 
-def _in_image(
-    name: str, title: str, *tests: str, gate: tuple[str, ...] | None = GATE, full: tuple[str, ...] = ()
-) -> Stage:
-    environment = name.partition("-")[0]
-    compared = ("torch_new",) if environment.startswith("tf_") else ()  # TensorFlow is compared with its PyTorch
-    return Stage(name, title, f".venvs/{environment}", tests, IN_IMAGE, (environment, *compared), gate, full)
+def _with_framework(name: str, title: str, *tests: str, gate: tuple[str, ...] | None = GATE) -> Stage:
+    compared = ("torch_new",) if name.startswith("tf_") else ()  # TensorFlow is compared with its PyTorch
+    return Stage(name, title, f".venvs/{name}", tests, IN_IMAGE, (name, *compared), gate)
+
+
+def _without_framework(name: str, environment: str, title: str, gate: tuple[str, ...] | None = None) -> Stage:
+    """On one Python: programs that start and sleep, two thirds of the time."""
+    others = ("--ignore-glob=*/test_torch_*.py", "--ignore-glob=*/test_tf_*.py")
+    gate = (*gate, *others) if gate else None
+    tests = ("tests/inside",)
+    return Stage(name, title, f".venvs/{environment}", tests, IN_IMAGE, (environment,), gate, others, processes=3)
 
 
 def _of_images() -> Iterator[Stage]:
     """A stage for each file of tests/images."""
     files = {path.stem.removeprefix("test_"): path for path in sorted((ROOT / "tests" / "images").rglob("test_*.py"))}
-    for name in sorted(files, key=lambda name: LONGEST.index(name) if name in LONGEST else len(LONGEST)):
+    for name in files:
         needs = ("apptainer", "bases", "docker", "cosign", *(("torch_new",) if name == "readme" else ()))
         needs += ("chromium",) if name == "page" else ()
         reads = (*IMAGES, *READS.get(name, ()))
@@ -96,23 +113,28 @@ def _of_images() -> Iterator[Stage]:
 
 
 def all_stages() -> list[Stage]:
-    """Every stage, in the order in which they start: the first word on a change, then the longest."""
+    """Return every stage, in the order in which they start."""
     torch, tensorflow = "tests/inside/**/test_torch_*.py", "tests/inside/**/test_tf_*.py"
     pictures = "tests/inside/**/test_images.py"
-    return [
+    not_for_old = "a_mistake or the_stand_in or idx or synthetic_data or photograph"  # the same with every PyTorch
+    stages = [
         Stage("lint", "ruff and mypy", ".venv", (), ("",)),
         Stage("unit", "tests without an engine", ".venv", ("tests/unit",), ("",), gate=(), full=()),
-        _in_image("torch_new", "in-image code with a current torch", torch, pictures),
-        _in_image("tf_old", "in-image code with TensorFlow 2.6", tensorflow, gate=None),
-        _in_image("torch_old", "in-image code with torch 1.13", torch, pictures, gate=(*GATE, "-k", "not a_mistake")),
-        _in_image("tf_new", "in-image code with a current TensorFlow", tensorflow),
+        _with_framework("torch_new", "in-image code with a current torch", torch, pictures),
+        _with_framework("tf_old", "in-image code with TensorFlow 2.6", tensorflow, gate=None),
         *_of_images(),
-        _in_image("py38", "in-image code on Python 3.8", "tests/inside"),
+        _with_framework(
+            *("torch_old", "in-image code with torch 1.13", torch, pictures), gate=(*GATE, "-k", f"not ({not_for_old})")
+        ),
+        _with_framework("tf_new", "in-image code with a current TensorFlow", tensorflow),
+        _without_framework("py38", "py38", "in-image code on Python 3.8", GATE),
         *(
-            _in_image(name, f"in-image code on Python {version}", "tests/inside", gate=None)
+            _without_framework(name, name, f"in-image code on Python {version}")
             for name, version in NEWER_PYTHONS.items()
         ),
+        _without_framework("py311", "torch_new", "in-image code on Python 3.11, with NumPy and ArviZ"),
     ]
+    return sorted(stages, key=lambda stage: FIRST.index(stage.name) if stage.name in FIRST else len(FIRST))
 
 
 def environment_of(python: str) -> str:

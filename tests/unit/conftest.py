@@ -1,5 +1,7 @@
 """What every unit test needs: the settings of the test run, not of whoever sits here."""
 
+import os
+
 import pytest
 from properties import load_profile
 
@@ -12,6 +14,8 @@ load_profile()
 def _fresh_settings(monkeypatch, tmp_path_factory):
     empty = tmp_path_factory.mktemp("settings") / "sifmark.toml"
     empty.write_text("")
+    for name in [name for name in os.environ if name.startswith("SIFMARK_")]:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("SIFMARK_SETTINGS", str(empty))
 
 

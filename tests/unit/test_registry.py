@@ -415,6 +415,13 @@ def test_a_document_without_end_is_given_up(served: Served, status: int) -> None
         resolve(f"{served.host}/x", "1.0")
 
 
+def test_a_blob_of_another_digest_is_refused(served: Served, tmp_path: Path) -> None:
+    served.put("x/blobs/y", b"other bytes")
+    with pytest.raises(RegistryError) as caught:
+        Registry(served.host).download("x/blobs/y", AMD, 11, tmp_path / "blob")
+    assert caught.value.code == "digest-mismatch"
+
+
 def test_a_blob_of_more_bytes_than_announced_stops_at_the_first(served: Served, tmp_path: Path) -> None:
     digest = served.put("x/blobs/y", b"x" * 3_000_000)
     registry = client.Registry(served.host)

@@ -77,6 +77,7 @@ def test_every_test_file_belongs_to_a_stage_of_the_gate_and_of_the_full_run() ->
 def test_names_are_unique_and_what_they_need_can_be_set_up() -> None:
     every = stages.all_stages()
     assert len({stage.name for stage in every}) == len(every)
+    assert {stage.name for stage in every} > set(stages.FIRST)
     needed = {need for stage in every for need in stage.needs}
     assert needed == {setup.name for setup in setups(needed, full=True)}
     for setup in setups(needed, full=True):

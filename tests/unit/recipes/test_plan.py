@@ -7,6 +7,7 @@ import pytest
 
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
+from sifmark.recipes import plan as plan_module
 from sifmark.recipes.plan import make_plan
 from sifmark.recipes.recipe import Access, Driver, Recipe
 
@@ -37,6 +38,12 @@ def test_every_field_of_a_recipe_is_in_the_build_key(field: str) -> None:
     }
     other = others.get(field, "other")
     assert replace(plan, recipe=replace(plan.recipe, **{field: other})).build_key != plan.build_key
+
+
+def test_the_code_of_the_image_is_in_the_build_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = make_plan("cpu", SITE).build_key
+    monkeypatch.setattr(plan_module, "code_hash", lambda: "sha256:other")
+    assert make_plan("cpu", SITE).build_key != before
 
 
 @pytest.mark.parametrize("change", [{"licence": "other"}, {"redistributable": False}, {"image": "docker.io/x/y"}])
