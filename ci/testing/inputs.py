@@ -16,6 +16,9 @@ from stages import ROOT, Stage, environment_of
 
 # Where tests find the modules that they import.
 IMPORT_ROOTS = ("", "tests", "tests/inside", "tests/inside/support", "tests/unit", "benchmarks")
+# Folders that a checkout gets by being used, for a tree that is none.
+MADE = {".venv", ".venvs", "build", "dist", "results", "sources", "__pycache__", ".hypothesis", ".pytest_cache"}
+MADE |= {".mypy_cache", ".ruff_cache"}
 # Programs outside the repository that image tests run, by the words that print their version.
 PROGRAMS = (("apptainer", "--version"), ("docker", "--version"), ("cosign", "version"), ("mksquashfs", "-version"))
 
@@ -35,10 +38,15 @@ def fingerprint(stage: Stage, full: bool) -> str:
 
 @cache
 def tracked() -> tuple[str, ...]:
-    """Every file of the working tree that git does not ignore, relative to the root."""
+    """Return every file of the working tree that git does not ignore, relative to the root; without git, every file."""
     argv = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout.decode().split("\0")
-    return tuple(sorted({name for name in names if name and (ROOT / name).is_file()}))
+    try:
+        listed = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout
+        names = set(filter(None, listed.decode().split("\0")))
+    except (OSError, subprocess.CalledProcessError):
+        paths = (path.relative_to(ROOT) for path in ROOT.rglob("*"))
+        names = {str(path) for path in paths if not MADE.intersection(path.parts)}
+    return tuple(sorted(name for name in names if (ROOT / name).is_file()))
 
 
 def imported(stage: Stage) -> set[str]:

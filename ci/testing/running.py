@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from records import FOLDER, Record, count, now
 from stages import ROOT, Stage
@@ -56,21 +56,16 @@ class RunningStage:
         stop(self._process)
 
     def _start(self) -> subprocess.Popen[bytes]:
+        """Start the next command in a session of its own, so that all that it starts can be ended with it."""
+        argv, nothing = self._commands[len(self._codes)], subprocess.DEVNULL
         with self.log.open("ab") as log:
-            return start(self._commands[len(self._codes)], self.environment, log.fileno(), errors=subprocess.STDOUT)
-
-
-def start(
-    argv: Sequence[str], environment: Mapping[str, str], output: int | None = None, errors: int | None = None
-) -> subprocess.Popen[bytes]:
-    """Start a program in a session of its own, so that all that it starts can be ended with it."""
-    return subprocess.Popen(
-        argv, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
-    )
+            return subprocess.Popen(
+                argv, cwd=ROOT, env=self.environment, stdin=nothing, stdout=log, stderr=log, start_new_session=True
+            )
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a program and what it started, first by SIGTERM."""
+    """End a program that has a session of its own, and what it started, first by SIGTERM."""
     for number, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, None)):
         try:
             os.killpg(process.pid, number)

@@ -11,9 +11,9 @@ from enum import Enum
 
 from inputs import fingerprint
 from records import FOLDER, Record, load
-from running import RunningStage, start, stop
+from running import RunningStage
 from setups import Setup
-from stages import Stage
+from stages import ROOT, Stage
 
 POLL = 0.2  # seconds
 HEARTBEAT = 120.0  # seconds between two lines that say what is running
@@ -67,7 +67,8 @@ class Schedule:
             for running in self._running:
                 running.stop()
             if self._setup is not None:
-                stop(self._setup[1])
+                self._setup[1].terminate()
+                self._setup[1].wait()
 
     def _start_stages(self, tell: Callable[[str], None]) -> Iterator[Outcome]:
         for stage in list(self._waiting):
@@ -111,7 +112,8 @@ class Schedule:
         if self._setups and not (self._setups[0].alone and self._running):
             setup = self._setups.pop(0)
             with (FOLDER / f"{setup.name}.out").open("wb") as output:
-                self._setup = (setup, start(setup.argv, self._environment, output.fileno()))
+                process = subprocess.Popen(setup.argv, cwd=ROOT, env=self._environment, stdout=output)  # sudo may ask
+                self._setup = (setup, process)
 
     def _conclude(self, setup: Setup, code: int, tell: Callable[[str], None]) -> None:
         if setup.exports:

@@ -450,6 +450,7 @@ def test_two_publishers_at_once(made: Site, fetching: Site, proxy: Proxy, tmp_pa
     fetching.inv("registry.pull", RECIPE, "--registry", prefix)
 
 
+@pytest.mark.full  # the gate has it without an image: publish/test_publish_sif.py
 def test_what_another_key_signed_does_not_take_its_name(published: str, fetching: Site, tmp_path: Path) -> None:
     other = make_key(tmp_path, "other").with_suffix(".pub")
     refused = fetching.inv("registry.pull", RECIPE, "--registry", published, "--key", str(other), check=False)
@@ -457,6 +458,7 @@ def test_what_another_key_signed_does_not_take_its_name(published: str, fetching
     assert untouched(fetching)
 
 
+@pytest.mark.full  # the gate has it without an image: publish/test_publish_sif.py
 def test_a_disk_that_is_too_small_is_named_before_anything_is_fetched(published: str, fetching: Site) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root may mount a small file system")
@@ -500,6 +502,7 @@ def test_a_disk_that_fills_while_pulling_leaves_nothing(
         call(["umount", "--lazy", small])
 
 
+@pytest.mark.full  # the gate has it without an image: publish/test_publish_sif.py
 def test_an_image_of_another_recipe_is_refused(made: Site, published: str, fetching: Site, proxy: Proxy) -> None:
     """A registry that serves one image under another's name: each part is what its digest says."""
 
@@ -600,6 +603,7 @@ def test_a_catalog_says_what_is_there(made: Site, published: str, fetching: Site
     assert empty.returncode == 1 and "is there" in empty.stderr
 
 
+@pytest.mark.full  # the gate has it without an image: publish/test_publish_stores.py
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [

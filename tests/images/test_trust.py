@@ -272,6 +272,7 @@ def test_keys_of_the_pgp_keyring_sign_too(copied: Site, refused: Callable) -> No
     assert f"signature: by {key_id(public)}" in trusting(str(public))["reasons"]
 
 
+@pytest.mark.full  # the gate has it without an image: trust/test_trust_checks.py
 def test_keys_of_the_command_line_hold_for_it_alone(copied: Site, tmp_path: Path) -> None:
     other = make_key(tmp_path, "other").with_suffix(".pub")
     words = ("verify", f"dist/{IMAGE}", "--stages", "trust", "--key")
@@ -284,6 +285,7 @@ def test_keys_of_the_command_line_hold_for_it_alone(copied: Site, tmp_path: Path
     assert unsigned.returncode == 1 and "it is not signed" in unsigned.stdout
 
 
+@pytest.mark.full  # the gate has it without an image: trust/test_trust_checks.py
 def test_a_trusted_signature_stands_in_for_the_record_of_the_build(copied: Site) -> None:
     for record in copied.dist.glob(f"{RECIPE}*.json"):
         record.unlink()
@@ -293,6 +295,7 @@ def test_a_trusted_signature_stands_in_for_the_record_of_the_build(copied: Site)
     assert trust(copied)["outcome"] == "skipped"
 
 
+@pytest.mark.full  # the gate has it without an image: trust/test_trust_checks.py
 def test_a_signed_image_on_another_base_than_is_pinned_here_says_so(copied: Site, tmp_path: Path) -> None:
     """Pins move on; without a signature, nobody vouches for such an image."""
     shutil.copytree(load_settings().cache / "stand-in", tmp_path / "cache" / "stand-in")
@@ -310,6 +313,7 @@ def test_a_signed_image_on_another_base_than_is_pinned_here_says_so(copied: Site
     assert told["outcome"] == "failed" and "pinned is" in told["reasons"][0] and "check out" in told["reasons"][1]
 
 
+@pytest.mark.full  # the gate has it without an image: trust/test_trust_checks.py
 def test_a_record_that_came_along_proves_nothing(copied: Site, tmp_path: Path, refused: Callable) -> None:
     copied.inv("build", RECIPE, "--force")
     elsewhere = tmp_path / "sent"
@@ -357,11 +361,13 @@ def test_an_image_under_another_name_is_told(copied: Site, refused: Callable) ->
     refused("an image of another recipe under its name", done.stderr)
 
 
+@pytest.mark.full  # the gate has it without an image: trust/test_trust_stages.py
 def test_only_known_stages_are_verified(signed: Site) -> None:
     done = signed.inv("verify", RECIPE, "--stages", "trust,beauty", check=False)
     assert done.returncode == 2 and "no stage 'beauty'" in done.stderr
 
 
+@pytest.mark.full  # the gate has it without an image: commands/test_sign_command.py
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -40,7 +40,7 @@ def root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    for module in (inputs, stages, running):
+    for module in (inputs, stages, running, schedule):
         monkeypatch.setattr(module, "ROOT", tmp_path)
     for module in (records, running, schedule):
         monkeypatch.setattr(module, "FOLDER", tmp_path / "build" / "test-stages")
@@ -174,3 +174,11 @@ def test_records_that_cannot_be_read_are_none(root: Path) -> None:
         assert records.load("one") is None
     assert records.load("two") is None
     assert records.count(root / "none.xml") == (0, 0, 0)
+
+
+def test_a_tree_that_is_no_checkout_is_read_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("a.py", "b/c.py", "build/record.json", "b/__pycache__/c.pyc"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    monkeypatch.setattr(inputs, "ROOT", tmp_path)
+    assert inputs.tracked.__wrapped__() == ("a.py", "b/c.py")
