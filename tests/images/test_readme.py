@@ -28,10 +28,9 @@ COMMANDS = [
 ]
 # ci/test is what runs this test; running it here would never end.
 BY_OTHERS = {"ci/test"}
-# The full run executes the page as it is; the gate its commands on a smaller workload, with less memory, fewer steps.
+# The full run executes the page as it is; the gate its commands on a smaller workload, and with fewer steps.
 SMALLER = {
     "resnet50-cpu": "image_compression-cpu",
-    "--memory-limit 4096": "--memory-limit 700",
     "ci/start": "ci/start --steps 3 --warmup-steps 1 --batch-size 2",
 }
 # Builds of the whole image once more; the gate has them of the smallest, in test_recipes.py and test_reproduce.py.
@@ -135,13 +134,13 @@ def test_what_the_commands_wrote_is_valid(name: str, folder: Path) -> None:
     assert problems_of(folder / name) == []
 
 
-def test_all_workloads_did_their_first_task(folder: Path, gate: bool) -> None:
+def test_all_workloads_did_their_first_task(folder: Path) -> None:
     """By the command with --all, the first of the page that writes into this folder."""
     found = [json.loads(path.read_text()) for path in (folder / "results").glob("*.json")]
     first: dict[str, dict] = {}
     for result in sorted(found, key=lambda result: result["started"]):
         first.setdefault(result["workload"]["name"], result)
-    assert_all_answered(list(first.values()), "cpu", refused=3 / 4 if gate else 1 / 2)
+    assert_all_answered(list(first.values()), "cpu")
     known = cards()
     assert all(result["workload"]["task"] == known[name]["tasks"][0] for name, result in first.items())
 
