@@ -40,10 +40,16 @@ FORMER = {
 RESULT = paths.SCHEMAS / "examples" / "result-1.0" / "training.json"
 
 
-def typed(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def typed(folder: Path, *words: str, **changes: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "invoke", "--search-root", paths.ROOT, *words]
-    environment = {**os.environ, "SIFMARK_DIST": str(folder / "dist"), "SIFMARK_ENGINE": "apptainer"}
+    environment = {**os.environ, "SIFMARK_DIST": str(folder / "dist"), "SIFMARK_ENGINE": "apptainer", **changes}
     return subprocess.run(argv, capture_output=True, text=True, check=False, cwd=folder, env=environment)
+
+
+@pytest.mark.parametrize(("switch", "kept"), [("", True), ("1", False)])
+def test_what_commands_import_is_compiled_once_where_python_may(switch: str, kept: bool, tmp_path: Path) -> None:
+    typed(tmp_path, "list", PYTHONPYCACHEPREFIX=str(tmp_path / "compiled"), PYTHONDONTWRITEBYTECODE=switch)
+    assert any((tmp_path / "compiled").rglob("settings.*.pyc")) is kept
 
 
 def test_commands_are_in_groups() -> None:
