@@ -72,8 +72,8 @@ def mutations(document: dict[str, Any], within: Path = ()) -> Iterator[tuple[Pat
         if isinstance(value, dict):
             for key in value:
                 yield (*path, key), changed(document, path, {k: v for k, v in value.items() if k != key})
-            known = {key for rule in rules for key in rule.get("properties", {})} - set(value)
-            for key in ["unknown", "Not a name", "a\n", *sorted(known)]:
+            unused = {key for rule in rules for key in rule.get("properties", {})} - set(value)
+            for key in ["unknown", "Not a name", "a\n", *sorted(unused)]:
                 for fill in (None, "text", 1, {"value": 1, "unit": "s"}):
                     yield (*path, key), changed(document, path, {**value, key: fill})
 
@@ -172,7 +172,7 @@ def _of_kind(kind: str, schema: dict[str, Any], whole: bool) -> Any:
 def _mended(document: dict[str, Any]) -> dict[str, Any]:
     """Without what may not stand beside the rest, and with the reasons for what is missing."""
     for _ in range(3):
-        for error in [leaf for found in VALIDATOR.iter_errors(document) for leaf in _leaves(found)]:
+        for error in [leaf for error_above in VALIDATOR.iter_errors(document) for leaf in _leaves(error_above)]:
             path = tuple(error.absolute_path)
             if error.validator is None:  # a schema that is `false`: what our schemas forbid is a reason beside a value
                 _at(document, path).pop("reason", None)
@@ -195,13 +195,13 @@ def _places(value: Any, schemas: list[Any], path: Path) -> Iterator[tuple[Path, 
     rules = [rule for schema in schemas for rule in _alternatives(schema)]
     yield path, value, rules
     if isinstance(value, dict):
-        told: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for key, item in value.items():
             inner = [r["properties"][key] for r in rules if key in r.get("properties", {})]
             foreign = [r["additionalProperties"] for r in rules if isinstance(r.get("additionalProperties"), dict)]
             shared = str([schema.get("$ref") for schema in inner or foreign])
-            told[shared] += "$defs" in shared
-            if told[shared] <= 3:  # there are dozens of metrics, and all follow one definition
+            counts[shared] += "$defs" in shared
+            if counts[shared] <= 3:  # there are dozens of metrics, and all follow one definition
                 yield from _places(item, inner or foreign, (*path, key))
     elif isinstance(value, list):
         for index, item in enumerate(value[:1]):

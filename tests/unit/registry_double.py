@@ -72,8 +72,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.requests.append(f"{self.command} {path}")
         for kind in ("blobs", "manifests", "referrers"):
-            repository, found, rest = path.partition(f"/{kind}/")
-            if found:
+            repository, separator, rest = path.partition(f"/{kind}/")
+            if separator:
                 getattr(self, kind)(repository, rest, query, body)
                 return
         self.answer(404)
@@ -110,10 +110,10 @@ class _Handler(BaseHTTPRequestHandler):
         media, document = self.headers["Content-Type"], json.loads(body)
         blobs = [document["config"], *document["layers"]] if "config" in document else []
         children = document.get("manifests", [])
-        known = all(blob["digest"] in self.server.blobs for blob in blobs) and all(
+        complete = all(blob["digest"] in self.server.blobs for blob in blobs) and all(
             (repository, child["digest"]) in self.server.manifests for child in children
         )
-        if not known or (reference.startswith("sha256:") and sha256_bytes(body) != reference):
+        if not complete or (reference.startswith("sha256:") and sha256_bytes(body) != reference):
             self.answer(400)
             return
         self.server.put(repository, reference, body, media)

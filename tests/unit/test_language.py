@@ -21,15 +21,6 @@ SIBLINGS = ("entrypoints/workloads", "entrypoints/devices", "entrypoints/meterin
 
 # Files and folders that still bind such names.
 PENDING = (
-    "benchmarks/catalogue.py",
-    "benchmarks/meter.py",
-    "benchmarks/numerics.py",
-    "benchmarks/overhead.py",
-    "benchmarks/pairs.py",
-    "benchmarks/plain.py",
-    "benchmarks/results.py",
-    "benchmarks/throughput.py",
-    "tests/documents.py",
     "tests/images",
     "tests/inside/cli",
     "tests/inside/data",
@@ -39,7 +30,6 @@ PENDING = (
     "tests/inside/runs",
     "tests/inside/support",
     "tests/inside/system",
-    "tests/unit",
 )
 # Classes whose names are still taken twice.
 PENDING_CLASSES: frozenset[str] = frozenset()

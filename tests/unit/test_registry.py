@@ -73,8 +73,8 @@ class Answering(BaseHTTPRequestHandler):
         path = self.path.removeprefix("/v2/").partition("?")[0]
         self.server.logins.append(self.headers.get("Authorization"))
         if path == "/token":
-            told = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-            self.server.asked.append((self.command, told, self.headers.get("Authorization")))
+            form = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+            self.server.asked.append((self.command, form, self.headers.get("Authorization")))
         status, body, headers = self.server.answers.get(path, (404, b'{"errors": []}', {}))
         token = self.server.token
         if token and path != "/token" and self.headers.get("Authorization") != f"Bearer {token}":
@@ -110,8 +110,8 @@ storage = pytest.fixture(serving)  # another host, to which the first may send w
 
 def test_an_index_has_a_digest_for_each_platform(served: Served) -> None:
     digest = served.put("x/y/manifests/1.0", INDEX)
-    found = resolve(f"{served.host}/x/y", "1.0")
-    assert (found.digest, found.platforms) == (digest, {"x86_64": AMD, "aarch64": ARM})
+    image = resolve(f"{served.host}/x/y", "1.0")
+    assert (image.digest, image.platforms) == (digest, {"x86_64": AMD, "aarch64": ARM})
 
 
 def test_a_single_manifest_is_of_the_platform_that_its_configuration_names(served: Served) -> None:
@@ -124,11 +124,11 @@ def test_a_single_manifest_is_of_the_platform_that_its_configuration_names(serve
 
 
 def test_a_busy_registry_is_asked_again_when_an_image_was_made(served: Served) -> None:
-    told = {"created": "2024-02-03T04:05:06Z"}
-    blob = served.put_by_digest("x/blobs/", told)
+    document = {"created": "2024-02-03T04:05:06Z"}
+    blob = served.put_by_digest("x/blobs/", document)
     digest = served.put_by_digest("x/manifests/", {"config": {"digest": blob, "size": 1}, "layers": []})
     served.busy = 1
-    assert configuration(f"{served.host}/x", digest, "x86_64") == told
+    assert configuration(f"{served.host}/x", digest, "x86_64") == document
 
 
 def test_the_token_that_is_for_everybody_is_taken(served: Served) -> None:
@@ -174,9 +174,9 @@ def test_a_login_by_an_identity_token_is_used(
     served.put("/token", {"access_token": "open sesame"})
     served.token = "open sesame"
     Registry(served.host).document("x/manifests/1.0")
-    ((method, told, authorization),) = served.asked
+    ((method, form, authorization),) = served.asked
     assert (method, authorization) == ("POST", None)
-    assert dict(parse_qsl(told)) == {
+    assert dict(parse_qsl(form)) == {
         "grant_type": "refresh_token",
         "refresh_token": "refresh me",
         "client_id": "sifmark",
@@ -317,11 +317,11 @@ def clone(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         (tmp_path / f"{name}.toml").write_text(text)
     monkeypatch.setattr(paths, "RECIPES", tmp_path)
     monkeypatch.setattr(paths, "GOLDEN", tmp_path / "golden")
-    for known in (recipe_names, load_recipe):
-        known.cache_clear()
+    for cached in (recipe_names, load_recipe):
+        cached.cache_clear()
     yield tmp_path
-    for known in (recipe_names, load_recipe):
-        known.cache_clear()
+    for cached in (recipe_names, load_recipe):
+        cached.cache_clear()
 
 
 def pins(served: Served, update: bool, *names: str) -> None:

@@ -31,13 +31,13 @@ from entrypoints.data.sequences.prepared import HEADER
 
 def tokens(folder: Path) -> list[int]:
     """Those of all files."""
-    found: list[int] = []
+    numbers: list[int] = []
     for file in sorted(folder.glob("*.tokens")):
         content = file.read_bytes()
         _, version, width, _, places, lines, count, _ = HEADER.unpack(content[: HEADER.size])
         assert (version, places, lines) == (1, 0, 0)
-        found += struct.unpack(f"<{count}{'H' if width == 2 else 'I'}", content[HEADER.size :])
-    return found
+        numbers += struct.unpack(f"<{count}{'H' if width == 2 else 'I'}", content[HEADER.size :])
+    return numbers
 
 
 # Characters
@@ -146,8 +146,8 @@ def decoded(folder: Path, numbers: list[int]) -> str:
 @pytest.mark.parametrize("name", ["", "tokenizer.json"])
 def test_byte_pairs_give_the_text_back(tmp_path: Path, byte_pairs: Path, name: str) -> None:
     manifest = prepare(text_file(tmp_path), tmp_path / "t", tokenizer=byte_pairs / name, samples_per_file=100)
-    found = tokens(tmp_path / "t")
-    assert decoded(byte_pairs, found) == LICENCE and len(found) < len(LICENCE) / 2
+    numbers = tokens(tmp_path / "t")
+    assert decoded(byte_pairs, numbers) == LICENCE and len(numbers) < len(LICENCE) / 2
     assert manifest["text"]["vocabulary"] == 500
     assert manifest["text"]["tokenizer"] == ("tokenizers" if name else "bpe")
     assert not (tmp_path / "t" / "characters.json").exists()

@@ -55,9 +55,9 @@ def prepare(source: Path, target: Path, per_file: int = 2, strict: bool = False)
 
 
 def rows(target: Path):
-    name, found = formats.open_for(CARD, target, "inference", "pytorch")
+    name, opened = formats.open_for(CARD, target, "inference", "pytorch")
     assert name == "speech"
-    return Utterances(found, "inference", 0).batch(range(found.samples), 0, 0, found.samples).batch
+    return Utterances(opened, "inference", 0).batch(range(opened.samples), 0, 0, opened.samples).batch
 
 
 def test_rows_are_what_the_card_takes(source: Path, tmp_path: Path) -> None:
@@ -108,9 +108,9 @@ def test_the_recording_is_in_the_row(source: Path, tmp_path: Path) -> None:
     shortest = int(lengths.argmin())
     with wave.open(str(source / "wavs" / "U0.wav")) as file:
         signal = np.frombuffer(file.readframes(file.getnframes()), "<i2") / 2**15
-    for found, expected in zip((mel, linear), spectrogram.spectrograms(signal), strict=True):
-        np.testing.assert_allclose(found[shortest, :, : expected.shape[1]], expected, atol=5e-4)  # half precision
-        assert not found[shortest, :, expected.shape[1] :].any()
+    for prepared, expected in zip((mel, linear), spectrogram.spectrograms(signal), strict=True):
+        np.testing.assert_allclose(prepared[shortest, :, : expected.shape[1]], expected, atol=5e-4)  # half precision
+        assert not prepared[shortest, :, expected.shape[1] :].any()
 
 
 def test_speakers_are_told_apart(tmp_path: Path) -> None:
@@ -128,8 +128,8 @@ def test_the_same_source_gives_the_same_bytes_and_an_earlier_run_is_kept(
     first, second = prepare(source, tmp_path / "a"), prepare(source, tmp_path / "b")
     assert first == second and len(first["files"]) == 2
     prepare(source, tmp_path / "a")
-    told = capsys.readouterr()
-    assert "2 of them were there already" in told.out + told.err
+    output = capsys.readouterr()
+    assert "2 of them were there already" in output.out + output.err
     metadata = source / "metadata.csv"
     metadata.write_text(metadata.read_text().replace("Ask", "Not"))
     with pytest.raises(UsageError, match="prepared from another source"):

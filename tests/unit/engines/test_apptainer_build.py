@@ -38,16 +38,16 @@ MIB = 1024**2
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> dict[str, int | None]:
     """What base and wheels weigh, as registries and the cache would say."""
-    known: dict[str, int | None] = {"base": 100 * MIB, "wheels": 50 * MIB}
+    sizes: dict[str, int | None] = {"base": 100 * MIB, "wheels": 50 * MIB}
 
     def compressed_size(*_: str) -> int:
-        if known["base"] is None:
+        if sizes["base"] is None:
             raise RegistryError("no answer", code="registry-unreachable")
-        return known["base"]
+        return sizes["base"]
 
     monkeypatch.setattr(forecast, "compressed_size", compressed_size)
-    monkeypatch.setattr(forecast, "cached_size", lambda *_: known["wheels"])
-    return known
+    monkeypatch.setattr(forecast, "cached_size", lambda *_: sizes["wheels"])
+    return sizes
 
 
 @pytest.mark.parametrize("unknown", ["base", "wheels"])

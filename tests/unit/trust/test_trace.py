@@ -304,7 +304,7 @@ def test_a_result_of_0_1_0_is_traced_as_it_was_then(
     fixtures = paths.CHECKOUT / "tests" / "fixtures" / "0.1.0"
     trusting = replace(site, keys=(str(fixtures / "key.pub"),))
     trace_results(str(fixtures / "from-image.json"), str(fixtures / "cpu.sif"), trusting, as_json=True)
-    ((told),) = json.loads(capsys.readouterr().out)
+    ((traced),) = json.loads(capsys.readouterr().out)
     ((expected),) = json.loads((fixtures / "expected-trace.json").read_text())
-    assert Path(told["file"]).name == expected["file"] and told["links"][:6] == expected["links"][:6]
-    assert [link["name"] for link in told["links"]] == [link["name"] for link in expected["links"]]
+    assert Path(traced["file"]).name == expected["file"] and traced["links"][:6] == expected["links"][:6]
+    assert [link["name"] for link in traced["links"]] == [link["name"] for link in expected["links"]]

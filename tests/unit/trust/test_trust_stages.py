@@ -210,6 +210,6 @@ def test_an_image_of_0_1_0_is_verified_as_it_was_then(
     fixtures = paths.CHECKOUT / "tests" / "fixtures" / "0.1.0"
     trusting = replace(site, keys=(str(fixtures / "key.pub"),))
     verify_images(str(fixtures / "cpu.sif"), trusting, as_json=True, stages="trust", signed=True)
-    ((address, told),) = json.loads(capsys.readouterr().out).items()
+    ((address, answer),) = json.loads(capsys.readouterr().out).items()
     ((_, expected),) = json.loads((fixtures / "expected-verify.json").read_text()).items()
-    assert Path(address).name == "cpu.sif" and told == expected
+    assert Path(address).name == "cpu.sif" and answer == expected
