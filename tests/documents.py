@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.validators import extend
@@ -20,7 +20,7 @@ VALIDATOR = Draft202012Validator(SCHEMA)
 WORDS = ["a", "sha256:" + "0f" * 32, "4d20c7dc-dbcb-4ee8-a7d9-1e864f5d61aa", "2024-02-29T12:00:00.123Z"]
 # What a careless pattern takes in Python, though not in ECMA: a digit of another script, a newline at the end.
 QUIRKS = ["٢024-02-29T12:00:00.123Z", "2024-02-29T12:00:00.123Z\n", "sha256:" + "0f" * 32 + "\n", "a\n"]
-VALUES = [None, True, False, 0, 1, -1, 1.0, 0.5, 10**18, "", "1.0", [], {}]
+VALUES: list[Any] = [None, True, False, 0, 1, -1, 1.0, 0.5, 10**18, "", "1.0", [], {}]
 # Keywords that ask something of a value themselves; the others only point to schemas that do.
 RULES = {"type", "const", "enum", "pattern", "minimum", "maximum", "exclusiveMinimum", "minLength", "minItems",
          "maxItems", "required", "additionalProperties", "oneOf"}  # fmt: skip
@@ -53,7 +53,7 @@ def result(**changes: Any) -> dict[str, Any]:
     document["configuration"]["smoke"] = False
     document["provenance"] |= {"stand_in": False, "simulated": False}
     document["steadiness"]["steady"] = True
-    proof = {"precision": "fp32", "state": "passed", "worst": None, "mismatched": []}
+    proof: dict[str, Any] = {"precision": "fp32", "state": "passed", "worst": None, "mismatched": []}
     document["numerics"] = {"state": "passed", "precisions": [proof]}
     for name, value in changes.items():
         put(document, tuple(name.split("__")), value)
@@ -84,7 +84,7 @@ def judge_of_changes(base: Any, schema: Any) -> Draft202012Validator:
     A part that was valid under a rule once is not looked at again: a tenth of the work.
     """
     alive = {id(node): node for node in _nodes(base)}
-    passed: set[tuple[int, int]] = set()
+    passed: set[tuple[int, int, str]] = set()
 
     def once(keyword: str) -> Any:
         really = Draft202012Validator.VALIDATORS[keyword]
@@ -177,7 +177,9 @@ def _mended(document: dict[str, Any]) -> dict[str, Any]:
             if error.validator is None:  # a schema that is `false`: what our schemas forbid is a reason beside a value
                 _at(document, path).pop("reason", None)
             elif error.validator == "required":
-                missing = next(key for key in error.validator_value if key not in error.instance)
+                missing = next(
+                    key for key in cast("list[str]", error.validator_value) if key not in _at(document, path)
+                )
                 put(document, (*path, missing), "a reason")
     VALIDATOR.validate(document)
     return document

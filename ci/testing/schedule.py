@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -50,7 +50,7 @@ class Schedule:
         self._environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}  # threads that wait should not take a core
         self._announced = time.monotonic()
 
-    def run(self, tell: Callable[[str], None]) -> Iterator[Outcome]:
+    def run(self, tell: Callable[[str], None]) -> Generator[Outcome, None, None]:
         """Yield the outcome of each stage as it ends, and tell what starts. What still runs at the end is ended."""
         FOLDER.mkdir(parents=True, exist_ok=True)
         try:

@@ -135,6 +135,8 @@ class FakeEngine:
         self.estimate = Forecast()
         self.programs: dict[str, list[str]] = {"run": ["true"], "test": ["true"], "exec": ["true"]}
         self.builds: list[str] = []
+        self.inspected: list[str] = []  # addresses, as often as they were asked for
+        self.commands: list[tuple[str, str, Sequence[str], Sequence[str]]] = []
 
     def add(self, name: str, **fields: Any) -> FakeInspection:
         """Let the image of a name or a recipe exist; `fields` are of its inspection, `labels` only what differs."""
@@ -187,6 +189,7 @@ class FakeEngine:
         return ()
 
     def command(self, address: str, verb: str, arguments: Sequence[str], options: Sequence[str]) -> list[str]:
+        self.commands.append((address, verb, arguments, options))
         return self.programs[verb]
 
     def device_flags(self, access: Access) -> list[str]:
@@ -202,6 +205,7 @@ class FakeEngine:
         return ["--isolated"]
 
     def inspect(self, address: str) -> FakeInspection:
+        self.inspected.append(address)
         if address not in self.images:
             raise SifmarkError(f"there is no image {address}", code="image-not-built")
         return self.images[address]

@@ -22,6 +22,9 @@ class RegistryDouble(ThreadingHTTPServer):
         self.manifests: dict[tuple[str, str], tuple[str, bytes]] = {}  # by repository and digest
         self.tags: dict[tuple[str, str], str] = {}
         self.requests: list[str] = []
+        self.listing: list[dict[str, Any]] | None = (
+            None  # referrers of whatever is asked for, in place of the true ones
+        )
 
     @property
     def host(self) -> str:
@@ -35,6 +38,8 @@ class RegistryDouble(ThreadingHTTPServer):
         return digest
 
     def referrers(self, repository: str, subject: str) -> list[dict[str, Any]]:
+        if self.listing is not None:
+            return self.listing
         listed = []
         for (name, digest), (media, content) in self.manifests.items():
             document = json.loads(content)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from layering import ENTRYPOINTS, SIFMARK, Layers, imports, modules, violations
+from unit.layering import ENTRYPOINTS, SIFMARK, Layers, imports, modules, violations
 
 from sifmark.core import paths
 

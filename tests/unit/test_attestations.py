@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import requests
-from registry_double import RegistryDouble, serving
+from unit.registry_double import RegistryDouble, serving
 
 from sifmark.core.errors import RegistryError
 from sifmark.core.files import compact_json, sha256_bytes
@@ -74,9 +74,8 @@ def relist(server: RegistryDouble, image: Manifest, *manifests: Manifest) -> Non
                         if not (value[0] == MANIFEST_MEDIA and read_manifest(value[1]).subject)}  # fmt: skip
     for manifest in manifests:
         server.put(REPOSITORY, manifest.digest, manifest.content, MANIFEST_MEDIA)
-    index = {"schemaVersion": 2, "manifests": [manifest.descriptor.document() for manifest in manifests]}
-    server.put(REPOSITORY, tag_of(image), compact_json(index), INDEX_MEDIA)
-    server.referrers = lambda *_: index["manifests"]  # type: ignore[method-assign]
+    server.listing = [manifest.descriptor.document() for manifest in manifests]
+    server.put(REPOSITORY, tag_of(image), compact_json({"schemaVersion": 2, "manifests": server.listing}), INDEX_MEDIA)
 
 
 def test_what_was_pushed_is_found_and_nothing_is_sent_twice(server: RegistryDouble, image: Manifest) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,7 @@ sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed pac
 
 from entrypoints.contract.statuses import INVALID_RESULT_EXIT, STATUSES, USAGE_EXIT
 
-RESULT = validator("result-1.0").schema
+RESULT: Any = validator("result-1.0").schema
 README = (paths.ROOT / "README.md").read_text()
 STUDIES = (paths.SCHEMAS / "README.md").read_text()
 EXAMPLES = sorted(paths.SCHEMAS.glob("examples/result-1.0/*.json"))
@@ -42,7 +43,7 @@ def test_the_pages_are_todays() -> None:
 @pytest.mark.parametrize("name", [name.removesuffix(".md") for name in pages()])
 def test_a_page_names_every_field_and_all_its_links_arrive(name: str) -> None:
     text = page(name)
-    schema = validator(name).schema
+    schema: Any = validator(name).schema
     headings = [re.sub(r"[^a-z0-9_-]", "", line.lstrip("# ").lower()) for line in re.findall(r"^#+ .*", text, re.M)[1:]]
     assert len(headings) == len(set(headings))
     assert set(re.findall(r"\]\(#([^)]*)\)", text)) <= set(headings)

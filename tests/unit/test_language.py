@@ -39,7 +39,8 @@ def bindings(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Yield line and name of whatever a module binds, attributes and private names among it."""
     for node in ast.walk(tree):
         for name in _bound(node):
-            yield getattr(node, "lineno", 0), name
+            if name is not None:
+                yield getattr(node, "lineno", 0), name
 
 
 def _bound(node: ast.AST) -> list[str | None]:
@@ -64,7 +65,7 @@ def empty_names(path: Path) -> list[str]:
         f"{file}:{line}: {name}"
         for file in files
         for line, name in bindings(ast.parse(file.read_text("utf-8")))
-        if name is not None and name.strip("_") in EMPTY_NAMES
+        if name.strip("_") in EMPTY_NAMES
     ]
 
 

@@ -62,11 +62,14 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_shards_hold_every_image_with_its_label(source: Path, tmp_path: Path) -> None:
     manifest = prepare(source, tmp_path / "t")
     validator("manifest-1.0").validate(manifest)
-    members = {}
+    members: dict[str, bytes] = {}
     for file in manifest["files"]:
         with tarfile.open(tmp_path / "t" / file["name"]) as archive:
             assert all((m.mtime, m.uid, m.gid, m.uname, m.gname) == (0, 0, 0, "", "") for m in archive)
-            members |= {m.name: archive.extractfile(m).read() for m in archive}
+            for member in archive:
+                content = archive.extractfile(member)
+                assert content is not None
+                members[member.name] = content.read()
     assert members == {
         "cat/a.jpg": JPEG,
         "cat/a.cls": b"0",
@@ -152,7 +155,9 @@ DAMAGED = {
 }
 
 
-def test_damaged_images_are_skipped_and_listed(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_damaged_images_are_skipped_and_listed(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     images(source, {name: content for name, (content, _) in DAMAGED.items()})
     manifest = prepare(source, tmp_path / "t", per_file=2)
     assert manifest["skipped"] == sorted(DAMAGED) and manifest["samples"] == 4
@@ -240,8 +245,9 @@ def test_what_cannot_be_meant_is_refused(
     Path("empty").mkdir()
     images(Path("bad"), {"manifest.json": b"{"})
     prepare(Path("s"), Path("t"))
+    path, target, *options = arguments
     with pytest.raises(UsageError, match=said) as raised:
-        prepare_data(*arguments[:2], PrepareOptions(*arguments[2:]))
+        prepare_data(path, target, PrepareOptions(*options))
     assert raised.value.remedy
 
 
@@ -323,7 +329,7 @@ def test_an_example_reads_back(content: bytes, label: int) -> None:
 
 
 def test_a_run_by_the_verb(source: Path, tmp_path: Path) -> None:
-    call: Callable[..., subprocess.CompletedProcess] = subprocess.run
+    call: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run
     argv = [sys.executable, "-m", "invoke", "data.prepare", str(source), str(tmp_path / "t"), "--format", "records"]
     done = call(argv, cwd=paths.ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")

@@ -3,7 +3,7 @@
 import json
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,12 +14,13 @@ from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.datasets.squad import STRIDE, SquadSource
 from sifmark.datasets.squad_file import Question
-from sifmark.datasets.tokenizer import open_tokenizer
+from sifmark.datasets.tokenizer import Subwords, open_tokenizer
 
 sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package
 
 from entrypoints.contract import cards
 from entrypoints.data.formats import open_for
+from entrypoints.data.sequences.passages import Passages
 from entrypoints.data.sequences.prepared import HEADER
 
 PIECES = ["un", "##want", "##ed", "runn", "##ing", ",", ".", "?", "who", "the", "normans", "were", "ruled", "in", "10"]
@@ -59,14 +60,14 @@ def rows(file: Path) -> tuple[list[Read], list[dict[str, Any]]]:
     form = struct.Struct(f"<{3 * places}H4HI")
     entries = []
     for row in form.iter_unpack(content[HEADER.size : HEADER.size + count * form.size]):
-        columns = [tuple(row[at : at + places]) for at in range(0, 3 * places, places)]
-        entries.append(Read(*columns, *row[3 * places :]))
+        tokens, begins, ends = (row[at : at + places] for at in range(0, 3 * places, places))
+        entries.append(Read(tokens, begins, ends, *row[3 * places :]))
     texts = content[HEADER.size + count * form.size :]
     assert len(texts) == lines
     return entries, [json.loads(line) for line in texts.splitlines()]
 
 
-def squad(*paragraphs: tuple[str, list[tuple[str, str, list[tuple[str, int]]]]]) -> dict[str, Any]:
+def squad(*paragraphs: tuple[str, list[tuple[str, str, Sequence[tuple[str, float]]]]]) -> dict[str, Any]:
     """As the file has it: of each paragraph its text, and id, question and answers of each question."""
     records = [
         {
@@ -116,6 +117,7 @@ def test_an_image_reads_passages(tmp_path: Path, vocabulary: Path) -> None:
     source = questions(tmp_path, squad((NORMANS, [ASKED, LATER])))
     prepare(source, tmp_path / "t", "passages", tokenizer=vocabulary, samples_per_file=1)
     name, opened = open_for(cards.load()["bert_base"], tmp_path / "t", "training", "pytorch")
+    assert isinstance(opened, Passages)
     assert (name, opened.samples, len(opened.files)) == ("passages", 2, 2)
     assert [[question.answers for question in file] for file in opened.questions()] == [
         [("Normans", "The Normans")],
@@ -123,9 +125,15 @@ def test_an_image_reads_passages(tmp_path: Path, vocabulary: Path) -> None:
     ]
 
 
+def subwords(vocabulary: Path) -> Subwords:
+    tokenizer = open_tokenizer(vocabulary)
+    assert isinstance(tokenizer, Subwords)
+    return tokenizer
+
+
 def cut(vocabulary: Path, context: str, text: str, answer: str, begin: int, length: int) -> Iterator[Any]:
     order = SquadSource.__new__(SquadSource)
-    order.tokenizer, order.length = open_tokenizer(vocabulary), length
+    order.tokenizer, order.length = subwords(vocabulary), length
     return order.rows(Question("q", context, text, [answer], begin), order.tokenizer.words(context))
 
 
@@ -135,7 +143,7 @@ def test_stretches_are_those_of_the_library(vocabulary: Path, count: int) -> Non
     context = " ".join("abcde"[at % 5] for at in range(count))
     (place,) = [2 * (count // 2)]
     ours = list(cut(vocabulary, context, "who ?", context[place], place, 255))
-    library = open_tokenizer(vocabulary).trained
+    library = subwords(vocabulary).trained
     asked = library.encode("who ?", add_special_tokens=False).ids
     room = 255 - len(asked) - 3
     library.enable_truncation(room, stride=room - STRIDE)
@@ -258,7 +266,7 @@ def test_what_cannot_be_meant_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     format: str,  # noqa: A002
     source: str,
-    options: dict[str, str],
+    options: dict[str, Any],
     said: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)

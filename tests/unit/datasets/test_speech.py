@@ -6,6 +6,7 @@ import struct
 import sys
 import wave
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed pac
 
 from entrypoints.contract import cards
 from entrypoints.data import formats
+from entrypoints.data.sequences.speech import Speech
 from entrypoints.data.sequences.utterances import Utterances
 
 CARD = cards.load()["deep_voice_3"]
@@ -36,7 +38,7 @@ def record(place: Path, seconds: float = 0.5, hertz: float = 440.0, rate: int = 
         file.writeframes(struct.pack(f"<{count}h", *tone))
 
 
-def speaker(folder: Path, texts: list[str], **how: float) -> Path:
+def speaker(folder: Path, texts: list[str], **how: Any) -> Path:
     lines = [f"U{number}|as written {number}|{text}" for number, text in enumerate(texts)]
     for number in range(len(texts)):
         record(folder / "wavs" / f"U{number}.wav", 0.3 + 0.2 * number, **how)
@@ -56,7 +58,7 @@ def prepare(source: Path, target: Path, per_file: int = 2, strict: bool = False)
 
 def rows(target: Path):
     name, opened = formats.open_for(CARD, target, "inference", "pytorch")
-    assert name == "speech"
+    assert name == "speech" and isinstance(opened, Speech)
     return Utterances(opened, "inference", 0).batch(range(opened.samples), 0, 0, opened.samples).batch
 
 
@@ -216,14 +218,19 @@ def test_only_what_is_kept_is_transformed(monkeypatch: pytest.MonkeyPatch, tmp_p
     record(tmp_path / "LJ" / "wavs" / "U0.wav", 6.0)
     (tmp_path / "LJ" / "metadata.csv").write_text("U0|Long.|Long.\n")
     lengths: list[int] = []
-    whole = spectrogram.spectrograms
-    monkeypatch.setattr(spectrogram, "spectrograms", lambda signal: lengths.append(len(signal)) or whole(signal))
+    spectrograms = spectrogram.spectrograms
+
+    def measured(signal: np.ndarray) -> Any:
+        lengths.append(len(signal))
+        return spectrograms(signal)
+
+    monkeypatch.setattr(spectrogram, "spectrograms", measured)
     prepare(tmp_path / "LJ", tmp_path / "t")
     (_, _, mel), *_ = rows(tmp_path / "t")
     with wave.open(str(tmp_path / "LJ" / "wavs" / "U0.wav")) as recording:
         samples = np.frombuffer(recording.readframes(recording.getnframes()), "<i2") / 2**15
     assert lengths[0] < len(samples)
-    assert np.array_equal(mel[0], whole(samples)[0][:, :106].astype("<f2"))
+    assert np.array_equal(mel[0], spectrograms(samples)[0][:, :106].astype("<f2"))
 
 
 def test_a_speaker_whose_folder_is_no_unicode(tmp_path: Path) -> None:

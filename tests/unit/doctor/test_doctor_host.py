@@ -1,6 +1,7 @@
 """What `inv doctor` makes of a host: programs and engines that are missing, folders, registries."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def test_a_folder_without_room_is_a_warning(site: Settings, monkeypatch: pytest.
 
 
 def test_a_folder_that_cannot_be_written_is_bad(site: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host.os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "access", lambda *_: False)
     assert {check.status for check in host.check_folders(site)} == {Status.FAILED}
 
 

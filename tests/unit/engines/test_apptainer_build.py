@@ -13,7 +13,7 @@ from sifmark.core.errors import RegistryError
 from sifmark.core.files import write_json
 from sifmark.core.settings import Settings
 from sifmark.engines import Forecast
-from sifmark.engines.apptainer import build, engine, forecast
+from sifmark.engines.apptainer import build, forecast
 from sifmark.engines.apptainer.build import build_definition, build_sif, cache_entries
 from sifmark.engines.apptainer.engine import Apptainer
 from sifmark.engines.apptainer.forecast import forecast_build
@@ -174,7 +174,7 @@ def test_without_hard_links_names_are_copies(site: Settings, monkeypatch: pytest
     def link(*_: object) -> None:
         raise OSError(fault, os.strerror(fault))
 
-    monkeypatch.setattr(engine.os, "link", link)
+    monkeypatch.setattr(os, "link", link)
     if fault == errno.ENOSPC:
         with pytest.raises(OSError):
             apptainer.tag_workloads("cpu")

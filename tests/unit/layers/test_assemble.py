@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from unit.wheel_files import SITE, STEP, TARGET, make_wheel
 
-from sifmark.core import git
+from sifmark.core import git, paths
 from sifmark.core.environment import source_date
 from sifmark.core.files import FIXED_MTIME
 from sifmark.layers import assemble, offline
@@ -61,7 +61,7 @@ def test_images_are_dated_by_their_commit_or_as_asked(monkeypatch: pytest.Monkey
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
     assert git.source_date_of_build.__wrapped__() == 86400
     monkeypatch.delenv("SOURCE_DATE_EPOCH")
-    monkeypatch.setattr(git.paths, "IS_CHECKOUT", False)
+    monkeypatch.setattr(paths, "IS_CHECKOUT", False)
     assert git.source_date_of_build.__wrapped__() == FIXED_MTIME
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ class FakeRegistry:
     def __init__(self) -> None:
         self.blobs: dict[str, bytes] = {}
 
-    def put(self, content: bytes | dict) -> str:
+    def put(self, content: bytes | dict[str, Any]) -> str:
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
         digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
         self.blobs[digest] = data

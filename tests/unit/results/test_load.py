@@ -6,7 +6,7 @@ import os
 import random
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +39,15 @@ def verdicts(path: Path) -> dict[str, bool]:
     return {Path(judged.file).name: not judged.problems for judged in load_results(str(path))}
 
 
-def hits(errors: Iterator[ValidationError]) -> Iterator[tuple[int, str]]:
+def hits(errors: Iterable[ValidationError]) -> Iterator[tuple[int, object]]:
     for error in errors:
         yield id(error.schema), error.validator
         yield from hits(error.context or ())
 
 
 def test_verdicts_are_those_of_jsonschema_for_every_rule_of_the_schema() -> None:
-    count, valid, broken = 0, 0, set()
+    count, valid = 0, 0
+    broken: set[tuple[int, object]] = set()
     file = ("provenance", "image", "file")
     for base, within in ((documents.whole(), ()), (documents.bare(), ()), (documents.unseen(), file)):
         judge = documents.judge_of_changes(base, validator(NAME).schema)
