@@ -2,11 +2,15 @@
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+import pytest
 
 from sifmark.attestations import provenance, sbom
 from sifmark.attestations.packages import Package
@@ -68,6 +72,7 @@ class FakeInspection:
     documents: dict[str, bytes] = field(default_factory=lambda: {sbom.CYCLONEDX: b'{"components": [{}, {}]}'})
     start: str | CheckFailed = "starts our entrypoint"
     base: str | CheckFailed = "the base as it was"
+    differs: str | None = None  # in what, from whatever it is compared with
     files: tuple[tuple[str, str], ...] = (("drwxr-xr-x", "/sifmark"), ("-rw-r--r--", "/sifmark/run"))
 
     def identity(self) -> str:
@@ -109,7 +114,7 @@ class FakeInspection:
         return self.documents
 
     def difference(self, other: str) -> str | None:
-        return None
+        return self.differs
 
     def require_base(self, plan: Plan) -> str:
         return _raise_or_return(self.base)
@@ -209,6 +214,14 @@ class FakeEngine:
         if address not in self.images:
             raise SifmarkError(f"there is no image {address}", code="image-not-built")
         return self.images[address]
+
+
+def settings_for(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Let settings choose this engine by its name, as they choose those of the package, and return such settings."""
+    module = ModuleType(f"sifmark.engines.{engine.name}.engine")
+    vars(module)["make"] = lambda _settings: engine
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return replace(engine.settings, engine=engine.name)
 
 
 def write_image(path: Path, recipe: str, settings: Settings) -> Plan:

@@ -9,7 +9,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from sifmark.core.files import sha256_bytes
-from sifmark.oci.manifest import INDEX_MEDIA
+from sifmark.oci.manifest import INDEX_MEDIA, MANIFEST_MEDIA
+from sifmark.recipes.base import BaseImage
+
+REPOSITORY = "x"  # of the images that are put here by these functions
 
 
 class RegistryDouble(ThreadingHTTPServer):
@@ -22,6 +25,7 @@ class RegistryDouble(ThreadingHTTPServer):
         self.manifests: dict[tuple[str, str], tuple[str, bytes]] = {}  # by repository and digest
         self.tags: dict[tuple[str, str], str] = {}
         self.requests: list[str] = []
+        self.next_pages = ""  # where the pages of a list go on, if not here: //HOST
         self.listing: list[dict[str, Any]] | None = (
             None  # referrers of whatever is asked for, in place of the true ones
         )
@@ -47,6 +51,28 @@ class RegistryDouble(ThreadingHTTPServer):
                 more = {key: document[key] for key in ("artifactType", "annotations") if key in document}
                 listed.append({"mediaType": media, "digest": digest, "size": len(content), **more})
         return listed
+
+
+def put_image(server: RegistryDouble, configuration: dict[str, Any], layer: bytes) -> str:
+    """Let the registry have an image of one layer, and return its digest."""
+    config = json.dumps(configuration).encode()
+    server.blobs |= {sha256_bytes(content): content for content in (config, layer)}
+    parts = {
+        "config": {"digest": sha256_bytes(config), "size": len(config)},
+        "layers": [{"digest": sha256_bytes(layer), "size": len(layer)}],
+    }
+    return put_document(server, {"schemaVersion": 2, "mediaType": MANIFEST_MEDIA, **parts})
+
+
+def put_document(server: RegistryDouble, document: dict[str, Any]) -> str:
+    """Let the registry have a manifest or an index, and return its digest."""
+    content = json.dumps(document).encode()
+    return server.put(REPOSITORY, sha256_bytes(content), content, document["mediaType"])
+
+
+def base_of(server: RegistryDouble, digest: str) -> BaseImage:
+    """Return such an image as the base of a recipe."""
+    return BaseImage(f"{server.host}/{REPOSITORY}", "1.0", digest, "3.11", None, stand_in=False, plain_http=True)
 
 
 @contextmanager
@@ -134,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
             int(query.get("last", ["0"])[0]),
             self.server.page,
         )
-        link = f'</v2/{repository}/referrers/{rest}?last={begin + size}>; rel="next"'
+        link = f'<{self.server.next_pages}/v2/{repository}/referrers/{rest}?last={begin + size}>; rel="next"'
         more = {"Link": link} if begin + size < len(listed) else {}
         index = {"schemaVersion": 2, "mediaType": INDEX_MEDIA, "manifests": listed[begin : begin + size]}
         self.answer(200, json.dumps(index).encode(), Content_Type=INDEX_MEDIA, **more)

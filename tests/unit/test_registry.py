@@ -477,9 +477,7 @@ def test_a_token_server_that_does_not_answer_is_named(served: Served, no_logins:
         Registry(served.host).document("x/manifests/1.0")
 
 
-def test_an_upload_goes_to_no_other_host(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = client.RegistryResponse("", 202, {"Location": "https://elsewhere.example/upload"}, b"")
-    registry = client.Registry(served.host)
-    monkeypatch.setattr(registry, "ask", lambda *_words, **_options: answer)
+def test_an_upload_goes_to_no_other_host(served: Served) -> None:
+    served.put("x/blobs/uploads/", {}, 202, Location="https://elsewhere.example/upload")
     with pytest.raises(RegistryError, match="wants the upload to go to elsewhere.example"):
-        registry.upload("x", AMD, b"{}")
+        Registry(served.host).upload("x", AMD, b"{}")

@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from unit.fakes import FakeEngine, sha256
+from unit.fakes import FakeEngine, settings_for, sha256
 
-from sifmark.commands import run as module
 from sifmark.commands.run import IMAGE_VARIABLE, image_facts, run_image, start_image
 from sifmark.core.errors import SifmarkError
 from sifmark.core.process import CommandError
@@ -91,9 +90,10 @@ def test_a_command_is_printed_for_a_job_s_script(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "engine_for", lambda *_: engine)
     engine.programs["run"] = ["run", "a b"]
-    run_image("resnet50-cpu", ["inv", "run", "x", "--", "--steps", "2"], engine.settings, printed=True)
+    run_image(
+        "resnet50-cpu", ["inv", "run", "x", "--", "--steps", "2"], settings_for(engine, monkeypatch), printed=True
+    )
     assert capsys.readouterr().out == "run 'a b'\n" and not started
     assert engine.commands == [("fake:resnet50-cpu", "run", ["--steps", "2"], ["--home"])]
 
