@@ -118,9 +118,9 @@ def main() -> None:
         }
         rounds = measure(options.pairs, {key: sides[key] for key in ("idle", "start", "import")})
         rounds_of_names = measure(options.pairs, {"names": sides["names"]})
-    found = {**_summaries(rounds), **_summaries(rounds_of_names)}
+    summaries = {**_summaries(rounds), **_summaries(rounds_of_names)}
     output(f"{len(workloads_of(RECIPE))} names, {options.pairs} rounds")
-    tell(found)
+    tell(summaries)
     if target is not None:
         document = {"benchmark": "catalogue", "host": host(), "rounds": rounds, "of_names": rounds_of_names}
         write_json(target, document)

@@ -36,11 +36,11 @@ def made_up(folder: Path) -> str:
 def side(meter: str, seconds: int, period: float) -> Times:
     """Processor time of one process that watches, and how often it read the meter."""
     argv: list[str | Path] = [sys.executable, "-s", "-B", PROBE, meter, str(seconds), str(period)]
-    told = json.loads(spend(argv, PYTHONPATH=str(paths.CHECKOUT)).output)
-    if told["failures"]:
-        cause = f"{told['failures']} readings of {meter} failed"
+    answer = json.loads(spend(argv, PYTHONPATH=str(paths.CHECKOUT)).output)
+    if answer["failures"]:
+        cause = f"{answer['failures']} readings of {meter} failed"
         raise SifmarkError(cause, "name a meter that can be read", code="device-missing")
-    return {"cpu": told["cpu_seconds"], "readings": told["readings"]}
+    return {"cpu": answer["cpu_seconds"], "readings": answer["readings"]}
 
 
 def metered_parser(description: str | None) -> argparse.ArgumentParser:

@@ -70,8 +70,8 @@ def _variants(python: Path, document: Reference, kind: str, precision: str) -> I
         with process.stdin as stdin:
             json.dump(document, stdin)
         for line in process.stdout:
-            told = json.loads(line)
-            yield f"{told['variant']}, torch {told['torch']}", told["quantities"]
+            record = json.loads(line)
+            yield f"{record['variant']}, torch {record['torch']}", record["quantities"]
     if process.returncode:
         sys.exit(f"{PROBING.name} failed in {python}; its words are above")
 
@@ -81,8 +81,8 @@ def _tolerances(document: Reference, precision: str) -> dict[str, float]:
     reference = document["values"]
     largest = dict.fromkeys(reference, 0.0)
     for python in (NEW, OLD):
-        for variant, found in _variants(python, document, "honest", precision):
-            deviations = {name: _share(values, reference[name]) for name, values in found.items()}
+        for variant, quantities in _variants(python, document, "honest", precision):
+            deviations = {name: _share(values, reference[name]) for name, values in quantities.items()}
             largest |= {name: max(largest[name], value) for name, value in deviations.items()}
             worst = max(deviations, key=lambda name: deviations[name])
             print(f"{precision}  honest  {variant:<40} {worst:<34} {deviations[worst]:.2g}", flush=True)
@@ -98,8 +98,8 @@ def _missed(document: Reference, precision: str) -> list[str]:
     """Mutants that lie within every tolerance."""
     reference, tolerances = document["values"], document["tolerances"][precision]
     missed = []
-    for variant, found in _variants(NEW, document, "mutants", precision):
-        shares = {name: _share(found[name], reference[name], tolerances[name]) for name in tolerances}
+    for variant, quantities in _variants(NEW, document, "mutants", precision):
+        shares = {name: _share(quantities[name], reference[name], tolerances[name]) for name in tolerances}
         telling = max(shares, key=lambda name: shares[name])
         print(f"{precision}  mutant  {variant:<40} {telling:<34} {shares[telling]:.3g} of the tolerance", flush=True)
         if shares[telling] <= 1:
@@ -107,9 +107,9 @@ def _missed(document: Reference, precision: str) -> list[str]:
     return missed
 
 
-def _share(found: list[float], stored: list[float], tolerance: float = 1.0) -> float:
+def _share(values: list[float], stored: list[float], tolerance: float = 1.0) -> float:
     """The deviation as a share of the tolerance; infinite where a number is none."""
-    return Deviation("", deviation(found, stored), tolerance).share
+    return Deviation("", deviation(values, stored), tolerance).share
 
 
 if __name__ == "__main__":

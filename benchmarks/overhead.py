@@ -57,9 +57,11 @@ def side(tree: Path, meter: str, options: argparse.Namespace) -> Times:
 
 def asleep(options: argparse.Namespace) -> Times:
     """The same of a process that does no more than the device: sleep, step after step."""
-    with subprocess.Popen([sys.executable, "-s", "-c", f"import time\nwhile True: time.sleep({options.step})"]) as one:
-        rates = watch(lambda: {"workload": sum(_threads(one.pid).values())}, options.seconds)
-        one.terminate()
+    with subprocess.Popen(
+        [sys.executable, "-s", "-c", f"import time\nwhile True: time.sleep({options.step})"]
+    ) as sleeper:
+        rates = watch(lambda: {"workload": sum(_threads(sleeper.pid).values())}, options.seconds)
+        sleeper.terminate()
     return {part: rate * options.step for part, rate in rates.items()}
 
 
@@ -109,7 +111,7 @@ def main() -> None:
     status(f"{meter} every {options.period:g} s, {step}s for {options.seconds} s a run, {len(rounds)} rounds")
     tell({**micros, **shares})
     if options.json:
-        summaries = {name: asdict(one) for name, one in {**micros, **shares}.items()}
+        summaries = {name: asdict(summary) for name, summary in {**micros, **shares}.items()}
         about = {"meter": meter, "period": options.period, "step": options.step, "seconds": options.seconds}
         document = {"benchmark": "overhead", "host": host(), "about": about, "rounds": rounds, "summaries": summaries}
         write_json(options.json, document)

@@ -75,7 +75,7 @@ def spend(argv: Sequence[str | Path], **environment: str) -> Spent:
 
 def measure(count: int, sides: Mapping[str, Callable[[], Times]]) -> list[Round]:
     """Run every side once a round, every other round in reverse order, so that a steady drift cancels out."""
-    found: list[Round] = []
+    rounds: list[Round] = []
     for number in range(count):
         names = list(sides) if number % 2 == 0 else list(sides)[::-1]
         times = {}
@@ -83,8 +83,8 @@ def measure(count: int, sides: Mapping[str, Callable[[], Times]]) -> list[Round]
             status(f"round {number + 1}/{count}: {name}")
             os.sync()  # nobody pays for what another wrote
             times[name] = sides[name]()
-        found.append(times)
-    return found
+        rounds.append(times)
+    return rounds
 
 
 def compare(rounds: Sequence[Round], reference: str) -> dict[str, dict[str, Summary]]:
@@ -123,11 +123,14 @@ def report(name: str, rounds: Sequence[Round], reference: str, about: Mapping[st
     output(f"time of each side / time of {reference}, {len(rounds)} rounds; below 1 is quicker than {reference}")
     output(f"{'side':<14}{'time':<14}{'median':>8}   {'interval of the median':<28}{'min':>8}{'max':>8}")
     for side, summaries in compared.items():
-        for quantity, one in summaries.items():
-            interval = f"{one.low:.4f} .. {one.high:.4f} ({one.confidence:.0%})"
-            output(f"{side:<14}{quantity:<14}{one.median:>8.4f}   {interval:<28}{one.least:>8.4f}{one.most:>8.4f}")
+        for quantity, summary in summaries.items():
+            interval = f"{summary.low:.4f} .. {summary.high:.4f} ({summary.confidence:.0%})"
+            numbers = f"{summary.median:>8.4f}   {interval:<28}{summary.least:>8.4f}{summary.most:>8.4f}"
+            output(f"{side:<14}{quantity:<14}{numbers}")
     if target is not None:
-        ratios = {side: {key: asdict(one) for key, one in found.items()} for side, found in compared.items()}
+        ratios = {
+            side: {key: asdict(summary) for key, summary in summaries.items()} for side, summaries in compared.items()
+        }
         document = {"benchmark": name, "reference": reference, "host": host(), "about": about}
         write_json(target, {**document, "seconds": rounds, "ratios": ratios})
 
@@ -135,9 +138,9 @@ def report(name: str, rounds: Sequence[Round], reference: str, about: Mapping[st
 def tell(summaries: Mapping[str, Summary]) -> None:
     """Summaries as lines of a table, by what they are of."""
     output(f"{'':<28}{'median':>10}   {'interval of the median':<32}{'min':>10}{'max':>10}")
-    for name, one in summaries.items():
-        interval = f"{one.low:.4f} .. {one.high:.4f} ({one.confidence:.0%})"
-        output(f"{name:<28}{one.median:>10.4f}   {interval:<32}{one.least:>10.4f}{one.most:>10.4f}")
+    for name, summary in summaries.items():
+        interval = f"{summary.low:.4f} .. {summary.high:.4f} ({summary.confidence:.0%})"
+        output(f"{name:<28}{summary.median:>10.4f}   {interval:<32}{summary.least:>10.4f}{summary.most:>10.4f}")
 
 
 def _coverage(count: int, rank: int) -> float:

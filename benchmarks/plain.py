@@ -113,8 +113,8 @@ def optimizer_of(model: nn.Module, rule: OptimizerRule) -> torch.optim.Optimizer
     spared = tuple(kind for name in rule.no_weight_decay_on for kind in kinds.get(name, ()))
     exempt = [p for layer in model.modules() if isinstance(layer, spared) for p in layer.parameters()]
     if "bias" in rule.no_weight_decay_on:
-        exempt += [p for name, p in model.named_parameters() if "bias" in name and not any(p is one for one in exempt)]
-    others = [p for p in model.parameters() if not any(p is one for one in exempt)]
+        exempt += [p for name, p in model.named_parameters() if "bias" in name and not any(p is q for q in exempt)]
+    others = [p for p in model.parameters() if not any(p is q for q in exempt)]
     groups = [{"params": others, "weight_decay": rule.weight_decay}, {"params": exempt, "weight_decay": 0.0}]
     settings = rule.settings
     if rule.name == "adamw":
@@ -147,8 +147,8 @@ def sampling(card: Card, chains: int) -> Callable[[], None]:
     def log_density(position: torch.Tensor) -> torch.Tensor:
         weight, bias, output, output_bias, scale, shift = position.split([units * count, units, units, 1, 1, 1], dim=1)
         hidden = torch.tanh(features @ weight.view(chains, units, count).transpose(1, 2) + bias[:, None])
-        told = ((hidden @ output[..., None]).squeeze(-1) + output_bias) * scale + shift
-        student = torch.distributions.StudentT(around["degrees_of_freedom"], told, around["scale"])
+        location = ((hidden @ output[..., None]).squeeze(-1) + output_bias) * scale + shift
+        student = torch.distributions.StudentT(around["degrees_of_freedom"], location, around["scale"])
         return student.log_prob(targets).sum(1) + prior.log_prob(position).sum(1)
 
     def sloped(position: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -213,8 +213,8 @@ def generation(
         fed, memory = tokens[:, : rule["prompt"]], None
         with torch.no_grad(), autocast():
             for _ in range(rule["new"]):
-                told = network.library(fed, past_key_values=memory, use_cache=True)
-                fed, memory = told.logits[:, -1:].argmax(-1), told.past_key_values
+                output = network.library(fed, past_key_values=memory, use_cache=True)
+                fed, memory = output.logits[:, -1:].argmax(-1), output.past_key_values
 
     return generate
 

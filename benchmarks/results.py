@@ -35,11 +35,11 @@ def make(folder: Path, document: dict[str, Any], count: int, seed: int) -> Path:
     chance = random.Random(seed)  # noqa: S311 - no secret
     folder.mkdir()
     for number in range(count):
-        one = copy.deepcopy(document)
-        one["id"] = str(uuid.UUID(int=chance.getrandbits(128), version=4))
-        one["configuration"]["batch_size"] = 1 + number // REPEATS
-        one["metrics"]["throughput"]["value"] *= chance.lognormvariate(0, 0.01)
-        (folder / f"{number:06d}.json").write_text(json.dumps(one))
+        result = copy.deepcopy(document)
+        result["id"] = str(uuid.UUID(int=chance.getrandbits(128), version=4))
+        result["configuration"]["batch_size"] = 1 + number // REPEATS
+        result["metrics"]["throughput"]["value"] *= chance.lognormvariate(0, 0.01)
+        (folder / f"{number:06d}.json").write_text(json.dumps(result))
     return folder
 
 
@@ -82,7 +82,7 @@ def main() -> None:
     output(f"\nseconds for {options.count} files of {size:.0f} bytes (compare: twice as many)")
     for side in sides:
         for quantity in ("wall", "cpu"):
-            times = sorted(one[side][quantity] for one in rounds)
+            times = sorted(each[side][quantity] for each in rounds)
             output(f"{side:<14}{quantity:<14}{times[0]:>8.2f} .. {times[-1]:.2f}")
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     output(f"largest resident set of any of them: {peak:.0f} MiB")

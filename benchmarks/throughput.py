@@ -28,8 +28,8 @@ def plain(python: Path, workload: str, task: str, options: argparse.Namespace, b
     """Seconds that an image takes in the plain loop."""
     words = [workload, task, options.precision, str(batch_size), str(options.seconds), str(options.threads)]
     words += ["compiled"] if options.compile else []
-    told = json.loads(spend([python, "-s", "-B", PLAIN, *words]).output)
-    return {"image": told["seconds"] / told["steps"] / batch_size}
+    answer = json.loads(spend([python, "-s", "-B", PLAIN, *words]).output)
+    return {"image": answer["seconds"] / answer["steps"] / batch_size}
 
 
 def ours(python: Path, workload: str, task: str, options: argparse.Namespace, batch_size: int) -> Times:
@@ -37,8 +37,8 @@ def ours(python: Path, workload: str, task: str, options: argparse.Namespace, ba
     words = ["--task", task, "--precision", options.precision, "--batch-size", str(batch_size), "--warmup-steps", "4"]
     words += ["--duration", str(options.seconds), "--threads", str(options.threads), "--skip-numerics"]
     words += ["--compile"] if options.compile else []
-    told = json.loads(spend([python, "-s", "-B", MAIN, workload, *words, "--meter", "none"]).output)
-    return {"image": 1 / told["metrics"]["throughput"]["value"]}
+    result = json.loads(spend([python, "-s", "-B", MAIN, workload, *words, "--meter", "none"]).output)
+    return {"image": 1 / result["metrics"]["throughput"]["value"]}
 
 
 def _options() -> argparse.Namespace:
@@ -68,13 +68,13 @@ def main() -> None:
         row: dict[str, Any] = {"batch_size": size}
         try:
             rounds = measure(options.pairs, sides)
-            (one,) = compare(rounds, "ours")["plain"].values()
-            row.update(rounds=rounds, ratio=asdict(one))
-            told = f"{one.median:>9.3f}   {_interval(one)}"
+            (summary,) = compare(rounds, "ours")["plain"].values()
+            row.update(rounds=rounds, ratio=asdict(summary))
+            cells = f"{summary.median:>9.3f}   {_interval(summary)}"
         except SifmarkError as error:  # too large for this machine, or nothing to compare with
             row.update(ratio=None, reason=error.cause)
-            told = f"{'none':>9}   {error.cause.splitlines()[0]}"
-        output(f"{name:<28}{task:<11}{size:>5}{told}")
+            cells = f"{'none':>9}   {error.cause.splitlines()[0]}"
+        output(f"{name:<28}{task:<11}{size:>5}{cells}")
         rows[f"{name} {task}"] = row
         if options.json:
             write_json(options.json, _document(options, rows))
@@ -83,13 +83,13 @@ def main() -> None:
 
 def _chosen(options: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
     """Workload, task and batch size of each row. Raises UsageError for an unknown name."""
-    known = cards()
+    all_cards = cards()
     for name in options.workload:
-        if name not in known:
-            raise unknown_name("workload", name, known)
-    for name in options.workload or known:
-        defaults = known[name]["defaults"]
-        for task in known[name]["tasks"]:
+        if name not in all_cards:
+            raise unknown_name("workload", name, all_cards)
+    for name in options.workload or all_cards:
+        defaults = all_cards[name]["defaults"]
+        for task in all_cards[name]["tasks"]:
             if options.task in (None, task):
                 yield name, task, options.batch_size or defaults.get("cpu", defaults["any"])[task]["batch_size"]
 
@@ -113,8 +113,8 @@ def _mean(rows: dict[str, dict[str, Any]]) -> float | None:
     return round(statistics.geometric_mean(ratios), 3) if ratios else None
 
 
-def _interval(one: Summary) -> str:
-    return f"{one.low:.3f} .. {one.high:.3f} ({one.confidence:.0%})"
+def _interval(summary: Summary) -> str:
+    return f"{summary.low:.3f} .. {summary.high:.3f} ({summary.confidence:.0%})"
 
 
 if __name__ == "__main__":

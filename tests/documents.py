@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.validators import extend
@@ -20,7 +20,7 @@ VALIDATOR = Draft202012Validator(SCHEMA)
 WORDS = ["a", "sha256:" + "0f" * 32, "4d20c7dc-dbcb-4ee8-a7d9-1e864f5d61aa", "2024-02-29T12:00:00.123Z"]
 # What a careless pattern takes in Python, though not in ECMA: a digit of another script, a newline at the end.
 QUIRKS = ["٢024-02-29T12:00:00.123Z", "2024-02-29T12:00:00.123Z\n", "sha256:" + "0f" * 32 + "\n", "a\n"]
-VALUES = [None, True, False, 0, 1, -1, 1.0, 0.5, 10**18, "", "1.0", [], {}]
+VALUES: list[Any] = [None, True, False, 0, 1, -1, 1.0, 0.5, 10**18, "", "1.0", [], {}]
 # Keywords that ask something of a value themselves; the others only point to schemas that do.
 RULES = {"type", "const", "enum", "pattern", "minimum", "maximum", "exclusiveMinimum", "minLength", "minItems",
          "maxItems", "required", "additionalProperties", "oneOf"}  # fmt: skip
@@ -53,7 +53,7 @@ def result(**changes: Any) -> dict[str, Any]:
     document["configuration"]["smoke"] = False
     document["provenance"] |= {"stand_in": False, "simulated": False}
     document["steadiness"]["steady"] = True
-    proof = {"precision": "fp32", "state": "passed", "worst": None, "mismatched": []}
+    proof: dict[str, Any] = {"precision": "fp32", "state": "passed", "worst": None, "mismatched": []}
     document["numerics"] = {"state": "passed", "precisions": [proof]}
     for name, value in changes.items():
         put(document, tuple(name.split("__")), value)
@@ -72,8 +72,8 @@ def mutations(document: dict[str, Any], within: Path = ()) -> Iterator[tuple[Pat
         if isinstance(value, dict):
             for key in value:
                 yield (*path, key), changed(document, path, {k: v for k, v in value.items() if k != key})
-            known = {key for rule in rules for key in rule.get("properties", {})} - set(value)
-            for key in ["unknown", "Not a name", "a\n", *sorted(known)]:
+            unused = {key for rule in rules for key in rule.get("properties", {})} - set(value)
+            for key in ["unknown", "Not a name", "a\n", *sorted(unused)]:
                 for fill in (None, "text", 1, {"value": 1, "unit": "s"}):
                     yield (*path, key), changed(document, path, {**value, key: fill})
 
@@ -84,7 +84,7 @@ def judge_of_changes(base: Any, schema: Any) -> Draft202012Validator:
     A part that was valid under a rule once is not looked at again: a tenth of the work.
     """
     alive = {id(node): node for node in _nodes(base)}
-    passed: set[tuple[int, int]] = set()
+    passed: set[tuple[int, int, str]] = set()
 
     def once(keyword: str) -> Any:
         really = Draft202012Validator.VALIDATORS[keyword]
@@ -172,12 +172,14 @@ def _of_kind(kind: str, schema: dict[str, Any], whole: bool) -> Any:
 def _mended(document: dict[str, Any]) -> dict[str, Any]:
     """Without what may not stand beside the rest, and with the reasons for what is missing."""
     for _ in range(3):
-        for error in [leaf for found in VALIDATOR.iter_errors(document) for leaf in _leaves(found)]:
+        for error in [leaf for error_above in VALIDATOR.iter_errors(document) for leaf in _leaves(error_above)]:
             path = tuple(error.absolute_path)
             if error.validator is None:  # a schema that is `false`: what our schemas forbid is a reason beside a value
                 _at(document, path).pop("reason", None)
             elif error.validator == "required":
-                missing = next(key for key in error.validator_value if key not in error.instance)
+                missing = next(
+                    key for key in cast("list[str]", error.validator_value) if key not in _at(document, path)
+                )
                 put(document, (*path, missing), "a reason")
     VALIDATOR.validate(document)
     return document
@@ -195,13 +197,13 @@ def _places(value: Any, schemas: list[Any], path: Path) -> Iterator[tuple[Path, 
     rules = [rule for schema in schemas for rule in _alternatives(schema)]
     yield path, value, rules
     if isinstance(value, dict):
-        told: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for key, item in value.items():
             inner = [r["properties"][key] for r in rules if key in r.get("properties", {})]
             foreign = [r["additionalProperties"] for r in rules if isinstance(r.get("additionalProperties"), dict)]
             shared = str([schema.get("$ref") for schema in inner or foreign])
-            told[shared] += "$defs" in shared
-            if told[shared] <= 3:  # there are dozens of metrics, and all follow one definition
+            counts[shared] += "$defs" in shared
+            if counts[shared] <= 3:  # there are dozens of metrics, and all follow one definition
                 yield from _places(item, inner or foreign, (*path, key))
     elif isinstance(value, list):
         for index, item in enumerate(value[:1]):

@@ -16,8 +16,8 @@ Document = dict[str, Any]
 
 def pinned(document: Document, registry: str, reference: str, machine: str, stand_in: Document) -> Document:
     """Return the document with `reference` on `machine` (as `uname -m` says it) pinned to `stand_in`."""
-    known = document.get("bases", {})
-    bases = {name: pins for name, pins in known.items() if all(isinstance(pin, dict) for pin in pins.values())}
+    recorded = document.get("bases", {})
+    bases = {name: pins for name, pins in recorded.items() if all(isinstance(pin, dict) for pin in pins.values())}
     bases[reference] = {**bases.get(reference, {}), machine: stand_in}
     return {"schema_version": "1.0", "registry": registry, "bases": bases}
 

@@ -112,12 +112,12 @@ def add_layer(layout: Layout, tar: Path) -> Descriptor:
 def configuration(description: Description) -> dict[str, Any]:
     """The image's configuration, in Go's names."""
     env = {"PATH": PATH, "LANG": "C.UTF-8", **description.get("env", {})}
-    told = {"WorkingDir": "workdir", "User": "user", "Entrypoint": "entrypoint"}
+    names = {"WorkingDir": "workdir", "User": "user", "Entrypoint": "entrypoint"}
     return {
         "Env": [f"{key}={value}" for key, value in env.items()],
         "Cmd": ["python3"],
         "Labels": {"org.sifmark.stand-in": "true", "org.sifmark.stand-in.for": description["reference"]},
-        **{key: description[name] for key, name in told.items() if name in description},
+        **{key: description[name] for key, name in names.items() if name in description},
     }
 
 
@@ -212,8 +212,8 @@ def framework_version(description: Description, root: Path) -> str | None:
         return next(line.split("==")[1] for line in requirements(description) if line.startswith(f"{name}=="))
     record = re.compile(rf"/dist-packages/{re.escape(name.removeprefix('python3-'))}-([^-+/]+)[^/]*\.(egg|dist)-info")
     with tarfile.open(root) as archive:
-        found = next(filter(None, map(record.search, archive.getnames())), None)
-    return found.group(1) if found else None
+        match = next(filter(None, map(record.search, archive.getnames())), None)
+    return match.group(1) if match else None
 
 
 def missing(description: Description) -> str | None:
@@ -226,8 +226,8 @@ def missing(description: Description) -> str | None:
 
 def host_prefix(version: str) -> str | None:
     """Where this machine's CPython of a minor version lies; None where there is none."""
-    known = Path.home() / ".pyenv" / "versions"
-    for python in [f"python{version}", *sorted(map(str, known.glob(f"{version}.*/bin/python3")))]:
+    versions = Path.home() / ".pyenv" / "versions"
+    for python in [f"python{version}", *sorted(map(str, versions.glob(f"{version}.*/bin/python3")))]:
         try:
             asked = subprocess.run([python, "-c", "import sys; print(sys.base_prefix)"], capture_output=True, text=True)
         except OSError:

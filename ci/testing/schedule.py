@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -48,9 +48,9 @@ class Schedule:
         self._setup: tuple[Setup, subprocess.Popen[bytes]] | None = None
         self._failed: set[str] = set()  # names of set-ups
         self._environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}  # threads that wait should not take a core
-        self._told = time.monotonic()
+        self._announced = time.monotonic()
 
-    def run(self, tell: Callable[[str], None]) -> Iterator[Outcome]:
+    def run(self, tell: Callable[[str], None]) -> Generator[Outcome, None, None]:
         """Yield the outcome of each stage as it ends, and tell what starts. What still runs at the end is ended."""
         FOLDER.mkdir(parents=True, exist_ok=True)
         try:
@@ -82,7 +82,7 @@ class Schedule:
             workers = 1 if self._waiting else self.jobs - len(self._running)  # the last one gets what is left
             self._running.append(RunningStage(stage, inputs, self.full, workers, self._environment))
             tell(f"{stage.name} started: {stage.title} ({len(self._waiting)} more wait)")
-            self._told = time.monotonic()
+            self._announced = time.monotonic()
 
     def _without_a_run(self, stage: Stage) -> tuple[Outcome | None, str]:
         """The outcome of a stage that need not or cannot run, if it is one; and the hash of its inputs."""
@@ -125,8 +125,8 @@ class Schedule:
             self._failed |= set() if setup.optional else {setup.name}
 
     def _say_what_runs(self, tell: Callable[[str], None]) -> None:
-        if time.monotonic() - self._told > HEARTBEAT:
+        if time.monotonic() - self._announced > HEARTBEAT:
             ages = [f"{running.stage.name} for {running.seconds / 60:.0f} min" for running in self._running]
             setup = [f"set-up {self._setup[0].name}"] if self._setup else []
             tell(f"running: {', '.join([*ages, *setup]) or 'nothing'}")
-            self._told = time.monotonic()
+            self._announced = time.monotonic()

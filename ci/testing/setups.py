@@ -24,7 +24,7 @@ def setups(names: Iterable[str], full: bool) -> list[Setup]:
     # Of the vendors' recipes the gate has those whose bases differ most.
     bases = ("--all",) if full else ("cuda", "ipu")
     environments = ("py38", "torch_new", "torch_old", "tf_new", "tf_old", *NEWER_PYTHONS)
-    known = [
+    all_setups = [
         Setup("apptainer", ("ci/setup/apptainer",), alone=True),  # on Debian it upgrades libc6
         *(Setup(name, ("ci/setup/inside", name)) for name in environments),
         Setup("bases", ("ci/setup/bases", *bases)),
@@ -33,4 +33,4 @@ def setups(names: Iterable[str], full: bool) -> list[Setup]:
         Setup("chromium", ("ci/setup/chromium",), optional=True),
     ]
     wanted = set(names)
-    return [setup for setup in known if setup.name in wanted]
+    return [setup for setup in all_setups if setup.name in wanted]

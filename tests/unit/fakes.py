@@ -2,11 +2,15 @@
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+import pytest
 
 from sifmark.attestations import provenance, sbom
 from sifmark.attestations.packages import Package
@@ -68,6 +72,7 @@ class FakeInspection:
     documents: dict[str, bytes] = field(default_factory=lambda: {sbom.CYCLONEDX: b'{"components": [{}, {}]}'})
     start: str | CheckFailed = "starts our entrypoint"
     base: str | CheckFailed = "the base as it was"
+    differs: str | None = None  # in what, from whatever it is compared with
     files: tuple[tuple[str, str], ...] = (("drwxr-xr-x", "/sifmark"), ("-rw-r--r--", "/sifmark/run"))
 
     def identity(self) -> str:
@@ -109,7 +114,7 @@ class FakeInspection:
         return self.documents
 
     def difference(self, other: str) -> str | None:
-        return None
+        return self.differs
 
     def require_base(self, plan: Plan) -> str:
         return _raise_or_return(self.base)
@@ -135,6 +140,8 @@ class FakeEngine:
         self.estimate = Forecast()
         self.programs: dict[str, list[str]] = {"run": ["true"], "test": ["true"], "exec": ["true"]}
         self.builds: list[str] = []
+        self.inspected: list[str] = []  # addresses, as often as they were asked for
+        self.commands: list[tuple[str, str, Sequence[str], Sequence[str]]] = []
 
     def add(self, name: str, **fields: Any) -> FakeInspection:
         """Let the image of a name or a recipe exist; `fields` are of its inspection, `labels` only what differs."""
@@ -187,6 +194,7 @@ class FakeEngine:
         return ()
 
     def command(self, address: str, verb: str, arguments: Sequence[str], options: Sequence[str]) -> list[str]:
+        self.commands.append((address, verb, arguments, options))
         return self.programs[verb]
 
     def device_flags(self, access: Access) -> list[str]:
@@ -202,9 +210,18 @@ class FakeEngine:
         return ["--isolated"]
 
     def inspect(self, address: str) -> FakeInspection:
+        self.inspected.append(address)
         if address not in self.images:
             raise SifmarkError(f"there is no image {address}", code="image-not-built")
         return self.images[address]
+
+
+def settings_for(engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Let settings choose this engine by its name, as they choose those of the package, and return such settings."""
+    module = ModuleType(f"sifmark.engines.{engine.name}.engine")
+    vars(module)["make"] = lambda _settings: engine
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return replace(engine.settings, engine=engine.name)
 
 
 def write_image(path: Path, recipe: str, settings: Settings) -> Plan:

@@ -64,17 +64,17 @@ def imports(path: Path, late: bool = True) -> Iterator[str]:
 
 def modules(root: Path, package: str) -> dict[str, Path]:
     """The files of a package below a root folder, by the dotted names of their modules."""
-    found = {}
+    files = {}
     for path in sorted((root / package).rglob("*.py")):
         parts = path.relative_to(root).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return files
 
 
 def graph(root: Path, package: str) -> dict[str, set[str]]:
     """By module the modules of the same package that it imports."""
-    known = modules(root, package)
-    return {name: {found for found in imports(path) if found in known} for name, path in known.items()}
+    files = modules(root, package)
+    return {name: {imported for imported in imports(path) if imported in files} for name, path in files.items()}
 
 
 def violations(root: Path, package: str, layers: Layers) -> list[str]:
@@ -97,14 +97,14 @@ def violations(root: Path, package: str, layers: Layers) -> list[str]:
 
 def cycles(edges: Mapping[str, set[str]]) -> list[list[str]]:
     """One shortest cycle of each strongly connected component, from its first module by name back to it."""
-    found: list[list[str]] = []
-    seen: set[str] = set()
+    shortest: list[list[str]] = []
+    covered: set[str] = set()
     reachable = {name: _reachable(name, edges) for name in edges}
     for name in sorted(edges):
-        if name in reachable[name] and name not in seen:
-            seen |= {other for other in reachable[name] if name in reachable[other]}
-            found.append(_way_back(name, edges))
-    return found
+        if name in reachable[name] and name not in covered:
+            covered |= {other for other in reachable[name] if name in reachable[other]}
+            shortest.append(_way_back(name, edges))
+    return shortest
 
 
 def _nodes(tree: ast.AST, late: bool) -> Iterator[ast.AST]:
@@ -126,14 +126,14 @@ def _is_module(root: Path, name: str) -> bool:
 
 
 def _reachable(start: str, edges: Mapping[str, set[str]]) -> set[str]:
-    found: set[str] = set()
+    reached: set[str] = set()
     waiting = list(edges[start])
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in reached:
+            reached.add(name)
             waiting += edges[name]
-    return found
+    return reached
 
 
 def _way_back(start: str, edges: Mapping[str, set[str]]) -> list[str]:
@@ -141,6 +141,6 @@ def _way_back(start: str, edges: Mapping[str, set[str]]) -> list[str]:
     for way in ways:  # grows as it is walked through
         if way[-1] == start:
             return way
-        known = {step for other in ways for step in other}
-        ways += [[*way, name] for name in sorted(edges[way[-1]]) if name == start or name not in known]
+        reached = {step for other in ways for step in other}
+        ways += [[*way, name] for name in sorted(edges[way[-1]]) if name == start or name not in reached]
     raise ValueError(f"no way leads back to {start}")

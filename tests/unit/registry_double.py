@@ -9,7 +9,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from sifmark.core.files import sha256_bytes
-from sifmark.oci.manifest import INDEX_MEDIA
+from sifmark.oci.manifest import INDEX_MEDIA, MANIFEST_MEDIA
+from sifmark.recipes.base import BaseImage
+
+REPOSITORY = "x"  # of the images that are put here by these functions
 
 
 class RegistryDouble(ThreadingHTTPServer):
@@ -22,6 +25,10 @@ class RegistryDouble(ThreadingHTTPServer):
         self.manifests: dict[tuple[str, str], tuple[str, bytes]] = {}  # by repository and digest
         self.tags: dict[tuple[str, str], str] = {}
         self.requests: list[str] = []
+        self.next_pages = ""  # where the pages of a list go on, if not here: //HOST
+        self.listing: list[dict[str, Any]] | None = (
+            None  # referrers of whatever is asked for, in place of the true ones
+        )
 
     @property
     def host(self) -> str:
@@ -35,6 +42,8 @@ class RegistryDouble(ThreadingHTTPServer):
         return digest
 
     def referrers(self, repository: str, subject: str) -> list[dict[str, Any]]:
+        if self.listing is not None:
+            return self.listing
         listed = []
         for (name, digest), (media, content) in self.manifests.items():
             document = json.loads(content)
@@ -42,6 +51,28 @@ class RegistryDouble(ThreadingHTTPServer):
                 more = {key: document[key] for key in ("artifactType", "annotations") if key in document}
                 listed.append({"mediaType": media, "digest": digest, "size": len(content), **more})
         return listed
+
+
+def put_image(server: RegistryDouble, configuration: dict[str, Any], layer: bytes) -> str:
+    """Let the registry have an image of one layer, and return its digest."""
+    config = json.dumps(configuration).encode()
+    server.blobs |= {sha256_bytes(content): content for content in (config, layer)}
+    parts = {
+        "config": {"digest": sha256_bytes(config), "size": len(config)},
+        "layers": [{"digest": sha256_bytes(layer), "size": len(layer)}],
+    }
+    return put_document(server, {"schemaVersion": 2, "mediaType": MANIFEST_MEDIA, **parts})
+
+
+def put_document(server: RegistryDouble, document: dict[str, Any]) -> str:
+    """Let the registry have a manifest or an index, and return its digest."""
+    content = json.dumps(document).encode()
+    return server.put(REPOSITORY, sha256_bytes(content), content, document["mediaType"])
+
+
+def base_of(server: RegistryDouble, digest: str) -> BaseImage:
+    """Return such an image as the base of a recipe."""
+    return BaseImage(f"{server.host}/{REPOSITORY}", "1.0", digest, "3.11", None, stand_in=False, plain_http=True)
 
 
 @contextmanager
@@ -72,8 +103,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.requests.append(f"{self.command} {path}")
         for kind in ("blobs", "manifests", "referrers"):
-            repository, found, rest = path.partition(f"/{kind}/")
-            if found:
+            repository, separator, rest = path.partition(f"/{kind}/")
+            if separator:
                 getattr(self, kind)(repository, rest, query, body)
                 return
         self.answer(404)
@@ -110,10 +141,10 @@ class _Handler(BaseHTTPRequestHandler):
         media, document = self.headers["Content-Type"], json.loads(body)
         blobs = [document["config"], *document["layers"]] if "config" in document else []
         children = document.get("manifests", [])
-        known = all(blob["digest"] in self.server.blobs for blob in blobs) and all(
+        complete = all(blob["digest"] in self.server.blobs for blob in blobs) and all(
             (repository, child["digest"]) in self.server.manifests for child in children
         )
-        if not known or (reference.startswith("sha256:") and sha256_bytes(body) != reference):
+        if not complete or (reference.startswith("sha256:") and sha256_bytes(body) != reference):
             self.answer(400)
             return
         self.server.put(repository, reference, body, media)
@@ -129,7 +160,7 @@ class _Handler(BaseHTTPRequestHandler):
             int(query.get("last", ["0"])[0]),
             self.server.page,
         )
-        link = f'</v2/{repository}/referrers/{rest}?last={begin + size}>; rel="next"'
+        link = f'<{self.server.next_pages}/v2/{repository}/referrers/{rest}?last={begin + size}>; rel="next"'
         more = {"Link": link} if begin + size < len(listed) else {}
         index = {"schemaVersion": 2, "mediaType": INDEX_MEDIA, "manifests": listed[begin : begin + size]}
         self.answer(200, json.dumps(index).encode(), Content_Type=INDEX_MEDIA, **more)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from layering import ENTRYPOINTS, SIFMARK, Layers, imports, modules, violations
+from unit.layering import ENTRYPOINTS, SIFMARK, Layers, imports, modules, violations
 
 from sifmark.core import paths
 
@@ -40,9 +40,9 @@ VENDORS = {
 
 
 def files(root: Path) -> list[Path]:
-    found = sorted(path for path in root.rglob("*.py") if "__pycache__" not in path.parts)
-    assert found, f"nothing under {root}"
-    return found
+    python_files = sorted(path for path in root.rglob("*.py") if "__pycache__" not in path.parts)
+    assert python_files, f"nothing under {root}"
+    return python_files
 
 
 def relative(path: Path) -> str:
@@ -63,7 +63,7 @@ def test_tasks_import_only_the_host_side() -> None:
 @pytest.mark.parametrize("path", files(paths.ENTRYPOINTS), ids=relative)
 def test_in_image_code_imports_what_its_process_has(path: Path) -> None:
     roots = {name.split(".")[0] for name in imports(path)}
-    brought = next((BROUGHT[str(one)] for one in Path(relative(path)).parents if str(one) in BROUGHT), set())
+    brought = next((BROUGHT[str(folder)] for folder in Path(relative(path)).parents if str(folder) in BROUGHT), set())
     assert roots <= {"entrypoints", "jsonschema", *sys.stdlib_module_names, *VENDORS, *brought}
     for vendor in roots & set(VENDORS):
         assert relative(path) == VENDORS[vendor]
@@ -97,13 +97,13 @@ def test_the_top_of_each_side_is_entry_points_and_packages() -> None:
 
 
 def test_the_parent_process_loads_no_framework() -> None:
-    known, waiting, loaded = modules(paths.ENTRYPOINTS.parent, "entrypoints"), ["entrypoints.cli.verbs"], set()
+    sources, waiting, loaded = modules(paths.ENTRYPOINTS.parent, "entrypoints"), ["entrypoints.cli.verbs"], set()
     waiting.append("entrypoints.runs.series")  # which `verbs` imports late, as all that needs jsonschema
     while waiting:
         name = waiting.pop()
         if name not in loaded:
             loaded.add(name)
-            waiting += imports(known[name], late=False) if name in known else []
+            waiting += imports(sources[name], late=False) if name in sources else []
     assert not {name.split(".")[0] for name in loaded} & FRAMEWORKS
     assert not {name for name in loaded if name.startswith(("entrypoints.worker", "entrypoints.workloads"))}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import requests
-from registry_double import RegistryDouble, serving
+from unit.registry_double import RegistryDouble, serving
 
 from sifmark.core.errors import RegistryError
 from sifmark.core.files import compact_json, sha256_bytes
@@ -74,9 +74,8 @@ def relist(server: RegistryDouble, image: Manifest, *manifests: Manifest) -> Non
                         if not (value[0] == MANIFEST_MEDIA and read_manifest(value[1]).subject)}  # fmt: skip
     for manifest in manifests:
         server.put(REPOSITORY, manifest.digest, manifest.content, MANIFEST_MEDIA)
-    index = {"schemaVersion": 2, "manifests": [manifest.descriptor.document() for manifest in manifests]}
-    server.put(REPOSITORY, tag_of(image), compact_json(index), INDEX_MEDIA)
-    server.referrers = lambda *_: index["manifests"]  # type: ignore[method-assign]
+    server.listing = [manifest.descriptor.document() for manifest in manifests]
+    server.put(REPOSITORY, tag_of(image), compact_json({"schemaVersion": 2, "manifests": server.listing}), INDEX_MEDIA)
 
 
 def test_what_was_pushed_is_found_and_nothing_is_sent_twice(server: RegistryDouble, image: Manifest) -> None:
@@ -212,7 +211,7 @@ def test_a_list_that_is_none_is_an_error(content: bytes) -> None:
             ask(server, image)
 
 
-def test_a_list_without_end_and_one_that_leads_elsewhere_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_without_end_and_one_that_leads_elsewhere_are_given_up() -> None:
     with serving(api=True) as server:
         image = put_image(server, b"an image")
         attest(server, image)
@@ -220,9 +219,7 @@ def test_a_list_without_end_and_one_that_leads_elsewhere_are_given_up(monkeypatc
         with pytest.raises(RegistryError, match="has no end"):
             ask(server, image)
         server.page = 2
-        monkeypatch.setattr(
-            "sifmark.oci.client.parse_header_links", lambda _: [{"url": "//x.example/y", "rel": "next"}]
-        )
+        server.next_pages = "//x.example"
         with pytest.raises(RegistryError, match="the next page to go to x.example"):
             ask(server, image)
 

@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,7 @@ sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed pac
 
 from entrypoints.contract.statuses import INVALID_RESULT_EXIT, STATUSES, USAGE_EXIT
 
-RESULT = validator("result-1.0").schema
+RESULT: Any = validator("result-1.0").schema
 README = (paths.ROOT / "README.md").read_text()
 STUDIES = (paths.SCHEMAS / "README.md").read_text()
 EXAMPLES = sorted(paths.SCHEMAS.glob("examples/result-1.0/*.json"))
@@ -42,7 +43,7 @@ def test_the_pages_are_todays() -> None:
 @pytest.mark.parametrize("name", [name.removesuffix(".md") for name in pages()])
 def test_a_page_names_every_field_and_all_its_links_arrive(name: str) -> None:
     text = page(name)
-    schema = validator(name).schema
+    schema: Any = validator(name).schema
     headings = [re.sub(r"[^a-z0-9_-]", "", line.lstrip("# ").lower()) for line in re.findall(r"^#+ .*", text, re.M)[1:]]
     assert len(headings) == len(set(headings))
     assert set(re.findall(r"\]\(#([^)]*)\)", text)) <= set(headings)
@@ -61,12 +62,12 @@ def test_no_text_breaks_out_of_its_cell(text: str) -> None:
 
 
 def test_every_field_that_a_study_needs_is_in_the_schema() -> None:
-    known = fields(RESULT)
+    names_in_schema = fields(RESULT)
     table = [cells for cells in rows(STUDIES, 4) if cells[0] != "study"]
     named = [name for _, _, where, _ in table for name in re.findall(r"`([a-z_]+(?:\.[a-z0-9_\[\]]+)+)`", where)]
     assert len(table) == len(re.findall(r"^\| [A-Z]\w+ \|", STUDIES, re.M)) > 15
     assert named
-    assert set(named) <= known
+    assert set(named) <= names_in_schema
 
 
 def test_the_studies_all_have_their_rows() -> None:
@@ -88,27 +89,27 @@ def test_there_are_examples_of_success_and_of_failure() -> None:
 
 
 def test_the_readme_repeats_the_table_of_failures() -> None:
-    told = {cells[0].strip("`"): tuple(cells[1:]) for cells in rows(README, 4) if cells[0].startswith("`")}
+    table = {cells[0].strip("`"): tuple(cells[1:]) for cells in rows(README, 4) if cells[0].startswith("`")}
     wanted = {state: (str(status.exit_code), *status[1:]) for state, status in STATUSES.items()}
     wanted["interrupted"] = (", ".join(map(str, INTERRUPTIONS)), *STATUSES["interrupted"][1:])
-    assert {state: told.get(state) for state in wanted} == wanted
+    assert {state: table.get(state) for state in wanted} == wanted
     assert {f"| {USAGE_EXIT} |", f"| {INVALID_RESULT_EXIT} |"} <= set(
         re.findall(r"^\| no .*?(\| \d+ \|)", README, re.M)
     )
 
 
 def test_the_readme_tells_of_every_workload_what_its_card_says() -> None:
-    told = {cells[0].strip("`"): tuple(cells[2:]) for cells in rows(README, 4) if cells[0].startswith("`")}
+    table = {cells[0].strip("`"): tuple(cells[2:]) for cells in rows(README, 4) if cells[0].startswith("`")}
     for name, card in cards().items():
         flops = (card["flops"].get("forward_per_unit") or card["flops"]["sampling_per_unit"]) / 1e9
-        assert told[name] == (f"{card['problem']['parameters']:,}", f"{flops:.3f}")
+        assert table[name] == (f"{card['problem']['parameters']:,}", f"{flops:.3f}")
 
 
 def test_the_readme_tells_of_every_recipe_what_it_is_built_on() -> None:
-    told = {cells[0].strip("`"): (cells[2], cells[3].strip("`")) for cells in rows(README, 4)}
+    table = {cells[0].strip("`"): (cells[2], cells[3].strip("`")) for cells in rows(README, 4)}
     names = {"pytorch": "PyTorch", "tensorflow": "TensorFlow"}
     for recipe in map(load_recipe, recipe_names()):
-        assert told[recipe.name] == (names[recipe.framework], recipe.base.reference)
+        assert table[recipe.name] == (names[recipe.framework], recipe.base.reference)
 
 
 def test_the_readme_names_the_recipes_without_a_digest() -> None:

@@ -10,9 +10,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from layering import imports
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from unit.layering import imports
 from unit.test_architecture import files
 
 from sifmark.commands.data.prepare import PrepareOptions, prepare_data

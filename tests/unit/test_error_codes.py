@@ -44,7 +44,8 @@ def made(tree: ast.AST) -> Iterator[tuple[int, str | None]]:
 
 
 def code_of(call: ast.Call) -> str | None:
-    (value,) = [keyword.value for keyword in call.keywords if keyword.arg == "code"] or [None]
+    values: list[ast.expr | None] = [keyword.value for keyword in call.keywords if keyword.arg == "code"]
+    (value,) = values or [None]
     return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
 
 

@@ -16,7 +16,6 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
-import urllib3
 
 from sifmark.commands.recipe.pin import pin
 from sifmark.core import paths
@@ -25,6 +24,7 @@ from sifmark.core.settings import load_settings
 from sifmark.oci import client
 from sifmark.oci.client import Registry
 from sifmark.oci.images import configuration, ping, resolve
+from sifmark.oci.reference import MAX_DOCUMENT_SIZE
 from sifmark.recipes.recipe import load_recipe, read_recipe, recipe_names
 
 AMD, ARM = "sha256:" + "a" * 64, "sha256:" + "b" * 64
@@ -73,8 +73,8 @@ class Answering(BaseHTTPRequestHandler):
         path = self.path.removeprefix("/v2/").partition("?")[0]
         self.server.logins.append(self.headers.get("Authorization"))
         if path == "/token":
-            told = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-            self.server.asked.append((self.command, told, self.headers.get("Authorization")))
+            form = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+            self.server.asked.append((self.command, form, self.headers.get("Authorization")))
         status, body, headers = self.server.answers.get(path, (404, b'{"errors": []}', {}))
         token = self.server.token
         if token and path != "/token" and self.headers.get("Authorization") != f"Bearer {token}":
@@ -110,8 +110,8 @@ storage = pytest.fixture(serving)  # another host, to which the first may send w
 
 def test_an_index_has_a_digest_for_each_platform(served: Served) -> None:
     digest = served.put("x/y/manifests/1.0", INDEX)
-    found = resolve(f"{served.host}/x/y", "1.0")
-    assert (found.digest, found.platforms) == (digest, {"x86_64": AMD, "aarch64": ARM})
+    image = resolve(f"{served.host}/x/y", "1.0")
+    assert (image.digest, image.platforms) == (digest, {"x86_64": AMD, "aarch64": ARM})
 
 
 def test_a_single_manifest_is_of_the_platform_that_its_configuration_names(served: Served) -> None:
@@ -124,11 +124,11 @@ def test_a_single_manifest_is_of_the_platform_that_its_configuration_names(serve
 
 
 def test_a_busy_registry_is_asked_again_when_an_image_was_made(served: Served) -> None:
-    told = {"created": "2024-02-03T04:05:06Z"}
-    blob = served.put_by_digest("x/blobs/", told)
+    document = {"created": "2024-02-03T04:05:06Z"}
+    blob = served.put_by_digest("x/blobs/", document)
     digest = served.put_by_digest("x/manifests/", {"config": {"digest": blob, "size": 1}, "layers": []})
     served.busy = 1
-    assert configuration(f"{served.host}/x", digest, "x86_64") == told
+    assert configuration(f"{served.host}/x", digest, "x86_64") == document
 
 
 def test_the_token_that_is_for_everybody_is_taken(served: Served) -> None:
@@ -174,9 +174,9 @@ def test_a_login_by_an_identity_token_is_used(
     served.put("/token", {"access_token": "open sesame"})
     served.token = "open sesame"
     Registry(served.host).document("x/manifests/1.0")
-    ((method, told, authorization),) = served.asked
+    ((method, form, authorization),) = served.asked
     assert (method, authorization) == ("POST", None)
-    assert dict(parse_qsl(told)) == {
+    assert dict(parse_qsl(form)) == {
         "grant_type": "refresh_token",
         "refresh_token": "refresh me",
         "client_id": "sifmark",
@@ -285,7 +285,7 @@ def test_who_gives_tokens_may_be_busy(served: Served, no_logins: Path, status: i
     ids=["text", "list", "nothing", "limit", "digest"],
 )
 def test_what_is_no_answer_is_never_a_digest(
-    served: Served, body: bytes, status: int, headers: dict, said: str
+    served: Served, body: bytes, status: int, headers: dict[str, Any], said: str
 ) -> None:
     served.put("x/manifests/1.0", body, status, **headers)
     with pytest.raises(RegistryError, match=said):
@@ -317,11 +317,11 @@ def clone(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         (tmp_path / f"{name}.toml").write_text(text)
     monkeypatch.setattr(paths, "RECIPES", tmp_path)
     monkeypatch.setattr(paths, "GOLDEN", tmp_path / "golden")
-    for known in (recipe_names, load_recipe):
-        known.cache_clear()
+    for cached in (recipe_names, load_recipe):
+        cached.cache_clear()
     yield tmp_path
-    for known in (recipe_names, load_recipe):
-        known.cache_clear()
+    for cached in (recipe_names, load_recipe):
+        cached.cache_clear()
 
 
 def pins(served: Served, update: bool, *names: str) -> None:
@@ -337,7 +337,7 @@ def digests(clone: Path) -> dict[str, str]:
 NVIDIA, INTEL = "nvidia/pytorch/manifests/26.08-py3", "intel/intel-extension-for-pytorch/manifests/2.8.10-xpu"
 
 
-def test_pins_are_updated_with_comments_kept(served: Served, clone: Path, capsys: pytest.CaptureFixture) -> None:
+def test_pins_are_updated_with_comments_kept(served: Served, clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     served.put(NVIDIA, INDEX)
     served.put(INTEL, INDEX)
     with pytest.raises(SifmarkError, match="differ: cuda"):
@@ -366,7 +366,9 @@ def test_nothing_is_written_where_one_cannot_be_resolved(served: Served, clone: 
     assert {path.name: path.read_text() for path in clone.iterdir()} == before
 
 
-def test_the_digest_of_all_platforms_is_one_too(served: Served, clone: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_digest_of_all_platforms_is_one_too(
+    served: Served, clone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     digest = served.put(NVIDIA, INDEX)
     path = clone / "cuda.toml"
     pinned = digests(clone)
@@ -410,7 +412,7 @@ def test_a_blob_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 @pytest.mark.parametrize("status", [200, 500])
 def test_a_document_without_end_is_given_up(served: Served, status: int) -> None:
-    served.put("x/manifests/1.0", b"x" * (client.MAX_DOCUMENT_SIZE + 1), status)
+    served.put("x/manifests/1.0", b"x" * (MAX_DOCUMENT_SIZE + 1), status)
     with pytest.raises(RegistryError, match="more than 4.* came for a document"):
         resolve(f"{served.host}/x", "1.0")
 
@@ -438,7 +440,7 @@ def test_a_packed_document_reads(served: Served) -> None:
 
 def test_nobody_makes_us_wait_for_hours(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(urllib3.util.retry.time, "sleep", slept.append)
+    monkeypatch.setattr(time, "sleep", slept.append)
     served.put("x/manifests/1.0", {}, 429, Retry_After="86400")
     with pytest.raises(RegistryError, match="it is asked too often"):
         client.Registry(served.host, attempts=3).content("x/manifests/1.0")
@@ -448,7 +450,7 @@ def test_nobody_makes_us_wait_for_hours(served: Served, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("header", ["soon", "Mon, 99 Abc 99999 00:00:00 GMT", "9" * 5000])
 def test_a_pause_that_does_not_read_is_our_own(served: Served, monkeypatch: pytest.MonkeyPatch, header: str) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(client.time, "sleep", slept.append)
+    monkeypatch.setattr(time, "sleep", slept.append)
     served.put("x/manifests/1.0", {}, 503, Retry_After=header)
     with pytest.raises(RegistryError, match="answers with 503"):
         client.Registry(served.host, attempts=3).content("x/manifests/1.0")
@@ -457,7 +459,7 @@ def test_a_pause_that_does_not_read_is_our_own(served: Served, monkeypatch: pyte
 
 def test_a_connection_that_is_refused_is_tried_as_often_as_agreed(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(client.time, "sleep", slept.append)
+    monkeypatch.setattr(time, "sleep", slept.append)
     for call in ("content", "upload", "put_manifest"):
         registry = client.Registry("127.0.0.1:1", attempts=3)
         words = {"content": ("x",), "upload": ("x", AMD, b""), "put_manifest": ("x", "1", b"", "y")}[call]
@@ -475,9 +477,7 @@ def test_a_token_server_that_does_not_answer_is_named(served: Served, no_logins:
         Registry(served.host).document("x/manifests/1.0")
 
 
-def test_an_upload_goes_to_no_other_host(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = client.RegistryResponse("", 202, {"Location": "https://elsewhere.example/upload"}, b"")
-    registry = client.Registry(served.host)
-    monkeypatch.setattr(registry, "ask", lambda *_words, **_options: answer)
+def test_an_upload_goes_to_no_other_host(served: Served) -> None:
+    served.put("x/blobs/uploads/", {}, 202, Location="https://elsewhere.example/upload")
     with pytest.raises(RegistryError, match="wants the upload to go to elsewhere.example"):
-        registry.upload("x", AMD, b"{}")
+        Registry(served.host).upload("x", AMD, b"{}")

@@ -58,7 +58,7 @@ def uses(tree: ast.AST, roots: dict[str, str]) -> Iterator[Use]:
         if call is None:
             yield Use(name, None, frozenset())
             continue
-        unpacked = any(isinstance(one, ast.Starred) for one in call.args)
+        unpacked = any(isinstance(argument, ast.Starred) for argument in call.args)
         keywords = frozenset(keyword.arg for keyword in call.keywords if keyword.arg)
         yield Use(name, None if unpacked else len(call.args), keywords)
 
@@ -74,28 +74,28 @@ def _vendor_name(node: ast.AST, roots: dict[str, str]) -> str | None:
     return None
 
 
-def problem(use: Use, known: Callable[[str], Parameters | bool | None]) -> str | None:
-    """What is wrong with a use. `known` tells the parameters of a name, True without them, False where it is not."""
-    found = known(use.name)
-    if found is False:
+def problem(use: Use, parameters_of: Callable[[str], Parameters | bool | None]) -> str | None:
+    """What is wrong with a use. `parameters_of` returns None or True for a name without any, False for no name."""
+    parameters = parameters_of(use.name)
+    if parameters is False:
         return f"{use.name} is not there"
-    if not isinstance(found, Parameters):
+    if not isinstance(parameters, Parameters):
         return None
-    unknown = use.keywords - set(found.positional)
-    if unknown and not found.any_more:
+    unknown = use.keywords - set(parameters.positional)
+    if unknown and not parameters.any_more:
         return f"{use.name} takes no {', '.join(sorted(unknown))}"
-    if use.positional is not None and use.positional > len(found.positional) and not found.any_more:
-        return f"{use.name} takes {len(found.positional)} arguments"
+    if use.positional is not None and use.positional > len(parameters.positional) and not parameters.any_more:
+        return f"{use.name} takes {len(parameters.positional)} arguments"
     given = (use.positional or 0) + len(use.keywords)
-    if use.positional is not None and given < found.required:
-        return f"{use.name} wants {found.required} arguments"
+    if use.positional is not None and given < parameters.required:
+        return f"{use.name} wants {parameters.required} arguments"
     return None
 
 
 def poptorch(sdk: str) -> Callable[[str], Parameters | bool | None]:
     """PopTorch of a version."""
 
-    def known(name: str) -> Parameters | bool | None:
+    def parameters_of(name: str) -> Parameters | bool | None:
         enumeration, _, member = name.rpartition(".")
         if enumeration in POPTORCH["enums"]:
             return member in POPTORCH["enums"][enumeration]["members"]
@@ -105,10 +105,14 @@ def poptorch(sdk: str) -> Callable[[str], Parameters | bool | None]:
         if entry is None or sdk not in entry.get("sdks", SDKS):
             return any(full.startswith(f"{name}.") for full in POPTORCH["names"])  # a part of it, such as Precision
         parameters = entry.get("parameters", [])
-        own = [one for one in parameters if not one[1].startswith("var_")]
-        return Parameters(tuple(one[0] for one in own), sum(len(one) == 2 for one in own), len(own) < len(parameters))
+        own = [parameter for parameter in parameters if not parameter[1].startswith("var_")]
+        return Parameters(
+            tuple(parameter[0] for parameter in own),
+            sum(len(parameter) == 2 for parameter in own),
+            len(own) < len(parameters),
+        )
 
-    return known
+    return parameters_of
 
 
 @cache
@@ -118,20 +122,23 @@ def sources(module: str) -> dict[str, Parameters | None]:
     assert spec is not None and spec.origin
     folder = Path(spec.origin).parent
     files = [folder / f"{module}_{part}.py" for part in ("interface", "exception")]
-    found: dict[str, Parameters | None] = {}
+    names_defined: dict[str, Parameters | None] = {}
     for file in files if spec.submodule_search_locations else [Path(spec.origin)]:
         for node in ast.parse(file.read_text()).body:
             if isinstance(node, ast.FunctionDef):
                 names = tuple(argument.arg for argument in node.args.args)
                 required = len(names) - len(node.args.defaults)
                 more = bool(node.args.vararg or node.args.kwarg)
-                found[f"{module}.{node.name}"] = Parameters(names, required, more)
+                names_defined[f"{module}.{node.name}"] = Parameters(names, required, more)
             elif isinstance(node, ast.ClassDef):
                 members = [name.id for part in node.body if isinstance(part, ast.Assign) for name in _names(part)]
-                found |= {f"{module}.{node.name}": None, **{f"{module}.{node.name}.{name}": None for name in members}}
+                names_defined |= {
+                    f"{module}.{node.name}": None,
+                    **{f"{module}.{node.name}.{name}": None for name in members},
+                }
             elif isinstance(node, ast.Assign):
-                found |= {f"{module}.{name.id}": None for name in _names(node)}
-    return found
+                names_defined |= {f"{module}.{name.id}": None for name in _names(node)}
+    return names_defined
 
 
 def _names(node: ast.Assign) -> list[ast.Name]:
@@ -141,18 +148,18 @@ def _names(node: ast.Assign) -> list[ast.Name]:
 def package(module: str) -> Callable[[str], Parameters | bool | None]:
     """A package of the index."""
 
-    def known(name: str) -> Parameters | bool | None:
+    def parameters_of(name: str) -> Parameters | bool | None:
         if name == f"{module}.SIMULATED":  # a stand-in's own
             return True
         return sources(module).get(name, True) if name in sources(module) else False
 
-    return known
+    return parameters_of
 
 
-def problems(source: str, roots: dict[str, str], known: Callable[[str], Parameters | bool | None]) -> list[str]:
-    found = list(uses(ast.parse(source), roots))
-    assert found, "nothing of the vendor's is used"
-    return [said for use in found if (said := problem(use, known))]
+def problems(source: str, roots: dict[str, str], parameters_of: Callable[[str], Parameters | bool | None]) -> list[str]:
+    used = list(uses(ast.parse(source), roots))
+    assert used, "nothing of the vendor's is used"
+    return [said for use in used if (said := problem(use, parameters_of))]
 
 
 def code(file: str) -> str:
@@ -190,8 +197,8 @@ def test_an_invented_call_and_a_wrong_argument_are_caught(old: str, new: str, sa
     source = code(IPU)
     assert old in source
     roots = {"poptorch": "poptorch", **OBJECTS}
-    found = problems(source.replace(old, new), roots, poptorch("3.3"))
-    assert ([said in one for one in found] == [True]) if said else found == []
+    texts = problems(source.replace(old, new), roots, poptorch("3.3"))
+    assert ([said in text for text in texts] == [True]) if said else texts == []
     if said is None:  # that one came with 3.3
         assert problems(source.replace(old, new), roots, poptorch("3.1"))
 
@@ -223,9 +230,9 @@ GCIPUINFO_ATTRIBUTES = {
 }
 
 
-def c_problems(source: str, known: dict[str, int], roots: dict[str, str]) -> list[str]:
+def c_problems(source: str, counts: dict[str, int], roots: dict[str, str]) -> list[str]:
     def parameters(name: str) -> Parameters | bool:
-        taken = known.get(name.removeprefix("library."))
+        taken = counts.get(name.removeprefix("library."))
         return False if taken is None else Parameters(tuple(map(str, range(taken))), taken, any_more=False)
 
     return problems(source, roots, parameters)
@@ -233,15 +240,17 @@ def c_problems(source: str, known: dict[str, int], roots: dict[str, str]) -> lis
 
 @pytest.mark.parametrize("file", C_FUNCTIONS)
 def test_libraries_of_c_have_what_we_call(file: str) -> None:
-    roots, known = {"library": "library", "self.library": "library"}, C_FUNCTIONS[file]
+    roots, counts = {"library": "library", "self.library": "library"}, C_FUNCTIONS[file]
     own = {node.name for node in ast.walk(ast.parse(code(file))) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     own |= {"name", "simulated"}  # of our own class, which is called so too
-    said = c_problems(code(file), known, roots)
-    found = [one for one in said if one.split()[0].removeprefix("library.") not in own]
-    assert found == []
-    name = list(known)[-1]
-    assert c_problems(code(file).replace(f"{name}(", f"{name}s("), known, roots) != c_problems(code(file), known, roots)
-    fewer = {**known, name: known[name] - 1}
+    said = c_problems(code(file), counts, roots)
+    outside = [text for text in said if text.split()[0].removeprefix("library.") not in own]
+    assert outside == []
+    name = list(counts)[-1]
+    assert c_problems(code(file).replace(f"{name}(", f"{name}s("), counts, roots) != c_problems(
+        code(file), counts, roots
+    )
+    fewer = {**counts, name: counts[name] - 1}
     starred = "*references" in code(file)  # whose number nobody sees
     assert starred or any("arguments" in said for said in c_problems(code(file), fewer, roots))
 
@@ -255,16 +264,16 @@ def test_gcipuinfo_has_what_we_ask() -> None:
     for node in ast.parse(source).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
             names = [target.id for target in node.targets[0].elts if isinstance(target, ast.Name)]
-            told = dict(zip(names, ast.literal_eval(node.value), strict=True))
-            asked |= {value for name, value in told.items() if name != "NOBODY"}
+            constants = dict(zip(names, ast.literal_eval(node.value), strict=True))
+            asked |= {value for name, value in constants.items() if name != "NOBODY"}
     assert asked == GCIPUINFO_ATTRIBUTES - {"id"}
 
 
 def test_an_invented_call_of_nvml_is_caught() -> None:
     source = code(NVML).replace("nvmlDeviceGetPowerUsage(handle", "nvmlDeviceGetPower(handle")
     source = source.replace("nvmlDeviceGetPowerUsage(self.handle)", "nvmlDeviceGetPowerUsage(self.handle, 1)")
-    found = problems(source, {"pynvml": "pynvml"}, package("pynvml"))
-    assert any("takes 1 arguments" in one for one in found)
+    texts = problems(source, {"pynvml": "pynvml"}, package("pynvml"))
+    assert any("takes 1 arguments" in text for text in texts)
 
 
 def test_the_stand_in_of_nvml_has_the_signatures_of_the_package() -> None:
@@ -272,5 +281,7 @@ def test_the_stand_in_of_nvml_has_the_signatures_of_the_package() -> None:
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("nvml")]
     assert len(functions) > 15
     for function in functions:
-        found = sources("pynvml")[f"pynvml.{function.name}"]
-        assert found is not None and found.positional == tuple(one.arg for one in function.args.args)
+        parameters = sources("pynvml")[f"pynvml.{function.name}"]
+        assert parameters is not None and parameters.positional == tuple(
+            argument.arg for argument in function.args.args
+        )

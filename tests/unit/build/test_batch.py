@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import asdict, replace
+from typing import Any
 
 import pytest
 from unit.fakes import FakeEngine, labels_of
@@ -88,7 +89,7 @@ def test_forecasts_are_the_engine_s_own(site: Settings, engine: FakeEngine) -> N
     ],
 )
 def test_why_an_image_is_built_again(
-    site: Settings, engine: FakeEngine, labels: dict, options: BuildOptions, reason: str | None
+    site: Settings, engine: FakeEngine, labels: dict[str, Any], options: BuildOptions, reason: str | None
 ) -> None:
     engine.add("cpu", labels={**make_plan("cpu", site).labels(), **labels})
     build = plan_build("cpu", options, engine, site)
@@ -116,7 +117,9 @@ def test_what_has_no_stand_in_here_is_skipped(site: Settings, engine: FakeEngine
 
 
 @pytest.mark.parametrize(("estimate", "folder"), [({"cached": 2**50}, "cache"), ({"stored": 2**50}, "dist")])
-def test_more_than_fits_is_refused_before_anything_starts(site: Settings, estimate: dict, folder: str) -> None:
+def test_more_than_fits_is_refused_before_anything_starts(
+    site: Settings, estimate: dict[str, Any], folder: str
+) -> None:
     require_space([build_of("cpu", stored=1, cached=1)], site)
     with pytest.raises(SifmarkError, match=rf"the builds add about 1048576\.0 GiB to .*/{folder}") as error:
         require_space([build_of("cpu", **estimate)], site)

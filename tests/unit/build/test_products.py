@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from unit.fakes import FakeEngine, FakeInspection
+from unit.fakes import FakeEngine, settings_for
 
 from sifmark.build.clean import remove_products
 from sifmark.build.image import build_recipe
@@ -72,14 +72,14 @@ def test_only_what_was_built_from_these_sources_is_built_again(engine: FakeEngin
 
 
 def test_a_difference_is_the_answer_and_a_failure(
-    built: FakeEngine, site: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    built: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "open_engine", lambda settings: built)
-    command.reproduce("cpu", site, as_json=False)
+    settings = settings_for(built, monkeypatch)
+    command.reproduce("cpu", settings, as_json=False)
     assert capsys.readouterr().out.startswith("fake:cpu: reproduced, sha256:")
-    monkeypatch.setattr(FakeInspection, "difference", lambda self, other: "/sifmark/run differs")
+    built.images["fake:cpu"].differs = "/sifmark/run differs"
     with pytest.raises(SifmarkError) as caught:
-        command.reproduce("cpu", site, as_json=True)
+        command.reproduce("cpu", settings, as_json=True)
     assert caught.value.code == "not-reproduced"
     answer = json.loads(capsys.readouterr().out)
     assert (answer["reproduced"], answer["difference"]) == (False, "/sifmark/run differs")

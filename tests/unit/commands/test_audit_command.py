@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from unit.fakes import FakeEngine
+from unit.fakes import FakeEngine, settings_for
 
 from sifmark.attestations.sbom import CYCLONEDX
 from sifmark.attestations.scanners import SCANNERS
@@ -119,8 +119,7 @@ def test_an_image_s_own_document_is_scanned(site: Settings, install: Install, mo
     called = install("grype")
     engine = FakeEngine(site)
     engine.add("resnet50-cpu", documents={CYCLONEDX: DOCUMENT})
-    monkeypatch.setattr(command, "engine_for", lambda *_: engine)
-    command.audit("resnet50-cpu", site, "", [])
+    command.audit("resnet50-cpu", settings_for(engine, monkeypatch), "", [])
     assert json.loads(called.read_text())[1] == {"sifmark.cdx.json": DOCUMENT.decode()}
 
 
@@ -128,9 +127,9 @@ def test_an_image_without_a_document(site: Settings, install: Install, monkeypat
     called = install("grype")
     engine = FakeEngine(site)
     engine.add("resnet50-cpu", documents={})
-    monkeypatch.setattr(command, "engine_for", lambda *_: engine)
+    settings = settings_for(engine, monkeypatch)
     with pytest.raises(SifmarkError, match=r"fake:resnet50-cpu has no list of packages in CycloneDX format"):
-        command.audit("resnet50-cpu", site, "", [])
+        command.audit("resnet50-cpu", settings, "", [])
     assert not called.exists()
 
 

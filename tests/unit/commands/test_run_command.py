@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from unit.fakes import FakeEngine, sha256
+from unit.fakes import FakeEngine, settings_for, sha256
 
-from sifmark.commands import run as module
 from sifmark.commands.run import IMAGE_VARIABLE, image_facts, run_image, start_image
 from sifmark.core.errors import SifmarkError
 from sifmark.core.process import CommandError
@@ -91,12 +90,12 @@ def test_a_command_is_printed_for_a_job_s_script(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    words: list[Any] = []
-    monkeypatch.setattr(module, "engine_for", lambda *_: engine)
-    monkeypatch.setattr(engine, "command", lambda *given: (words.extend(given), ["run", "a b"])[1])
-    run_image("resnet50-cpu", ["inv", "run", "x", "--", "--steps", "2"], engine.settings, printed=True)
+    engine.programs["run"] = ["run", "a b"]
+    run_image(
+        "resnet50-cpu", ["inv", "run", "x", "--", "--steps", "2"], settings_for(engine, monkeypatch), printed=True
+    )
     assert capsys.readouterr().out == "run 'a b'\n" and not started
-    assert words == ["fake:resnet50-cpu", "run", ["--steps", "2"], ["--home"]]
+    assert engine.commands == [("fake:resnet50-cpu", "run", ["--steps", "2"], ["--home"])]
 
 
 def test_a_program_that_is_not_there_is_told_with_its_remedy(engine: FakeEngine) -> None:
@@ -127,7 +126,7 @@ def test_what_names_a_file(name: str, file: bool) -> None:
         ("nosuch", {}, "unknown-name"),
     ],
 )
-def test_what_is_not_there_is_not_located(engine: FakeEngine, name: str, labels: dict, code: str) -> None:
+def test_what_is_not_there_is_not_located(engine: FakeEngine, name: str, labels: dict[str, Any], code: str) -> None:
     engine.images["fake:resnet50-cpu"].labels.update(labels)
     with pytest.raises(SifmarkError) as error:
         locate(name, engine)
@@ -143,7 +142,7 @@ def test_what_is_not_there_is_not_located(engine: FakeEngine, name: str, labels:
         ({RECIPE: "cuda", DEVICES: "/dev/kfd", RUN_FLAGS: "--bind /:/host"}, ["--device"]),  # the recipe here counts
     ],
 )
-def test_devices_by_labels(engine: FakeEngine, labels: dict, options: list[str]) -> None:
+def test_devices_by_labels(engine: FakeEngine, labels: dict[str, Any], options: list[str]) -> None:
     engine.images["fake:resnet50-cpu"].labels.update(labels)
     assert device_options(engine, "fake:resnet50-cpu") == options
 

@@ -62,12 +62,15 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_shards_hold_every_image_with_its_label(source: Path, tmp_path: Path) -> None:
     manifest = prepare(source, tmp_path / "t")
     validator("manifest-1.0").validate(manifest)
-    found = {}
+    members: dict[str, bytes] = {}
     for file in manifest["files"]:
         with tarfile.open(tmp_path / "t" / file["name"]) as archive:
             assert all((m.mtime, m.uid, m.gid, m.uname, m.gname) == (0, 0, 0, "", "") for m in archive)
-            found |= {m.name: archive.extractfile(m).read() for m in archive}
-    assert found == {
+            for member in archive:
+                content = archive.extractfile(member)
+                assert content is not None
+                members[member.name] = content.read()
+    assert members == {
         "cat/a.jpg": JPEG,
         "cat/a.cls": b"0",
         "cat/a_2.png": MEMBERS["cat/a.png"],
@@ -88,11 +91,11 @@ def test_what_an_image_reads_is_what_was_prepared(source: Path, tmp_path: Path, 
     for manifest in (True, False):
         if not manifest:
             (tmp_path / "t" / "manifest.json").unlink()
-        name, found = open_source(tmp_path / "t", "training", framework)
-        assert (name, found.samples, found.lost) == (format, 4, ())
-        assert found.classes == (2 if manifest or format == "shards" else None)
+        name, opened = open_source(tmp_path / "t", "training", framework)
+        assert (name, opened.samples, opened.lost) == (format, 4, ())
+        assert opened.classes == (2 if manifest or format == "shards" else None)
     if format == "shards":
-        read = sorted((entry.label, entry.read()) for entry in found.entries([0, 1], 0))
+        read = sorted((entry.label, entry.read()) for entry in opened.entries([0, 1], 0))
         assert read == sorted((int(name.startswith("dog")), content) for name, content in MEMBERS.items())
 
 
@@ -152,7 +155,9 @@ DAMAGED = {
 }
 
 
-def test_damaged_images_are_skipped_and_listed(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_damaged_images_are_skipped_and_listed(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     images(source, {name: content for name, (content, _) in DAMAGED.items()})
     manifest = prepare(source, tmp_path / "t", per_file=2)
     assert manifest["skipped"] == sorted(DAMAGED) and manifest["samples"] == 4
@@ -205,14 +210,14 @@ def test_idx_files_are_a_source(tmp_path: Path, suffix: str) -> None:
     labels = struct.pack(">2I", 2049, 3) + bytes([1, 0, 1])
     for name, content in (("images-idx3", images), ("labels-idx1", labels)):
         (tmp_path / f"train-{name}-ubyte{suffix}").write_bytes(gzip.compress(content) if suffix else content)
-    found = find_images(tmp_path)
-    assert found.classes == ["0", "1"]
-    assert [(image.name, image.label) for image in found.images] == [
+    dataset = find_images(tmp_path)
+    assert dataset.classes == ["0", "1"]
+    assert [(image.name, image.label) for image in dataset.images] == [
         ("1/000000.png", 1),
         ("0/000001.png", 0),
         ("1/000002.png", 1),
     ]
-    assert found.images[1].read() == grey_png(2, 2, bytes([4, 5, 6, 7]))
+    assert dataset.images[1].read() == grey_png(2, 2, bytes([4, 5, 6, 7]))
     assert prepare(tmp_path, tmp_path / "t")["samples"] == 3
     (tmp_path / f"train-labels-idx1-ubyte{suffix}").unlink()
     with pytest.raises(UsageError, match="no such file"):
@@ -240,17 +245,18 @@ def test_what_cannot_be_meant_is_refused(
     Path("empty").mkdir()
     images(Path("bad"), {"manifest.json": b"{"})
     prepare(Path("s"), Path("t"))
+    path, target, *options = arguments
     with pytest.raises(UsageError, match=said) as raised:
-        prepare_data(*arguments[:2], PrepareOptions(*arguments[2:]))
+        prepare_data(path, target, PrepareOptions(*options))
     assert raised.value.remedy
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["x", "x_2", "x.y", "x_y", "x.jpg"])), max_size=12))
 def test_keys_differ_and_have_no_dots(names: list[tuple[str, str]]) -> None:
     originals = [SourceImage(f"{folder}/{stem}.jpg", 0, 1, bytes) for folder, stem in names]
-    found = list(sample_keys(originals))
-    assert len(set(found)) == len(names)
-    assert all("." not in key and key.split("/")[1].startswith("x") for key in found)
+    keys = list(sample_keys(originals))
+    assert len(set(keys)) == len(names)
+    assert all("." not in key and key.split("/")[1].startswith("x") for key in keys)
 
 
 # TFRecords
@@ -304,8 +310,8 @@ def fields(message: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def only(message: bytes, number: int) -> bytes:
-    ((found, content),) = fields(message)
-    assert found == number
+    ((key, content),) = fields(message)
+    assert key == number
     return content
 
 
@@ -323,7 +329,7 @@ def test_an_example_reads_back(content: bytes, label: int) -> None:
 
 
 def test_a_run_by_the_verb(source: Path, tmp_path: Path) -> None:
-    call: Callable[..., subprocess.CompletedProcess] = subprocess.run
+    call: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run
     argv = [sys.executable, "-m", "invoke", "data.prepare", str(source), str(tmp_path / "t"), "--format", "records"]
     done = call(argv, cwd=paths.ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")

@@ -3,7 +3,7 @@
 import json
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,12 +14,13 @@ from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.datasets.squad import STRIDE, SquadSource
 from sifmark.datasets.squad_file import Question
-from sifmark.datasets.tokenizer import open_tokenizer
+from sifmark.datasets.tokenizer import Subwords, open_tokenizer
 
 sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package
 
 from entrypoints.contract import cards
 from entrypoints.data.formats import open_for
+from entrypoints.data.sequences.passages import Passages
 from entrypoints.data.sequences.prepared import HEADER
 
 PIECES = ["un", "##want", "##ed", "runn", "##ing", ",", ".", "?", "who", "the", "normans", "were", "ruled", "in", "10"]
@@ -35,8 +36,8 @@ def vocabulary(tmp_path: Path) -> Path:
 def test_word_pieces_are_those_of_bert(vocabulary: Path) -> None:
     """The example of google-research/bert, tokenization.py; accents and case do not count."""
     opened = open_tokenizer(vocabulary)
-    (found,) = opened.encode(["UNwantéd, running 木"])
-    assert [VOCABULARY[token] for token in found] == ["un", "##want", "##ed", ",", "runn", "##ing", "[UNK]"]
+    (tokens,) = opened.encode(["UNwantéd, running 木"])
+    assert [VOCABULARY[token] for token in tokens] == ["un", "##want", "##ed", ",", "runn", "##ing", "[UNK]"]
 
 
 class Read(NamedTuple):
@@ -57,18 +58,18 @@ def rows(file: Path) -> tuple[list[Read], list[dict[str, Any]]]:
     _, _, width, _, places, lines, count, _ = HEADER.unpack(content[: HEADER.size])
     assert width == 2
     form = struct.Struct(f"<{3 * places}H4HI")
-    found = []
+    entries = []
     for row in form.iter_unpack(content[HEADER.size : HEADER.size + count * form.size]):
-        columns = [tuple(row[at : at + places]) for at in range(0, 3 * places, places)]
-        found.append(Read(*columns, *row[3 * places :]))
-    told = content[HEADER.size + count * form.size :]
-    assert len(told) == lines
-    return found, [json.loads(line) for line in told.splitlines()]
+        tokens, begins, ends = (row[at : at + places] for at in range(0, 3 * places, places))
+        entries.append(Read(tokens, begins, ends, *row[3 * places :]))
+    texts = content[HEADER.size + count * form.size :]
+    assert len(texts) == lines
+    return entries, [json.loads(line) for line in texts.splitlines()]
 
 
-def squad(*paragraphs: tuple[str, list[tuple[str, str, list[tuple[str, int]]]]]) -> dict[str, Any]:
+def squad(*paragraphs: tuple[str, list[tuple[str, str, Sequence[tuple[str, float]]]]]) -> dict[str, Any]:
     """As the file has it: of each paragraph its text, and id, question and answers of each question."""
-    told = [
+    records = [
         {
             "context": context,
             "qas": [
@@ -78,7 +79,7 @@ def squad(*paragraphs: tuple[str, list[tuple[str, str, list[tuple[str, int]]]]])
         }
         for context, asked in paragraphs
     ]
-    return {"version": "1.1", "data": [{"title": "t", "paragraphs": told}]}
+    return {"version": "1.1", "data": [{"title": "t", "paragraphs": records}]}
 
 
 NORMANS = "The Normans ruled in 1066."
@@ -95,18 +96,18 @@ def test_a_row_is_question_passage_and_answer(tmp_path: Path, vocabulary: Path) 
     source = questions(tmp_path, squad((NORMANS, [ASKED, LATER]), ("a b", [("q3", "c", [("b", 2)])])))
     manifest = prepare(source, tmp_path / "t", "passages", tokenizer=vocabulary, length=68)
     assert (manifest["samples"], manifest["text"]["places"], manifest["text"]["stride"]) == (3, 68, 128)
-    found, told = rows(tmp_path / "t" / "data-000000.passages")
-    assert [row.question for row in found] == [0, 1, 2]
-    first = found[0]
+    entries, contexts = rows(tmp_path / "t" / "data-000000.passages")
+    assert [row.question for row in entries] == [0, 1, 2]
+    first = entries[0]
     words = [VOCABULARY[token] for token in first.tokens[: first.length]]
     assert words == [
         *("[CLS]", "who", "ruled", "?", "[SEP]"),
         *("the", "normans", "ruled", "in", "10", "##66", ".", "[SEP]"),
     ]
     assert (first.context, first.first, first.last) == (5, 6, 6) and set(first.tokens[first.length :]) == {0}
-    assert (found[1].first, found[1].last) == (9, 10)
-    assert NORMANS[found[1].begins[9] : found[1].ends[10]] == "1066"
-    assert told == [
+    assert (entries[1].first, entries[1].last) == (9, 10)
+    assert NORMANS[entries[1].begins[9] : entries[1].ends[10]] == "1066"
+    assert contexts == [
         {"context": NORMANS, "answers": [["Normans", "The Normans"], ["1066"]]},
         {"context": "a b", "answers": [["b"]]},
     ]
@@ -115,17 +116,24 @@ def test_a_row_is_question_passage_and_answer(tmp_path: Path, vocabulary: Path) 
 def test_an_image_reads_passages(tmp_path: Path, vocabulary: Path) -> None:
     source = questions(tmp_path, squad((NORMANS, [ASKED, LATER])))
     prepare(source, tmp_path / "t", "passages", tokenizer=vocabulary, samples_per_file=1)
-    name, found = open_for(cards.load()["bert_base"], tmp_path / "t", "training", "pytorch")
-    assert (name, found.samples, len(found.files)) == ("passages", 2, 2)
-    assert [[question.answers for question in file] for file in found.questions()] == [
+    name, opened = open_for(cards.load()["bert_base"], tmp_path / "t", "training", "pytorch")
+    assert isinstance(opened, Passages)
+    assert (name, opened.samples, len(opened.files)) == ("passages", 2, 2)
+    assert [[question.answers for question in file] for file in opened.questions()] == [
         [("Normans", "The Normans")],
         [("1066",)],
     ]
 
 
+def subwords(vocabulary: Path) -> Subwords:
+    tokenizer = open_tokenizer(vocabulary)
+    assert isinstance(tokenizer, Subwords)
+    return tokenizer
+
+
 def cut(vocabulary: Path, context: str, text: str, answer: str, begin: int, length: int) -> Iterator[Any]:
     order = SquadSource.__new__(SquadSource)
-    order.tokenizer, order.length = open_tokenizer(vocabulary), length
+    order.tokenizer, order.length = subwords(vocabulary), length
     return order.rows(Question("q", context, text, [answer], begin), order.tokenizer.words(context))
 
 
@@ -135,12 +143,14 @@ def test_stretches_are_those_of_the_library(vocabulary: Path, count: int) -> Non
     context = " ".join("abcde"[at % 5] for at in range(count))
     (place,) = [2 * (count // 2)]
     ours = list(cut(vocabulary, context, "who ?", context[place], place, 255))
-    library = open_tokenizer(vocabulary).trained
+    library = subwords(vocabulary).trained
     asked = library.encode("who ?", add_special_tokens=False).ids
     room = 255 - len(asked) - 3
     library.enable_truncation(room, stride=room - STRIDE)
     whole = library.encode(context, add_special_tokens=False)
-    expected = [[token for token, _ in zip(one.ids, one.offsets, strict=True)] for one in [whole, *whole.overflowing]]
+    expected = [
+        [token for token, _ in zip(part.ids, part.offsets, strict=True)] for part in [whole, *whole.overflowing]
+    ]
     assert [[word.token for word in row.passage] for row in ours] == expected
     for row in ours:
         if row.first:
@@ -161,9 +171,9 @@ def test_all_rows_of_a_question_have_its_number(tmp_path: Path, vocabulary: Path
         tmp_path, squad((context, [("q1", "who?", [("b", 2)]), ("q2", "in?", [("e", len(context) - 1)])]))
     )
     prepare(source, tmp_path / "t", "passages", tokenizer=vocabulary, length=100)
-    found, told = rows(tmp_path / "t" / "data-000000.passages")
-    assert [row.question for row in found] == [0] * 3 + [1] * 3 and told[0]["answers"] == [["b"], ["e"]]
-    assert [bool(row.first) for row in found] == [True, False, False, False, False, True]
+    entries, contexts = rows(tmp_path / "t" / "data-000000.passages")
+    assert [row.question for row in entries] == [0] * 3 + [1] * 3 and contexts[0]["answers"] == [["b"], ["e"]]
+    assert [bool(row.first) for row in entries] == [True, False, False, False, False, True]
 
 
 def test_a_passage_beyond_what_a_place_can_tell(tmp_path: Path, vocabulary: Path) -> None:
@@ -184,8 +194,8 @@ def test_questions_whose_answer_is_elsewhere_are_skipped(tmp_path: Path, vocabul
     source = questions(tmp_path, SPOILT)
     manifest = prepare(source, tmp_path / "t", "passages", tokenizer=vocabulary)
     assert manifest["skipped"] == ["q8", "q9"]
-    found, told = rows(tmp_path / "t" / "data-000000.passages")
-    assert [row.question for row in found] == [0, 1] and len(told[0]["answers"]) == 2
+    entries, contexts = rows(tmp_path / "t" / "data-000000.passages")
+    assert [row.question for row in entries] == [0, 1] and len(contexts[0]["answers"]) == 2
     with pytest.raises(SifmarkError, match="q9: its answer does not stand where it is said to"):
         prepare(source, tmp_path / "s", "passages", tokenizer=vocabulary, strict=True)
 
@@ -256,7 +266,7 @@ def test_what_cannot_be_meant_is_refused(
     monkeypatch: pytest.MonkeyPatch,
     format: str,  # noqa: A002
     source: str,
-    options: dict[str, str],
+    options: dict[str, Any],
     said: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -18,6 +18,7 @@ from unit.preparing import LICENCE, prepare, text_file
 
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
+from sifmark.core.files import write_json
 from sifmark.core.locks import file_lock
 from sifmark.datasets import text as text_source
 from sifmark.datasets.text_files import LineRange, line_ranges
@@ -27,17 +28,18 @@ sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed pac
 from entrypoints.contract import cards
 from entrypoints.data.formats import open_for
 from entrypoints.data.sequences.prepared import HEADER
+from entrypoints.data.sequences.tokens import Tokens
 
 
 def tokens(folder: Path) -> list[int]:
     """Those of all files."""
-    found: list[int] = []
+    numbers: list[int] = []
     for file in sorted(folder.glob("*.tokens")):
         content = file.read_bytes()
         _, version, width, _, places, lines, count, _ = HEADER.unpack(content[: HEADER.size])
         assert (version, places, lines) == (1, 0, 0)
-        found += struct.unpack(f"<{count}{'H' if width == 2 else 'I'}", content[HEADER.size :])
-    return found
+        numbers += struct.unpack(f"<{count}{'H' if width == 2 else 'I'}", content[HEADER.size :])
+    return numbers
 
 
 # Characters
@@ -61,6 +63,7 @@ def test_an_image_reads_what_was_prepared(tmp_path: Path) -> None:
     card = cards.load()["gpt2"]
     for _ in range(2):
         name, source = open_for(card, tmp_path / "t", "training", "pytorch")
+        assert isinstance(source, Tokens)
         assert (name, source.tokens, source.samples) == ("tokens", len(text), (len(text) - 1) // 128)
         assert source.vocabulary == len(set(text))
         (tmp_path / "t" / "manifest.json").unlink(missing_ok=True)
@@ -101,12 +104,9 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.
         if len(document["files"]) == 4:
             raise KeyboardInterrupt
         written.append(len(document["files"]))
-        genuine(target, document)
+        write_json(target, document)
 
-    from sifmark.datasets import packer as module
-
-    genuine = module.write_json
-    monkeypatch.setattr(module, "write_json", stop)
+    monkeypatch.setattr("sifmark.datasets.packer.write_json", stop)
     with pytest.raises(KeyboardInterrupt):
         prepare(source, tmp_path / "t", samples_per_file=20)
     monkeypatch.undo()
@@ -146,8 +146,8 @@ def decoded(folder: Path, numbers: list[int]) -> str:
 @pytest.mark.parametrize("name", ["", "tokenizer.json"])
 def test_byte_pairs_give_the_text_back(tmp_path: Path, byte_pairs: Path, name: str) -> None:
     manifest = prepare(text_file(tmp_path), tmp_path / "t", tokenizer=byte_pairs / name, samples_per_file=100)
-    found = tokens(tmp_path / "t")
-    assert decoded(byte_pairs, found) == LICENCE and len(found) < len(LICENCE) / 2
+    numbers = tokens(tmp_path / "t")
+    assert decoded(byte_pairs, numbers) == LICENCE and len(numbers) < len(LICENCE) / 2
     assert manifest["text"]["vocabulary"] == 500
     assert manifest["text"]["tokenizer"] == ("tokenizers" if name else "bpe")
     assert not (tmp_path / "t" / "characters.json").exists()
@@ -165,7 +165,9 @@ def test_pieces_are_cut_where_no_token_is(tmp_path: Path, byte_pairs: Path, monk
     assert cut != whole and decoded(byte_pairs, cut) == text
 
 
-def test_json_lines_are_texts_of_their_own(tmp_path: Path, byte_pairs: Path, capsys: pytest.CaptureFixture) -> None:
+def test_json_lines_are_texts_of_their_own(
+    tmp_path: Path, byte_pairs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     texts = ["first é\nof two lines", "", "second 😀"]
     lines = [json.dumps({"id": 1, "text": text}) for text in texts]
     bad = ["{", "[1]", '{"text": 3}', '{"text": "\\ud800"}', "[" * 100_000]

@@ -6,6 +6,7 @@ import struct
 import sys
 import wave
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed pac
 
 from entrypoints.contract import cards
 from entrypoints.data import formats
+from entrypoints.data.sequences.speech import Speech
 from entrypoints.data.sequences.utterances import Utterances
 
 CARD = cards.load()["deep_voice_3"]
@@ -36,7 +38,7 @@ def record(place: Path, seconds: float = 0.5, hertz: float = 440.0, rate: int = 
         file.writeframes(struct.pack(f"<{count}h", *tone))
 
 
-def speaker(folder: Path, texts: list[str], **how: float) -> Path:
+def speaker(folder: Path, texts: list[str], **how: Any) -> Path:
     lines = [f"U{number}|as written {number}|{text}" for number, text in enumerate(texts)]
     for number in range(len(texts)):
         record(folder / "wavs" / f"U{number}.wav", 0.3 + 0.2 * number, **how)
@@ -55,9 +57,9 @@ def prepare(source: Path, target: Path, per_file: int = 2, strict: bool = False)
 
 
 def rows(target: Path):
-    name, found = formats.open_for(CARD, target, "inference", "pytorch")
-    assert name == "speech"
-    return Utterances(found, "inference", 0).batch(range(found.samples), 0, 0, found.samples).batch
+    name, opened = formats.open_for(CARD, target, "inference", "pytorch")
+    assert name == "speech" and isinstance(opened, Speech)
+    return Utterances(opened, "inference", 0).batch(range(opened.samples), 0, 0, opened.samples).batch
 
 
 def test_rows_are_what_the_card_takes(source: Path, tmp_path: Path) -> None:
@@ -108,9 +110,9 @@ def test_the_recording_is_in_the_row(source: Path, tmp_path: Path) -> None:
     shortest = int(lengths.argmin())
     with wave.open(str(source / "wavs" / "U0.wav")) as file:
         signal = np.frombuffer(file.readframes(file.getnframes()), "<i2") / 2**15
-    for found, expected in zip((mel, linear), spectrogram.spectrograms(signal), strict=True):
-        np.testing.assert_allclose(found[shortest, :, : expected.shape[1]], expected, atol=5e-4)  # half precision
-        assert not found[shortest, :, expected.shape[1] :].any()
+    for prepared, expected in zip((mel, linear), spectrogram.spectrograms(signal), strict=True):
+        np.testing.assert_allclose(prepared[shortest, :, : expected.shape[1]], expected, atol=5e-4)  # half precision
+        assert not prepared[shortest, :, expected.shape[1] :].any()
 
 
 def test_speakers_are_told_apart(tmp_path: Path) -> None:
@@ -128,8 +130,8 @@ def test_the_same_source_gives_the_same_bytes_and_an_earlier_run_is_kept(
     first, second = prepare(source, tmp_path / "a"), prepare(source, tmp_path / "b")
     assert first == second and len(first["files"]) == 2
     prepare(source, tmp_path / "a")
-    told = capsys.readouterr()
-    assert "2 of them were there already" in told.out + told.err
+    output = capsys.readouterr()
+    assert "2 of them were there already" in output.out + output.err
     metadata = source / "metadata.csv"
     metadata.write_text(metadata.read_text().replace("Ask", "Not"))
     with pytest.raises(UsageError, match="prepared from another source"):
@@ -216,14 +218,19 @@ def test_only_what_is_kept_is_transformed(monkeypatch: pytest.MonkeyPatch, tmp_p
     record(tmp_path / "LJ" / "wavs" / "U0.wav", 6.0)
     (tmp_path / "LJ" / "metadata.csv").write_text("U0|Long.|Long.\n")
     lengths: list[int] = []
-    whole = spectrogram.spectrograms
-    monkeypatch.setattr(spectrogram, "spectrograms", lambda signal: lengths.append(len(signal)) or whole(signal))
+    spectrograms = spectrogram.spectrograms
+
+    def measured(signal: np.ndarray) -> Any:
+        lengths.append(len(signal))
+        return spectrograms(signal)
+
+    monkeypatch.setattr(spectrogram, "spectrograms", measured)
     prepare(tmp_path / "LJ", tmp_path / "t")
     (_, _, mel), *_ = rows(tmp_path / "t")
     with wave.open(str(tmp_path / "LJ" / "wavs" / "U0.wav")) as recording:
         samples = np.frombuffer(recording.readframes(recording.getnframes()), "<i2") / 2**15
     assert lengths[0] < len(samples)
-    assert np.array_equal(mel[0], whole(samples)[0][:, :106].astype("<f2"))
+    assert np.array_equal(mel[0], spectrograms(samples)[0][:, :106].astype("<f2"))
 
 
 def test_a_speaker_whose_folder_is_no_unicode(tmp_path: Path) -> None:

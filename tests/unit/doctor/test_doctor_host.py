@@ -1,6 +1,7 @@
 """What `inv doctor` makes of a host: programs and engines that are missing, folders, registries."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def program(folder: Path, name: str, prints: str = "") -> None:
     (folder / name).chmod(0o755)
 
 
-def found(checks) -> dict[str, Check]:
+def by_name(checks) -> dict[str, Check]:
     return {check.name: check for check in checks}
 
 
@@ -39,7 +40,7 @@ def found(checks) -> dict[str, Check]:
 def test_which_apptainer_will_do(site: Settings, programs: Path, version: str | None, status: Status) -> None:
     if version:
         program(programs, "apptainer", f"apptainer version {version}")
-    checks = found(host.check_apptainer(site))
+    checks = by_name(host.check_apptainer(site))
     assert checks["Apptainer"].status is status
     assert checks["mksquashfs"] == Check("mksquashfs", Status.FAILED, "not installed", "ci/setup/apptainer installs it")
 
@@ -53,19 +54,19 @@ def test_docker_is_needed_by_those_who_choose_it(site: Settings, programs: Path,
 
 def test_programs_that_are_there_pass(site: Settings, programs: Path) -> None:
     program(programs, "squashfuse")
-    assert found(host.check_fuse(site))["squashfuse"].status is Status.PASSED
+    assert by_name(host.check_fuse(site))["squashfuse"].status is Status.PASSED
 
 
 @pytest.mark.parametrize("folder", ["cache", "dist"])
 def test_a_folder_without_room_is_a_warning(site: Settings, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
-    assert found(host.check_folders(site))[f"{folder} folder"].status in (Status.PASSED, Status.WARNING)
+    assert by_name(host.check_folders(site))[f"{folder} folder"].status in (Status.PASSED, Status.WARNING)
     monkeypatch.setattr(host, "_SPACE_NEEDED", 2**60)
-    check = found(host.check_folders(site))[f"{folder} folder"]
+    check = by_name(host.check_folders(site))[f"{folder} folder"]
     assert check.status is Status.WARNING and "left" in check.detail and check.remedy
 
 
 def test_a_folder_that_cannot_be_written_is_bad(site: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host.os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "access", lambda *_: False)
     assert {check.status for check in host.check_folders(site)} == {Status.FAILED}
 
 
@@ -75,8 +76,8 @@ def test_registries_that_do_not_answer_are_warnings(site: Settings) -> None:
     hosts |= {"public.ecr.aws": "127.0.0.1:1", "quay.io": "127.0.0.1:1"}
     settings = replace(site, mirrors=hosts, registry="127.0.0.1:1/images")
     checks = list(host.check_registries(settings))
-    assert found(checks)["registry of images"].status is Status.WARNING
-    assert found(checks)["registry of cpu"].status is Status.WARNING
+    assert by_name(checks)["registry of images"].status is Status.WARNING
+    assert by_name(checks)["registry of cpu"].status is Status.WARNING
     assert all(check.remedy for check in checks if check.status is Status.WARNING)
 
 

@@ -20,18 +20,18 @@ from sifmark.recipes.labels import WORKLOADS
 EXAMPLES = paths.SCHEMAS / "examples" / "result-1.0"
 
 
-def found(name: str, **changes: Any) -> dict[str, Check]:
+def checks_of(name: str, **changes: Any) -> dict[str, Check]:
     result = {**json.loads((EXAMPLES / f"{name}.json").read_text()), **changes}
     return {check.name: check for check in check_result(result)}
 
 
 def test_a_run_on_the_cpu() -> None:
-    seen = found("training")
-    assert (seen["run"].status, seen["device"].status) == (Status.PASSED, Status.PASSED)
-    assert seen["framework"].detail.startswith("pytorch 2.") and ", numpy " in seen["framework"].detail
-    assert "numa nodes" in seen["topology"].detail
-    assert "(node)" in seen["device"].detail and "GiB" in seen["device"].detail
-    assert "driver" not in seen, "the host has none"
+    checks = checks_of("training")
+    assert (checks["run"].status, checks["device"].status) == (Status.PASSED, Status.PASSED)
+    assert checks["framework"].detail.startswith("pytorch 2.") and ", numpy " in checks["framework"].detail
+    assert "numa nodes" in checks["topology"].detail
+    assert "(node)" in checks["device"].detail and "GiB" in checks["device"].detail
+    assert "driver" not in checks, "the host has none"
 
 
 def test_a_gpu_that_is_held_back_and_shared() -> None:
@@ -45,21 +45,24 @@ def test_a_gpu_that_is_held_back_and_shared() -> None:
         "clock": {"value": None, "reason": "the device does not tell"},
     }
     power = {"source": "nvml", "scope": "package"}
-    seen = found("training", accelerator=accelerator, device_conditions=conditions, power=power)
-    assert seen["device"].detail == "1 x NVIDIA H200 (package)"
-    assert (seen["throttling"].status, seen["throttling"].detail) == (Status.WARNING, "throttling software power cap")
-    assert "other processes 2" in seen["other tenants"].detail and "power cap 700.0 W" in seen["power limit"].detail
-    assert "clocks" not in seen and seen["meter"].detail == "nvml, each package"
+    checks = checks_of("training", accelerator=accelerator, device_conditions=conditions, power=power)
+    assert checks["device"].detail == "1 x NVIDIA H200 (package)"
+    assert (checks["throttling"].status, checks["throttling"].detail) == (
+        Status.WARNING,
+        "throttling software power cap",
+    )
+    assert "other processes 2" in checks["other tenants"].detail and "power cap 700.0 W" in checks["power limit"].detail
+    assert "clocks" not in checks and checks["meter"].detail == "nvml, each package"
     conditions["throttling"] = {"value": "none"}
-    assert found("training", device_conditions=conditions)["throttling"].status == Status.PASSED
+    assert checks_of("training", device_conditions=conditions)["throttling"].status == Status.PASSED
 
 
 def test_no_device_is_bad_and_named() -> None:
     status = {"state": "no_device", "exit_code": 3, "message": "there is no /dev/nvidia0 here", "phase": "import"}
     device = {"kind": "cuda", "reason": "the run ended before a session was open"}
-    seen = found("training", status=status, accelerator=device)
-    assert (seen["run"].status, seen["device"].status) == (Status.FAILED, Status.FAILED)
-    assert "/dev/nvidia0" in seen["run"].detail and seen["run"].remedy
+    checks = checks_of("training", status=status, accelerator=device)
+    assert (checks["run"].status, checks["device"].status) == (Status.FAILED, Status.FAILED)
+    assert "/dev/nvidia0" in checks["run"].detail and checks["run"].remedy
 
 
 @pytest.mark.parametrize("answered", ["[]", "null", "7", "", "{}", '{"schema_version": "9"}'])
@@ -126,7 +129,7 @@ def test_all_cards_of_the_host_are_told_with_their_places(monkeypatch: pytest.Mo
             if fact:
                 (tmp_path / address / name).write_text(f"{fact}\n")
     monkeypatch.setattr(image, "PCI", tmp_path)
-    (told,) = image.check_host_devices("cuda")
-    assert told.detail == "4: 0000:05:00.0, 0000:17:00.0 on NUMA node 0, 0000:ca:00.0 on NUMA node 1, 0000:cb:00.0"
+    (devices,) = image.check_host_devices("cuda")
+    assert devices.detail == "4: 0000:05:00.0, 0000:17:00.0 on NUMA node 0, 0000:ca:00.0 on NUMA node 1, 0000:cb:00.0"
     assert [finding.detail for finding in image.check_host_devices("xpu")] == ["1: 0000:03:00.0 on NUMA node 0"]
     assert not list(image.check_host_devices("cpu"))

@@ -13,7 +13,7 @@ from sifmark.core.errors import RegistryError
 from sifmark.core.files import write_json
 from sifmark.core.settings import Settings
 from sifmark.engines import Forecast
-from sifmark.engines.apptainer import build, engine, forecast
+from sifmark.engines.apptainer import build, forecast
 from sifmark.engines.apptainer.build import build_definition, build_sif, cache_entries
 from sifmark.engines.apptainer.engine import Apptainer
 from sifmark.engines.apptainer.forecast import forecast_build
@@ -38,16 +38,16 @@ MIB = 1024**2
 @pytest.fixture
 def sizes(monkeypatch: pytest.MonkeyPatch) -> dict[str, int | None]:
     """What base and wheels weigh, as registries and the cache would say."""
-    known: dict[str, int | None] = {"base": 100 * MIB, "wheels": 50 * MIB}
+    sizes: dict[str, int | None] = {"base": 100 * MIB, "wheels": 50 * MIB}
 
     def compressed_size(*_: str) -> int:
-        if known["base"] is None:
+        if sizes["base"] is None:
             raise RegistryError("no answer", code="registry-unreachable")
-        return known["base"]
+        return sizes["base"]
 
     monkeypatch.setattr(forecast, "compressed_size", compressed_size)
-    monkeypatch.setattr(forecast, "cached_size", lambda *_: known["wheels"])
-    return known
+    monkeypatch.setattr(forecast, "cached_size", lambda *_: sizes["wheels"])
+    return sizes
 
 
 @pytest.mark.parametrize("unknown", ["base", "wheels"])
@@ -174,7 +174,7 @@ def test_without_hard_links_names_are_copies(site: Settings, monkeypatch: pytest
     def link(*_: object) -> None:
         raise OSError(fault, os.strerror(fault))
 
-    monkeypatch.setattr(engine.os, "link", link)
+    monkeypatch.setattr(os, "link", link)
     if fault == errno.ENOSPC:
         with pytest.raises(OSError):
             apptainer.tag_workloads("cpu")

@@ -4,6 +4,7 @@ import io
 import tarfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,7 @@ def test_a_build_that_names_no_image_is_no_success() -> None:
 
 
 def test_the_last_image_is_the_answer() -> None:
-    events = [{"aux": {"ID": "sha256:1"}}, {"stream": " \n"}, {"aux": {"ID": "sha256:2"}}]
+    events: list[dict[str, Any]] = [{"aux": {"ID": "sha256:1"}}, {"stream": " \n"}, {"aux": {"ID": "sha256:2"}}]
     assert follow(events, None, None) == "sha256:2"
 
 
@@ -124,7 +125,7 @@ def test_flags_that_no_recipe_has_are_refused() -> None:
 
 
 def test_an_archive_is_read_from_blocks_as_they_come() -> None:
-    from sifmark.engines.docker.inspection import stream_of
+    from sifmark.engines.docker.client import stream_of
 
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w") as archive:
@@ -146,7 +147,7 @@ class StandInDaemon(DockerDaemon):
         self.names = names
         self.image = {"Id": "", "Size": 0, "Config": {}, "RootFS": {"Layers": []}, **attributes}
 
-    def attributes(self, address: str) -> dict | None:
+    def attributes(self, address: str) -> dict[str, Any] | None:
         return self.image if self.names is None or address in self.names else None
 
 

@@ -6,6 +6,7 @@ import shutil
 import struct
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ DATA_START = 128 + 2 * 585
 TIME_LIMIT = 60.0  # seconds
 
 
-def sif_bytes(attributes: dict, root: bytes = b"squashfs bytes", signature: bytes = b"") -> bytes:
+def sif_bytes(attributes: dict[str, Any], root: bytes = b"squashfs bytes", signature: bytes = b"") -> bytes:
     """A SIF with metadata and a system partition, as `apptainer sif new` and `add` lay it out."""
     metadata = json.dumps({"data": {"attributes": attributes}, "type": "container"}).encode()
     header = struct.pack("<32s10s3s3s16s8q", b"#!/usr/bin/env run-singularity\n", b"SIF_MAGIC\0", b"01\0", b"02\0",
@@ -71,7 +72,7 @@ def test_identity_ignores_what_is_added_behind(image: Path) -> None:
 
 
 @pytest.mark.parametrize("changed", [{"root": b"other bytes!!!"}, {"attributes": {"labels": {"a": "c"}}}])
-def test_identity_follows_contents(image: Path, changed: dict) -> None:
+def test_identity_follows_contents(image: Path, changed: dict[str, Any]) -> None:
     before = read_sif(image).identity()
     image.write_bytes(sif_bytes(**{"attributes": {"labels": {"a": "b"}}, **changed}))
     assert read_sif(image).identity() != before
@@ -102,8 +103,8 @@ def test_missing_file_is_an_error_with_remedy(tmp_path: Path) -> None:
 
 def written(path: Path, **changed) -> Path:
     path.write_bytes(bytes(DATA_START_OF_OURS) + b"squashfs bytes")
-    told = {"labels": {"a": "b"}, **changed.pop("attributes", {})}
-    metadata = json.dumps({"data": {"attributes": told}, "type": "container"}).encode()
+    attributes = {"labels": {"a": "b"}, **changed.pop("attributes", {})}
+    metadata = json.dumps({"data": {"attributes": attributes}, "type": "container"}).encode()
     parts = [SifObject(DEFINITION, b"Bootstrap: docker\nFrom: x\n"), SifObject(METADATA, metadata, INSPECT_NAME)]
     write_sif(path, "x86_64", parts, **{"seconds": 86400, "unique": bytes(16), **changed})
     return path
@@ -114,15 +115,15 @@ def test_what_is_written_reads_back_and_is_the_same_each_time(tmp_path: Path) ->
     assert sif.labels() == {"a": "b"} and sif.path.read_bytes() == written(tmp_path / "two.sif").read_bytes()
     assert [sif.read(entry) for entry in sif.descriptors][:2] == [b"squashfs bytes", b"Bootstrap: docker\nFrom: x\n"]
     assert sif.system.offset % 4096 == 0
-    seen = fingerprints(sif.path)
-    assert (seen.identity, seen.digest) == (sif.identity(), sha256_file(sif.path))
-    assert (seen.system, seen.metadata) == (sif.digest(sif.system).hex(), sif.digest(sif.metadata).hex())
+    prints = fingerprints(sif.path)
+    assert (prints.identity, prints.digest) == (sif.identity(), sha256_file(sif.path))
+    assert (prints.system, prints.metadata) == (sif.digest(sif.system).hex(), sif.digest(sif.metadata).hex())
     later = read_sif(written(tmp_path / "later.sif", seconds=2 * 86400, unique=bytes(range(16))))
     assert later.identity() == sif.identity() and later.path.read_bytes() != sif.path.read_bytes()
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "expected"),
     [
         ({}, None),
         ({"seconds": 1}, "the header or the table before them is not"),
@@ -130,9 +131,9 @@ def test_what_is_written_reads_back_and_is_the_same_each_time(tmp_path: Path) ->
         ({"attributes": {"more": 1}}, "inspect-metadata.json: data: attributes: more: null and 1"),
     ],
 )
-def test_the_first_difference_is_named(tmp_path: Path, changed: dict, told: str | None) -> None:
-    found = difference(written(tmp_path / "one.sif"), written(tmp_path / "two.sif", **changed), TIME_LIMIT)
-    assert found == told or (told and found and told in found)
+def test_the_first_difference_is_named(tmp_path: Path, changed: dict[str, Any], expected: str | None) -> None:
+    actual = difference(written(tmp_path / "one.sif"), written(tmp_path / "two.sif", **changed), TIME_LIMIT)
+    assert actual == expected or (expected and actual and expected in actual)
 
 
 def test_an_object_of_one_image_alone_is_a_difference(tmp_path: Path, image: Path) -> None:
@@ -144,7 +145,7 @@ def test_an_object_of_one_image_alone_is_a_difference(tmp_path: Path, image: Pat
 
 @pytest.mark.skipif(shutil.which("mksquashfs") is None, reason="squashfs-tools are not installed")
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         (lambda tree: (tree / "a").write_text("other"), "/a: its size is "),
         (lambda tree: (tree / "a").write_text("onf"), "/a: its content differs, byte 2 first"),
@@ -153,21 +154,23 @@ def test_an_object_of_one_image_alone_is_a_difference(tmp_path: Path, image: Pat
         (lambda tree: os.utime(tree / "a", (0, 0)), "/a: its date is "),
     ],
 )
-def test_a_difference_is_followed_into_the_file_system(tmp_path: Path, change, told: str) -> None:
-    trees = []
+def test_a_difference_is_followed_into_the_file_system(tmp_path: Path, change, expected: str) -> None:
+    images: list[Path] = []
     for name in ("one", "two"):
         tree = tmp_path / name
         tree.mkdir()
         (tree / "a").write_text("one")
-        if trees:
+        if images:
             change(tree)
-        if told != "/a: its date is ":
+        if expected != "/a: its date is ":
             os.utime(tree / "a", (86400, 86400))
         image = tmp_path / f"{name}.sif"
         image.write_bytes(bytes(DATA_START_OF_OURS))
-        call = ["mksquashfs", tree, image, "-all-root", "-no-progress", "-offset", str(DATA_START_OF_OURS), "-noappend"]
-        subprocess.run(call, check=True, capture_output=True)
+        offset = ("-offset", str(DATA_START_OF_OURS))
+        argv: list[str | Path] = ["mksquashfs", tree, image, "-all-root", "-no-progress", *offset, "-noappend"]
+        subprocess.run(argv, check=True, capture_output=True)
         metadata = json.dumps({"data": {"attributes": {"labels": {}}}}).encode()
         write_sif(image, "x86_64", [SifObject(METADATA, metadata, INSPECT_NAME)], 0, bytes(16))
-        trees.append(image)
-    assert str(difference(*trees, TIME_LIMIT)).startswith(told)
+        images.append(image)
+    first, second = images
+    assert str(difference(first, second, TIME_LIMIT)).startswith(expected)

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from unit.registry_double import base_of, put_image, serving
 from unit.wheel_files import SITE, STEP, TARGET, make_wheel
 
-from sifmark.core import git
+from sifmark.core import git, paths
 from sifmark.core.environment import source_date
 from sifmark.core.files import FIXED_MTIME
 from sifmark.layers import assemble, offline
 from sifmark.layers.wheels import unpack
 from sifmark.recipes import render
-from sifmark.recipes.base import BaseImage
 
 BODY = "kinds = {'a', 'b', 'c', 'd'}\ndef f(x):\n    return x in {'a', 'b', 'c', 'd'} and __file__\n"
 
@@ -61,7 +61,7 @@ def test_images_are_dated_by_their_commit_or_as_asked(monkeypatch: pytest.Monkey
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
     assert git.source_date_of_build.__wrapped__() == 86400
     monkeypatch.delenv("SOURCE_DATE_EPOCH")
-    monkeypatch.setattr(git.paths, "IS_CHECKOUT", False)
+    monkeypatch.setattr(paths, "IS_CHECKOUT", False)
     assert git.source_date_of_build.__wrapped__() == FIXED_MTIME
 
 
@@ -74,10 +74,8 @@ def test_images_are_dated_by_their_commit_or_as_asked(monkeypatch: pytest.Monkey
         ("soon", FIXED_MTIME),
     ],
 )
-def test_a_base_is_as_old_as_its_configuration_says(
-    created: str | None, seconds: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    base = BaseImage("registry.example/x", "1.0", f"sha256:{'0' * 64}", "3.11", None, stand_in=False, plain_http=False)
-    monkeypatch.setattr(offline, "configuration", lambda *_: {"created": created})
-    assert offline.base_creation_time(base, None) == seconds
+def test_a_base_is_as_old_as_its_configuration_says(created: str | None, seconds: int) -> None:
+    with serving(api=True) as server:
+        digest = put_image(server, {"created": created}, b"a layer")
+        assert offline.base_creation_time(base_of(server, digest), None) == seconds
     assert os.environ.get("SOURCE_DATE_EPOCH") is None

@@ -10,7 +10,7 @@ from sifmark.core.files import sha256_file
 from sifmark.core.settings import Settings
 from sifmark.publish.catalog import catalog_document, catalog_page, catalog_rows
 from sifmark.publish.stores import PublishedImage, open_store, publish
-from sifmark.recipes.names import recipe_names
+from sifmark.recipes.recipe import recipe_names
 
 FIRST, *OTHERS = recipe_names()
 

@@ -1,6 +1,7 @@
 """Which images may be published."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ LABELS = {
         ("127.0.0.1:5000", {"org.sifmark.stand-in": "true"}, None),
     ],
 )
-def test_which_images_may_leave(site: Settings, host: str, changed: dict, cause: str | None) -> None:
+def test_which_images_may_leave(site: Settings, host: str, changed: dict[str, Any], cause: str | None) -> None:
     settings = replace(site, private_registries=("inside.example:5000",))
     if cause is None:
         require_allowed(host, "cuda.sif", {**LABELS, **changed}, settings)

@@ -17,7 +17,7 @@ from sifmark.publish import sif
 from sifmark.publish.mirror import mirror_images
 from sifmark.publish.publisher import publisher_of
 from sifmark.publish.reports import PullReport, PushReport, SigningKey
-from sifmark.publish.stores import open_store
+from sifmark.publish.stores import open_store, publish
 from sifmark.recipes.names import names_of
 
 # Stands in for Apptainer: signs by writing a line behind the file, and says so.
@@ -106,7 +106,7 @@ def test_what_is_not_as_announced_is_refused(
     push(engine, tmp_path / "store")
     published = store.resolve("cpu")
     annotations = {**published.annotations, label: value}
-    store.push(("cpu",), sif.publish(path, published.blob, published.size, annotations), path)
+    store.push(("cpu",), publish(path, published.blob, published.size, annotations), path)
     with pytest.raises(SifmarkError) as error:
         pull(tmp_path / "store", elsewhere)
     assert error.value.code == code and not list(elsewhere.dist.glob("*.sif"))

@@ -2,6 +2,7 @@
 
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ def test_compression_does_not_make_another_image() -> None:
 @pytest.mark.parametrize("field", sorted({f.name for f in fields(Recipe)} - {"name", "requires", "index"}))
 def test_every_field_of_a_recipe_is_in_the_build_key(field: str) -> None:
     plan = make_plan("cpu", SITE)
-    others = {
+    others: dict[str, Any] = {
         "environment": {"X": "1"},
         "base": replace(plan.recipe.base, tag="3.11-slim-trixie"),
         "driver": Driver("NVIDIA", "580"),
@@ -47,7 +48,7 @@ def test_the_code_of_the_image_is_in_the_build_key(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("change", [{"licence": "other"}, {"redistributable": False}, {"image": "docker.io/x/y"}])
-def test_every_statement_about_the_base_is_in_the_build_key(change: dict) -> None:
+def test_every_statement_about_the_base_is_in_the_build_key(change: dict[str, Any]) -> None:
     plan = make_plan("cpu", SITE)
     other = replace(plan.recipe, base=replace(plan.recipe.base, **change))
     assert replace(plan, recipe=other).build_key != plan.build_key

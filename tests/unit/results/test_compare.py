@@ -10,6 +10,7 @@ import subprocess
 import sys
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from sifmark.results.comparison import Comparison, compare_observations
 from sifmark.results.compatibility import FIELDS
 from sifmark.results.observation import metric_value, metrics_of, observe
 from sifmark.results.query import Query
-from sifmark.results.repeats import RepeatGroup
+from sifmark.results.repeats import RepeatGroup, Scaling
 
 SERIAL = itertools.count()
 OTHER = "sha256:" + "1" * 64
@@ -34,9 +35,9 @@ OTHER = "sha256:" + "1" * 64
 
 def result(throughput: float | None = 100.0, **changes: Any) -> dict[str, Any]:
     """A result that compares, with an id of its own."""
-    known = {"value": throughput, "unit": "images/s"}
+    value = {"value": throughput, "unit": "images/s"}
     missing = {"value": None, "unit": "images/s", "reason": "nothing was timed"}
-    metric = known if throughput is not None else missing
+    metric = value if throughput is not None else missing
     identifier = str(uuid.UUID(int=next(SERIAL), version=4))
     return documents.result(id=identifier, metrics__throughput=metric, **changes)
 
@@ -45,9 +46,9 @@ def repeats(centre: float, count: int = 3, **changes: Any) -> list[dict[str, Any
     return [result(centre * (1 + 0.001 * (index - 1)), **changes) for index in range(count)]
 
 
-def write(folder: Path, found: list[dict[str, Any]]) -> Path:
+def write(folder: Path, results: list[dict[str, Any]]) -> Path:
     folder.mkdir(exist_ok=True)
-    for document in found:
+    for document in results:
         (folder / f"{document['id']}.json").write_text(json.dumps(document))
     return folder
 
@@ -58,9 +59,9 @@ def compare_results(path: str, against: str = "", **options: Any) -> None:
     compare(CompareOptions(path, against, **options))
 
 
-def ask(found: list[dict[str, Any]], against: list[dict[str, Any]] = (), **question: Any) -> Comparison:
+def ask(results: list[dict[str, Any]], against: Sequence[dict[str, Any]] = (), **question: Any) -> Comparison:
     asked = Query(**{"metrics": ("throughput",), "against": bool(against), **question})
-    sides = [("results", document) for document in found] + [("against", document) for document in against]
+    sides = [("results", document) for document in results] + [("against", document) for document in against]
     return compare_observations([observed(document, side) for side, document in sides], asked)
 
 
@@ -80,7 +81,7 @@ def fields(answer: Comparison) -> set[str]:
 
 # Grouping
 
-CHANGES = {
+CHANGES: dict[str, list[Any]] = {
     "workload__identity": ["sha256:" + "0" * 64, OTHER],
     "workload__task": ["training", "inference"],
     "data__source": ["synthetic", "folder"],
@@ -95,7 +96,7 @@ CHOICES = st.lists(
     st.fixed_dictionaries({name: st.sampled_from(values) for name, values in CHANGES.items()}), max_size=12
 )
 # What each setting of the schema does, and two values of it: see the test.
-ROLES = {
+ROLES: dict[str, tuple[str, Any, Any]] = {
     "framework": ("platform", "pytorch", "tensorflow"),
     "device": ("platform", "cpu", "cuda"),
     "precision": ("matches", "fp32", "bf16"),
@@ -141,15 +142,17 @@ SAME_LINE = tuple(name for name in CHANGES if name != "configuration__seed")
 @settings(max_examples=60, deadline=None)
 @given(CHOICES, st.randoms(use_true_random=False))
 def test_a_line_is_what_differs_in_nothing_that_matters(choices: list[dict[str, Any]], chance: random.Random) -> None:
-    found = [result(**choice) for choice in choices]
-    answer = ask(found)
+    results = [result(**choice) for choice in choices]
+    answer = ask(results)
     assert not answer.refused
     assert len(answer.tables) == len({tuple(choice[name] for name in APART) for choice in choices})
     wanted = Counter(tuple(choice[name] for name in SAME_LINE) for choice in choices)
     assert sorted(len(line.observations) for line in lines(answer)) == sorted(wanted.values())
-    assert Counter(one.id for line in lines(answer) for one in line.observations) == Counter(d["id"] for d in found)
-    chance.shuffle(found)
-    again = ask(found)
+    assert Counter(observation.id for line in lines(answer) for observation in line.observations) == Counter(
+        d["id"] for d in results
+    )
+    chance.shuffle(results)
+    again = ask(results)
     assert [line.fields for line in lines(again)] == [line.fields for line in lines(answer)]
     assert [line.means for line in lines(again)] == [line.means for line in lines(answer)]
 
@@ -161,29 +164,29 @@ def test_every_setting_of_the_schema_has_a_role() -> None:
 @pytest.mark.parametrize("name", ROLES)
 def test_a_setting_keeps_apart_or_tells_the_platform_or_does_not_matter(name: str) -> None:
     role, first, second = ROLES[name]
-    one, other = ({f"configuration__{name}": value} for value in (first, second))
-    alone = ask([result(**one), result(**other)])
+    choice, other = ({f"configuration__{name}": value} for value in (first, second))
+    alone = ask([result(**choice), result(**other)])
     assert len(lines(alone)) == (2 if role in ("matches", "platform") else 1)
     assert len(alone.excluded) == (role == "unfit")
-    against = ask([result(**one)], [result(**other)])
+    against = ask([result(**choice)], [result(**other)])
     (line,) = [line for line in lines(against) if line.side == "results"]
     assert bool(line.ratios) == (role in ("platform", "aside"))
-    told = {"evaluation_path": "evaluated"}.get(name, name)
-    assert (f"the nearest differs in configuration.{told}" in (line.no_baseline or "")) == (role == "matches")
+    field = {"evaluation_path": "evaluated"}.get(name, name)
+    assert (f"the nearest differs in configuration.{field}" in (line.no_baseline or "")) == (role == "matches")
 
 
-OTHER_DATA = {"configuration__evaluation_path": "/b"}
+OTHER_DATA: dict[str, Any] = {"configuration__evaluation_path": "/b"}
 
 
 def test_a_target_on_other_data_is_another_target() -> None:
-    there = {"configuration__evaluation_path": "/a", "data__source": "folder"}
-    assert len(lines(ask([result(**there), result(configuration__evaluation_path="/b", data__source="folder")]))) == 1
-    larger = result(**there)
+    from_folder: dict[str, Any] = {"configuration__evaluation_path": "/a", "data__source": "folder"}
+    assert len(lines(ask([result(**from_folder), result(**{**from_folder, **OTHER_DATA})]))) == 1
+    larger = result(**from_folder)
     larger["target"]["evaluations"][0]["samples"] += 1
-    assert len(lines(ask([result(**there), larger]))) == 2
-    without = {**there, "target": None, "configuration__goal": None}
+    assert len(lines(ask([result(**from_folder), larger]))) == 2
+    without = {**from_folder, "target": None, "configuration__goal": None}
     assert len(lines(ask([result(**without), result(**{**without, **OTHER_DATA})]))) == 1
-    own = {"data__source": "synthetic", "configuration__evaluation_path": None}
+    own: dict[str, Any] = {"data__source": "synthetic", "configuration__evaluation_path": None}
     synthetic = result(**own)
     synthetic["target"]["evaluations"][0]["samples"] += 1  # as many as are in the batch
     assert len(lines(ask([result(**own), synthetic]))) == 1
@@ -210,13 +213,13 @@ def test_a_gate_for_what_is_better_when_it_is_less(tmp_path: Path) -> None:
 
 # What is left out, and refusal
 
-UNLIKE = {
+UNLIKE: dict[str, list[Any]] = {
     "workload.unit": ["images", "tokens"],
     "accelerator.granularity": ["die", "board"],
     "provenance.stand_in": [False, True],
     "provenance.simulated": [False, True],
 }
-UNFIT = {
+UNFIT: dict[str, list[Any]] = {
     "status.state": ["completed", "time_limit"],
     "numerics.state": ["passed", "failed"],
     "configuration.smoke": [False, True],
@@ -229,14 +232,14 @@ DRAWN = st.lists(st.fixed_dictionaries({n: st.sampled_from(v) for n, v in (UNLIK
 def test_a_group_is_refused_exactly_for_the_fields_that_keep_it_apart(
     drawn: list[dict[str, Any]], allowed: set[str]
 ) -> None:
-    found = [unlike(choice) for choice in drawn]
+    results = [unlike(choice) for choice in drawn]
     barred = [{name for name in UNFIT if choice[name] == UNFIT[name][1]} - allowed for choice in drawn]
     rest = [choice for choice, why in zip(drawn, barred, strict=True) if not why]
     apart = {name for name in UNLIKE if len({choice[name] for choice in rest}) > 1}
     unfit = {name for name in UNFIT for choice in rest if choice[name] == UNFIT[name][1]}
-    answer = ask(found, allowed=frozenset(allowed))
+    answer = ask(results, allowed=frozenset(allowed))
     assert [(out.result.id, set(out.fields)) for out in answer.excluded] == [
-        (document["id"], why) for document, why in zip(found, barred, strict=True) if why
+        (document["id"], why) for document, why in zip(results, barred, strict=True) if why
     ]
     assert fields(answer) == apart - allowed
     assert bool(answer.tables) == (apart <= allowed and bool(rest))
@@ -244,7 +247,9 @@ def test_a_group_is_refused_exactly_for_the_fields_that_keep_it_apart(
         assert {finding.field for finding in table.allowed} == apart | unfit
         assert sum(len(line.observations) for line in table.rows) == len(rest)
     for line in lines(answer):  # what was allowed stands side by side, and is never averaged
-        assert len({tuple(one.fields[name] for name in UNLIKE | UNFIT) for one in line.observations}) == 1
+        assert (
+            len({tuple(observation.fields[name] for name in UNLIKE | UNFIT) for observation in line.observations}) == 1
+        )
 
 
 def unlike(choice: dict[str, Any]) -> dict[str, Any]:
@@ -294,9 +299,9 @@ def powered(scope: str) -> dict[str, Any]:
 
 
 def test_scopes_of_meters_matter_to_energy_and_to_nothing_else() -> None:
-    found = [powered("package"), powered("board")]
-    assert fields(ask(found, metrics=("throughput", "energy_per_unit"))) == {"power.scope"}
-    assert fields(ask(found)) == set()
+    results = [powered("package"), powered("board")]
+    assert fields(ask(results, metrics=("throughput", "energy_per_unit"))) == {"power.scope"}
+    assert fields(ask(results)) == set()
     assert fields(ask([powered("board"), powered("board")], metrics=("energy_per_unit",))) == set()
 
 
@@ -327,15 +332,15 @@ def test_nothing_is_said_of_numbers_that_are_proved(tmp_path: Path, capsys: pyte
 
 
 def test_a_baseline_has_the_same_configuration() -> None:
-    found = [*repeats(200), *repeats(50, configuration__batch_size=7)]
+    results = [*repeats(200), *repeats(50, configuration__batch_size=7)]
     against = [*repeats(100), *repeats(100, configuration__batch_size=7)]
-    new = [line for line in lines(ask(found, against)) if line.side == "results"]
-    assert [round(line.ratios["throughput"].value, 3) for line in new] == [2.0, 0.5]
+    new = [line for line in lines(ask(results, against)) if line.side == "results"]
+    assert [line.ratios["throughput"].value for line in new] == pytest.approx([2.0, 0.5], abs=5e-4)
     assert [line.ratios["throughput"].verdict for line in new] == ["more", "less"]
 
 
 def test_a_line_without_a_baseline_says_why() -> None:
-    far = {"configuration__precision": "bf16", "configuration__steps": 9}
+    far: dict[str, Any] = {"configuration__precision": "bf16", "configuration__steps": 9}
     against = [result(**far), result(**far, configuration__batch_size=9)]
     (line,) = [line for line in lines(ask([result()], against)) if line.side == "results"]
     assert line.no_baseline == (
@@ -347,7 +352,7 @@ def test_a_line_without_a_baseline_says_why() -> None:
     assert line.no_baseline == "no baseline has the same workload, task, phase and data source"
 
 
-SETTINGS = {
+SETTINGS: dict[str, list[Any]] = {
     "configuration__precision": ["fp32", "bf16"],
     "configuration__batch_size": [1, 2],
     "configuration__steps": [9, 10],
@@ -359,15 +364,15 @@ DRAWN_SETTINGS = st.fixed_dictionaries({name: st.sampled_from(values) for name, 
 @settings(max_examples=60, deadline=None)
 @given(DRAWN_SETTINGS, st.lists(DRAWN_SETTINGS, min_size=1, max_size=4))
 def test_the_nearest_baseline_is_the_one_that_differs_in_the_fewest_settings(
-    asked: dict[str, Any], known: list[dict[str, Any]]
+    asked: dict[str, Any], choices: list[dict[str, Any]]
 ) -> None:
-    answer = ask([result(**asked)], [result(**choice) for choice in known])
+    answer = ask([result(**asked)], [result(**choice) for choice in choices])
     (line,) = [line for line in lines(answer) if line.side == "results"]
-    differing = [sorted(name for name in asked if asked[name] != choice[name]) for choice in known]
+    differing = [sorted(name for name in asked if asked[name] != choice[name]) for choice in choices]
     fewest = min(map(len, differing))
     wanted = [", ".join(names).replace("__", ".") for names in differing if len(names) == fewest]
     if fewest:
-        assert any(f"the nearest differs in {names} (" in line.no_baseline for names in wanted)
+        assert any(f"the nearest differs in {names} (" in (line.no_baseline or "") for names in wanted)
     else:
         assert line.ratios
 
@@ -388,12 +393,12 @@ def test_of_several_baselines_the_one_on_the_same_platform_is_taken() -> None:
 
 
 def test_a_baseline_by_field() -> None:
-    found = [
+    results = [
         result(100 * count * speed, accelerator__name=name, accelerator__count=count)
         for name, speed in (("old", 1), ("new", 3))
         for count in (1, 2)
     ]
-    answer = ask(found, baseline=("accelerator.name", "old"))
+    answer = ask(results, baseline=("accelerator.name", "old"))
     assert [len(line.ratios) for line in lines(answer) if line.fields["accelerator.name"] == "old"] == [0, 0]
     new = [line for line in lines(answer) if line.fields["accelerator.name"] == "new"]
     assert [line.ratios["throughput"].value for line in new] == pytest.approx([3, 3])
@@ -413,15 +418,20 @@ def scaled(throughput: float, devices: int, batch: int) -> dict[str, Any]:
     return result(throughput, accelerator__count=devices, accelerator__ranks=devices, configuration__batch_size=batch)
 
 
+def scaling_of(line: RepeatGroup) -> Scaling:
+    assert line.scaling is not None
+    return line.scaling
+
+
 def test_efficiency_where_only_the_number_of_devices_differs() -> None:
-    found = [*[scaled(100, 1, 8)] * 1, scaled(150, 2, 8), scaled(190, 2, 16), scaled(360, 4, 32)]
-    by_setting = {(x.fields["accelerator.count"], x.fields["configuration.batch_size"]): x for x in lines(ask(found))}
+    results = [*[scaled(100, 1, 8)] * 1, scaled(150, 2, 8), scaled(190, 2, 16), scaled(360, 4, 32)]
+    by_setting = {(x.fields["accelerator.count"], x.fields["configuration.batch_size"]): x for x in lines(ask(results))}
     assert by_setting[1, 8].scaling is None
-    assert by_setting[2, 8].scaling.kind == "strong"
-    assert by_setting[2, 8].scaling.efficiency.value == pytest.approx(0.75)
-    assert by_setting[2, 16].scaling.kind == "weak"
-    assert by_setting[2, 16].scaling.efficiency.value == pytest.approx(0.95)
-    assert by_setting[4, 32].scaling.efficiency.value == pytest.approx(0.90)
+    assert scaling_of(by_setting[2, 8]).kind == "strong"
+    assert scaling_of(by_setting[2, 8]).efficiency.value == pytest.approx(0.75)
+    assert scaling_of(by_setting[2, 16]).kind == "weak"
+    assert scaling_of(by_setting[2, 16]).efficiency.value == pytest.approx(0.95)
+    assert scaling_of(by_setting[4, 32]).efficiency.value == pytest.approx(0.90)
 
 
 def test_steps_of_an_epoch_follow_the_number_of_devices() -> None:
@@ -455,9 +465,9 @@ def test_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert caught.value.exit_code == 7
     compare_results(str(slow), str(old), fail_below="0.75")
     for unsure in (few, noisy):  # what cannot be told never passes
-        with pytest.raises(SifmarkError, match="cannot tell") as caught:
+        with pytest.raises(SifmarkError, match="cannot tell") as unclear:
             compare_results(str(unsure), str(old), fail_below="0.95")
-        assert caught.value.exit_code == 1
+        assert unclear.value.exit_code == 1
     output = capsys.readouterr().out
     assert "cannot tell: 2 and 3 repeats where 3 are needed" in output
 
@@ -475,13 +485,15 @@ def test_results_that_were_not_steady_are_compared_and_named(
 
 
 @pytest.mark.parametrize("unfit", [{"status__state": "crashed"}, {"configuration__smoke": True}])
-def test_an_unfit_result_passes_no_gate(tmp_path: Path, unfit: dict[str, Any], capsys: pytest.CaptureFixture) -> None:
+def test_an_unfit_result_passes_no_gate(
+    tmp_path: Path, unfit: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     old, good, bad = write(tmp_path / "old", repeats(100)), repeats(100), result(100, **unfit)
     new = write(tmp_path / "new", [*good, bad])
     compare_results(str(new), str(old))
     (field,) = (name.replace("__", ".") for name in unfit)
-    told = " ".join(capsys.readouterr().err.split())
-    assert f"left out: {new / bad['id']}.json: {field} {str(*unfit.values()).lower()}: " in told
+    stderr = " ".join(capsys.readouterr().err.split())
+    assert f"left out: {new / bad['id']}.json: {field} {str(*unfit.values()).lower()}: " in stderr
     with pytest.raises(SifmarkError, match="cannot tell of 1 unfit results") as caught:
         compare_results(str(new), str(old), fail_below="0.9")
     assert caught.value.exit_code == 1
@@ -504,14 +516,14 @@ def test_where_only_unfit_results_are_left_nothing_is_compared(
         with pytest.raises(SifmarkError, match="nothing is left to compare") as caught:
             compare_results(**question)
         assert caught.value.exit_code == 1
-        told = " ".join(capsys.readouterr().err.split())
-        assert told.count("a run of seconds to see that it works is no measurement") == 20
-        assert "left out: 5 more" in told
-        assert "25 results are unfit (configuration.smoke: 25)" in told
+        stderr = " ".join(capsys.readouterr().err.split())
+        assert stderr.count("a run of seconds to see that it works is no measurement") == 20
+        assert "left out: 5 more" in stderr
+        assert "25 results are unfit (configuration.smoke: 25)" in stderr
     compare_results(str(unfit), allow=["configuration.smoke"])
-    told = capsys.readouterr()
-    assert "ALLOWED although it does not compare: configuration.smoke (true: 25)" in told.out
-    assert told.err == ""
+    output = capsys.readouterr()
+    assert "ALLOWED although it does not compare: configuration.smoke (true: 25)" in output.out
+    assert output.err == ""
 
 
 def test_a_gate_over_results_that_were_not_steady_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -549,19 +561,19 @@ def test_what_is_not_valid_is_told_and_the_others_are_compared(
     (write(tmp_path, repeats(100)) / "bad.json").write_text('{"schema_version": "9.0"}')
     with pytest.raises(SifmarkError, match="1 documents are not valid"):
         compare_results(str(tmp_path))
-    told = capsys.readouterr()
-    assert "100 ±0.25" in told.out
-    assert "bad.json: schema_version: '9.0' is not one that this sifmark reads" in " ".join(told.err.split())
+    output = capsys.readouterr()
+    assert "100 ±0.25" in output.out
+    assert "bad.json: schema_version: '9.0' is not one that this sifmark reads" in " ".join(output.err.split())
 
 
 def test_a_copy_is_no_repeat(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one = result()
-    write(tmp_path, [one])
-    (tmp_path / "copies.jsonl").write_text("\n".join([json.dumps(one)] * 5))
+    document = result()
+    write(tmp_path, [document])
+    (tmp_path / "copies.jsonl").write_text("\n".join([json.dumps(document)] * 5))
     compare_results(str(tmp_path), format="json")
-    told = capsys.readouterr()
-    assert json.loads(told.out)["tables"][0]["lines"][0]["metrics"]["throughput"]["repeats"] == 1
-    assert "5 results stand there twice" in told.err
+    output = capsys.readouterr()
+    assert json.loads(output.out)["tables"][0]["lines"][0]["metrics"]["throughput"]["repeats"] == 1
+    assert "5 results stand there twice" in output.err
 
 
 def answers(tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -586,13 +598,13 @@ def test_tables_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     document = json.loads(answers(tmp_path, "json", capsys))
     (table,) = document["tables"]
     (new,) = [line for line in table["lines"] if line["side"] == "results"]
-    found = new["metrics"]["throughput"]
-    assert (found["repeats"], found["unit"], found["verdict"]) == (3, "images/s", "more")
-    assert found["ratio"] == pytest.approx(1.1)
-    assert found["ratio_low"] < 1.1 < found["ratio_high"]
+    metric = new["metrics"]["throughput"]
+    assert (metric["repeats"], metric["unit"], metric["verdict"]) == (3, "images/s", "more")
+    assert metric["ratio"] == pytest.approx(1.1)
+    assert metric["ratio_low"] < 1.1 < metric["ratio_high"]
     rows = list(csv.DictReader(io.StringIO(answers(tmp_path, "csv", capsys))))
     (row,) = [row for row in rows if row["side"] == "results" and row["metric"] == "throughput"]
-    assert float(row["ratio"]) == pytest.approx(found["ratio"])
+    assert float(row["ratio"]) == pytest.approx(metric["ratio"])
     (base,) = [row for row in rows if row["side"] == "against" and row["metric"] == "throughput"]
     assert base["ratio"] == ""
 
@@ -605,21 +617,22 @@ def test_programs_are_told_of_scaling_and_of_drift(tmp_path: Path, capsys: pytes
     first, second = json.loads(capsys.readouterr().out)["tables"][0]["lines"]
     assert (first["unsteady"], first["scaling"], first["efficiency"]) == (0, None, None)
     assert second["unsteady"] == 1
-    told = [second[name] for name in ("scaling", "fewest_devices", "efficiency")]
-    assert told == ["strong", 1, pytest.approx(0.75)]
+    scaling = [second[name] for name in ("scaling", "fewest_devices", "efficiency")]
+    assert scaling == ["strong", 1, pytest.approx(0.75)]
     compare_results(folder, metrics="throughput", format="csv")
-    one, two = csv.DictReader(io.StringIO(capsys.readouterr().out))
-    assert (one["unsteady"], one["scaling"], one["efficiency"]) == ("0", "", "")
-    assert (two["unsteady"], two["scaling"], float(two["efficiency"])) == ("1", "strong", pytest.approx(0.75))
-    assert two["efficiency_reason"] == second["efficiency_reason"] == "1 and 1 repeats where 3 are needed"
+    first_row, second_row = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (first_row["unsteady"], first_row["scaling"], first_row["efficiency"]) == ("0", "", "")
+    assert (second_row["unsteady"], second_row["scaling"]) == ("1", "strong")
+    assert float(second_row["efficiency"]) == pytest.approx(0.75)
+    assert second_row["efficiency_reason"] == second["efficiency_reason"] == "1 and 1 repeats where 3 are needed"
 
 
 def test_columns_stand_in_the_order_of_the_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = result()
     compare_results(str(write(tmp_path, [document])), metrics="throughput", format="csv")
     columns = capsys.readouterr().out.splitlines()[0].split(",")
-    told = [name for name in columns if name.startswith("configuration.") and name != "configuration.evaluated"]
-    assert told == [f"configuration.{name}" for name in document["configuration"] if f"configuration.{name}" in told]
+    names = [name for name in columns if name.startswith("configuration.") and name != "configuration.evaluated"]
+    assert names == [f"configuration.{name}" for name in document["configuration"] if f"configuration.{name}" in names]
 
 
 def test_a_gate_over_documents_that_are_all_invalid_says_so(tmp_path: Path) -> None:
@@ -663,19 +676,19 @@ def test_every_number_of_a_result_can_be_asked_for(tmp_path: Path, capsys: pytes
     compare_results(str(folder), metrics="phases.compile,epochs.1,final_loss")
     assert "phases.compile [s]  epochs.1 [s]" in capsys.readouterr().out
     compare_results(str(folder), metrics="all", format="json")
-    known = json.loads(capsys.readouterr().out)["tables"][0]["lines"][0]["metrics"]
-    assert {"throughput", "phases.steady", "epochs.1"} <= set(known)
+    metrics = json.loads(capsys.readouterr().out)["tables"][0]["lines"][0]["metrics"]
+    assert {"throughput", "phases.steady", "epochs.1"} <= set(metrics)
     with pytest.raises(UsageError, match="no metric 'throughputs'"):
         compare_results(str(folder), metrics="throughputs")
 
 
 def test_latency_by_concurrency(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     latencies = {1: 0.011, 4: 0.044}
-    found = [
+    results = [
         result(configuration__concurrency=count, metrics__latency_p99={"value": seconds, "unit": "s"})
         for count, seconds in latencies.items()
     ]
-    compare_results(str(write(tmp_path, found)), metrics="latency_p99,throughput", format="csv")
+    compare_results(str(write(tmp_path, results)), metrics="latency_p99,throughput", format="csv")
     rows = [row for row in csv.DictReader(io.StringIO(capsys.readouterr().out)) if row["metric"] == "latency_p99"]
     assert {int(row["configuration.concurrency"]): float(row["value"]) for row in rows} == latencies
     assert {row["unit"] for row in rows} == {"s"}
@@ -711,7 +724,8 @@ def test_numbers_beyond_measure_are_missing(tmp_path: Path, capsys: pytest.Captu
 )
 def test_wrong_usage(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     costs = {"metrics__latency_p99": ("s", 1.0), "metrics__energy_per_unit": ("J/images", 2.0)}
-    write(tmp_path, [result(**{name: {"value": value, "unit": unit} for name, (unit, value) in costs.items()})])
+    metrics: dict[str, Any] = {name: {"value": value, "unit": unit} for name, (unit, value) in costs.items()}
+    write(tmp_path, [result(**metrics)])
     with pytest.raises(UsageError) as caught:
         compare_results(str(tmp_path), **options)
     assert re.search(message, str(caught.value), re.DOTALL)

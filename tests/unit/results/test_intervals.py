@@ -7,10 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sifmark.results.intervals import FEWEST_REPEATS, mean, ratio, student_quantile
+from sifmark.results.intervals import FEWEST_REPEATS, Mean, Ratio, mean, ratio, student_quantile
 
 POSITIVE = st.floats(1e-9, 1e9)
 REPEATS = st.lists(POSITIVE, min_size=FEWEST_REPEATS, max_size=8)
+
+
+def ends(interval: Mean | Ratio) -> tuple[float, float]:
+    """What an interval reaches from and to."""
+    assert interval.low is not None and interval.high is not None
+    return interval.low, interval.high
 
 
 # Student's t at 0.975, from the NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2.
@@ -33,18 +39,20 @@ def test_quantiles(freedom: int, wanted: float) -> None:
 
 
 def test_the_interval_of_a_mean_worked_by_hand() -> None:
-    found = mean([9.0, 10.0, 11.0])
-    assert (found.count, found.value) == (3, 10.0)
-    assert found.high == pytest.approx(10 + 4.302653 / math.sqrt(3), abs=1e-5)
-    assert found.low == pytest.approx(10 - 4.302653 / math.sqrt(3), abs=1e-5)
+    average = mean([9.0, 10.0, 11.0])
+    assert (average.count, average.value) == (3, 10.0)
+    low, high = ends(average)
+    assert high == pytest.approx(10 + 4.302653 / math.sqrt(3), abs=1e-5)
+    assert low == pytest.approx(10 - 4.302653 / math.sqrt(3), abs=1e-5)
 
 
 def test_welch_worked_by_hand() -> None:
     # Variances 1 and 4 of three values each: standard error sqrt(5/3), degrees of freedom 50/17, rounded down to 2.9.
-    found = ratio([math.exp(x) for x in (0.0, 1.0, 2.0)], [math.exp(x) for x in (0.0, 2.0, 4.0)])
-    assert found.value == pytest.approx(math.exp(-1))
-    assert math.log(found.high) == pytest.approx(-1 + student_quantile(2.9) * math.sqrt(5 / 3))
-    assert math.log(found.low) == pytest.approx(-1 - student_quantile(2.9) * math.sqrt(5 / 3))
+    interval = ratio([math.exp(x) for x in (0.0, 1.0, 2.0)], [math.exp(x) for x in (0.0, 2.0, 4.0)])
+    assert interval.value == pytest.approx(math.exp(-1))
+    low, high = ends(interval)
+    assert math.log(high) == pytest.approx(-1 + student_quantile(2.9) * math.sqrt(5 / 3))
+    assert math.log(low) == pytest.approx(-1 - student_quantile(2.9) * math.sqrt(5 / 3))
 
 
 @pytest.mark.parametrize("spreads", [(0.01, 0.01), (0.01, 0.2), (0.5, 0.02)])
@@ -57,36 +65,38 @@ def test_intervals_hold_the_truth_as_often_as_they_say(spreads: tuple[float, flo
             [math.exp(chance.gauss(level, spread)) for _ in range(count)]
             for level, spread, count in zip((0.3, 0.1), spreads, counts, strict=True)
         ]
-        found = ratio(*sides)
-        hits += found.low <= math.exp(0.2) <= found.high
+        low, high = ends(ratio(*sides))
+        hits += low <= math.exp(0.2) <= high
     assert hits / trials > 0.925
 
 
 @given(REPEATS, REPEATS)
 def test_a_ratio_and_its_inverse_say_the_same(above: list[float], below: list[float]) -> None:
-    there, back = ratio(above, below), ratio(below, above)
-    assert there.value * back.value == pytest.approx(1)
-    assert there.low <= there.value * (1 + 1e-12)
-    assert there.value <= there.high * (1 + 1e-12)
-    if there.high < 1e290:
-        assert there.high * back.low == pytest.approx(1) or back.low == 0
+    forth, back = ratio(above, below), ratio(below, above)
+    assert forth.value is not None and back.value is not None
+    assert forth.value * back.value == pytest.approx(1)
+    (low, high), (low_back, _) = ends(forth), ends(back)
+    assert low <= forth.value * (1 + 1e-12)
+    assert forth.value <= high * (1 + 1e-12)
+    if high < 1e290:
+        assert high * low_back == pytest.approx(1) or low_back == 0
     opposite = {"more": "less", "less": "more", "no difference shown": "no difference shown"}
-    assert back.verdict == opposite[there.verdict]
+    assert back.verdict == opposite[forth.verdict]
 
 
 @given(REPEATS, REPEATS, st.floats(1e-3, 1e3))
 def test_a_ratio_does_not_depend_on_the_unit(above: list[float], below: list[float], factor: float) -> None:
-    one, other = ratio(above, below), ratio([x * factor for x in above], [x * factor for x in below])
-    assert other.value == pytest.approx(one.value)
+    original, other = ratio(above, below), ratio([x * factor for x in above], [x * factor for x in below])
+    assert other.value == pytest.approx(original.value)
 
 
 @given(st.lists(POSITIVE, min_size=1, max_size=8), st.lists(POSITIVE, min_size=1, max_size=8))
 def test_fewer_than_three_repeats_a_side_tell_nothing(above: list[float], below: list[float]) -> None:
-    found = ratio(above, below)
+    interval = ratio(above, below)
     few = min(len(above), len(below)) < 3
-    assert (found.verdict == "cannot tell") == few
-    assert (found.low is None) == few
-    assert (found.reason is not None) == few
+    assert (interval.verdict == "cannot tell") == few
+    assert (interval.low is None) == few
+    assert (interval.reason is not None) == few
     assert (mean(above).low is None) == (len(above) < 3)
 
 
@@ -94,9 +104,9 @@ def test_fewer_than_three_repeats_a_side_tell_nothing(above: list[float], below:
     ("above", "below"), [([], [1.0]), ([1.0], []), ([0.0] * 3, [1.0] * 3), ([1.0] * 3, [-1.0] * 3)]
 )
 def test_what_has_no_ratio_says_why(above: list[float], below: list[float]) -> None:
-    found = ratio(above, below)
-    assert (found.value, found.verdict) == (None, "cannot tell")
-    assert found.reason
+    interval = ratio(above, below)
+    assert (interval.value, interval.verdict) == (None, "cannot tell")
+    assert interval.reason
 
 
 def test_nothing_measured_is_no_zero() -> None:
@@ -105,5 +115,5 @@ def test_nothing_measured_is_no_zero() -> None:
 
 
 def test_equal_repeats_have_an_interval_of_no_width() -> None:
-    found = ratio([2.0] * 3, [1.0] * 3)
-    assert (found.low, found.value, found.high, found.verdict) == (2.0, 2.0, 2.0, "more")
+    interval = ratio([2.0] * 3, [1.0] * 3)
+    assert (interval.low, interval.value, interval.high, interval.verdict) == (2.0, 2.0, 2.0, "more")

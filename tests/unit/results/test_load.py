@@ -6,7 +6,7 @@ import os
 import random
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +39,15 @@ def verdicts(path: Path) -> dict[str, bool]:
     return {Path(judged.file).name: not judged.problems for judged in load_results(str(path))}
 
 
-def hits(errors: Iterator[ValidationError]) -> Iterator[tuple[int, str]]:
+def hits(errors: Iterable[ValidationError]) -> Iterator[tuple[int, object]]:
     for error in errors:
         yield id(error.schema), error.validator
         yield from hits(error.context or ())
 
 
 def test_verdicts_are_those_of_jsonschema_for_every_rule_of_the_schema() -> None:
-    count, valid, broken = 0, 0, set()
+    count, valid = 0, 0
+    broken: set[tuple[int, object]] = set()
     file = ("provenance", "image", "file")
     for base, within in ((documents.whole(), ()), (documents.bare(), ()), (documents.unseen(), file)):
         judge = documents.judge_of_changes(base, validator(NAME).schema)
@@ -164,9 +165,9 @@ def test_unknown_versions_are_refused_by_name(tmp_path: Path, version: Any) -> N
 
 def test_lines_are_judged_one_by_one(tmp_path: Path) -> None:
     file = write(tmp_path, "a.jsonl", WHOLE, b"", b"{", WHOLE, b"[]", WHOLE)
-    found = list(load_file(str(file)))
-    assert [bool(judged.problems) for judged in found] == [False, True, False, True, False]
-    assert found[1].problems[0].startswith("document 2: is not JSON")
+    loaded = list(load_file(str(file)))
+    assert [bool(judged.problems) for judged in loaded] == [False, True, False, True, False]
+    assert loaded[1].problems[0].startswith("document 2: is not JSON")
 
 
 def test_documents_that_are_too_large_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,8 +175,8 @@ def test_documents_that_are_too_large_are_not_read(tmp_path: Path, monkeypatch: 
     huge = b'"' + b"x" * (3 * len(WHOLE)) + b'"'
     write(tmp_path, "a.json", huge)
     write(tmp_path, "b.json", WHOLE)
-    found = list(load_file(str(write(tmp_path, "c.jsonl", WHOLE, huge, WHOLE))))
-    assert [bool(judged.problems) for judged in found] == [False, True, False]
+    loaded = list(load_file(str(write(tmp_path, "c.jsonl", WHOLE, huge, WHOLE))))
+    assert [bool(judged.problems) for judged in loaded] == [False, True, False]
     assert verdicts(tmp_path)["a.json"] is False
     assert verdicts(tmp_path)["b.json"] is True
 
@@ -297,8 +298,8 @@ def test_a_summary_says_each_reason_once() -> None:
 
 def test_a_summary_says_whether_the_numbers_are_proved() -> None:
     passed, failed = documents.result(), documents.result(numerics__state="failed", numerics__reason="loss is off")
-    told = [line for document in (passed, failed) for line in summary(document) if "numerics" in line]
-    assert told == ["  numerics    passed", "  numerics    failed: loss is off"]
+    numerics_lines = [line for document in (passed, failed) for line in summary(document) if "numerics" in line]
+    assert numerics_lines == ["  numerics    passed", "  numerics    failed: loss is off"]
 
 
 def test_a_summary_warns_of_a_window_that_was_not_steady() -> None:

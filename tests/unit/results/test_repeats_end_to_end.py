@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from inside.support.program import Program, lay_double
+from program import Program, lay_double
 
 from sifmark.commands.compare import CompareOptions, compare
 

@@ -104,7 +104,7 @@ def test_what_each_check_found_is_said(engine: FakeEngine) -> None:
     ],
 )
 def test_an_image_that_is_not_as_recorded(
-    engine: FakeEngine, changed: dict, keys: tuple[str, ...], signed_by: str | None, code: str
+    engine: FakeEngine, changed: dict[str, Any], keys: tuple[str, ...], signed_by: str | None, code: str
 ) -> None:
     image = under_test(engine, keys, signed_by=signed_by)
     record(engine, engine.images["fake:cpu"], **changed)
@@ -130,7 +130,7 @@ def test_a_damaged_record_proves_nothing(engine: FakeEngine, text: str) -> None:
     ],
 )
 def test_an_image_on_another_base(
-    engine: FakeEngine, labels: dict, keys: tuple[str, ...], signed_by: str | None, code: str
+    engine: FakeEngine, labels: dict[str, Any], keys: tuple[str, ...], signed_by: str | None, code: str
 ) -> None:
     image = under_test(engine, keys, signed_by=signed_by, labels=labels)
     record(engine, engine.images["fake:cpu"])
@@ -172,7 +172,7 @@ def test_a_stand_in_has_pins_of_its_own(engine: FakeEngine, pinned: str | None, 
         ({"statement": b"[" * 100_000}, "document-invalid"),
     ],
 )
-def test_provenance_of_another_image(engine: FakeEngine, changed: dict, code: str) -> None:
+def test_provenance_of_another_image(engine: FakeEngine, changed: dict[str, Any], code: str) -> None:
     image = under_test(engine)
     ours = image.inspection
     assert isinstance(ours, FakeInspection)

@@ -102,7 +102,7 @@ def test_without_its_engine_an_image_is_not_judged(engine: FakeEngine, name: str
         ({"files": (("drwxr-x--x", "/sifmark"),)}, "/sifmark has mode drwxr-x--x"),
     ],
 )
-def test_a_structure_that_is_not_ours_fails(engine: FakeEngine, fields: dict, said: str) -> None:
+def test_a_structure_that_is_not_ours_fails(engine: FakeEngine, fields: dict[str, Any], said: str) -> None:
     for name, value in fields.items():
         setattr(engine.images["fake:resnet50-cpu"], name, value)
     verdict = stage(engine, "structure")
@@ -118,7 +118,7 @@ def test_a_structure_that_is_not_ours_fails(engine: FakeEngine, fields: dict, sa
         ({}, "the base as it was"),
     ],
 )
-def test_a_base_that_is_not_here_is_not_compared(engine: FakeEngine, labels: dict, said: str) -> None:
+def test_a_base_that_is_not_here_is_not_compared(engine: FakeEngine, labels: dict[str, Any], said: str) -> None:
     engine.images["fake:resnet50-cpu"].labels.update(labels)
     verdict = stage(engine, "structure")
     assert verdict.check.status is Status.PASSED and said in verdict.findings[2]
@@ -210,6 +210,6 @@ def test_an_image_of_0_1_0_is_verified_as_it_was_then(
     fixtures = paths.CHECKOUT / "tests" / "fixtures" / "0.1.0"
     trusting = replace(site, keys=(str(fixtures / "key.pub"),))
     verify_images(str(fixtures / "cpu.sif"), trusting, as_json=True, stages="trust", signed=True)
-    ((address, told),) = json.loads(capsys.readouterr().out).items()
+    ((address, answer),) = json.loads(capsys.readouterr().out).items()
     ((_, expected),) = json.loads((fixtures / "expected-verify.json").read_text()).items()
-    assert Path(address).name == "cpu.sif" and told == expected
+    assert Path(address).name == "cpu.sif" and answer == expected
