@@ -1,1 +1,1 @@
-"""The command line inside an image: from words to an exit code."""
+"""The command line inside an image: from arguments to an exit code."""

@@ -14,7 +14,7 @@ from entrypoints.system.console import say
 
 
 def main(argv: Sequence[str]) -> int:
-    """Do what the command line asks; the return value is the exit code."""
+    """Execute the command line and return the exit code."""
     try:
         options = arguments.parse(argv)
         return _verb(options.verb)(options)
@@ -24,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def list_workloads(_: Options) -> int:
-    """Table of the workloads on standard output; operations are those of a forward pass, where the workload is one."""
+    """Print the table of workloads; operations are those of a forward pass, if the workload is one."""
     rows = [("WORKLOAD", "TASKS", "UNIT", "PARAMETERS", "GFLOP/UNIT", "TITLE")]
     for card in runnable().values():
         unit, parameters = card.problem["unit"], f"{card.problem['parameters']:,}"
@@ -39,7 +39,7 @@ def list_workloads(_: Options) -> int:
 
 
 def show_version(_: Options) -> int:
-    """Version and build of this image on standard output."""
+    """Print version and build of this image."""
     built = image.read()
     text = f"{built['version']} (image {built['recipe']}, {built['build_key']})" if built else image.ABSENT
     sys.stdout.write(f"sifmark {text}\n")
@@ -49,7 +49,7 @@ def show_version(_: Options) -> int:
 def _verb(name: str) -> Callable[[Options], int]:
     if name in AT_ONCE:
         return AT_ONCE[name]
-    from entrypoints.cli import verbs  # late: listing the workloads need not wait for all of it
+    from entrypoints.cli import verbs  # late: listing the workloads does not need all of it
 
     return verbs.VERBS[name]
 

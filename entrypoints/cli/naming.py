@@ -1,4 +1,4 @@
-"""The workload that an invocation means."""
+"""The workload of an invocation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def runnable() -> dict[str, Card]:
 
 
 def find(options: Options) -> tuple[list[Card], Mapping[str, Any] | None]:
-    """Return the cards that the options mean, and this image's description. Raises UsageError."""
+    """Return the cards that the options select, and this image's description. Raises UsageError."""
     runnable_cards, built = runnable(), image.read()
     if not options.all:
         return [runnable_cards[choose(options.workload, os.environ, list(runnable_cards))]], built
@@ -34,9 +34,9 @@ def find(options: Options) -> tuple[list[Card], Mapping[str, Any] | None]:
 
 
 def choose(explicit: str | None, environ: Mapping[str, str], names: Sequence[str]) -> str:
-    """Return the name of the workload that is meant.
+    """Return the name of the selected workload.
 
-    Raises UsageError, listing the names, where there is none or an unknown one.
+    Raises UsageError, listing the names, if there is none or an unknown one.
     """
     name = named(explicit, environ, names)
     if name is None:
@@ -45,9 +45,9 @@ def choose(explicit: str | None, environ: Mapping[str, str], names: Sequence[str
 
 
 def named(explicit: str | None, environ: Mapping[str, str], names: Sequence[str]) -> str | None:
-    """Return the argument, else the SCIF app, else the workload in the image's name; None without any.
+    """Return the argument, else the SCIF app, else the workload in the image's name; None if there is none.
 
-    Raises UsageError where argument or app is unknown.
+    Raises UsageError if the argument or app is unknown.
     """
     asked = explicit or _first(environ, APP_VARIABLES)
     if asked:
@@ -57,9 +57,9 @@ def named(explicit: str | None, environ: Mapping[str, str], names: Sequence[str]
 
 
 def workload_of_image(file_name: str) -> str | None:
-    """Return what precedes the first dash of `<workload>-<recipe>[_<tag>][.sif]`; None without a dash.
+    """Return the text before the first dash of `<workload>-<recipe>[_<tag>][.sif]`; None without a dash.
 
-    The rest is left alone: a pull appends its tag there, and the image knows its own recipe.
+    The rest is ignored: a pull appends its tag there, and the image knows its own recipe.
     """
     before, dash, _ = file_name.partition("-")
     return before if dash and before else None
@@ -72,7 +72,7 @@ def _first(environ: Mapping[str, str], variables: Sequence[str]) -> str:
 def _require_name(name: str, names: Sequence[str]) -> str:
     if name in names:
         return name
-    import difflib  # here: only a mistyped name has to wait for it
+    import difflib  # here: only a mistyped name needs it
 
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(near)}?" if near else "."

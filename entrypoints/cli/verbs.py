@@ -19,8 +19,8 @@ from entrypoints.system.console import say
 
 
 def run(options: Options) -> int:
-    """Run a workload, once or more, or all of them, and put the documents where they were asked for."""
-    from entrypoints.runs.series import Series  # late: it brings jsonschema, which the other verbs do without
+    """Run one workload or all, once or repeatedly, and write the documents to the requested place."""
+    from entrypoints.runs.series import Series  # late: it imports jsonschema, which the other verbs do not need
 
     meant, built = naming.find(options)
     if options.device == selection.AUTO:
@@ -47,9 +47,9 @@ def plans(
 
 
 def check(options: Options) -> int:
-    """Probe the numerics of the workload that is meant, or of all; a device that is not there is a skip.
+    """Run the correctness check of the selected workload, or of all; a missing device is a skip.
 
-    What has been computed for one workload is not computed again for another that is probed alike.
+    A result computed for one workload is reused for others with the same check.
     """
     from entrypoints.contract import reference
     from entrypoints.runs import numerics_check
@@ -74,7 +74,7 @@ def check(options: Options) -> int:
 
 
 def describe(options: Options) -> int:
-    """Print what would run as JSON; where several runs would, one a line."""
+    """Print what would run as JSON; several runs one a line."""
     meant, built = naming.find(options)
     planned = [(card, run) for card in meant for run in plan.plan(options, card, built)]
     for card, resolved in planned:

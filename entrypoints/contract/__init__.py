@@ -1,1 +1,1 @@
-"""What parent, child, devices and workloads agree on: sessions, messages, states, cards and references."""
+"""What parent, child, devices and workloads share: sessions, messages, statuses, cards and references."""

@@ -1,4 +1,4 @@
-"""Workload cards: what each workload is, in terms that no framework owns."""
+"""Workload cards: what each workload is, in terms of no particular framework."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ class Card(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """SHA-256 of the problem as JSON with sorted keys and no spaces: equal wherever the problem is."""
-        import hashlib  # here: a list of the workloads would wait for OpenSSL
+        """SHA-256 of the problem as JSON with sorted keys and no spaces: equal problems have equal ones."""
+        import hashlib  # here: listing the workloads should not import OpenSSL
 
         text = json.dumps(self.problem, sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
     def flops_per_unit(self, task: str) -> int:
-        """Floating-point operations that one unit needs: forward, in training backward too; of a text that is
-        generated, its prompt and every new token; of a sample, its trajectory."""
+        """Return the floating-point operations of one unit: forward, in training also backward; for a generated text
+        its prompt and every new token; for a sample its trajectory."""
         forward = "generation_per_unit" if "generation_per_unit" in self.flops else "forward_per_unit"
         count: int = self.flops[forward if task == "inference" else f"{task}_per_unit"]
         return count
 
     def defaults_for(self, device: str, task: str) -> Mapping[str, Any]:
-        """Default configuration on one kind of device; `any` serves those without their own."""
+        """Return the default configuration on one kind of device; `any` is for kinds without their own."""
         defaults: Mapping[str, Any] = self.defaults.get(device, self.defaults["any"])[task]
         return defaults
 
 
 def load() -> dict[str, Card]:
-    """Every card by name, sorted."""
+    """Return every card by name, sorted."""
     cards = (_read(os.path.join(FOLDER, name)) for name in sorted(os.listdir(FOLDER)) if name.endswith(".json"))
     return {card.name: card for card in cards}
 
 
 def load_for(framework: str) -> dict[str, Card]:
-    """The cards that a framework can run: those whose family has a module in it."""
+    """Return the cards that a framework can run: those whose family has a module in it."""
     families = set(os.listdir(os.path.join(FOLDER, framework)))
     return {name: card for name, card in load().items() if f"{card.family}.py" in families}
 
@@ -64,30 +64,30 @@ def _read(path: str) -> Card:
 
 
 def pictures(problem: Mapping[str, Any]) -> bool:
-    """Whether samples are images, which files hold encoded."""
+    """Return whether samples are images, which files hold encoded."""
     return problem["input"]["kind"] in PICTURES
 
 
 def tokenised(problem: Mapping[str, Any]) -> bool:
-    """Whether samples are rows of places, which hold tokens or padding."""
+    """Return whether samples are rows of positions that hold tokens or padding."""
     return problem["input"]["kind"] in ("text", "passage", "masked_text")
 
 
 def generates(problem: Mapping[str, Any], task: str) -> bool:
-    """Whether the task makes texts token by token."""
+    """Return whether the task generates texts token by token."""
     return task == "inference" and "generation" in problem
 
 
 def tabular(problem: Mapping[str, Any]) -> bool:
-    """Whether samples are drawn for a table of observations, which a file holds whole."""
+    """Return whether samples are drawn for a table of observations, which one file holds."""
     return problem["input"]["kind"] == "table"
 
 
 def labelled(problem: Mapping[str, Any]) -> bool:
-    """Whether each sample has a label, so that there is an accuracy."""
+    """Return whether each sample has a label, so that there is an accuracy."""
     return "classes" in problem["model"]
 
 
 def reconstructs(problem: Mapping[str, Any]) -> bool:
-    """Whether the input is its own target, so that there are no labels."""
+    """Return whether the input is its own target, so that there are no labels."""
     return problem["loss"].get("target") == "input"

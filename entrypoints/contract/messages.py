@@ -10,26 +10,26 @@ from typing import Any, NamedTuple, Sequence, Union, get_args
 from entrypoints.contract.session import DeviceConditions, DeviceFacts, Usage
 
 PHASES = ("import", "data", "model", "compile", "warmup", "steady")
-LEAST_DRAWS = 4  # of each Markov chain to be judged, so that each half has two
+LEAST_DRAWS = 4  # of each Markov chain for a diagnosis, so that each half has two
 
 
 class Phase(NamedTuple):
-    """A phase begins at a point of the system's monotonic clock (s); the one before it ends there."""
+    """The start of a phase on the system's monotonic clock (s); the previous one ends there."""
 
     name: str
     at: float
 
 
 class Software(NamedTuple):
-    """What the child imported: the framework's version, and those of other libraries by name."""
+    """Versions of what the child imported: the framework, and other libraries by name."""
 
     framework_version: str
     libraries: dict[str, str]
 
 
 class Data(NamedTuple):
-    """Where batches come from: distinct samples and classes at hand, which of several sets that lie there, and how
-    many processes decode them, 0 for none but the main one."""
+    """The source of batches: its samples and classes, which of several sets at the path it is, and the number of
+    processes that decode it, 0 for only the main one."""
 
     samples: int
     classes: int | None
@@ -38,13 +38,13 @@ class Data(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """A sample that could not be read, by its path below the data, or the rest of a file that is lost."""
+    """A sample that could not be read, by its path below the data, or the lost rest of a file."""
 
     path: str
 
 
 class Request(NamedTuple):
-    """Seconds that a request of inference took, from its raw input on the host to its output there, and its parts."""
+    """Seconds of an inference request, from its raw input on the host to its output there, and their parts."""
 
     latency: float
     preprocessing: float
@@ -54,13 +54,13 @@ class Request(NamedTuple):
 
     @property
     def other(self) -> float:
-        """What none of the parts explains: waiting for other streams and for the interpreter."""
+        """The time that no part explains: waiting for other streams and for the interpreter."""
         return max(0.0, self.latency - math.fsum(self[1:]))
 
 
 class Generated(NamedTuple):
-    """Of texts that were continued side by side: tokens of all prompts, seconds until the first new token of each was
-    there, and seconds from each new token to the next."""
+    """Texts that were continued together: tokens of all prompts, seconds until each had its first new token, and
+    seconds from each new token to the next."""
 
     prompt_tokens: int
     first: float
@@ -70,11 +70,11 @@ class Generated(NamedTuple):
 class Step(NamedTuple):
     """One step, sent once its time is measured. `seconds` include `wait`, the time spent waiting for data.
 
-    Units are samples, whatever the card calls them; tokens, where they consist of some, are counted beside them.
+    Units are samples, whatever the card calls them; tokens, if samples consist of them, are counted separately.
 
-    An answered request is a step too: from the answer before it, of whatever stream, to its own. It waits for no
-    data, since making its input is part of it. `decode_seconds` are those of the workers, summed, in which the
-    step's images were decoded and augmented.
+    An answered request is a step too: from the previous answer, of any stream, to its own. It waits for no data, since
+    making its input is part of it. `decode_seconds` are those in which the step's images were decoded and augmented,
+    summed over the workers.
     """
 
     seconds: float
@@ -87,14 +87,15 @@ class Step(NamedTuple):
     tokens: int | None = None
     padding: int | None = None
     generated: Generated | None = None
-    accepted: int | None = None  # transitions of Markov chains, each a unit, whose proposal was
+    accepted: int | None = None  # transitions of Markov chains, each a unit, whose proposal was accepted
 
 
 class Evaluated(NamedTuple):
-    """How well the model did after `steps` of training; from when till when that was found out, on the monotonic clock.
+    """The quality of the model after `steps` of training; `began` and `ended` of the evaluation are on the monotonic
+    clock.
 
-    Loss and accuracy are means over `samples`; there is no accuracy where there are no labels. Exact match and F1 are
-    means over questions.
+    Loss and accuracy are means over `samples`; there is no accuracy without labels. Exact match and F1 are means over
+    questions.
     """
 
     steps: int
@@ -108,9 +109,9 @@ class Evaluated(NamedTuple):
 
 
 class Diagnosed(NamedTuple):
-    """How well the chains of the timed window mixed, judged by so many draws of each that took so many seconds.
+    """How well the chains of the timed window mixed, from `draws` of each chain that took `seconds`.
 
-    Of all parameters the smallest effective sample size and the largest R-hat; None where there is none.
+    Of all parameters the smallest effective sample size and the largest R-hat; None if there is none.
     """
 
     draws: int
@@ -120,7 +121,7 @@ class Diagnosed(NamedTuple):
 
 
 class Probed(NamedTuple):
-    """What the numerics probe computed in one precision: a named quantity of one or more numbers."""
+    """What the correctness check computed in one precision: a named quantity of one or more numbers."""
 
     precision: str
     quantity: str
@@ -135,7 +136,7 @@ class Failed(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The child has done all of it, at a point of the monotonic clock (s)."""
+    """The child has finished, at a point of the monotonic clock (s)."""
 
     at: float
 
@@ -159,12 +160,12 @@ TYPES = {kind.__name__: kind for kind in get_args(Message)}
 
 
 def encode(message: Message) -> bytes:
-    """One line."""
+    """Return a message as one line."""
     return json.dumps([type(message).__name__, message]).encode() + b"\n"
 
 
 def decode(line: bytes) -> Message:
-    """The message of one line. Raises ValueError, KeyError or TypeError for anything else."""
+    """Return the message of one line. Raises ValueError, KeyError or TypeError for anything else."""
     name, fields = json.loads(line)
     message: Any = TYPES[name](*fields)
     if isinstance(message, Step) and message.request is not None:

@@ -1,4 +1,4 @@
-"""What the numerics probe of a workload is to compute, as `references/<workload>.json` holds it."""
+"""The stored values and tolerances of a workload's correctness check: `references/<workload>.json`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, Mapping, Sequence
 from entrypoints.contract.cards import Card
 
 FOLDER = Path(__file__).resolve().parent.parent / "references"
-PLAIN_BATCH = 2  # samples that probe what has no reference
+PLAIN_BATCH = 2  # samples of the check if there is no reference
 
 
 @dataclass(frozen=True)
 class Reference:
-    """How a workload is probed, what comes of it, and how far each quantity may lie from that by precision.
+    """How a workload is checked, the expected values, and the tolerance of each quantity by precision.
 
     `optimizer` replaces hyper-parameters of the card, so that a single update shows all of them, and `model` sizes of
-    networks that are too large to be probed whole; `parameters` are those of the network then. A precision of
-    `not_provable` has the reason for it in place of a proof.
+    networks that are too large to be checked; `parameters` is the count of that network. A precision in `not_provable`
+    has the reason instead of tolerances.
     """
 
     schema_version: str
@@ -36,7 +36,7 @@ class Reference:
 
 
 def probed_card(card: Card, reference: Reference | None) -> Card:
-    """The card of the network that is probed."""
+    """Return the card of the network that is checked."""
     if reference is None:
         return card
     model = {**card.problem["model"], **reference.model}
@@ -44,12 +44,13 @@ def probed_card(card: Card, reference: Reference | None) -> Card:
 
 
 def probed_problem(card: Card) -> str:
-    """What is probed of a card, as JSON: the same for networks that differ in size alone, where a small one is."""
+    """Return the checked problem of a card as JSON: the same for networks that differ only in size, if a small one is
+    checked."""
     return json.dumps(probed_card(card, load(card)).problem, sort_keys=True)
 
 
 def load(card: Card, folder: Path = FOLDER) -> Reference | None:
-    """The card's reference; None where there is none, or one for another problem."""
+    """Return the card's reference; None if there is none, or one for another problem."""
     path = folder / f"{card.name}.json"
     if not path.is_file():
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, NamedTuple, Protocol, Union
 
-# What the vendors' management libraries report of a device; the result's schema has the units and meanings.
+# What the vendors' management libraries report of a device; the result's schema has units and meanings.
 DEVICE_CONDITIONS = (
     *("driver", "power_cap", "clock", "clock_max", "memory_clock", "performance_state", "temperature", "ecc"),
     *("throttling", "partitioning", "persistence", "memory_used", "other_processes"),
@@ -22,14 +22,14 @@ class OptimizerRule:
 
     name: str
     learning_rate: float
-    weight_decay: float  # an L2 penalty, added to the gradient; where the name says so, taken off the weights
+    weight_decay: float  # an L2 penalty added to the gradient, or subtracted from the weights if the name says so
     no_weight_decay_on: tuple[str, ...]
     gradient_norm: float | None  # largest allowed norm of all gradients together; None: no limit
-    settings: Mapping[str, Any]  # what else the name asks for, as on the card
+    settings: Mapping[str, Any]  # other settings of the named optimizer, as on the card
 
     @classmethod
     def from_problem(cls, optimizer: Mapping[str, Any], batch_size: int) -> OptimizerRule:
-        """Rule of a card's `problem.optimizer` at a global batch of `batch_size` samples."""
+        """Return the rule of a card's `problem.optimizer` at a global batch of `batch_size` samples."""
         settings = dict(optimizer)
         rate = settings.pop("learning_rate")
         return cls(
@@ -44,42 +44,42 @@ class OptimizerRule:
 
 @dataclass(frozen=True)
 class SamplerRule:
-    """Name and hyper-parameters of a sampler, as a card's `problem.sampler` has them."""
+    """Name and hyper-parameters of a sampler, as in a card's `problem.sampler`."""
 
     name: str
     leapfrog_steps: int  # of one transition
     step_size: float  # at the start
     target_acceptance: float
-    increment: float  # share by which a step grows that is accepted more often
-    decrement: float  # and by which one shrinks that is not
+    increment: float  # fraction by which a step grows that is accepted more often
+    decrement: float  # fraction by which one shrinks that is accepted less often
 
 
 Rule = Union[OptimizerRule, SamplerRule]
 
 
 class BatchPartition(NamedTuple):
-    """How the samples of a call are divided. All numbers multiplied but the stages', they are the whole."""
+    """How the samples of a call are divided. The product of all numbers except stages is the whole."""
 
     micro_batch: int  # samples that are computed at once
     accumulation: int = 1  # micro-batches whose gradients make one update
     replicas: int = 1  # copies of the model, each with different samples
-    device_iterations: int = 1  # what a device does in one call: updates, or micro-batches of inference
-    stages: int = 1  # parts that a copy of the model is cut into
-    strategy: str | None = None  # one of choices.STRATEGIES, for several stages
+    device_iterations: int = 1  # in one call: updates, or micro-batches of inference
+    stages: int = 1  # parts of a copy of the model
+    strategy: str | None = None  # one of choices.STRATEGIES, if there are several stages
 
     @property
     def samples(self) -> int:
-        """Of a call."""
+        """Samples of a call."""
         return self.micro_batch * self.accumulation * self.replicas * self.device_iterations
 
     @property
     def devices(self) -> int:
-        """Devices that all replicas use: one for each stage; phases run one after the other on one device."""
+        """Devices that all replicas use: one for each stage; phases run in turn on one device."""
         return self.replicas * (1 if self.strategy == "phased" else self.stages)
 
 
 def rule_of(problem: Mapping[str, Any], batch_size: int) -> Rule:
-    """What a card's `problem` has the device do: sample, or train with a global batch of `batch_size` samples."""
+    """Return what a device does by a card's `problem`: sample, or train with a global batch of `batch_size` samples."""
     if "sampler" in problem:
         return SamplerRule(**problem["sampler"])
     return OptimizerRule.from_problem(problem["optimizer"], batch_size)
@@ -88,8 +88,8 @@ def rule_of(problem: Mapping[str, Any], batch_size: int) -> Rule:
 class Batch(NamedTuple):
     """One batch as the framework's tensors, a single one or a tuple of them, samples along the first axis.
 
-    Beside them the samples that could not be read while it was made, and the seconds in which it was decoded and
-    augmented, one sample after the other; None where nothing was. Tokens are those of samples that consist of them.
+    Also the samples that were unreadable when it was made, and the seconds in which it was decoded and augmented,
+    summed over its samples; None if nothing was. Tokens are counted if samples consist of them.
     """
 
     inputs: Any
@@ -97,19 +97,19 @@ class Batch(NamedTuple):
     skipped: tuple[str, ...] = ()
     decode_seconds: float | None = None
     tokens: int | None = None
-    padding: int | None = None  # places that hold no token
-    numbers: Any = None  # of the samples in their source, where more is asked of a model than a loss
+    padding: int | None = None  # positions without a token
+    numbers: Any = None  # of the samples in their source, if more than a loss is asked of the model
 
     @property
     def samples(self) -> int:
-        """How many there are."""
+        """The number of samples."""
         return len(self.inputs[0] if isinstance(self.inputs, tuple) else self.inputs)
 
 
 class StepReport(NamedTuple):
     """What one call did: samples, optimizer updates, and a way to read the loss.
 
-    Calling `loss` may wait for the device; it is None where the task has no loss.
+    Calling `loss` may wait for the device; it is None if the task has no loss.
     """
 
     samples: int
@@ -122,12 +122,12 @@ class EvaluationResult(NamedTuple):
 
     samples: int
     loss: float  # mean over the batch
-    right: int | None  # samples whose likeliest class is their label; None where there are no labels
-    output: Any = None  # on the host, where the samples have numbers: a NumPy array, or a tuple of them
+    right: int | None  # samples whose likeliest class is their label; None without labels
+    output: Any = None  # on the host, if the samples have numbers: a NumPy array, or a tuple of them
 
 
 class Answer(NamedTuple):
-    """What a request of inference was answered: the output on the host, and the seconds of each part of its way."""
+    """The answer to an inference request: the output on the host, and the seconds of each part."""
 
     output: Any  # NumPy array, or a tuple of them
     transfer: float  # inputs to the device
@@ -138,15 +138,15 @@ class Answer(NamedTuple):
 class ChainSample(NamedTuple):
     """State of C Markov chains after their last transition, as NumPy arrays on the host."""
 
-    position: Any  # (C, parameters), the network's parameters one after the other, laid out as in PyTorch
+    position: Any  # (C, parameters), all parameters of the network in sequence, laid out as in PyTorch
     log_density: Any  # (C,), up to a constant
-    accepted: Any  # (C,), whether the proposal was
-    log_acceptance: Any  # (C,), the logarithm of the ratio that decided on it
+    accepted: Any  # (C,), whether the proposal was accepted
+    log_acceptance: Any  # (C,), the logarithm of the acceptance ratio
     step_size: Any  # (C,), of the next transition
 
 
 class DeviceFacts(NamedTuple):
-    """What a session runs on. `granularity` is what one of `devices` is: die, tile, package, board or node."""
+    """The hardware of a session. `granularity` is what each of `devices` is: die, tile, package, board or node."""
 
     kind: str
     vendor: str | None
@@ -156,16 +156,16 @@ class DeviceFacts(NamedTuple):
     memory_mib: float | None
     ranks: int
     replicas: int
-    execution: str  # how the model was run there: eager or compiled, memory layout
+    execution: str  # how the model was run: eager or compiled, memory layout
     simulated: bool
-    identifier: str | None = None  # as the vendor's management library names the device, where the framework reports it
+    identifier: str | None = None  # the device's name in the vendor's management library, if the framework reports it
 
 
 class Usage(NamedTuple):
-    """What a session took of its devices since it was opened, in MiB; a text is the reason why there is no number."""
+    """What a session used of its devices since it was opened, in MiB; a text is the reason why there is no number."""
 
     peak_allocated: float | str  # tensors, by the framework's own count
-    peak_reserved: float | str  # what the framework held for them
+    peak_reserved: float | str  # memory that the framework reserved for them
     host_device_traffic: float | str  # both ways, weights included
 
     @classmethod
@@ -177,7 +177,7 @@ class Usage(NamedTuple):
 class DeviceConditions(NamedTuple):
     """Conditions of the devices: facts (value, unit, reason) by name (DEVICE_CONDITIONS), or why there are none.
 
-    Where devices differ, one text has all values, separated by commas.
+    If devices differ, one text has all values, separated by commas.
     """
 
     facts: Mapping[str, Any]
@@ -193,10 +193,10 @@ class Session(Protocol):
     """A model, its optimizer and its device, ready to be stepped."""
 
     facts: DeviceFacts
-    asynchronous: bool  # calls return before the device is done: marks and losses are then read late
+    asynchronous: bool  # calls return before the device is done: marks and losses are read later
 
     def to_device(self, batch: Batch) -> Batch:
-        """The batch held where the device reads it fastest, for data that is used again and again."""
+        """Return the batch in the memory that the device reads fastest, for data that is used repeatedly."""
 
     def train(self, batch: Batch) -> StepReport:
         """Run forward, backward and update."""
@@ -208,20 +208,20 @@ class Session(Protocol):
         """Run the forward pass and compare with the targets. Waits for the device."""
 
     def infer_request(self, batch: Batch) -> Answer:
-        """Answer one request of inference, from the host's memory back into it. Threads may call it side by side."""
+        """Answer one inference request, from the host's memory back into it. Several threads may call it at once."""
 
     def begin(self, batch: Batch, iterations: int, chains: int = 1) -> Any:
         """Return the state after the first of `iterations` iterations.
 
-        Of texts, that with the first new token of each. Of Markov chains over one batch of observations, that after the
-        first transition of each; step sizes adapt in so many of them, and others may follow.
+        For texts, after the first new token of each. For Markov chains over one batch of observations, after the first
+        transition of each; step sizes adapt during `iterations`, and more may follow.
         """
 
     def iterate(self, state: Any) -> Any:
         """Return the next state. The given one is no longer valid."""
 
     def chain_sample(self, state: Any) -> ChainSample:
-        """Return the sample that the chains of a state are at. Waits for the device."""
+        """Return the current sample of a state's chains. Waits for the device."""
 
     def weights(self) -> Mapping[str, Any]:
         """Return the network's weights by name, as NumPy arrays; a later step may change them."""
@@ -230,16 +230,16 @@ class Session(Protocol):
         """Return what has been used of the devices so far."""
 
     def conditions(self) -> DeviceConditions:
-        """Return the present conditions of the devices."""
+        """Return the current conditions of the devices."""
 
     def mark(self) -> object:
         """Mark a point in the device's stream of work, without waiting for it."""
 
     def seconds_between(self, earlier: object, later: object) -> float | None:
-        """Return the time between two marks in s, or None while the device has not passed the later one."""
+        """Return the time between two marks in s, or None if the device has not passed the later one."""
 
     def synchronise(self) -> None:
-        """Wait until everything that was handed to the device is done."""
+        """Wait until the device has finished everything it was given."""
 
     def close(self) -> None:
         """Release the device."""

@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class Status(NamedTuple):
-    """One way to end: the process's exit code, what it means, and what its user can do."""
+    """One way to end: the process's exit code, its meaning, and a remedy for the user."""
 
     exit_code: int
     meaning: str
     remedy: str
 
 
-# The README's table of failures repeats this one; a test holds it to that.
+# The README's table of failures repeats this one; a test compares them.
 STATUSES = {
     "completed": Status(0, "everything that was asked for was measured", "nothing"),
     "no_device": Status(3, "the device of this image is not on this machine", "take the image for this machine"),
@@ -38,18 +38,18 @@ INVALID_RESULT_EXIT = 6
 
 
 def exit_code(state: str, signal_number: int | None = None) -> int:
-    """Exit code of `state`; an interruption follows the shell's habit of 128 plus the signal."""
+    """Return the exit code of `state`; for an interruption 128 plus the signal, as in a shell."""
     if state == "interrupted" and signal_number is not None:
         return 128 + signal_number
     return STATUSES[state].exit_code
 
 
 class UsageError(Exception):
-    """Bad input, found before anything ran. The text names the cause and the remedy."""
+    """Bad input, found before anything ran. The text has cause and remedy."""
 
 
 class RunError(Exception):
-    """A run that cannot go on: a state of `STATUSES` and a sentence for the reader."""
+    """A run cannot go on: a state of `STATUSES` and a sentence for the reader."""
 
     def __init__(self, state: str, message: str) -> None:
         super().__init__(message)

@@ -8,22 +8,22 @@ from entrypoints.contract.messages import Evaluated
 
 
 class Target(TypedDict):
-    """What `metric` is to reach: an accuracy at least, a loss at most."""
+    """What `metric` must reach: an accuracy at least, a loss at most."""
 
     metric: str  # accuracy or loss
     value: float
-    evaluation_steps: int  # training steps from one evaluation to the next
+    evaluation_steps: int  # training steps between two evaluations
 
 
 class Quality(NamedTuple):
     """Scores of a model's answers beside loss and accuracy; None where there are none."""
 
-    exact_match: float | None = None  # share of questions that are answered as people did
+    exact_match: float | None = None  # fraction of questions with a human answer
     f1: float | None = None  # of the words of an answer, mean over questions
 
 
 class AnswerGrader(Protocol):
-    """Collects and grades what a model answers in one evaluation."""
+    """Collects and grades the answers of a model in one evaluation."""
 
     def add(self, numbers: Any, output: Any) -> None:
         """Add the model's output for the samples of these numbers. Raises RunError (`data_error`) for damaged data."""

@@ -1,1 +1,1 @@
-"""Input data without a framework: what lies at a path, in which format, and pixels as NumPy arrays."""
+"""Input data without a framework: the format of a path, and pixels as NumPy arrays."""

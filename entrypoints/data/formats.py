@@ -1,4 +1,4 @@
-"""The formats that data may lie in, found by what lies at a path, and who reads them."""
+"""The formats of input data, recognised by the files at a path, and the framework that reads each."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from entrypoints.data.images import folder, idx, records, shards
 from entrypoints.data.sequences import passages, speech, tokens
 from entrypoints.data.source import Source
 
-# Each has `find(path)`, the files of this format there, and `open_source(path, files, task, manifest)`. A folder of
-# class folders is what is left where there are none.
+# Each module has `find(path)`, the files of its format at a path, and `open_source(path, files, task, manifest)`. A
+# path with no such file is read as a folder of class folders.
 FORMATS: dict[str, ModuleType] = {
     "shards": shards,
     "records": records,
@@ -25,14 +25,15 @@ FORMATS: dict[str, ModuleType] = {
     "speech": speech,
 }
 FOLDER = "folder"
-# The one framework that reads a format; the others are read by all.
+# Formats that only one framework reads; all frameworks read the others.
 READERS = {"records": "tensorflow", **dict.fromkeys(("shards", "tokens", "passages", "speech"), "pytorch")}
-# Which kinds of a card's `problem.input` a format holds; the others hold pictures.
+# The kinds of a card's `problem.input` that a format holds; the other formats hold pictures.
 KINDS = {"tokens": ("text",), "passages": ("passage",), "speech": ("speech",)}
 
 
 def open_for(card: Card, path: Path, task: str, framework: str, option: str = "--data") -> tuple[str, Source]:
-    """As `open_source`, ready for a card. Raises UsageError also where the card takes something else."""
+    """Return format and source as `open_source` does, ready for a card. Raises UsageError also if the card takes other
+    data."""
     kind = card.problem["input"]["kind"]
     fitting = [name for name in (FOLDER, *FORMATS) if kind in KINDS.get(name, PICTURES)]
     if not fitting:
@@ -43,10 +44,10 @@ def open_for(card: Card, path: Path, task: str, framework: str, option: str = "-
 
 
 def open_source(path: Path, task: str, framework: str, fitting: Sequence[str] | None = None) -> tuple[str, Source]:
-    """The format of what lies at `path`, and the source.
+    """Return the format of the data at `path`, and its source.
 
-    Raises UsageError where there is nothing, where it is not clear what is meant, where the format is none of those
-    that fit, and where the framework does not read it.
+    Raises UsageError if there is nothing, if it is unclear what is meant, if the format is not one of `fitting`, and if
+    the framework does not read it.
     """
     if not path.exists():
         raise UsageError(f"--data {path}: no such file or folder. Give {_wanted(fitting)}")
@@ -73,16 +74,16 @@ def open_source(path: Path, task: str, framework: str, fitting: Sequence[str] | 
 
 
 def grader(source: Source) -> AnswerGrader | None:
-    """What grades a model's answers, where there is more to say of them than loss and accuracy."""
+    """Return a grader of the model's answers; None if loss and accuracy say all."""
     if not isinstance(source, passages.Passages):
         return None
-    from entrypoints.data.sequences import answers  # late: it brings NumPy, which the parent does without
+    from entrypoints.data.sequences import answers  # late: it imports NumPy, which the parent does not need
 
     return answers.SquadGrader(source)
 
 
 def _wanted(fitting: Sequence[str] | None) -> str:
-    """What to give, for people."""
+    """Return what the user can give instead, for messages."""
     if not fitting or FOLDER in fitting:
         return "a folder with one folder of images per class"
     return f"a folder of {' or '.join(fitting)} (inv data.prepare --format {fitting[0]})"

@@ -1,4 +1,5 @@
-"""The manifest of a prepared folder: what lies there, so that nobody has to count it (schemas/manifest-1.0.json)."""
+"""The manifest of a prepared folder: its files and their samples, so that they need no counting
+(schemas/manifest-1.0.json)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ REMEDY = f"Prepare the data again (inv data.prepare), or remove {NAME}: then the
 
 
 class Manifest(NamedTuple):
-    """A format, its files and the names of the classes, by index; text has none."""
+    """A format, its files, and the names of the classes by index; text has none."""
 
     format: str
     files: tuple[DataFile, ...]
@@ -24,9 +25,9 @@ class Manifest(NamedTuple):
 
 
 def read(folder: Path) -> Manifest | None:
-    """The manifest of a folder; None where it has none, or one of another program.
+    """Return the manifest of a folder; None if it has none, or one of another program.
 
-    Raises UsageError where it is of a version or form unknown here, or does not match the files beside it.
+    Raises UsageError if its version or form is unknown here, or if it does not match the files beside it.
     """
     path = folder / NAME
     if not path.is_file():
@@ -41,7 +42,7 @@ def read(folder: Path) -> Manifest | None:
 
 
 def _document(path: Path) -> dict[str, Any] | None:
-    import jsonschema  # late: what has no manifest does without
+    import jsonschema  # late: data without a manifest does not need it
 
     try:
         document = json.loads(path.read_text("utf-8"))
@@ -66,7 +67,7 @@ def _document(path: Path) -> dict[str, Any] | None:
 
 
 def _require(file: Path, size: int) -> None:
-    """Raises UsageError where the file is not there or not of its size."""
+    """Raise UsageError if the file is missing or not of this size."""
     try:
         actual_size = file.stat().st_size
     except OSError as error:

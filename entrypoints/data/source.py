@@ -1,4 +1,4 @@
-"""A source of samples: counted before a run, and read epoch by epoch while it lasts. Standard library only."""
+"""A source of samples: counted before a run, and read epoch by epoch during it. Standard library only."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from entrypoints.contract.statuses import UsageError
 
 
 class Entry(NamedTuple):
-    """One sample as it lies in its source."""
+    """One sample of a source."""
 
     name: str  # below the data path, for people
     number: int  # from 0, the same in every epoch
-    label: int | None  # None where what should be a label is none
-    read: Callable[[], bytes]  # gives an image file
+    label: int | None  # None if what should be a label is not one
+    read: Callable[[], bytes]  # returns an image file
 
 
 class DataFile(NamedTuple):
@@ -27,32 +27,32 @@ class DataFile(NamedTuple):
 
 
 class Source:
-    """Samples at a path. An epoch is an order of `units`, which are samples, or files where those are `sequential`."""
+    """Samples at a path. An epoch is an order of `units`: samples, or files if the source is `sequential`."""
 
-    sequential = False  # read from the front, each file by one process at a time
+    sequential = False  # each file is read from its start, by one process at a time
 
     def __init__(self, path: Path, samples: int, classes: int | None, lost: Sequence[str] = ()) -> None:
         self.path, self.samples, self.classes = path, samples, classes
-        self.lost = tuple(lost)  # what was found damaged while samples were counted
-        self.part: str | None = None  # which of several sets that lie there this is
-        self.names: tuple[str, ...] | None = None  # of the classes by their numbers; None where they are not known
+        self.lost = tuple(lost)  # what turned out damaged while samples were counted
+        self.part: str | None = None  # which of several sets at the path this is
+        self.names: tuple[str, ...] | None = None  # of the classes by their numbers; None if unknown
 
     @property
     def units(self) -> int:
-        """How many things an epoch puts in order."""
+        """Number of units that an epoch orders."""
         return self.samples
 
     def suit(self, card: Card, where: str) -> None:
-        """Make ready for a card. Raises UsageError where its samples are not what the card takes."""
+        """Make ready for a card. Raises UsageError if its samples are not what the card takes."""
         most = card.problem["model"].get("classes")
         if most is not None and (self.classes or 0) > most:
             raise UsageError(f"{where}: {self.classes} classes, {card.name} knows {most}. Give fewer")
 
     def like(self, other: Source, where: str) -> None:
-        """Raise UsageError where what is learnt of another source says nothing of this one."""
+        """Raise UsageError if what is learnt from another source does not apply to this one."""
 
     def numbered_as(self, other: Source, where: str) -> None:
-        """Raise UsageError where a number means another class than in another source."""
+        """Raise UsageError if a number means another class than in another source."""
         if self.names and other.names and self.names != other.names[: len(self.names)]:
             raise UsageError(
                 f"{where}: its classes {_few(self.names)} are not numbered as those of {other.path}, "
@@ -60,15 +60,15 @@ class Source:
             )
 
     def share(self) -> None:
-        """Have at hand what processes that are forked from this one can share."""
+        """Load what processes forked from this one can share."""
 
     def entries(self, order: Sequence[int], start: int) -> Iterator[Entry]:
-        """One whole turn through an epoch of this order of units: from its sample `start` to the end, and around."""
+        """Yield one turn through an epoch in this order of units: from its sample `start` to the end, and around."""
         turn = range(start, start + self.samples)
         return (self.entry(int(order[position % self.samples])) for position in turn)
 
     def entry(self, number: int) -> Entry:
-        """The sample of this number, where samples are the units."""
+        """Return the sample of this number, if samples are the units."""
         raise NotImplementedError
 
 
@@ -77,9 +77,9 @@ def _few(names: Sequence[str]) -> str:
 
 
 def listed(folder: Path, directories: bool = False) -> list[str]:
-    """Names of the files, or of the folders, in a folder: sorted, links followed, hidden ones passed over.
+    """Return the names of the files, or of the folders, in a folder: sorted, links followed, hidden ones skipped.
 
-    Raises UsageError where it cannot be read.
+    Raises UsageError if it cannot be read.
     """
     try:
         with os.scandir(folder) as entries:
@@ -87,7 +87,7 @@ def listed(folder: Path, directories: bool = False) -> list[str]:
                 entry.name
                 for entry in entries
                 if not entry.name.startswith(".")
-                # Through links: subsets of large data sets are often made of them.
+                # Follow links: subsets of large datasets are often made of them.
                 and (entry.is_dir if directories else entry.is_file)()
             )
     except OSError as error:
@@ -95,6 +95,6 @@ def listed(folder: Path, directories: bool = False) -> list[str]:
 
 
 def with_suffix(path: Path, suffix: str) -> list[Path]:
-    """The files with this suffix at a path: the path itself, or those right in the folder."""
+    """Return the files with this suffix at a path: the path itself, or those directly in the folder."""
     files = [path / name for name in listed(path)] if path.is_dir() else [path]
     return [file for file in files if file.name.endswith(suffix)]

@@ -1,8 +1,8 @@
 """A table of numbers for regression: `FILE.csv`, whose first row names the columns.
 
-The target is the column named `target`, or else the last; the others are features, in their order. A workload takes
-as many rows and features as its card has, the first of them; what it does not take is not looked at. Rows are counted
-as spreadsheets do: that of the names is the first.
+The target is the column named `target`, or else the last; the others are features, in their order. A workload takes the
+first rows and features, as many as its card has, and ignores the rest. Rows are counted as in spreadsheets: the row of
+names is the first.
 
 Standard library only.
 """
@@ -17,20 +17,20 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 from entrypoints.contract.statuses import RunError, UsageError
 
 NAME = "csv"
-LARGEST = 3.4028234e38  # of single precision
+LARGEST = 3.4028234e38  # finite number of single precision
 TARGET = "target"  # the column of that name
 HEADED = "The first row has to name the columns, with commas between them"
 
 
 class TableRows(NamedTuple):
-    """What was taken of a file, row by row."""
+    """The rows that were read."""
 
     features: Sequence[Sequence[float]]
     targets: Sequence[float]
 
 
 def require(path: Path) -> None:
-    """Raise UsageError where no table can lie."""
+    """Raise UsageError if the path cannot be a table."""
     if not path.exists():
         raise UsageError(f"--data {path}: no such file. Give a table, FILE.csv")
     if not path.is_file() or path.suffix.lower() != f".{NAME}":
@@ -38,9 +38,9 @@ def require(path: Path) -> None:
 
 
 def read(path: Path, rule: Mapping[str, Any]) -> TableRows:
-    """As many rows and features as a card's `problem.input` asks for.
+    """Return as many rows and features as a card's `problem.input` asks for.
 
-    Raises RunError (`data_error`) where there are fewer, and where something is not a finite number.
+    Raises RunError (`data_error`) if there are fewer, and if a cell is not a finite number.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -96,6 +96,6 @@ def _cell(path: Path, row: int, column: str, text: str) -> float:
 
 def _number(text: str) -> float | None:
     try:
-        return None if "_" in text else float(text)  # Python reads 1_000, and nobody else does
+        return None if "_" in text else float(text)  # Python reads 1_000 as a number; others do not
     except ValueError:
         return None

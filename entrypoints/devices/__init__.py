@@ -1,1 +1,1 @@
-"""Hardware: one module per framework and kind of device, each of which opens sessions on it."""
+"""Hardware: one module per framework and kind of device; each opens sessions on it."""

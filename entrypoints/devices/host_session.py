@@ -49,5 +49,5 @@ class HostSession(SynchronousSession):
         return Usage(uncounted, uncounted, "nothing is sent: the host is the device")
 
     def conditions(self) -> DeviceConditions:
-        """Return that the result has the host's conditions elsewhere."""
+        """Return that the host's conditions are elsewhere in the result."""
         return DeviceConditions.unknown("the host is the device: conditions and conditions_after tell how it stood")

@@ -1,1 +1,1 @@
-"""Power and energy: what meters read while a run lasts, and what of it belongs to the timed window."""
+"""Power and energy: what meters read during a run, and the share of the timed window."""

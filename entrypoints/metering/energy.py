@@ -1,6 +1,6 @@
-"""Energy over a window of a recording: by hardware counter where there is one, else the integral of power.
+"""Energy over a window of a recording: from a hardware counter if there is one, otherwise the integral of power.
 
-A window that the samples do not cover has no energy: EnergyError says why.
+A window that the samples do not cover has no energy: EnergyError has the reason.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Iterator, NamedTuple, Sequence, Tuple, TypeVar, Union
 from entrypoints.metering.meter import Absence, MeterFacts
 from entrypoints.metering.sampling import Recording
 
-FEWEST_PERIODS = 20  # in a window: its edges, each uncertain by a period, then weigh 5 % each at the most
+FEWEST_PERIODS = 20  # in a window: its edges, each uncertain by a period, are then at most 5 % of it each
 LONGEST_GAP = 5  # periods between two samples
-NOTHING_METERED = "nothing was metered: power says why"  # a result has the whole reason once, since it is long
+NOTHING_METERED = "nothing was metered: power says why"  # a result has the whole reason only once, since it is long
 Window = Tuple[float, float]  # from, until; s of the monotonic clock
 Metered = Union[Recording, Absence]
 V = TypeVar("V")
@@ -30,17 +30,17 @@ class WindowEnergy(NamedTuple):
 
     joules: Sequence[float]  # by device
     method: str  # counter or integral
-    integral: Sequence[float] | None  # of the power, where both are there
-    samples: int  # those that it rests on, the two around the edges included
+    integral: Sequence[float] | None  # of the power, if there are both
+    samples: int  # samples used, with the two around the edges
 
     @property
     def counter_integral_difference(self) -> float | None:
-        """The integral's deviation from the counter, as a share of the counter."""
+        """The integral's deviation from the counter, as a fraction of the counter."""
         return None if self.integral is None else math.fsum(self.integral) / math.fsum(self.joules) - 1
 
 
 class TotalEnergy(NamedTuple):
-    """Energy in J; where there is none, why."""
+    """Energy in J, or the reason why there is none."""
 
     joules: float | None
     reason: str | None
@@ -76,7 +76,7 @@ def rest_needed(facts: MeterFacts, period: float) -> float:
 
 
 def _samples_of(recording: Recording, window: Window) -> slice:
-    """The samples within the window and the two around it. Raises EnergyError where they do not carry it."""
+    """Return the samples within the window and the two around it. Raises EnergyError if they do not cover it."""
     start, end = window
     period = max(recording.period, recording.facts.update_period)
     if end - start < FEWEST_PERIODS * period:
@@ -103,7 +103,7 @@ def integrated(times: Sequence[float], watts: Sequence[float], window: Window) -
 
 
 def counted_up(times: Sequence[float], joules: Sequence[float], top: float | None, window: Window) -> float:
-    """Return what a counter gained, interpolated at the edges; at `top` (J) it starts again from zero."""
+    """Return the gain of a counter in J, interpolated at the edges; at `top` (J) it starts again from zero."""
     gains = [_gain(before, after, top) for before, after in _pairs(joules)]
     risen = list(accumulate(gains, initial=0.0))
     return interpolated(times, risen, window[1]) - interpolated(times, risen, window[0])

@@ -1,4 +1,4 @@
-"""Files of the kernel that meters read, and the number by which drivers know this process. Linux."""
+"""Kernel files that meters read, and the number by which drivers know this process. Linux."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PIDS, HOST_PIDS = "/proc/self/ns/pid", "pid:[4026531836]"  # the kernel's own nu
 
 
 class KernelFile:
-    """A kernel file that stays open while it is used: opening takes longer than reading."""
+    """A kernel file that stays open: opening takes longer than reading."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -42,7 +42,7 @@ def kernel_text(path: Path) -> str:
 
 
 def host_pid() -> int:
-    """The number by which drivers know this process. Raises MeterError in a container that numbers its own."""
+    """Return the number by which drivers know this process. Raises MeterError in a container with its own numbers."""
     if os.readlink(PIDS) != HOST_PIDS:
         raise MeterError(
             "this container numbers processes anew, and the driver does not: none can be told from our own"

@@ -1,8 +1,8 @@
 """The interface of meters of power and energy.
 
-Each source has a module in `meters/`, found by its file name. A module has `MEASURES`, the kinds of device that its
-numbers are about (empty: whatever it is asked for, but then it must be asked for), and `find(place)`, which returns a
-Meter or raises MeterError with the reason. `place` says where to look when it is not the usual one.
+Each source has a module in `meters/`, found by its file name. A module has `MEASURES`, the kinds of device that it
+measures (empty: any kind, but only if the meter is asked for by name), and `find(place)`, which returns a Meter or
+raises MeterError with the reason. `place` says where to look if it is not the usual place.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ M = TypeVar("M")
 
 
 class MeterError(FactError):
-    """A meter that is not there, or does not let itself be read; the text says why."""
+    """A meter is missing or unreadable; the text is the reason."""
 
 
 class Absence(NamedTuple):
@@ -25,14 +25,14 @@ class Absence(NamedTuple):
 
 
 class MeterFacts(NamedTuple):
-    """What a meter is. Its devices never contain each other, so that their energies may be added."""
+    """The properties of a meter. No device contains another, so that their energies may be added."""
 
     source: str  # module and, where one module has several, the interface it reads
     scope: str  # what each device is: die, package, board or node
     devices: tuple[str, ...]
     update_period: float  # s between new values in the hardware
-    averaging: float | None  # s that one power value is the average of
-    averaging_reason: str | None  # why that is not known
+    averaging: float | None  # s over which a power value is averaged
+    averaging_reason: str | None  # why that is unknown
     has_power: bool
     has_counter: bool
     counter_ranges: tuple[float | None, ...]  # J by device, at which the counter starts again; None: it never does
@@ -40,22 +40,22 @@ class MeterFacts(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """Power in W and energy counters in J, by device; empty what the meter does not have."""
+    """Power in W and energy counters in J, by device; empty if the meter does not have them."""
 
     watts: Sequence[float]
     joules: Sequence[float]
-    # Of a meter that may show accelerators on which others compute, or nobody: for each of them the device, by its
-    # place, that its energy is in, and whether a process has it. Else empty.
+    # For a meter that may show accelerators that this run does not use: for each accelerator, the index of the device
+    # that has its energy, and whether a process uses it. Otherwise empty.
     in_use: Sequence[tuple[int, bool]] = ()
 
 
 class Meter(Protocol):
-    """A source of readings. `read` is called from one thread; whatever it raises is a reading that failed."""
+    """A source of readings. `read` is called from one thread; any exception from it is a failed reading."""
 
     facts: MeterFacts
 
     def read(self) -> Reading:
-        """Return what the hardware shows now."""
+        """Return the current values of the hardware."""
 
 
 def first_found(searches: Mapping[str, Callable[[], M]]) -> M:

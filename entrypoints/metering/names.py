@@ -1,4 +1,4 @@
-"""The names that a meter is asked for by. A list of the workloads waits for this module, so it has nothing else."""
+"""The names of the meters. Listing the workloads imports this module, so it has nothing else."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ AUTO, NONE = "auto", "none"
 
 
 def names() -> list[str]:
-    """The meters that there are."""
+    """Return the names of all meters."""
     files = (os.path.splitext(name) for name in os.listdir(FOLDER))
     return sorted(stem for stem, ending in files if ending == ".py" and not stem.startswith("_"))

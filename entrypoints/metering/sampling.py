@@ -11,24 +11,24 @@ from typing import Callable, Iterator, NamedTuple, Sequence
 
 from entrypoints.metering.meter import Meter, MeterFacts
 
-PATIENCE = 2.0  # seconds that a driver may take to come back with the last reading
+PATIENCE = 2.0  # seconds that a driver may take to return the last reading
 
 
 class Recording(NamedTuple):
-    """What a meter gave over a run, raw: counters as they were read, wraps included."""
+    """The raw readings of a meter over a run: counters as read, wraps included."""
 
     facts: MeterFacts
-    period: float  # s between two readings, as asked for
+    period: float  # s between two readings, as configured
     times: Sequence[float]  # s of the monotonic clock, rising
-    watts: Sequence[Sequence[float]]  # by device; empty where the meter has no power
-    joules: Sequence[Sequence[float]]  # by device; empty where it has no counter
-    idle_until: float | None  # the moment until which nothing of ours ran; None where there was no rest
+    watts: Sequence[Sequence[float]]  # by device; empty if the meter has no power
+    joules: Sequence[Sequence[float]]  # by device; empty if it has no counter
+    idle_until: float | None  # when the rest before the run ended; None if there was none
     failures: int
     last_failure: str | None
-    in_use: Sequence[tuple[int, bool]] = ()  # as in a reading; true where a process had it at any of them
+    in_use: Sequence[tuple[int, bool]] = ()  # as in a reading; true if a process used it at any of them
 
     def only(self, places: Sequence[int]) -> Recording:
-        """What it has of the devices at these places."""
+        """Return the recording of only the devices at these places."""
         facts = self.facts._replace(
             devices=tuple(self.facts.devices[place] for place in places),
             counter_ranges=tuple(self.facts.counter_ranges[place] for place in places if self.facts.has_counter),
@@ -38,9 +38,9 @@ class Recording(NamedTuple):
 
 
 class Sampler:
-    """Reads `meter` at deadlines `period` apart, counted from the first: a late reading delays no other one.
+    """Reads `meter` at deadlines `period` apart, counted from the first: a late reading does not delay the next.
 
-    `clock` and `wait` (seconds to wait; whether to stop) are the real ones but for tests.
+    `clock` and `wait` (seconds to wait; returns whether to stop) are replaced only by tests.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Sampler:
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Sample in the background as long as the context is open, and once more at its end."""
-        # A daemon: a driver that hangs in a reading must not keep the document from being written.
+        # A daemon: a driver that hangs in a reading must not keep the result from being written.
         thread = threading.Thread(target=self.loop, name="meter", daemon=True)
         thread.start()
         try:
@@ -75,7 +75,7 @@ class Sampler:
             thread.join(PATIENCE)
 
     def loop(self) -> None:
-        """Sample until asked to stop; deadlines that have passed are left out."""
+        """Sample until asked to stop; missed deadlines are skipped."""
         due = self.clock()
         while True:
             self.sample()
@@ -85,7 +85,7 @@ class Sampler:
                 return
 
     def sample(self) -> None:
-        """One reading, dated to the middle of the call. A failure is counted and leaves a gap, it ends nothing."""
+        """Take one reading, dated to the middle of the call. A failure is counted and leaves a gap."""
         before = self.clock()
         try:
             reading = self.meter.read()
@@ -103,7 +103,7 @@ class Sampler:
         self.times.append(at)  # last, so that a reader never gets a time without its values
 
     def recording(self) -> Recording:
-        """All that was read by now."""
+        """Return everything read so far."""
         count = len(self.times)
         return Recording(
             facts=self.meter.facts,

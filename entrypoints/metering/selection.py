@@ -1,4 +1,4 @@
-"""The meter that an option means."""
+"""The meter that an option selects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from entrypoints.metering.names import AUTO, NONE, names
 
 
 def open_meter(choice: str, device: str) -> Meter | Absence:
-    """The meter that `choice` means for a kind of device: auto, none, or NAME[:PLACE]."""
+    """Return the meter that `choice` (auto, none, NAME[:PLACE]) selects for a kind of device, or why there is none."""
     if choice == NONE:
         return Absence("no meter was asked for (--meter none)")
     name, _, place = choice.partition(":")
@@ -38,7 +38,7 @@ def _open(name: str, device: str, place: str | None) -> Meter | Absence:
     try:
         meter: Meter = _module(name).find(place)
         meter.read()
-    except Exception as error:  # vendor libraries have their own; whatever it is, the run goes on without power
+    except Exception as error:  # vendor libraries have their own; on any of them the run goes on without power
         return Absence(str(error) or type(error).__name__)
     return meter
 

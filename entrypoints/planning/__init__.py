@@ -1,1 +1,1 @@
-"""From a command line to the runs that it asks for, with every default filled in."""
+"""From a command line to its runs, with every default filled in."""

@@ -1,4 +1,4 @@
-"""The command line. Every value is checked here on its own; what depends on others is `configuration`'s."""
+"""The command line. Each value is checked here by itself; `configuration` checks the combinations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST = 30 * 86400.0  # a month, in seconds
 
 
 class Options(NamedTuple):
-    """What the user asked for; None where nothing was said."""
+    """The user's options; None for those not given."""
 
     workload: str | None
     all: bool
@@ -68,7 +68,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Help(argparse.HelpFormatter):
-    """As wide as the terminal. argparse would import half a dozen modules to know that, help or not."""
+    """Help as wide as the terminal. argparse would import half a dozen modules to find the width, even without
+    --help."""
 
     def __init__(self, prog: str) -> None:
         try:
@@ -79,12 +80,12 @@ class _Help(argparse.HelpFormatter):
 
 
 def parse(argv: Sequence[str]) -> Options:
-    """Options of a command line. Raises UsageError; --help prints and exits with 0."""
+    """Return the options of a command line. Raises UsageError; --help prints and exits with 0."""
     return Options(**vars(parser().parse_args(argv)))
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line's grammar and help."""
+    """Return the parser of the command line, with its help."""
     grammar = _Parser(
         prog="sifmark",
         description="Run one benchmark workload and answer with one JSON document; several runs, with one a line.",
@@ -231,7 +232,7 @@ def _add_meter(grammar: argparse.ArgumentParser) -> None:
     )
     grammar.add_argument(
         "--meter-period",
-        type=seconds_within(0.01, 10.0),  # beyond, a RAPL counter may wrap unseen: that takes about a minute
+        type=seconds_within(0.01, 10.0),  # above that, a RAPL counter may wrap unnoticed: it does in about a minute
         default=0.1,
         metavar="SECONDS",
         help="between two readings of the meter; default: 0.1",
@@ -257,7 +258,7 @@ def _add_verbs(grammar: argparse.ArgumentParser) -> None:
 
 
 def whole(least: int, most: int = MOST) -> Callable[[str], int]:
-    """A parser of whole numbers from `least` to `most`."""
+    """Return a parser of whole numbers from `least` to `most`."""
 
     def parse_whole(text: str) -> int:
         if not re.fullmatch("[0-9]{1,12}", text) or not least <= int(text) <= most:
@@ -268,7 +269,7 @@ def whole(least: int, most: int = MOST) -> Callable[[str], int]:
 
 
 def wholes(text: str) -> tuple[int, ...]:
-    """Different whole numbers from 1, with commas between them."""
+    """Return different whole numbers from 1, separated by commas."""
     numbers = tuple(map(whole(1), text.split(",")))
     if len(set(numbers)) < len(numbers):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} names a number twice. To run twice, use --repeat 2")
@@ -276,14 +277,14 @@ def wholes(text: str) -> tuple[int, ...]:
 
 
 def path(text: str) -> str:
-    """A path; an empty one would mean the current folder, and comes of an unset variable."""
+    """Return a path; an empty one would mean the current folder, and usually comes from an unset variable."""
     if not text:
         raise argparse.ArgumentTypeError("the name is empty. Name a folder or file, or leave --data out")
     return text
 
 
 def meter(text: str) -> str:
-    """A meter's name, and where it is to be found."""
+    """Return a meter's name, with its place if there is one."""
     name, colon, place = text.partition(":")
     if name not in METERS:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is none of {', '.join(METERS)}")
@@ -293,7 +294,7 @@ def meter(text: str) -> str:
 
 
 def seconds_within(least: float, most: float) -> Callable[[str], float]:
-    """A parser of numbers of seconds from `least` to `most`."""
+    """Return a parser of numbers of seconds from `least` to `most`."""
 
     def parse_seconds(text: str) -> float:
         value = _float(text)
@@ -305,7 +306,7 @@ def seconds_within(least: float, most: float) -> Callable[[str], float]:
 
 
 def seconds(text: str) -> float:
-    """A number of seconds above zero."""
+    """Return a number of seconds above 0."""
     value = _float(text)
     if not 0 < value <= LONGEST:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of seconds above 0, up to {LONGEST:.0f}")
@@ -313,7 +314,7 @@ def seconds(text: str) -> float:
 
 
 def share(text: str) -> float:
-    """A number above 0, up to 1."""
+    """Return a number above 0, up to 1."""
     value = _float(text)
     if not 0 < value <= 1:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a share above 0, up to 1")
@@ -321,7 +322,7 @@ def share(text: str) -> float:
 
 
 def positive(text: str) -> float:
-    """A finite number above 0."""
+    """Return a finite number above 0."""
     value = _float(text)
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number above 0")
@@ -329,7 +330,7 @@ def positive(text: str) -> float:
 
 
 def _float(text: str) -> float:
-    """The number, or NaN where it is none: comparisons with it fail."""
+    """Return the number, or NaN if the text is none: comparisons with it fail."""
     try:
         return float(text)
     except ValueError:

@@ -20,14 +20,14 @@ from entrypoints.system.image import target
 
 SMOKE = {"batch_size": 2, "steps": 4, "warmup_steps": 1}
 REQUESTS = 700  # timed by default: a 99th percentile needs 662
-EVALUATION_STEPS = 100  # from one evaluation to the next where data have no end
-IDLE_SECONDS = 5.0  # fifty readings at the default period, of which an energy needs twenty
+EVALUATION_STEPS = 100  # between two evaluations if data have no end
+IDLE_SECONDS = 5.0  # fifty readings at the default period; an energy needs twenty
 SYNTHETIC = "synthetic"
-MOST_WORKERS = 8  # more decode faster than one host process can collect
+MOST_WORKERS = 8  # more would decode faster than one host process can collect
 
 
 class Repeat(TypedDict):
-    """Which of the runs that were asked for alike this is, from 1."""
+    """The index of a run among its repeats, from 1, and their number."""
 
     index: int
     of: int
@@ -35,38 +35,38 @@ class Repeat(TypedDict):
 
 @dataclass(frozen=True)
 class Configuration:
-    """One run. Exactly one of `steps` (all of them, warm-up included) and `duration_seconds` is set."""
+    """One run. Exactly one of `steps` (all of them, with warm-up) and `duration_seconds` is set."""
 
     workload: str
     task: str
     framework: str
     device: str
     precision: str
-    compile: bool  # whether the framework compiles the model, where it would not by itself
+    compile: bool  # whether the framework compiles the model, if it would not by itself
     batch_size: int  # global: of an update, or of a call in inference
-    micro_batch_size: int  # times accumulation, replicas and, in inference, device iterations it is the batch
+    micro_batch_size: int  # times accumulation, replicas and, in inference, device iterations: the batch
     gradient_accumulation: int
     replicas: int
-    device_iterations: int  # of a call: updates in training, micro-batches of a replica in inference
+    device_iterations: int  # per call: updates in training, micro-batches of a replica in inference
     stages: int
     strategy: str | None
-    concurrency: int | None  # streams of requests; None where batches follow each other
+    concurrency: int | None  # streams of requests; None if batches follow each other
     steps: int | None
     duration_seconds: float | None
     epochs: int | None
     warmup_steps: int
     samples_per_epoch: int | None
     steps_per_epoch: int | None
-    data: str  # synthetic, or the format of what lies at data_path
+    data: str  # synthetic, or the format of the data at data_path
     data_path: str | None
     data_workers: int | None
     goal: Target | None
-    evaluation_path: str | None  # of the samples that are evaluated; None: those of the training data
+    evaluation_path: str | None  # of the evaluation samples; None: the training data
     seed: int
     threads: int
     meter: str  # auto, none, or NAME[:PLACE]
     meter_period_seconds: float
-    idle_seconds: float  # of rest before the run, where there is a meter
+    idle_seconds: float  # of rest before the run, if there is a meter
     smoke: bool
     probe_numerics: bool
     time_limit_seconds: float | None  # for all runs together
@@ -74,7 +74,7 @@ class Configuration:
     repeat: Repeat
 
     def of_size(self, batch_size: int, memory_limit_mib: int | None) -> Configuration:
-        """The same with another batch, computed at once, within a limit of memory."""
+        """Return the same with another batch, computed at once, within a memory limit."""
         per_epoch = self.samples_per_epoch // batch_size if self.samples_per_epoch else None
         return replace(
             self,
@@ -97,14 +97,14 @@ class Configuration:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values by field name."""
+        """Return plain values by field name."""
         return asdict(self)
 
 
 def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Configuration:
-    """The configuration of `options`, defaults taken from the card for the image's device.
+    """Return the configuration of `options`, with the card's defaults for the image's device.
 
-    Raises UsageError where options contradict each other, the card or the data.
+    Raises UsageError if options contradict each other, the card or the data.
     """
     framework, device = _target(options, image)
     task = options.task or card.tasks[0]
@@ -158,7 +158,8 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
 
 
 def _target(options: Options, image: Mapping[str, Any] | None) -> tuple[str, str]:
-    """Framework and device: the image's, or the CPU where that is asked for. Outside of images, whatever there is."""
+    """Return framework and device: the image's, or the CPU if that is asked for. Outside of images, any available
+    device."""
     framework, own = target(image)
     kinds = selection.offered_kinds(framework, own, image is not None)
     if options.device == selection.AUTO:
@@ -187,9 +188,9 @@ def _require_task(task: str, options: Options, card: Card) -> None:
 
 
 def _defaults(options: Options, card: Card, framework: str, device: str) -> dict[str, Any]:
-    """The card's, unless the run is of requests: those are of one sample, and the warm-up has one more per stream."""
+    """Return the card's defaults. A run of requests has one sample a request, and one warm-up step more per stream."""
     defaults = dict(card.defaults_for(device, str(options.task)))
-    if framework == "tensorflow" and "micro_batch_size" in defaults:  # it divides none, and has no half precision here
+    if framework == "tensorflow" and "micro_batch_size" in defaults:  # it divides no batch and has no half precision
         defaults.update(batch_size=defaults.pop("micro_batch_size"), precision="fp32")
     if options.concurrency:
         warmup = defaults["warmup_steps"] + options.concurrency
@@ -200,9 +201,9 @@ def _defaults(options: Options, card: Card, framework: str, device: str) -> dict
 
 
 def _partition(options: Options, batch_size: int, framework: str, device: str, usual: int | None) -> BatchPartition:
-    """How a batch is divided; by the `usual` micro-batch where that divides it, else as a whole."""
+    """Return how a batch is divided: by the `usual` micro-batch if that divides it, otherwise as a whole."""
     _require_divisible(options, framework, device)
-    whole = options.find_max_batch or options.concurrency  # the parts of a request's latency are those of one call
+    whole = options.find_max_batch or options.concurrency  # a request's latency is measured in parts of one call
     fits = usual is not None and batch_size % (usual * options.replicas) == 0 and not whole
     at_once = options.micro_batch_size or (usual if fits else None) or max(1, batch_size // options.replicas)
     times, left = divmod(batch_size, at_once * options.replicas)
@@ -261,7 +262,7 @@ def _require_divisible(options: Options, framework: str, device: str) -> None:
 
 
 def _data(options: Options, card: Card, framework: str) -> tuple[str, Source | None]:
-    """The name of what the inputs are, and their source where they are not synthetic."""
+    """Return the name of the inputs, and their source if there is one."""
     if options.data == SYNTHETIC:
         return SYNTHETIC, None
     if tabular(card.problem):
@@ -303,7 +304,7 @@ def _steps(options: Options, default: int, per_epoch: int | None) -> int | None:
 
 
 def _warmup(options: Options, default: int, steps: int | None) -> int:
-    """Warm-up steps; a default gives way to a short run, a number that was asked for does not."""
+    """Return the warm-up steps; a short run reduces a default, but not a number that was asked for."""
     if options.warmup_steps is None:
         default = default if steps is None else min(default, max(1, steps // 2))
     warmup = options.warmup_steps or default
@@ -316,7 +317,7 @@ def _warmup(options: Options, default: int, steps: int | None) -> int:
 
 
 def _goal(options: Options, card: Card, per_epoch: int | None) -> Target | None:
-    """What is to be reached, evaluated after each epoch where nothing else was asked for."""
+    """Return the target, evaluated after each epoch by default; None without one."""
     metric = "accuracy" if options.target_accuracy is not None else "loss"
     value = options.target_accuracy if options.target_accuracy is not None else options.target_loss
     if value is None:
@@ -337,7 +338,7 @@ def _goal(options: Options, card: Card, per_epoch: int | None) -> Target | None:
 
 
 def _evaluation_path(options: Options, card: Card, framework: str, trained: Source | None) -> str | None:
-    """Where the samples to evaluate lie, which are looked at now so that nothing is trained in vain."""
+    """Return the path of the evaluation data, which is checked now so that no training is in vain; None without one."""
     if options.evaluation_data is None:
         return None
     if options.target_accuracy is None and options.target_loss is None:
@@ -346,7 +347,7 @@ def _evaluation_path(options: Options, card: Card, framework: str, trained: Sour
     where = f"--evaluation-data {path}"
     try:
         _, source = formats.open_for(card, path, "inference", framework, "--evaluation-data")
-    except UsageError as error:  # readers know of one option alone
+    except UsageError as error:  # readers only know --data
         raise UsageError(str(error).replace("--data ", "--evaluation-data ", 1)) from None
     if trained:
         source.like(trained, where)

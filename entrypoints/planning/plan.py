@@ -1,4 +1,4 @@
-"""Which runs a command line asks for, in their order."""
+"""The runs of a command line, in order."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from entrypoints.contract.statuses import UsageError
 from entrypoints.planning.arguments import Options
 from entrypoints.planning.configuration import Configuration, resolve
 
-# Of a search; hence at most 32 trials: from 1, 17 sizes and 15 halvings between the last two of them.
+# Of a search; so there are at most 32 trials: from 1, 17 sizes and 15 halvings between the last two of them.
 MOST_BATCH = 2**16
 
 
 def plan(options: Options, card: Card, image: Mapping[str, Any] | None) -> list[Configuration]:
-    """Every run. Repeats are the outer loop, so that a machine that drifts hits all batch sizes alike.
+    """Return all runs. Repeats are the outer loop, so that a machine's drift affects all batch sizes alike.
 
-    Raises UsageError where any of them cannot be.
+    Raises UsageError if any of them is impossible.
     """
     if options.find_max_batch:
         _require_searchable(options)
@@ -31,7 +31,7 @@ def plan(options: Options, card: Card, image: Mapping[str, Any] | None) -> list[
 
 
 def most_batch(configuration: Configuration) -> int:
-    """The largest size that a search may try: one that the data can fill."""
+    """Return the largest size that a search may try: one that the data can fill."""
     return min(MOST_BATCH, configuration.samples_per_epoch or MOST_BATCH)
 
 

@@ -1,1 +1,1 @@
-"""Results of a run: metrics of what the child sent and the meter read, the outcome, and the document of it all."""
+"""Results of a run: metrics of what the child sent and the meter read, the outcome, and the result document."""

@@ -1,4 +1,4 @@
-"""Plain JSON values: numbers that are finite or say why there is none, and text that is Unicode."""
+"""Plain JSON values: numbers that are finite or null with a reason, and text that is Unicode."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ Json = Dict[str, Any]
 
 
 def number(value: float | None, unit: str, reason: str | None = None) -> Json:
-    """A number with its unit; null with the reason where there is none or it is not finite."""
+    """Return a number with its unit; null with the reason if there is none or it is not finite."""
     if value is not None and math.isfinite(value):
         return {"value": value, "unit": unit}
     return {"value": None, "unit": unit, "reason": reason or f"not a finite number: {value}"}
 
 
 def interval(bounds: tuple[float, float] | None, unit: str, reason: str | None = None) -> Json:
-    """An interval with its unit; null with the reason where there is none."""
+    """Return an interval with its unit; null with the reason if there is none."""
     low, high = bounds or (None, None)
     return {"low": low, "high": high, "unit": unit, **({} if bounds else {"reason": reason})}
 
 
 def finite(value: float | None) -> float | None:
-    """The value, or None where JSON has no number for it."""
+    """Return the value, or None if JSON cannot hold it."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def printable(value: Any) -> Any:
-    """The same JSON value with what is not Unicode, as in foreign file names, replaced by question marks."""
+    """Return the same JSON value with anything that is not Unicode, as in foreign file names, replaced by question
+    marks."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The raw facts of one run, folded from the child's messages."""
+"""The raw facts of one run, collected from the child's messages."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ class Epoch(NamedTuple):
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is known of a run, complete or not. Times in seconds, memory in MiB."""
+    """The facts of a run, complete or not. Times in seconds, memory in MiB."""
 
     unit: str
     task: str
-    phases: dict[str, float]  # seconds of the phases that ended
+    phases: dict[str, float]  # seconds of the finished phases
     began: dict[str, float]  # when each phase began, s of the monotonic clock
     last_phase: str | None
     compile_steps: tuple[Step, ...]
     warmup_steps: tuple[Step, ...]
     timed_steps: tuple[Step, ...]
     evaluations: tuple[Evaluated, ...]
-    diagnosed: Diagnosed | None  # where Markov chains ran to their end
+    diagnosed: Diagnosed | None  # if Markov chains ran to their end
     steps_per_epoch: int | None
     device: DeviceFacts | None
     software: Software | None
@@ -61,7 +61,7 @@ class Measurement:
     failure: Failed | None
     usage: Usage
     conditions: DeviceConditions  # of the devices, when the session was open
-    conditions_after: DeviceConditions  # and after the last step
+    conditions_after: DeviceConditions  # after the last step
     peak_process_mib: float | None
     power: Metered
     flops_per_unit: int | None
@@ -75,7 +75,7 @@ class Measurement:
 
     @property
     def timed_requests(self) -> tuple[Request, ...]:
-        """What was answered in the timed window, where streams made requests."""
+        """The requests answered in the timed window, if streams made requests."""
         return tuple(step.request for step in self.timed_steps if step.request)
 
     @property
@@ -85,7 +85,8 @@ class Measurement:
 
     @property
     def timed_edges(self) -> Window:
-        """The timed window on the monotonic clock, which all processes of a host share; empty without timed steps."""
+        """The timed window on the monotonic clock, which all processes of a host share; of length 0 without timed
+        steps."""
         began = self.began.get("steady", 0.0)
         return began, began + self.window
 
@@ -97,12 +98,12 @@ class Measurement:
         )
 
     def energy(self, window: Window) -> TotalEnergy:
-        """Energy of all devices together over a window between steps."""
+        """Return the energy of all devices together over a window between steps."""
         return TotalEnergy(None, EVALUATED) if self.evaluations else total_energy(self.power, window)
 
     @property
     def epochs(self) -> list[Epoch]:
-        """The finished epochs, where an epoch is defined; the first one begins with the first step."""
+        """The finished epochs, if an epoch is defined; the first one begins with the first step."""
         size = self.steps_per_epoch
         if not size or not self.steps:
             return []
@@ -156,15 +157,15 @@ def fold(
 
 
 def power_of_devices(metered: Metered, device: DeviceFacts | None) -> Metered:
-    """What the recording has of the devices that computed; why it has nothing of them where the framework names one
-    that the meter does not read: environments are read by both, each in its own way."""
+    """Return the recording of the devices that computed. If the framework names a device that the meter does not read,
+    return the reason: both read the environment, each in its own way."""
     if isinstance(metered, Absence) or device is None:
         return metered
     if device.simulated and not metered.facts.simulated:
         return Absence(f"what computed is a model of a device, and {metered.facts.source} reads real ones")
     if metered.in_use:
         return _of_those_in_use(metered, device.devices)
-    whole_board = metered.facts.scope == "board"  # whose meter counts all that is on it, and has another name
+    whole_board = metered.facts.scope == "board"  # the meter counts everything on the board, under another name
     if device.identifier is None or metered.facts.simulated or whole_board:
         return metered
     named = metered.facts.devices
@@ -177,12 +178,14 @@ def power_of_devices(metered: Metered, device: DeviceFacts | None) -> Metered:
 
 
 def _is(identifier: str, name: str) -> bool:
-    """Whether a meter's name is of the device that computed; an instance of MIG is known by its whole GPU alone."""
+    """Return whether a meter's name is of the device that computed; for a MIG instance only its whole GPU has a
+    name."""
     return identifier in name or (identifier.startswith("MIG-") and "MIG" in name)
 
 
 def _of_those_in_use(recording: Recording, count: int) -> Metered:
-    """Of a meter that shows more accelerators than the `count` that computed, those that a process had."""
+    """Return the recording of the devices that a process used, of a meter that may show more than the `count` of the
+    run."""
     if len(recording.in_use) == count:
         return recording
     in_use = [device for device, has in recording.in_use if has]
@@ -213,7 +216,7 @@ def _steps_by_phase(messages: Sequence[Message]) -> dict[str, list[Step]]:
 
 
 def _phase_seconds(messages: Sequence[Message]) -> dict[str, float]:
-    """Return the length of each phase in s: until the next begins, or the end message; without evaluations."""
+    """Return the length of each phase in s, without evaluations: until the next begins, or the end message."""
     spans: dict[str, float] = {}
     begun: Phase | None = None
     evaluating = 0.0

@@ -1,6 +1,6 @@
 """Metrics: every public function here is one, under its own name.
 
-Each is a pure function of a Measurement; a number that cannot be determined is None, with the reason.
+Each is a pure function of a Measurement; a number that cannot be determined is None, with a reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NO_REQUESTS = "no requests were made (--concurrency)"
 
 
 class Metric(NamedTuple):
-    """A number and its unit; where there is none, why."""
+    """A number and its unit, or the reason why there is none."""
 
     value: float | None
     unit: str
@@ -38,14 +38,14 @@ def throughput(measurement: Measurement) -> Metric:
 
 
 def token_throughput(measurement: Measurement) -> Metric:
-    """Tokens over the timed window; padding is none."""
+    """Tokens over the timed window, padding not counted."""
     if why := _no_window(measurement) or _no_tokens(measurement):
         return Metric(None, "tokens/s", why)
     return Metric(_tokens(measurement) / measurement.window, "tokens/s")
 
 
 def prefill_throughput(measurement: Measurement) -> Metric:
-    """Tokens of prompts over the seconds in which they were taken in, up to the first new token."""
+    """Tokens of prompts over the seconds in which they were processed, up to the first new token."""
     generated = _generated(measurement)
     seconds = math.fsum(texts.first for texts in generated)
     if not seconds:
@@ -54,7 +54,7 @@ def prefill_throughput(measurement: Measurement) -> Metric:
 
 
 def decode_throughput(measurement: Measurement) -> Metric:
-    """New tokens but the first of each text, over the seconds in which they came."""
+    """New tokens except the first of each text, over the seconds in which they were generated."""
     others = [(step.units, step.generated.others) for step in measurement.timed_steps if step.generated]
     seconds = math.fsum(second for _, times in others for second in times)
     if not seconds:
@@ -68,7 +68,7 @@ def time_to_first_token_p50(measurement: Measurement) -> Metric:
 
 
 def time_to_first_token_p99(measurement: Measurement) -> Metric:
-    """Time that 99 % of the batches of texts keep within."""
+    """Time within which 99 % of the batches of texts had their first token."""
     return _first_token(measurement, 0.99)
 
 
@@ -78,17 +78,17 @@ def time_between_tokens_p50(measurement: Measurement) -> Metric:
 
 
 def time_between_tokens_p90(measurement: Measurement) -> Metric:
-    """Time that nine of ten new tokens come within."""
+    """Time within which nine of ten new tokens came."""
     return _between_tokens(measurement, 0.90)
 
 
 def time_between_tokens_p99(measurement: Measurement) -> Metric:
-    """Time that 99 % of the new tokens come within."""
+    """Time within which 99 % of the new tokens came."""
     return _between_tokens(measurement, 0.99)
 
 
 def padding_fraction(measurement: Measurement) -> Metric:
-    """Share of the places of all samples that held no token: computed for nothing."""
+    """Fraction of the positions of all samples that held padding: computed for nothing."""
     if why := _no_tokens(measurement):
         return Metric(None, "1", why)
     padding = sum(step.padding or 0 for step in measurement.timed_steps)
@@ -115,42 +115,42 @@ def step_time_p50(measurement: Measurement) -> Metric:
 
 
 def step_time_p90(measurement: Measurement) -> Metric:
-    """Time that nine of ten timed steps keep within."""
+    """Time within which nine of ten timed steps finished."""
     return _step_time(measurement, 0.90)
 
 
 def step_time_p95(measurement: Measurement) -> Metric:
-    """Time that 95 % of the timed steps keep within."""
+    """Time within which 95 % of the timed steps finished."""
     return _step_time(measurement, 0.95)
 
 
 def step_time_p99(measurement: Measurement) -> Metric:
-    """Time that 99 % of the timed steps keep within."""
+    """Time within which 99 % of the timed steps finished."""
     return _step_time(measurement, 0.99)
 
 
 def latency_mean(measurement: Measurement) -> Metric:
-    """Of a request: from its raw input on the host to its output there."""
+    """Mean time of a request, from its raw input on the host to its output there."""
     return _request_mean(measurement, lambda request: request.latency)
 
 
 def latency_p50(measurement: Measurement) -> Metric:
-    """Latency that half of the requests keep within."""
+    """Time within which half of the requests were answered."""
     return _latency(measurement, 0.50)
 
 
 def latency_p90(measurement: Measurement) -> Metric:
-    """Latency that nine of ten requests keep within."""
+    """Time within which nine of ten requests were answered."""
     return _latency(measurement, 0.90)
 
 
 def latency_p95(measurement: Measurement) -> Metric:
-    """Latency that 95 % of the requests keep within."""
+    """Time within which 95 % of the requests were answered."""
     return _latency(measurement, 0.95)
 
 
 def latency_p99(measurement: Measurement) -> Metric:
-    """Latency that 99 % of the requests keep within."""
+    """Time within which 99 % of the requests were answered."""
     return _latency(measurement, 0.99)
 
 
@@ -160,7 +160,7 @@ def latency_max(measurement: Measurement) -> Metric:
 
 
 def latency_preprocessing_mean(measurement: Measurement) -> Metric:
-    """Part of the mean latency in which the input was made ready."""
+    """Part of the mean latency in which the input was prepared."""
     return _request_mean(measurement, lambda request: request.preprocessing)
 
 
@@ -180,12 +180,12 @@ def latency_retrieval_mean(measurement: Measurement) -> Metric:
 
 
 def latency_other_mean(measurement: Measurement) -> Metric:
-    """What is left of the mean latency: waiting for other streams and for the interpreter."""
+    """The rest of the mean latency: waiting for other streams and for the interpreter."""
     return _request_mean(measurement, lambda request: request.other)
 
 
 def acceptance_rate(measurement: Measurement) -> Metric:
-    """Share of the timed transitions of Markov chains whose proposal was accepted."""
+    """Fraction of the timed transitions of Markov chains whose proposal was accepted."""
     steps = [step for step in measurement.timed_steps if step.accepted is not None]
     if not steps:
         return Metric(None, "1", NOT_SAMPLED)
@@ -203,7 +203,7 @@ def effective_sample_size(measurement: Measurement) -> Metric:
 
 
 def effective_sample_throughput(measurement: Measurement) -> Metric:
-    """The smallest bulk effective sample size over the seconds in which those draws were made."""
+    """The smallest bulk effective sample size over the seconds in which its draws were made."""
     size = effective_sample_size(measurement)
     if size.value is None or measurement.diagnosed is None:
         return Metric(None, "samples/s", size.reason)
@@ -213,14 +213,14 @@ def effective_sample_throughput(measurement: Measurement) -> Metric:
 
 
 def r_hat(measurement: Measurement) -> Metric:
-    """Rank-normalised split R-hat of the timed draws: the largest of any parameter. Close to 1 where chains agree."""
+    """Rank-normalised split R-hat of the timed draws: the largest of any parameter. Close to 1 if chains agree."""
     return _diagnosed(
         measurement, "1", lambda diagnosed: diagnosed.r_hat, f"draw {LEAST_DRAWS} timed samples of 2 chains that move"
     )
 
 
 def data_wait_fraction(measurement: Measurement) -> Metric:
-    """Share of the timed window that was spent waiting for data."""
+    """Fraction of the timed window that was spent waiting for data."""
     if why := _no_window(measurement):
         return Metric(None, "1", why)
     if measurement.timed_requests:
@@ -229,13 +229,13 @@ def data_wait_fraction(measurement: Measurement) -> Metric:
 
 
 def decode_rate(measurement: Measurement) -> Metric:
-    """Units over the seconds in which they were decoded and augmented, or read as prepared text, those of all workers
-    summed: what one worker does."""
+    """Units over the seconds in which they were decoded and augmented, or read as prepared text, summed over all
+    workers: the rate of one worker."""
     return _decoded(measurement, workers=1)
 
 
 def decode_rate_of_all_workers(measurement: Measurement) -> Metric:
-    """The rate of one worker times their number: what they do together as long as nobody has to wait."""
+    """The rate of one worker times their number: their joint rate as long as none has to wait."""
     return _decoded(measurement, workers=(measurement.data and measurement.data.workers) or 1)
 
 
@@ -248,7 +248,7 @@ def time_to_first_step(measurement: Measurement) -> Metric:
 
 
 def training_time(measurement: Measurement) -> Metric:
-    """From the start of the first step to the end of the last one, compilation and warm-up included."""
+    """From the start of the first step to the end of the last one, with compilation and warm-up."""
     if measurement.task != "training":
         return Metric(None, "s", f"{measurement.task} trains nothing")
     if not measurement.steps:
@@ -257,7 +257,7 @@ def training_time(measurement: Measurement) -> Metric:
 
 
 def epoch_time(measurement: Measurement) -> Metric:
-    """Mean over the finished epochs but the first, which contains compilation and warm-up."""
+    """Mean over the finished epochs except the first, which contains compilation and warm-up."""
     reason = _no_later_epoch(measurement)
     if reason:
         return Metric(None, "s", reason)
@@ -266,7 +266,7 @@ def epoch_time(measurement: Measurement) -> Metric:
 
 
 def time_to_target(measurement: Measurement) -> Metric:
-    """Training time until the evaluation that reached the target; evaluations are not in it."""
+    """Training time until the evaluation that reached the target, without evaluations."""
     if measurement.target is None:
         return Metric(None, "s", "no target was set (--target-accuracy, --target-loss)")
     evaluation = measurement.reaching
@@ -276,14 +276,14 @@ def time_to_target(measurement: Measurement) -> Metric:
 
 
 def evaluation_time(measurement: Measurement) -> Metric:
-    """All evaluations together; no other time has them in it."""
+    """Time of all evaluations together, which is in no other time."""
     if not measurement.evaluations:
         return Metric(None, "s", "nothing was evaluated")
     return Metric(math.fsum(evaluation.ended - evaluation.began for evaluation in measurement.evaluations), "s")
 
 
 def final_loss(measurement: Measurement) -> Metric:
-    """The last loss that was read and is finite."""
+    """The last finite loss that was read."""
     if measurement.task != "training":
         return Metric(None, "1", f"{measurement.task} has no loss")
     losses = [step.loss for step in measurement.steps if step.loss is not None and math.isfinite(step.loss)]
@@ -291,31 +291,31 @@ def final_loss(measurement: Measurement) -> Metric:
 
 
 def peak_process_memory(measurement: Measurement) -> Metric:
-    """Largest resident set of any one process of the run, data workers among them."""
+    """Largest resident set of any one process of the run, data workers included."""
     if measurement.peak_process_mib is None:
         return Metric(None, "MiB", "the system did not count it")
     return Metric(measurement.peak_process_mib, "MiB")
 
 
 def peak_allocated_memory(measurement: Measurement) -> Metric:
-    """Most memory of the devices that tensors took at one time, by the framework's count."""
+    """Most device memory that tensors occupied at one time, by the framework's count."""
     return _used(measurement.usage.peak_allocated)
 
 
 def peak_reserved_memory(measurement: Measurement) -> Metric:
-    """Most memory of the devices that the framework held at one time, for tensors or in stock."""
+    """Most device memory that the framework held at one time, for tensors or in reserve."""
     return _used(measurement.usage.peak_reserved)
 
 
 def host_device_traffic(measurement: Measurement) -> Metric:
-    """What went between host and devices since the session was opened, both ways, weights included."""
+    """Data moved between host and devices since the session was opened, both ways, weights included."""
     return _used(measurement.usage.host_device_traffic)
 
 
 def achieved_flops(measurement: Measurement) -> Metric:
     """Operations that the model needs for the units of the timed window, over its length.
 
-    What a device computes beyond that, such as activations once more, is not work done.
+    What a device computes beyond that, such as recomputed activations, does not count.
     """
     if why := _no_window(measurement):
         return Metric(None, "FLOP/s", why)
@@ -325,7 +325,7 @@ def achieved_flops(measurement: Measurement) -> Metric:
 
 
 def utilisation(measurement: Measurement) -> Metric:
-    """Achieved operations over what all devices in use could do at the most in this precision."""
+    """Achieved operations over the peak of all devices in use in this precision."""
     achieved = achieved_flops(measurement)
     if achieved.value is None or measurement.device is None:
         return Metric(None, "1", achieved.reason or "the device is not known")
@@ -336,7 +336,7 @@ def utilisation(measurement: Measurement) -> Metric:
 
 
 def energy(measurement: Measurement) -> Metric:
-    """What the meter's devices used together over the timed window."""
+    """Energy of all the meter's devices over the timed window."""
     return _from_energy(measurement, "J", lambda joules: joules)
 
 
@@ -346,7 +346,7 @@ def energy_per_unit(measurement: Measurement) -> Metric:
 
 
 def energy_per_device(measurement: Measurement) -> Metric:
-    """Mean over the meter's devices, each of its scope, of what they used over the timed window."""
+    """Mean energy of the meter's devices, each of the meter's scope, over the timed window."""
     devices = 0 if isinstance(measurement.power, Absence) else len(measurement.power.facts.devices)
     return _from_energy(measurement, "J", lambda joules: joules / devices)
 
@@ -357,14 +357,14 @@ def units_per_watt_hour(measurement: Measurement) -> Metric:
 
 
 def tokens_per_watt_hour(measurement: Measurement) -> Metric:
-    """Tokens over the energy of the timed window; padding is none."""
+    """Tokens over the energy of the timed window, padding not counted."""
     if why := _no_tokens(measurement):
         return Metric(None, "tokens/Wh", why)
     return _from_energy(measurement, "tokens/Wh", lambda joules: _tokens(measurement) / (joules / 3600))
 
 
 def throughput_per_watt(measurement: Measurement) -> Metric:
-    """Throughput over mean power: both are of the timed window, so this is units over joules."""
+    """Throughput over mean power, both over the timed window: so units over joules."""
     return _from_energy(measurement, f"{measurement.unit}/s/W", lambda joules: _units(measurement) / joules)
 
 
@@ -374,7 +374,7 @@ def power_mean(measurement: Measurement) -> Metric:
 
 
 def energy_per_epoch(measurement: Measurement) -> Metric:
-    """Mean over the finished epochs but the first, which contains compilation and warm-up."""
+    """Mean over the finished epochs except the first, which contains compilation and warm-up."""
     reason = _no_later_epoch(measurement)
     if reason:
         return Metric(None, "J", reason)
@@ -396,7 +396,7 @@ def _decoded(measurement: Measurement, workers: int) -> Metric:
 
 
 def _no_later_epoch(measurement: Measurement) -> str | None:
-    """Why there is no epoch but the first; None where there is one."""
+    """Return why there is no epoch after the first; None if there is one."""
     if not measurement.steps_per_epoch:
         return "an epoch is not defined: synthetic data have no end (--samples-per-epoch)"
     if not measurement.epochs[1:]:
@@ -405,7 +405,8 @@ def _no_later_epoch(measurement: Measurement) -> str | None:
 
 
 def _no_window(measurement: Measurement) -> str | None:
-    """Why there is nothing to divide by, if so: answers that overtook each other may leave a window of no length."""
+    """Return why there is no time to divide by; None if there is: requests that finish together may leave a window of
+    length 0."""
     return (None if measurement.window else NO_TIME) if measurement.timed_steps else NO_STEP
 
 
@@ -439,7 +440,7 @@ def _tokens(measurement: Measurement) -> int:
 
 
 def _no_tokens(measurement: Measurement) -> str | None:
-    """Return why tokens cannot be counted; None where they can."""
+    """Return why tokens cannot be counted; None if they can."""
     steps = measurement.timed_steps
     if not steps:
         return NO_STEP
@@ -484,10 +485,10 @@ def _latency(measurement: Measurement, share: float) -> Metric:
 
 
 def _percentile(times: Sequence[float], share: float, what: str) -> Metric:
-    """A percentile, from as many times on as MLPerf Inference asks for where it stops early.
+    """Return a percentile, if there are as many times as MLPerf Inference requires to stop early.
 
-    From `LEAST` on, the second slowest is slower than the true percentile in 99 of 100 runs (inference_rules,
-    "early stopping"). A percentile of fewer is little more than the slowest of a few.
+    From `LEAST` on, the second slowest is slower than the true percentile in 99 of 100 runs (inference_rules, "early
+    stopping"). With fewer, a percentile is little more than the slowest of a few.
     """
     if len(times) < LEAST[share]:
         reason = f"{len(times)} timed {what}, and this needs {LEAST[share]}"

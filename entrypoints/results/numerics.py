@@ -1,4 +1,5 @@
-"""Whether the code that ran computes what the workload's card says: the probe's numbers against stored ones."""
+"""Whether the code that ran computes what the workload's card says: the correctness check's numbers against stored
+ones."""
 
 from __future__ import annotations
 
@@ -15,25 +16,25 @@ NO_REFERENCE = "there are no stored values for this problem"
 
 
 class Deviation(NamedTuple):
-    """How far a quantity lies from its stored value, relative in the L2 norm, and how far it may."""
+    """A quantity's deviation from its stored value, relative in the L2 norm, and its tolerance."""
 
     quantity: str
-    value: float  # NaN where the quantity is missing or has another size
+    value: float  # NaN if the quantity is missing or has another size
     tolerance: float
 
     def __str__(self) -> str:
-        """The quantity and its two numbers."""
+        """Return the quantity and its two numbers."""
         how_far = f"{self.value:.2g}" if math.isfinite(self.value) else "beyond all measure"
         return f"{self.quantity} deviates by {how_far} where {self.tolerance:.2g} is allowed"
 
     @property
     def share(self) -> float:
-        """Of the tolerance; beyond 1 the quantity does not match."""
+        """Deviation over tolerance; above 1 the quantity does not match."""
         return self.value / self.tolerance if math.isfinite(self.value) else math.inf
 
 
 class PrecisionResult(NamedTuple):
-    """Result of the probe in one precision."""
+    """Result of the correctness check in one precision."""
 
     precision: str
     state: str
@@ -44,19 +45,19 @@ class PrecisionResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Numerics:
-    """Result of the probe as a whole."""
+    """Result of the whole correctness check."""
 
     state: str
     reason: str | None
     precisions: tuple[PrecisionResult, ...] = ()
 
     def __str__(self) -> str:
-        """The state, and what it rests on."""
+        """Return the state, and the reason or the deviations."""
         worst = [f"{result.precision}: {result.worst}" for result in self.precisions if result.worst]
         return "; ".join([self.state.replace("_", " "), *([self.reason] if self.reason else worst)])
 
     def as_json(self) -> Json:
-        """The document's part."""
+        """Return the check's part of the document."""
         precisions = [
             {
                 "precision": result.precision,
@@ -71,16 +72,16 @@ class Numerics:
 
 
 def not_run(reason: str) -> Numerics:
-    """No probe, and why."""
+    """Return the result of a check that did not run."""
     return Numerics(NOT_RUN, reason)
 
 
 def compare_with_reference(
     messages: Sequence[Message], reference: Reference | None, precision: str, cut: str | None = None
 ) -> Numerics:
-    """Compare the probe's messages with the reference of a run in `precision`. One failed precision fails all.
+    """Compare the check's messages with the reference of a run in `precision`. One failed precision fails all.
 
-    Where the probe was cut short, with `cut` as the reason, only complete precisions can fail, and none can pass.
+    If the check was cut short, with `cut` as the reason, only complete precisions can fail, and none can pass.
     """
     if reference is None:
         return not_run(cut) if cut else Numerics(NOT_PROVABLE, NO_REFERENCE)
@@ -125,7 +126,8 @@ def _compare_precision(precision: str, values: Mapping[str, Sequence[float]], re
 
 
 def deviation(values: Sequence[float], stored: Sequence[float]) -> float:
-    """|found - stored| / |stored| in the L2 norm, without the division where all stored values are 0."""
+    """Return |computed - stored| / |stored| in the L2 norm, without the division if all stored values are 0; NaN if the
+    values are not finite or differ in number."""
     if len(values) != len(stored) or not all(map(math.isfinite, values)):
         return math.nan
     distance = math.hypot(*(a - b for a, b in zip(values, stored)))

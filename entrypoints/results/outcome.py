@@ -1,4 +1,4 @@
-"""How a run ended, determined from everything that the parent has."""
+"""How a run ended, determined from everything that the parent knows."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from entrypoints.contract.messages import Ended, Failed, Message, Phase
 from entrypoints.contract.statuses import STATUSES, exit_code
 from entrypoints.results.numerics import FAILED, Numerics
 
-# A process that dies with so much of its memory limit in use is taken to have died of it. Not every library says so:
-# some abort, some return no memory to code that does not look.
+# A process that dies this close to its memory limit is taken to have run out of memory. Not every library says so: some
+# abort, some return no memory to code that does not check.
 NEAR = 0.9
-# The C library of a shared library for which there is no memory, or no permission.
+# The C library's messages when a shared library gets no memory, or no permission.
 UNMAPPED = ("failed to map segment", "cannot map zero-fill pages")
-WORKER_KILLED = "killed by signal: Killed"  # PyTorch of a process that decodes
+WORKER_KILLED = "killed by signal: Killed"  # PyTorch's message when a data worker is killed
 
 
 class Ending(NamedTuple):
     """How the child's process ended, as the supervisor saw it."""
 
-    returncode: int | None  # negative: the signal that killed it; None: nothing could
-    stopped_by: str | None  # interrupted or time_limit, where this side stopped it
-    signal: int | None  # the first one this side received
+    returncode: int | None  # negative: the signal that killed it; None: nothing could kill it
+    stopped_by: str | None  # interrupted or time_limit, if this process stopped it
+    signal: int | None  # the first one that this process received
     oom_killed: bool
     peak_mib: float | None = None  # largest resident set
     limit_mib: int | None = None  # --memory-limit
 
 
 class Outcome(NamedTuple):
-    """A state of `STATUSES`, its exit code and a sentence."""
+    """A state of `STATUSES`, its exit code and a message."""
 
     state: str
     exit_code: int
@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
 
 
 def determine_outcome(messages: Sequence[Message], ending: Ending) -> Outcome:
-    """Determine how a run ended: a completed child counts first, then a stop, then the error that it caused."""
+    """Return how a run ended: a completed child counts first, then a stop, then the child's error."""
     if any(isinstance(message, Ended) for message in messages):
         return _outcome("completed")
     if ending.stopped_by == "interrupted" and ending.signal is not None:
@@ -52,7 +52,7 @@ def determine_outcome(messages: Sequence[Message], ending: Ending) -> Outcome:
 
 
 def with_numerics(outcome: Outcome, numerics: Numerics) -> Outcome:
-    """Return the outcome with the numerics check taken in: a completed run that fails the check did not complete."""
+    """Return the outcome with the correctness check: a completed run that fails the check did not complete."""
     if outcome.state == "completed" and numerics.state == FAILED:
         return _outcome("numerics_mismatch", numerics.reason)
     return outcome
@@ -67,7 +67,7 @@ def _silent_death(ending: Ending) -> str:
 
 
 def _named(number: int) -> str:
-    """A signal; those for real time have no names in Python."""
+    """Return the name of a signal; real-time signals have none in Python."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -75,12 +75,12 @@ def _named(number: int) -> str:
 
 
 def _shortage(ending: Ending, text: str, phase: str | None) -> str | None:
-    """Why a crash is taken for a lack of memory, if it is; `phase` is that of a death without a word."""
+    """Return why a crash is taken for a lack of memory; None if it is not. `phase` is that of a silent death."""
     killed = ending.returncode == -signal.SIGKILL or WORKER_KILLED in text
     if killed and ending.oom_killed:
         return "while the kernel's out-of-memory killer was at work"
     peak, limit = ending.peak_mib, ending.limit_mib
-    # What a framework imports may leave the process without a word where it finds no room.
+    # Imports of a framework may end the process silently if memory is short.
     if limit is not None and (any(sign in text for sign in UNMAPPED) or (phase == "import" and ending.returncode == 1)):
         return f"within a limit of {limit} MiB"
     if peak is not None and limit is not None and peak > NEAR * limit:

@@ -1,4 +1,4 @@
-"""Peak operations and rated power of devices, as their vendors state them: `peaks.json`."""
+"""Peak operations and rated power of devices, as stated by their vendors: `peaks.json`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PATH = Path(__file__).resolve().parent / "peaks.json"
 
 
 class Peak(NamedTuple):
-    """Dense matrix operations of one device in FLOP/s and who says so, or why there is no number."""
+    """Dense matrix operations of one device in FLOP/s and their source, or why there is no number."""
 
     flops: float | None
     source: str | None
@@ -21,7 +21,7 @@ class Peak(NamedTuple):
 
 
 class RatedPower(NamedTuple):
-    """Rated power of a device in W, what it is of and its source, or why there is no number."""
+    """Rated power of a device in W, its scope and its source, or why there is no number."""
 
     watts: float | None
     scope: str | None  # package, or the board that holds one or several
@@ -30,7 +30,7 @@ class RatedPower(NamedTuple):
 
 
 def of_device(device: DeviceFacts, precision: str | None) -> Peak:
-    """The cited peak of one such device."""
+    """Return the cited peak of one such device."""
     entry = _entry(device)
     if entry and precision in entry["flops"]:
         return Peak(entry["flops"][precision], entry["source"], None)
@@ -38,7 +38,7 @@ def of_device(device: DeviceFacts, precision: str | None) -> Peak:
 
 
 def rated_power(device: DeviceFacts) -> RatedPower:
-    """The cited power of one such device, or of the smallest part around it for which its vendor cites one."""
+    """Return the cited power of one such device, or of the smallest part around it for which its vendor cites one."""
     entry = _entry(device)
     if not entry:
         return RatedPower(None, None, None, f"no cited power for {_named(device)}")
@@ -46,10 +46,10 @@ def rated_power(device: DeviceFacts) -> RatedPower:
 
 
 def _entry(device: DeviceFacts) -> Any:
-    """What is known of a device.
+    """Return the entry of a device, or None.
 
-    A name has to be equal to the whole of what the vendor's library prints: names of halves, slices and other boards
-    begin alike.
+    A name must equal the complete name that the vendor's library prints: names of halves, slices and other boards have
+    the same beginning.
     """
     entries = (entry for entry in table() if device.name in entry["names"])
     return next((entry for entry in entries if entry["granularity"] == device.granularity), None)
@@ -61,6 +61,6 @@ def _named(device: DeviceFacts) -> str:
 
 @lru_cache(maxsize=None)
 def table() -> Sequence[Any]:
-    """The entries: names, granularity, FLOP/s by precision, source; power with its scope and source."""
+    """Return the entries: names, granularity, FLOP/s by precision, source; power with its scope and source."""
     entries: Sequence[Any] = json.loads(PATH.read_text("utf-8"))
     return entries

@@ -1,4 +1,4 @@
-"""The document's part `power`: what was metered and how, device by device."""
+"""The document's part `power`: what was metered, and how, device by device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_REST = "nobody waited before the workload began (--idle-seconds 0)"
 
 
 def power(measurement: Measurement) -> Json:
-    """How power was metered and what each device used in the timed window; no more than the reason without a meter."""
+    """Return how power was metered and what each device used in the timed window; without a meter only the reason."""
     recording = measurement.power
     if isinstance(recording, Absence):
         return {"reason": recording.reason}
@@ -47,11 +47,11 @@ def _spent(measurement: Measurement, recording: Recording) -> tuple[WindowEnergy
 
 
 def _idle(recording: Recording) -> Json:
-    """Power of all devices while nothing of ours ran, from the first sample to the start of the child."""
+    """Return the power of all devices before the child started, from the first sample on."""
     if recording.idle_until is None or not recording.times:
         why = NO_REST if recording.idle_until is None else f"no reading succeeded: {recording.last_failure}"
         return {"duration": number(None, "s", why), "power": number(None, "W", why)}
-    # What a meter shows first is the average over a time before the rest.
+    # A meter's first value is the average over a time before the rest.
     window = recording.times[0] + (recording.facts.averaging or 0.0), recording.idle_until
     seconds = window[1] - window[0]
     if seconds <= 0:

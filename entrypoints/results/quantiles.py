@@ -1,4 +1,4 @@
-"""Quantiles, by one definition wherever they are reported."""
+"""Quantiles, by one definition in all reports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Sequence
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Linear interpolation between the sorted values, the first at share 0 and the last at share 1.
+    """Return a quantile by linear interpolation between the sorted values, the first at share 0, the last at share 1.
 
     Hyndman and Fan's type 7, which is also NumPy's default. Needs at least one value.
     """

@@ -1,4 +1,4 @@
-"""The document: everything known about one run, in the form of `schemas/result-1.0.json`."""
+"""The result document of one run, in the form of `schemas/result-1.0.json`."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from entrypoints.system import image as image_module
 from entrypoints.system.facts import Fact
 
 SCHEMA_VERSION = "1.0"
-MOST_STEPS = 1000  # beyond, step times are given as quantiles only
-MOST_EXAMPLES = 10  # of what was skipped
+MOST_STEPS = 1000  # above that, step times are given only as quantiles
+MOST_EXAMPLES = 10  # of skipped samples
 QUANTILES = (0, 1, 5, 25, 50, 75, 90, 95, 99, 100)  # per cent
 PARTS = ("preprocessing", "transfer", "compute", "retrieval", "other")  # of a request's latency
 
 
 @dataclass(frozen=True)
 class Context:
-    """What surrounds a measurement: the question, the place and the time."""
+    """What surrounds a measurement: workload and configuration, place and time."""
 
     card: Card
     configuration: Configuration
-    image: Mapping[str, Any] | None  # with what is known of its file
+    image: Mapping[str, Any] | None  # with the properties of its file
     host: Mapping[str, Fact]
     conditions: Mapping[str, Fact]
     conditions_after: Mapping[str, Fact]
@@ -53,7 +53,7 @@ class Context:
 
 
 def document(measurement: Measurement, outcome: Outcome, context: Context) -> Json:
-    """The result as plain JSON values."""
+    """Return the result as plain JSON values."""
     written: Json = {
         "schema_version": SCHEMA_VERSION,
         "id": str(uuid.uuid4()),
@@ -87,12 +87,12 @@ def document(measurement: Measurement, outcome: Outcome, context: Context) -> Js
 
 
 def timestamp(moment: datetime) -> str:
-    """ISO 8601 in UTC, to the millisecond."""
+    """Return ISO 8601 in UTC, to the millisecond."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
 def workload(context: Context) -> Json:
-    """What was run; `identity` is what makes two results comparable."""
+    """Return what was run; `identity` is what makes two results comparable."""
     card = context.card
     return {
         "name": card.name,
@@ -106,17 +106,17 @@ def workload(context: Context) -> Json:
 
 
 def configuration(resolved: Configuration) -> Json:
-    """What may differ between comparable runs."""
+    """Return what may differ between comparable runs."""
     values = resolved.as_json()
     return {key: value for key, value in values.items() if key not in ("workload", "task")}
 
 
 def accelerator(measurement: Measurement, resolved: Configuration) -> Json:
-    """The device as its session described it, or its kind and why there is no more."""
+    """Return the device as its session described it, or its kind and why there is no more."""
     if measurement.device is None:
         return {"kind": resolved.device, "reason": "the run ended before a session was open"}
     facts = measurement.device._asdict()
-    del facts["simulated"]  # is in provenance
+    del facts["simulated"]  # goes to provenance
     facts["count"] = facts.pop("devices")
     peak = peaks.of_device(measurement.device, resolved.precision)
     facts["peak"] = number(peak.flops, "FLOP/s", peak.reason)
@@ -128,7 +128,7 @@ def accelerator(measurement: Measurement, resolved: Configuration) -> Json:
 
 
 def device_conditions(conditions: DeviceConditions) -> Json:
-    """Return facts of the devices, null where they report none; or why there are none at all."""
+    """Return facts of the devices, null for those they do not report; or why there are none at all."""
     if conditions.reason is not None:
         return {"reason": conditions.reason}
     return {
@@ -138,7 +138,7 @@ def device_conditions(conditions: DeviceConditions) -> Json:
 
 
 def provenance(measurement: Measurement, context: Context) -> Json:
-    """Which bytes produced this result."""
+    """Return which bytes produced this result."""
     software = measurement.software
     image = context.image
     described = {"image": dict(image)} if image else {"image": None, "reason": image_module.ABSENT}
@@ -158,21 +158,21 @@ def provenance(measurement: Measurement, context: Context) -> Json:
 
 
 def simulated(measurement: Measurement) -> bool:
-    """Whether the device was a test double, or the meter played a recorded trace."""
+    """Return whether the device was a test double, or the meter played a recorded trace."""
     metered = measurement.power
     played = not isinstance(metered, Absence) and metered.facts.simulated
     return played or bool(measurement.device and measurement.device.simulated)
 
 
 def phases(measurement: Measurement) -> Json:
-    """Seconds of every phase; none where it was not reached or not finished."""
+    """Return the seconds of every phase; null with the reason if it was not reached or not finished."""
     unfinished = {"seconds": None, "reason": f"not finished; the last phase that began is {measurement.last_phase}"}
     spans = measurement.phases
     return {name: {"seconds": spans[name]} if name in spans else unfinished for name in PHASES}
 
 
 def epoch(index: int, passed: Epoch, measurement: Measurement) -> Json:
-    """One epoch's totals."""
+    """Return one epoch's totals."""
     joules, reason = measurement.energy(passed.window)
     return {
         "index": index,
@@ -184,7 +184,7 @@ def epoch(index: int, passed: Epoch, measurement: Measurement) -> Json:
 
 
 def data(measurement: Measurement, resolved: Configuration) -> Json:
-    """Where the inputs came from and what of them could not be read."""
+    """Return where the inputs came from and what of them could not be read."""
     data_message = measurement.data
     return {
         "source": resolved.data,
@@ -196,7 +196,7 @@ def data(measurement: Measurement, resolved: Configuration) -> Json:
 
 
 def steps(measurement: Measurement) -> Json:
-    """Counts, and step by step in order what it took, up to `MOST_STEPS`; beyond, quantiles alone."""
+    """Return counts, and the times of all steps in order, up to `MOST_STEPS`; above that only quantiles."""
     taken = measurement.steps
     few = len(taken) <= MOST_STEPS
     timed = sorted(step.seconds for step in measurement.timed_steps)
@@ -213,7 +213,7 @@ def steps(measurement: Measurement) -> Json:
 
 
 def target(measurement: Measurement) -> Json | None:
-    """What was to be reached and what was, evaluation by evaluation, the last `MOST_STEPS` of them."""
+    """Return the target and the evaluations, the last `MOST_STEPS` of them; None without a target."""
     target = measurement.target
     if target is None:
         return None
@@ -240,7 +240,7 @@ def target(measurement: Measurement) -> Json | None:
 
 
 def requests(measurement: Measurement) -> Json:
-    """Latencies of the timed requests, in order up to `MOST_STEPS`, and quantiles of them and of each part."""
+    """Return latencies of the timed requests, in order up to `MOST_STEPS`, and quantiles of them and of each part."""
     timed = measurement.timed_requests
     if not timed:
         return {"reason": str(metrics.latency_mean(measurement).reason)}
@@ -255,7 +255,7 @@ def requests(measurement: Measurement) -> Json:
 
 
 def quantiles(values: Sequence[float]) -> Json:
-    """Quantiles by name, of at least one value."""
+    """Return quantiles by name, of at least one value."""
     return {f"p{share}": quantile(values, share / 100) for share in QUANTILES}
 
 
@@ -271,7 +271,7 @@ OF_CHAINS = frozenset(("acceptance_rate", "effective_sample_size", "effective_sa
 
 
 def possible_metrics(context: Context) -> dict[str, Callable[[Measurement], metrics.Metric]]:
-    """Every metric but those of tokens, of generated texts and of Markov chains where the workload has none."""
+    """Return every metric, except those of tokens, generated texts and Markov chains if the workload has none."""
     problem, task = context.card.problem, context.configuration.task
     left_out = (
         (frozenset() if tokenised(problem) else OF_TOKENS)
@@ -282,7 +282,7 @@ def possible_metrics(context: Context) -> dict[str, Callable[[Measurement], metr
 
 
 def every_metric() -> dict[str, Callable[[Measurement], metrics.Metric]]:
-    """The public functions that `metrics` defines, by name."""
+    """Return the public functions that `metrics` defines, by name."""
     return {
         name: function
         for name, function in inspect.getmembers(metrics, inspect.isfunction)

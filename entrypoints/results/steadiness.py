@@ -1,7 +1,7 @@
 """The document's part `steadiness`: whether the timed window drifted, how sure its throughput is, and its outliers.
 
-Steps depend on the steps before them, so every interval rests on spans that are long against that dependence. Work is
-bounded: beyond `MOST_BATCHES` steps, means of as many consecutive batches replace them.
+Steps depend on the steps before them, so every interval is computed from spans that are long compared with that
+dependence. Work is bounded: above `MOST_BATCHES` steps, means of as many consecutive batches replace them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from entrypoints.results.measurement import Measurement
 from entrypoints.results.metrics import NO_STEP
 from entrypoints.results.quantiles import quantile
 
-FEWEST_STEPS = 40  # below, a drift cannot be distinguished from steps that depend on each other
+FEWEST_STEPS = 40  # below, a drift cannot be distinguished from correlated steps
 MOST_BATCHES = 256
-# A ramp of 2 % moves the mean, and so the throughput, by 1 %, which is what a throughput is to be right to.
+# A ramp of 2 % changes the mean, and so the throughput, by 1 %, the accuracy that a throughput should have.
 MATTERS = 0.02
-HIDDEN = 0.05  # a window is called steady only where so much drift would have shown
+HIDDEN = 0.05  # a window is called steady only if a drift of this size would have shown
 
-SHAPES = (1, 2)  # cosines that a drift is made of: half a wave from start to end, a whole one for a jump off centre
-NOISE = (3, 4, 5, 6, 7, 8)  # cosines that show how far noise alone moves the first
+SHAPES = (1, 2)  # cosines that form a drift: half a wave from start to end, a whole one for a jump off centre
+NOISE = (3, 4, 5, 6, 7, 8)  # cosines that show how much noise alone changes the first ones
 STUDENT_NOISE = 2.447  # two-sided 95 % quantile of Student's distribution, one degree of freedom for each of NOISE
-STRONGEST = 0.8  # correlation of consecutive batches that is reckoned with
+STRONGEST = 0.8  # correlation of consecutive batches that is allowed for
 BLOCKS = 8  # in a window
 STUDENT_BLOCKS = 2.365  # the same quantile for one degree of freedom less than BLOCKS
 FAR_OUT = 3.0  # quartile ranges beyond the quartiles: Tukey's outer fences
@@ -43,14 +43,14 @@ class Drift(NamedTuple):
 
     @property
     def steady(self) -> bool | None:
-        """False where a drift is shown and matters, True where none that matters can hide, None between the two."""
+        """False if there is a drift that matters, True if none that matters can be hidden, otherwise None."""
         if abs(self.change) >= MATTERS and not self.low <= 0 <= self.high:
             return False
         return True if self.low > -HIDDEN and self.high < HIDDEN else None
 
 
 def steadiness(measurement: Measurement) -> Json:
-    """Return how steady the timed window was; null with the reason where its steps do not show it."""
+    """Return how steady the timed window was; null with the reason if its steps do not show it."""
     seconds = [step.seconds for step in measurement.timed_steps]
     why = _why_no_drift(seconds)
     drifted = None if why else drift(seconds)
@@ -69,20 +69,21 @@ def steadiness(measurement: Measurement) -> Json:
 
 
 def warning(measurement: Measurement) -> str:
-    """A few words where the window was not steady, else none."""
+    """Return a short warning if the window was not steady, else an empty text."""
     seconds = [step.seconds for step in measurement.timed_steps]
     drifted = None if _why_no_drift(seconds) else drift(seconds)
     return f"not steady: {_drift_text(drifted)}" if drifted and drifted.steady is False else ""
 
 
 def drift(seconds: Sequence[float]) -> Drift:
-    """Drift along the half cosine that fits best. A ramp of 5 % counts as 4 %, a jump of 5 % half way as 6 %.
+    """Return the drift along the half cosine that fits best. A ramp of 5 % counts as 4 %, a jump of 5 % half way as 6
+    %.
 
-    Cosines over a window are uncorrelated for any stationary noise, and of one size where its spectrum is flat, so that
-    the first over the root mean square of higher ones is Student's: Mueller and Watson, "Testing models of
-    low-frequency variability", Econometrica 76 (2008). Where the spectrum is not flat, that of an autoregression evens
-    them out: Andrews and Monahan, Econometrica 60 (1992). Tukey's medians of three take out single outliers.
-    Of 4000 simulated windows without a drift, 2 to 5 % were called unsteady, and 6 % of 40 steps with correlation 0.8.
+    Cosines over a window are uncorrelated for any stationary noise, and of equal size if its spectrum is flat, so that
+    the first over the root mean square of higher ones follows Student's distribution: Mueller and Watson, "Testing
+    models of low-frequency variability", Econometrica 76 (2008). If the spectrum is not flat, that of an autoregression
+    evens them out: Andrews and Monahan, Econometrica 60 (1992). Tukey's medians of three remove single outliers. Of
+    4000 simulated windows without a drift, 2 to 5 % were called unsteady, and 6 % of 40 steps with correlation 0.8.
     """
     smooth = _medians_of_three([fmean(batch) for batch in _batches(seconds)])
     level, count = fmean(smooth), len(smooth)
@@ -97,12 +98,12 @@ def drift(seconds: Sequence[float]) -> Drift:
 
 
 def throughput_interval(steps: Sequence[Step]) -> Interval:
-    """95 % interval of units per second, were the run to go on as it was, on the logarithm.
+    """Return the 95 % interval of units per second for a run that continues unchanged, computed on the logarithm.
 
     The moving-block bootstrap: its variance of a sum needs no drawing, it is that of the sums over all blocks of
-    consecutive steps (Kuensch, Annals of Statistics 17, 1989). Long blocks and Student's distribution keep the promise
-    better than short ones. Of 4000 simulated windows, autoregressions of correlation 0, 0.5 and 0.8, it held the true
-    rate in 96, 93 and 78 % with 40 steps, in 97, 95 and 90 % with 100, and in 96, 96 and 95 % with 256.
+    consecutive steps (Kuensch, Annals of Statistics 17, 1989). Long blocks and Student's distribution cover better than
+    short ones. Of 4000 simulated windows, autoregressions of correlation 0, 0.5 and 0.8, it contained the true rate in
+    96, 93 and 78 % with 40 steps, in 97, 95 and 90 % with 100, and in 96, 96 and 95 % with 256.
     """
     batches = _batches(steps)
     taken = [sum(step.seconds for step in batch) for batch in batches]
@@ -111,16 +112,16 @@ def throughput_interval(steps: Sequence[Step]) -> Interval:
     excess = [time - pace * unit for time, unit in zip(taken, units)]
     count, length = len(excess), len(excess) // BLOCKS
     sums = [sum(excess[at : at + length]) for at in range(count - length + 1)]
-    # The last factor makes up for the mean, which is that of the same window: all of its excess is zero.
+    # The last factor corrects for the mean, which is of the same window, so that its deviations sum to zero.
     variance = fmean(value**2 for value in sums) * (count / length) * (count / (count - length))
     half = STUDENT_BLOCKS * math.sqrt(variance) / sum(taken)
     return math.exp(-half) / pace, math.exp(half) / pace
 
 
 def outliers(seconds: Sequence[float]) -> Json:
-    """Steps beyond three quartile ranges of the quartiles (Tukey, Exploratory Data Analysis, 1977).
+    """Return the steps beyond three quartile ranges of the quartiles (Tukey, Exploratory Data Analysis, 1977).
 
-    They are counted, and left in everything that is measured.
+    They are counted, and stay in everything that is measured.
     """
     ordered = sorted(seconds)
     low, high = quantile(ordered, 0.25), quantile(ordered, 0.75)
@@ -134,7 +135,7 @@ def outliers(seconds: Sequence[float]) -> Json:
 
 
 def _why_no_drift(seconds: Sequence[float]) -> str | None:
-    """Return why these steps show no drift; None where they can."""
+    """Return why these steps cannot show a drift; None if they can."""
     if not seconds:
         return NO_STEP
     if len(seconds) < FEWEST_STEPS:
@@ -148,29 +149,31 @@ def _drift_text(drifted: Drift) -> str:
 
 
 def _batches(values: Sequence[V]) -> list[Sequence[V]]:
-    """Consecutive values, as few together as make at most `MOST_BATCHES`; the last may be shorter."""
+    """Return consecutive values in batches of the smallest size that makes at most `MOST_BATCHES`; the last may be
+    shorter."""
     size = -(-len(values) // MOST_BATCHES)
     return [values[at : at + size] for at in range(0, len(values), size)]
 
 
 def _medians_of_three(values: Sequence[float]) -> list[float]:
-    """Each value's median with its two neighbours, the outermost ones' with the nearest two."""
+    """Return each value's median with its two neighbours; the first and last take their neighbour's."""
     inner = [sorted(values[at - 1 : at + 2])[1] for at in range(1, len(values) - 1)]
     return [inner[0], *inner, inner[-1]]
 
 
 def _cosine(wave: int, at: int, count: int) -> float:
-    """Half waves over a window, of mean 0 and mean square 1."""
+    """Return a cosine of `wave` half waves over a window, of mean 0 and mean square 1."""
     return math.sqrt(2) * math.cos(math.pi * wave * (at + 0.5) / count)
 
 
 def _correlation(values: Sequence[float]) -> float:
-    """Of neighbours, without the bias of short series (Kendall, Biometrika 41, 1954), from 0 to `STRONGEST`."""
+    """Return the correlation of neighbours, without the bias of short series (Kendall, Biometrika 41, 1954), from 0 to
+    `STRONGEST`."""
     square = math.fsum(value**2 for value in values)
     raw = math.fsum(value * following for value, following in zip(values, values[1:])) / square if square else 0.0
     return min(max(raw + (1 + 4 * raw) / len(values), 0.0), STRONGEST)
 
 
 def _spectrum(correlation: float, wave: int, count: int) -> float:
-    """Of an autoregression of first order at the frequency of a wave, in units of its innovations."""
+    """Return the spectrum of a first-order autoregression at the frequency of a wave, in units of its innovations."""
     return 1 / (1 + correlation**2 - 2 * correlation * math.cos(math.pi * wave / count))

@@ -1,1 +1,1 @@
-"""The parent process: runs, one after the other, each in a child that is watched, metered and answered for."""
+"""The parent process: runs one after the other, each in a child that is supervised and metered."""

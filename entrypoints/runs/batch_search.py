@@ -1,4 +1,4 @@
-"""The largest batch that fits into memory: doubling until one does not, then halving what is left between the two."""
+"""The largest batch that fits into memory: doubling until one does not fit, then bisection."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from entrypoints.runs.supervise import Orders
 from entrypoints.system import memory
 from entrypoints.system.console import say
 
-# Of the limit, a trial's part: in twelve steps of ResNet-50 a process took up to 4 % more than in three.
+# A trial's fraction of the limit: in twelve steps of ResNet-50 a process used up to 4 % more than in three.
 TRIAL_SHARE = 0.9
-STEPS = 3  # of a trial, since frameworks take more in the second than in the first
-# What a trial does whatever the run.
+STEPS = 3  # of a trial, since frameworks use more in the second than in the first
+# Settings of a trial, for any run.
 TRIAL: dict[str, Any] = {
     "duration_seconds": None,
     "warmup_steps": 1,
@@ -31,7 +31,7 @@ TRIAL: dict[str, Any] = {
 
 
 class Bracket(NamedTuple):
-    """The largest size that has fitted so far, 0 for none, and the smallest that has not."""
+    """The largest size that fitted so far, 0 for none, and the smallest that did not."""
 
     fits: int = 0
     fails: int | None = None
@@ -48,7 +48,7 @@ class Bracket(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """A child of a few steps at one size: how it ended and what it took."""
+    """A child that ran a few steps at one size: its end and its memory."""
 
     batch_size: int
     state: str
@@ -58,9 +58,9 @@ class Trial(NamedTuple):
 
 
 class Search(NamedTuple):
-    """A search that is over. Where it found nothing to run at, `last` is why."""
+    """A finished search. If it found no size to run at, `last` has the reason."""
 
-    limit: int | None  # of memory, MiB, for the run; trials have less
+    limit: int | None  # of memory, MiB, for the run; trials have a lower one
     trial_limit: int | None
     largest: int | None
     trials: tuple[Trial, ...]
@@ -68,22 +68,22 @@ class Search(NamedTuple):
 
     @property
     def succeeded(self) -> bool:
-        """Whether there is a size to run at, and nothing but memory kept larger ones from it."""
+        """Whether there is a size to run at, and only memory prevented larger ones."""
         return self.largest is not None and self.last.outcome.state in ("completed", "out_of_memory")
 
     def as_json(self) -> Json:
-        """The part `search` of the document."""
+        """Return the part `search` of the document."""
         trials = [trial._asdict() for trial in self.trials]
         return {"memory_limit_mib": self.trial_limit, "largest": self.largest, "trials": trials}
 
 
 def search(card: Card, start: Configuration, orders: Orders) -> Search:
-    """Search from the batch of `start` on, until the answer is known or a trial ends otherwise than for memory."""
+    """Search from the batch of `start` on, until the answer is known or a trial ends for another reason than memory."""
     limit, most = start.memory_limit_mib or memory.default_limit(start.device), most_batch(start)
     trial_limit = max(1, int(TRIAL_SHARE * limit)) if limit else None
     within = f"{trial_limit} MiB" if trial_limit else "the memory of the device"
     say(f"searching for the largest batch up to {most} within {within}")
-    # The first request is alone. Of N streams, two rounds more see all of them at work.
+    # The first request runs alone. Two more rounds of N streams have all of them at work.
     steps = 1 + 2 * start.concurrency if start.concurrency else STEPS
     trials, bracket = [], Bracket()
     size: int | None = start.batch_size

@@ -40,7 +40,7 @@ class ExecutedRun(NamedTuple):
 
 
 def not_begun(card: Card, resolved: Configuration, conditions: Mapping[str, Fact]) -> ExecutedRun:
-    """Return a run that has not begun."""
+    """Return a run that was never started."""
     now = datetime.now(timezone.utc)
     outcome = determine_outcome([], Ending(returncode=None, stopped_by="time_limit", signal=None, oom_killed=False))
     return ExecutedRun(resolved, conditions, now, now, fold([], card.problem["unit"], resolved.task), outcome)
@@ -98,7 +98,7 @@ def pursued(measurement: Measurement, target: Target) -> str:
 
 
 def bounds(measurement: Measurement, resolved: Configuration, limit: int | None) -> str:
-    """Return the batch that did not fit, and the limits of memory, as a sentence."""
+    """Return the batch that did not fit, and the memory limits, as a sentence."""
     limits = {
         "--memory-limit" if resolved.memory_limit_mib else "nine tenths of what was free": limit,
         "control group": fact(host.memory_limit)["value"],
@@ -111,7 +111,8 @@ def bounds(measurement: Measurement, resolved: Configuration, limit: int | None)
 
 @contextlib.contextmanager
 def metering(resolved: Configuration, orders: Orders, progress: Progress) -> Iterator[Callable[[], Metered]]:
-    """Meter power as long as the context is open, idle power first; what was metered is for asking afterwards."""
+    """Meter power while the context is open, idle power first; yield a function that returns the recording
+    afterwards."""
     meter = open_meter(resolved.meter, resolved.device)
     if isinstance(meter, Absence):
         absence = meter
@@ -119,7 +120,7 @@ def metering(resolved: Configuration, orders: Orders, progress: Progress) -> Ite
         return
     sampler = Sampler(meter, resolved.meter_period_seconds)
     elsewhere = counted_elsewhere(meter.facts.source, meter.facts.devices)
-    # A rank that counts nothing rests all the same: the other one would take its work for idle power.
+    # A rank that does not count rests too: otherwise the counting one would take its work for idle power.
     with contextlib.nullcontext() if elsewhere else sampler.running():
         if resolved.idle_seconds:
             source, devices = meter.facts.source, ", ".join(meter.facts.devices)

@@ -1,4 +1,4 @@
-"""The numerics check in the parent: a separate child computes, so that nothing of it is left in the run."""
+"""The correctness check in the parent: a separate child computes, so that none of it remains in the run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from entrypoints.system.console import say
 
 
 def check(card: Card, resolved: Configuration, orders: Orders) -> Outcome:
-    """Probe the numerics and nothing else."""
+    """Run only the correctness check."""
     outcome, probed = probe(reference.load(card), resolved, orders)
     judged = with_numerics(outcome, probed)
     return judged if judged.exit_code else judged._replace(message=f"numerics {probed}")
 
 
 def check_before_runs(card: Card, resolved: Configuration, orders: Orders) -> Numerics:
-    """Check the numerics before runs that ask for it, with notes on standard error."""
+    """Run the correctness check before runs that ask for it, with notes on standard error."""
     if not resolved.probe_numerics:
         return numerics.not_run(f"the probe was left out ({'--smoke' if resolved.smoke else '--skip-numerics'})")
     stored = reference.load(card)
@@ -34,7 +34,7 @@ def check_before_runs(card: Card, resolved: Configuration, orders: Orders) -> Nu
 
 
 def probe(stored: Reference | None, resolved: Configuration, orders: Orders) -> tuple[Outcome, Numerics]:
-    """Run the probe, and return how it ended and its result."""
+    """Run the correctness check, and return how it ended and its result."""
     child = Child(resolved, orders, "probe")
     messages = list(child.messages())
     outcome = determine_outcome(messages, child.ending())

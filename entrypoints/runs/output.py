@@ -1,4 +1,4 @@
-"""Where documents go: checked against their schema, then written whole or not at all."""
+"""Destinations of result documents: each is checked against its schema, then written completely or not at all."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ SHORT = 12  # hexadecimal digits of a hash in a file's name
 
 
 class Writer(Protocol):
-    """A destination for documents. Each is written at once, whole or not at all."""
+    """A destination for documents. Each is written at once, completely or not at all."""
 
     def write(self, document: Mapping[str, Any]) -> None:
-        """Put one document there. Raises OSError where the place has failed since it was checked."""
+        """Write one document. Raises OSError if the destination has failed since it was checked."""
 
 
 def open_writer(output: str | None, count: int, one_a_line: bool = False) -> Writer:
-    """The place that `output` names, for `count` documents. Raises UsageError, before any run, where it will not do.
+    """Return the destination `output` for `count` documents. Raises UsageError, before any run, if it is unusable.
 
-    On standard output several documents are written one a line, and where programs expect several, a single one too.
+    On standard output several documents are written one a line, and so is a single one if programs expect several.
     """
     if output is None:
         return Stdout(indented=count == 1 and not one_a_line)
-    target = Path(output).resolve()  # through links: they stay links
+    target = Path(output).resolve()  # through links, which remain links
     if output and (output.endswith("/") or target.is_dir()):
         return ResultFolder(output, target)
     if target.suffix == ".jsonl":
@@ -56,12 +56,12 @@ class Stdout:
         self.text = indented_text if indented else line_text
 
     def write(self, document: Mapping[str, Any]) -> None:
-        """Past `sys.stdout`, whose buffer would complain once more at exit when nobody reads."""
+        """Write past `sys.stdout`, whose buffer would fail again at exit if the reader is gone."""
         write_all(STDOUT, self.text(document))
 
 
 class ResultFile:
-    """One file with one document, in the place of an older one."""
+    """One file with one document, replacing an older one."""
 
     def __init__(self, output: str, target: Path) -> None:
         self.target = target
@@ -75,7 +75,7 @@ class ResultFile:
 
 
 class ResultLines:
-    """A file of JSON Lines, to whose end documents are added. Several processes may add to one file."""
+    """A file of JSON Lines to which documents are appended. Several processes may append to one file."""
 
     def __init__(self, output: str, target: Path) -> None:
         self.target = target
@@ -83,13 +83,13 @@ class ResultLines:
         _require_writable(output, target.parent)
 
     def write(self, document: Mapping[str, Any]) -> None:
-        """Add a line; one that does not fit on the disk leaves nothing behind."""
+        """Append a line; one that does not fit on the disk leaves nothing behind."""
         descriptor = os.open(self.target, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
             with contextlib.suppress(OSError):  # a file system without locks; released when the file is closed
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             size = os.fstat(descriptor).st_size
-            torn = size and os.pread(descriptor, 1, size - 1) != b"\n"  # by a machine that lost its power
+            torn = size and os.pread(descriptor, 1, size - 1) != b"\n"  # by a machine that lost power
             try:
                 write_all(descriptor, b"\n" * bool(torn) + line_text(document))
                 os.fsync(descriptor)
@@ -122,9 +122,9 @@ class ResultFolder:
 
 
 def file_names(document: Mapping[str, Any], data: bytes) -> tuple[str, str]:
-    """The file's name in a store, and the one to take where that one is taken: with more of the hash."""
+    """Return the file's name in a store, and the name if that is taken: with more of the hash."""
     configuration, image = document["configuration"], document["provenance"]["image"]
-    # No recipe, hence no image: what ran, in words that no recipe's name has.
+    # Without a recipe, and so an image: framework and device, in a form that no recipe's name has.
     recipe = image["recipe"] if image else f"{configuration['framework']}_{configuration['device']}"
     start = re.sub("[-:.]", "", document["started"])
     digest = hashlib.sha256(data).hexdigest()
@@ -133,12 +133,12 @@ def file_names(document: Mapping[str, Any], data: bytes) -> tuple[str, str]:
 
 
 def _place(temporary: Path, target: Path) -> bool:
-    """Give the file its name, unless that is taken."""
+    """Give the file its name, unless that is taken; return whether it was free."""
     try:
         os.link(str(temporary), str(target))
     except FileExistsError:
         return False
-    except OSError:  # no hard links here. A file that comes between the question and the answer has our hash, and bytes
+    except OSError:  # no hard links here. A file that comes after the check has our hash, and bytes
         if target.exists():
             return False
         temporary.rename(target)
@@ -146,12 +146,12 @@ def _place(temporary: Path, target: Path) -> bool:
 
 
 def indented_text(document: Mapping[str, Any]) -> bytes:
-    """The document for people to read."""
+    """Return the document for people to read."""
     return json.dumps(document, indent=2, allow_nan=False).encode() + b"\n"
 
 
 def line_text(document: Mapping[str, Any]) -> bytes:
-    """The document as one line."""
+    """Return the document as one line."""
     return json.dumps(document, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
@@ -163,8 +163,8 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 @contextlib.contextmanager
 def draft_file(folder: Path, data: bytes = b"") -> Iterator[Path]:
-    """A file on its way: on the disk for certain, under a name that nobody reads, gone at the end if not renamed."""
-    # The process's number alone is not unique where hosts share a file system.
+    """Yield a draft file, synced to disk, under a name that nobody reads; it is removed at the end if not renamed."""
+    # The process ID alone is not unique if hosts share a file system.
     temporary = folder / f".sifmark.{socket.gethostname()}.{os.getpid()}.{secrets.token_hex(4)}"
     try:
         with temporary.open("xb") as file:
@@ -179,7 +179,7 @@ def draft_file(folder: Path, data: bytes = b"") -> Iterator[Path]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the disk know the new name too."""
+    """Sync the new name to disk too."""
     with contextlib.suppress(OSError):  # some network file systems refuse
         descriptor = os.open(str(folder), os.O_RDONLY)
         try:
@@ -201,7 +201,7 @@ def _require_file(output: str, target: Path) -> None:
 
 def _require_writable(output: str, folder: Path) -> None:
     try:
-        with draft_file(folder):  # asking for permissions is no proof: the file system may be read-only
+        with draft_file(folder):  # permissions alone prove nothing: the file system may be read-only
             pass
     except OSError as error:
         reason = f"{error.strerror} in {folder}"
@@ -209,17 +209,17 @@ def _require_writable(output: str, folder: Path) -> None:
 
 
 class ResultSchema:
-    """The schema of the document. Raises UsageError where jsonschema is missing."""
+    """The schema of the document. Raises UsageError if jsonschema is missing."""
 
     def __init__(self) -> None:
         try:
-            import jsonschema  # late: --help and --list do without
+            import jsonschema  # late: --help and --list do not need it
         except ImportError as error:
             raise UsageError(f"cannot check results: {error}. Install jsonschema 4.17 or later") from None
         self.library_version = metadata.version("jsonschema")
         self.validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text("utf-8")))
 
     def problems(self, document: Mapping[str, Any], limit: int = 5) -> list[str]:
-        """What the schema objects to, as path and complaint."""
+        """Return the schema's objections, each with its path."""
         errors = sorted(self.validator.iter_errors(document), key=lambda error: error.json_path)
         return [f"{error.json_path}: {error.message[:200]}" for error in errors[:limit]]

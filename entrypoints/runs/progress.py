@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a line that rewrites itself on a terminal, plain lines elsewhere."""
+"""The progress of a run: a line that rewrites itself on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from entrypoints.planning.configuration import Configuration
 from entrypoints.system.console import write_now
 
 INTERVALS = {True: 0.2, False: 5.0}  # seconds between updates, on a terminal and elsewhere
-INPUT_BOUND = 0.1  # share of time spent waiting for data from which a run is called so
+INPUT_BOUND = 0.1  # fraction of time waiting for data from which a run is called input-bound
 BAR = 20  # characters
 TITLES = {
     "import": "importing the framework",
@@ -35,7 +35,7 @@ class Progress:
         self.written_at = 0.0
 
     def follow(self, message: Message) -> None:
-        """Take one message in and show what changed, not too often."""
+        """Process one message and show what changed, at limited intervals."""
         if isinstance(message, Phase):
             self.phase = message.name
             self._show(TITLES[message.name])
@@ -56,11 +56,11 @@ class Progress:
                 self.note(f"skipping {message.path}, it cannot be read; the result counts all that is skipped")
 
     def note(self, text: str) -> None:
-        """A line that stays."""
+        """Write a line that stays."""
         self._put(f"{self._rewind()}sifmark: {text}\n")
 
     def line(self) -> str:
-        """Phase and step; once there are timed steps also throughput, time left and whether data hold the run up."""
+        """Return phase and step; with timed steps also throughput, time left, and whether the run waits for data."""
         total = self.configuration.steps
         parts = [f"{TITLES[self.phase]} {self._bar()}step {self.steps}{f'/{total}' if total else ''}"]
         if self.seconds:
@@ -70,7 +70,7 @@ class Progress:
         return ", ".join(parts)
 
     def left(self) -> float:
-        """Seconds until the end, at the pace of the timed steps so far."""
+        """Return the seconds until the end, at the pace of the timed steps so far."""
         if self.configuration.steps is None:
             return max(0.0, (self.configuration.duration_seconds or 0.0) - self.seconds)
         return self.seconds / self.timed * (self.configuration.steps - self.steps)

@@ -1,4 +1,4 @@
-"""Ranks: processes that a launcher started side by side on a node. What a device used is counted by one of them."""
+"""Ranks: processes that a launcher started together on a node. One of them counts what a device used."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import os
 import socket
 from typing import Iterable
 
-# The number of a rank on its node, and what names the step that it belongs to: srun(1); Open MPI and its PMIx; Hydra
-# of MPICH and Intel MPI, which names no step, so that all of a user's are one; HPE's PALS; Flux; torchrun.
+# The number of a rank on its node, and the ID of its step: srun(1); Open MPI and its PMIx; Hydra of MPICH and Intel
+# MPI, which has no step ID, so that all of a user's steps are one; HPE's PALS; Flux; torchrun.
 LAUNCHERS = {
     "SLURM_LOCALID": ("SLURM_JOB_ID", "SLURM_STEP_ID"),
     "OMPI_COMM_WORLD_LOCAL_RANK": ("PMIX_NAMESPACE",),
@@ -22,9 +22,9 @@ _taken: dict[bytes, socket.socket] = {}  # by address; a claim ends with its pro
 
 
 def counted_elsewhere(source: str, devices: Iterable[str]) -> str | None:
-    """Why another rank counts what these devices use; None where this one does, from now on until it ends.
+    """Return why another rank counts what these devices use; None if this one does, from now on until it ends.
 
-    Ranks of a step read the same devices or different ones: a claim is for all that a meter shows.
+    Ranks of a step read the same devices or different ones: a claim is for all devices of a meter.
     """
     rank = next((name for name, step in LAUNCHERS.items() if {name, *step} <= os.environ.keys()), None)
     if rank is None:
@@ -40,7 +40,7 @@ def counted_elsewhere(source: str, devices: Iterable[str]) -> str | None:
 
 
 def _take(address: bytes) -> None:
-    """Bind a socket without a file: the kernel lets one process have an address, and takes it back when it ends."""
+    """Bind a socket without a file: the kernel gives an address to one process, and releases it when that ends."""
     if address in _taken:
         return
     taken = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

@@ -1,4 +1,4 @@
-"""All runs of one command line: each executed in turn, its document checked and written at once."""
+"""All runs of one command line: each is executed in turn, its document checked and written at once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PlannedRuns = Tuple[Card, Sequence[Configuration]]
 
 
 class FinishedRun(NamedTuple):
-    """A run that is over."""
+    """A finished run."""
 
     workload: str
     task: str
@@ -40,10 +40,10 @@ class FinishedRun(NamedTuple):
 
 
 class Series:
-    """The runs of a command line. An order to stop ends the run at hand; those behind it are not begun."""
+    """The runs of a command line. An order to stop ends the current run; the later ones are not started."""
 
     def __init__(self, planned: Sequence[PlannedRuns], image: Mapping[str, Any] | None, options: Options) -> None:
-        """Raises UsageError where the place for the results will not do."""
+        """Raises UsageError if the place for the results is unusable."""
         self.planned, self.image, self.options = planned, image, options
         self.total = sum(len(runs) for _, runs in planned)
         self.contract = ResultSchema()
@@ -52,12 +52,12 @@ class Series:
         self.facts, self.conditions = (
             host.facts(),
             host.conditions(rapl.power_cap),
-        )  # before anything of ours keeps the host busy
+        )  # before anything of ours loads the host
         self.begun = 0
         self.done: list[FinishedRun] = []
 
     def run(self) -> int:
-        """Do every run and return the exit code of them all."""
+        """Execute every run and return the exit code of the series."""
         self.rehearse(*self.planned[0])
         for card, runs in self.planned:
             if self.done and self.orders.stop():
@@ -68,16 +68,16 @@ class Series:
         return close([finished.exit_code for finished in self.done], self.total, self.orders)
 
     def rehearse(self, card: Card, runs: Sequence[Configuration]) -> None:
-        """Make and check the document of a run that has not begun, so that nothing has to be read when one ends.
+        """Make and check the document of a run that was never started, so that nothing has to be read when a run ends.
 
-        The image's file system may be gone by then: the SIGTERM of Slurm goes to the program that mounts it, too.
+        The image's file system may be gone by then: Slurm's SIGTERM also reaches the program that mounts it.
         """
         peaks.table()
         nothing = not_begun(card, runs[0], self.conditions)
         self.contract.problems(self.document(card, nothing, nothing.outcome, None, not_run("not begun"), lambda: True))
 
     def workload(self, card: Card, runs: Sequence[Configuration]) -> None:
-        """The runs of one workload, after a probe of its numerics and perhaps a search for its batch."""
+        """Execute the runs of one workload, after its correctness check and perhaps a search for its batch."""
         numerics = check_before_runs(card, runs[0], self.orders)
         search_result = None
         if self.options.find_max_batch:
@@ -113,7 +113,7 @@ class Series:
         numerics: Numerics,
         stop: Callable[[], object],
     ) -> Json:
-        """The document of a run, with all that surrounds it. What takes time is left out once there is an order."""
+        """Return the document of a run, with its context. After an order to stop, slow parts are left out."""
         image = self.image and {**self.image, "file": file_of(self.image, os.environ, stop)}
         context = result.Context(
             card=card,
@@ -134,7 +134,7 @@ class Series:
 
 
 def summarise(done: Sequence[FinishedRun]) -> None:
-    """Each run in a line for people."""
+    """Write one line for each run, for people."""
     width = max((len(finished.workload) for finished in done), default=0)
     for finished in done:
         rate = (
@@ -144,7 +144,7 @@ def summarise(done: Sequence[FinishedRun]) -> None:
 
 
 def close(codes: Sequence[int], planned: int, orders: Orders) -> int:
-    """The exit code of a series, and a word on the runs that were not begun.
+    """Return the exit code of a series, and say which runs were not started.
 
     A document that is not valid or not written counts first, then an order to stop, then the first failure.
     """
@@ -160,7 +160,8 @@ def close(codes: Sequence[int], planned: int, orders: Orders) -> int:
 
 
 def deliver(document: Json, contract: ResultSchema, writer: Writer) -> int:
-    """Validate and write. Where either fails the document still goes somewhere: measuring it took time."""
+    """Validate and write a document; return the exit code. If either fails the document is still printed: measuring it
+    took time."""
     complaints = contract.problems(document)
     if complaints:
         say("the result does not validate, a defect of sifmark:")

@@ -1,4 +1,4 @@
-"""The child process seen from the parent: started, listened to, stopped, and never left behind."""
+"""The child process as seen by the parent: started, read, stopped, and never left behind."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ from entrypoints.system import allocator, host
 from entrypoints.system.facts import fact
 
 MAIN = Path(__file__).resolve().parent.parent / "main.py"
-# Seconds between asking the child to end and killing it: less than the ten that container engines give us.
+# Seconds between asking the child to end and killing it: fewer than the ten that container engines give us.
 GRACE = 5.0
-# Seconds between looks at signals, clocks and what the child sends: waking up for each step would cost more than
-# reading it.
+# Seconds between checks of signals, clocks and messages: waking up for each step would cost more than reading it.
 TICK = 0.5
-CHUNK = 1 << 16  # bytes of one look
+CHUNK = 1 << 16  # bytes read at once
 F_SETPIPE_SZ = 1031  # linux/fcntl.h; Python has it from 3.10 on
-WIDTH = 1 << 20  # bytes of a pipe that no child fills within a rest; Linux grants it to every user
+WIDTH = 1 << 20  # bytes of a pipe that no child fills during a rest; Linux grants it to every user
 
 
 class Orders:
-    """What signals and the time limit ask of this process, from now on."""
+    """Orders to this process, from signals and the time limit, from now on."""
 
     def __init__(self, time_limit: float | None) -> None:
         self.signals: list[int] = []
@@ -41,13 +40,13 @@ class Orders:
             signal.signal(number, lambda received, _: self.signals.append(received))
 
     def stop(self) -> str | None:
-        """The state of statuses.STATUSES that a run has to end with by now, if any."""
+        """Return the state of statuses.STATUSES that a run has to end with by now; None if it may go on."""
         if self.signals:
             return "interrupted"
         return "time_limit" if self.deadline is not None and time.monotonic() > self.deadline else None
 
     def rest(self, seconds: float) -> None:
-        """Do nothing for so long, or until there is an order to stop."""
+        """Sleep for so many seconds, or until there is an order to stop."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self.stop():
             time.sleep(max(0.0, min(TICK, until - time.monotonic())))
@@ -65,7 +64,7 @@ class Child:
         self.stopped_by: str | None = None  # a state of statuses.STATUSES
         self.kill_at: float | None = None
         self.reported_end = False
-        self.peak_memory_mib: float | None = None  # of the child or of a process that it waited for, once it is gone
+        self.peak_memory_mib: float | None = None  # of the child or of a process it waited for, once it is gone
         self.oom_kills_before = fact(host.oom_kills)["value"]
         self.stream, descriptor = os.pipe()
         self.rest = TICK if widen_pipe(self.stream) else 0.0
@@ -78,7 +77,7 @@ class Child:
         while True:
             self._keep_order()
             if not self._readable(TICK):
-                # A grandchild may keep the pipe open, so that waiting for its end would take forever.
+                # A grandchild may keep the pipe open; waiting for its end could take forever.
                 if self._lost() or (self._gone() and not self._readable(0)):
                     break
                 continue
@@ -98,12 +97,12 @@ class Child:
         self._reap()
 
     def oom_killed(self) -> bool:
-        """Whether the kernel's out-of-memory killer was at work while the child ran."""
+        """Return whether the kernel's out-of-memory killer was active while the child ran."""
         after = fact(host.oom_kills)["value"]
         return None not in (self.oom_kills_before, after) and after > self.oom_kills_before
 
     def ending(self) -> Ending:
-        """How it ended, once there are no more messages."""
+        """Return how it ended, once there are no more messages."""
         first = next(iter(self.orders.signals), None)
         return Ending(
             returncode=self.process.returncode,
@@ -118,11 +117,11 @@ class Child:
         return bool(select.select([self.stream], [], [], seconds)[0])
 
     def _lost(self) -> bool:
-        """Whether not even a kill has ended the child: in a driver that hangs, a process waits without end."""
+        """Return whether not even a kill has ended the child: a process in a hanging driver waits forever."""
         return self.kill_at is not None and time.monotonic() > self.kill_at + GRACE
 
     def _gone(self) -> bool:
-        """Return whether the child has ended. wait4 gives this child's usage alone; getrusage mixes it with others."""
+        """Return whether the child has ended. wait4 returns only this child's usage; getrusage mixes it with others."""
         if self.process.returncode is None:
             pid, status, usage = os.wait4(self.process.pid, os.WNOHANG)
             if pid:
@@ -132,7 +131,7 @@ class Child:
         return self.process.returncode is not None
 
     def _keep_order(self) -> None:
-        """Act on what signals and clocks say by now."""
+        """Act on signals and the time limit."""
         state = self.orders.stop()
         if state:
             self._stop(state)
@@ -140,11 +139,11 @@ class Child:
             self._kill()
 
     def _stop(self, state: str) -> None:
-        """Ask the child to end; the first reason is the one that counts."""
+        """Ask the child to end; the first reason counts."""
         if self.stopped_by is None and not self.reported_end:
             self.stopped_by = state
             self._kill_after_grace()
-            if self.process.returncode is None:  # not by Popen, which would wait for it and lose its peak memory
+            if self.process.returncode is None:  # not through Popen, which would wait for it and lose its peak memory
                 os.kill(self.process.pid, signal.SIGTERM)
 
     def _kill_after_grace(self) -> None:
@@ -155,7 +154,7 @@ class Child:
             os.killpg(self.process.pid, signal.SIGKILL)
 
     def _reap(self) -> None:
-        """Wait for the child within the grace, then sweep up what it may have started."""
+        """Wait for the child within the grace, then kill what it may have started."""
         self._kill_after_grace()
         while not self._gone() and not self._lost():
             self._keep_order()
@@ -165,7 +164,7 @@ class Child:
 
 
 def decode_line(line: bytes) -> Message:
-    """The message of a line. One that a signal cut in two is the last of a child that was about to fail."""
+    """Return the message of a line. A line that a signal cut in two is the last of a child that was about to fail."""
     try:
         return decode(line)
     except (ValueError, LookupError, TypeError) as error:
@@ -173,7 +172,7 @@ def decode_line(line: bytes) -> Message:
 
 
 def widen_pipe(stream: int) -> bool:
-    """Whether the pipe is as wide as a rest asks for."""
+    """Widen the pipe for a rest; return whether it is wide enough."""
     try:
         return fcntl.fcntl(stream, F_SETPIPE_SZ, WIDTH) >= WIDTH
     except OSError:  # not Linux, or this user has too many pipes
@@ -181,9 +180,9 @@ def widen_pipe(stream: int) -> bool:
 
 
 def _start(order: dict[str, Any], descriptor: int) -> subprocess.Popen[bytes]:
-    """Start a child in a new session, so that a terminal's Ctrl-C reaches the parent alone.
+    """Start a child in a new session, so that a terminal's Ctrl-C reaches only the parent.
 
-    What it prints goes to standard error: standard output belongs to the document.
+    Its output goes to standard error: standard output belongs to the document.
     """
     process = subprocess.Popen(
         [sys.executable, "-s", "-B", str(MAIN), "--child", str(descriptor), str(os.getpid())],

@@ -1,1 +1,1 @@
-"""The host, this image, and what our processes ask of the operating system."""
+"""The host, this image, and requests of our processes to the operating system."""

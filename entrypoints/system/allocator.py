@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Mapping
 
-# Else glibc returns a large block to the kernel once it is free, and the next step gets it again, cleared
-# page by page: for a network whose activations are large, a quarter of a step on a CPU. Huge pages only where the
-# kernel has them to be asked for. Each version takes of these what it knows (2.26, huge pages 2.35).
+# Otherwise glibc returns a large block to the kernel when it is freed, and the next step gets it again, cleared page by
+# page: for a network with large activations, a quarter of a step on a CPU. Huge pages only if the kernel gives them on
+# request. Each version uses the settings it knows (2.26, huge pages 2.35).
 TUNABLES = {"mmap_max": 0, "trim_threshold": 2**40, "hugetlb": 1}
 VARIABLE = "GLIBC_TUNABLES"
 
@@ -24,6 +24,6 @@ def with_tunables(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def described(environment: Mapping[str, str]) -> str:
-    """Return the settings for the workload's process, and what its user preloads in glibc's place or beside it."""
+    """Return the settings for the workload's process, and the library that its user preloads, if any."""
     preloaded = environment.get("LD_PRELOAD")
     return tunables(environment) + (f"; LD_PRELOAD={preloaded}" if preloaded else "")

@@ -1,4 +1,4 @@
-"""The control groups of this process, of either version: what they hold and what they limit. Linux."""
+"""The control groups of this process, of either version: their usage and limits. Linux."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from entrypoints.system.facts import MIB
 
 CGROUP = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
-BOUNDLESS = 2**60  # bytes; version 1 says "none" by the largest number of whole pages
+BOUNDLESS = 2**60  # bytes; version 1 expresses "no limit" by the largest number of whole pages
 
 
 class MemoryCgroup(NamedTuple):
-    """A control group of this process that limits memory, in MiB. `used` leaves out what the kernel can drop."""
+    """A control group of this process that limits memory, in MiB. `used` excludes what the kernel can drop."""
 
     limit: float
     used: float
 
 
 class CgroupFiles(NamedTuple):
-    """What a version of control groups calls its files, and the line of memory.stat for files read long ago."""
+    """The file names in a version of control groups, and the line of memory.stat for files not read recently."""
 
     root: Path
     controllers: str  # the field of /proc/self/cgroup by which the process's own group is found
@@ -37,7 +37,7 @@ LEGACY = CgroupFiles(
 
 
 def control_groups(name: str) -> list[str]:
-    """A file of this process's control group and of those above it, nearest first (cgroup v2)."""
+    """Return a file of this process's control group and of those above it, nearest first (cgroup v2)."""
     if not (CGROUP / "cgroup.controllers").exists():
         raise LookupError("no unified control groups (cgroup v2)")
     folders = upwards(CGROUP / own_group(), CGROUP)
@@ -45,18 +45,18 @@ def control_groups(name: str) -> list[str]:
 
 
 def upwards(own: Path, root: Path) -> list[Path]:
-    """A folder and those above it, up to the root."""
+    """Return a folder and those above it, up to the root."""
     return [folder for folder in (own, *own.parents) if folder == root or root in folder.parents]
 
 
 def own_group() -> str:
-    """This process's control group, as a path below the root of all (cgroup v2)."""
+    """Return this process's control group, as a path below the root (cgroup v2)."""
     lines = MEMBERSHIP.read_text().splitlines()
     return next((line[len("0::/") :] for line in lines if line.startswith("0::/")), "")
 
 
 def min_limit(limits: Iterable[float]) -> float:
-    """The tightest of the limits. Raises LookupError where there is none."""
+    """Return the tightest of the limits. Raises LookupError if there is none."""
     tightest = min(limits, default=None)
     if tightest is None:
         raise LookupError("no limit is set")
@@ -64,10 +64,10 @@ def min_limit(limits: Iterable[float]) -> float:
 
 
 def memory_cgroups() -> Iterator[MemoryCgroup]:
-    """The control groups above this process that limit its memory, of either version, nearest first."""
+    """Yield the control groups of this process that limit its memory, of either version, nearest first."""
     for files in (UNIFIED, LEGACY):
         for folder in _folders(files):
-            with contextlib.suppress(OSError, ValueError, LookupError):  # no limit, or not for us to read
+            with contextlib.suppress(OSError, ValueError, LookupError):  # no limit, or not readable for us
                 limit = int((folder / files.limit).read_text())
                 stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
                 used = int((folder / files.usage).read_text()) - int(stat[files.inactive])
@@ -76,7 +76,7 @@ def memory_cgroups() -> Iterator[MemoryCgroup]:
 
 
 def _folders(files: CgroupFiles) -> list[Path]:
-    """From this process's own group up to the root."""
+    """Return the folders from this process's own group up to the root."""
     with contextlib.suppress(OSError):
         fields = (line.split(":", 2) for line in MEMBERSHIP.read_text().splitlines())
         for _, controllers, path in fields:

@@ -13,7 +13,7 @@ def say(text: str) -> None:
 
 
 def write_now(stream: TextIO, text: str) -> None:
-    """Write at once. If the reader is gone, the run goes on, and Python flushes into nothing at exit."""
+    """Write at once. If the reader is gone, the run goes on, and what Python flushes at exit is discarded."""
     try:
         stream.write(text)
         stream.flush()

@@ -6,15 +6,15 @@ from typing import Any, Callable, Dict, Union
 
 MIB = 2**20  # bytes; memory is reported in MiB
 Value = Union[str, int, float]
-Fact = Dict[str, Any]  # value, unit, reason, as the result's schema has it
+Fact = Dict[str, Any]  # value, unit, reason, as in the result's schema
 
 
 class FactError(Exception):
-    """There is no value for what was asked; the text is the reason."""
+    """A value is not available; the text is the reason."""
 
 
 def fact(read: Callable[[], Value | None], unit: str | None = None) -> Fact:
-    """Return what `read` returns, as a fact; null and the reason where it fails or returns nothing."""
+    """Return what `read` returns, as a fact; null and the reason if it fails or returns None."""
     extra = {"unit": unit} if unit else {}
     try:
         value = read()

@@ -16,11 +16,11 @@ from entrypoints.system.facts import Fact, fact
 PROC = Path("/proc")
 SYS_CPU = Path("/sys/devices/system/cpu")
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-BOOST = {"intel_pstate/no_turbo": "0", "cpufreq/boost": "1"}  # files of the drivers, and what each holds when it is on
+BOOST = {"intel_pstate/no_turbo": "0", "cpufreq/boost": "1"}  # files of the drivers, and their content when boost is on
 
 
 def facts() -> dict[str, Fact]:
-    """What the host is."""
+    """Return what the host is."""
     return {
         "hostname": fact(socket.gethostname),
         "os": fact(operating_system),
@@ -68,7 +68,7 @@ def conditions_after(before: Mapping[str, Fact]) -> dict[str, Fact]:
 
 
 def state() -> dict[str, Fact]:
-    """What changes from one moment to the next, with other tenants or with the run itself."""
+    """Return conditions that change at any time, with other users of the host or with the run itself."""
     return {
         "cpu_clock": fact(clock, "MHz"),
         "load_average_1min": fact(lambda: os.getloadavg()[0], "runnable processes"),
@@ -81,7 +81,7 @@ def state() -> dict[str, Fact]:
 
 
 def counters() -> dict[str, Fact]:
-    """What the kernel counts all the time: a run's own is the difference."""
+    """Return what the kernel counts all the time: the difference is the run's."""
     return {
         "cpu_throttled": fact(throttle_events, "events"),
         "cpu_quota_waited": fact(quota_waited, "s"),
@@ -90,36 +90,36 @@ def counters() -> dict[str, Fact]:
 
 
 def operating_system() -> str:
-    """Pretty name of the distribution whose files these are: in a container the container's."""
+    """Return the pretty name of the distribution; in a container the container's."""
     lines = Path("/etc/os-release").read_text("utf-8").splitlines()
     return dict(line.split("=", 1) for line in lines if "=" in line)["PRETTY_NAME"].strip("\"'")
 
 
 def cpuinfo() -> dict[str, str]:
-    """The first processor's entry of /proc/cpuinfo."""
+    """Return the first processor's entry of /proc/cpuinfo."""
     first = (PROC / "cpuinfo").read_text("utf-8", "replace").split("\n\n")[0]
     pairs = (line.partition(":") for line in first.splitlines())
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def cpu_model() -> str | None:
-    """Marketing name of the processor; many ARM kernels print none."""
+    """Return the marketing name of the processor; many ARM kernels have none."""
     return cpuinfo().get("model name")
 
 
 def cpu_vendor() -> str | None:
-    """Vendor of the processor as it names itself: GenuineIntel, AuthenticAMD; ARM gives a number."""
+    """Return the vendor in the processor's own words: GenuineIntel, AuthenticAMD; a number on ARM."""
     info = cpuinfo()
     return info.get("vendor_id") or info.get("CPU implementer")
 
 
 def online() -> set[int]:
-    """Numbers of the logical processors that are switched on."""
+    """Return the numbers of the logical processors that are switched on."""
     return parse_ranges((SYS_CPU / "online").read_text())
 
 
 def topology(processors: set[int]) -> set[tuple[int, int]]:
-    """(package, core) of the cores that have one of these logical processors."""
+    """Return (package, core) of the cores that have one of these logical processors."""
 
     def read(processor: int, name: str) -> int:
         return int((SYS_CPU / f"cpu{processor}" / "topology" / name).read_text())
@@ -128,12 +128,12 @@ def topology(processors: set[int]) -> set[tuple[int, int]]:
 
 
 def usable_threads() -> int:
-    """Logical processors that this process may run on."""
+    """Return the number of logical processors that this process may run on."""
     return len(os.sched_getaffinity(0))
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on, within the control group's quota, at least 1."""
+    """Return the number of cores that this process may run on, within the control group's quota, at least 1."""
     try:
         cores = len(topology(os.sched_getaffinity(0)))
     except (OSError, ValueError):
@@ -143,14 +143,15 @@ def usable_cores() -> int:
 
 
 def hypervisor() -> str:
-    """Whether this is a virtual machine: x86 processors say so. Raises LookupError elsewhere."""
+    """Return whether this is a virtual machine: yes or no, on x86. Raises LookupError elsewhere."""
     if "flags" not in cpuinfo():
         raise LookupError("only x86 processors say whether a hypervisor runs")
     return "yes" if "hypervisor" in cpuinfo()["flags"].split() else "no"
 
 
 def frequency_settings(name: str) -> list[str]:
-    """One file of cpufreq for each logical processor that this process may run on."""
+    """Return one cpufreq setting for each logical processor that this process may run on. Raises LookupError if there
+    are none."""
     folders = (SYS_CPU / f"cpu{number}" / "cpufreq" for number in sorted(os.sched_getaffinity(0)))
     settings = [(folder / name).read_text().strip() for folder in folders if (folder / name).exists()]
     if not settings:
@@ -159,18 +160,19 @@ def frequency_settings(name: str) -> list[str]:
 
 
 def frequency_setting(name: str) -> str:
-    """What cpufreq holds, joined where processors differ."""
+    """Return a cpufreq setting; different values of processors are joined."""
     return ", ".join(sorted(set(frequency_settings(name))))
 
 
 def clocks(name: str) -> float:
-    """Mean over the processors of a frequency in cpufreq, in MHz."""
+    """Return the mean over the processors of a frequency in cpufreq, in MHz."""
     settings = frequency_settings(name)
     return sum(int(kilohertz) for kilohertz in settings) / len(settings) / 1000
 
 
 def clock() -> float:
-    """Mean clock of the processors that this process may run on in MHz; without cpufreq, of all in /proc/cpuinfo."""
+    """Return the mean clock in MHz of the processors this process may run on; without cpufreq, of all in
+    /proc/cpuinfo."""
     try:
         return clocks("scaling_cur_freq")
     except (OSError, LookupError):
@@ -182,7 +184,7 @@ def clock() -> float:
 
 
 def boost() -> str:
-    """Whether processors may go beyond their nominal clock."""
+    """Return whether processors may exceed their nominal clock: on or off. Raises LookupError if it is unknown."""
     for name, when_on in BOOST.items():
         if (SYS_CPU / name).exists():
             return "on" if (SYS_CPU / name).read_text().strip() == when_on else "off"
@@ -190,19 +192,19 @@ def boost() -> str:
 
 
 def smt() -> str:
-    """Whether cores run several threads each."""
+    """Return whether cores run several threads each: on or off."""
     return {"1": "on", "0": "off"}[(SYS_CPU / "smt" / "active").read_text().strip()]
 
 
 def mitigations() -> str:
-    """The flaws that this processor has, each with what the kernel says of it: vulnerable, or a mitigation."""
+    """Return the flaws of this processor, each with the kernel's word: vulnerable, or a mitigation."""
     texts = {path.name: path.read_text().strip() for path in sorted((SYS_CPU / "vulnerabilities").iterdir())}
     words = {name: re.split("[:;]", text.replace("KVM: ", ""))[0].lower() for name, text in texts.items()}
     return ", ".join(f"{name}: {word}" for name, word in words.items() if word != "not affected") or "none needed"
 
 
 def throttle_events() -> int:
-    """Times that cores lowered their clocks because of heat since the host was started, over all cores (x86)."""
+    """Return how often cores have lowered their clocks because of heat since boot, over all cores (x86)."""
     by_core = {}
     for number in online():
         counter = SYS_CPU / f"cpu{number}" / "thermal_throttle" / "core_throttle_count"
@@ -214,75 +216,76 @@ def throttle_events() -> int:
 
 
 def quota_waited() -> float | None:
-    """Seconds that threads of this control group had to wait for the next slice of its quota (cgroup v2)."""
+    """Return the seconds that threads of this control group waited for the next slice of its quota (cgroup v2)."""
     lines = "".join(control_groups("cpu.stat")[:1]).splitlines()
     waited = dict(line.split() for line in lines).get("throttled_usec")
     return None if waited is None else int(waited) / 1e6
 
 
 def stolen() -> float:
-    """Seconds that a hypervisor gave to others while a processor of this machine wanted to run, over all of them."""
+    """Return the seconds that a hypervisor gave to others while a processor of this machine had work, over all of
+    them."""
     fields = (PROC / "stat").read_text().splitlines()[0].split()  # cpu user nice system idle iowait irq softirq steal
     return int(fields[8]) / os.sysconf("SC_CLK_TCK")
 
 
 def runnable_others() -> int:
-    """Threads of the whole host that run or want to, but for the one that asks."""
+    """Return the number of runnable threads of the whole host, without the calling one."""
     return int((PROC / "loadavg").read_text().split()[3].split("/")[0]) - 1
 
 
 def pressure(resource: str) -> float:
-    """Share of the last ten seconds in which some thread of the host had to wait for a resource, in %."""
+    """Return the percentage of the last ten seconds in which some thread of the host had to wait for a resource."""
     some = (PROC / "pressure" / resource).read_text().splitlines()[0].split()  # some avg10=0.00 avg60=...
     return float(dict(pair.split("=") for pair in some[1:])["avg10"])
 
 
 def process_status(key: str) -> str:
-    """One line of /proc/self/status."""
+    """Return one line of /proc/self/status."""
     lines = (PROC / "self" / "status").read_text().splitlines()
     return dict(line.split(":", 1) for line in lines)[key].strip()
 
 
 def numa_policy() -> str:
-    """From which memory nodes this process is served, as numactl may have set it: default, bind:0, interleave:0-1."""
+    """Return this process's memory policy, as numactl may have set it: default, bind:0, interleave:0-1."""
     return (PROC / "self" / "numa_maps").read_text().split(None, 2)[1]
 
 
 def transparent_huge_pages() -> str:
-    """When memory comes in huge pages without being asked for: always, madvise or never."""
+    """Return when memory comes in huge pages without a request: always, madvise or never."""
     return re.findall(r"\[(\w+)\]", HUGE_PAGES.read_text())[0]
 
 
 def numa_nodes() -> int:
-    """Memory nodes that are switched on."""
+    """Return the number of memory nodes that are switched on."""
     return len(parse_ranges(Path("/sys/devices/system/node/online").read_text()))
 
 
 def meminfo(key: str) -> float:
-    """One line of /proc/meminfo in MiB."""
+    """Return one line of /proc/meminfo in MiB."""
     lines = (PROC / "meminfo").read_text().splitlines()
     values: Mapping[str, str] = dict(line.split(":", 1) for line in lines)
     return int(values[key].split()[0]) / 1024
 
 
 def memory_mib() -> float:
-    """Physical memory in MiB."""
+    """Return the physical memory in MiB."""
     return meminfo("MemTotal")
 
 
 def cpu_quota() -> float:
-    """Processors' worth of time that the control groups allow (cgroup v2)."""
+    """Return the processors' worth of time that the control groups allow (cgroup v2)."""
     limits = [line.split() for line in control_groups("cpu.max")]
     return cgroups.min_limit(int(quota) / int(period) for quota, period in limits if quota != "max")
 
 
 def memory_limit() -> float:
-    """Memory that the control groups allow in MiB, of either version."""
+    """Return the memory in MiB that the control groups allow, of either version."""
     return cgroups.min_limit(group.limit for group in cgroups.memory_cgroups())
 
 
 def oom_kills() -> int:
-    """Processes that the kernel's out-of-memory killer has killed in this control group, else on this host."""
+    """Return how many processes the out-of-memory killer has killed in this control group, otherwise on this host."""
     try:
         counters = control_groups("memory.events")[0]
     except (OSError, LookupError):
@@ -291,7 +294,7 @@ def oom_kills() -> int:
 
 
 def ranges(numbers: set[int]) -> str:
-    """`0-3,8` for {0, 1, 2, 3, 8}."""
+    """Return `0-3,8` for {0, 1, 2, 3, 8}."""
     parts: list[list[int]] = []
     for number in sorted(numbers):
         if parts and number == parts[-1][1] + 1:
@@ -302,6 +305,6 @@ def ranges(numbers: set[int]) -> str:
 
 
 def parse_ranges(text: str) -> set[int]:
-    """{0, 1, 2, 3, 8} of `0-3,8`."""
+    """Return {0, 1, 2, 3, 8} for `0-3,8`."""
     bounds = [[int(end) for end in part.split("-")] for part in text.strip().split(",")]
     return {number for bound in bounds for number in range(bound[0], bound[-1] + 1)}

@@ -9,17 +9,17 @@ from typing import Any, Callable, Mapping
 
 _ENTRYPOINTS = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 PATH = os.path.join(os.path.dirname(_ENTRYPOINTS), "image.json")
-OUTSIDE = ("pytorch", "cpu")  # what a checkout runs
+OUTSIDE = ("pytorch", "cpu")  # framework and device of a checkout
 ABSENT = "not run from an image: there is no image.json beside the entrypoints"
-RECORD_VARIABLE = "SIFMARK_IMAGE"  # variable: what `inv run` saw of the image before it started it, as JSON
-_STARTED = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")  # variables: the file, by the path that it has on the host
+RECORD_VARIABLE = "SIFMARK_IMAGE"  # what `inv run` knows of the image before it starts, as JSON
+_STARTED = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")  # variables with the path of the image file on the host
 _MAGIC, _MAGIC_AT = b"SIF_MAGIC\0", 32
 _BLOCK = 1 << 20  # bytes
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 def read() -> Mapping[str, Any] | None:
-    """The build's description of this image, or None in a checkout (`ABSENT` is the reason)."""
+    """Return the build's description of this image, or None in a checkout (`ABSENT` is the reason)."""
     if not os.path.isfile(PATH):
         return None
     with open(PATH, encoding="utf-8") as stream:
@@ -28,14 +28,14 @@ def read() -> Mapping[str, Any] | None:
 
 
 def target(image: Mapping[str, Any] | None) -> tuple[str, str]:
-    """Framework and device of an image, or of a checkout."""
+    """Return framework and device of an image, or of a checkout."""
     return (image["framework"], image["device"]) if image else OUTSIDE
 
 
 def file_of(image: Mapping[str, Any], environ: Mapping[str, str], stop: Callable[[], object]) -> dict[str, Any]:
-    """Return identity and digest of what ran, its signer, and who checked that: `provenance.image.file` of a result.
+    """Return ID and digest of what ran, its signer, and who checked that: `provenance.image.file` of a result.
 
-    `inv run` passes it on; else the file is read here, where the runtime shows it, unless there is an order to stop.
+    `inv run` passes them on. Otherwise the file is read here, if the runtime shows it, unless `stop` returns an order.
     """
     if RECORD_VARIABLE in environ:
         return _from_record(environ[RECORD_VARIABLE], image["build_key"])
@@ -74,10 +74,11 @@ _digests: dict[str, str] = {}  # of files that this process has read: a series h
 
 
 def _digest(path: str, stop: Callable[[], object]) -> str | None:
-    """`sha256:<hex>` of a SIF, None where there was an order to stop. Raises OSError, and ValueError for no SIF."""
+    """Return `sha256:<hex>` of a SIF, None if there was an order to stop. Raises OSError, and ValueError if it is not a
+    SIF."""
     if path in _digests:
         return _digests[path]
-    import hashlib  # here: a list of the workloads would wait for OpenSSL
+    import hashlib  # here: listing the workloads should not import OpenSSL
 
     digest = hashlib.sha256()
     with open(path, "rb") as stream:

@@ -1,4 +1,4 @@
-"""Memory: how much there is, how much of it a workload gets, and which process is killed first. Linux."""
+"""Memory: how much there is, a workload's part of it, and which process is killed first. Linux."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from entrypoints.system import cgroups, host
 from entrypoints.system.facts import MIB, fact
 
 OOM_SCORE = Path("/proc/self/oom_score_adj")
-VICTIM = 500  # as if half of all memory came on top of a process's own: far beyond any parent's share
+VICTIM = 500  # as if the process used half of all memory in addition: far above any parent
 
 
-SHARE = 0.9  # of the memory that is free: a host that swaps measures its disk
+SHARE = 0.9  # of the free memory: on a host that swaps, the disk would be measured
 
 
 def default_limit(device: str) -> int | None:
-    """Return the default memory limit of a workload in MiB: most of the host's free memory, so that nothing
-    swaps; None where the device has its own memory, or the free memory cannot be read."""
+    """Return the default memory limit of a workload in MiB: most of the host's free memory, so that nothing swaps; None
+    if the device has its own memory, or the free memory cannot be read."""
     free = free_mib() if device == "cpu" else None
     return int(SHARE * free) if free else None
 
 
 def limit_process(mib: int | None) -> None:
-    """Let allocations beyond `mib` fail in this process and, each on its own, in those that it starts.
+    """Make allocations above `mib` fail in this process and, counted separately, in each one it starts.
 
-    What counts is private memory that can be written (RLIMIT_DATA): it follows the resident set closely, where the
-    address space (RLIMIT_AS) holds hundreds of MiB of libraries and, on GPUs, reservations of many GiB. Only the soft
-    limit is set, so that `unlimit_process` can make room for the last words. To be called when libraries are loaded,
-    because some abort, or wait for ever, where they cannot begin. Raises MemoryError where more is taken already.
+    Private writable memory counts (RLIMIT_DATA): it follows the resident set closely, whereas the address space
+    (RLIMIT_AS) has hundreds of MiB of libraries and, on GPUs, reservations of many GiB. Only the soft limit is set, so
+    that `unlimit_process` can make room for the last message. Call it when libraries are loaded, because some abort or
+    hang if they cannot start. Raises MemoryError if more is used already.
     """
     if mib is None:
         return
@@ -42,23 +42,24 @@ def limit_process(mib: int | None) -> None:
 
 
 def unlimit_process() -> None:
-    """Take back what `limit_process` did."""
+    """Undo `limit_process`."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
 
 def die_first() -> None:
-    """Have the kernel's out-of-memory killer prefer this process, and those that it starts, to the one above it."""
+    """Make the kernel's out-of-memory killer prefer this process, and those it starts, to its parent."""
     with contextlib.suppress(OSError, ValueError):  # no /proc
         OOM_SCORE.write_text(str(max(VICTIM, int(OOM_SCORE.read_text()))))
 
 
 def available_mib() -> float:
-    """What can still be taken without swapping, within the control groups. Raises OSError or LookupError."""
+    """Return the memory in MiB that is free without swapping, within the control groups. Raises OSError or
+    LookupError."""
     return min([host.meminfo("MemAvailable"), *(group.limit - group.used for group in cgroups.memory_cgroups())])
 
 
 def free_mib() -> float | None:
-    """Return the same, or None where it cannot be read."""
+    """Return the memory in MiB that is free without swapping, or None if it cannot be read."""
     available: float | None = fact(available_mib)["value"]
     return available

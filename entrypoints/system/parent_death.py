@@ -1,4 +1,4 @@
-"""Processes that do not outlive the one that started them."""
+"""Processes that die with their parent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when process `parent` dies; leave at once if it is dead already."""
+    """Make the kernel kill this process when process `parent` dies; exit at once if it is dead already."""
     with contextlib.suppress(OSError, AttributeError):  # not Linux, or a C library without prctl
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:

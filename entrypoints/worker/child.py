@@ -1,4 +1,4 @@
-"""The process that has the framework: it runs a workload, or probes its numerics, and reports to the parent."""
+"""The process that has the framework: it runs a workload, or its correctness check, and reports to the parent."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from entrypoints.worker.target_pursuit import Evaluation, TargetPursuit
 OUT_OF_MEMORY = (
     *("not enough memory", "can't allocate memory", "out of memory", "cannot allocate memory"),
     "oom when allocating",  # TensorFlow
-    # GPU libraries that find no room beside PyTorch's own memory for handles and workspaces.
+    # GPU libraries that get no memory beside PyTorch's own for handles and workspaces.
     *("cublas_status_alloc_failed", "hipblas_status_alloc_failed", "cudnn_status_alloc_failed"),
     "device_allocation_failed",  # cuDNN from 9 on
     *("rocblas_status_memory_error", "error_out_of_device_memory", "error_out_of_host_memory"),  # the last: Intel's
@@ -124,7 +124,7 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
 
 
 def probe_numerics(configuration: Configuration, send: Sender, _: contextlib.ExitStack) -> None:
-    """Run the numerics probe in place of a run."""
+    """Run the correctness check in place of a run."""
     modules = import_modules(configuration)  # imports the device first, since it may be missing
     from entrypoints.worker import probe  # late, since it imports NumPy
 

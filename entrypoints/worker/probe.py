@@ -1,4 +1,4 @@
-"""The numerics probe: two training steps, or a few transitions of Markov chains, from generated weights and inputs.
+"""The correctness check: two training steps, or a few transitions of Markov chains, from generated weights and inputs.
 
 Every framework and device starts from the same state, so that their numbers can be compared with stored values.
 """
@@ -28,7 +28,7 @@ Weights = Mapping[str, np.ndarray]
 
 
 def precisions(configuration: Configuration) -> list[str]:
-    """Return the precisions to probe: single precision, which checks the code, and the run's."""
+    """Return the precisions to check: single precision, which checks the code, and the run's."""
     return list(dict.fromkeys(["fp32", configuration.precision]))
 
 
@@ -40,7 +40,7 @@ def run(
     loader: ModuleType,
     send: Callable[[Probed], None],
 ) -> None:
-    """Probe every precision that the device has. Raises RunError (`unsupported`) if it lacks the run's precision."""
+    """Check every precision that the device has. Raises RunError (`unsupported`) if it lacks the run's precision."""
     stored = reference.load(card)
     card = reference.probed_card(card, stored)
     batch_size = stored.batch_size if stored else reference.PLAIN_BATCH
@@ -99,7 +99,7 @@ def quantities(session: Session, batch: Batch) -> Quantities:
 def transitions(session: Session, batch: Batch, chains: int) -> Quantities:
     """Return the state of Markov chains after each of a few transitions, with the proposals' log acceptance.
 
-    Momenta and thresholds come from a formula, too. Step sizes adapt, which the next trajectory shows.
+    Momenta and thresholds come from a formula, too. The next trajectory shows the adapted step sizes.
     """
     values_by_name: Quantities = {}
     state = session.begin(batch, len(TRANSITIONS), chains)
@@ -113,7 +113,7 @@ def transitions(session: Session, batch: Batch, chains: int) -> Quantities:
 
 
 def sample_output(output: object) -> np.ndarray:
-    """Return `OUTPUTS` numbers of an output, spread by the golden ratio, which is in step with none of its axes."""
+    """Return `OUTPUTS` numbers of an output, spread by the golden ratio, so that they follow none of its axes."""
     parts = output if isinstance(output, tuple) else (output,)
     flat = np.concatenate([np.asarray(part).ravel() for part in parts])
     fractions = np.arange(OUTPUTS) * ((5**0.5 - 1) / 2) % 1

@@ -26,7 +26,7 @@ class CompletedRequest(NamedTuple):
 
 
 class RequestStreams(PhasedRun):
-    """`count` request streams over one session, each in its own thread; the main thread reports what they do.
+    """`count` request streams over one session, each in its own thread; the main thread reports their answers.
 
     The first request runs alone. From its answer on all streams stay busy until the end, also at the edges of the timed
     window. Requests answered within the window count, whenever they began; those in progress at its end do not.
@@ -82,7 +82,7 @@ class RequestStreams(PhasedRun):
                 with self.lock:
                     make = next(self.requests)
                 self.answers.put(self.run_request(make))
-        except BaseException as error:  # the main thread has to raise it, whatever it is
+        except BaseException as error:  # the main thread has to raise any of them
             self.answers.put(error)
 
     def run_request(self, make: MakeRequest) -> CompletedRequest:

@@ -1,4 +1,4 @@
-"""Training until a target: what is evaluated, how often, and until when."""
+"""Training until a target: what is evaluated, how often, and for how long."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Inputs that are made, not read: at random or by a formula."""
+"""Inputs that are generated instead of read: at random or by a formula."""

@@ -1,6 +1,6 @@
-"""Weights and inputs made by a formula: the same bits from NumPy of any version on any machine.
+"""Weights and inputs made by a formula: the same bits from any version of NumPy on any machine.
 
-A number depends on the name of its array and on its place there alone. So every framework starts from one state,
+A number depends only on the name of its array and on its position in it. So every framework starts from the same state,
 and what it computes can be compared with stored values.
 """
 
@@ -13,25 +13,26 @@ from typing import Sequence
 import numpy as np
 
 SPREAD = 0.25  # of the values of a vector around their centre
-CENTRES = {"weight": 1.0, "running_var": 1.0}  # of vectors, by the last part of their name; else 0
+CENTRES = {"weight": 1.0, "running_var": 1.0}  # of vectors, by the last part of their name; otherwise 0
 
 
 def uniform(name: str, shape: Sequence[int]) -> np.ndarray:
-    """Float32 in [-1, 1): the upper bits of SplitMix64 (Steele et al., OOPSLA 2014), started from the name's hash."""
+    """Return float32 in [-1, 1): the upper bits of SplitMix64 (Steele et al., OOPSLA 2014), seeded by the name's
+    hash."""
     seed = np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], dtype="<u8")
     mixed = np.arange(1, math.prod(shape) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + seed
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed ^= mixed >> np.uint64(31)
-    # 24 bits are what float32 holds exactly.
+    # float32 holds 24 bits exactly.
     return ((mixed >> np.uint64(40)).astype(np.float32) * np.float32(2**-23) - np.float32(1)).reshape(shape)
 
 
 def weight(name: str, shape: Sequence[int]) -> np.ndarray:
-    """A parameter or buffer: float32 of `shape`, outputs first, then inputs, then any extent of a kernel.
+    """Return a parameter or buffer: float32 of `shape`, outputs first, then inputs, then any extent of a kernel.
 
-    Matrices and kernels keep the size of what passes through them. Vectors lie around 1 where they
-    scale, else around 0.
+    Matrices and kernels preserve the magnitude of what passes through them. Vectors lie around 1 if they scale,
+    otherwise around 0.
     """
     values = uniform(name, shape)
     if len(shape) > 1:
@@ -40,20 +41,20 @@ def weight(name: str, shape: Sequence[int]) -> np.ndarray:
 
 
 class Formula:
-    """Numbers that depend on the name of what is drawn, and on the place there, alone."""
+    """Numbers that depend only on the name of an array and on the position in it."""
 
     def normal(self, name: str, shape: Sequence[int]) -> np.ndarray:
-        """Uniform of variance 1."""
+        """Return uniform float32 of mean 0 and variance 1."""
         return uniform(name, shape) * np.float32(math.sqrt(3))
 
     def share(self, name: str, shape: Sequence[int]) -> np.ndarray:
-        """Uniform."""
+        """Return uniform float32 in [0, 1)."""
         return (uniform(name, shape) + np.float32(1)) / np.float32(2)
 
     def index(self, name: str, shape: Sequence[int], count: int) -> np.ndarray:
-        """Uniform."""
+        """Return uniform int64 from 0 to `count` - 1."""
         return ((uniform(name, shape).astype(np.float64) + 1) / 2 * count).astype(np.int64)
 
     def lengths(self, name: str, samples: int, most: int) -> np.ndarray:
-        """From half of it on, so that what is done about padding shows."""
+        """Return lengths (samples,), all above half of `most`, so that padding is exercised."""
         return most // 2 + 1 + self.index(name, (samples,), most - most // 2)

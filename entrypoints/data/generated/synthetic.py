@@ -1,4 +1,4 @@
-"""Batches that are generated: at random, so that input costs nothing, or by a formula, for the numerics check."""
+"""Generated batches: at random, so that input costs nothing, or by a formula, for the correctness check."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Arrays = Union[np.ndarray, Tuple[np.ndarray, ...]]
 
 
 class RandomSource(Protocol):
-    """A source of random or formula-generated numbers. A formula's depend on the name alone; others ignore it."""
+    """A source of random or formula-generated numbers. A formula's depend only on the name; the others ignore it."""
 
     def normal(self, name: str, shape: Shape) -> np.ndarray:
-        """Float32 of mean 0 and variance 1."""
+        """Return float32 of mean 0 and variance 1."""
 
     def share(self, name: str, shape: Shape) -> np.ndarray:
-        """Float32 of 0..1."""
+        """Return float32 in [0, 1)."""
 
     def index(self, name: str, shape: Shape, count: int) -> np.ndarray:
-        """Int64 from 0 on, below `count`."""
+        """Return int64 from 0 to `count` - 1."""
 
     def lengths(self, name: str, samples: int, most: int) -> np.ndarray:
-        """Int64 (samples,): how much of `most` each sample fills."""
+        """Return int64 (samples,): how much of `most` each sample fills."""
 
 
 class SeededRandom:
@@ -36,25 +36,25 @@ class SeededRandom:
         self.generator = np.random.default_rng(list(seed))
 
     def normal(self, _: str, shape: Shape) -> np.ndarray:
-        """Standard normal, as normalised photographs are."""
+        """Return standard normal numbers, like normalised photographs."""
         return self.generator.standard_normal(tuple(shape), dtype=np.float32)
 
     def share(self, _: str, shape: Shape) -> np.ndarray:
-        """Uniform."""
+        """Return uniform float32 in [0, 1)."""
         return self.generator.random(tuple(shape), dtype=np.float32)
 
     def index(self, _: str, shape: Shape, count: int) -> np.ndarray:
-        """Uniform."""
+        """Return uniform int64 from 0 to `count` - 1."""
         return self.generator.integers(count, size=tuple(shape))
 
     def lengths(self, _: str, samples: int, most: int) -> np.ndarray:
-        """All of it."""
+        """Return `most` for every sample."""
         return np.full(samples, most)
 
 
 class SyntheticBatch(NamedTuple):
-    """Inputs and targets of a batch, samples along the first axis of each array; where there are tokens, how many,
-    and how many places are filled with padding."""
+    """Inputs and targets of a batch, samples along the first axis of each array. For tokens also their number and the
+    number of padded positions."""
 
     inputs: Arrays
     targets: Arrays
@@ -63,7 +63,7 @@ class SyntheticBatch(NamedTuple):
 
 
 def images(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatch:
-    """Float32 (N, C, H, W) and labels (N,); pixels of 0..1 where the input is its own target."""
+    """Return float32 (N, C, H, W) and labels (N,). If the input is its own target, pixels are in [0, 1)."""
     shape = (samples, *problem["input"]["shape"])
     if reconstructs(problem):
         pixels = draw.share("inputs", shape)
@@ -73,32 +73,33 @@ def images(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatch
 
 
 def series(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatch:
-    """Float32 (N, T, features) and the number (N, 1) that is to be predicted of each."""
+    """Return float32 (N, T, features) and the number (N, 1) to predict for each."""
     inputs = draw.normal("inputs", (samples, *problem["input"]["shape"]))
     return SyntheticBatch(inputs, draw.normal("targets", (samples, problem["model"]["outputs"])))
 
 
 def table(problem: Problem, _: int, draw: RandomSource) -> SyntheticBatch:
-    """Features (N, F) and targets (N,): the observations that all samples are drawn for, however many those are."""
+    """Return features (N, F) and targets (N,): the observations that all samples are drawn for. Their number is the
+    card's."""
     rule = problem["input"]
     features = draw.normal("inputs", (rule["observations"], rule["features"])) * np.float32(rule["feature_deviation"])
     return SyntheticBatch(features, draw.normal("targets", features.shape[:1]) * np.float32(rule["target_deviation"]))
 
 
 def observations(features: Sequence[Sequence[float]], targets: Sequence[float]) -> SyntheticBatch:
-    """What was read in place of drawn: float32 (N, F) and (N,)."""
+    """Return observations that were read instead of generated: float32 (N, F) and (N,)."""
     return SyntheticBatch(np.array(features, dtype=np.float32), np.array(targets, dtype=np.float32))
 
 
 def text(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatch:
-    """Tokens (N, T), and for each the one that follows it."""
+    """Return tokens (N, T), and for each the token that follows it."""
     length = problem["input"]["length"]
     tokens = draw.index("inputs", (samples, length + 1), problem["model"]["vocabulary"])
     return SyntheticBatch(tokens[:, :-1], tokens[:, 1:], tokens=samples * length, padding=0)
 
 
 def passage(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatch:
-    """Tokens and segments (N, T), a question and what is to answer it; first and last token (N, 2) of the answer."""
+    """Return tokens and segments (N, T), a question and its passage, and first and last token (N, 2) of the answer."""
     lengths, inputs = _segmented(problem, samples, draw)
     first = (draw.share("first", (samples,)) * lengths).astype(np.int64)
     last = first + (draw.share("last", (samples,)) * (lengths - first)).astype(np.int64)
@@ -106,8 +107,8 @@ def passage(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatc
 
 
 def masked_text(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatch:
-    """Tokens and segments (N, T) and the places (N, K) that are to be guessed; the tokens there, and whether the
-    second segment follows the first (N,)."""
+    """Return tokens and segments (N, T) with the positions (N, K) to predict, and as targets the tokens at these
+    positions and whether the second segment follows the first (N,)."""
     lengths, inputs = _segmented(problem, samples, draw)
     rule = problem["input"]
     order = np.argsort(draw.share("places", (samples, rule["length"] // 2)), axis=1)  # in the half that all fill
@@ -117,8 +118,8 @@ def masked_text(problem: Problem, samples: int, draw: RandomSource) -> Synthetic
 
 
 def speech(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatch:
-    """Characters (N, L), speakers (N,) and mel frames (N, bands, T); the same mel frames, linear frames (N, bins, T)
-    and which are beyond the end (N, 1, T), 1 or 0. Beyond it characters and frames are 0."""
+    """Return characters (N, L), speakers (N,) and mel frames (N, bands, T). Targets are the same mel frames, linear
+    frames (N, bins, T), and 1 for each frame beyond the end, else 0 (N, 1, T). Padded characters and frames are 0."""
     rule, model = problem["input"], problem["model"]
     lengths = draw.lengths("characters", samples, rule["characters"])
     filled = np.arange(rule["characters"]) < lengths[:, None]
@@ -133,7 +134,7 @@ def speech(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatch
 
 
 def _segmented(problem: Problem, samples: int, draw: RandomSource) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """Lengths (N,); tokens (N, T), 0 beyond the length, and segments (N, T), of which the first has a sixth."""
+    """Return lengths (N,), tokens (N, T), 0 beyond the length, and segments (N, T); the first segment has a sixth."""
     length = problem["input"]["length"]
     lengths = draw.lengths("lengths", samples, length)
     places = np.arange(length)
@@ -161,5 +162,5 @@ KINDS: Mapping[str, Kind] = {
 
 
 def batch(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatch:
-    """A batch of what a card's `problem.input` describes."""
+    """Return a batch of what a card's `problem.input` describes."""
     return KINDS[problem["input"]["kind"]](problem, samples, draw)

@@ -1,4 +1,4 @@
-"""From an image file to the pixels a network is given. NumPy and Pillow, no framework."""
+"""From an image file to the pixels that a network takes. NumPy and Pillow, no framework."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ BILINEAR = getattr(Image, "Resampling", Image).BILINEAR  # the name before Pillo
 
 
 def decode(source: Path | BinaryIO) -> Image.Image:
-    """The image of a file upright and in 8-bit RGB, whatever its orientation tag, colour model and depth.
+    """Return the image of a file, upright and in 8-bit RGB whatever its orientation tag, colour model and depth.
 
-    Raises whatever Pillow raises for a file that is truncated or no image.
+    Raises any exception of Pillow if the file is truncated or not an image.
     """
     with Image.open(source) as file:
         image = ImageOps.exif_transpose(file)
         image.load()
     if image.mode.startswith("I"):
-        # Pillow clips 16-bit grey to 8 bits where it should scale it.
+        # Pillow clips 16-bit grey to 8 bits instead of scaling it.
         image = Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8))
     if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
@@ -31,7 +31,7 @@ def decode(source: Path | BinaryIO) -> Image.Image:
 
 
 def pixels(image: Image.Image, rule: Mapping[str, Any], task: str, random: np.random.Generator) -> np.ndarray:
-    """Float32 (channels, height, width), cut for `task` and normalised, by a card's `problem.input`."""
+    """Return float32 (channels, height, width), cropped for `task` and normalised, by a card's `problem.input`."""
     channels, height, width = rule["shape"]
     if channels == 1:
         image = image.convert("L")
@@ -49,9 +49,9 @@ def pixels(image: Image.Image, rule: Mapping[str, Any], task: str, random: np.ra
 
 
 def random_crop(size: tuple[int, int], rule: Mapping[str, Any], random: np.random.Generator) -> Box:
-    """A box of random area and aspect inside `size` (Szegedy et al., arXiv:1409.4842, section 6).
+    """Return a box of random area and aspect inside `size` (Szegedy et al., arXiv:1409.4842, section 6).
 
-    After ten boxes that do not fit, as with very long images, the largest centred box of an allowed aspect.
+    After ten boxes that do not fit, as with very long images, return the largest centred box of an allowed aspect.
     """
     width, height = size
     low, high = rule["crop_aspect"]
@@ -68,9 +68,9 @@ def random_crop(size: tuple[int, int], rule: Mapping[str, Any], random: np.rando
 
 
 def centre_crop(image: Image.Image, shorter_side: int, width: int, height: int) -> Image.Image:
-    """The middle `width` x `height` of the image resized to a shorter side of `shorter_side`.
+    """Return the middle `width` x `height` of the image resized to a shorter side of `shorter_side`.
 
-    Raises ValueError where that would be as large as Pillow decodes nothing.
+    Raises ValueError if the resized image would have more pixels than Pillow's limit for decoding.
     """
     scale = shorter_side / min(image.size)
     wide, tall = round(image.width * scale), round(image.height * scale)

@@ -12,14 +12,14 @@ SUFFIXES = (".jpg", ".jpeg", ".png")
 
 
 class Listing(NamedTuple):
-    """Class names in sorted order, and per image its path below the folder and its class's index."""
+    """Class names in sorted order, and for each image its path below the folder and the index of its class."""
 
     classes: tuple[str, ...]
     images: tuple[tuple[str, int], ...]
 
 
 class Folder(Source):
-    """Image files, each read when it is its turn."""
+    """Image files, each read when its turn comes."""
 
     def __init__(self, path: Path) -> None:
         self.listing = list_images(path)
@@ -27,15 +27,15 @@ class Folder(Source):
         self.names = self.listing.classes
 
     def entry(self, number: int) -> Entry:
-        """The file of this number."""
+        """Return the file of this number."""
         name, label = self.listing.images[number]
         return Entry(name, number, label, (self.path / name).read_bytes)
 
 
 def list_images(folder: Path) -> Listing:
-    """What `folder` holds as `<class>/<image>`; hidden files, broken links and other files are passed over.
+    """Return the images of `folder`, as `<class>/<image>`. Hidden files, broken links and other files are ignored.
 
-    Raises UsageError where the folder is missing or unreadable or holds no such image.
+    Raises UsageError if the folder is missing or unreadable, or holds no such image.
     """
     if not folder.is_dir():
         raise UsageError(f"--data {folder}: no such folder. Give a folder with one folder of images per class")

@@ -1,4 +1,4 @@
-"""Images and labels in idx files, as MNIST has them (https://yann.lecun.com/exdb/mnist), plain or compressed."""
+"""Images and labels in idx files, the format of MNIST (https://yann.lecun.com/exdb/mnist), plain or compressed."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from entrypoints.data.source import Entry, Source, listed
 
 IMAGES = re.compile(r"(?P<set>.*)images(?P<mark>[-.])idx3-ubyte(?P<packed>\.gz)?")
 PACKED = ".gz"
-MAGIC = {"images": 0x00000803, "labels": 0x00000801}  # unsigned bytes in three dimensions and in one
-HEADERS = {"images": struct.Struct(">4I"), "labels": struct.Struct(">2I")}  # magic number and extents
-# Which of several sets a task takes, by the last word before `images`.
+MAGIC = {"images": 0x00000803, "labels": 0x00000801}  # unsigned bytes, in three dimensions and in one
+HEADERS = {"images": struct.Struct(">4I"), "labels": struct.Struct(">2I")}  # magic number and dimensions
+# The set for each task, by the last word before `images`.
 SETS = {"training": ("train",), "inference": ("t10k", "test")}
 CHUNK = 1 << 20  # bytes
 
 
 class Idx(Source):
-    """Grey images of one extent, each given as a PGM file: its pixels and a header."""
+    """Grey images of one size. Each is returned as a PGM file: a header and its pixels."""
 
     def __init__(self, path: Path, images: Path, labels: Path) -> None:
         count, self.height, self.width = _extents(images, "images")
@@ -35,7 +35,7 @@ class Idx(Source):
                 f"--data {path}: {images.name} says that it has {count} images, and {labels.name} {labelled} labels. "
                 "Give files that belong together"
             )
-        self.images, self.content = images, b""  # the latter is for `share`
+        self.images, self.content = images, b""  # `share` reads the content
         self.labels = _read(labels)[HEADERS["labels"].size :][:count]
         complete = {
             images.name: min(count, (_size(images) - HEADERS["images"].size) // self.pixels),
@@ -50,41 +50,41 @@ class Idx(Source):
 
     @property
     def pixels(self) -> int:
-        """Of an image, a byte each."""
+        """Pixels of an image, one byte each."""
         return self.height * self.width
 
     def share(self) -> None:
-        """All images."""
+        """Read all images."""
         self.content = self.content or _read(self.images)
 
     def entry(self, number: int) -> Entry:
-        """The image of this number."""
+        """Return the image of this number."""
         name = f"{self.images.name}/{number}"
         return Entry(name, number, self.labels[number], functools.partial(self.portable, number))
 
     def portable(self, number: int) -> bytes:
-        """An image as a PGM file."""
+        """Return an image as a PGM file."""
         begins = HEADERS["images"].size + number * self.pixels
         return b"P5 %d %d 255\n" % (self.width, self.height) + self.content[begins : begins + self.pixels]
 
 
 def find(path: Path) -> list[Path]:
-    """The files of images at a path."""
+    """Return the image files at a path."""
     files = [path / name for name in listed(path)] if path.is_dir() else [path]
     return [file for file in files if IMAGES.fullmatch(file.name)]
 
 
 def open_source(path: Path, files: Sequence[Path], task: str, _: Manifest | None) -> Idx:
-    """The images and labels at a path that are for the task.
+    """Return the images and labels at a path that are for the task.
 
-    Raises UsageError where it is not clear which, where the labels are missing, and where a header is wrong.
+    Raises UsageError if it is unclear which ones, if the labels are missing, and if a header is wrong.
     """
     images = _for_task(path, files, task)
     return Idx(path, images, _labels(images))
 
 
 def _for_task(path: Path, files: Sequence[Path], task: str) -> Path:
-    """The file of images that a task takes; of a set that is there plain and compressed, the plain one."""
+    """Return the image file for a task; the plain one if a set is there both plain and compressed."""
     sets = {_set(file): file for file in sorted(files, reverse=True)}
     fit = {name: file for name, file in sets.items() if re.split(r"[^a-z0-9]+", name)[-1] in SETS[task]}
     chosen = list((fit or sets).values())
@@ -100,7 +100,7 @@ def _set(file: Path) -> str:
 
 
 def _labels(images: Path) -> Path:
-    """The file of labels beside one of images, compressed or not."""
+    """Return the label file beside an image file, compressed or not."""
     plain = IMAGES.sub(r"\g<set>labels\g<mark>idx1-ubyte", images.name)
     for name in (plain, f"{plain}.gz"):
         if (images.parent / name).is_file():
@@ -109,7 +109,7 @@ def _labels(images: Path) -> Path:
 
 
 def _extents(file: Path, kind: str) -> list[int]:
-    """Extents by the header of an idx file of images or labels. Raises UsageError where it is not one."""
+    """Return the dimensions in the header of an idx file of images or labels. Raises UsageError if it is not one."""
     header = HEADERS[kind]
     begun = b"".join(itertools.islice(_chunks(file, header.size), header.size))[: header.size]
     if len(begun) < header.size:
@@ -125,17 +125,17 @@ def _extents(file: Path, kind: str) -> list[int]:
 
 
 def _size(file: Path) -> int:
-    """Bytes of a file, once it is unpacked."""
+    """Return the size of a file in bytes, uncompressed."""
     return sum(map(len, _chunks(file))) if file.suffix == PACKED else file.stat().st_size
 
 
 def _read(file: Path) -> bytes:
-    """A file, unpacked, as far as it can be had."""
+    """Return the content of a file, uncompressed, as far as it is readable."""
     return b"".join(_chunks(file))
 
 
 def _chunks(file: Path, size: int = CHUNK) -> Iterator[bytes]:
-    """Pieces of a file, unpacked, of at most so many bytes, as far as they can be had."""
+    """Yield pieces of a file, uncompressed, of at most `size` bytes, as far as it is readable."""
     try:
         with gzip.open(file) if file.suffix == PACKED else file.open("rb") as stream:
             yield from iter(lambda: stream.read1(size), b"")

@@ -1,4 +1,4 @@
-"""TFRecord files, as far as no framework is needed: found, and counted by their lengths.
+"""TFRecord files, as far as no framework is needed: finding them, and counting records by their lengths.
 
 https://www.tensorflow.org/tutorials/load_data/tfrecord: each record is its length (8 bytes), the length's masked
 CRC-32C (4), the bytes, and their masked CRC-32C (4), all little-endian.
@@ -17,7 +17,7 @@ from entrypoints.data.source import DataFile, Source, with_suffix
 
 HEADER = struct.Struct("<QI")
 FOOTER = 4  # bytes
-BUFFER = 1 << 12  # bytes read at once: records are jumped over
+BUFFER = 1 << 12  # bytes read at once: most of a record is skipped
 
 
 class Records(Source):
@@ -31,17 +31,17 @@ class Records(Source):
 
     @property
     def units(self) -> int:
-        """Files."""
+        """Number of files."""
         return len(self.files)
 
 
 def find(path: Path) -> list[Path]:
-    """The record files at a path."""
+    """Return the record files at a path."""
     return with_suffix(path, ".tfrecord")
 
 
 def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | None) -> Records:
-    """The records at a path: as the manifest counts them, else counted by their lengths."""
+    """Return the records at a path, counted by the manifest, or by their lengths if there is none."""
     if manifest:
         return Records(path, manifest.files, len(manifest.classes))
     lost: list[str] = []
@@ -53,7 +53,7 @@ def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | 
 
 
 def count(file: Path, lost: list[str]) -> int:
-    """Records in a file, up to the first whose length is wrong or that is cut short; that is added to `lost`."""
+    """Return the records in a file, up to the first with a wrong length or cut short, which is added to `lost`."""
     try:
         with file.open("rb", buffering=BUFFER) as stream:
             size, at, records = stream.seek(0, os.SEEK_END), 0, 0
@@ -74,12 +74,13 @@ def count(file: Path, lost: list[str]) -> int:
 
 
 def masked(checksum: int) -> int:
-    """A CRC as TFRecord files have it: rotated and shifted, since a CRC of a text that contains CRCs detects little."""
+    """Return a CRC as in TFRecord files: rotated and shifted, since a CRC of a text that contains CRCs detects
+    little."""
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def crc32c(content: bytes) -> int:
-    """CRC-32C (RFC 3720, appendix B.4)."""
+    """Return the CRC-32C of bytes (RFC 3720, appendix B.4)."""
     checksum = 0xFFFFFFFF
     for byte in content:
         checksum = TABLE[(checksum ^ byte) & 0xFF] ^ (checksum >> 8)
@@ -87,7 +88,7 @@ def crc32c(content: bytes) -> int:
 
 
 def _remainder(value: int) -> int:
-    """Of a byte, by the reversed polynomial."""
+    """Return the CRC of one byte by the reversed polynomial."""
     for _ in range(8):
         value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
     return value

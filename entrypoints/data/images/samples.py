@@ -1,4 +1,4 @@
-"""Samples of a source as the pixels that a network is given, epoch by epoch. NumPy and Pillow, no framework."""
+"""Samples of a source as the pixels that a network takes, epoch by epoch. NumPy and Pillow, no framework."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from entrypoints.contract.statuses import RunError
 from entrypoints.data.images import decoding
 from entrypoints.data.source import Entry, Source
 
-# Encoded samples that a worker holds at once to mix them, where a source is read from the front: of photographs of
-# 110 kB, as ILSVRC has them, 28 MB.
+# Encoded samples that a worker holds at once to mix them, if a source is read sequentially: 28 MB for photographs of
+# 110 kB, the mean of ILSVRC.
 MIXED = 256
 
 
 class Sample(NamedTuple):
-    """One image's pixels (None where no image at all was readable), its label, what was passed over on the way to it,
-    and the seconds that it took to decode and augment."""
+    """One image's pixels (None if no image was readable), its label, the samples skipped before it, and the seconds for
+    decoding and augmentation."""
 
     pixels: np.ndarray | None
     label: int
@@ -31,8 +31,8 @@ class Sample(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """The arrays of a batch, the pixels themselves where they are their own targets, None where no sample was
-    readable; what was passed over, and the seconds that it took."""
+    """The arrays of a batch: inputs and targets, the same array if pixels are their own targets, None if no sample was
+    readable; the skipped samples, and the seconds it took."""
 
     inputs: np.ndarray | None
     targets: np.ndarray | None
@@ -41,7 +41,7 @@ class Stack(NamedTuple):
 
 
 def stack(samples: Sequence[Sample], own_targets: bool) -> Stack:
-    """The readable ones of samples as one batch, their own targets or with labels, int64."""
+    """Return the readable samples as one batch, with themselves as targets or with int64 labels."""
     skipped = tuple(sorted({name for sample in samples for name in sample.skipped}))
     readable = [(sample.pixels, sample.label) for sample in samples if sample.pixels is not None]
     if not readable:
@@ -53,32 +53,33 @@ def stack(samples: Sequence[Sample], own_targets: bool) -> Stack:
 
 
 def require_readable(batch: Batch, otherwise: str) -> Batch:
-    """The batch. Raises RunError (`data_error`) where nothing of it was readable."""
+    """Return the batch. Raises RunError (`data_error`) if nothing of it was readable."""
     if batch.inputs is None:
         raise RunError("data_error", otherwise)
     return batch
 
 
 class Reader:
-    """Reads a source for a task, in a different order in every epoch of training. A sample depends on the source,
-    the seed and the epoch alone."""
+    """Reads a source for a task, in a different order in every epoch of training. A sample depends only on the source,
+    the seed and the epoch."""
 
     def __init__(self, source: Source, card: Card, task: str, seed: int) -> None:
         self.source, self.rule, self.task, self.seed = source, card.problem["input"], task, seed
         self.classes = card.problem["model"].get("classes")
-        self.unreadable: set[str] = set()  # known to this process: not tried twice
+        self.unreadable: set[str] = set()  # by this process: not tried twice
 
     def order(self, epoch: int) -> Sequence[int]:
-        """The order of the source's units."""
+        """Return the order of the source's units."""
         if self.task != "training":
             return range(self.source.units)
         order: Sequence[int] = np.random.default_rng([self.seed, epoch]).permutation(self.source.units)  # type: ignore[assignment]
         return order
 
     def samples(self, order: Sequence[int], epoch: int, start: int, count: int) -> Iterator[Sample]:
-        """So many samples of an epoch, each the next readable one from its place on, so that batches stay whole.
+        """Yield `count` samples of an epoch, each the next readable one from its position on, so that batches stay
+        whole.
 
-        Where no other comes any more, the last one is taken again.
+        At the end of the data, the last readable one is repeated.
         """
         entries, owed, last = self.mixed(order, epoch, start, count), 0, Sample(None, 0)
         skipped: list[str] = []
@@ -97,8 +98,8 @@ class Reader:
         yield from [last._replace(skipped=tuple(skipped))] * owed
 
     def each(self, order: Sequence[int], epoch: int, start: int, count: int) -> Iterator[Sample]:
-        """So many samples of an epoch, or those up to its end, each once: one that cannot be read has no pixels, and
-        none takes its place."""
+        """Yield up to `count` samples of an epoch, until its end, each once. An unreadable one has no pixels and is not
+        replaced."""
         count = min(count, self.source.samples - start)
         for entry in itertools.islice(self.source.entries(order, start), count):
             yield self.decoded(entry, epoch) or Sample(None, 0, (self.described(entry),))
@@ -108,7 +109,7 @@ class Reader:
         return f"{entry.name} (label {entry.label})" if self.outside(entry) else entry.name
 
     def mixed(self, order: Sequence[int], epoch: int, start: int, count: int) -> Iterator[Entry]:
-        """The entries from a place on. Where they come from the front of files, the first `count` are mixed."""
+        """Return the entries from a position on. If they are read sequentially, the first `count` are mixed."""
         entries = self.source.entries(order, start)
         if self.task != "training" or not self.source.sequential:
             return entries
@@ -116,7 +117,7 @@ class Reader:
         return itertools.chain(mix(itertools.islice(entries, count), MIXED, random), entries)
 
     def decoded(self, entry: Entry, epoch: int) -> Sample | None:
-        """The entry as pixels; None where its image cannot be read or its label is none of the workload's."""
+        """Return the entry as pixels; None if its image is unreadable or its label is not one of the workload's."""
         if entry.label is None or self.outside(entry) or entry.name in self.unreadable:
             return None
         try:
@@ -133,17 +134,17 @@ class Reader:
         return Sample(pixels, entry.label, seconds=time.perf_counter() - began)
 
     def outside(self, entry: Entry) -> bool:
-        """Whether its label is beyond the classes of the workload."""
+        """Return whether the entry's label is beyond the classes of the workload."""
         return self.classes is not None and entry.label is not None and entry.label >= self.classes
 
 
 def shares(epoch: int, per_epoch: int, worker: int, workers: int, sequential: bool) -> list[tuple[int, int]]:
-    """What a worker reads of an epoch: first batch and number of batches of each stretch.
+    """Return what a worker reads of an epoch: first batch and number of batches of each stretch.
 
-    Batches are taken from the workers in turn, from epoch to epoch without a break. A worker that reads from the
-    front has as many as it has turns, but side by side.
+    The workers take turns batch by batch, also across epochs. A worker that reads sequentially gets as many batches as
+    it has turns, but consecutive ones.
     """
-    begins = epoch * per_epoch % workers  # whose turn the first one is
+    begins = epoch * per_epoch % workers  # whose turn the first batch is
     turns = [range((other - begins) % workers, per_epoch, workers) for other in range(workers)]
     if not sequential:
         return [(number, 1) for number in turns[worker]]
@@ -151,7 +152,7 @@ def shares(epoch: int, per_epoch: int, worker: int, workers: int, sequential: bo
 
 
 def mix(entries: Iterable[Entry], most: int, random: np.random.Generator) -> Iterator[Entry]:
-    """The same entries in another order, of which at most so many are held at once."""
+    """Yield the same entries in another order, holding at most `most` at once."""
     buffer: list[Entry] = []
     for entry in entries:
         buffer.append(entry)

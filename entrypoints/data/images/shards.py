@@ -1,4 +1,4 @@
-"""Tar shards as WebDataset has them: the files of a sample follow each other and share a name up to its first dot.
+"""Tar shards in the format of WebDataset: the files of a sample are adjacent and share a name up to its first dot.
 
 https://github.com/webdataset/webdataset: `KEY.jpg` (or jpeg, png) is the image, `KEY.cls` the class's index in digits.
 """
@@ -25,7 +25,7 @@ PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 
 
 class DamagedShardError(Exception):
-    """A shard goes no further: the text says where."""
+    """A shard cannot be read further; the text says from where."""
 
 
 class ShardFile(NamedTuple):
@@ -37,14 +37,14 @@ class ShardFile(NamedTuple):
 
 
 class ShardSample(NamedTuple):
-    """A whole sample in a shard."""
+    """A complete sample in a shard."""
 
     image: ShardFile
     label: ShardFile
 
 
 class Shards(Source):
-    """Shards, each read from its front; an epoch is an order of them."""
+    """Shards, each read from its start; an epoch is an order of shards."""
 
     sequential = True
 
@@ -55,11 +55,11 @@ class Shards(Source):
 
     @property
     def units(self) -> int:
-        """Shards."""
+        """Number of shards."""
         return len(self.files)
 
     def entries(self, order: Sequence[int], start: int) -> Iterator[Entry]:
-        """As `Source.entries`. The bytes of each are read before the next is."""
+        """Yield entries as `Source.entries` does. The bytes of each are read before the next one is found."""
         units, at = [int(unit) for unit in order], 0
         while start >= self.files[units[at]].samples:
             start -= self.files[units[at]].samples
@@ -71,7 +71,8 @@ class Shards(Source):
         yield from self.stretch(first, 0, start)
 
     def stretch(self, unit: int, start: int, stop: int) -> Iterator[Entry]:
-        """Samples `start` to `stop` of a shard. What cannot be had any more is an entry without a label."""
+        """Yield samples `start` to `stop` of a shard. A sample that is no longer readable is an entry without a
+        label."""
         name, numbers = self.files[unit].name, iter(range(self.firsts[unit] + start, self.firsts[unit] + stop))
         reason = "it holds less than was counted"
         try:
@@ -89,12 +90,13 @@ class Shards(Source):
 
 
 def find(path: Path) -> list[Path]:
-    """The shards at a path."""
+    """Return the shards at a path."""
     return with_suffix(path, ".tar")
 
 
 def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | None) -> Shards:
-    """The shards at a path: as the manifest counts them, else counted by their headers, which takes a while."""
+    """Return the shards at a path, counted by the manifest, or by their headers if there is none, which takes a
+    while."""
     if manifest:
         return Shards(path, manifest.files, len(manifest.classes))
     labels: set[int] = set()
@@ -110,7 +112,7 @@ def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | 
 
 
 def count(file: Path, labels: set[int], lost: list[str]) -> int:
-    """Samples in a shard; their labels and what is not whole are added to those known."""
+    """Return the number of samples in a shard; add their labels to `labels` and what is incomplete to `lost`."""
     damaged: list[str] = []
     samples = 0
     try:
@@ -128,9 +130,9 @@ def count(file: Path, labels: set[int], lost: list[str]) -> int:
 
 
 def members(stream: BinaryIO, lost: list[str]) -> Iterator[ShardSample]:
-    """The whole samples of a shard in order. Names of those that lack a part are added to `lost`.
+    """Yield the complete samples of a shard in order, and add the names of files without their counterpart to `lost`.
 
-    Raises DamagedShardError where the shard breaks off, after the last sample that is whole.
+    Raises DamagedShardError, after the last complete sample, if the shard is cut short or damaged.
     """
     key, damage = "", None
     parts: dict[str, ShardFile] = {}
@@ -149,7 +151,7 @@ def members(stream: BinaryIO, lost: list[str]) -> Iterator[ShardSample]:
 
 
 def _whole(parts: dict[str, ShardFile], lost: list[str]) -> Iterator[ShardSample]:
-    """The sample that these files are, if they are one; a single part of one is lost."""
+    """Yield the sample that these files form, if they are complete; add an image or label alone to `lost`."""
     image = next((parts[kind] for kind in IMAGES if kind in parts), None)
     label = parts.get(LABEL)
     if image and label:
@@ -159,7 +161,7 @@ def _whole(parts: dict[str, ShardFile], lost: list[str]) -> Iterator[ShardSample
 
 
 def headers(stream: BinaryIO) -> Iterator[ShardFile]:
-    """Yield the plain files of a shard in order. Raises DamagedShardError at the point where it breaks off."""
+    """Yield the plain files of a shard in order. Raises DamagedShardError where the shard is cut short or damaged."""
     size = stream.seek(0, os.SEEK_END)
     stream.seek(0)
     reached, after = -1, 0
@@ -169,7 +171,7 @@ def headers(stream: BinaryIO) -> Iterator[ShardFile]:
             if not reached < member.offset <= member.offset_data <= member.offset_data + member.size <= size:
                 break
             reached = member.offset
-            archive.members = []  # type: ignore[attr-defined]  # it would keep all
+            archive.members = []  # else it would keep them all
             if member.type in PLAIN:
                 yield ShardFile(member.name, member.offset_data, member.size)
         after = archive.offset
@@ -184,14 +186,14 @@ def headers(stream: BinaryIO) -> Iterator[ShardFile]:
 
 
 def split(name: str) -> tuple[str, str]:
-    """Key and extension: the last part of the path is cut at its first dot."""
+    """Return key and extension: the last part of the path, split at its first dot."""
     folder, slash, last = name.rpartition("/")
     key, _, extension = last.partition(".")
     return f"{folder}{slash}{key}", extension
 
 
 def as_label(content: bytes) -> int | None:
-    """A class's index, or None where the content is none."""
+    """Return the index of a class, or None if the content is not one."""
     text = content[:LONGEST_LABEL].strip()
     return int(text) if re.fullmatch(rb"[0-9]{1,9}", text) else None
 

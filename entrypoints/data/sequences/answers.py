@@ -1,7 +1,7 @@
 """Answers to questions about passages, compared with those of people: exact match and F1 of SQuAD v1.1.
 
-As evaluate-v1.1.py of https://rajpurkar.github.io/SQuAD-explorer defines them: over all questions, each against the
-answer of people that is nearest; case, punctuation, articles and blanks do not count.
+As evaluate-v1.1.py of https://rajpurkar.github.io/SQuAD-explorer defines them: means over all questions, each against
+the closest human answer; case, punctuation, articles and blanks do not count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PUNCTUATION = frozenset(string.punctuation)
 
 
 class SquadGrader:
-    """The likeliest answer to each question, of all stretches of its passage."""
+    """Keeps the likeliest answer to each question over all stretches of its passage."""
 
     def __init__(self, source: Passages) -> None:
         self.questions = source.questions()
@@ -32,7 +32,7 @@ class SquadGrader:
         self.best: dict[tuple[int, int], tuple[float, str]] = {}
 
     def add(self, numbers: np.ndarray, logits: np.ndarray) -> None:
-        """What the model says of the rows of these numbers: logits (N, T, 2) of beginning and end."""
+        """Add the model's output for the rows of these numbers: logits (N, T, 2) of beginning and end."""
         for number, file, row in zip(numbers, self.mapped.file_of(numbers), logits):
             asked = self.mapped.stretch(int(number), 1)[0]
             first, last, score = likeliest(row, int(asked["context"]), int(asked["length"]) - 1)
@@ -45,7 +45,7 @@ class SquadGrader:
                 self.best[question] = (score, context[asked["begins"][first] : asked["ends"][last]])
 
     def quality(self) -> Quality:
-        """Both scores, means over all questions; one without an answer has none of either."""
+        """Return exact match and F1, means over all questions; a question without an answer scores 0 in both."""
         exact = f1 = 0.0
         for file, questions in enumerate(self.questions):
             for number, question in enumerate(questions):
@@ -57,7 +57,8 @@ class SquadGrader:
 
 
 def likeliest(logits: np.ndarray, begin: int, end: int) -> tuple[int, int, float]:
-    """First and last place of the likeliest answer within `begin` to `end`, at most `LONGEST` long, and its score."""
+    """Return first and last position of the likeliest answer within `begin` to `end`, at most `LONGEST` long, and its
+    score."""
     first, last = logits[begin:end].astype(np.float64).T
     pairs = first[:, None] + last
     length = np.arange(len(last)) - np.arange(len(first))[:, None]
@@ -67,13 +68,13 @@ def likeliest(logits: np.ndarray, begin: int, end: int) -> tuple[int, int, float
 
 
 def normalised(answer: str) -> str:
-    """In lower case, without punctuation and articles, with one blank between words."""
+    """Return an answer in lower case, without punctuation and articles, with one blank between words."""
     plain = "".join(letter for letter in answer.lower() if letter not in PUNCTUATION)
     return " ".join(ARTICLES.sub(" ", plain).split())
 
 
 def overlap(answer: str, expected: str) -> float:
-    """F1 of the words that both have."""
+    """Return the F1 of the words that both answers have."""
     words, wanted = normalised(answer).split(), normalised(expected).split()
     common = sum((Counter(words) & Counter(wanted)).values())
     return 2 * common / (len(words) + len(wanted)) if common else 0.0

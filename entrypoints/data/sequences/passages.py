@@ -1,10 +1,9 @@
-"""Questions, each with a stretch of the passage that answers it, as rows of one length: `prepared` says how they lie
-there.
+"""Questions, each with a stretch of the passage that answers it, as rows of one length, in the files of `prepared`.
 
-A row is, for each place, its token and where that begins and ends in the text of the passage, in characters; then the
-place where the passage begins, how many places are filled, first and last place of the answer (0 where it lies in
-another stretch), and last, in four bytes, the number of the question in its file. After the rows a JSON line for each
-passage: its `context` and, of each question in order, the `answers` of people.
+A row has, for each position, its token and where that begins and ends in the text of the passage, in characters; then
+the position where the passage begins, the number of filled positions, first and last position of the answer (0 if it
+lies in another stretch), and last, in four bytes, the number of the question in its file. After the rows comes a JSON
+line for each passage: its `context` and, for each question in order, the human `answers`.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ MAGIC = b"SIFSQUAD"
 
 
 class Question(NamedTuple):
-    """What a question is asked of, and what people answered."""
+    """The context of a question, and the human answers."""
 
     context: str
     answers: tuple[str, ...]
@@ -33,7 +32,7 @@ class Passages(PreparedText):
     """Rows of a question and a stretch of a passage."""
 
     def fit(self, problem: Mapping[str, Any], where: str) -> None:
-        """As `PreparedText.fit`."""
+        """Check rows as `PreparedText.fit` does."""
         length, most = problem["input"]["length"], problem["model"]["positions"]["most"]
         if self.places > most:
             raise UsageError(f"{where} has positions for {most} tokens, and rows have {self.places}. {REMEDY}")
@@ -41,7 +40,8 @@ class Passages(PreparedText):
             raise UsageError(f"{where} takes {length} tokens, and rows have {self.places}. {REMEDY} --length {length}")
 
     def questions(self) -> list[list[Question]]:
-        """The questions of each file, by their numbers. Raises RunError (`data_error`) where they cannot be read."""
+        """Return the questions of each file, by their numbers. Raises RunError (`data_error`) if they cannot be
+        read."""
         return [list(_questions(file)) for file in self.files]
 
 
@@ -60,12 +60,12 @@ def _questions(file: TokenFile) -> Iterator[Question]:
 
 
 def find(path: Path) -> list[Path]:
-    """The files of passages at a path."""
+    """Return the passage files at a path."""
     return with_suffix(path, ".passages")
 
 
 def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | None) -> Passages:
-    """The passages at a path."""
+    """Return the passages at a path."""
     files_read = prepared.token_files(path, files, MAGIC, manifest)
     if not files_read[0].header.places:
         raise UsageError(f"--data {files_read[0].path}: its header says that rows have no places. {REMEDY}")

@@ -29,7 +29,7 @@ REMEDY = "Prepare the data again (inv data.prepare)"
 
 
 class TokenFileHeader(NamedTuple):
-    """What a file says of itself."""
+    """The header of a file."""
 
     magic: bytes
     version: int
@@ -42,24 +42,25 @@ class TokenFileHeader(NamedTuple):
 
     @property
     def row(self) -> int:
-        """Bytes of a row: three numbers a place, four of two bytes and one of four; where there is none, of a token."""
+        """Bytes of a row: for each position three numbers of a token's size, then four of two bytes and one of four;
+        without rows, the bytes of a token."""
         return self.places * 3 * self.width + 12 if self.places else self.width
 
 
 class TokenFile(NamedTuple):
-    """A file that was looked at."""
+    """A file and its header."""
 
     path: Path
     header: TokenFileHeader
 
     @property
     def end(self) -> int:
-        """Bytes before the JSON lines."""
+        """Where the JSON lines begin, in bytes."""
         return HEADER.size + self.header.total * self.header.row
 
 
 class PreparedText(Source):
-    """Files of one form, made by one tokenizer."""
+    """Files of one form, made with one tokenizer."""
 
     def __init__(self, path: Path, files: Sequence[TokenFile]) -> None:
         super().__init__(path, sum(file.header.total for file in files), None)
@@ -68,7 +69,7 @@ class PreparedText(Source):
         self.tokenizer = files[0].header.tokenizer
 
     def suit(self, card: Card, where: str) -> None:
-        """As `Source.suit`: of the vocabulary first, then of the length."""
+        """Check as `Source.suit` does: first the vocabulary, then the length."""
         most = card.problem["model"]["vocabulary"]
         if self.vocabulary > most:
             raise UsageError(
@@ -78,11 +79,11 @@ class PreparedText(Source):
         self.fit(card.problem, f"{where}: {card.name}")
 
     def fit(self, problem: Mapping[str, Any], where: str) -> None:
-        """Count samples for a card's problem. Raises UsageError where its length and that of the data do not fit."""
+        """Count samples for a card's problem. Raises UsageError if its length does not match that of the data."""
         raise NotImplementedError
 
     def like(self, other: Source, where: str) -> None:
-        """As `Source.like`."""
+        """Check as `Source.like` does."""
         if isinstance(other, PreparedText) and other.tokenizer != self.tokenizer:
             raise UsageError(
                 f"{where}: made by another tokenizer than {other.path}: the same number is another token there. "
@@ -91,9 +92,9 @@ class PreparedText(Source):
 
 
 def token_files(path: Path, files: Sequence[Path], magic: bytes, manifest: Manifest | None) -> list[TokenFile]:
-    """The files at a path: as the manifest names them, else as they were found.
+    """Return the files at a path: those that the manifest names, or those found there if there is none.
 
-    Raises UsageError where one is not whole or not of this form, and where they do not belong together.
+    Raises UsageError if one is incomplete or not of this form, and if they do not belong together.
     """
     named = [path / file.name for file in manifest.files] if manifest else files
     files_read = [TokenFile(file, read_header(file, magic)) for file in named]
@@ -108,7 +109,8 @@ def token_files(path: Path, files: Sequence[Path], magic: bytes, manifest: Manif
 
 
 def unpacked(file: Path, layout: struct.Struct, magic: bytes, version: int) -> tuple[Any, ...]:
-    """The fields of a header that begins with a mark and a version. Raises UsageError where it is not such a one."""
+    """Return the fields of a header that begins with a magic and a version. Raises UsageError if it is not such a
+    header."""
     try:
         with file.open("rb") as stream:
             begun = stream.read(layout.size)
@@ -125,14 +127,14 @@ def unpacked(file: Path, layout: struct.Struct, magic: bytes, version: int) -> t
 
 
 def require_size(file: Path, wanted: int) -> None:
-    """Raise UsageError where a file has not the bytes that its header says."""
+    """Raise UsageError if the size of a file is not that of its header."""
     size = file.stat().st_size
     if size != wanted:
         raise UsageError(f"--data {file}: {size} bytes, and by its header it has {wanted}. {REMEDY}")
 
 
 def read_header(file: Path, magic: bytes) -> TokenFileHeader:
-    """What a file says of itself. Raises UsageError where that cannot be, or the file is of another size."""
+    """Return the header of a file. Raises UsageError if it is impossible, or the file has another size."""
     header = TokenFileHeader(*unpacked(file, HEADER, magic, VERSION))
     if header.width not in (2, 4) or not header.total or not header.vocabulary:
         raise UsageError(

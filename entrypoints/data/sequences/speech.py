@@ -1,9 +1,9 @@
-"""Prepared speech: files of rows, each an utterance's characters and spectrograms. Standard library only.
+"""Prepared speech: files of rows, each with an utterance's characters and spectrograms. Standard library only.
 
 A file has a header of 32 bytes, all numbers little-endian: `SIFVOICE`, then in two bytes each version, size of the
 vocabulary, speakers, characters and frames of a row, bands of a mel frame, bins of a linear one and 0, and in eight
-bytes the number of rows. A row is, in two bytes each, its speaker, how many characters and frames are filled, and all
-characters; then all mel and all linear frames, band by band, as half-precision numbers of 0..1.
+bytes the number of rows. A row has, in two bytes each, its speaker, the number of filled characters and frames, and all
+characters; then all mel and all linear frames, band by band, as half-precision numbers in 0..1.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAGIC, VERSION = b"SIFVOICE", 1
 
 
 class Form(NamedTuple):
-    """Sizes that all rows share, and how many speakers and symbols there are."""
+    """Sizes that all rows share, and the numbers of speakers and symbols."""
 
     vocabulary: int
     speakers: int
@@ -49,11 +49,11 @@ class Speech(Source):
         self.firsts = [0, *itertools.accumulate(file.samples for file in files)]
 
     def place(self, name: str) -> Path:
-        """Where one of the files is."""
+        """Return the path of one of the files."""
         return self.path / name if self.path.is_dir() else self.path
 
     def suit(self, card: Card, where: str) -> None:
-        """As `Source.suit`: sizes are those of the card, and no speaker or symbol is beyond it."""
+        """Check as `Source.suit` does: sizes are those of the card, and no speaker or symbol is beyond it."""
         wanted = {**card.problem["model"], **card.problem["input"]}
         for name in ("characters", "frames", "mel_bands", "linear_bins"):
             if getattr(self.form, name) != wanted[name]:
@@ -67,14 +67,14 @@ class Speech(Source):
 
 
 def find(path: Path) -> list[Path]:
-    """The files of rows at a path."""
+    """Return the files of rows at a path."""
     return with_suffix(path, SUFFIX)
 
 
 def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | None) -> Speech:
-    """The rows at a path: as the manifest names their files, else as they were found.
+    """Return the rows at a path: of the files that the manifest names, or of those found there if there is none.
 
-    Raises UsageError where a file is not whole or not of this form, and where they do not belong together.
+    Raises UsageError if a file is incomplete or not of this form, and if they do not belong together.
     """
     named = [path / file.name for file in manifest.files] if manifest else files
     looked = [(file, *_read_header(file)) for file in named]
@@ -88,7 +88,7 @@ def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | 
 
 
 def _read_header(file: Path) -> tuple[Form, int]:
-    """The form of a file's rows, and how many there are."""
+    """Return the form and the number of a file's rows."""
     _, _, *sizes, _, rows = unpacked(file, HEADER, MAGIC, VERSION)
     form = Form(*sizes)
     if not all(form) or not rows:

@@ -1,4 +1,4 @@
-"""Batches of prepared text as arrays, from files that are mapped into memory: what is not read is not there."""
+"""Batches of prepared text as arrays, from memory-mapped files: only what is read takes memory."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from entrypoints.data.sequences.tokens import Tokens
 
 
 class DamagedSequenceError(Exception):
-    """Prepared text that cannot be as it was written: the text says where."""
+    """Prepared text is damaged; the text says where."""
 
 
 class TimedBatch(NamedTuple):
-    """A batch, the seconds that it took, and the numbers of its samples where their answers are to be read."""
+    """A batch, the seconds it took, and the numbers of its samples if their answers are to be graded."""
 
     batch: SyntheticBatch
     seconds: float
@@ -28,7 +28,7 @@ class TimedBatch(NamedTuple):
 
 
 class MappedFiles:
-    """Files side by side, as one array of tokens or rows."""
+    """Several files as one array of tokens or rows."""
 
     def __init__(self, files: Sequence[TokenFile], kind: np.dtype) -> None:
         self.files, self.kind = files, kind
@@ -42,7 +42,7 @@ class MappedFiles:
         ]
 
     def stretch(self, first: int, count: int) -> np.ndarray:
-        """So many from one on, which may lie in several files."""
+        """Return `count` elements from `first` on, which may lie in several files."""
         at = int(np.searchsorted(self.firsts, first, "right")) - 1
         pieces, begin = [], first - int(self.firsts[at])
         while count:
@@ -52,23 +52,23 @@ class MappedFiles:
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def file_of(self, numbers: np.ndarray) -> np.ndarray:
-        """Index of the file in which each lies."""
+        """Return the index of the file that holds each number."""
         return np.searchsorted(self.firsts, numbers, "right") - 1
 
 
 class Text:
-    """Blocks of a text. For training they begin anywhere, by seed and epoch; else they lie side by side."""
+    """Blocks of a text. For training they begin anywhere, by seed and epoch; otherwise they are consecutive."""
 
     def __init__(self, source: Tokens, task: str, seed: int) -> None:
         self.source, self.task, self.seed = source, task, seed
         self.mapped = MappedFiles(source.files, np.dtype(f"<u{source.files[0].header.width}"))
 
     def order(self, _: int) -> Sequence[int]:
-        """The blocks side by side."""
+        """Return the consecutive blocks."""
         return range(self.source.samples)
 
     def batch(self, _: Sequence[int], epoch: int, start: int, count: int) -> TimedBatch:
-        """So many blocks of an epoch, and for each token the one that follows. Raises DamagedSequenceError."""
+        """Return `count` blocks of an epoch, and for each token the one that follows. Raises DamagedSequenceError."""
         began, length = time.perf_counter(), self.source.length
         if self.task == "training":
             random = np.random.default_rng([self.seed, epoch, start])
@@ -82,7 +82,7 @@ class Text:
 
 
 def mapped_rows(source: Passages) -> MappedFiles:
-    """The rows of a source."""
+    """Return the rows of a source."""
     return MappedFiles(source.files, row_of(source.places, source.files[0].header.width))
 
 
@@ -102,11 +102,12 @@ class Questions:
         self.mapped = mapped_rows(source)
 
     def order(self, epoch: int) -> Sequence[int]:
-        """The rows."""
+        """Return the order of the rows."""
         return order_of_rows(self.source.samples, self.task, self.seed, epoch)
 
     def batch(self, order: Sequence[int], _: int, start: int, count: int) -> TimedBatch:
-        """So many rows of an epoch: tokens, segments, and the ends of the answers. Raises DamagedSequenceError."""
+        """Return `count` rows of an epoch: tokens, segments, and the ends of the answers. Raises
+        DamagedSequenceError."""
         began = time.perf_counter()
         numbers = np.asarray(order[start : start + count])
         rows = self.rows(numbers)
@@ -119,7 +120,7 @@ class Questions:
         return TimedBatch(batch, time.perf_counter() - began, numbers)
 
     def rows(self, numbers: Iterable[int]) -> np.ndarray:
-        """The rows of these numbers. Raises DamagedSequenceError where one cannot be."""
+        """Return the rows of these numbers. Raises DamagedSequenceError if one is impossible."""
         rows = np.concatenate([self.mapped.stretch(int(number), 1) for number in numbers])
         require_in_vocabulary(rows["tokens"], self.source)
         context, length, first, last = (rows[name].astype(np.int64) for name in ("context", "length", "first", "last"))
@@ -130,7 +131,7 @@ class Questions:
 
 
 def row_of(places: int, width: int) -> np.dtype:
-    """A row, as `passages` says it."""
+    """Return the type of a row, as `passages` describes it."""
     token, short = f"<u{width}", "<u2"
     each = [(name, token, (places,)) for name in ("tokens", "begins", "ends")]
     whole = [(name, short) for name in ("context", "length", "first", "last")]
@@ -138,7 +139,7 @@ def row_of(places: int, width: int) -> np.dtype:
 
 
 def require_in_vocabulary(tokens: np.ndarray, source: Tokens | Passages) -> None:
-    """Raise DamagedSequenceError where a token is beyond the vocabulary that a device has weights for."""
+    """Raise DamagedSequenceError if a token is beyond the vocabulary that a device has weights for."""
     most = int(tokens.max())
     if most >= source.vocabulary:
         raise DamagedSequenceError(
@@ -150,7 +151,7 @@ Reader = Union[Text, Questions]
 
 
 def reader(source: PreparedText, task: str, seed: int) -> Reader:
-    """What makes batches of a source that is ready for a card."""
+    """Return a maker of batches of a source that is ready for a card."""
     if isinstance(source, Tokens):
         return Text(source, task, seed)
     assert isinstance(source, Passages)  # noqa: S101 - the other form

@@ -1,4 +1,4 @@
-"""One long text as tokens, in as many files as it takes: `prepared` says how they lie there."""
+"""One long text as tokens, in one or more files of the form in `prepared`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MAGIC = b"SIFTOKEN"
 
 
 class Tokens(PreparedText):
-    """A text, read in blocks of a card's length; an epoch has as many as lie in it side by side."""
+    """A text, read in blocks of a card's length; an epoch has as many as fit into it end to end."""
 
     def fit(self, problem: Mapping[str, Any], where: str) -> None:
-        """As `PreparedText.fit`."""
+        """Count blocks as `PreparedText.fit` says."""
         self.tokens, self.length = sum(file.header.total for file in self.files), problem["input"]["length"]
         self.samples = (self.tokens - 1) // self.length
         if not self.samples:
@@ -29,10 +29,10 @@ class Tokens(PreparedText):
 
 
 def find(path: Path) -> list[Path]:
-    """The files of tokens at a path."""
+    """Return the token files at a path."""
     return with_suffix(path, ".tokens")
 
 
 def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | None) -> Tokens:
-    """The text at a path."""
+    """Return the text at a path."""
     return Tokens(path, prepared.token_files(path, files, MAGIC, manifest))

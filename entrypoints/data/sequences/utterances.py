@@ -29,11 +29,11 @@ class Utterances:
         )
 
     def order(self, epoch: int) -> Sequence[int]:
-        """The order of the rows."""
+        """Return the order of the rows."""
         return order_of_rows(self.source.samples, self.task, self.seed, epoch)
 
     def batch(self, order: Sequence[int], _: int, start: int, count: int) -> TimedBatch:
-        """So many rows of an epoch, as `synthetic.speech` has them. Raises DamagedSequenceError."""
+        """Return `count` rows of an epoch, in the form of `synthetic.speech`. Raises DamagedSequenceError."""
         began = time.perf_counter()
         rows = np.stack([self.read(int(number)) for number in order[start : start + count]])
         beyond = np.arange(self.source.form.frames) >= rows["frames"][:, None, None]
@@ -48,7 +48,7 @@ class Utterances:
         return TimedBatch(batch, time.perf_counter() - began)
 
     def read(self, number: int) -> np.ndarray:
-        """A row by its number. Raises DamagedSequenceError where it cannot be what was written."""
+        """Return a row by its number. Raises DamagedSequenceError if it cannot be what was written."""
         at = bisect.bisect_right(self.source.firsts, number) - 1
         name, inside = self.source.files[at].name, number - self.source.firsts[at]
         try:
@@ -62,7 +62,7 @@ class Utterances:
         return row
 
     def possible(self, row: np.ndarray) -> bool:
-        """Whether a row can be what was written: numbers within what the header says, padding empty."""
+        """Return whether a row can be what was written: numbers within what the header says, padding empty."""
         form = self.source.form
         filled, ends = np.arange(form.characters) < row["characters"], np.arange(form.frames) >= row["frames"]
         return bool(

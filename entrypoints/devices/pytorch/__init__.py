@@ -1,1 +1,1 @@
-"""Hardware that PyTorch reaches."""
+"""Hardware that PyTorch can use."""

@@ -1,4 +1,4 @@
-"""GPUs of NVIDIA and AMD, which PyTorch both calls cuda."""
+"""GPUs of NVIDIA and AMD, both called cuda in PyTorch."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from entrypoints.workloads.pytorch.build import Objective
 
 AMPERE = (8, 0)  # compute capability: the first with TF32 and bf16
 AMD = torch.version.hip is not None
-# Compute units of a die tell MI250 and MI250X apart, for which drivers have one name. PyTorch shows each die.
+# Compute units of a die distinguish MI250 and MI250X, for which drivers have one name. PyTorch shows each die.
 UNITS_OF = {104: "AMD Instinct MI250", 110: "AMD Instinct MI250X"}
 BUILT_FOR = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<only>[af]?)")
-# Compute units of MI308X, MI300A and MI300X: one of several partitions has others.
+# Compute units of MI308X, MI300A and MI300X; one of several partitions has other numbers.
 MI300, WHOLE_MI300 = "gfx942", (80, 228, 304)
 DIES_OF_A_MODULE = ("gfx90a",)  # MI200: PyTorch sees each of the two dies of a module (MI210 has one)
 
@@ -115,11 +115,11 @@ def facts(properties: object) -> DeviceFacts:
     own = architecture(properties)
     part = AMD and own == MI300 and units not in WHOLE_MI300
     die = "MI250" in name or (own in DIES_OF_A_MODULE and "MI210" not in name)
-    uuid = None if AMD else getattr(properties, "uuid", None)  # from torch 2.4 on; ROCm's is another than amdsmi's
+    uuid = None if AMD else getattr(properties, "uuid", None)  # from torch 2.4 on; ROCm's differs from amdsmi's
     return gpu.facts(
         kind="cuda",
         vendor="AMD" if AMD else "NVIDIA",
-        name=f"{name} ({units} compute units)" if part else name,  # the vendor's peaks are not of a part
+        name=f"{name} ({units} compute units)" if part else name,  # the vendor's peaks are for whole GPUs
         granularity="die" if die or part else "package",
         memory=properties.total_memory,  # type: ignore[attr-defined]
         identifier=f"{'MIG' if ' MIG ' in name else 'GPU'}-{uuid}" if uuid else None,

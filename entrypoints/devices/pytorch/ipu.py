@@ -1,6 +1,6 @@
 """Graphcore IPUs, through PopTorch: one call compiles or runs forward, backward and update of a whole batch.
 
-Calls and their arguments are those of PopTorch 3.1 to 3.4; no run on an IPU has been seen yet.
+Calls and their arguments are those of PopTorch 3.1 to 3.4; this has not yet been run on an IPU.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from entrypoints.contract.statuses import RunError
 
 try:
-    import poptorch  # first: without it PyTorch is of no use, and may be missing too
+    import poptorch  # first: without it PyTorch is useless, and may be missing too
 except (ImportError, OSError) as absent:
     raise RunError("no_device", f"PopTorch cannot be imported: {absent}") from absent
-except AssertionError as mismatch:  # each build asserts that it has its version of PyTorch
+except AssertionError as mismatch:  # each build asserts that it has its own version of PyTorch
     from importlib.metadata import version
 
     raise RunError(
@@ -60,14 +60,14 @@ from entrypoints.workloads.pytorch.optimizers import parameter_groups
 
 PRECISIONS = ("fp32", "fp16")  # PopTorch makes fp16 of bf16
 MODELS = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")  # environment variables that ask for a model of an IPU
-# Environment variables that the result names: cached executables, options of PopTorch and of Poplar.
+# Environment variables that the result records: cached executables, options of PopTorch and of Poplar.
 TELLING = ("POPTORCH_CACHE_DIR", "POPTORCH_DEFAULT_OPTIONS", "POPLAR_ENGINE_OPTIONS")
 ARCHITECTURES = {1: "GC2", 21: "C600"}
 SECOND, OF_SECOND = 2, "GC200 or Bow"
 LOSS_SCALING = 128.0  # in half precision, so that small gradients do not vanish; PopTorch undoes it
 WHOLE_BATCH = BatchPartition(0)  # each batch in one piece
 UNCOUNTED = "PopTorch does not tell"
-# Texts of PopTorch's errors, in lower case, and the state that they mean. Busy IPUs count as available until used.
+# Texts of PopTorch's errors, in lower case, and their states. Busy IPUs count as available until used.
 REFUSALS = {"out of memory": "out_of_memory", "failed to acquire": "no_device"}
 
 
@@ -112,7 +112,7 @@ def open_session(
 
 
 class TrainingStep(nn.Module):
-    """A whole training step as PopTorch wants it: a module from tensors to the loss, where autograd begins."""
+    """A whole training step in PopTorch's form: a module from tensors to the loss, where autograd begins."""
 
     def __init__(self, objective: Objective, shape: Nesting, single: bool) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class TrainingStep(nn.Module):
 
 
 class InferenceStep(nn.Module):
-    """The network alone, as PopTorch wants it."""
+    """The network alone, in PopTorch's form."""
 
     def __init__(self, objective: Objective, shape: Nesting) -> None:
         super().__init__()

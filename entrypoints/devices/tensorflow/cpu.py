@@ -32,7 +32,7 @@ def prepare(precision: str, threads: int, streams: int = 1) -> None:
     tf.config.set_visible_devices([], "GPU")
     # One operation per stream at a time: two at once would take more threads than requested.
     tf.config.threading.set_inter_op_parallelism_threads(streams)
-    # A single thread means that none but those above compute.
+    # A single thread means that only those above compute.
     tf.config.threading.set_intra_op_parallelism_threads(threads * streams if threads > 1 else 1)
 
 

@@ -1,4 +1,4 @@
-"""GPUs of NVIDIA and AMD, which TensorFlow both calls GPU. No run on one has been seen yet."""
+"""GPUs of NVIDIA and AMD, both called GPU in TensorFlow. This has not yet been run on one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def details() -> Mapping[str, Any]:
 
 
 def precisions(description: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the supported precisions. Half precision would need Keras layers, which the networks do without."""
+    """Return the supported precisions. Half precision would need Keras layers, which the networks do not use."""
     return ("fp32", "tf32") if not AMD and description.get("compute_capability", (0, 0)) >= AMPERE else ("fp32",)
 
 
@@ -69,7 +69,7 @@ def open_session(
     name = str(details().get("device_name", "unknown"))
     mode = amd.partition() if AMD else None
     die = AMD and (mode or any(module in name for module in DIES_OF_A_MODULE))
-    name += f" ({mode})" if mode else ""  # the vendor's peaks are not of a part
+    name += f" ({mode})" if mode else ""  # the vendor's peaks are for whole GPUs
     vendor, how = "AMD" if AMD else "NVIDIA", f"{execution(compiled)}; the host waits for each call"
     facts = DeviceFacts("cuda", vendor, name, 1, "die" if die else "package", None, 1, 1, how, False)
     return GpuSession(model, rule, compiled, facts, HARDWARE)

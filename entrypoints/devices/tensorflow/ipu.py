@@ -1,4 +1,4 @@
-"""One Graphcore IPU, through the IPUStrategy of Graphcore's build of TensorFlow. No run on an IPU has been seen yet.
+"""One Graphcore IPU, through the IPUStrategy of Graphcore's build of TensorFlow. This has not yet been run on an IPU.
 
 Calls and their arguments are those of https://github.com/graphcore/tensorflow, as far as its public history shows them;
 the wheels of SDK 3.1 to 3.3 could not be obtained.

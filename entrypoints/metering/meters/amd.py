@@ -1,6 +1,6 @@
-"""AMD GPUs: ROCm's management library by its Python module amdsmi, or the older rocm_smi library where that is not.
+"""AMD GPUs: ROCm's management library through its Python module amdsmi, or else the older rocm_smi library.
 
-Calls, keys by version of ROCm and units: amdsmi_interface.py of ROCm 5.7 to 7.0, rocm_smi.h. What holds clocks down:
+Calls, keys by version of ROCm and units: amdsmi_interface.py of ROCm 5.7 to 7.0, rocm_smi.h. What throttles clocks:
 rocm.docs.amd.com/projects/amdsmi, GPU violations.
 """
 
@@ -18,13 +18,13 @@ from entrypoints.metering.kernel_files import host_pid
 from entrypoints.metering.meter import MeterError, MeterFacts, Reading, first_found
 from entrypoints.system.facts import fact
 
-# ROCm leaves the module there, on no Python's path; what is installed comes first. ROCM_PATH may be the host's.
+# ROCm's module is here, on no Python path; an installed one comes first. ROCM_PATH may be the host's.
 for root in ("/opt/rocm", os.environ.get("ROCM_PATH", "")):
     shipped = Path(root) / "share" / "amd_smi"
     if shipped.is_absolute() and shipped.is_dir():
         sys.path.append(str(shipped))
 try:
-    # It looks for its library and for all that it calls there while it is imported, and prints what it misses.
+    # On import it looks for its library and every function it calls there, and prints what is missing.
     with contextlib.redirect_stdout(sys.stderr):
         import amdsmi
 except (ImportError, OSError, KeyError, AttributeError):
@@ -32,16 +32,16 @@ except (ImportError, OSError, KeyError, AttributeError):
 
 MEASURES = ("cuda",)
 VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-UPDATE_PERIOD = 0.1  # s; the driver's power is an average over milliseconds, its counter gets on every millisecond
+UPDATE_PERIOD = 0.1  # s; the driver's power is an average over milliseconds, its counter changes every millisecond
 MICRO = 1e-6
 ROCM_SMI = "librocm_smi64.so"
 PCI = Path("/sys/bus/pci/drivers/amdgpu")  # a link for each GPU of the host
 WHOLE = "SPX"  # a GPU that is one partition
 NOT_THERE = "N/A"
-NOT_THERE_RAW = 0xFFFF  # what ROCm 5.7 to 6.1.0 let through
-# Which of them a GPU reports differs: MI300 the current, MI200 the average, ROCm 7 has one name for both.
+NOT_THERE_RAW = 0xFFFF  # what ROCm 5.7 to 6.1.0 returned instead
+# GPUs report different ones: MI300 the current, MI200 the average; ROCm 7 has one name for both.
 POWERS = ("socket_power", "current_socket_power", "average_socket_power")
-# What may hold clocks down, on MI200 and before: bits of `indep_throttle_status` by their place (Linux, amdgpu_smu.h).
+# What may throttle clocks, on MI200 and before: bits of `indep_throttle_status` by position (Linux, amdgpu_smu.h).
 THROTTLERS = {
     **dict(enumerate(("PPT0", "PPT1", "PPT2", "PPT3", "SPL", "FPPT", "SPPT", "SPPT_APU"))),
     **dict(enumerate(("TDC_GFX", "TDC_SOC", "TDC_MEM", "TDC_VDD", "TDC_CVIP", "EDC_CPU", "EDC_GFX", "APCC"), 16)),
@@ -51,12 +51,13 @@ THROTTLERS = {
     **dict(enumerate(("PPM", "FIT"), 56)),
 }
 VIOLATIONS = ("prochot_thrm", "ppt_pwr", "socket_thrm", "vr_thrm", "hbm_thrm")  # the same on MI300 and later
-# The second die of a module shows no power and no energy: the first one's are the module's. HPE names MI250X otherwise.
+# The second die of a module shows no power and no energy: the first one shows the module's. HPE has another name for
+# MI250X.
 TWO_DIES = ("MI250", "MI200 (MCM)")
 
 
 class Amd:
-    """One module, by whichever library is there."""
+    """One module, through whichever library is there."""
 
     def __init__(self, library: AmdSmi | RocmSmi, handle: Any, name: str) -> None:
         self.library, self.handle = library, handle
@@ -77,12 +78,12 @@ class Amd:
         )
 
     def read_whole(self) -> Reading:
-        """Read whatever the library reports."""
+        """Return whatever the library reports."""
         watts, joules = self.library.watts(self.handle), self.library.joules(self.handle)
         return Reading([] if watts is None else [watts], [] if joules is None else [joules])
 
     def read(self) -> Reading:
-        """Power and energy, as at the start."""
+        """Return power and energy. Raises MeterError if the GPU reports more or less than at the start."""
         reading = self.read_whole()
         if bool(reading.watts) != self.facts.has_power or bool(reading.joules) != self.facts.has_counter:
             raise MeterError("the GPU told more or less than before")
@@ -90,7 +91,7 @@ class Amd:
 
 
 class AmdSmi:
-    """By amdsmi."""
+    """The library amdsmi."""
 
     name = "amdsmi"
 
@@ -101,45 +102,46 @@ class AmdSmi:
         self.simulated = bool(getattr(amdsmi, "SIMULATED", False))
 
     def handles(self) -> Sequence[Any]:
-        """All GPUs by their PCI address, as ROCm numbers them."""
+        """Return all GPUs sorted by PCI address, as ROCm numbers them."""
         return sorted(amdsmi.amdsmi_get_processor_handles(), key=self.address)
 
     def address(self, handle: Any) -> str:
-        """The PCI address."""
+        """Return the PCI address."""
         return str(amdsmi.amdsmi_get_gpu_device_bdf(handle))
 
     def serial(self, handle: Any) -> str:
-        """The number in the UUID by which visible devices name it, in hexadecimal; amdsmi's UUID is another."""
+        """Return the number in the UUID that selects visible devices, in hexadecimal; amdsmi's own UUID differs."""
         return str(amdsmi.amdsmi_get_gpu_asic_info(handle).get("asic_serial", ""))
 
     def market_name(self, handle: Any) -> str:
-        """Such as AMD Instinct MI250X."""
+        """Return the market name, such as AMD Instinct MI250X."""
         return str(amdsmi.amdsmi_get_gpu_asic_info(handle).get("market_name", ""))
 
     def shared(self, handle: Any) -> str:
-        """What else its power and energy are of, for its name."""
+        """Return what else its power and energy include, to append to its name."""
         return " with all its partitions" if self.mode(handle) else ""
 
     def mode(self, handle: Any) -> str | None:
-        """How it is divided; None where it is whole."""
+        """Return the partition mode; None if the GPU is not divided."""
         mode = _answer(lambda: amdsmi.amdsmi_get_gpu_compute_partition(handle), WHOLE)
         return None if mode == WHOLE else str(mode)
 
     def watts(self, handle: Any) -> float | None:
-        """Of the socket."""
+        """Return the power of the socket in W; None if it is not reported."""
         power = _answer(lambda: amdsmi.amdsmi_get_power_info(handle), {})
         values = (power.get(name, NOT_THERE) for name in POWERS)
         return next((float(value) for value in values if value not in (NOT_THERE, NOT_THERE_RAW)), None)
 
     def joules(self, handle: Any) -> float | None:
-        """Since the driver was loaded. The accumulator is called power before ROCm 6.3."""
+        """Return the energy since the driver was loaded, in J; None if it is not reported. The accumulator is called
+        power before ROCm 6.3."""
         energy = _answer(lambda: amdsmi.amdsmi_get_energy_count(handle), {})
         count = energy.get("energy_accumulator", energy.get("power", NOT_THERE))
         return None if count == NOT_THERE else float(count) * energy["counter_resolution"] * MICRO
 
 
 class RocmSmi:
-    """By the library that came before, which has no dependable module for Python."""
+    """The older library, which has no dependable Python module."""
 
     name = "rocm_smi"
     simulated = False
@@ -157,26 +159,26 @@ class RocmSmi:
             raise MeterError(f"{call} fails with {status}")
 
     def handles(self) -> Sequence[int]:
-        """All GPUs by number."""
+        """Return the numbers of all GPUs."""
         count = ctypes.c_uint32()
         self.require(self.library.rsmi_num_monitor_devices(ctypes.byref(count)), "rsmi_num_monitor_devices")
         return range(count.value)
 
     def address(self, handle: int) -> str:
-        """The PCI address."""
+        """Return the PCI address."""
         number = ctypes.c_uint64()
         self.require(self.library.rsmi_dev_pci_id_get(handle, ctypes.byref(number)), "rsmi_dev_pci_id_get")
         value = number.value
         return f"{value >> 32:04x}:{value >> 8 & 0xFF:02x}:{value >> 3 & 0x1F:02x}.{value & 7}"
 
     def serial(self, handle: int) -> str:
-        """The number in the UUID by which visible devices name it, in hexadecimal."""
+        """Return the number in the UUID that selects visible devices, in hexadecimal."""
         number = ctypes.c_uint64()
         self.require(self.library.rsmi_dev_unique_id_get(handle, ctypes.byref(number)), "rsmi_dev_unique_id_get")
         return f"{number.value:x}"
 
     def market_name(self, handle: int) -> str:
-        """As the driver calls it."""
+        """Return the driver's name for it."""
         text = ctypes.create_string_buffer(256)
         self.library.rsmi_dev_name_get(handle, text, ctypes.c_size_t(len(text)))
         return text.value.decode("utf-8", "replace")
@@ -186,13 +188,13 @@ class RocmSmi:
         return ""
 
     def watts(self, handle: int) -> float | None:
-        """The average of the first sensor; the number behind the pointer has 64 bits."""
+        """Return the average power of the first sensor in W; None if it is not reported. The call writes 64 bits."""
         microwatts = ctypes.c_uint64()
         failed = self.library.rsmi_dev_power_ave_get(handle, ctypes.c_uint32(0), ctypes.byref(microwatts))
         return None if failed else microwatts.value * MICRO
 
     def joules(self, handle: int) -> float | None:
-        """Since the driver was loaded."""
+        """Return the energy since the driver was loaded, in J; None if it is not reported."""
         count, resolution, moment = ctypes.c_uint64(), ctypes.c_float(), ctypes.c_uint64()
         references = ctypes.byref(count), ctypes.byref(resolution), ctypes.byref(moment)
         failed = self.library.rsmi_dev_energy_count_get(handle, *references)
@@ -200,7 +202,7 @@ class RocmSmi:
 
 
 def find(place: str | None) -> Amd:
-    """The module that computes: the first that ROCm may use, or `place`, its number."""
+    """Return the module that computes: the first that ROCm may use, or the one numbered `place`."""
     return first_found({library.name: partial(_find, library, place) for library in (AmdSmi, RocmSmi)})
 
 
@@ -227,11 +229,12 @@ def conditions(_: str | None) -> Mapping[str, Any]:
 
 
 def partition() -> str | None:
-    """Return how the first GPU that ROCm may use is divided, such as CPX; None where it is whole or unknown."""
+    """Return the partition mode of the first GPU that ROCm may use, such as CPX; None if it is not divided or
+    unknown."""
     try:
         library = AmdSmi()
         return library.mode(_chosen(library, library.handles(), None))
-    except Exception:  # whatever the library raises: a run is not to end for a name
+    except Exception:  # whatever the library raises: no run should fail for a name
         return None
 
 
@@ -240,9 +243,9 @@ def _number_or_none(number: Any) -> Any:
 
 
 def _throttling(handle: Any, metrics: Mapping[str, Any]) -> str | None:
-    """Return what holds the clocks down, in the vendor's words; `none` for nothing, None where it is not reported."""
+    """Return what throttles the clocks, in the vendor's words; `none` for nothing, None if it is not reported."""
     status = metrics.get("indep_throttle_status", NOT_THERE)
-    if status is True:  # all that ROCm 7 says of it
+    if status is True:  # ROCm 7 says no more
         return "throttled"
     if status != NOT_THERE and status < 2**64 - 1:
         return ", ".join(name for place, name in THROTTLERS.items() if status >> place & 1) or "none"
@@ -270,8 +273,8 @@ def _opened(library: AmdSmi | RocmSmi, place: str | None) -> Amd:
 
 
 def _first_die(library: AmdSmi | RocmSmi, handles: Sequence[Any], chosen: Any) -> Any:
-    """The die with the module's power and energy. Raises MeterError where a scheduler has hidden it from this job:
-    the libraries leave out what is hidden, and the entry before the second die then belongs to another module."""
+    """Return the die that reports the module's power and energy. Raises MeterError if a scheduler hides it from this
+    job: the libraries leave out hidden dies, and the entry before the second die then belongs to another module."""
     if library.watts(chosen) or library.joules(chosen):
         return chosen
     at, on_host = list(handles).index(chosen), len(list(PCI.glob("*:*:*.*")))
@@ -281,8 +284,8 @@ def _first_die(library: AmdSmi | RocmSmi, handles: Sequence[Any], chosen: Any) -
 
 
 def _chosen(library: AmdSmi | RocmSmi, handles: Sequence[Any], place: str | None) -> Any:
-    """The GPU of a number or UUID; of what the environment leaves, the first. The variables count one after the other:
-    what the later ones name are numbers among those that the first leaves."""
+    """Return the GPU of a number or UUID, or else the first that the environment allows. The variables apply in turn:
+    the numbers in a later one count the GPUs that the earlier ones leave."""
     left = list(handles)
     if place is not None:
         return _numbered(left, place)
@@ -291,7 +294,7 @@ def _chosen(library: AmdSmi | RocmSmi, handles: Sequence[Any], place: str | None
         if named is not None:
             left = [_named(library, left, word.strip()) for word in named.split(",") if word.strip()]
             if variable != VISIBLE[0]:
-                break  # HIP reads one of the two
+                break  # HIP reads only one of the two
     if not left:
         raise MeterError("no GPU is left: " + ", ".join(f"{name}={os.environ.get(name)}" for name in VISIBLE))
     return left[0]
@@ -308,7 +311,7 @@ def _named(library: AmdSmi | RocmSmi, handles: Sequence[Any], word: str) -> Any:
 
 
 def _number(text: str) -> int | None:
-    """Of hexadecimal digits, with 0x or without; None for what is no number, such as N/A."""
+    """Return the value of hexadecimal digits, with or without 0x; None for other text, such as N/A."""
     try:
         return int(text, 16)
     except ValueError:
@@ -322,7 +325,7 @@ def _numbered(handles: Sequence[Any], word: str) -> Any:
 
 
 def _answer(ask: Callable[[], Any], otherwise: Any) -> Any:
-    """Return the answer to a call, or `otherwise` where the GPU or this version of the library has none."""
+    """Return the answer to a call, or `otherwise` if the GPU or this version of the library has none."""
     with contextlib.suppress(*_errors(), LookupError, TypeError):
         value = ask()
         return otherwise if value == NOT_THERE else value
@@ -335,5 +338,5 @@ def _others(processes: Any) -> int:
 
 
 def _errors() -> tuple[type[BaseException], ...]:
-    """Exceptions of amdsmi, where it is."""
+    """Return the exceptions of amdsmi, if it is there."""
     return (AttributeError,) if amdsmi is None else (AttributeError, amdsmi.AmdSmiException)

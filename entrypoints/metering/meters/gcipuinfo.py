@@ -18,18 +18,18 @@ except ImportError:
     gcipuinfo = None
 
 MEASURES = ("ipu",)
-UPDATE_PERIOD = 1.0  # s; how often the hardware has a new value is not documented, and a call takes a while
+UPDATE_PERIOD = 1.0  # s; the hardware's update period is not documented, and a call takes a while
 POWER, BOARD_POWER, BOARD = "ipu power", "total board power", "board serial number"
-# Chips of the second architecture differ by their clock alone, as gc-info and gc-monitor print it.
+# Chips of the second generation differ only in their clock, as gc-info and gc-monitor print it.
 CHIPS = {"1330MHz": "GC200", "1850MHz": "Bow"}
 PROCESS, NOBODY = "user process id", ("", "0", "N/A")
 DRIVER, CLOCK, TEMPERATURE = "driver version", "clock", "average die temp"
 
 
 class Gcipuinfo:
-    """Each IPU that this user's partition shows; where IPUs report no power, each of their boards.
+    """Each IPU of this user's partition; if IPUs report no power, each of their boards.
 
-    A partition may have more IPUs than compute: a reading says which of them a process has.
+    A partition may have more IPUs than the run uses: a reading says which of them a process uses.
     """
 
     def __init__(self, inventory: Any) -> None:
@@ -42,14 +42,14 @@ class Gcipuinfo:
         self.key = POWER if of_ipus else BOARD_POWER
         self.places = list(range(len(devices))) if of_ipus else sorted(boards.values())
         place_of = [place if of_ipus else boards[device.get(BOARD, str(place))] for place, device in enumerate(devices)]
-        self.counted_in = [self.places.index(place) for place in place_of]  # by IPU: where its energy is
+        self.counted_in = [self.places.index(place) for place in place_of]  # by IPU: the device that has its energy
         names = [
             f"IPU {devices[place].get('id', place)}" if of_ipus else f"board {devices[place].get(BOARD, place)}"
             for place in self.places
         ]
         self.facts = MeterFacts(
             source="gcipuinfo",
-            scope="die" if of_ipus else "board",  # of one IPU: fans and the rest of its machine are not in it
+            scope="die" if of_ipus else "board",  # one IPU, without fans and the rest of its machine
             devices=tuple(names),
             update_period=UPDATE_PERIOD,
             averaging=None,
@@ -61,7 +61,7 @@ class Gcipuinfo:
         )
 
     def read(self) -> Reading:
-        """Read the power of each. Raises MeterError where one does not report it."""
+        """Return the power of each device. Raises MeterError if one does not report it."""
         devices = _devices(self.inventory)
         watts = [_power(devices[place], self.key) for place in self.places]
         if None in watts:
@@ -72,7 +72,7 @@ class Gcipuinfo:
 
 
 def find(place: str | None) -> Gcipuinfo:
-    """The IPUs of the partition; `place` is not used, since a partition shows no others."""
+    """Return the IPUs of the partition. Raises MeterError if a `place` is given, since a partition shows no others."""
     if place is not None:
         raise MeterError("gcipuinfo shows the IPUs of one's partition: name no place")
     return Gcipuinfo(_inventory())
@@ -93,12 +93,12 @@ def chip() -> str | None:
     """Return the name of IPUs of the second architecture; None where it cannot be determined."""
     try:
         return CHIPS.get(_together(_devices(_inventory()), CLOCK) or "")
-    except Exception:  # whatever the library raises: a run is not to end for a name
+    except Exception:  # whatever the library raises: no run should fail for a name
         return None
 
 
 def _inventory() -> Any:
-    """Return the IPUs, which the library reads again at every call."""
+    """Return the inventory, set to update at every call. Raises MeterError if the library is missing."""
     if gcipuinfo is None:
         raise MeterError("gcipuinfo is not in this image: it comes with the Poplar SDK")
     inventory = gcipuinfo.gcipuinfo()
@@ -107,18 +107,18 @@ def _inventory() -> Any:
 
 
 def _devices(inventory: Any) -> list[dict[str, str]]:
-    """Each IPU's attributes: the library's own objects have keys, and not all else that a dict has."""
+    """Return each IPU's attributes as a dict: the library's own objects lack some of its methods."""
     return [dict(device) for device in inventory.getDevices()]
 
 
 def _power(device: Mapping[str, str], key: str) -> float | None:
-    """In watts; None where it is N/A or not there, which is not 0."""
+    """Return the power in W; None if it is N/A or missing, which is not 0."""
     match = re.fullmatch(r"\s*([0-9.]+)\s*W?\s*", device.get(key, ""))
     return float(match.group(1)) if match else None
 
 
 def _others(devices: Any) -> int | None:
-    """Count other processes that have IPUs of the partition; None where the library reports no process."""
+    """Count other processes that use IPUs of the partition; None if the library reports no process."""
     processes = [device[PROCESS].strip() for device in devices if PROCESS in device]
     return len({process for process in processes if process not in NOBODY} - {str(host_pid())}) if processes else None
 

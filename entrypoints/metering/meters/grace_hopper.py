@@ -1,6 +1,6 @@
-"""Power of a whole Grace Hopper module, GPU, processor and memory: what NVML counts on it is the GPU's package alone.
+"""Power of a whole Grace Hopper module, with GPU, processor and memory: NVML's counter has only the GPU's package.
 
-Chosen by name alone, for a GPU's power does not compare with a module's.
+Only used when named, since a GPU's power does not compare with a module's.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import re
 from entrypoints.metering.meter import MeterError
 from entrypoints.metering.meters import hwmon
 
-MEASURES = ()  # whatever the run is on: both kinds of processor are in it
+MEASURES = ()  # any device: both kinds of processor are in it
 LABEL = re.compile(r"Module Power Socket (\d+)")
 
 
 def find(place: str | None) -> hwmon.Hwmon:
-    """The one module of the host, or that of socket `place`, where the GPU sits that computes."""
+    """Return the host's only module, or that of socket `place`, which holds the GPU that computes."""
     modules = hwmon.labelled(hwmon.HWMON, LABEL, "Grace Hopper module")
     if place is not None:
         modules = {label: folder for label, folder in modules.items() if label.endswith(f" {place}")}

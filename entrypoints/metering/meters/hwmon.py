@@ -12,17 +12,17 @@ from entrypoints.metering.meter import MeterError, MeterFacts, Reading
 MEASURES = ("cpu",)
 HWMON = Path("/sys/class/hwmon")
 # The processor with its memory controllers and I/O. `Module Power` contains it and the GPU, and it contains `CPU Power`
-# and `SysIO Power`: none of these are added to it.
+# and `SysIO Power`: adding any of these would count energy twice.
 LABEL = re.compile(r"Grace Power Socket (\d+)")
-# Below the ACPI device, and since Linux moved them in 2025 (acpi_power_meter) below hwmon itself.
+# Below the ACPI device; since Linux moved them in 2025 (acpi_power_meter) below hwmon itself.
 PLACES = ("hwmon*/device/power1_oem_info", "hwmon*/power1_oem_info")
-UPDATE_PERIOD = 1.0  # s; seen in what JSC's jpwr recorded on a GH200, sampled once a second
+UPDATE_PERIOD = 1.0  # s; from what JSC's jpwr recorded on a GH200, sampled once a second
 MICRO, MILLI = 1e-6, 1e-3
-UNKNOWN = 0xFFFFFFFF * 1000  # microwatts: what ACPI's _PMM says where it has no value, as Linux hands it on
+UNKNOWN = 0xFFFFFFFF * 1000  # microwatts: ACPI's _PMM without a value, as Linux passes it on
 
 
 class Hwmon:
-    """Power meters by their labels."""
+    """Power meters by label."""
 
     def __init__(self, sockets: dict[str, Path], scope: str) -> None:
         self.powers = [KernelFile(folder / "power1_average") for folder in sockets.values()]
@@ -41,17 +41,17 @@ class Hwmon:
         )
 
     def read(self) -> Reading:
-        """The power of each."""
+        """Return the power of each."""
         return Reading(watts=[_watts(power) for power in self.powers], joules=())
 
 
 def find(place: str | None) -> Hwmon:
-    """The processors below `place`, a folder laid out as /sys/class/hwmon."""
+    """Return the processors below `place`, a folder laid out as /sys/class/hwmon."""
     return Hwmon(labelled(HWMON if place is None else Path(place), LABEL, "Grace processor"), "package")
 
 
 def labelled(root: Path, wanted: re.Pattern[str], what: str) -> dict[str, Path]:
-    """The folders of power meters by those of their labels that are wanted. Raises MeterError where there is none."""
+    """Return the folders of power meters whose labels match, by label. Raises MeterError if there is none."""
     labels = {kernel_text(path): path.parent for place in PLACES for path in sorted(root.glob(place))}
     sockets = {label: labels[label] for label in sorted(labels) if wanted.fullmatch(label)}
     if not sockets:
@@ -63,7 +63,7 @@ def labelled(root: Path, wanted: re.Pattern[str], what: str) -> dict[str, Path]:
 
 
 def _watts(power: KernelFile) -> float:
-    """Raises MeterError where the firmware does not know."""
+    """Return the power in W. Raises MeterError if the firmware does not know it."""
     number = power.number()
     if number == UNKNOWN:
         raise MeterError(f"{power.path}: the firmware does not know the power")
@@ -71,7 +71,7 @@ def _watts(power: KernelFile) -> float:
 
 
 def _averaging(sockets: dict[str, Path]) -> float | None:
-    """The interval (s) that all sockets average over, where the driver says one."""
+    """Return the averaging interval (s) of all sockets; None if the driver reports none, or different ones."""
     intervals = set()
     with contextlib.suppress(MeterError):
         intervals = {KernelFile(folder / "power1_average_interval").number() * MILLI for folder in sockets.values()}

@@ -1,8 +1,8 @@
-"""Intel GPUs: the energy counter of a card, by Level Zero's management part (sysman) or by the kernel's hwmon.
+"""Intel GPUs: the energy counter of a card, through Level Zero's management part (sysman) or the kernel's hwmon.
 
-A card with several tiles has a counter for itself and one for each tile: only the card's is read, which holds the
+A card with several tiles has a counter for itself and one for each tile: only the card's is read, which includes the
 others. Structures: zes_api.h of the Level Zero specification; files: sysfs-driver-intel-i915-hwmon and
-sysfs-driver-intel-xe-hwmon in the kernel's Documentation/ABI/testing, for the clocks and what holds them down
+sysfs-driver-intel-xe-hwmon in the kernel's Documentation/ABI/testing, and for clocks and throttling
 docs.kernel.org/gpu/xe/xe_gt_freq.html and drivers/gpu/drm/i915/gt/intel_gt_sysfs_pm.c.
 """
 
@@ -24,24 +24,24 @@ HWMON = Path("/sys/class/hwmon")
 MASK = "ZE_AFFINITY_MASK"  # devices that Level Zero shows: 0,1; tiles of cards: 0.1
 HIERARCHY = "ZE_FLAT_DEVICE_HIERARCHY"
 SELECTOR = "ONEAPI_DEVICE_SELECTOR"
-ANY = re.compile(r"|(\*|level_zero):(\*|gpu|0)", re.IGNORECASE)  # what leaves the first device the first
+ANY = re.compile(r"|(\*|level_zero):(\*|gpu|0)", re.IGNORECASE)  # values that keep the first device first
 NAME_IT = "and a card has the meter: name the card, --meter intel:NUMBER"
-OF_BOARD, OF_TILE = "energy1_input", "i915_gt"  # a file of xe's, the name of a tile's folder with i915
+OF_BOARD, OF_TILE = "energy1_input", "i915_gt"  # a file of xe, and the prefix of a tile's folder with i915
 UPDATE_PERIOD = 0.1  # s; not documented
 MICRO, MILLI = 1e-6, 1e-3
 Handle = ctypes.c_void_p
 
 
 class DriverFiles(NamedTuple):
-    """Files in which a kernel driver reports a card: files of hwmon, those of the card before those of the package,
-    and of the device, those of a tile. The first that is there counts."""
+    """Files in which a kernel driver reports a card: those of hwmon, the card's before the package's, and those of the
+    device for each tile. The first that exists counts."""
 
     energy: tuple[str, ...]  # microjoules
-    limit: tuple[str, ...]  # microwatts; 0 where it is switched off
+    limit: tuple[str, ...]  # microwatts; 0 if it is switched off
     temperature: tuple[str, ...]  # of the package, in thousandths of a degree
     clock: str  # MHz
     clock_max: str
-    held_down: str  # a file for each reason, whose name begins so: 1 where it holds the clock down
+    held_down: str  # prefix of one file per reason, with 1 if that throttles the clock
 
 
 FILES = {
@@ -68,7 +68,7 @@ class Intel:
     """One card's energy counter."""
 
     def __init__(self, source: str, name: str, counter: SysmanCounter | KernelFile, scope: str) -> None:
-        counter.number()  # one that does not read is none
+        counter.number()  # fails at once if it cannot be read
         self.counter = counter
         self.facts = MeterFacts(
             source=source,
@@ -79,12 +79,12 @@ class Intel:
             averaging_reason="there is no power, only energy",
             has_power=False,
             has_counter=True,
-            counter_ranges=(None,),  # 64 bits, into which the driver folds what the hardware counts in 32
+            counter_ranges=(None,),  # 64 bits, into which the driver accumulates the 32 of the hardware
             simulated=False,
         )
 
     def read(self) -> Reading:
-        """Energy since the driver was loaded."""
+        """Return the energy since the driver was loaded."""
         return Reading((), [self.counter.number() * MICRO])
 
 
@@ -101,14 +101,14 @@ class SysmanCounter:
         self.library, self.domain = library, domain
 
     def number(self) -> int:
-        """Energy in microjoules. Raises MeterError."""
+        """Return the energy in microjoules. Raises MeterError."""
         counter = EnergyCounter()
         require(self.library.zesPowerGetEnergyCounter(self.domain, ctypes.byref(counter)), "zesPowerGetEnergyCounter")
         return int(counter.energy)
 
 
 def find(place: str | None) -> Intel:
-    """The card that computes: the first that Level Zero may use, or `place`, its number."""
+    """Return the card that computes: the first that Level Zero may use, or the one numbered `place`."""
     if place is not None and not place.isdigit():
         raise MeterError(f"{place!r} is no number of a card")
     number = int(place) if place is not None else first_visible()
@@ -121,7 +121,7 @@ def find(place: str | None) -> Intel:
 
 
 def first_visible() -> int:
-    """Return the number of the card that the first device is, or is a tile of. Raises MeterError where it is unclear.
+    """Return the number of the card that the first device is, or belongs to. Raises MeterError if it is unclear.
 
     https://oneapi-src.github.io/level-zero-spec/level-zero/latest/core/PROG.html#device-hierarchy
     """
@@ -138,12 +138,12 @@ def first_visible() -> int:
 
 
 def by_card() -> bool:
-    """Whether devices are cards to Level Zero. Else, and by default, the tiles of each are devices."""
+    """Return whether Level Zero's devices are cards. Otherwise, and by default, they are the tiles of each card."""
     return os.environ.get(HIERARCHY, "FLAT").upper() == "COMPOSITE"
 
 
 def whole_card() -> bool:
-    """Whether the first device is a card: of one that the mask leaves a single tile of, that tile is the device.
+    """Return whether the first device is a card. If the mask leaves a single tile of a card, that tile is the device.
 
     https://github.com/oneapi-src/level-zero/issues/86
     """
@@ -154,7 +154,7 @@ def whole_card() -> bool:
 
 
 def by_sysman(number: int) -> tuple[str, SysmanCounter]:
-    """A card by Level Zero."""
+    """Return name and counter of a card by Level Zero. Raises MeterError."""
     try:
         library = ctypes.CDLL(LOADER)
     except OSError as error:
@@ -187,7 +187,7 @@ def require(status: int, call: str) -> None:
 
 
 def by_hwmon(number: int) -> tuple[str, KernelFile]:
-    """A card by the kernel's driver."""
+    """Return name and counter of a card by the kernel's driver. Raises MeterError."""
     folder, files = monitored(number)
     counter = _first(folder, files.energy)
     if counter is None:
@@ -196,8 +196,8 @@ def by_hwmon(number: int) -> tuple[str, KernelFile]:
 
 
 def scope(number: int) -> str:
-    """What the counter of a card is of, which Level Zero reads from the same file: of the board where xe says so, or
-    where i915 has counters of tiles beside it; else of the package. Kernel: xe_hwmon.c, i915_hwmon.c."""
+    """Return what a card's counter covers, also for Level Zero, which reads the same file: the board if xe says so, or
+    if i915 has counters of tiles beside it; else the package. Kernel: xe_hwmon.c, i915_hwmon.c."""
     try:
         folder, files = monitored(number)
     except MeterError:
@@ -209,7 +209,7 @@ def scope(number: int) -> str:
 
 
 def monitored(number: int) -> tuple[Path, DriverFiles]:
-    """A card's folder in hwmon, and its driver's files; cards by their PCI addresses. Raises MeterError."""
+    """Return a card's folder in hwmon and its driver's files; cards are sorted by PCI address. Raises MeterError."""
     drivers = {folder: kernel_text(folder / "name") for folder in HWMON.glob("hwmon*")}
     cards = sorted((folder for folder in drivers if drivers[folder] in FILES), key=address)
     if number >= len(cards):
@@ -218,14 +218,14 @@ def monitored(number: int) -> tuple[Path, DriverFiles]:
 
 
 def address(folder: Path) -> str:
-    """The PCI address of the device that a folder of hwmon is about."""
+    """Return the PCI address of the device that a folder of hwmon describes."""
     return (folder / "device").resolve().name
 
 
 def conditions(driver: str | None) -> Mapping[str, Any]:
-    """Return the conditions of the card that computes, by the kernel's files; PyTorch reports the `driver`'s version.
+    """Return the conditions of the card that computes, from the kernel's files; the `driver`'s version is PyTorch's.
 
-    Facts by a name of session.DEVICE_CONDITIONS; clocks are those of the tile that computes, of a whole card the first.
+    Facts by a name of session.DEVICE_CONDITIONS; clocks are those of the tile that computes, or a whole card's first.
     """
     return {
         "driver": fact(lambda: driver),
@@ -254,7 +254,7 @@ def _throttling() -> str | None:
 
 
 def _tile_files(kind: str) -> list[Path]:
-    """Files of the tile that computes, by their names."""
+    """Return the files of a kind for the tile that computes, sorted by name."""
     folder, files = monitored(first_visible())
     tile = os.environ.get(MASK, "0").split(",")[0].partition(".")[2] or "0"
     return sorted((folder / "device").glob(f"{getattr(files, kind).format(tile=tile)}{'*' * (kind == 'held_down')}"))

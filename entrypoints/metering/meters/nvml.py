@@ -1,4 +1,4 @@
-"""NVIDIA GPUs: the driver's management library, by nvidia-ml-py. It lists GPUs whatever CUDA_VISIBLE_DEVICES says.
+"""NVIDIA GPUs: the driver's management library, through nvidia-ml-py. It lists GPUs whatever CUDA_VISIBLE_DEVICES says.
 
 Field numbers, units and meanings: nvml.h as nvidia-ml-py repeats it, and
 https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html.
@@ -24,10 +24,10 @@ except ImportError:
 MEASURES = ("cuda",)
 VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 KERNEL_MODULE = Path("/proc/driver/nvidia/version")
-POWER_INSTANT = 186  # NVML_FI_DEV_POWER_INSTANT, mW; drivers from 525 on
-UPDATE_PERIOD = 0.1  # s; the counter gets on every 20 to 100 ms, by model
+POWER_INSTANT = 186  # NVML_FI_DEV_POWER_INSTANT, mW; since driver 525
+UPDATE_PERIOD = 0.1  # s; the counter changes every 20 to 100 ms, by model
 MILLI = 1e-3
-THROTTLING = {  # bits of the reasons that hold clocks down; being idle and settings that were asked for are none
+THROTTLING = {  # bits of the reasons that throttle clocks; idling and requested settings are not among them
     0x4: "software power cap",
     0x8: "hardware slowdown",
     0x10: "sync boost",
@@ -39,7 +39,7 @@ UNKNOWN_STATE = 32
 
 
 class Nvml:
-    """One GPU: its energy counter where it has one (Volta and newer), and its power."""
+    """One GPU: its energy counter if it has one (Volta and newer), and its power."""
 
     def __init__(self, handle: Any, name: str) -> None:
         self.handle = handle
@@ -63,12 +63,12 @@ class Nvml:
         )
 
     def read(self) -> Reading:
-        """Power, and the energy since the driver was loaded."""
+        """Return the power, and the energy since the driver was loaded."""
         joules = [pynvml.nvmlDeviceGetTotalEnergyConsumption(self.handle) * MILLI] if self.facts.has_counter else []
         return Reading([self.watts()] if self.facts.has_power else [], joules)
 
     def watts(self) -> float:
-        """The newest value of power there is."""
+        """Return the latest power in W. Raises MeterError if the GPU stopped reporting it."""
         milliwatts = _instant_power(self.handle) if self.instant else pynvml.nvmlDeviceGetPowerUsage(self.handle)
         if milliwatts is None:
             raise MeterError("the GPU told its power before, and does not now")
@@ -76,7 +76,7 @@ class Nvml:
 
 
 def find(place: str | None) -> Nvml:
-    """The GPU that computes: the first that CUDA may use, or `place`, a UUID, a PCI address or NVML's own number."""
+    """Return the GPU that computes: the first that CUDA may use, or `place`: a UUID, a PCI address or NVML's number."""
     with _library():
         handle = _handle(place) if place else _first_visible()
         return Nvml(*_whole(handle))
@@ -85,7 +85,7 @@ def find(place: str | None) -> Nvml:
 def conditions(identifier: str | None) -> Mapping[str, Any]:
     """Return the conditions of a UUID's GPU, or of the first that CUDA may use (session.DEVICE_CONDITIONS)."""
     with _library():
-        of_mig = (identifier or "").startswith("MIG-")  # of which CUDA has the first alone, whatever its UUID is of
+        of_mig = (identifier or "").startswith("MIG-")  # CUDA uses the first instance, whatever this UUID names
         handle, _ = _whole(_handle(identifier) if identifier and not of_mig else _first_visible())
         asked: Mapping[str, tuple[Callable[[], Any], str | None]] = {
             "driver": (pynvml.nvmlSystemGetDriverVersion, None),
@@ -106,9 +106,9 @@ def conditions(identifier: str | None) -> Mapping[str, Any]:
 
 
 def why_no_gpu(built_for: str | None) -> str | None:
-    """Why a PyTorch or TensorFlow that was `built_for` a version of CUDA finds no GPU though there are device files.
+    """Return why a PyTorch or TensorFlow `built_for` a version of CUDA finds no GPU though there are device files.
 
-    None where the driver looks right.
+    None if the driver looks right.
     """
     try:
         with _library():
@@ -127,7 +127,7 @@ def why_no_gpu(built_for: str | None) -> str | None:
 
 @contextlib.contextmanager
 def _library() -> Iterator[None]:
-    """The library, loaded once for the process. Raises MeterError with both versions where they do not fit."""
+    """Load the library, once for the process. Raises MeterError with both versions if they do not match."""
     if pynvml is None:
         raise MeterError("nvidia-ml-py (pynvml) is not in this image")
     try:
@@ -168,7 +168,8 @@ def _first_visible() -> Any:
 
 
 def _by_number(number: int) -> Any:
-    """Return the GPU of CUDA's number, which is NVML's where CUDA is set to count so or all GPUs are alike."""
+    """Return the GPU of CUDA's number: NVML's number if CUDA is set to count so or all GPUs are alike. Raises
+    MeterError."""
     count = pynvml.nvmlDeviceGetCount()
     if number >= count:
         raise MeterError(f"{VISIBLE} names GPU {number}, and NVML sees {count}")
@@ -183,7 +184,7 @@ def _by_number(number: int) -> Any:
 
 
 def _by_uuid(start: str) -> Any:
-    """The GPU whose UUID begins so, as CUDA reads it, or the MIG instance of a whole UUID."""
+    """Return the GPU whose UUID begins so, as CUDA reads it, or the MIG instance of a whole UUID. Raises MeterError."""
     if start.startswith("MIG-"):
         return pynvml.nvmlDeviceGetHandleByUUID(start.encode())
     handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
@@ -215,7 +216,7 @@ def _divided(handle: Any) -> bool:
 
 
 def _instant_power(handle: Any) -> int | None:
-    """Return instant power in mW; None where driver or GPU do not report it."""
+    """Return instant power in mW; None if driver or GPU do not report it."""
     values = _supported_answer(pynvml.nvmlDeviceGetFieldValues, handle, [POWER_INSTANT])
     if not values or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
         return None
@@ -223,7 +224,7 @@ def _instant_power(handle: Any) -> int | None:
 
 
 def _supported_answer(ask: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a call answers; None where this GPU or driver does not support it."""
+    """Return what a call answers; None if this GPU or driver does not support it."""
     try:
         return ask(*arguments)
     except pynvml.NVMLError as error:
@@ -261,5 +262,5 @@ def _others(processes: Any) -> int:
 
 
 def _text(value: Any) -> str:
-    """Old releases of the wrapper gave bytes."""
+    """Return a value as text: old releases of the wrapper return bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)

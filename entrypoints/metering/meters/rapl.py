@@ -12,15 +12,15 @@ MEASURES = ("cpu",)
 POWERCAP = Path("/sys/class/powercap")
 # Intel SDM volume 3B, MSR_PKG_ENERGY_STATUS: updated every ~1 msec.
 UPDATE_PERIOD = 0.001
-ZONES = "intel-rapl:*"  # AMD's have the same name; intel-rapl-mmio has the same counters once more
-# Nothing else is added: `core` and `uncore` are parts of a package, `dram` is too or is another thing, and `psys`, the
-# platform, contains the packages. Where a package has several dies the kernel has a zone for each.
+ZONES = "intel-rapl:*"  # AMD's have the same name; intel-rapl-mmio repeats the same counters
+# Nothing else is added: `core` and `uncore` are parts of a package, `dram` is a part or separate, and `psys`, the
+# platform, contains the packages. For a package of several dies the kernel has a zone for each.
 DEVICE = re.compile(r"package-\d+(-die-\d+)?")
 MICRO = 1e-6
 
 
 class Rapl:
-    """The packages of the host. Memory is not in their energy on servers."""
+    """The packages of the host. On servers their energy does not include memory."""
 
     def __init__(self, zones: dict[str, Path]) -> None:
         self.counters = [KernelFile(zone / "energy_uj") for zone in zones.values()]
@@ -38,18 +38,18 @@ class Rapl:
         )
 
     def read(self) -> Reading:
-        """Every package's counter."""
+        """Return every package's counter."""
         return Reading(watts=(), joules=[counter.number() * MICRO for counter in self.counters])
 
 
 def find(place: str | None) -> Rapl:
-    """The packages below `place`, a folder laid out as /sys/class/powercap."""
+    """Return the packages below `place`, a folder laid out as /sys/class/powercap."""
     root = POWERCAP if place is None else Path(place)
     return Rapl(packages(root))
 
 
 def packages(root: Path) -> dict[str, Path]:
-    """Folders of the packages below `root` by name. Raises MeterError where there is none."""
+    """Return the folders of the packages below `root` by name. Raises MeterError if there is none."""
     folders = {kernel_text(zone / "name"): zone for zone in root.glob(ZONES)}
     zones = {name: folders[name] for name in sorted(folders) if DEVICE.fullmatch(name)}
     if not zones:
@@ -60,6 +60,6 @@ def packages(root: Path) -> dict[str, Path]:
 
 
 def power_cap() -> float:
-    """Long-term power limit of all processor packages together in W (RAPL)."""
+    """Return the long-term power limit of all processor packages together in W (RAPL)."""
     limits = [zone / "constraint_0_power_limit_uw" for zone in packages(POWERCAP).values()]
     return sum(int(kernel_text(limit)) for limit in limits) * MICRO

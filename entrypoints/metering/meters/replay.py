@@ -1,8 +1,8 @@
 """A recorded trace, played back in real time: for tests and demonstrations. Results that use it say `simulated`.
 
 The trace is a JSON file: `scope`, `devices`, `update_period` (s), and `samples`, each with `at` (s, the first one 0)
-and `watts` (W by device), `joules` (counter in J by device) or both; also `counter_ranges` (J by device) where the
-counters start again, and `averaging` (s) where it is known.
+and `watts` (W by device), `joules` (counter in J by device) or both; also `counter_ranges` (J by device) if the
+counters start again, and `averaging` (s) if it is known.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, Callable, Mapping
 
 from entrypoints.metering.meter import MeterError, MeterFacts, Reading
 
-MEASURES = ()  # whatever it is asked for
+MEASURES = ()  # any device, if it is asked for
 
 
 class Replay:
-    """Shows the last sample that is due, as hardware with its update period would, until the trace is over."""
+    """Returns the latest sample that is due, like hardware with its update period, until the trace ends."""
 
     def __init__(self, trace: Mapping[str, Any], clock: Callable[[], float] = time.monotonic) -> None:
         self.facts = _facts(trace)
@@ -28,7 +28,7 @@ class Replay:
         self.clock, self.began = clock, clock()
 
     def read(self) -> Reading:
-        """The sample that is due. Raises MeterError once the next one would be missing."""
+        """Return the sample that is due. Raises MeterError once the trace has ended."""
         elapsed = self.clock() - self.began
         if elapsed >= self.moments[-1] + self.facts.update_period:
             raise MeterError(f"the trace is over after {self.moments[-1]:g} s")
@@ -36,7 +36,7 @@ class Replay:
 
 
 def find(place: str | None) -> Replay:
-    """The trace in the file `place`."""
+    """Return the trace in the file `place`."""
     if place is None:
         raise MeterError("no trace was named: --meter replay:FILE")
     try:

@@ -1,4 +1,4 @@
-"""The session on GPUs, which PyTorch has as cuda (NVIDIA and AMD) and xpu (Intel) with one interface."""
+"""The session on GPUs, for which PyTorch has one interface under two names: cuda (NVIDIA and AMD) and xpu (Intel)."""
 
 from __future__ import annotations
 
