@@ -20,7 +20,7 @@ from sifmark.engines.apptainer.sif import read_sif
 from sifmark.engines.locate import engine_for, locate
 from sifmark.recipes.labels import BUILD_KEY
 
-sys.path.append(str(CHECKOUT))  # what goes into images is no installed package
+sys.path.append(str(CHECKOUT))  # what goes into images is not an installed package
 from entrypoints.system import allocator
 
 HERE = Path(__file__).resolve().parent

@@ -14,7 +14,7 @@ from typing import Any
 from sifmark.core.files import write_json
 from sifmark.core.paths import CHECKOUT as ROOT
 
-sys.path.append(str(ROOT))  # what goes into images is no installed package
+sys.path.append(str(ROOT))  # what goes into images is not an installed package
 from entrypoints.results.numerics import Deviation, deviation
 
 REFERENCES = ROOT / "entrypoints" / "references"

@@ -245,7 +245,7 @@ def training(
 
 
 def main() -> None:
-    """Time steps for so many seconds after the warm-up."""
+    """Time steps for a number of seconds after the warm-up."""
     workload, task, precision, batch_size, seconds, threads, *compiled = sys.argv[1:]
     torch.set_num_threads(int(threads))
     step = prepare(workload, task, precision, int(batch_size), torch.compile if compiled else lambda model: model)

@@ -32,7 +32,7 @@ from patching import StaleFaultError, plant
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parent / "results.md"
 FAULTS = (*INSIDE, *HOST)
-# Tests that hang with a fault have noticed it: after so many times what they took without it, in seconds at least.
+# Tests that hang with a fault have noticed it: after PATIENCE times their time without it, at least this many seconds.
 PATIENCE, LEAST_PATIENCE = 5, 60.0
 GATE = ("-m", "not full")  # faults that only the full run notices are noticed late
 

@@ -72,7 +72,7 @@ def _imports(path: Path) -> Iterator[str]:
 
 
 def _module(name: str) -> Path | None:
-    """Return the file of a module of the tests; None if it is none."""
+    """Return the file of a test module; None for other modules."""
     candidates = (ROOT / root / f"{name.replace('.', '/')}.py" for root in IMPORT_ROOTS)
     return next((path for path in candidates if path.is_file()), None)
 

@@ -51,7 +51,7 @@ class Stage:
     full: tuple[str, ...] = ()  # pytest's options with --full
     exclusive: str = ""  # a resource that only one stage may use at a time
     splits: bool = True  # whether its tests may be distributed over processes
-    processes: int = 1  # at least so many: several if tests mostly wait
+    processes: int = 1  # minimum: several if tests mostly wait
 
     @property
     def interpreter(self) -> Path:
@@ -70,7 +70,7 @@ class Stage:
         return [str(path.relative_to(ROOT)) for glob in self.tests for path in sorted(ROOT.glob(glob))]
 
     def commands(self, full: bool, workers: int, report: Path) -> list[list[str]]:
-        """Return what to run, in order, with the tests distributed over so many processes."""
+        """Return what to run, in order, with the tests distributed over `workers` processes."""
         if not self.tests:
             return _linters()
         options = self.full if full else self.gate or ()
