@@ -1,9 +1,9 @@
-"""The bare loop: what one writes in PyTorch to train or apply the same model on a CPU, and nothing else.
+"""The bare loop: the PyTorch code to train or apply the same model on a CPU, and nothing else.
 
     python3 bare.py CONFIGURATION     inside an image; CONFIGURATION is the JSON object that `--describe` prints
 
 Model, loss, parameter groups and batch are the image's own, so that only the loop differs. It prints the seconds of
-each timed step, from the end of the one before it to its own end, as a JSON array.
+each timed step, from the end of the previous one to its own end, as a JSON array.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from entrypoints.workloads.pytorch import build, loader, optimizers
 def training(
     model: torch.nn.Module, inputs: Any, targets: Any, rule: OptimizerRule, autocast: Any
 ) -> Callable[[], None]:
-    """A step of training: forward, backward, update."""
+    """Return a training step: forward, backward, update."""
     model.train()
     optimizer = optimizers.optimizer(model, rule)
 
@@ -46,7 +46,7 @@ def training(
 def inference(
     model: torch.nn.Module, inputs: Any, _targets: Any, _rule: OptimizerRule, autocast: Any
 ) -> Callable[[], None]:
-    """A step of inference: forward in evaluation mode, normalisations folded into convolutions as ours has them."""
+    """Return an inference step: forward in evaluation mode, normalisations folded into convolutions as in ours."""
     model = build.fold_batch_norms(model).to(memory_format=torch.channels_last)
 
     def step() -> None:
@@ -57,7 +57,7 @@ def inference(
 
 
 def prepare(configuration: dict[str, Any]) -> Callable[[], None]:
-    """The step of a configuration, over one synthetic batch that is held in memory."""
+    """Return the step of a configuration, over one synthetic batch in memory."""
     card = cards.load()[configuration["workload"]]
     size, seed = configuration["batch_size"], configuration["seed"]
     torch.set_num_threads(configuration["threads"])
@@ -72,7 +72,7 @@ def prepare(configuration: dict[str, Any]) -> Callable[[], None]:
 
 
 def timed(step: Callable[[], None], warmup: int, steps: int) -> list[float]:
-    """Seconds of the steps after the warm-up; `steps` counts both."""
+    """Return the seconds of the steps after the warm-up; `steps` counts both."""
     for _ in range(warmup):
         step()
     seconds = []

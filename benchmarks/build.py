@@ -1,4 +1,4 @@
-"""The fast build against plain `apptainer build` of the same definition. README.md says how to read it."""
+"""The fast build against plain `apptainer build` of the same definition. README.md explains the numbers."""
 
 import os
 import shutil
@@ -20,25 +20,25 @@ from sifmark.layers.cache import KINDS, LAYERS
 from sifmark.recipes.plan import make_plan
 
 IMAGE, RECIPE = "resnet50-cpu", "cpu"
-SHARED = ("wheels", "stand-in")  # folders of the cache that are not made anew: they would be downloads
+SHARED = ("wheels", "stand-in")  # folders of the cache that are shared: making them again would be downloads
 STAGES = tuple(name for name in KINDS if name not in SHARED)
 
 
 @dataclass(frozen=True)
 class Site:
-    """A folder with a copy of the project and with dist and cache folders of its own."""
+    """A folder with a copy of the project and its own dist and cache folders."""
 
     folder: Path
     environment: dict[str, str]
 
     @property
     def project(self) -> Path:
-        """The copy: it may be edited, and stays as it is while someone edits the original."""
+        """The copy, which may be edited, and does not change when someone edits the original."""
         return self.folder / "project"
 
     @property
     def definition(self) -> Path:
-        """What `inv image.render` printed."""
+        """The output of `inv image.render`."""
         return self.folder / f"{RECIPE}.def"
 
     def inv(self, *words: str) -> Spent:
@@ -48,7 +48,7 @@ class Site:
             return spend([inv, "--search-root", str(self.project), *words], **self.environment)
 
     def build(self, *options: str) -> Times:
-        """One fast build. Raises SifmarkError where the image was taken to be up to date: that would be no build."""
+        """Run one fast build. Raises SifmarkError if the image was up to date: that would be no build."""
         image = self.folder / "dist" / f"{RECIPE}.sif"
         before = image.stat().st_ino if image.exists() else None
         spent = self.inv("build", IMAGE, *options)
@@ -59,7 +59,7 @@ class Site:
 
 
 def make_site(folder: Path) -> Site:
-    """Lay out a site. Wheels and pins of stand-in bases are shared with the user's cache."""
+    """Create a site. Wheels and pins of stand-in bases are shared with the user's cache."""
     site = Site(folder, _environment(folder))
     for name in ("recipes", "schemas", "entrypoints", "sifmark"):
         shutil.copytree(paths.ROOT / name, site.project / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -74,41 +74,43 @@ def make_site(folder: Path) -> Site:
 
 
 def fill(site: Site) -> None:
-    """Before the clock runs: wheels and base fetched (Apptainer keeps the base's blobs), all stages and layers made."""
+    """Fill the caches before the clock runs: wheels and base (Apptainer keeps the base's blobs), all stages and
+    layers."""
     status("filling the caches")
     site.build()
     site.definition.write_text(site.inv("image.render", IMAGE, "--format", "def").output)
 
 
 def plain(site: Site) -> Times:
-    """A build by hand: `inv image.render` assembles our layers, `apptainer build` makes the rest."""
+    """Time a build by hand: `inv image.render` assembles our layers, `apptainer build` makes the rest."""
     return _plain(site)
 
 
 def plain_alike(site: Site) -> Times:
-    """The same with the fast build's compressor: what is left is the gain of appending."""
+    """Time the same with the fast build's compressor: what remains is the gain of appending."""
     return _plain(site, f"--mksquashfs-args={' '.join(COMPRESSION[load_settings().compression])}")
 
 
 def assembled(site: Site) -> Times:
-    """`apptainer build` with its default options, its layers assembled already."""
+    """Time `apptainer build` with its default options and assembled layers."""
     return _apptainer_build(site)
 
 
 def forced(site: Site) -> Times:
-    """Nothing changed and every stage in the cache."""
+    """Time a build with nothing changed and every stage in the cache."""
     return site.build("--force")
 
 
 def edited(site: Site) -> Times:
-    """One line more under entrypoints/: only the layer of code is stale."""
+    """Time a build after a new line under entrypoints/: only the code layer is stale."""
     with (site.project / "entrypoints" / "main.py").open("a") as stream:
         stream.write("# one more line\n")
     return site.build()
 
 
 def from_wheels(site: Site) -> Times:
-    """No stage in the cache: the base is converted, wheels are unpacked, compiled to bytecode and packed."""
+    """Time a build with no stage in the cache: the base is converted, wheels are unpacked, compiled to bytecode and
+    packed."""
     _forget(site, *STAGES)
     return site.build("--force")
 
@@ -155,7 +157,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def main() -> None:
-    """Measure, print, keep. Raises SifmarkError."""
+    """Measure, print and save. Raises SifmarkError."""
     options = parser(__doc__, pairs=3).parse_args()
     require_folder(options.json)
     target = options.json and options.json.absolute()

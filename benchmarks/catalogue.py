@@ -1,4 +1,4 @@
-"""What names, an idle catalogue, and a container's start cost. README.md says how to read it."""
+"""The cost of names, of an idle catalogue, and of a container's start. README.md explains the numbers."""
 
 import os
 import shutil
@@ -24,13 +24,13 @@ INV = (Path(sys.executable).with_name("inv"), "--search-root", CHECKOUT)
 
 
 def inv(folder: Path, *words: str) -> float:
-    """Seconds of a verb that writes its images into a folder."""
+    """Return the seconds of a command that writes its images into a folder."""
     with chdir(folder):
         return spend([*INV, *words], SIFMARK_DIST=str(folder / "dist")).seconds
 
 
 def names(folder: Path) -> Times:
-    """All names of a recipe against its image alone: seconds to make them, and bytes on disk."""
+    """Compare all names of a recipe with its image alone: seconds to make them, and bytes on disk."""
     shutil.rmtree(folder / "dist", ignore_errors=True)
     built = inv(folder, "build", RECIPE)
     image = folder / "dist" / f"{RECIPE}.sif"
@@ -44,7 +44,7 @@ def names(folder: Path) -> Times:
     }
 
 
-# What a build does at its end: every name of the recipe anew.
+# The end of a build: every name of the recipe again.
 _NOTHING = """
 from pathlib import Path
 from sifmark.core.settings import load_settings
@@ -60,20 +60,20 @@ engine.tag_workloads("{RECIPE}")
 
 
 def idle(folder: Path) -> Times:
-    """`inv build --all` where nothing is to be done, over the start of the interpreter, in seconds."""
+    """Time `inv build --all` with nothing to do, minus the start of the interpreter, in seconds."""
     done, bare = inv(folder, "build", "--all"), spend([sys.executable, "-c", "pass"]).seconds
     return {"nothing to do, seconds": done - bare}
 
 
 def start(image: Path) -> Times:
-    """`apptainer run IMAGE --list` against a container that does nothing."""
+    """Compare `apptainer run IMAGE --list` with a container that does nothing."""
     listed = spend(["apptainer", "run", *user_flags(), image, "--list"]).seconds
     bare = spend(["apptainer", "exec", *user_flags(), image, "python3", "-c", "pass"]).seconds
     return {"--list / pass": listed / bare}
 
 
 def imported(images: dict[str, Path], python: Path) -> Times:
-    """`import torch` in the image, by its compression, against the same outside."""
+    """Compare `import torch` in the image, by its compression, with the same outside."""
     path = "import sys; sys.path.append('/sifmark-site'); import torch"
     bare = spend([python, "-c", "import torch"]).seconds
     inside = {
@@ -84,7 +84,7 @@ def imported(images: dict[str, Path], python: Path) -> Times:
 
 
 def _disk(folder: Path) -> int:
-    """Bytes that the files of a folder take, each once."""
+    """Return the bytes on disk of a folder's images, each counted once."""
     return sum({path.stat().st_ino: _disk_of(path) for path in folder.rglob("*.sif")}.values())
 
 
@@ -93,7 +93,7 @@ def _disk_of(path: Path) -> int:
 
 
 def main() -> None:
-    """Measure, print, keep. Raises SifmarkError."""
+    """Measure, print and save. Raises SifmarkError."""
     grammar = parser(__doc__, pairs=5)
     default = CHECKOUT / ".venvs" / "torch_new" / "bin" / "python"
     grammar.add_argument("--python", type=Path, default=default, metavar="FILE", help="with torch; default torch_new's")

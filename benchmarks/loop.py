@@ -1,4 +1,5 @@
-"""Our measuring loop, as users run it, against a bare PyTorch loop in the same image. README.md says how to read it."""
+"""Our measuring loop, as users run it, against a bare PyTorch loop in the same image. README.md explains the
+numbers."""
 
 import argparse
 import json
@@ -19,15 +20,15 @@ from sifmark.engines.apptainer.sif import read_sif
 from sifmark.engines.locate import engine_for, locate
 from sifmark.recipes.labels import BUILD_KEY
 
-sys.path.append(str(CHECKOUT))  # what goes into images is no installed package
+sys.path.append(str(CHECKOUT))  # what goes into images is not an installed package
 from entrypoints.system import allocator
 
 HERE = Path(__file__).resolve().parent
-PLACE = "/mnt"  # exists in every Linux base, so that the engine need not make it
+PLACE = "/mnt"  # exists in every Linux base, so that the engine need not create it
 
 
 def ours(engine: Engine, image: Path, words: Sequence[str]) -> Times:
-    """One run of the image; the times are those that its result states."""
+    """Run the image once; return the times in its result."""
     spent = spend(engine.command(str(image), "run", words, []))
     result = json.loads(spent.output)
     metrics, steps = result["metrics"], result["steps"]
@@ -36,7 +37,7 @@ def ours(engine: Engine, image: Path, words: Sequence[str]) -> Times:
 
 
 def bare(engine: Engine, image: Path, configuration: dict[str, Any]) -> Times:
-    """One run of bare.py in the image, with the interpreter's options that the image uses."""
+    """Run bare.py once in the image, with the interpreter options that the image uses."""
     program = ["python3", "-s", "-B", f"{PLACE}/bare.py", json.dumps(configuration)]
     command = engine.command(str(image), "exec", program, ["--bind", f"{HERE}:{PLACE}:ro"])
     spent = spend(command, **{allocator.VARIABLE: allocator.tunables(os.environ)})
@@ -45,7 +46,7 @@ def bare(engine: Engine, image: Path, configuration: dict[str, Any]) -> Times:
 
 
 def describe(engine: Engine, image: Path, words: Sequence[str]) -> dict[str, Any]:
-    """The configuration that the image makes of these options: the bare loop is given the same."""
+    """Return the image's configuration for these options, which the bare loop gets too."""
     answer = json.loads(spend(engine.command(str(image), "run", [*words, "--describe"], [])).output)
     return dict(answer["configuration"])
 
@@ -69,13 +70,13 @@ def _options() -> argparse.Namespace:
 def _words(options: argparse.Namespace) -> list[str]:
     chosen = {"task": options.task, "precision": options.precision}
     chosen |= {"batch-size": options.batch_size, "steps": options.steps, "threads": options.threads}
-    # What the bare loop has not: a probe in a process of its own before, and a rest to measure idle power.
+    # The bare loop has no correctness check in its own process, and no rest to measure idle power.
     fixed = ["--skip-numerics", "--meter", "none"]
     return fixed + [word for name, value in chosen.items() if value is not None for word in (f"--{name}", str(value))]
 
 
 def main() -> None:
-    """Measure, print, keep. Raises SifmarkError."""
+    """Measure, print and save. Raises SifmarkError."""
     options = _options()
     require_folder(options.json)
     engine, words = engine_for(options.image, load_settings()), _words(options)

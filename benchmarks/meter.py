@@ -1,4 +1,5 @@
-"""What a meter costs: the share of one core that sampling takes, by processor time. README.md says how to read it."""
+"""The cost of a meter: the fraction of one core that sampling takes, by processor time. README.md explains the
+numbers."""
 
 import argparse
 import json
@@ -16,11 +17,11 @@ from sifmark.core.errors import SifmarkError
 from sifmark.core.files import write_json
 
 PROBE = Path(__file__).resolve().parent / "sampled.py"
-PACKAGES = 2  # a common server
+PACKAGES = 2  # as in a common server
 
 
 def made_up(folder: Path) -> str:
-    """A meter of packages laid out as the kernel does, for machines that have none of their own."""
+    """Create a meter of packages laid out like the kernel's, for machines without one; return its option value."""
     for package in range(PACKAGES):
         zone = folder / f"intel-rapl:{package}"
         zone.mkdir()
@@ -34,7 +35,7 @@ def made_up(folder: Path) -> str:
 
 
 def side(meter: str, seconds: int, period: float) -> Times:
-    """Processor time of one process that watches, and how often it read the meter."""
+    """Return the processor time of one process that watches, and how often it read the meter."""
     argv: list[str | Path] = [sys.executable, "-s", "-B", PROBE, meter, str(seconds), str(period)]
     answer = json.loads(spend(argv, PYTHONPATH=str(paths.CHECKOUT)).output)
     if answer["failures"]:
@@ -44,7 +45,7 @@ def side(meter: str, seconds: int, period: float) -> Times:
 
 
 def metered_parser(description: str | None) -> argparse.ArgumentParser:
-    """A command line with the options of a benchmark whose runs are metered."""
+    """Return a parser with the options of a benchmark whose runs are metered."""
     grammar = parser(description, pairs=6)
     grammar.add_argument("--meter", metavar="NAME[:PLACE]", help="default: rapl on a made-up folder of two packages")
     grammar.add_argument("--seconds", type=positive, default=20, metavar="N", help="of each run; default 20")
@@ -53,7 +54,7 @@ def metered_parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Measure with the meter and without in turn; the difference is what the meter costs."""
+    """Measure with the meter and without in turn; the difference is the meter's cost."""
     options = metered_parser(__doc__).parse_args()
     require_folder(options.json)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""How far do correct computations lie apart, and do mistakes lie further off? Measures and writes the references.
+"""How far apart are correct computations, and are mistakes further off? Measures and writes the references.
 
 See README.md beside this file.
 """
@@ -14,18 +14,18 @@ from typing import Any
 from sifmark.core.files import write_json
 from sifmark.core.paths import CHECKOUT as ROOT
 
-sys.path.append(str(ROOT))  # what goes into images is no installed package
+sys.path.append(str(ROOT))  # what goes into images is not an installed package
 from entrypoints.results.numerics import Deviation, deviation
 
 REFERENCES = ROOT / "entrypoints" / "references"
 PROBING = ROOT / "tests" / "inside" / "support" / "probing.py"
 OLD, NEW = (ROOT / ".venvs" / name / "bin" / "python" for name in ("torch_old", "torch_new"))
 PRECISIONS = ("fp32", "bf16")
-MARGIN = 4  # times the largest deviation that correct code showed: other hardware rounds in other places
+MARGIN = 4  # times the largest deviation of correct code: other hardware rounds differently
 LEAST = 1e-6  # some rounding errors of float32: no tolerance is smaller
 
-# What a new workload starts from. The hyper-parameters are large enough that two updates show each of them in float32,
-# and small enough that rounding errors do not grow beyond all measure from the first to the second: chosen by hand.
+# The start of a new workload. The hyper-parameters are large enough that two updates show each of them in float32, and
+# small enough that rounding errors do not explode between the first and the second: chosen by hand.
 DRAFT = {"schema_version": "1.0", "batch_size": 4, "optimizer": {"learning_rate": 0.001, "weight_decay": 0.3}}
 
 Quantities = dict[str, list[float]]
@@ -33,7 +33,7 @@ Reference = dict[str, Any]
 
 
 def main() -> None:
-    """Measure, print, and with --write keep the result."""
+    """Measure and print, and with --write save the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("workload", nargs="?", default="resnet50")
     parser.add_argument("--write", action="store_true", help="write entrypoints/references/WORKLOAD.json")
@@ -77,7 +77,7 @@ def _variants(python: Path, document: Reference, kind: str, precision: str) -> I
 
 
 def _tolerances(document: Reference, precision: str) -> dict[str, float]:
-    """A tolerance for each quantity: MARGIN times the largest deviation of correct code, to two digits."""
+    """Return a tolerance for each quantity: MARGIN times the largest deviation of correct code, to two digits."""
     reference = document["values"]
     largest = dict.fromkeys(reference, 0.0)
     for python in (NEW, OLD):
@@ -90,12 +90,12 @@ def _tolerances(document: Reference, precision: str) -> dict[str, float]:
 
 
 def _largest(here: dict[str, float], earlier: dict[str, float]) -> dict[str, float]:
-    """What correct code needed on every machine that was measured: processors round in different places."""
+    """Return the tolerances for correct code on every measured machine: processors round differently."""
     return {name: max(tolerance, earlier.get(name, 0.0)) for name, tolerance in here.items()}
 
 
 def _missed(document: Reference, precision: str) -> list[str]:
-    """Mutants that lie within every tolerance."""
+    """Return the mutants that are within every tolerance."""
     reference, tolerances = document["values"], document["tolerances"][precision]
     missed = []
     for variant, quantities in _variants(NEW, document, "mutants", precision):
@@ -108,7 +108,7 @@ def _missed(document: Reference, precision: str) -> list[str]:
 
 
 def _share(values: list[float], stored: list[float], tolerance: float = 1.0) -> float:
-    """The deviation as a share of the tolerance; infinite where a number is none."""
+    """Return the deviation as a fraction of the tolerance; infinite if a number is not finite."""
     return Deviation("", deviation(values, stored), tolerance).share
 
 

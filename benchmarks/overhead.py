@@ -1,4 +1,4 @@
-"""What the harness costs: processor time a step of all that is not the workload. README.md says how to read it."""
+"""The cost of the harness: processor time per step outside the workload. README.md explains the numbers."""
 
 import argparse
 import json
@@ -24,11 +24,12 @@ from sifmark.core.files import write_json
 sys.path.append(str(paths.CHECKOUT / "tests" / "inside" / "support"))
 from program import lay_double
 
-SETTLING = 1.0  # seconds, for what is imported late
+SETTLING = 1.0  # seconds, for late imports
 
 
 def lay_out(folder: Path) -> Path:
-    """A tree as in an image, whose device sleeps through each step. It is called `cpu`, so that RAPL has it metered."""
+    """Create a tree as in an image, whose device sleeps through each step. It is called `cpu`, so that RAPL meters
+    it."""
     tree = Path(lay_double(folder))
     devices = tree / "entrypoints" / "devices" / "double"
     (devices / "double.py").replace(devices / "cpu.py")
@@ -38,7 +39,7 @@ def lay_out(folder: Path) -> Path:
 
 
 def side(tree: Path, meter: str, options: argparse.Namespace) -> Times:
-    """Processor time of each part of the harness in a stretch of the timed window, in seconds a step."""
+    """Return the processor time of each part of the harness in a stretch of the timed window, in seconds per step."""
     argv = [sys.executable, "-s", "-B", str(tree / "entrypoints" / "main.py"), "resnet50", "--steps", "1000000"]
     argv += ["--warmup-steps", "1", "--batch-size", "1", "--idle-seconds", "0"]
     argv += ["--meter", meter, "--meter-period", str(options.period)]
@@ -56,7 +57,7 @@ def side(tree: Path, meter: str, options: argparse.Namespace) -> Times:
 
 
 def asleep(options: argparse.Namespace) -> Times:
-    """The same of a process that does no more than the device: sleep, step after step."""
+    """Return the same for a process that only does what the device does: sleep, step after step."""
     with subprocess.Popen(
         [sys.executable, "-s", "-c", f"import time\nwhile True: time.sleep({options.step})"]
     ) as sleeper:
@@ -66,7 +67,7 @@ def asleep(options: argparse.Namespace) -> Times:
 
 
 def watch(look: Callable[[], dict[str, float]], seconds: float) -> dict[str, float]:
-    """Processor time by part, over the time it was watched."""
+    """Return the processor time by part over the time it was watched."""
     time.sleep(SETTLING)
     before, began = look(), time.monotonic()
     time.sleep(seconds)
@@ -75,7 +76,7 @@ def watch(look: Callable[[], dict[str, float]], seconds: float) -> dict[str, flo
 
 
 def used(parent: int) -> dict[str, float]:
-    """Processor time so far of the parent's two threads and of the child, in seconds."""
+    """Return the processor time so far of the parent's two threads and of the child, in seconds."""
     ours = _threads(parent)
     main, meter = sorted(ours, key=int)
     (child,) = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
@@ -83,7 +84,7 @@ def used(parent: int) -> dict[str, float]:
 
 
 def _threads(process: int) -> dict[str, float]:
-    """Processor time of each thread: the kernel counts it in nanoseconds, where rusage may count in ticks."""
+    """Return the processor time of each thread: the kernel counts it in nanoseconds, rusage perhaps in ticks."""
     tasks = Path(f"/proc/{process}/task").iterdir()
     return {task.name: int((task / "schedstat").read_text().split()[0]) / 1e9 for task in tasks}
 

@@ -1,4 +1,4 @@
-"""What benchmarks share: sides measured in turn, ratios within a round, and how they are told."""
+"""Shared by benchmarks: sides measured in turn, ratios within a round, and their report."""
 
 import argparse
 import math
@@ -16,7 +16,7 @@ from sifmark.core.errors import UsageError
 from sifmark.core.files import write_json
 from sifmark.core.process import run
 
-WANTED = 0.95  # confidence of the interval, where there are rounds enough
+WANTED = 0.95  # confidence of the interval, if there are enough rounds
 
 Times = Mapping[str, float]  # seconds by quantity
 Round = Mapping[str, Times]  # by side
@@ -24,7 +24,8 @@ Round = Mapping[str, Times]  # by side
 
 @dataclass(frozen=True)
 class Spent:
-    """What a command took. `cpu_seconds` are user and system time of it and of every descendant that was waited for."""
+    """The cost of a command. `cpu_seconds` are user and system time of it and of every descendant that was waited
+    for."""
 
     seconds: float
     cpu_seconds: float
@@ -33,7 +34,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Summary:
-    """Ratios of several rounds. The interval `low`..`high` holds the true median with probability `confidence`."""
+    """Ratios of several rounds. The interval `low`..`high` contains the true median with probability `confidence`."""
 
     rounds: int
     median: float
@@ -45,7 +46,7 @@ class Summary:
 
 
 def parser(description: str | None, pairs: int) -> argparse.ArgumentParser:
-    """A command line with the options that every benchmark has."""
+    """Return a parser with the options of every benchmark."""
     grammar = argparse.ArgumentParser(description=description)
     grammar.add_argument("--pairs", type=positive, default=pairs, metavar="N", help=f"rounds; default {pairs}")
     grammar.add_argument("--json", type=Path, metavar="FILE", help="keep every time and ratio there")
@@ -53,21 +54,21 @@ def parser(description: str | None, pairs: int) -> argparse.ArgumentParser:
 
 
 def positive(text: str) -> int:
-    """A whole number from 1."""
+    """Return a whole number from 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
 
 
 def require_folder(path: Path | None) -> None:
-    """Refuse, before anything is measured, a file that could not be written afterwards. Raises UsageError."""
+    """Raise UsageError, before anything is measured, for a file that could not be written afterwards."""
     if path is not None and not os.access(path.absolute().parent, os.W_OK):
         cause = f"--json {path}: its folder is missing or not writable"
         raise UsageError(cause, "name a file in one that is", code="invalid-option")
 
 
 def spend(argv: Sequence[str | Path], **environment: str) -> Spent:
-    """Run a command to its end. Raises CommandError when it fails."""
+    """Run a command to its end and return its cost. Raises CommandError if it fails."""
     before = _children_cpu()
     done = run(argv, environment=cast("Any", environment))
     return Spent(done.seconds, _children_cpu() - before, done.output)
@@ -81,14 +82,14 @@ def measure(count: int, sides: Mapping[str, Callable[[], Times]]) -> list[Round]
         times = {}
         for name in names:
             status(f"round {number + 1}/{count}: {name}")
-            os.sync()  # nobody pays for what another wrote
+            os.sync()  # so that no side waits for another's writes
             times[name] = sides[name]()
         rounds.append(times)
     return rounds
 
 
 def compare(rounds: Sequence[Round], reference: str) -> dict[str, dict[str, Summary]]:
-    """For each other side and quantity: its ratios to the reference of the same round, summarised."""
+    """Return for each other side and quantity its ratios to the reference of the same round, summarised."""
     return {
         side: {name: summarise([each[side][name] / each[reference][name] for each in rounds]) for name in times}
         for side, times in rounds[0].items()
@@ -97,11 +98,11 @@ def compare(rounds: Sequence[Round], reference: str) -> dict[str, dict[str, Summ
 
 
 def summarise(ratios: Sequence[float]) -> Summary:
-    """Median, its interval and the extremes.
+    """Return the median, its interval and the extremes.
 
-    The interval lies between two order statistics: exact for any distribution, where a bootstrap of five values would
-    claim more than it holds. Each value is below the true median with probability one half, so the k-th smallest and
-    k-th largest enclose it unless fewer than k fall on one side. k is the largest that reaches `WANTED`, or 1.
+    The interval lies between two order statistics: exact for any distribution, whereas a bootstrap of five values would
+    claim too much. Each value is below the true median with probability one half, so the k-th smallest and k-th largest
+    enclose it unless fewer than k fall on one side. k is the largest that reaches `WANTED`, or 1.
     """
     ordered = sorted(ratios)
     ranks = range(1, (len(ordered) + 1) // 2 + 1)
@@ -118,7 +119,7 @@ def summarise(ratios: Sequence[float]) -> Summary:
 
 
 def report(name: str, rounds: Sequence[Round], reference: str, about: Mapping[str, Any], target: Path | None) -> None:
-    """Print the ratios, and keep them with all times in `target`."""
+    """Print the ratios, and save them with all times in `target`."""
     compared = compare(rounds, reference)
     output(f"time of each side / time of {reference}, {len(rounds)} rounds; below 1 is quicker than {reference}")
     output(f"{'side':<14}{'time':<14}{'median':>8}   {'interval of the median':<28}{'min':>8}{'max':>8}")
@@ -136,7 +137,7 @@ def report(name: str, rounds: Sequence[Round], reference: str, about: Mapping[st
 
 
 def tell(summaries: Mapping[str, Summary]) -> None:
-    """Summaries as lines of a table, by what they are of."""
+    """Print summaries as lines of a table, by name."""
     output(f"{'':<28}{'median':>10}   {'interval of the median':<32}{'min':>10}{'max':>10}")
     for name, summary in summaries.items():
         interval = f"{summary.low:.4f} .. {summary.high:.4f} ({summary.confidence:.0%})"
@@ -154,7 +155,7 @@ def _children_cpu() -> float:
 
 
 def host() -> dict[str, Any]:
-    """The machine, and how busy it is by now."""
+    """Return the machine, and its current load."""
     return {
         "platform": platform.platform(),
         "usable_cpus": len(os.sched_getaffinity(0)),

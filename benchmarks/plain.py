@@ -1,11 +1,11 @@
-"""The plain loop: a workload as one writes it down with torchvision, and nothing done for speed.
+"""The plain loop: a workload written with torchvision in the obvious way, with nothing done for speed.
 
     python plain.py WORKLOAD TASK PRECISION BATCH SECONDS THREADS [compiled]
 
-torchvision's network (image_compression, deep_voice_3: the network written out from its card), that of Hugging Face's
-library for text, which also continues texts, PyTorch's own LSTM; the card's loss and optimizer by PyTorch's own classes
-with their defaults, one synthetic batch. Chains are sampled by leapfrog steps with gradients by autograd. It prints
-steps and seconds of the timed window as JSON.
+Networks are torchvision's (image_compression and deep_voice_3: written from the card), those of Hugging Face's library
+for text, which also continues texts, and PyTorch's own LSTM. Loss and optimizer are the card's, in PyTorch's own
+classes with their defaults, over one synthetic batch. Chains are sampled by leapfrog steps with gradients by autograd.
+It prints steps and seconds of the timed window as JSON.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ class Series(nn.Module):
 
 
 def network_of(card: Card) -> nn.Module:
-    """The network that one would take."""
+    """Return the network that a user would take."""
     if card.name in NETWORKS:
         return NETWORKS[card.name]()
     own = {"lstm": Series, "deep_voice_3": Speech}
     if card.family in own:
         return own[card.family](card.problem["model"])
-    import of_transformers  # late: nothing else needs the library
+    import of_transformers  # late: only this needs the library
 
     return of_transformers.Network(card)
 
 
 def loss_of(problem: Mapping[str, Any]) -> Callable[[Any, Any], torch.Tensor]:
-    """The card's loss."""
+    """Return the card's loss."""
     name = problem["loss"]["name"]
     if name == "mean_squared_error":
         return nn.MSELoss()
@@ -89,7 +89,7 @@ def loss_of(problem: Mapping[str, Any]) -> Callable[[Any, Any], torch.Tensor]:
 
 
 def speech_loss(deviation: float) -> Callable[[Any, Any], torch.Tensor]:
-    """Absolute differences of frames that are spoken and of done flags, and guided attention."""
+    """Return the loss of speech: absolute differences of spoken frames and of done flags, and guided attention."""
 
     def loss(outputs: Any, targets: Any) -> torch.Tensor:
         (mel, linear, done, attention), (mel_frames, linear_frames, over) = outputs, targets
@@ -108,7 +108,7 @@ def speech_loss(deviation: float) -> Callable[[Any, Any], torch.Tensor]:
 
 
 def optimizer_of(model: nn.Module, rule: OptimizerRule) -> torch.optim.Optimizer:
-    """The card's optimizer; parameters of normalisation apart where they have no decay."""
+    """Return the card's optimizer, with a separate group for normalisation parameters if they have no decay."""
     kinds = {"normalisation": (nn.BatchNorm2d, nn.LayerNorm), "embedding": (nn.Embedding,)}
     spared = tuple(kind for name in rule.no_weight_decay_on for kind in kinds.get(name, ()))
     exempt = [p for layer in model.modules() if isinstance(layer, spared) for p in layer.parameters()]
@@ -137,7 +137,7 @@ def optimizer_of(model: nn.Module, rule: OptimizerRule) -> torch.optim.Optimizer
 
 
 def sampling(card: Card, chains: int) -> Callable[[], None]:
-    """A transition of all chains: the density written down batched, its gradient by autograd."""
+    """Return a transition of all chains: the density in batched form, its gradient by autograd."""
     model, rule = card.problem["model"], card.problem["sampler"]
     batch = loader.as_batch(synthetic.batch(card.problem, chains, synthetic.SeededRandom(0)))
     features, targets = batch.inputs * model["feature_scale"], batch.targets
@@ -177,7 +177,7 @@ def sampling(card: Card, chains: int) -> Callable[[], None]:
 def prepare(
     workload: str, task: str, precision: str, batch_size: int, made: Callable[[nn.Module], Any]
 ) -> Callable[[], Any]:
-    """A step of the task; of training it returns the loss."""
+    """Return a step of the task; a training step returns the loss."""
     card = cards.load()[workload]
     torch.manual_seed(0)
     if task == "sampling":
@@ -207,7 +207,8 @@ def prepare(
 def generation(
     network: Any, tokens: torch.Tensor, rule: Mapping[str, int], autocast: Callable[[], Any]
 ) -> Callable[[], None]:
-    """Continues a batch of texts by the likeliest token, with the key-value cache of Hugging Face's library."""
+    """Return a step that continues a batch of texts by the likeliest token, with the key-value cache of Hugging Face's
+    library."""
 
     def generate() -> None:
         fed, memory = tokens[:, : rule["prompt"]], None
@@ -228,7 +229,7 @@ def training(
     gradient_norm: float | None = None,
     autocast: Callable[[], Any] = contextlib.nullcontext,
 ) -> Callable[[], float]:
-    """A step of training, which returns the loss."""
+    """Return a training step, which returns the loss."""
 
     def train() -> float:
         optimizer.zero_grad()
@@ -244,7 +245,7 @@ def training(
 
 
 def main() -> None:
-    """Time steps for so many seconds after the warm-up."""
+    """Time steps for a number of seconds after the warm-up."""
     workload, task, precision, batch_size, seconds, threads, *compiled = sys.argv[1:]
     torch.set_num_threads(int(threads))
     step = prepare(workload, task, precision, int(batch_size), torch.compile if compiled else lambda model: model)

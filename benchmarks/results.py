@@ -1,4 +1,4 @@
-"""Reading results in bulk: ours against plain json and jsonschema, on the same made files. README.md tells more."""
+"""Reading results in bulk: ours against plain json and jsonschema, on the same generated files. README.md has more."""
 
 import copy
 import json
@@ -17,8 +17,8 @@ from sifmark.core import paths
 from sifmark.core.console import output
 from sifmark.core.errors import SifmarkError
 
-PLAIN_SHARE = 20  # the plain way is given every twentieth file, and its time is multiplied: it takes minutes otherwise
-REPEATS = 5  # results a line
+PLAIN_SHARE = 20  # the plain way gets every twentieth file, and its time is multiplied: otherwise it takes minutes
+REPEATS = 5  # results per row
 PLAIN = """
 import json, sys
 from pathlib import Path
@@ -31,7 +31,7 @@ for file in sorted(Path(sys.argv[2]).rglob("*.json")):
 
 
 def make(folder: Path, document: dict[str, Any], count: int, seed: int) -> Path:
-    """Results as they lie in a store: each with an id and a throughput of its own, REPEATS of each batch size."""
+    """Generate results as in a store: each with its own id and throughput, REPEATS of each batch size."""
     chance = random.Random(seed)  # noqa: S311 - no secret
     folder.mkdir()
     for number in range(count):
@@ -44,26 +44,26 @@ def make(folder: Path, document: dict[str, Any], count: int, seed: int) -> Path:
 
 
 def plain(folder: Path, times: int) -> Times:
-    """`json` and `jsonschema` in a loop, as one writes it by hand."""
+    """Time `json` and `jsonschema` in a loop, as written by hand."""
     schema = paths.SCHEMAS / "result-1.0.json"
     spent = spend([sys.executable, "-c", PLAIN, schema, folder])
     return {"wall": spent.seconds * times, "cpu": spent.cpu_seconds * times}
 
 
 def verb(*words: str | Path) -> Times:
-    """A verb from start to exit, imports included."""
+    """Time a command from start to exit, imports included."""
     spent = spend([sys.executable, "-m", "invoke", "--search-root", paths.ROOT, *words])
     return {"wall": spent.seconds, "cpu": spent.cpu_seconds}
 
 
 def main() -> None:
-    """Make the files, measure, print, keep. Raises SifmarkError."""
+    """Generate the files, measure, print and save. Raises SifmarkError."""
     grammar = parser(__doc__, pairs=5)
     grammar.add_argument("--result", type=Path, required=True, metavar="FILE", help="a completed result to vary")
     grammar.add_argument("--count", type=positive, default=10_000, metavar="N", help="files a side; default 10000")
     options = grammar.parse_args()
     document = json.loads(options.result.read_text())
-    document["steps"] |= {"seconds": None, "data_wait_seconds": None, "losses": None}  # as beyond a thousand steps
+    document["steps"] |= {"seconds": None, "data_wait_seconds": None, "losses": None}  # as above a thousand steps
     with tempfile.TemporaryDirectory(prefix="sifmark-benchmark-") as name:
         new, old, few = (
             make(Path(name, side), document, count, seed)

@@ -1,6 +1,6 @@
-"""What the parent does while its child computes, with the sampler of a meter beside it or without; run by meter.py.
+"""A stand-in for the parent while its child computes, with the sampler of a meter or without; run by meter.py.
 
-Arguments: a meter as `--meter` takes it, seconds, seconds between two readings. Prints the processor time it took.
+Arguments: a meter as for `--meter`, seconds, seconds between two readings. Prints the processor time it took.
 """
 
 import json
@@ -16,7 +16,7 @@ from entrypoints.runs.supervise import TICK
 
 
 def watch(seconds: float) -> float:
-    """Wait for messages that do not come, as the parent does; the return value is the processor time of all threads."""
+    """Wait for messages that do not come, as the parent does; return the processor time of all threads."""
     silent, _ = os.pipe()
     began, until = time.process_time(), time.monotonic() + seconds
     while time.monotonic() < until:

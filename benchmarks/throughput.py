@@ -1,4 +1,4 @@
-"""Every workload against a plain loop, in each of its tasks. README.md tells more."""
+"""Every workload against a plain loop, in each of its tasks. README.md has more."""
 
 import argparse
 import json
@@ -25,7 +25,7 @@ TASKS = ("training", "inference", "sampling")
 
 
 def plain(python: Path, workload: str, task: str, options: argparse.Namespace, batch_size: int) -> Times:
-    """Seconds that an image takes in the plain loop."""
+    """Return the seconds per image in the plain loop."""
     words = [workload, task, options.precision, str(batch_size), str(options.seconds), str(options.threads)]
     words += ["compiled"] if options.compile else []
     answer = json.loads(spend([python, "-s", "-B", PLAIN, *words]).output)
@@ -33,7 +33,7 @@ def plain(python: Path, workload: str, task: str, options: argparse.Namespace, b
 
 
 def ours(python: Path, workload: str, task: str, options: argparse.Namespace, batch_size: int) -> Times:
-    """Seconds that an image takes in ours, by the result."""
+    """Return the seconds per image in ours, from the result."""
     words = ["--task", task, "--precision", options.precision, "--batch-size", str(batch_size), "--warmup-steps", "4"]
     words += ["--duration", str(options.seconds), "--threads", str(options.threads), "--skip-numerics"]
     words += ["--compile"] if options.compile else []
@@ -57,7 +57,7 @@ def _options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure workload by workload; the ratio is plain time over ours, so that above 1 ours is quicker."""
+    """Measure workload by workload; the ratio is plain time over ours, so above 1 ours is faster."""
     options = _options()
     require_folder(options.json)
     rows: dict[str, dict[str, Any]] = {}
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def _chosen(options: argparse.Namespace) -> Iterator[tuple[str, str, int]]:
-    """Workload, task and batch size of each row. Raises UsageError for an unknown name."""
+    """Yield workload, task and batch size of each row. Raises UsageError for an unknown name."""
     all_cards = cards()
     for name in options.workload:
         if name not in all_cards:

@@ -1,4 +1,4 @@
-"""What trust in a large signed image costs, against hashing it once. README.md says how to read it."""
+"""The cost of trust in a large signed image, against hashing it once. README.md explains the numbers."""
 
 import shutil
 import sys
@@ -26,7 +26,7 @@ _HASH = "import hashlib, sys; hashlib.file_digest(open(sys.argv[1], 'rb'), 'sha2
 
 
 def make_image(folder: Path) -> tuple[Path, Path]:
-    """A signed image of a recipe, made larger by a file that does not compress, and the key to it."""
+    """Create a signed image of a recipe, enlarged by an incompressible file; return it and its key."""
     run([*INV, "build", RECIPE], environment={"SIFMARK_DIST": str(folder / "dist")})
     small, large = folder / "dist" / f"{RECIPE}.sif", folder / f"{RECIPE}.sif"
     sif = read_sif(small)
@@ -49,17 +49,17 @@ def make_image(folder: Path) -> tuple[Path, Path]:
 
 
 def hashed(image: Path) -> Times:
-    """SHA-256 of the file, by Python."""
+    """Time the SHA-256 of the file in Python."""
     return {"wall": spend([sys.executable, "-c", _HASH, image]).seconds}
 
 
 def verified(image: Path, key: Path) -> Times:
-    """Signature, identity, pin and provenance."""
+    """Time the check of signature, image ID, pin and provenance."""
     return {"wall": spend([*INV, "verify", image, "--stages", "trust", "--key", key]).seconds}
 
 
 def main() -> None:
-    """Measure, print, keep. Raises SifmarkError."""
+    """Measure, print and save. Raises SifmarkError."""
     options = parser(__doc__, pairs=7).parse_args()
     require_folder(options.json)
     target = options.json and options.json.absolute()
@@ -67,7 +67,7 @@ def main() -> None:
         status(f"making a signed image of {SIZE >> 20} MiB")
         image, key = make_image(Path(name))
         sides = {"hash": partial(hashed, image), "trust": partial(verified, image, key)}
-        measure(1, sides)  # the file is in memory for both
+        measure(1, sides)  # so that the file is in memory for both
         rounds = measure(options.pairs, sides)
         about = {"bases": load_settings().bases, "bytes": image.stat().st_size}
     report("trust", rounds, "hash", about, target)

@@ -1,4 +1,4 @@
-"""The program: arranges where Python looks for modules, then hands over."""
+"""The program: it sets Python's module path, then hands over."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 
 def arrange_path() -> None:
-    """Let this package come first, the packages we add last, and nothing from where the user stands.
+    """Put this package first and the packages we add last, and drop the user's current folder.
 
-    A relative or empty entry of PYTHONPATH means the current folder, where any file called `torch.py` would
-    be imported; absolute entries stay, since vendor images find their own SDK through them.
+    A relative or empty entry of PYTHONPATH means the current folder, where any file called `torch.py` would be
+    imported; absolute entries stay, since vendor images find their own SDK through them.
     """
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     relative = {os.path.abspath(entry) for entry in entries if not os.path.isabs(entry)}

@@ -1,4 +1,4 @@
-"""What a planted fault is: a change of the code, and the tests that have to notice it."""
+"""A planted fault: a change of the code, and the tests that must notice it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fault:
-    """A mistake in one symbol, and where it should show."""
+    """A mistake in one symbol, and the tests that should notice it."""
 
     name: str
     side: str  # the folder: sifmark or entrypoints
@@ -15,4 +15,4 @@ class Fault:
     was: str
     becomes: str
     tests: tuple[str, ...]  # for pytest, relative to the root
-    environment: str  # whose Python runs them: .venv, or a folder of .venvs
+    environment: str  # the environment that runs them: .venv, or a folder of .venvs

@@ -1,4 +1,4 @@
-"""Changes of Python sources, found by what they change and not by where it is: a symbol and a piece of its code."""
+"""Changes of Python sources, located by symbol and code, not by line."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 class StaleFaultError(Exception):
-    """What is to be changed is not in the sources any more, or not once."""
+    """The code to change is not in the sources any more, or not exactly once."""
 
 
 def plant(root: Path, symbol: str, was: str, becomes: str) -> Path:
     """Replace a piece of a symbol's code, in whichever file below `root` defines it. Return the file.
 
     `symbol` is a dotted name as in `Class.method`, or a constant; `was` and `becomes` are an expression or a statement,
-    whatever their layout. Every place in the symbol that reads so is replaced. Raises StaleFaultError.
+    in any layout. Every occurrence in the symbol is replaced. Raises StaleFaultError.
     """
     pattern = _parsed(was)
     matches = [
@@ -47,7 +47,7 @@ def _same(node: ast.AST, pattern: ast.AST) -> bool:
 
 
 def _definitions(tree: ast.AST, names: list[str]) -> Iterator[ast.AST]:
-    """Functions, classes and assignments of a dotted name, wherever they are nested."""
+    """Yield functions, classes and assignments of a dotted name, however nested."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, Definition) and node.name == names[0]:
             if len(names) == 1:
@@ -66,7 +66,7 @@ def _binds(node: ast.Assign | ast.AnnAssign, name: str) -> bool:
 
 
 def _replaced(text: str, nodes: list[ast.AST], becomes: str) -> str:
-    """The text with other code where the nodes are, the last first. Columns are bytes of a line's UTF-8."""
+    """Return the text with the nodes replaced by other code, the last first. Columns count bytes of a line's UTF-8."""
     lines = text.encode().splitlines(keepends=True)
     starts = [sum(map(len, lines[:number])) for number in range(len(lines) + 1)]
     source = b"".join(lines)
@@ -89,5 +89,5 @@ def _span(node: ast.AST) -> tuple[int, int, int, int]:
 
 
 def _indented(code: str, column: int) -> str:
-    """Statements of several lines, at the indentation of what they replace."""
+    """Return statements of several lines at the indentation of what they replace."""
     return code.replace("\n", "\n" + " " * column)

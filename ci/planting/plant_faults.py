@@ -1,7 +1,7 @@
-"""ci/faults: plants mistakes in a copy of the sources, one at a time, and says which the tests notice.
+"""ci/faults: plant mistakes in a copy of the sources, one at a time, and report which ones the tests notice.
 
-Each is looked for by the tests that should notice it, in the environment that they need, which pass without it. What is
-written to ci/planting/results.md is what a run of all of them found.
+The tests that should notice a mistake run in the environment that they need; without the mistake they must pass. A run
+of all of them writes its findings to ci/planting/results.md.
 
 Exit codes: 0 each was noticed; 1 one was missed, or could not be planted; 2 wrong usage.
 """
@@ -32,14 +32,14 @@ from patching import StaleFaultError, plant
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parent / "results.md"
 FAULTS = (*INSIDE, *HOST)
-# Tests that hang with a fault have noticed it: after so many times what they took without it, in seconds at least.
+# Tests that hang with a fault have noticed it: after PATIENCE times their time without it, at least this many seconds.
 PATIENCE, LEAST_PATIENCE = 5, 60.0
-GATE = ("-m", "not full")  # what only the full run notices comes late
+GATE = ("-m", "not full")  # faults that only the full run notices are noticed late
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What came of a fault: caught, missed, or why it could not be told."""
+    """The result of a fault: caught, missed, or why it is unclear."""
 
     fault: Fault
     verdict: str
@@ -48,7 +48,7 @@ class Finding:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Plant the faults that are asked for and print a line for each. Return the exit code."""
+    """Plant the requested faults and print a line for each. Return the exit code."""
     parser = argparse.ArgumentParser(
         prog="ci/faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -78,7 +78,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def examine(fault: Fault) -> Finding:
-    """Run a fault's tests without it and with it."""
+    """Run a fault's tests without it and with it, and return the finding."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="sifmark-fault-") as name:
         tree = copied(Path(name) / "tree")
@@ -96,7 +96,7 @@ def examine(fault: Fault) -> Finding:
 
 
 def copied(target: Path) -> Path:
-    """A checkout of the files that git has or would add, with the environments of this one."""
+    """Return a checkout of the files that git has or would add, with this one's environments."""
     argv = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout.decode()
     for name in filter(None, listed.split("\0")):
@@ -114,7 +114,7 @@ def copied(target: Path) -> Path:
 
 
 def tested(fault: Fault, tree: Path, time_limit: float | None) -> tuple[int, str]:
-    """pytest's exit code, and the first test that failed or else the last line."""
+    """Return pytest's exit code, and the first test that failed or else the last line."""
     folder = fault.environment if fault.environment == ".venv" else f".venvs/{fault.environment}"
     argv = [str(tree / folder / "bin" / "python"), "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *GATE]
     environment = {**os.environ, "PYTHONPATH": str(tree), "OMP_WAIT_POLICY": "PASSIVE", "SIFMARK_BASES": "stand-in"}
@@ -129,7 +129,7 @@ def tested(fault: Fault, tree: Path, time_limit: float | None) -> tuple[int, str
             return 1, f"still running after {time_limit:.0f} s"
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # and what tests left running
+                os.killpg(process.pid, signal.SIGKILL)  # with what tests left running
             process.wait()
         output.seek(0)
         text = output.read().decode(errors="replace")
@@ -138,7 +138,7 @@ def tested(fault: Fault, tree: Path, time_limit: float | None) -> tuple[int, str
 
 
 def report(findings: Sequence[Finding]) -> str:
-    """What was found, as a page."""
+    """Return the findings as a page."""
     argv = ["git", "rev-parse", "--short", "HEAD"]
     head = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, check=True)
     rows = [f"| {f.fault.name} | {f.fault.side} | `{f.fault.symbol}` | {f.verdict} | {f.detail} |" for f in findings]

@@ -1,6 +1,6 @@
 """Write one base into the pins file of the stand-ins (its contract is schemas/pins-1.0.json).
 
-The file is written beside itself and renamed, and left alone when nothing changes.
+The file is replaced atomically, and only if something changes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Document = dict[str, Any]
 
 
 def pinned(document: Document, registry: str, reference: str, machine: str, stand_in: Document) -> Document:
-    """Return the document with `reference` on `machine` (as `uname -m` says it) pinned to `stand_in`."""
+    """Return the document with `reference` on `machine` (as in `uname -m`) pinned to `stand_in`."""
     recorded = document.get("bases", {})
     bases = {name: pins for name, pins in recorded.items() if all(isinstance(pin, dict) for pin in pins.values())}
     bases[reference] = {**bases.get(reference, {}), machine: stand_in}

@@ -1,8 +1,8 @@
 """A stand-in base as an OCI image layout: a Debian root, below it a Python, a framework and the real base's layout.
 
-`describe RECIPE` prints what it is made of, `missing RECIPE` what of it is not to be had on this machine, and fails
-where there is nothing of that kind; `layout RECIPE ROOT FOLDER` writes it. Its description is the file of the recipe's
-name in stand-ins/, or of another recipe on the same base. Keys there:
+`describe RECIPE` prints its parts, `missing RECIPE` the part that this machine lacks, and fails if it lacks none;
+`layout RECIPE ROOT FOLDER` writes it. Its description is the file with the recipe's name in stand-ins/, or with that of
+another recipe on the same base. Its keys:
 
 packages                       of Debian, in the root
 python, interpreter            its minor version; `interpreter = "host"` puts this machine's own into /usr/local
@@ -39,11 +39,11 @@ from sifmark.recipes.recipe import Target, load_recipe, recipe_names
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
-EPOCH, CREATED = 1_704_067_200, "2024-01-01T00:00:00Z"  # any fixed date serves
+EPOCH, CREATED = 1_704_067_200, "2024-01-01T00:00:00Z"  # any fixed date will do
 MEDIA = "application/vnd.oci.image."
 CHUNK = 1 << 20  # bytes
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Each image must bring these itself; requirements for tests hold some.
+# Each image must bring these itself; some test requirements include them.
 OURS = {"jsonschema", "jsonschema-specifications", "attrs", "referencing", "rpds-py", "pkgutil-resolve-name", "zipp"}
 UNUSED = ("__pycache__", "test", "tests", "idlelib", "ensurepip", "site-packages", "config-*")  # of an interpreter
 
@@ -51,7 +51,7 @@ Description = dict[str, Any]
 
 
 def describe(recipe: str) -> Description:
-    """The description of the stand-in for a recipe's base, the base's name in it."""
+    """Return the description of the stand-in for a recipe's base, with the base's name. Exits if there is none."""
     reference = load_recipe(recipe).base.reference
     alike = [name for name in recipe_names() if load_recipe(name).base.reference == reference]
     for path in (HERE / "stand-ins" / f"{name}.toml" for name in alike):
@@ -76,7 +76,7 @@ def write_layout(description: Description, root: Path, folder: Path) -> dict[str
 
 
 def write_image(tars: list[Path], folder: Path, config: Description) -> str:
-    """Write a layout afresh with an image that has a layer for each tar; return the digest of its manifest."""
+    """Write a new layout with an image that has a layer for each tar; return the digest of its manifest."""
     shutil.rmtree(folder, ignore_errors=True)
     layout = Layout(folder)
     layers = [add_layer(layout, tar) for tar in tars]
@@ -102,7 +102,7 @@ def add_layer(layout: Layout, tar: Path) -> Descriptor:
     with (
         tar.open("rb") as source,
         layout.writer() as blob,
-        # Neither name nor time in the header: they would change the digest.
+        # No name or time in the header: they would change the digest.
         gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=blob, mtime=0) as stream,
     ):
         shutil.copyfileobj(source, stream, CHUNK)
@@ -110,7 +110,7 @@ def add_layer(layout: Layout, tar: Path) -> Descriptor:
 
 
 def configuration(description: Description) -> dict[str, Any]:
-    """The image's configuration, in Go's names."""
+    """Return the image's configuration, in the names of the OCI specification."""
     env = {"PATH": PATH, "LANG": "C.UTF-8", **description.get("env", {})}
     names = {"WorkingDir": "workdir", "User": "user", "Entrypoint": "entrypoint"}
     return {
@@ -122,13 +122,13 @@ def configuration(description: Description) -> dict[str, Any]:
 
 
 def add_interpreter(description: Description, archive: tarfile.TarFile) -> None:
-    """This machine's CPython with its standard library, in /usr/local."""
+    """Add this machine's CPython with its standard library, in /usr/local."""
     if description.get("interpreter") != "host":
         return
     version = description["python"]
     home = Path(str(host_prefix(version)))
     add_tree(archive, home / "lib" / f"python{version}", f"usr/local/lib/python{version}", UNUSED)
-    for library in home.glob(f"lib/libpython{version}.so*"):  # where the loader looks without being told
+    for library in home.glob(f"lib/libpython{version}.so*"):  # where the loader looks by default
         add_tree(archive, library, f"usr/lib/{platform.machine()}-linux-gnu/{library.name}")
     add_tree(archive, (home / "bin" / f"python{version}").resolve(), f"usr/local/bin/python{version}")
     add_link(archive, "usr/local/bin/python3", f"python{version}")
@@ -136,7 +136,7 @@ def add_interpreter(description: Description, archive: tarfile.TarFile) -> None:
 
 
 def add_wheels(description: Description, archive: tarfile.TarFile) -> None:
-    """The wheels, unpacked as pip does it."""
+    """Add the wheels, unpacked as pip does it."""
     if "requirements" not in description:
         return
     wanted = [line for line in requirements(description) if canonical(re.split("[=<> ]", line)[0]) not in OURS]
@@ -147,7 +147,7 @@ def add_wheels(description: Description, archive: tarfile.TarFile) -> None:
 
 
 def install(wanted: list[str], python: str, folder: str) -> None:
-    """Unpack wheels from the indexes that pip is configured for, else with PyTorch's own beside them."""
+    """Unpack wheels from pip's configured indexes; if that fails, with PyTorch's own index added. Exits on failure."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install", "--no-deps"]
     pip += ["--no-compile", "--target", folder, *pip_target_options(Target(python, platform.machine())), *wanted]
     index = load_recipe("cpu").index
@@ -157,7 +157,7 @@ def install(wanted: list[str], python: str, folder: str) -> None:
 
 
 def add_files(description: Description, archive: tarfile.TarFile) -> None:
-    """Small files and links."""
+    """Add small files and links."""
     for path, text in description.get("files", {}).items():
         content = text.removeprefix("\n").encode()
         member = tarfile.TarInfo(path.strip("/"))
@@ -168,7 +168,7 @@ def add_files(description: Description, archive: tarfile.TarFile) -> None:
 
 
 def add_tree(archive: tarfile.TarFile, source: Path, place: str, without: tuple[str, ...] = ()) -> None:
-    """A file or folder, in a fixed order and with nothing of this machine."""
+    """Add a file or folder, in a fixed order and without traces of this machine."""
     members = [source, *sorted(source.rglob("*"))] if source.is_dir() else [source]
     for path in members:
         inner = path.relative_to(source)
@@ -177,14 +177,14 @@ def add_tree(archive: tarfile.TarFile, source: Path, place: str, without: tuple[
 
 
 def add_link(archive: tarfile.TarFile, path: str, target: str) -> None:
-    """A symbolic link."""
+    """Add a symbolic link."""
     member = tarfile.TarInfo(path)
     member.type, member.linkname = tarfile.SYMTYPE, target
     archive.addfile(normal(member))
 
 
 def normal(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Root's, of a fixed date, readable for all."""
+    """Return a member that is owned by root, has a fixed date and is readable for all."""
     member.uid = member.gid = 0
     member.uname = member.gname = ""
     member.mtime = EPOCH
@@ -193,7 +193,7 @@ def normal(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def requirements(description: Description) -> Iterator[str]:
-    """The pinned wheels, without hashes: for stand-ins they prove nothing."""
+    """Yield the pinned wheels without hashes, which prove nothing for stand-ins."""
     path = REPOSITORY / description["requirements"].format(platform=platform.machine())
     for line in path.read_text().splitlines():
         if line and not line.startswith("#"):
@@ -201,9 +201,9 @@ def requirements(description: Description) -> Iterator[str]:
 
 
 def framework_version(description: Description, root: Path) -> str | None:
-    """What the framework says of its version, by the requirements or by what Debian installed.
+    """Return the framework's own version, from the requirements or from what Debian installed; None if there is none.
 
-    Not by Debian's own number: its torch 1.13.1 calls itself 1.13.0a0.
+    Debian's number will not do: its torch 1.13.1 calls itself 1.13.0a0.
     """
     name = description.get("framework")
     if name is None:
@@ -217,7 +217,7 @@ def framework_version(description: Description, root: Path) -> str | None:
 
 
 def missing(description: Description) -> str | None:
-    """What this machine lacks for it."""
+    """Return what this machine lacks for a stand-in; None if it has everything."""
     version = description["python"]
     if description.get("interpreter") == "host" and host_prefix(version) is None:
         return f"no CPython {version} on this machine, on PATH or of pyenv's"
@@ -225,7 +225,7 @@ def missing(description: Description) -> str | None:
 
 
 def host_prefix(version: str) -> str | None:
-    """Where this machine's CPython of a minor version lies; None where there is none."""
+    """Return the prefix of this machine's CPython of a minor version; None if there is none."""
     versions = Path.home() / ".pyenv" / "versions"
     for python in [f"python{version}", *sorted(map(str, versions.glob(f"{version}.*/bin/python3")))]:
         try:
@@ -238,7 +238,7 @@ def host_prefix(version: str) -> str | None:
 
 
 def canonical(name: str) -> str:
-    """A package's name as indexes have it (PEP 503)."""
+    """Return a package's name as in indexes (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from stages import ROOT, Stage, environment_of
 
-# Where tests find the modules that they import.
+# Where tests import modules from.
 IMPORT_ROOTS = ("", "tests", "tests/inside", "tests/inside/support", "tests/unit", "benchmarks")
-# Folders that a checkout gets by being used, for a tree that is none.
+# Folders that appear when a checkout is used, to skip in a tree without git.
 MADE = {".venv", ".venvs", "build", "dist", "results", "sources", "__pycache__", ".hypothesis", ".pytest_cache"}
 MADE |= {".mypy_cache", ".ruff_cache"}
-# Programs outside the repository that image tests run, by the words that print their version.
+# Programs outside the repository that image tests run, with the option that prints their version.
 PROGRAMS = (("apptainer", "--version"), ("docker", "--version"), ("cosign", "version"), ("mksquashfs", "-version"))
 
 
@@ -72,7 +72,7 @@ def _imports(path: Path) -> Iterator[str]:
 
 
 def _module(name: str) -> Path | None:
-    """The file of a module of the tests."""
+    """Return the file of a test module; None for other modules."""
     candidates = (ROOT / root / f"{name.replace('.', '/')}.py" for root in IMPORT_ROOTS)
     return next((path for path in candidates if path.is_file()), None)
 
@@ -83,7 +83,7 @@ def _environments(stage: Stage) -> Iterable[str]:
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a file is one of the patterns, or lies below one; an empty pattern means every file."""
+    """Return whether a file matches one of the patterns, or is below one; an empty pattern means every file."""
     return any(not p or name == p or name.startswith(f"{p}/") or fnmatch(name, p) for p in patterns)
 
 

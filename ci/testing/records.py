@@ -1,4 +1,4 @@
-"""What is remembered of each stage's last run: a file per stage below build/test-stages."""
+"""The record of each stage's last run: a file per stage below build/test-stages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Record:
 
 
 def load(stage: str) -> Record | None:
-    """Return the record of a stage's last run, or None if there is none that can be read."""
+    """Return the record of a stage's last run, or None if there is no readable one."""
     try:
         return Record(**json.loads(_path(stage).read_text()))
     except (OSError, ValueError, TypeError):
@@ -36,7 +36,7 @@ def load(stage: str) -> Record | None:
 
 
 def save(record: Record) -> None:
-    """Write a record, all of it or nothing."""
+    """Write a record, completely or not at all."""
     draft = _path(record.stage).with_suffix(".partial")
     draft.write_text(json.dumps(asdict(record), indent=2) + "\n")
     draft.replace(_path(record.stage))
@@ -48,7 +48,7 @@ def forget(stage: str) -> None:
 
 
 def now() -> str:
-    """The time as records have it."""
+    """Return the current time in the format of records."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 

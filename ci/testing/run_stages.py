@@ -1,11 +1,11 @@
-"""ci/test: the tests as stages that run side by side, can be chosen by name, and are remembered.
+"""ci/test: the tests as stages that run in parallel, can be chosen by name, and are remembered.
 
-Without options this is the gate: every stage but those, and every test but those, that only the full run has. The gate
-runs everything it has, whatever passed before: a record in build/ is a file that anything may have written.
+Without options this is the gate: all stages and tests except those that only the full run has. The gate runs everything
+it has, whatever passed before: a record in build/ is a file that anything may have written.
 
-With --full everything runs, except a stage that passed before with the same inputs: the files that it reads, its
-environment, the programs that it starts and the tests selected. So an interrupted or a failed run continues where it
-was. --afresh forgets that.
+With --full everything runs, except a stage that passed before with the same inputs: the files it reads, its
+environment, the programs it starts and the selected tests. So an interrupted or failed run continues where it stopped.
+--afresh ignores the records.
 
 Exit codes: 0 all passed; 1 a stage failed, or with --full could not run; 2 wrong usage; 130 or 143 stopped by a signal.
 """
@@ -22,14 +22,14 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the linters' table is part of sifmark
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the linters' table is in sifmark
 
 from records import FOLDER, Record, forget, load, save
 from schedule import Outcome, Result, Schedule
 from setups import setups
 from stages import Stage, all_stages
 
-MEMORY_PER_STAGE = 6 << 30  # bytes; the largest workloads that tests run take 5 GiB
+MEMORY_PER_STAGE = 6 << 30  # bytes; the largest workloads in the tests take 5 GiB
 
 
 def main(argv: Sequence[str]) -> int:
@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="ci/test", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -74,13 +74,13 @@ def _positive(text: str) -> int:
 
 
 def default_jobs() -> int:
-    """One stage for each core and one more, since all wait at times, where there is memory for them."""
+    """Return one stage for each core and one more, since all wait at times, but no more than fit into memory."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(1, min(len(os.sched_getaffinity(0)) + 1, memory // MEMORY_PER_STAGE))
 
 
 def chosen(patterns: Sequence[str] | None, full: bool) -> list[Stage]:
-    """Return the stages that are asked for by name, or else those of the gate or all."""
+    """Return the stages chosen by name, or else those of the gate, or all."""
     stages = all_stages()
     for pattern in patterns or ():
         if not any(fnmatch(stage.name, pattern) for stage in stages):
@@ -91,7 +91,7 @@ def chosen(patterns: Sequence[str] | None, full: bool) -> list[Stage]:
 
 
 def conclude(outcome: Outcome) -> None:
-    """Print what a stage said, and remember how it ended."""
+    """Print a stage's output, and record how it ended."""
     name, record = outcome.stage.name, outcome.record
     if outcome.result in (Result.PASSED, Result.FAILED) and record is not None:
         save(record)
@@ -106,7 +106,7 @@ def conclude(outcome: Outcome) -> None:
 
 
 def taken(record: Record | None) -> str:
-    """What a run took, in words."""
+    """Return the counts and time of a run, in words."""
     if record is None:
         return "never"
     counts = {"passed": record.tests, "skipped": record.skipped, "failed": record.failed}
@@ -114,7 +114,7 @@ def taken(record: Record | None) -> str:
 
 
 def listing(stages: Sequence[Stage]) -> list[str]:
-    """The stages, when each runs, and what it took the last time."""
+    """Return a table of the stages: when each runs, and its last run."""
     rows = [("stage", "runs in", "last time", "what it is")]
     for stage in stages:
         record = load(stage.name)
@@ -144,20 +144,20 @@ def summarise(outcomes: Sequence[Outcome], full: bool) -> int:
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines with columns."""
+    """Return rows as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def tell(text: str) -> None:
-    """Progress, for people."""
+    """Print progress for people."""
     sys.stdout.flush()
     sys.stderr.write(f"[test] {text}\n")
     sys.stderr.flush()
 
 
 def unwind(number: int, _frame: FrameType | None) -> NoReturn:
-    """End as the signal asks, past all `finally`."""
+    """Exit as the signal asks, through all `finally` blocks."""
     raise SystemExit(128 + number)
 
 

@@ -1,4 +1,4 @@
-"""Programs that run while others do: a stage with its log, and how to end all that a program started."""
+"""Programs that run in parallel: a stage with its log, and how to end everything that a program started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 
 
 class RunningStage:
-    """A stage whose commands run one after the other, all of them also after a failure, into its log."""
+    """A stage whose commands run one after the other, also after a failure, into its log."""
 
     def __init__(self, stage: Stage, inputs: str, full: bool, workers: int, environment: Mapping[str, str]) -> None:
         self.stage, self.inputs, self.environment = stage, inputs, environment
@@ -29,11 +29,11 @@ class RunningStage:
 
     @property
     def seconds(self) -> float:
-        """How long it has run."""
+        """Seconds since it began."""
         return time.monotonic() - self._began
 
     def ended(self) -> bool:
-        """Start the next command where one has ended. Return whether all have."""
+        """Start the next command if one has ended. Return whether all have."""
         code = self._process.poll()
         if code is None:
             return False
@@ -44,7 +44,7 @@ class RunningStage:
         return True
 
     def record(self) -> Record:
-        """How it ended."""
+        """Return the record of the finished stage."""
         succeeded = self._codes.count(0)
         checks = (succeeded, 0, len(self._codes) - succeeded)
         tests, skipped, failed = count(self.report) if self.stage.tests else checks
@@ -52,11 +52,11 @@ class RunningStage:
         return Record(self.stage.name, self.inputs, passed, round(self.seconds, 1), tests, skipped, failed, now())
 
     def stop(self) -> None:
-        """End what runs."""
+        """Stop the running command."""
         stop(self._process)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        """Start the next command in a session of its own, so that all that it starts can be ended with it."""
+        """Start the next command in its own session, so that everything it starts can be stopped with it."""
         argv, nothing = self._commands[len(self._codes)], subprocess.DEVNULL
         with self.log.open("ab") as log:
             return subprocess.Popen(
@@ -65,7 +65,7 @@ class RunningStage:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a program that has a session of its own, and what it started, first by SIGTERM."""
+    """Stop a program that has its own session, with everything it started; SIGTERM first."""
     for number, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, None)):
         try:
             os.killpg(process.pid, number)

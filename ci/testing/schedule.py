@@ -1,4 +1,4 @@
-"""Runs set-ups in their order and, beside them, as many stages at once as there are places, each as soon as it may."""
+"""Runs set-ups in order and, in parallel, as many stages as there are jobs, each as soon as its set-ups are done."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from setups import Setup
 from stages import ROOT, Stage
 
 POLL = 0.2  # seconds
-HEARTBEAT = 120.0  # seconds between two lines that say what is running
+HEARTBEAT = 120.0  # seconds between two lines about what is running
 
 
 class Result(Enum):
-    """What came of a stage. Only a stage that ran can pass."""
+    """The result of a stage. Only a stage that ran can pass."""
 
     PASSED = "passed"
     FAILED = "failed"
-    UNCHANGED = "unchanged"  # it passed on the same inputs before
+    UNCHANGED = "unchanged"  # it passed before with the same inputs
     NOT_RUN = "not run"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A stage's result, its record where it has one, and the reason where it did not run."""
+    """A stage's result, its record if it has one, and the reason if it did not run."""
 
     stage: Stage
     result: Result
@@ -39,7 +39,7 @@ class Outcome:
 
 
 class Schedule:
-    """Stages that wait and those that run, and the set-ups that they wait for."""
+    """Waiting and running stages, and the set-ups that they wait for."""
 
     def __init__(self, stages: Sequence[Stage], setups: Sequence[Setup], jobs: int, full: bool, resume: bool) -> None:
         self.jobs, self.full, self.resume = jobs, full, resume
@@ -47,11 +47,12 @@ class Schedule:
         self._running: list[RunningStage] = []
         self._setup: tuple[Setup, subprocess.Popen[bytes]] | None = None
         self._failed: set[str] = set()  # names of set-ups
-        self._environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}  # threads that wait should not take a core
+        self._environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}  # waiting threads should not take a core
         self._announced = time.monotonic()
 
     def run(self, tell: Callable[[str], None]) -> Generator[Outcome, None, None]:
-        """Yield the outcome of each stage as it ends, and tell what starts. What still runs at the end is ended."""
+        """Yield the outcome of each stage as it ends, and report what starts. Whatever still runs at the end is
+        stopped."""
         FOLDER.mkdir(parents=True, exist_ok=True)
         try:
             while self._waiting or self._running:
@@ -79,13 +80,13 @@ class Schedule:
             if outcome is not None:
                 yield outcome
                 continue
-            workers = 1 if self._waiting else self.jobs - len(self._running)  # the last one gets what is left
+            workers = 1 if self._waiting else self.jobs - len(self._running)  # the last one gets all that are left
             self._running.append(RunningStage(stage, inputs, self.full, workers, self._environment))
             tell(f"{stage.name} started: {stage.title} ({len(self._waiting)} more wait)")
             self._announced = time.monotonic()
 
     def _without_a_run(self, stage: Stage) -> tuple[Outcome | None, str]:
-        """The outcome of a stage that need not or cannot run, if it is one; and the hash of its inputs."""
+        """Return the outcome of a stage that need not or cannot run, otherwise None; and the hash of its inputs."""
         if failed := self._failed.intersection(stage.needs):
             return Outcome(stage, Result.FAILED, reason=f"set-up failed: {', '.join(sorted(failed))}"), ""
         if reason := stage.missing():
@@ -102,7 +103,7 @@ class Schedule:
         return not stage.exclusive or all(each.stage.exclusive != stage.exclusive for each in self._running)
 
     def _advance_setups(self, tell: Callable[[str], None]) -> None:
-        """Take note of a set-up that has ended, and start the next."""
+        """Record a set-up that has ended, and start the next."""
         if self._setup is not None:
             setup, process = self._setup
             if process.poll() is None:

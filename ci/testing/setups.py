@@ -1,4 +1,4 @@
-"""The set-up of a machine as steps that stages ask for by name; those that are there already take a second."""
+"""The set-up of a machine as steps that stages request by name; a step that is done already takes a second."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class Setup:
 
     name: str
     argv: tuple[str, ...]
-    alone: bool = False  # nothing runs beside it
+    alone: bool = False  # nothing else runs meanwhile
     optional: bool = False  # it prints why it failed, and tests that need it are skipped
-    exports: str = ""  # the variable that takes what it prints
+    exports: str = ""  # the variable for its output
 
 
 def setups(names: Iterable[str], full: bool) -> list[Setup]:
-    """Return the set-ups of these names, in the order in which they have to be done."""
-    # Of the vendors' recipes the gate has those whose bases differ most.
+    """Return the set-ups of these names, in the order in which they must run."""
+    # Of the vendors' recipes the gate uses those whose bases differ most.
     bases = ("--all",) if full else ("cuda", "ipu")
     environments = ("py38", "torch_new", "torch_old", "tf_new", "tf_old", *NEWER_PYTHONS)
     all_setups = [

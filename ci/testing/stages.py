@@ -1,4 +1,4 @@
-"""The stages of `ci/test`: what each runs, which files decide its outcome, and what has to be set up first."""
+"""The stages of `ci/test`: what each runs, which files decide its outcome, and which set-ups it needs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 GATE = ("-m", "not full")
-# What every stage depends on: how it is run and set up.
+# Inputs of every stage: how it is run and set up.
 SHARED = ("ci/test", "ci/testing", "ci/setup/lib.sh", "pyproject.toml", "tests/conftest.py")
 IN_IMAGE = (*SHARED, "entrypoints", "schemas", "tests/inside", "tests/*.py", "benchmarks/*.py")
 IMAGES = (*SHARED, "sifmark", "entrypoints", "schemas", "recipes", "tasks.py", "ci/setup", "ci/setup/stand-ins")
-# Which versions of Python run the in-image code beside 3.8 and that of torch_new; see CONTRIBUTING.md.
+# Versions of Python that run the in-image code in addition to 3.8 and torch_new's; see CONTRIBUTING.md.
 NEWER_PYTHONS = {"py39": "3.9", "py312": "3.12", "py313": "3.13"}
-# The first word on a change, then what takes longest, so that nothing long is left over at the end; then the others.
+# First a quick check of the change, then the longest stages, so that nothing long is left at the end; then the others.
 FIRST: tuple[str, ...] = (
     "lint",
     "unit",
@@ -28,7 +28,7 @@ FIRST: tuple[str, ...] = (
 )
 FIRST += ("images-catalogue", "torch_old", "tf_new", "py38", "images-publishing", "images-build", "images-image")
 DOCKER = ("docker", "readme", "reproduce", "sources")
-READS = {  # beside the code, the recipes and the test file with all that it imports
+READS = {  # in addition to the code, the recipes and the test file with everything it imports
     "readme": ("README.md", "docs", "ci/examples", "ci/start", "benchmarks"),
     "publishing": ("docs",),
     "pipelines": ("ci/pipelines", "tests/golden"),
@@ -39,19 +39,19 @@ READS = {  # beside the code, the recipes and the test file with all that it imp
 
 @dataclass(frozen=True)
 class Stage:
-    """One part of the tests: a run of pytest, or of the linters where it has no tests."""
+    """One part of the tests: a run of pytest, or the linters if it has no tests."""
 
     name: str
     title: str
     python: str  # the folder of its environment
     tests: tuple[str, ...]  # globs below the root
-    reads: tuple[str, ...]  # files, folders and globs that decide its outcome, beside its tests
+    reads: tuple[str, ...]  # files, folders and globs that decide its outcome, besides its tests
     needs: tuple[str, ...] = ()  # names of set-ups
     gate: tuple[str, ...] | None = GATE  # pytest's options in the gate; None: only with --full
     full: tuple[str, ...] = ()  # pytest's options with --full
-    exclusive: str = ""  # what no two stages may use at once
-    splits: bool = True  # whether its tests may be divided among processes
-    processes: int = 1  # so many at least: more than one where tests mostly wait
+    exclusive: str = ""  # a resource that only one stage may use at a time
+    splits: bool = True  # whether its tests may be distributed over processes
+    processes: int = 1  # minimum: several if tests mostly wait
 
     @property
     def interpreter(self) -> Path:
@@ -59,18 +59,18 @@ class Stage:
         return ROOT / self.python / "bin" / "python"
 
     def missing(self) -> str | None:
-        """Why its environment is not here; None if it is."""
+        """Return why its environment is missing; None if it is there."""
         if self.interpreter.exists():
             return None
         reason = ROOT / f"{self.python}.missing"
         return reason.read_text().strip() if reason.is_file() else f"{self.python} was not set up"
 
     def files(self) -> list[str]:
-        """The test files and folders, relative to the root."""
+        """Return the test files and folders, relative to the root."""
         return [str(path.relative_to(ROOT)) for glob in self.tests for path in sorted(ROOT.glob(glob))]
 
     def commands(self, full: bool, workers: int, report: Path) -> list[list[str]]:
-        """What to run, in order, with the tests divided among so many processes."""
+        """Return what to run, in order, with the tests distributed over `workers` processes."""
         if not self.tests:
             return _linters()
         options = self.full if full else self.gate or ()
@@ -81,7 +81,7 @@ class Stage:
 
 
 def _linters() -> list[list[str]]:
-    """The checks of `inv dev.check`, but for its tests."""
+    """Return the checks of `inv dev.check`, without its tests."""
     from sifmark.dev.checks import CHECKS
 
     return [argv for name, argv in CHECKS.items() if name != "tests"]
@@ -93,7 +93,7 @@ def _with_framework(name: str, title: str, *tests: str, gate: tuple[str, ...] | 
 
 
 def _without_framework(name: str, environment: str, title: str, gate: tuple[str, ...] | None = None) -> Stage:
-    """On one Python: programs that start and sleep, two thirds of the time."""
+    """Return a stage on one Python: its tests start programs and sleep, two thirds of the time."""
     others = ("--ignore-glob=*/test_torch_*.py", "--ignore-glob=*/test_tf_*.py")
     gate = (*gate, *others) if gate else None
     tests = ("tests/inside",)
@@ -101,7 +101,7 @@ def _without_framework(name: str, environment: str, title: str, gate: tuple[str,
 
 
 def _of_images() -> Iterator[Stage]:
-    """A stage for each file of tests/images."""
+    """Yield a stage for each file of tests/images."""
     files = {path.stem.removeprefix("test_"): path for path in sorted((ROOT / "tests" / "images").rglob("test_*.py"))}
     for name in files:
         needs = ("apptainer", "bases", "docker", "cosign", *(("torch_new",) if name == "readme" else ()))
@@ -138,6 +138,6 @@ def all_stages() -> list[Stage]:
 
 
 def environment_of(python: str) -> str:
-    """What an environment holds, as the script that made it recorded it."""
+    """Return the contents of an environment, as recorded by the script that made it."""
     record = ROOT / python / ".sifmark-inputs"
     return record.read_text() if record.is_file() else sys.version

@@ -16,7 +16,7 @@ class Target(TypedDict):
 
 
 class Quality(NamedTuple):
-    """Scores of a model's answers beside loss and accuracy; None where there are none."""
+    """Scores of a model's answers besides loss and accuracy; None if there are none."""
 
     exact_match: float | None = None  # fraction of questions with a human answer
     f1: float | None = None  # of the words of an answer, mean over questions

@@ -27,7 +27,7 @@ class Absence(NamedTuple):
 class MeterFacts(NamedTuple):
     """The properties of a meter. No device contains another, so that their energies may be added."""
 
-    source: str  # module and, where one module has several, the interface it reads
+    source: str  # module and, if that has several, the interface it reads
     scope: str  # what each device is: die, package, board or node
     devices: tuple[str, ...]
     update_period: float  # s between new values in the hardware

@@ -184,7 +184,7 @@ def epoch(index: int, passed: Epoch, measurement: Measurement) -> Json:
 
 
 def data(measurement: Measurement, resolved: Configuration) -> Json:
-    """Return where the inputs came from and what of them could not be read."""
+    """Return the source of the inputs and the samples that could not be read."""
     data_message = measurement.data
     return {
         "source": resolved.data,

@@ -43,7 +43,7 @@ class Series:
     """The runs of a command line. An order to stop ends the current run; the later ones are not started."""
 
     def __init__(self, planned: Sequence[PlannedRuns], image: Mapping[str, Any] | None, options: Options) -> None:
-        """Raises UsageError if the place for the results is unusable."""
+        """Prepare the runs. Raises UsageError if the place for the results is unusable."""
         self.planned, self.image, self.options = planned, image, options
         self.total = sum(len(runs) for _, runs in planned)
         self.contract = ResultSchema()

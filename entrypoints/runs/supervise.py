@@ -46,7 +46,7 @@ class Orders:
         return "time_limit" if self.deadline is not None and time.monotonic() > self.deadline else None
 
     def rest(self, seconds: float) -> None:
-        """Sleep for so many seconds, or until there is an order to stop."""
+        """Sleep for `seconds`, or until there is an order to stop."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self.stop():
             time.sleep(max(0.0, min(TICK, until - time.monotonic())))

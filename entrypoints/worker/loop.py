@@ -14,7 +14,7 @@ from entrypoints.planning.configuration import Configuration
 from entrypoints.worker.phases import PhasedRun, data_wait
 from entrypoints.worker.target_pursuit import TargetPursuit
 
-# Reading a loss makes an asynchronous device catch up, so its loss is read only every so many steps.
+# Reading a loss makes an asynchronous device catch up, so its loss is read only at this interval of steps.
 LOSS_INTERVAL = 50
 
 

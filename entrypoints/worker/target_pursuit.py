@@ -19,7 +19,7 @@ class Evaluation(NamedTuple):
 
 
 class TargetPursuit:
-    """Evaluates a session every so many training steps, until the target is reached."""
+    """Evaluates a session at intervals of training steps, until the target is reached."""
 
     def __init__(self, goal: Target, session: Session, evaluation: Evaluation, send: Callable[[Message], None]) -> None:
         self.goal, self.session, self.evaluation, self.send = goal, session, evaluation, send

@@ -1,7 +1,7 @@
-"""The connection to a registry: questions, tokens, blobs that are what their digests say, up and down.
+"""The connection to a registry: requests, tokens, and verified blobs, down and up.
 
-By the OCI distribution specification 1.1 and Docker's token authentication. Whoever logged in by `docker login` or
-`apptainer registry login` is known; nothing of a password or token is ever told.
+By the OCI distribution specification 1.1 and Docker's token authentication. Logins are those of `docker login` and
+`apptainer registry login`; a password or token is never printed.
 """
 
 import hashlib
@@ -27,15 +27,15 @@ from sifmark.oci.credentials import Login, login_for
 from sifmark.oci.manifest import read_object
 from sifmark.oci.reference import MAX_DOCUMENT_SIZE, is_loopback
 
-APIS = {"docker.io": "registry-1.docker.io"}  # Docker Hub's API lives beside its name
-PATIENCE = 20  # seconds for one question
+APIS = {"docker.io": "registry-1.docker.io"}  # Docker Hub's API has another host
+PATIENCE = 20  # seconds for one request
 SETTLING = 600  # seconds for what a registry does with a blob after its last byte: some copy it to another store
 LONGEST = 120.0  # seconds from the first to the last byte of a document
 LONGEST_PAUSE = 60.0  # seconds that a busy registry may ask us to wait
-ATTEMPTS = 5  # at what moves an image; a pause of seconds between them, doubled each time
-SLOWEST, FOR_SECONDS = 1024, 30.0  # bytes a second on average over so long: less is taken for a dead connection
+ATTEMPTS = 5  # at transfers of images; a pause of seconds between them, doubled each time
+SLOWEST, FOR_SECONDS = 1024, 30.0  # bytes a second on average over so long: a slower connection counts as dead
 _BUSY = (429, 500, 502, 503, 504)
-# Also what a write may hear while another publisher writes the same: a blob or an upload that is unknown just now.
+# Also the answers to a write while another publisher writes the same: a blob or an upload is unknown for a moment.
 _UNSETTLED = (400, 404, *_BUSY)
 Result = TypeVar("Result")
 _MEANINGS = {
@@ -48,14 +48,14 @@ _MEANINGS = {
 
 
 class _TransientError(RegistryError):
-    """What another attempt may not meet; `pause` is in seconds, where the registry names one."""
+    """An error that another attempt may not meet; `pause` is in seconds, if the registry names one."""
 
     pause: float | None = None
 
 
 @dataclass(frozen=True)
 class RegistryResponse:
-    """What a registry said, all of it."""
+    """A complete answer of a registry."""
 
     url: str
     status_code: int
@@ -64,35 +64,38 @@ class RegistryResponse:
 
 
 class _Session(requests.Session):
-    """Without the logins of ~/.netrc, which would take the place of a registry's tokens."""
+    """A session without the logins of ~/.netrc, which would replace a registry's tokens."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.auth = _as_it_is  # with none, ~/.netrc is asked
+        self.auth = _as_it_is  # without one, ~/.netrc is read
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
-        """A redirect to another host takes no login along."""
+        """Drop the login on a redirect to another host."""
         urls = response.request.url, prepared_request.url
         if self.should_strip_auth(*urls):  # type: ignore[no-untyped-call]
             prepared_request.headers.pop("Authorization", None)
 
 
 class Registry:
-    """One registry. Questions are asked once; with more `attempts` a busy or broken one is asked again."""
+    """One registry. Requests are sent once; with more `attempts` they are repeated if it is busy or the connection
+    breaks."""
 
     def __init__(self, host: str, attempts: int = 1) -> None:
         self.host, self.attempts, plain = host, attempts, is_loopback(host)
         self.base = f"{'http' if plain else 'https'}://{APIS.get(host, host)}/v2/"
         self.session = _Session()
-        self.session.trust_env = not plain  # a proxy leads out of this machine, and never to its own loopback address
+        self.session.trust_env = not plain  # a proxy leads out of this machine, never to a loopback address
 
     def ask(self, method: str, path: str, again: bool = True, **options: Any) -> RegistryResponse:
-        """Ask, as whoever is logged in where that is wanted. Raises RegistryError where no document answers."""
+        """Send a request, logged in if that is required, and return the answer. Raises RegistryError if no document
+        comes."""
         with self.send(method, path, again, **options) as response:
             return self.whole(response)
 
     def whole(self, response: requests.Response) -> RegistryResponse:
-        """All of an answer. Raises RegistryError where that is more than a document, or breaks, or comes too slowly."""
+        """Return a complete answer. Raises RegistryError if it is larger than a document, breaks off, or is too
+        slow."""
         try:
             content = _document(response)
         except (requests.RequestException, HTTPError) as error:
@@ -100,10 +103,10 @@ class Registry:
         return RegistryResponse(response.url, response.status_code, response.headers, content)
 
     def send(self, method: str, path: str, again: bool = True, **options: Any) -> requests.Response:
-        """The same, with the content still to come, however much it is."""
+        """Send a request and return the answer with its content still to be read, of any size."""
         settled = {"timeout": PATIENCE, **options, "stream": True}
         attempt = partial(self._request, method, urljoin(self.base, path), settled)
-        # A PUT ends its upload, also where no answer comes: whoever began the upload begins it again.
+        # A PUT ends its upload, even without an answer: whoever began the upload begins it again.
         answer = attempt(True) if method == "PUT" else self._retry(attempt)
         if answer.status_code == 401 and again:
             answer.close()
@@ -113,9 +116,9 @@ class Registry:
         return answer
 
     def _retry(self, action: Callable[[bool], Result]) -> Result:
-        """Return what an action gives; after a _TransientError do it again, with a pause that doubles.
+        """Return what an action returns; after a _TransientError repeat it, with a pause that doubles.
 
-        The action learns whether it is done for the last time. Then its error is a RegistryError like any other.
+        The action is told whether this is the last attempt. Its error is then a RegistryError.
         """
         for attempt in range(1, self.attempts):
             try:
@@ -128,10 +131,10 @@ class Registry:
             raise RegistryError(error.cause, error.remedy, error.status, code=error.code) from None
 
     def _request(self, method: str, address: str, options: Mapping[str, Any], last: bool) -> requests.Response:
-        """Ask once. A busy registry's answer counts only the last time."""
+        """Send a request once. A busy registry's answer counts only at the last attempt."""
         try:
             answer = self.session.request(method, address, **options)
-        except (requests.RequestException, ValueError) as error:  # the latter for addresses and dates that are none
+        except (requests.RequestException, ValueError) as error:  # ValueError for invalid addresses and dates
             kind = _TransientError if isinstance(error, requests.ConnectionError | requests.Timeout) else RegistryError
             raise kind(f"{self.host}: {_short(error)}", REGISTRY_REMEDY, code="registry-unreachable") from None
         if last or answer.status_code not in _BUSY:
@@ -143,21 +146,21 @@ class Registry:
         raise busy
 
     def get(self, path: str, **headers: str) -> RegistryResponse:
-        """Ask without logging in. Raises RegistryError where nothing answers."""
+        """Send a GET without logging in. Raises RegistryError if nothing answers."""
         return self.ask("GET", path, again=False, headers=headers)
 
     def download(
         self, path: str, digest: str, size: int, target: Path, tell: Callable[[int], None] | None = None
     ) -> None:
-        """Write a blob of so many bytes to a file; after a cut it goes on where it stood.
+        """Write a blob of `size` bytes to a file; after an interruption the download continues.
 
-        Raises RegistryError for any other bytes, and at once for more; SifmarkError where they cannot be written.
+        Raises RegistryError for any other bytes, and at once for more; SifmarkError if they cannot be written.
         """
         arrival = _Download(self, path, size, tell or _ignore)
         try:
             with target.open("wb") as sink:
                 self._retry(lambda _last: arrival.receive(sink))
-        except OSError as error:  # a full disk and the like, which does not say where
+        except OSError as error:  # such as a full disk; the error does not name the path
             cause = f"{target.parent}: {error.strerror}, with {human_size(arrival.size)} of {human_size(size)} written"
             remedy = "free space there (inv clean), or name another folder: dist, or TMPDIR"
             raise SifmarkError(cause, remedy, code="disk-full") from error
@@ -166,7 +169,7 @@ class Registry:
             raise RegistryError(cause, REGISTRY_REMEDY, code="digest-mismatch")
 
     def content(self, path: str, accepted: tuple[str, ...] = ("*/*",)) -> bytes:
-        """A document as it came. Raises RegistryError where there is none."""
+        """Return a document as received. Raises RegistryError if there is none."""
         answer = self.expect(self.ask("GET", path, headers={"Accept": ", ".join(accepted)}), 200)
         where, digest = f"{self.host}/{path}", sha256_bytes(answer.content)
         stated = answer.headers.get("Docker-Content-Digest", digest)
@@ -176,7 +179,7 @@ class Registry:
         return answer.content
 
     def document(self, path: str, accepted: tuple[str, ...] = ("*/*",)) -> tuple[str, Mapping[str, Any]]:
-        """Digest and content of a JSON document. Raises RegistryError where there is none."""
+        """Return digest and content of a JSON document. Raises RegistryError if there is none."""
         content = self.content(path, accepted)
         try:
             return sha256_bytes(content), read_object(content)
@@ -185,7 +188,7 @@ class Registry:
             raise RegistryError(cause, REGISTRY_REMEDY, code="registry-answer-invalid") from None
 
     def blob(self, repository: str, digest: str) -> Mapping[str, Any]:
-        """A JSON document by its digest. Raises RegistryError where it is another."""
+        """Return a JSON document by its digest. Raises RegistryError if the digest differs."""
         actual, document = self.document(f"{repository}/blobs/{digest}")
         if actual != digest:
             cause = f"{self.host}/{repository}: {digest} was asked for, {actual} came"
@@ -193,9 +196,9 @@ class Registry:
         return document
 
     def upload(self, repository: str, digest: str, content: bytes | Path, origin: str | None = None) -> bool:
-        """Put a blob into a repository, unless it is there; whether anything was sent.
+        """Upload a blob to a repository unless it is there; return whether anything was sent.
 
-        Where `origin` is a repository of this registry that has it, it is only linked. Raises RegistryError.
+        If `origin` is a repository of this registry that has it, it is only linked. Raises RegistryError.
         """
         return self._retry(lambda _last: self._upload(repository, digest, content, origin))
 
@@ -205,9 +208,9 @@ class Registry:
         return self._retry(lambda _last: self._put(place, data=manifest, headers=headers)).headers
 
     def own_address(self, what: str, location: str) -> str:
-        """Return the address that an answer names. Raises RegistryError where it is another host's.
+        """Return the address that an answer names. Raises RegistryError if it is another host's.
 
-        Our token is for this registry alone.
+        Our token is only for this registry.
         """
         address = urljoin(self.base, location)
         if urlsplit(address)[:2] != urlsplit(self.base)[:2]:
@@ -216,7 +219,7 @@ class Registry:
         return address
 
     def next_page(self, answer: RegistryResponse) -> str | None:
-        """Return the address of what a list goes on with; None at its end. Raises RegistryError for another host's."""
+        """Return the address of a list's next page; None at its end. Raises RegistryError for another host's."""
         links = parse_header_links(answer.headers.get("Link", ""))
         pages = [link["url"] for link in links if link.get("rel") == "next"]
         return self.own_address("the request for the next page", pages[0]) if pages else None
@@ -235,7 +238,7 @@ class Registry:
         return True
 
     def _put(self, place: str, **options: Any) -> RegistryResponse:
-        """Write once. Raises _TransientError where beginning again may help."""
+        """Write once. Raises _TransientError if starting again may help."""
         answer = None
         try:
             answer = self.ask("PUT", place, **options)
@@ -246,7 +249,7 @@ class Registry:
             raise
 
     def expect(self, answer: RegistryResponse, status: int) -> RegistryResponse:
-        """The answer, where its status is as it should be. Raises RegistryError that says what another one means."""
+        """Return the answer if it has this status. Raises RegistryError, with the meaning of its status, otherwise."""
         if answer.status_code == status:
             return answer
         meaning, remedy = _MEANINGS.get(answer.status_code, ("", REGISTRY_REMEDY))
@@ -259,7 +262,7 @@ class Registry:
         raise RegistryError(cause, remedy, answer.status_code, code="registry-refused")
 
     def log_in(self, challenge: str) -> None:
-        """Take a token, as whoever is logged in or as everybody, or use a password. Raises RegistryError."""
+        """Get a token, as the logged-in user or anonymously, or use a password. Raises RegistryError."""
         fields = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
         realm, kind = fields.get("realm", ""), challenge.lower().partition(" ")[0]
         login, remedy = self._login.secret, _MEANINGS[401][1].replace("HOST", self.host)
@@ -281,9 +284,9 @@ class Registry:
         self.session.headers["Authorization"] = f"Bearer {token}"
 
     def _ask_for_token(self, realm: str, **options: Any) -> Mapping[str, Any]:
-        """Return what a token server answers. Raises RegistryError where it does not."""
+        """Return the answer of a token server. Raises RegistryError if there is none."""
         try:
-            # An older token goes to the registry alone.
+            # An older token goes only to the registry.
             answer = self.ask(path=realm, again=False, headers={"Authorization": None}, **options)
             if answer.status_code in _BUSY:
                 self.expect(answer, 200)
@@ -301,7 +304,7 @@ class Registry:
 
 
 class _Download:
-    """A blob on its way: what came so far, and the hash of it."""
+    """A blob being downloaded: the bytes received so far, and their hash."""
 
     def __init__(self, registry: Registry, path: str, most: int, tell: Callable[[int], None]) -> None:
         self._registry, self._path, self._most, self._tell = registry, path, most, tell
@@ -309,13 +312,13 @@ class _Download:
 
     @property
     def digest(self) -> str:
-        """`sha256:<hex>` of what came."""
+        """`sha256:<hex>` of the bytes received."""
         return f"sha256:{self._hash.hexdigest()}"
 
     def receive(self, sink: BinaryIO) -> None:
-        """Ask for the rest, and write it. Raises _TransientError where it does not come.
+        """Request the rest, and write it. Raises _TransientError if it does not come.
 
-        Raises RegistryError where more comes.
+        Raises RegistryError if more comes.
         """
         try:
             self._receive(sink)
@@ -352,7 +355,8 @@ class _Download:
 
 
 def _document(response: requests.Response) -> bytes:
-    """The content of an answer. Raises RequestException or HTTPError for too much, too slow, or broken off."""
+    """Return the content of an answer. Raises RequestException or HTTPError if it is too large, too slow, or broken
+    off."""
     began, content = time.monotonic(), bytearray()
     while block := response.raw.read1(1 << 16, decode_content=True):
         content += block
@@ -364,7 +368,7 @@ def _document(response: requests.Response) -> bytes:
 
 
 def _requested_pause(answer: requests.Response) -> float | None:
-    """Return the seconds that a busy registry asks for, up to a limit; None where it names none that reads."""
+    """Return the seconds that a busy registry asks for, up to a limit; None if it names none or an unreadable one."""
     header = answer.headers.get("Retry-After")
     with suppress(HTTPError, ValueError, OverflowError):
         return None if header is None else min(Retry().parse_retry_after(header), LONGEST_PAUSE)
@@ -385,7 +389,7 @@ def _ignore(_size: int) -> None:
 
 
 def _short(error: Exception) -> str:
-    """What happened, without the addresses that requests and urllib3 wrap around it."""
+    """Return an error's message without the addresses that requests and urllib3 wrap around it."""
     inner = error.args[0] if error.args else None
     cause = getattr(inner, "reason", inner)
     shown = cause if isinstance(cause, Exception) else error

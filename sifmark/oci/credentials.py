@@ -1,4 +1,4 @@
-"""Logins for registries, from where `docker login` and `apptainer registry login` keep them. They are never shown."""
+"""Logins for registries, from the files of `docker login` and `apptainer registry login`. They are never shown."""
 
 import os
 import warnings

@@ -1,4 +1,4 @@
-"""Questions to registries: whether one answers, what a tag refers to, and what an image consists of.
+"""Requests to registries: whether one answers, what a tag refers to, and what an image consists of.
 
 By the OCI distribution specification 1.1 and Docker's token authentication.
 """

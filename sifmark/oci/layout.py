@@ -1,7 +1,7 @@
 """OCI image layouts, folders of blobs with an index: the only reader and writer of these.
 
-Format: github.com/opencontainers/image-spec, image-layout.md. Each blob has the digest of its bytes for a name; it is
-written beside its place and renamed. The index comes last: it says that all is there.
+Format: github.com/opencontainers/image-spec, image-layout.md. A blob is named by the digest of its bytes, and written
+to a draft that is renamed. The index comes last: it says that everything is there.
 """
 
 import hashlib
@@ -22,14 +22,14 @@ _CHUNK = 1 << 20  # bytes
 
 
 class BlobWriter:
-    """A stream into a blob that counts and hashes what passes through."""
+    """A stream into a blob that counts and hashes its bytes."""
 
     def __init__(self, sink: BinaryIO) -> None:
         self._sink, self._hash, self.size = sink, hashlib.sha256(), 0
 
     @property
     def digest(self) -> str:
-        """Return the digest of all that was written."""
+        """The digest of all that was written."""
         return f"sha256:{self._hash.hexdigest()}"
 
     def write(self, data: bytes) -> int:
@@ -39,24 +39,24 @@ class BlobWriter:
         return self._sink.write(data)
 
     def flush(self) -> None:
-        """Hand on what is buffered."""
+        """Flush the buffer."""
         self._sink.flush()
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A layout in a folder, which need not exist yet; `remedy` says how to get a damaged one back."""
+    """A layout in a folder, which need not exist yet; `remedy` says how to restore a damaged one."""
 
     folder: Path
     remedy: str = ""
 
     @property
     def index_file(self) -> Path:
-        """Return the path of the index."""
+        """The path of the index."""
         return self.folder / "index.json"
 
     def blob(self, digest: str) -> Path:
-        """Return the path of a blob, whether or not it exists. Raises SifmarkError where `digest` is none."""
+        """Return the path of a blob, whether or not it exists. Raises SifmarkError if `digest` is not one."""
         if DIGEST.fullmatch(digest) is None:
             raise SifmarkError(
                 f"{self.folder} names {digest!r}, which is no digest", self.remedy, code="document-invalid"
@@ -74,7 +74,7 @@ class Layout:
             raise self._damaged(digest)
 
     def read(self, digest: str) -> bytes:
-        """Return a document by its digest. Raises SifmarkError where it is missing, damaged or without end."""
+        """Return a document by its digest. Raises SifmarkError if it is missing, damaged or too large."""
         path = self.blob(digest)
         try:
             content = path.read_bytes() if path.stat().st_size <= MAX_DOCUMENT_SIZE else b""
@@ -85,7 +85,7 @@ class Layout:
         return content
 
     def copy(self, digest: str, size: int, target: Path) -> None:
-        """Copy a blob to a file. Raises SifmarkError where it has not so many bytes, or not that digest."""
+        """Copy a blob to a file. Raises SifmarkError if it has not `size` bytes, or not that digest."""
         path = self.blob(digest)
         try:
             if path.stat().st_size != size:
@@ -105,7 +105,7 @@ class Layout:
     def add_file(self, source: Path, digest: str) -> bool:
         """Store a file as a blob unless the layout has it; return whether it was copied.
 
-        Raises SifmarkError where the file has another digest.
+        Raises SifmarkError if the file has another digest.
         """
         if self.has(digest):
             return False
@@ -118,7 +118,7 @@ class Layout:
 
     @contextmanager
     def writer(self) -> Iterator[BlobWriter]:
-        """Give a stream whose bytes become a blob, named by their digest, when the block ends well."""
+        """Yield a stream whose bytes become a blob, named by their digest, if the block succeeds."""
         with scratch_dir(self._blobs, "blob") as holder:
             draft = holder / "blob"
             with draft.open("wb") as sink:
@@ -128,14 +128,14 @@ class Layout:
 
     @contextmanager
     def draft(self, digest: str) -> Iterator[Path]:
-        """Give a path that becomes a blob when the block ends well: for bytes whose digest the block itself checks."""
+        """Yield a path that becomes a blob if the block succeeds: for bytes whose digest the block itself checks."""
         with atomic_path(self.blob(digest)) as path:
             yield path
 
     def index(self) -> dict[str, Any]:
-        """Return the index, also what others wrote there; an empty one where there is no file.
+        """Return the index, including what others wrote there; an empty one if there is no file.
 
-        Raises SifmarkError where the file is something else.
+        Raises SifmarkError if the file is something else.
         """
         if not self.index_file.exists():
             return {"schemaVersion": 2, "manifests": []}
@@ -148,20 +148,20 @@ class Layout:
             raise SifmarkError(cause, self.remedy, code="document-invalid") from error
 
     def names(self) -> dict[str, str]:
-        """Return the digest of the manifest of each name. Raises SifmarkError where a name stands for no digest."""
+        """Return the digest of the manifest of each name. Raises SifmarkError if a name has no digest."""
         names = {name: str(entry.get("digest")) for entry in self.index()["manifests"] if (name := _name(entry))}
         for digest in names.values():
             self.blob(digest)
         return names
 
     def write_index(self, manifests: Sequence[Descriptor]) -> None:
-        """Let the layout be of these manifests and no others."""
+        """Write an index of these manifests and no others."""
         self._write_index({"schemaVersion": 2, "manifests": [manifest.document() for manifest in manifests]})
 
     def name(self, manifest: Descriptor, names: Sequence[str]) -> None:
-        """Let names stand for a manifest; what else is in the index stays.
+        """Name a manifest; other entries of the index stay.
 
-        It is read, changed and written: who may have company holds a lock meanwhile.
+        The index is read, changed and written: callers that may run concurrently hold a lock.
         """
         document = self.index()
         entries = [entry for entry in document["manifests"] if _name(entry) not in names]
@@ -181,7 +181,7 @@ class Layout:
 
 
 def _name(entry: dict[str, Any]) -> str:
-    """Return what an entry of the index is called; empty where it has no name."""
+    """Return the name of an entry of the index; empty if it has none."""
     annotations = entry.get("annotations")
     name = annotations.get(_NAME) if isinstance(annotations, dict) else None
     return name if isinstance(name, str) else ""

@@ -12,7 +12,7 @@ from sifmark.core.files import compact_json, sha256_bytes
 from sifmark.oci.reference import DIGEST, INDEXES, MANIFESTS
 
 MANIFEST_MEDIA, INDEX_MEDIA = MANIFESTS[0], INDEXES[0]
-EMPTY, EMPTY_MEDIA = b"{}", "application/vnd.oci.empty.v1+json"  # the configuration of what is no image
+EMPTY, EMPTY_MEDIA = b"{}", "application/vnd.oci.empty.v1+json"  # the configuration of a manifest that is not an image
 TITLE = "org.opencontainers.image.title"  # annotation: a file name
 
 
@@ -35,7 +35,7 @@ class Descriptor:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest, and the bytes that its digest is of."""
+    """A manifest, and its exact bytes."""
 
     content: bytes
     media_type: str
@@ -47,12 +47,12 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """Return the digest of the manifest, computed from its bytes."""
+        """The digest of the manifest, computed from its bytes."""
         return sha256_bytes(self.content)
 
     @property
     def descriptor(self) -> Descriptor:
-        """Return what names this manifest, with what the lists of referrers repeat of it."""
+        """The descriptor of this manifest, with what lists of referrers repeat of it."""
         kind = self.artifact_type or self.config.media_type
         return Descriptor(self.media_type, self.digest, len(self.content), kind, self.annotations)
 
@@ -86,7 +86,7 @@ def write_manifest(
 
 
 def read_manifest(content: bytes) -> Manifest:
-    """Return what a manifest says. Raises ValueError where it is none."""
+    """Return the parsed manifest. Raises ValueError if it is not one."""
     document = read_object(content)
     subject = document.get("subject")
     layers = document.get("layers")
@@ -104,7 +104,7 @@ def read_manifest(content: bytes) -> Manifest:
 
 
 def read_index(content: bytes) -> dict[str, Any]:
-    """Return an index as it is, also what others wrote there. Raises ValueError where it is none."""
+    """Return an index unchanged, including what others wrote there. Raises ValueError if it is not one."""
     document = read_object(content)
     entries = document.get("manifests")
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
@@ -113,7 +113,7 @@ def read_index(content: bytes) -> dict[str, Any]:
 
 
 def read_descriptor(document: Any) -> Descriptor:
-    """Return what a descriptor says. Raises ValueError where it is none."""
+    """Return a parsed descriptor. Raises ValueError if it is not one."""
     if not isinstance(document, dict):
         raise ValueError(f"{document!r:.100} is no descriptor")
     digest, size = document.get("digest"), document.get("size")

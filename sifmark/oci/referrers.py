@@ -1,7 +1,8 @@
-"""Referrers: manifests that name by their `subject` the image that they go with.
+"""Referrers: manifests whose `subject` is the image they belong to.
 
-By the OCI distribution specification 1.1. A registry that has its API lists them. For another one clients keep the
-list: an index under the tag `sha256-<hex>`, which is read, changed and written. Two at once may lose an entry.
+By the OCI distribution specification 1.1. A registry with its API lists them. For other registries clients keep the
+list: an index under the tag `sha256-<hex>`, which is read, changed and written. Two concurrent writers may lose an
+entry.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +20,7 @@ _MOST_PAGES = 20  # of a list, each of up to 4 MiB
 
 
 def list_referrers(registry: "Registry", repository: str, digest: str) -> list[Descriptor]:
-    """Return what refers to a manifest, as it is listed; the list itself proves nothing. Raises RegistryError."""
+    """Return the listed referrers of a manifest; the list itself proves nothing. Raises RegistryError."""
     entries = _ask_api(registry, repository, digest)
     if entries is None:
         entries = _read_tag(registry, repository, digest)["manifests"]
@@ -29,7 +30,7 @@ def list_referrers(registry: "Registry", repository: str, digest: str) -> list[D
 def attach(
     registry: "Registry", repository: str, manifests: Sequence[Manifest], supersede: Callable[[Descriptor], bool]
 ) -> None:
-    """Store manifests that refer to one image; those that they supersede no longer refer to it.
+    """Store manifests that refer to one image, and remove those they supersede from its referrers.
 
     Raises RegistryError.
     """
@@ -50,7 +51,7 @@ def attach(
 
 
 def _ask_api(registry: "Registry", repository: str, digest: str) -> list[dict[str, Any]] | None:
-    """Return the entries of all pages of a registry's own list; None where it does not have the API."""
+    """Return the entries of all pages of a registry's own list; None if it does not have the API."""
     entries: list[dict[str, Any]] = []
     address: str | None = f"{repository}/referrers/{digest}"
     for page in range(_MOST_PAGES):
@@ -65,7 +66,7 @@ def _ask_api(registry: "Registry", repository: str, digest: str) -> list[dict[st
 
 
 def _read_tag(registry: "Registry", repository: str, digest: str) -> dict[str, Any]:
-    """Return the list that clients keep; an empty one where there is none."""
+    """Return the list that clients keep; an empty one if there is none."""
     path = f"{repository}/manifests/{_tag(digest)}"
     try:
         return _read(registry.content(path, (INDEX_MEDIA,)), f"{registry.host}/{path}")
@@ -84,7 +85,7 @@ def _read(content: bytes, where: str) -> dict[str, Any]:
 
 
 def _descriptors(entries: Iterable[dict[str, Any]]) -> list[Descriptor]:
-    """Return each entry once, but those that are not named by an algorithm of ours: they are of others."""
+    """Return each entry once, except those whose digest uses another algorithm: they are not ours."""
     descriptors = {}
     for entry in entries:
         with suppress(ValueError):

@@ -151,7 +151,7 @@ def members(stream: BinaryIO, lost: list[str]) -> Iterator[ShardSample]:
 
 
 def _whole(parts: dict[str, ShardFile], lost: list[str]) -> Iterator[ShardSample]:
-    """Yield the sample that these files form, if they are complete; add an image or label alone to `lost`."""
+    """Yield the sample that these files form, if they are complete; add a lone image or label to `lost`."""
     image = next((parts[kind] for kind in IMAGES if kind in parts), None)
     label = parts.get(LABEL)
     if image and label:

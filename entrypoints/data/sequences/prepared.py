@@ -5,9 +5,9 @@
 | 8 | `SIFTOKEN`: one long text; `SIFSQUAD`: rows of questions and passages |
 | 2 | version of this form, 1 |
 | 2 | bytes of a token, 2 or 4 |
-| 4 | size of the vocabulary: every token lies below it |
-| 4 | places of a row; 0 where there are none |
-| 4 | bytes of JSON lines after all else |
+| 4 | size of the vocabulary: every token is below it |
+| 4 | positions of a row; 0 if there are none |
+| 4 | bytes of JSON lines at the end |
 | 8 | how many tokens, or rows, follow |
 | 32 | SHA-256 of the tokenizer |
 """

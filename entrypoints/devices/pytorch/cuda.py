@@ -51,7 +51,7 @@ def prepare(precision: str, threads: int, _: int = 1) -> None:
 
 
 def require_kernels(built: list[str]) -> None:
-    """Raise RunError (`unsupported`) if the GPU is none of the architectures that this PyTorch was `built` for."""
+    """Raise RunError (`unsupported`) if this PyTorch was not `built` for the GPU's architecture."""
     if AMD:
         own = architecture(torch.cuda.get_device_properties(torch.cuda.current_device()))
         runs = own in ("", *built) or any("generic" in name for name in built)

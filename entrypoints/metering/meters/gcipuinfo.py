@@ -90,7 +90,7 @@ def conditions() -> Mapping[str, Any]:
 
 
 def chip() -> str | None:
-    """Return the name of IPUs of the second architecture; None where it cannot be determined."""
+    """Return the name of IPUs of the second architecture; None if it cannot be determined."""
     try:
         return CHIPS.get(_together(_devices(_inventory()), CLOCK) or "")
     except Exception:  # whatever the library raises: no run should fail for a name

@@ -55,7 +55,7 @@ class CrossEntropy(nn.Module):
         self.smoothing = loss["label_smoothing"]
 
     def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """A scalar."""
+        """Return a scalar."""
         return functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), label_smoothing=self.smoothing)
 
 
@@ -69,7 +69,7 @@ class SpanCrossEntropy(nn.Module):
         super().__init__()
 
     def forward(self, logits: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-        """A scalar."""
+        """Return a scalar."""
         return functional.cross_entropy(logits, ends)
 
 
@@ -80,7 +80,7 @@ class SumOfCrossEntropies(nn.Module):
         super().__init__()
 
     def forward(self, outputs: tuple[torch.Tensor, ...], targets: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        """A scalar."""
+        """Return a scalar."""
         each = (functional.cross_entropy(o.flatten(0, -2), t.flatten()) for o, t in zip(outputs, targets))
         return torch.stack(list(each)).sum()
 

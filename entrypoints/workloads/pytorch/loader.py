@@ -68,7 +68,7 @@ class Batches(IterableDataset):  # type: ignore[type-arg]
     """Endless batches of a source, of which each worker process makes its part.
 
     An epoch takes every sample once, without those of a partial last batch. Which samples a batch has depends on the
-    seed alone, not on the workers. With `once` there is a single epoch in order, whose last batch may be smaller, and
+    seed, not on the workers. With `once` there is a single epoch in order, whose last batch may be smaller, and
     unreadable samples are left out.
     """
 
