@@ -3,6 +3,9 @@
 import sys
 from collections.abc import Sequence
 
+# invoke turns bytecode off, lest it lie beside this file: each command would compile again all that it imports.
+sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
+
 from sifmark.commands.arguments import NameOrAll, parse_int
 from sifmark.commands.command import BASES, ENGINE, JSON, KEY, CommandSet
 from sifmark.core.settings import Settings

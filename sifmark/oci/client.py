@@ -8,8 +8,6 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property, partial
 from io import BytesIO
 from pathlib import Path
@@ -19,19 +17,25 @@ from urllib.parse import urljoin, urlsplit
 import requests
 from requests.utils import parse_header_links
 from urllib3.exceptions import HTTPError
-from urllib3.util import Retry
 
 from sifmark.core.errors import REGISTRY_REMEDY, RegistryError, SifmarkError
 from sifmark.core.files import human_size, sha256_bytes
 from sifmark.oci.credentials import Login, login_for
 from sifmark.oci.manifest import read_object
-from sifmark.oci.reference import MAX_DOCUMENT_SIZE, is_loopback
+from sifmark.oci.reference import is_loopback
+from sifmark.oci.transport import (
+    RegistryResponse,
+    Session,
+    TransientError,
+    cause_of,
+    excerpt_of,
+    read_document,
+    requested_pause,
+)
 
 APIS = {"docker.io": "registry-1.docker.io"}  # Docker Hub's API has another host
 PATIENCE = 20  # seconds for one request
 SETTLING = 600  # seconds for what a registry does with a blob after its last byte: some copy it to another store
-LONGEST = 120.0  # seconds from the first to the last byte of a document
-LONGEST_PAUSE = 60.0  # seconds that a busy registry may ask us to wait
 ATTEMPTS = 5  # at transfers of images; a pause of seconds between them, doubled each time
 SLOWEST, FOR_SECONDS = 1024, 30.0  # bytes a second on average over so long: a slower connection counts as dead
 _BUSY = (429, 500, 502, 503, 504)
@@ -47,36 +51,6 @@ _MEANINGS = {
 }
 
 
-class _TransientError(RegistryError):
-    """An error that another attempt may not meet; `pause` is in seconds, if the registry names one."""
-
-    pause: float | None = None
-
-
-@dataclass(frozen=True)
-class RegistryResponse:
-    """A complete answer of a registry."""
-
-    url: str
-    status_code: int
-    headers: Mapping[str, str]
-    content: bytes
-
-
-class _Session(requests.Session):
-    """A session without the logins of ~/.netrc, which would replace a registry's tokens."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.auth = _as_it_is  # without one, ~/.netrc is read
-
-    def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
-        """Drop the login on a redirect to another host."""
-        urls = response.request.url, prepared_request.url
-        if self.should_strip_auth(*urls):  # type: ignore[no-untyped-call]
-            prepared_request.headers.pop("Authorization", None)
-
-
 class Registry:
     """One registry. Requests are sent once; with more `attempts` they are repeated if it is busy or the connection
     breaks."""
@@ -84,70 +58,72 @@ class Registry:
     def __init__(self, host: str, attempts: int = 1) -> None:
         self.host, self.attempts, plain = host, attempts, is_loopback(host)
         self.base = f"{'http' if plain else 'https'}://{APIS.get(host, host)}/v2/"
-        self.session = _Session()
+        self.session = Session()
         self.session.trust_env = not plain  # a proxy leads out of this machine, never to a loopback address
 
-    def ask(self, method: str, path: str, again: bool = True, **options: Any) -> RegistryResponse:
+    def request(self, method: str, path: str, authenticate: bool = True, **options: Any) -> RegistryResponse:
         """Send a request, logged in if that is required, and return the answer. Raises RegistryError if no document
         comes."""
-        with self.send(method, path, again, **options) as response:
-            return self.whole(response)
+        with self.send(method, path, authenticate, **options) as response:
+            return self.read_all(response)
 
-    def whole(self, response: requests.Response) -> RegistryResponse:
+    def read_all(self, response: requests.Response) -> RegistryResponse:
         """Return a complete answer. Raises RegistryError if it is larger than a document, breaks off, or is too
         slow."""
         try:
-            content = _document(response)
+            content = read_document(response)
         except (requests.RequestException, HTTPError) as error:
-            raise RegistryError(f"{self.host}: {_short(error)}", REGISTRY_REMEDY, code="registry-unreachable") from None
+            raise RegistryError(
+                f"{self.host}: {cause_of(error)}", REGISTRY_REMEDY, code="registry-unreachable"
+            ) from None
         return RegistryResponse(response.url, response.status_code, response.headers, content)
 
-    def send(self, method: str, path: str, again: bool = True, **options: Any) -> requests.Response:
+    def send(self, method: str, path: str, authenticate: bool = True, **options: Any) -> requests.Response:
         """Send a request and return the answer with its content still to be read, of any size."""
         settled = {"timeout": PATIENCE, **options, "stream": True}
-        attempt = partial(self._request, method, urljoin(self.base, path), settled)
+        attempt = partial(self._attempt, method, urljoin(self.base, path), settled)
         # A PUT ends its upload, even without an answer: whoever began the upload begins it again.
         answer = attempt(True) if method == "PUT" else self._retry(attempt)
-        if answer.status_code == 401 and again:
+        if answer.status_code == 401 and authenticate:
             answer.close()
             self.log_in(answer.headers.get("WWW-Authenticate", ""))
             _rewind(options.get("data"))
-            return self.send(method, path, again=False, **options)
+            return self.send(method, path, authenticate=False, **options)
         return answer
 
     def _retry(self, action: Callable[[bool], Result]) -> Result:
-        """Return what an action returns; after a _TransientError repeat it, with a pause that doubles.
+        """Return what an action returns; after a TransientError repeat it, with a pause that doubles.
 
         The action is told whether this is the last attempt. Its error is then a RegistryError.
         """
         for attempt in range(1, self.attempts):
             try:
                 return action(False)
-            except _TransientError as error:
+            except TransientError as error:
                 time.sleep(0.5 * 2.0 ** (attempt - 1) if error.pause is None else error.pause)
         try:
             return action(True)
-        except _TransientError as error:
+        except TransientError as error:
             raise RegistryError(error.cause, error.remedy, error.status, code=error.code) from None
 
-    def _request(self, method: str, address: str, options: Mapping[str, Any], last: bool) -> requests.Response:
+    def _attempt(self, method: str, address: str, options: Mapping[str, Any], last: bool) -> requests.Response:
         """Send a request once. A busy registry's answer counts only at the last attempt."""
         try:
             answer = self.session.request(method, address, **options)
         except (requests.RequestException, ValueError) as error:  # ValueError for invalid addresses and dates
-            kind = _TransientError if isinstance(error, requests.ConnectionError | requests.Timeout) else RegistryError
-            raise kind(f"{self.host}: {_short(error)}", REGISTRY_REMEDY, code="registry-unreachable") from None
+            kind = TransientError if isinstance(error, requests.ConnectionError | requests.Timeout) else RegistryError
+            raise kind(f"{self.host}: {cause_of(error)}", REGISTRY_REMEDY, code="registry-unreachable") from None
         if last or answer.status_code not in _BUSY:
             return answer
         answer.close()
         cause = f"{self.host}: answers with {answer.status_code}"
-        busy = _TransientError(cause, REGISTRY_REMEDY, code="registry-refused")
-        busy.pause = _requested_pause(answer)
+        busy = TransientError(cause, REGISTRY_REMEDY, code="registry-refused")
+        busy.pause = requested_pause(answer)
         raise busy
 
     def get(self, path: str, **headers: str) -> RegistryResponse:
         """Send a GET without logging in. Raises RegistryError if nothing answers."""
-        return self.ask("GET", path, again=False, headers=headers)
+        return self.request("GET", path, authenticate=False, headers=headers)
 
     def download(
         self, path: str, digest: str, size: int, target: Path, tell: Callable[[int], None] | None = None
@@ -170,7 +146,7 @@ class Registry:
 
     def content(self, path: str, accepted: tuple[str, ...] = ("*/*",)) -> bytes:
         """Return a document as received. Raises RegistryError if there is none."""
-        answer = self.expect(self.ask("GET", path, headers={"Accept": ", ".join(accepted)}), 200)
+        answer = self.expect(self.request("GET", path, headers={"Accept": ", ".join(accepted)}), 200)
         where, digest = f"{self.host}/{path}", sha256_bytes(answer.content)
         stated = answer.headers.get("Docker-Content-Digest", digest)
         if stated != digest:
@@ -184,7 +160,7 @@ class Registry:
         try:
             return sha256_bytes(content), read_object(content)
         except ValueError:
-            cause = f"{self.host}/{path}: answers with no JSON object: {_excerpt(content, 100)!r}"
+            cause = f"{self.host}/{path}: answers with no JSON object: {excerpt_of(content, 100)!r}"
             raise RegistryError(cause, REGISTRY_REMEDY, code="registry-answer-invalid") from None
 
     def blob(self, repository: str, digest: str) -> Mapping[str, Any]:
@@ -204,8 +180,8 @@ class Registry:
 
     def put_manifest(self, repository: str, reference: str, manifest: bytes, media: str) -> Mapping[str, str]:
         """Store a manifest under a tag or its own digest; return the headers of the answer. Raises RegistryError."""
-        place, headers = f"{repository}/manifests/{reference}", {"Content-Type": media}
-        return self._retry(lambda _last: self._put(place, data=manifest, headers=headers)).headers
+        location, headers = f"{repository}/manifests/{reference}", {"Content-Type": media}
+        return self._retry(lambda _last: self._put(location, data=manifest, headers=headers)).headers
 
     def own_address(self, what: str, location: str) -> str:
         """Return the address that an answer names. Raises RegistryError if it is another host's.
@@ -225,27 +201,27 @@ class Registry:
         return self.own_address("the request for the next page", pages[0]) if pages else None
 
     def _upload(self, repository: str, digest: str, content: bytes | Path, origin: str | None) -> bool:
-        if self.ask("HEAD", f"{repository}/blobs/{digest}").status_code == 200:
+        if self.request("HEAD", f"{repository}/blobs/{digest}").status_code == 200:
             return False
         asked = {"mount": digest, "from": origin} if origin else {}
-        started = self.ask("POST", f"{repository}/blobs/uploads/", params=asked)
+        started = self.request("POST", f"{repository}/blobs/uploads/", params=asked)
         if started.status_code == 201:
             return False
-        place = self.own_address("the upload", self.expect(started, 202).headers.get("Location", ""))
+        location = self.own_address("the upload", self.expect(started, 202).headers.get("Location", ""))
         headers = {"Content-Type": "application/octet-stream"}
         with BytesIO(content) if isinstance(content, bytes) else content.open("rb") as stream:
-            self._put(place, params={"digest": digest}, data=stream, headers=headers, timeout=(PATIENCE, SETTLING))
+            self._put(location, params={"digest": digest}, data=stream, headers=headers, timeout=(PATIENCE, SETTLING))
         return True
 
-    def _put(self, place: str, **options: Any) -> RegistryResponse:
-        """Write once. Raises _TransientError if starting again may help."""
+    def _put(self, location: str, **options: Any) -> RegistryResponse:
+        """Write once. Raises TransientError if starting again may help."""
         answer = None
         try:
-            answer = self.ask("PUT", place, **options)
+            answer = self.request("PUT", location, **options)
             return self.expect(answer, 201)
         except RegistryError as error:
             if answer is None or answer.status_code in _UNSETTLED:
-                raise _TransientError(error.cause, error.remedy, error.status, code=error.code) from None
+                raise TransientError(error.cause, error.remedy, error.status, code=error.code) from None
             raise
 
     def expect(self, answer: RegistryResponse, status: int) -> RegistryResponse:
@@ -253,10 +229,10 @@ class Registry:
         if answer.status_code == status:
             return answer
         meaning, remedy = _MEANINGS.get(answer.status_code, ("", REGISTRY_REMEDY))
-        place = answer.url.partition("?")[0]
-        where = f"{self.host}/{place.removeprefix(self.base)}" if place.startswith(self.base) else place
+        location = answer.url.partition("?")[0]
+        where = f"{self.host}/{location.removeprefix(self.base)}" if location.startswith(self.base) else location
         cause = f"{where}: answers with {answer.status_code}{f', {meaning}' if meaning else ''}"
-        if excerpt := _excerpt(answer.content, 200):
+        if excerpt := excerpt_of(answer.content, 200):
             cause += f": {excerpt}"
         remedy = remedy.replace("HOST", self.host)
         raise RegistryError(cause, remedy, answer.status_code, code="registry-refused")
@@ -287,7 +263,7 @@ class Registry:
         """Return the answer of a token server. Raises RegistryError if there is none."""
         try:
             # An older token goes only to the registry.
-            answer = self.ask(path=realm, again=False, headers={"Authorization": None}, **options)
+            answer = self.request(path=realm, authenticate=False, headers={"Authorization": None}, **options)
             if answer.status_code in _BUSY:
                 self.expect(answer, 200)
             return read_object(answer.content)
@@ -316,7 +292,7 @@ class _Download:
         return f"sha256:{self._hash.hexdigest()}"
 
     def receive(self, sink: BinaryIO) -> None:
-        """Request the rest, and write it. Raises _TransientError if it does not come.
+        """Request the rest, and write it. Raises TransientError if it does not come.
 
         Raises RegistryError if more comes.
         """
@@ -324,15 +300,15 @@ class _Download:
             self._receive(sink)
         except (requests.RequestException, HTTPError, ValueError) as error:
             broke = f"the connection broke {self._registry.attempts} times, last after {self.size} bytes"
-            cause = f"{self._registry.host}/{self._path}: {broke}: {_short(error)}"
-            raise _TransientError(cause, REGISTRY_REMEDY, code="registry-unreachable") from None
+            cause = f"{self._registry.host}/{self._path}: {broke}: {cause_of(error)}"
+            raise TransientError(cause, REGISTRY_REMEDY, code="registry-unreachable") from None
 
     def _receive(self, sink: BinaryIO) -> None:
         headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={self.size}-"} if self.size else {})}
         with self._registry.send("GET", self._path, headers=headers) as answer:
             if answer.status_code != 206:
                 if answer.status_code != 200:
-                    self._registry.expect(self._registry.whole(answer), 200)
+                    self._registry.expect(self._registry.read_all(answer), 200)
                 self._hash, self.size = hashlib.sha256(), 0
                 sink.seek(0)
                 sink.truncate()
@@ -354,48 +330,10 @@ class _Download:
                 raise requests.ConnectionError(f"the connection ended {int(expected) - self.size + began} bytes early")
 
 
-def _document(response: requests.Response) -> bytes:
-    """Return the content of an answer. Raises RequestException or HTTPError if it is too large, too slow, or broken
-    off."""
-    began, content = time.monotonic(), bytearray()
-    while block := response.raw.read1(1 << 16, decode_content=True):
-        content += block
-        if len(content) > MAX_DOCUMENT_SIZE:
-            raise requests.RequestException(f"more than {human_size(MAX_DOCUMENT_SIZE)} came for a document")
-        if time.monotonic() - began > LONGEST:
-            raise requests.Timeout(f"{len(content)} bytes of a document came in {LONGEST:.0f} s, and no end")
-    return bytes(content)
-
-
-def _requested_pause(answer: requests.Response) -> float | None:
-    """Return the seconds that a busy registry asks for, up to a limit; None if it names none or an unreadable one."""
-    header = answer.headers.get("Retry-After")
-    with suppress(HTTPError, ValueError, OverflowError):
-        return None if header is None else min(Retry().parse_retry_after(header), LONGEST_PAUSE)
-    return None
-
-
 def _rewind(data: Any) -> None:
     if hasattr(data, "seek"):
         data.seek(0)
 
 
-def _as_it_is(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    return request
-
-
 def _ignore(_size: int) -> None:
     pass
-
-
-def _short(error: Exception) -> str:
-    """Return an error's message without the addresses that requests and urllib3 wrap around it."""
-    inner = error.args[0] if error.args else None
-    cause = getattr(inner, "reason", inner)
-    shown = cause if isinstance(cause, Exception) else error
-    return str(shown)[:200] or type(shown).__name__
-
-
-def _excerpt(content: bytes, length: int) -> str:
-    """Return the first bytes of an answer as text."""
-    return content[:length].decode(errors="replace").strip()

@@ -55,7 +55,7 @@ def _ask_api(registry: "Registry", repository: str, digest: str) -> list[dict[st
     entries: list[dict[str, Any]] = []
     address: str | None = f"{repository}/referrers/{digest}"
     for page in range(_MOST_PAGES):
-        answer = registry.ask("GET", str(address), headers={"Accept": INDEX_MEDIA})
+        answer = registry.request("GET", str(address), headers={"Accept": INDEX_MEDIA})
         if page == 0 and answer.status_code == 404:
             return None
         entries += _read(registry.expect(answer, 200).content, answer.url)["manifests"]
@@ -94,7 +94,7 @@ def _descriptors(entries: Iterable[dict[str, Any]]) -> list[Descriptor]:
 
 
 def _delete(registry: "Registry", repository: str, digest: str) -> None:
-    answer = registry.ask("DELETE", f"{repository}/manifests/{digest}")
+    answer = registry.request("DELETE", f"{repository}/manifests/{digest}")
     if answer.status_code not in (202, 404):  # another attempt may have deleted it
         cause = f"{registry.host}/{repository}@{digest}: an earlier document about the same image was not deleted"
         remedy = "delete it there, or let this login do so: only one of each kind may refer to an image"

@@ -21,7 +21,7 @@ from sifmark.commands.recipe.pin import pin
 from sifmark.core import paths
 from sifmark.core.errors import RegistryError, SifmarkError
 from sifmark.core.settings import load_settings
-from sifmark.oci import client
+from sifmark.oci import client, transport
 from sifmark.oci.client import Registry
 from sifmark.oci.images import configuration, ping, resolve
 from sifmark.oci.reference import MAX_DOCUMENT_SIZE
@@ -402,7 +402,7 @@ def test_a_blob_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path
     try:
         with pytest.raises(RegistryError, match="broke 2 times, .* less than 1024 bytes a second came"):
             registry.download("x/blobs/y", AMD, 1_000_000, tmp_path / "blob")
-        monkeypatch.setattr(client, "LONGEST", 0.3)
+        monkeypatch.setattr(transport, "LONGEST", 0.3)
         with pytest.raises(RegistryError, match="bytes of a document came in 0 s, and no end"):
             registry.content("x/manifests/y")
     finally:
@@ -444,7 +444,7 @@ def test_nobody_makes_us_wait_for_hours(served: Served, monkeypatch: pytest.Monk
     served.put("x/manifests/1.0", {}, 429, Retry_After="86400")
     with pytest.raises(RegistryError, match="it is asked too often"):
         client.Registry(served.host, attempts=3).content("x/manifests/1.0")
-    assert slept == [client.LONGEST_PAUSE] * 2
+    assert slept == [transport.LONGEST_PAUSE] * 2
 
 
 @pytest.mark.parametrize("header", ["soon", "Mon, 99 Abc 99999 00:00:00 GMT", "9" * 5000])

@@ -65,7 +65,7 @@ def signed(reference: str) -> bool:
     address, _, digest = reference.partition("@")
     host, _, repository = address.partition("/")
     path = f"{repository}/manifests/{digest.replace(':', '-')}.sig"
-    response = connect(host).ask("HEAD", path, headers={"Accept": ", ".join(MANIFESTS)})
+    response = connect(host).request("HEAD", path, headers={"Accept": ", ".join(MANIFESTS)})
     if response.status_code in (200, 404):
         return response.status_code == 200
     cause = f"{reference}: answers with {response.status_code} when asked for its signature"
