@@ -171,7 +171,7 @@ def headers(stream: BinaryIO) -> Iterator[ShardFile]:
             if not reached < member.offset <= member.offset_data <= member.offset_data + member.size <= size:
                 break
             reached = member.offset
-            archive.members = []  # else it would keep them all
+            archive.members = []  # type: ignore[attr-defined]  # else it would keep them all
             if member.type in PLAIN:
                 yield ShardFile(member.name, member.offset_data, member.size)
         after = archive.offset
