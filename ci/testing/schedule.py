@@ -51,8 +51,7 @@ class Schedule:
         self._told = time.monotonic()
 
     def run(self, tell: Callable[[str], None]) -> Iterator[Outcome]:
-        """Yield the outcome of each stage as it ends, and report what starts. Whatever still runs at the end is
-        stopped."""
+        """Yield the outcome of each stage as it ends, and report what starts. Stop whatever still runs at the end."""
         FOLDER.mkdir(parents=True, exist_ok=True)
         try:
             while self._waiting or self._running:

@@ -78,8 +78,7 @@ class _Session(requests.Session):
 
 
 class Registry:
-    """One registry. Requests are sent once; with more `attempts` they are repeated if it is busy or the connection
-    breaks."""
+    """One registry. With more `attempts`, requests are repeated if it is busy or the connection breaks."""
 
     def __init__(self, host: str, attempts: int = 1) -> None:
         self.host, self.attempts, plain = host, attempts, is_loopback(host)
@@ -88,14 +87,12 @@ class Registry:
         self.session.trust_env = not plain  # a proxy leads out of this machine, never to a loopback address
 
     def ask(self, method: str, path: str, again: bool = True, **options: Any) -> RegistryResponse:
-        """Send a request, logged in if that is required, and return the answer. Raises RegistryError if no document
-        comes."""
+        """Send a request, logged in if required, and return the answer. Raises RegistryError if no document comes."""
         with self.send(method, path, again, **options) as response:
             return self.whole(response)
 
     def whole(self, response: requests.Response) -> RegistryResponse:
-        """Return a complete answer. Raises RegistryError if it is larger than a document, breaks off, or is too
-        slow."""
+        """Return a complete answer. Raises RegistryError if it is larger than a document, breaks off, or is slow."""
         try:
             content = _document(response)
         except (requests.RequestException, HTTPError) as error:
@@ -355,8 +352,7 @@ class _Download:
 
 
 def _document(response: requests.Response) -> bytes:
-    """Return the content of an answer. Raises RequestException or HTTPError if it is too large, too slow, or broken
-    off."""
+    """Return the content of an answer. Raises RequestException or HTTPError if too large, too slow, or broken off."""
     began, content = time.monotonic(), bytearray()
     while block := response.raw.read1(1 << 16, decode_content=True):
         content += block
