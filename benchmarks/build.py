@@ -74,8 +74,7 @@ def make_site(folder: Path) -> Site:
 
 
 def fill(site: Site) -> None:
-    """Fill the caches before the clock runs: wheels and base (Apptainer keeps the base's blobs), all stages and
-    layers."""
+    """Fill the caches before the clock runs: wheels, base (Apptainer keeps its blobs), stages and layers."""
     status("filling the caches")
     site.build()
     site.definition.write_text(site.inv("image.render", IMAGE, "--format", "def").output)
@@ -109,8 +108,7 @@ def edited(site: Site) -> Times:
 
 
 def from_wheels(site: Site) -> Times:
-    """Time a build with no stage in the cache: the base is converted, wheels are unpacked, compiled to bytecode and
-    packed."""
+    """Time a build with an empty cache: the base is converted, wheels are unpacked, compiled to bytecode and packed."""
     _forget(site, *STAGES)
     return site.build("--force")
 

@@ -1,5 +1,4 @@
-"""Our measuring loop, as users run it, against a bare PyTorch loop in the same image. README.md explains the
-numbers."""
+"""Our measuring loop, as users run it, against a bare PyTorch loop in the same image. See README.md."""
 
 import argparse
 import json

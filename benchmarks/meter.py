@@ -1,5 +1,4 @@
-"""The cost of a meter: the fraction of one core that sampling takes, by processor time. README.md explains the
-numbers."""
+"""The cost of a meter: the fraction of one core that sampling takes, by processor time. See README.md."""
 
 import argparse
 import json

@@ -28,7 +28,7 @@ SETTLING = 1.0  # seconds, for late imports
 
 
 def lay_out(folder: Path) -> Path:
-    """Create a tree as in an image, whose device sleeps through each step. It is called `cpu`, so that RAPL meters
+    """Create a tree as in an image, with a device that sleeps in each step and is called `cpu`, so that RAPL meters
     it."""
     tree = Path(lay_double(folder))
     devices = tree / "entrypoints" / "devices" / "double"

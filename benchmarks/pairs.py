@@ -24,8 +24,7 @@ Round = Mapping[str, Times]  # by side
 
 @dataclass(frozen=True)
 class Spent:
-    """The cost of a command. `cpu_seconds` are user and system time of it and of every descendant that was waited
-    for."""
+    """The cost of a command. `cpu_seconds` are user and system time of it and of every descendant waited for."""
 
     seconds: float
     cpu_seconds: float

@@ -207,8 +207,7 @@ def prepare(
 def generation(
     network: Any, tokens: torch.Tensor, rule: Mapping[str, int], autocast: Callable[[], Any]
 ) -> Callable[[], None]:
-    """Return a step that continues a batch of texts by the likeliest token, with the key-value cache of Hugging Face's
-    library."""
+    """Return a step that continues texts by the likeliest token, with the key-value cache of Hugging Face's library."""
 
     def generate() -> None:
         fed, memory = tokens[:, : rule["prompt"]], None

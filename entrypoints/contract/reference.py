@@ -44,8 +44,8 @@ def probed_card(card: Card, reference: Reference | None) -> Card:
 
 
 def probed_problem(card: Card) -> str:
-    """Return the checked problem of a card as JSON: the same for networks that differ only in size, if a small one is
-    checked."""
+    """Return the checked problem of a card as JSON: the same for networks that differ only in size, if that is
+    replaced."""
     return json.dumps(probed_card(card, load(card)).problem, sort_keys=True)
 
 

@@ -32,8 +32,7 @@ KINDS = {"tokens": ("text",), "passages": ("passage",), "speech": ("speech",)}
 
 
 def open_for(card: Card, path: Path, task: str, framework: str, option: str = "--data") -> tuple[str, Source]:
-    """Return format and source as `open_source` does, ready for a card. Raises UsageError also if the card takes other
-    data."""
+    """Return format and source as `open_source` does, ready for a card. Raises UsageError also if they do not match."""
     kind = card.problem["input"]["kind"]
     fitting = [name for name in (FOLDER, *FORMATS) if kind in KINDS.get(name, PICTURES)]
     if not fitting:

@@ -1,5 +1,4 @@
-"""The manifest of a prepared folder: its files and their samples, so that they need no counting
-(schemas/manifest-1.0.json)."""
+"""The manifest of a prepared folder: its files and their numbers of samples (schemas/manifest-1.0.json)."""
 
 from __future__ import annotations
 

@@ -68,8 +68,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Help(argparse.HelpFormatter):
-    """Help as wide as the terminal. argparse would import half a dozen modules to find the width, even without
-    --help."""
+    """Help as wide as the terminal. argparse would import half a dozen modules to find the width, even unused."""
 
     def __init__(self, prog: str) -> None:
         try:

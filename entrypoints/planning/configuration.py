@@ -158,8 +158,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
 
 
 def _target(options: Options, image: Mapping[str, Any] | None) -> tuple[str, str]:
-    """Return framework and device: the image's, or the CPU if that is asked for. Outside of images, any available
-    device."""
+    """Return framework and device: the image's, or the CPU if asked for. Outside of images, any available device."""
     framework, own = target(image)
     kinds = selection.offered_kinds(framework, own, image is not None)
     if options.device == selection.AUTO:

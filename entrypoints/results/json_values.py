@@ -27,8 +27,7 @@ def finite(value: float | None) -> float | None:
 
 
 def printable(value: Any) -> Any:
-    """Return the same JSON value with anything that is not Unicode, as in foreign file names, replaced by question
-    marks."""
+    """Return a JSON value with everything that is not Unicode, as in foreign file names, replaced by question marks."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):

@@ -85,8 +85,7 @@ class Measurement:
 
     @property
     def timed_edges(self) -> Window:
-        """The timed window on the monotonic clock, which all processes of a host share; of length 0 without timed
-        steps."""
+        """The timed window on the monotonic clock, which all processes of a host share; of length 0 without steps."""
         began = self.began.get("steady", 0.0)
         return began, began + self.window
 
@@ -178,14 +177,12 @@ def power_of_devices(metered: Metered, device: DeviceFacts | None) -> Metered:
 
 
 def _is(identifier: str, name: str) -> bool:
-    """Return whether a meter's name is of the device that computed; for a MIG instance only its whole GPU has a
-    name."""
+    """Return whether a meter's name is of the device that computed; a MIG instance is metered with its whole GPU."""
     return identifier in name or (identifier.startswith("MIG-") and "MIG" in name)
 
 
 def _of_those_in_use(recording: Recording, count: int) -> Metered:
-    """Return the recording of the devices that a process used, of a meter that may show more than the `count` of the
-    run."""
+    """Return the recording of only the devices that a process used, if the meter shows more than `count`."""
     if len(recording.in_use) == count:
         return recording
     in_use = [device for device, has in recording.in_use if has]

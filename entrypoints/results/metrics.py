@@ -405,8 +405,7 @@ def _no_later_epoch(measurement: Measurement) -> str | None:
 
 
 def _no_window(measurement: Measurement) -> str | None:
-    """Return why there is no time to divide by; None if there is: requests that finish together may leave a window of
-    length 0."""
+    """Return why there is no time to divide by, if so: requests that finish together may leave a window of length 0."""
     return (None if measurement.window else NO_TIME) if measurement.timed_steps else NO_STEP
 
 

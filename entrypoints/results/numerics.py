@@ -1,5 +1,4 @@
-"""Whether the code that ran computes what the workload's card says: the correctness check's numbers against stored
-ones."""
+"""Whether the code that ran computes what the workload's card says: the check's numbers against stored ones."""
 
 from __future__ import annotations
 

@@ -149,8 +149,7 @@ def _drift_text(drifted: Drift) -> str:
 
 
 def _batches(values: Sequence[V]) -> list[Sequence[V]]:
-    """Return consecutive values in batches of the smallest size that makes at most `MOST_BATCHES`; the last may be
-    shorter."""
+    """Return consecutive values in the smallest batches that make at most `MOST_BATCHES`; the last may be shorter."""
     size = -(-len(values) // MOST_BATCHES)
     return [values[at : at + size] for at in range(0, len(values), size)]
 
@@ -167,8 +166,8 @@ def _cosine(wave: int, at: int, count: int) -> float:
 
 
 def _correlation(values: Sequence[float]) -> float:
-    """Return the correlation of neighbours, without the bias of short series (Kendall, Biometrika 41, 1954), from 0 to
-    `STRONGEST`."""
+    """Return the correlation of neighbours, 0 to `STRONGEST`, without the bias of short series (Kendall, Biometrika 41,
+    1954)."""
     square = math.fsum(value**2 for value in values)
     raw = math.fsum(value * following for value, following in zip(values, values[1:])) / square if square else 0.0
     return min(max(raw + (1 + 4 * raw) / len(values), 0.0), STRONGEST)

@@ -111,8 +111,7 @@ def bounds(measurement: Measurement, resolved: Configuration, limit: int | None)
 
 @contextlib.contextmanager
 def metering(resolved: Configuration, orders: Orders, progress: Progress) -> Iterator[Callable[[], Metered]]:
-    """Meter power while the context is open, idle power first; yield a function that returns the recording
-    afterwards."""
+    """Meter power while the context is open, idle power first; yield a function that then returns the recording."""
     meter = open_meter(resolved.meter, resolved.device)
     if isinstance(meter, Absence):
         absence = meter

@@ -160,8 +160,7 @@ def close(codes: Sequence[int], planned: int, orders: Orders) -> int:
 
 
 def deliver(document: Json, contract: ResultSchema, writer: Writer) -> int:
-    """Validate and write a document; return the exit code. If either fails the document is still printed: measuring it
-    took time."""
+    """Validate and write a document; return the exit code. If either fails it is still output: measuring took time."""
     complaints = contract.problems(document)
     if complaints:
         say("the result does not validate, a defect of sifmark:")

@@ -150,8 +150,7 @@ def hypervisor() -> str:
 
 
 def frequency_settings(name: str) -> list[str]:
-    """Return one cpufreq setting for each logical processor that this process may run on. Raises LookupError if there
-    are none."""
+    """Return a cpufreq setting for each logical processor of this process. Raises LookupError if there are none."""
     folders = (SYS_CPU / f"cpu{number}" / "cpufreq" for number in sorted(os.sched_getaffinity(0)))
     settings = [(folder / name).read_text().strip() for folder in folders if (folder / name).exists()]
     if not settings:
@@ -171,8 +170,7 @@ def clocks(name: str) -> float:
 
 
 def clock() -> float:
-    """Return the mean clock in MHz of the processors this process may run on; without cpufreq, of all in
-    /proc/cpuinfo."""
+    """Return the mean clock in MHz of this process's processors; without cpufreq, of all in /proc/cpuinfo."""
     try:
         return clocks("scaling_cur_freq")
     except (OSError, LookupError):
@@ -223,8 +221,7 @@ def quota_waited() -> float | None:
 
 
 def stolen() -> float:
-    """Return the seconds that a hypervisor gave to others while a processor of this machine had work, over all of
-    them."""
+    """Return the seconds that a hypervisor gave to others while this machine had work, over all its processors."""
     fields = (PROC / "stat").read_text().splitlines()[0].split()  # cpu user nice system idle iowait irq softirq steal
     return int(fields[8]) / os.sysconf("SC_CLK_TCK")
 

@@ -74,8 +74,7 @@ _digests: dict[str, str] = {}  # of files that this process has read: a series h
 
 
 def _digest(path: str, stop: Callable[[], object]) -> str | None:
-    """Return `sha256:<hex>` of a SIF, None if there was an order to stop. Raises OSError, and ValueError if it is not a
-    SIF."""
+    """Return `sha256:<hex>` of a SIF, None after an order to stop. Raises OSError, and ValueError for other files."""
     if path in _digests:
         return _digests[path]
     import hashlib  # here: listing the workloads should not import OpenSSL

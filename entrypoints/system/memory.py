@@ -54,8 +54,7 @@ def die_first() -> None:
 
 
 def available_mib() -> float:
-    """Return the memory in MiB that is free without swapping, within the control groups. Raises OSError or
-    LookupError."""
+    """Return the MiB that are free without swapping, within the control groups. Raises OSError or LookupError."""
     return min([host.meminfo("MemAvailable"), *(group.limit - group.used for group in cgroups.memory_cgroups())])
 
 

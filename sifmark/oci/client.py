@@ -52,8 +52,7 @@ _MEANINGS = {
 
 
 class Registry:
-    """One registry. Requests are sent once; with more `attempts` they are repeated if it is busy or the connection
-    breaks."""
+    """One registry. With more `attempts`, requests are repeated if it is busy or the connection breaks."""
 
     def __init__(self, host: str, attempts: int = 1) -> None:
         self.host, self.attempts, plain = host, attempts, is_loopback(host)
@@ -62,8 +61,7 @@ class Registry:
         self.session.trust_env = not plain  # a proxy leads out of this machine, never to a loopback address
 
     def request(self, method: str, path: str, authenticate: bool = True, **options: Any) -> RegistryResponse:
-        """Send a request, logged in if that is required, and return the answer. Raises RegistryError if no document
-        comes."""
+        """Send a request, logged in if required, and return the answer. Raises RegistryError if no document comes."""
         with self.send(method, path, authenticate, **options) as response:
             return self.read_all(response)
 

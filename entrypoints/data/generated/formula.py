@@ -17,8 +17,8 @@ CENTRES = {"weight": 1.0, "running_var": 1.0}  # of vectors, by the last part of
 
 
 def uniform(name: str, shape: Sequence[int]) -> np.ndarray:
-    """Return float32 in [-1, 1): the upper bits of SplitMix64 (Steele et al., OOPSLA 2014), seeded by the name's
-    hash."""
+    """Return float32 in [-1, 1): the upper bits of SplitMix64 (Steele et al., OOPSLA 2014), seeded by a hash of
+    `name`."""
     seed = np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], dtype="<u8")
     mixed = np.arange(1, math.prod(shape) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + seed
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -79,8 +79,7 @@ def series(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatch
 
 
 def table(problem: Problem, _: int, draw: RandomSource) -> SyntheticBatch:
-    """Return features (N, F) and targets (N,): the observations that all samples are drawn for. Their number is the
-    card's."""
+    """Return features (N, F) and targets (N,): the card's number of observations, for which all samples are drawn."""
     rule = problem["input"]
     features = draw.normal("inputs", (rule["observations"], rule["features"])) * np.float32(rule["feature_deviation"])
     return SyntheticBatch(features, draw.normal("targets", features.shape[:1]) * np.float32(rule["target_deviation"]))

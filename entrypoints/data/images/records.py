@@ -74,8 +74,7 @@ def count(file: Path, lost: list[str]) -> int:
 
 
 def masked(checksum: int) -> int:
-    """Return a CRC as in TFRecord files: rotated and shifted, since a CRC of a text that contains CRCs detects
-    little."""
+    """Return a CRC as in TFRecord files, rotated and shifted: a CRC of a text that contains CRCs detects little."""
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 

@@ -98,8 +98,7 @@ class Reader:
         yield from [last._replace(skipped=tuple(skipped))] * owed
 
     def each(self, order: Sequence[int], epoch: int, start: int, count: int) -> Iterator[Sample]:
-        """Yield up to `count` samples of an epoch, until its end, each once. An unreadable one has no pixels and is not
-        replaced."""
+        """Yield up to `count` samples of an epoch, each once. An unreadable one has no pixels and is not replaced."""
         count = min(count, self.source.samples - start)
         for entry in itertools.islice(self.source.entries(order, start), count):
             yield self.decoded(entry, epoch) or Sample(None, 0, (self.described(entry),))

@@ -71,8 +71,7 @@ class Shards(Source):
         yield from self.stretch(first, 0, start)
 
     def stretch(self, unit: int, start: int, stop: int) -> Iterator[Entry]:
-        """Yield samples `start` to `stop` of a shard. A sample that is no longer readable is an entry without a
-        label."""
+        """Yield samples `start` to `stop` of a shard. A sample that cannot be read any more has no label."""
         name, numbers = self.files[unit].name, iter(range(self.firsts[unit] + start, self.firsts[unit] + stop))
         reason = "it holds less than was counted"
         try:
@@ -95,8 +94,7 @@ def find(path: Path) -> list[Path]:
 
 
 def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | None) -> Shards:
-    """Return the shards at a path, counted by the manifest, or by their headers if there is none, which takes a
-    while."""
+    """Return the shards at a path, counted by the manifest, otherwise by their headers, which takes a while."""
     if manifest:
         return Shards(path, manifest.files, len(manifest.classes))
     labels: set[int] = set()
@@ -171,7 +169,7 @@ def headers(stream: BinaryIO) -> Iterator[ShardFile]:
             if not reached < member.offset <= member.offset_data <= member.offset_data + member.size <= size:
                 break
             reached = member.offset
-            archive.members = []  # else it would keep them all
+            archive.members = []  # type: ignore[attr-defined]  # else it would keep them all
             if member.type in PLAIN:
                 yield ShardFile(member.name, member.offset_data, member.size)
         after = archive.offset

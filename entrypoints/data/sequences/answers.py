@@ -57,7 +57,7 @@ class SquadGrader:
 
 
 def likeliest(logits: np.ndarray, begin: int, end: int) -> tuple[int, int, float]:
-    """Return first and last position of the likeliest answer within `begin` to `end`, at most `LONGEST` long, and its
+    """Return first and last position of the likeliest answer in `begin` to `end`, at most `LONGEST` long, and its
     score."""
     first, last = logits[begin:end].astype(np.float64).T
     pairs = first[:, None] + last

@@ -40,8 +40,7 @@ class Passages(PreparedText):
             raise UsageError(f"{where} takes {length} tokens, and rows have {self.places}. {REMEDY} --length {length}")
 
     def questions(self) -> list[list[Question]]:
-        """Return the questions of each file, by their numbers. Raises RunError (`data_error`) if they cannot be
-        read."""
+        """Return the questions of each file, by number. Raises RunError (`data_error`) if they cannot be read."""
         return [list(_questions(file)) for file in self.files]
 
 

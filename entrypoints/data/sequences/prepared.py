@@ -109,8 +109,7 @@ def token_files(path: Path, files: Sequence[Path], magic: bytes, manifest: Manif
 
 
 def unpacked(file: Path, layout: struct.Struct, magic: bytes, version: int) -> tuple[Any, ...]:
-    """Return the fields of a header that begins with a magic and a version. Raises UsageError if it is not such a
-    header."""
+    """Return the fields of a header that begins with a magic and a version. Raises UsageError for any other."""
     try:
         with file.open("rb") as stream:
             begun = stream.read(layout.size)

@@ -106,8 +106,7 @@ class Questions:
         return order_of_rows(self.source.samples, self.task, self.seed, epoch)
 
     def batch(self, order: Sequence[int], _: int, start: int, count: int) -> TimedBatch:
-        """Return `count` rows of an epoch: tokens, segments, and the ends of the answers. Raises
-        DamagedSequenceError."""
+        """Return `count` rows of an epoch: tokens, segments and ends of answers. Raises DamagedSequenceError."""
         began = time.perf_counter()
         numbers = np.asarray(order[start : start + count])
         rows = self.rows(numbers)

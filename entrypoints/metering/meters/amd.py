@@ -133,8 +133,7 @@ class AmdSmi:
         return next((float(value) for value in values if value not in (NOT_THERE, NOT_THERE_RAW)), None)
 
     def joules(self, handle: Any) -> float | None:
-        """Return the energy since the driver was loaded, in J; None if it is not reported. The accumulator is called
-        power before ROCm 6.3."""
+        """Return the energy in J since the driver was loaded; None if not reported. ROCm before 6.3 calls it power."""
         energy = _answer(lambda: amdsmi.amdsmi_get_energy_count(handle), {})
         count = energy.get("energy_accumulator", energy.get("power", NOT_THERE))
         return None if count == NOT_THERE else float(count) * energy["counter_resolution"] * MICRO
@@ -229,8 +228,7 @@ def conditions(_: str | None) -> Mapping[str, Any]:
 
 
 def partition() -> str | None:
-    """Return the partition mode of the first GPU that ROCm may use, such as CPX; None if it is not divided or
-    unknown."""
+    """Return the partition mode of the first GPU that ROCm may use, such as CPX; None if undivided or unknown."""
     try:
         library = AmdSmi()
         return library.mode(_chosen(library, library.handles(), None))

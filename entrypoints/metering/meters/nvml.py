@@ -168,8 +168,7 @@ def _first_visible() -> Any:
 
 
 def _by_number(number: int) -> Any:
-    """Return the GPU of CUDA's number: NVML's number if CUDA is set to count so or all GPUs are alike. Raises
-    MeterError."""
+    """Return the GPU of CUDA's number, which is NVML's if CUDA counts so or all GPUs are alike. Raises MeterError."""
     count = pynvml.nvmlDeviceGetCount()
     if number >= count:
         raise MeterError(f"{VISIBLE} names GPU {number}, and NVML sees {count}")
