@@ -31,14 +31,6 @@ PENDING = (
     "benchmarks/throughput.py",
     "tests/documents.py",
     "tests/images",
-    "tests/inside/cli",
-    "tests/inside/data",
-    "tests/inside/metering",
-    "tests/inside/planning",
-    "tests/inside/results",
-    "tests/inside/runs",
-    "tests/inside/support",
-    "tests/inside/system",
     "tests/unit",
 )
 # Classes whose names are still taken twice.

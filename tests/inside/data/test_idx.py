@@ -102,10 +102,10 @@ def test_a_file_cut_anywhere_keeps_its_whole_samples(kind, zipped, cut):
         except UsageError as error:
             assert str(file) in str(error) or "no whole sample" in str(error)
             return
-        found = [(entry.read(), entry.label) for entry in source.entries(range(source.samples), 0)]
-        assert found == expected[: len(found)]
+        samples = [(entry.read(), entry.label) for entry in source.entries(range(source.samples), 0)]
+        assert samples == expected[: len(samples)]
         # A compressed file may lose no more than its own checksum.
-        assert len(found) == 40 or source.lost == (f"{file.name} (cut short: {len(found)} of 40 are there)",)
+        assert len(samples) == 40 or source.lost == (f"{file.name} (cut short: {len(samples)} of 40 are there)",)
 
 
 @pytest.mark.parametrize("content", [b"", b"\0\0", b"\x1f\x8bno gzip", gzip.compress(b"short", mtime=0)])

@@ -95,8 +95,8 @@ def test_rapl_says_who_may_read_it(powercap, monkeypatch):
         return real(path, *arguments)
 
     monkeypatch.setattr(kernel_files.os, "open", guarded)
-    told = open_meter(f"rapl:{powercap}", "cpu")
-    assert isinstance(told, Absence) and "energy_uj may be read by root only; ask" in told.reason
+    absence = open_meter(f"rapl:{powercap}", "cpu")
+    assert isinstance(absence, Absence) and "energy_uj may be read by root only; ask" in absence.reason
 
 
 def test_a_machine_without_meters(tmp_path):

@@ -31,7 +31,7 @@ def gpus(monkeypatch):
     monkeypatch.setattr(nvml, "pynvml", nvidia)
     for name in (nvml.VISIBLE, nvml.ORDER):
         monkeypatch.delenv(name, raising=False)
-    return lambda *found, **host: monkeypatch.setattr(nvidia, "HOST", nvidia.Host(*found, **host))
+    return lambda *devices, **host: monkeypatch.setattr(nvidia, "HOST", nvidia.Host(*devices, **host))
 
 
 def test_nvml_reads_energy_and_power_in_joules_and_watts(gpus):
@@ -53,13 +53,13 @@ def test_nvml_without_counter_or_instant_power_says_so(gpus):
 
 
 @pytest.mark.parametrize(
-    ("visible", "found"), [(None, A), ("1", B), ("1,0", B), ("GPU-bb", B), (f"{B},{A}", B), ("0", A)]
+    ("visible", "device"), [(None, A), ("1", B), ("1,0", B), ("GPU-bb", B), (f"{B},{A}", B), ("0", A)]
 )
-def test_the_gpu_that_computes_is_the_first_that_is_visible(gpus, monkeypatch, visible, found):
+def test_the_gpu_that_computes_is_the_first_that_is_visible(gpus, monkeypatch, visible, device):
     gpus(nvidia.Gpu(A), nvidia.Gpu(B))
     if visible is not None:
         monkeypatch.setenv(nvml.VISIBLE, visible)
-    assert nvml.find(None).facts.devices == (found,)
+    assert nvml.find(None).facts.devices == (device,)
     assert nvml.find(B).facts.devices == (B,)
 
 
@@ -100,12 +100,12 @@ def processes_are_numbered(monkeypatch, folder, by_host):
 def test_conditions_have_units_and_reasons(gpus, monkeypatch, tmp_path):
     gpus(nvidia.Gpu(A))
     processes_are_numbered(monkeypatch, tmp_path, by_host=True)
-    told = nvml.conditions(A)
-    assert told["power_cap"] == {"value": 700.0, "unit": "W"}
-    assert told["throttling"] == {"value": "software power cap, software thermal slowdown"}
-    assert (told["ecc"]["value"], told["performance_state"]["value"]) == ("on", "P0")
-    assert (told["memory_used"], told["other_processes"]["value"]) == ({"value": 3072.0, "unit": "MiB"}, 2)
-    assert told["persistence"] == {"value": None, "reason": "NVML refuses: this user may not ask the GPU"}
+    conditions = nvml.conditions(A)
+    assert conditions["power_cap"] == {"value": 700.0, "unit": "W"}
+    assert conditions["throttling"] == {"value": "software power cap, software thermal slowdown"}
+    assert (conditions["ecc"]["value"], conditions["performance_state"]["value"]) == ("on", "P0")
+    assert (conditions["memory_used"], conditions["other_processes"]["value"]) == ({"value": 3072.0, "unit": "MiB"}, 2)
+    assert conditions["persistence"] == {"value": None, "reason": "NVML refuses: this user may not ask the GPU"}
 
 
 def test_a_process_is_not_taken_for_somebody_else(gpus, monkeypatch, tmp_path):
@@ -216,7 +216,7 @@ SECOND_DIE = {**MI250, "power": {"average_socket_power": 0}, "energy": {**OLD["e
 def amds(monkeypatch):
     for name in amd.VISIBLE:
         monkeypatch.delenv(name, raising=False)
-    return lambda *found: monkeypatch.setattr(amd, "amdsmi", AmdSmi(found))
+    return lambda *devices: monkeypatch.setattr(amd, "amdsmi", AmdSmi(devices))
 
 
 @pytest.mark.parametrize(("gpu", "watts", "joules"), [(MI300, 140.0, 15.3), (OLD, 90.0, 30.6)])
@@ -235,16 +235,16 @@ def test_the_module_that_rocm_leaves_uninstalled_is_found_after_one_that_is_inst
         (folder / "amdsmi" / "__init__.py").write_text("")
     code = "from entrypoints.metering.meters import amd; print(amd.amdsmi.__file__)"
     environment = {**os.environ, "ROCM_PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join((str(site), str(ROOT)))}
-    told = subprocess.check_output([sys.executable, "-c", code], env=environment).decode()
-    assert told.startswith(str(site if installed else shipped))
+    output = subprocess.check_output([sys.executable, "-c", code], env=environment).decode()
+    assert output.startswith(str(site if installed else shipped))
 
 
 def test_a_module_that_prints_and_does_not_fit_its_library_leaves_the_result_alone(tmp_path):
     (tmp_path / "amdsmi.py").write_text("print('no such library'); None.amdsmi_get_new_things\n")
     code = "from entrypoints.metering import selection; print(selection.open_meter('auto', 'abacus').reason)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
-    told = subprocess.check_output([sys.executable, "-c", code], env=environment)
-    assert told.decode().strip() == "no meter measures abacus"
+    output = subprocess.check_output([sys.executable, "-c", code], env=environment)
+    assert output.decode().strip() == "no meter measures abacus"
 
 
 def test_a_gpu_without_a_counter_tells_its_power(amds):
@@ -266,7 +266,7 @@ def test_the_second_die_of_a_module_is_metered_by_the_first(amds, monkeypatch, t
 
 
 @pytest.mark.parametrize(
-    ("here", "host", "visible", "found"),
+    ("here", "host", "visible", "device"),
     [
         ((MI250, SECOND_DIE), 4, "1", None),  # of two modules one die each: nobody can tell
         ((SECOND_DIE, MI250), 4, "0", None),
@@ -274,18 +274,18 @@ def test_the_second_die_of_a_module_is_metered_by_the_first(amds, monkeypatch, t
         ((MI250, SECOND_DIE), 2, "1", "0000:00:00.0"),
     ],
 )
-def test_a_die_that_is_hidden_from_a_job_is_not_guessed(amds, monkeypatch, tmp_path, here, host, visible, found):
+def test_a_die_that_is_hidden_from_a_job_is_not_guessed(amds, monkeypatch, tmp_path, here, host, visible, device):
     amds(*here)
     monkeypatch.setattr(amd, "PCI", tmp_path)
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", visible)
     for number in range(host):
         (tmp_path / f"0000:{number:02x}:00.0").touch()
     (tmp_path / "bind").touch()
-    if found is None:
+    if device is None:
         with pytest.raises(MeterError, match="second die of a module, whose first one is hidden"):
             amd.find(None)
     else:
-        assert amd.find(None).facts.devices == (f"{found} with the other die of its module",)
+        assert amd.find(None).facts.devices == (f"{device} with the other die of its module",)
 
 
 @pytest.mark.parametrize(("mode", "said"), [("CPX", " with all its partitions"), ("SPX", ""), ("N/A", "")])
@@ -330,22 +330,24 @@ def test_visible_devices_of_rocm_count_one_after_the_other(amds, monkeypatch):
 def test_conditions_of_an_amd_gpu(amds, monkeypatch, tmp_path, status, violations, throttling):
     amds({**MI300, "metrics": {"temperature_hotspot": 61, "indep_throttle_status": status}, "violations": violations})
     processes_are_numbered(monkeypatch, tmp_path, by_host=True)
-    told = amd.conditions(None)
-    assert set(told) < set(DEVICE_CONDITIONS)
-    assert told["driver"] == {"value": "6.8.5"}
-    assert told["power_cap"] == {"value": 750.0, "unit": "W"}
-    assert told["temperature"] == {"value": 61, "unit": "°C"}
-    assert (told["clock"]["value"], told["clock_max"]["value"], told["memory_clock"]["value"]) == (900, 2100, 1300)
-    assert told["throttling"]["value"] == throttling
-    assert told["partitioning"] == {"value": None, "reason": "the system does not say"}  # an error of the library's
-    assert told["memory_used"]["value"] is None  # a call that this version has not
-    assert told["other_processes"]["value"] == 2
+    conditions = amd.conditions(None)
+    assert set(conditions) < set(DEVICE_CONDITIONS)
+    assert conditions["driver"] == {"value": "6.8.5"}
+    assert conditions["power_cap"] == {"value": 750.0, "unit": "W"}
+    assert conditions["temperature"] == {"value": 61, "unit": "°C"}
+    clocks = tuple(conditions[name]["value"] for name in ("clock", "clock_max", "memory_clock"))
+    assert clocks == (900, 2100, 1300)
+    assert conditions["throttling"]["value"] == throttling
+    # An error of the library's.
+    assert conditions["partitioning"] == {"value": None, "reason": "the system does not say"}
+    assert conditions["memory_used"]["value"] is None  # a call that this version has not
+    assert conditions["other_processes"]["value"] == 2
 
 
 def test_a_number_that_is_none_is_no_temperature(amds):
     amds({**MI300, "metrics": {"temperature_hotspot": 0xFFFF}, "cap": "N/A"})
-    told = amd.conditions(None)
-    assert told["temperature"]["value"] is None and told["power_cap"]["value"] is None
+    conditions = amd.conditions(None)
+    assert conditions["temperature"]["value"] is None and conditions["power_cap"]["value"] is None
 
 
 def test_without_amdsmi_and_its_forerunner_both_reasons_are_told(monkeypatch):
@@ -357,17 +359,17 @@ def test_without_amdsmi_and_its_forerunner_both_reasons_are_told(monkeypatch):
 class Attributes:
     """What gcipuinfo shows of an IPU: like a dict, and none."""
 
-    def __init__(self, told):
-        self.told = told
+    def __init__(self, values):
+        self.values = values
 
     def keys(self):
-        return self.told.keys()
+        return self.values.keys()
 
     def __getitem__(self, name):
-        return self.told[name]
+        return self.values[name]
 
     def __iter__(self):
-        return iter(self.told)
+        return iter(self.values)
 
 
 class Inventory:
@@ -435,7 +437,7 @@ class Drawing:
     def getDevices(self):  # noqa: N802
         watts = [wave.watts(self.clock()) for wave in self.waves]
         boards = [sum(watts[place : place + 2]) for place in range(0, len(watts), 2)]
-        told = [
+        devices = [
             {
                 "id": str(place),
                 "user process id": self.users[place] if 20 < self.clock() < 90 else "N/A",
@@ -445,7 +447,7 @@ class Drawing:
             }
             for place in range(len(watts))
         ]
-        return list(map(Attributes, told))
+        return list(map(Attributes, devices))
 
 
 @pytest.mark.parametrize("of_boards", [False, True])
@@ -495,8 +497,8 @@ def test_a_model_of_an_ipu_has_no_energy(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(gcipuinfo, "gcipuinfo", Drawing(clock, 1, False))
     recording = sampled(gcipuinfo.find(None), clock, 110.0)
-    told = power_of_devices(recording, computed_on(1)._replace(simulated=True))
-    assert told.reason == "what computed is a model of a device, and gcipuinfo reads real ones"
+    power = power_of_devices(recording, computed_on(1)._replace(simulated=True))
+    assert power.reason == "what computed is a model of a device, and gcipuinfo reads real ones"
 
 
 @pytest.mark.parametrize(
@@ -520,9 +522,9 @@ def test_conditions_of_ipus(monkeypatch, tmp_path):
         for pid in ("7", "12", "12", "N/A", "0", "")
     ]
     monkeypatch.setattr(gcipuinfo, "gcipuinfo", Inventory([devices]))
-    told = gcipuinfo.conditions()
-    assert set(told) < set(DEVICE_CONDITIONS)
-    assert {name: fact["value"] for name, fact in told.items()} == {
+    conditions = gcipuinfo.conditions()
+    assert set(conditions) < set(DEVICE_CONDITIONS)
+    assert {name: fact["value"] for name, fact in conditions.items()} == {
         "driver": "1.0.55",
         "clock": "1330MHz",
         "temperature": "30.1 C",
@@ -578,7 +580,7 @@ def test_a_card_of_intel_s_by_the_kernel(cards, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("environment", "found"),
+    ("environment", "expected"),
     [
         ({intel.MASK: "1", intel.HIERARCHY: "COMPOSITE"}, [7.0]),
         ({intel.MASK: "0,1"}, [2.0]),
@@ -590,15 +592,15 @@ def test_a_card_of_intel_s_by_the_kernel(cards, monkeypatch):
         ({intel.SELECTOR: "opencl:0"}, "chooses among devices"),
     ],
 )
-def test_the_card_that_computes_is_told_or_nothing_is_metered(cards, monkeypatch, environment, found):
+def test_the_card_that_computes_is_told_or_nothing_is_metered(cards, monkeypatch, environment, expected):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    if isinstance(found, str):
-        with pytest.raises(MeterError, match=found):
+    if isinstance(expected, str):
+        with pytest.raises(MeterError, match=expected):
             intel.find(None)
         assert intel.find("1").read().joules == [7.0]
     else:
-        assert intel.find(None).read().joules == found
+        assert intel.find(None).read().joules == expected
 
 
 def tile(cards, address, folder, **files):
@@ -610,25 +612,31 @@ def tile(cards, address, folder, **files):
 
 def test_conditions_of_a_card_by_the_kernel(cards, monkeypatch):
     assert intel.conditions(None)["driver"]["value"] is None
-    told = intel.conditions("1.3.30049")
-    assert set(told) < set(DEVICE_CONDITIONS)
-    assert told["driver"] == {"value": "1.3.30049"}
-    assert told["clock"] == {"value": None, "unit": "MHz", "reason": "the system does not say"}
-    assert told["power_cap"]["value"] is told["throttling"]["value"] is told["temperature"]["value"] is None
+    conditions = intel.conditions("1.3.30049")
+    assert set(conditions) < set(DEVICE_CONDITIONS)
+    assert conditions["driver"] == {"value": "1.3.30049"}
+    assert conditions["clock"] == {"value": None, "unit": "MHz", "reason": "the system does not say"}
+    assert (
+        conditions["power_cap"]["value"]
+        is conditions["throttling"]["value"]
+        is conditions["temperature"]["value"]
+        is None
+    )
 
     reasons = {"throttle_reason_status": 1, "throttle_reason_pl1": 1, "throttle_reason_thermal": 0}
     tile(cards, "0000:29:00.0", "drm/card1/gt/gt0", rps_act_freq_mhz=1600, rps_RP0_freq_mhz=1700, **reasons)
     tile(cards, "0000:29:00.0", "drm/card1/gt/gt1", rps_act_freq_mhz=900, throttle_reason_status=0)
     (cards / "hwmon3" / "power1_max").write_text("600000000\n")
     (cards / "hwmon3" / "temp1_input").write_text("51500\n")
-    told = intel.conditions(None)
-    assert (told["clock"], told["clock_max"]["value"]) == ({"value": 1600, "unit": "MHz"}, 1700)
-    assert told["throttling"] == {"value": "pl1"}
-    assert told["power_cap"] == {"value": 600.0, "unit": "W"}
-    assert told["temperature"] == {"value": 51.5, "unit": "°C"}
+    conditions = intel.conditions(None)
+    assert (conditions["clock"], conditions["clock_max"]["value"]) == ({"value": 1600, "unit": "MHz"}, 1700)
+    assert conditions["throttling"] == {"value": "pl1"}
+    assert conditions["power_cap"] == {"value": 600.0, "unit": "W"}
+    assert conditions["temperature"] == {"value": 51.5, "unit": "°C"}
     monkeypatch.setenv(intel.MASK, "0.1")
-    told = intel.conditions(None)
-    assert (told["clock"]["value"], told["clock_max"]["value"], told["throttling"]["value"]) == (900, None, "none")
+    conditions = intel.conditions(None)
+    values = tuple(conditions[name]["value"] for name in ("clock", "clock_max", "throttling"))
+    assert values == (900, None, "none")
     (cards / "hwmon3" / "power1_max").write_text("0\n")
     assert intel.conditions(None)["power_cap"]["value"] is None  # no limit
 
@@ -636,9 +644,9 @@ def test_conditions_of_a_card_by_the_kernel(cards, monkeypatch):
     (cards / "0000:9a:00.0/tile0/gt0/freq0/act_freq").write_text("2400\n")
     (cards / "hwmon2" / "power2_max").write_text("120000000\n")
     monkeypatch.setenv(intel.MASK, "1.0")
-    told = intel.conditions(None)
-    assert (told["clock"]["value"], told["throttling"]["value"]) == (2400, "pl2, thermal")
-    assert told["power_cap"]["value"] == 120.0
+    conditions = intel.conditions(None)
+    assert (conditions["clock"]["value"], conditions["throttling"]["value"]) == (2400, "pl2, thermal")
+    assert conditions["power_cap"]["value"] == 120.0
     monkeypatch.setenv(intel.MASK, "7.0")
     assert "there is no card 7" in intel.conditions(None)["clock"]["reason"]
 

@@ -94,7 +94,7 @@ def test_without_requests_every_latency_is_null_and_says_how_to_make_some():
     run = fold([Phase("steady", 0.0), Step(1.0, 0.0, 4, 0, None)], "images", "inference")
     named = {name: metric(run) for name, metric in result.every_metric().items() if name.startswith("latency")}
     assert len(named) == 11
-    assert {(told.value, told.reason) for told in named.values()} == {(None, metrics.NO_REQUESTS)}
+    assert {(metric.value, metric.reason) for metric in named.values()} == {(None, metrics.NO_REQUESTS)}
     assert result.requests(run) == {"reason": metrics.NO_REQUESTS}
 
 
@@ -105,17 +105,18 @@ def test_a_run_that_ended_before_the_window_says_so():
 
 def test_what_streams_make_meaningless_is_null():
     for name in ("data_wait_fraction", "decode_rate", "step_time_p50", "step_time_p99"):
-        told = result.every_metric()[name](RUN)
-        assert told.value is None and "latency" in str(told.reason)
+        metric = result.every_metric()[name](RUN)
+        assert metric.value is None and "latency" in str(metric.reason)
     assert result.steps(RUN)["data_wait_seconds"] is None
 
 
 def test_the_part_on_requests():
-    told = result.requests(RUN)
-    assert told["count"] == 2 and told["latencies"] == [1.0, 3.0]
-    assert told["quantiles"]["p90"] == pytest.approx(2.8)
-    assert told["parts"]["other"]["p0"] == pytest.approx(0.15) and told["parts"]["other"]["p100"] == pytest.approx(1.25)
-    assert list(told["parts"]) == list(result.PARTS)
+    requests = result.requests(RUN)
+    assert requests["count"] == 2 and requests["latencies"] == [1.0, 3.0]
+    assert requests["quantiles"]["p90"] == pytest.approx(2.8)
+    other = requests["parts"]["other"]
+    assert other["p0"] == pytest.approx(0.15) and other["p100"] == pytest.approx(1.25)
+    assert list(requests["parts"]) == list(result.PARTS)
 
 
 def test_latencies_are_kept_up_to_a_thousand():

@@ -42,10 +42,10 @@ def trials(document):
 
 @pytest.mark.parametrize(("concurrency", "steps"), [(None, 3), (4, 9)])
 def test_a_trial_sees_all_streams_at_work(monkeypatch, concurrency, steps):
-    seen = []
+    trial_steps = []
 
     def execute(card, trial, orders):
-        seen.append(trial.steps)
+        trial_steps.append(trial.steps)
         return SimpleNamespace(
             outcome=Outcome("completed", 0, ""), measurement=SimpleNamespace(peak_process_mib=1.0), configuration=trial
         )
@@ -55,7 +55,7 @@ def test_a_trial_sees_all_streams_at_work(monkeypatch, concurrency, steps):
     card = cards.load()["resnet50"]
     options = parse([*words, *(["--concurrency", str(concurrency)] if concurrency else [])])
     batch_search.search(card, resolve(options, card, None), None)
-    assert seen == [steps]
+    assert trial_steps == [steps]
 
 
 def test_the_run_is_at_the_size_found(double):

@@ -199,16 +199,16 @@ def test_many_writers_into_one_folder_lose_nothing(tmp_path, monkeypatch, links)
     writers(tmp_path, f"{tmp_path}/results/", contents, rounds)
     paths = list((tmp_path / "results").iterdir())
     assert all(path.name.startswith("resnet50-pytorch_cpu-20240229T120000123Z-") for path in paths)
-    found = sorted(json.loads(path.read_text("utf-8"))["body"][0] for path in paths)
-    assert found == sorted([content, turn] for content in range(31) for turn in range(rounds))
+    bodies = sorted(json.loads(path.read_text("utf-8"))["body"][0] for path in paths)
+    assert bodies == sorted([content, turn] for content in range(31) for turn in range(rounds))
     for path in paths:
         assert path.read_bytes() == output.indented_text(document(json.loads(path.read_text("utf-8"))["body"][0]))
 
 
 def test_many_writers_into_one_file_of_lines_lose_nothing(tmp_path):
     writers(tmp_path, tmp_path / "results.jsonl", range(8), rounds=5)
-    found = [json.loads(line)["body"][0] for line in (tmp_path / "results.jsonl").read_text("utf-8").splitlines()]
-    assert sorted(found) == [[content, turn] for content in range(8) for turn in range(5)]
+    bodies = [json.loads(line)["body"][0] for line in (tmp_path / "results.jsonl").read_text("utf-8").splitlines()]
+    assert sorted(bodies) == [[content, turn] for content in range(8) for turn in range(5)]
 
 
 def test_a_writer_of_lines_waits_for_another(tmp_path):

@@ -148,7 +148,7 @@ def span_cross_entropy(output, ends, _):
 
 
 def sum_of_cross_entropies(outputs, targets, _):
-    return sum(cross_entropy(one, labels, {"label_smoothing": 0.0}) for one, labels in zip(outputs, targets))
+    return sum(cross_entropy(output, labels, {"label_smoothing": 0.0}) for output, labels in zip(outputs, targets))
 
 
 LOSSES = {
