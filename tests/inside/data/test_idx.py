@@ -8,6 +8,7 @@ import struct
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import packed
 import pytest
@@ -132,6 +133,7 @@ def test_what_was_trained_on_is_evaluated_where_nothing_else_is_named(tmp_path):
         (["--evaluation-data", str(tmp_path)], "t10k-images-idx3-ubyte"),
     ):
         configuration = resolve(parse(["image_compression", *words, *more]), card, None)
-        loader = SimpleNamespace(evaluation_batches=lambda _, source, *__: [source.part])
-        judging = child.open_evaluation(loader, card, configuration, print)
-        assert judging.batches() == [part]
+        loader: Any = SimpleNamespace(evaluation_batches=lambda _, source, *__: [source.part])
+        send: Any = print
+        judging = child.open_evaluation(loader, card, configuration, send)
+        assert judging and judging.batches() == [part]

@@ -8,6 +8,7 @@ import rows
 from entrypoints.contract import cards
 from entrypoints.contract.statuses import UsageError
 from entrypoints.data import formats
+from entrypoints.data.sequences.speech import Speech
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.configuration import resolve
 
@@ -98,7 +99,9 @@ def reader(path, task="training"):
     pytest.importorskip("numpy")
     from entrypoints.data.sequences.utterances import Utterances
 
-    return Utterances(formats.open_for(CARD, path, task, "pytorch")[1], task, seed=1)
+    _, source = formats.open_for(CARD, path, task, "pytorch")
+    assert isinstance(source, Speech)
+    return Utterances(source, task, seed=1)
 
 
 def test_a_row_is_read_as_it_was_written(tmp_path):

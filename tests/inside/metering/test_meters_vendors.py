@@ -7,18 +7,20 @@ import os
 import shutil
 import subprocess
 import sys
+from typing import Any
 
 import nvml_stand_in as nvidia
 import pytest
-from metered import Clock, Square, sampled
+from gcipuinfo_stand_in import Attributes, Inventory
+from metered import Clock, Square, sampled, why_no_meter
 from program import ROOT
 
 from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceFacts
 from entrypoints.metering import kernel_files
 from entrypoints.metering.energy import window_energy
-from entrypoints.metering.meter import MeterError
+from entrypoints.metering.meter import Absence, MeterError
 from entrypoints.metering.meters import amd, gcipuinfo, intel, nvml
-from entrypoints.metering.selection import open_meter
+from entrypoints.metering.sampling import Recording
 from entrypoints.results.measurement import power_of_devices
 
 A, B = "GPU-aaaa-1", "GPU-bbbb-2"
@@ -39,14 +41,14 @@ def test_nvml_reads_energy_and_power_in_joules_and_watts(gpus):
     meter = nvml.find(None)
     assert meter.read()[:2] == ([360.0], [5000.0])
     assert (meter.facts.devices, meter.facts.scope, meter.facts.counter_ranges) == ((A,), "package", (None,))
-    assert meter.facts.simulated and meter.facts.averaging_reason.startswith("an instant value")
+    assert meter.facts.simulated and str(meter.facts.averaging_reason).startswith("an instant value")
 
 
 def test_nvml_without_counter_or_instant_power_says_so(gpus):
     gpus(nvidia.Gpu(A, energy=None, instant=None))
     meter = nvml.find(None)
     assert meter.read()[:2] == ([350.0], [])
-    assert not meter.facts.has_counter and meter.facts.averaging_reason.startswith("the library does not say")
+    assert not meter.facts.has_counter and str(meter.facts.averaging_reason).startswith("the library does not say")
     gpus(nvidia.Gpu(A, energy=None, instant=None, power=None))
     with pytest.raises(MeterError, match="tells neither"):
         nvml.find(None)
@@ -130,13 +132,13 @@ def test_a_process_is_not_taken_for_somebody_else(gpus, monkeypatch, tmp_path):
 )
 def test_a_library_that_does_not_start_says_why(gpus, error, said):
     gpus(fails=error)
-    assert said in open_meter("nvml", "cuda").reason
-    assert said in nvml.why_no_gpu("12.4")
+    assert said in why_no_meter("nvml", "cuda")
+    assert said in str(nvml.why_no_gpu("12.4"))
 
 
 def test_a_driver_too_old_is_named_with_both_versions(gpus):
     gpus(nvidia.Gpu(A), driver="535.104", cuda=12020)
-    said = nvml.why_no_gpu("13.0")
+    said = str(nvml.why_no_gpu("13.0"))
     assert "535.104" in said and "CUDA 12.2" in said and "CUDA 13.0" in said and "cuda12" in said
     assert nvml.why_no_gpu("12.8") is None  # minor versions are compatible
 
@@ -204,7 +206,7 @@ MI300 = {
     "power": {"current_socket_power": 140, "average_socket_power": "N/A", "power_limit": 750},
     "energy": {"energy_accumulator": 1_000_000, "counter_resolution": 15.3, "timestamp": 1},
 }
-OLD = {
+OLD: dict[str, Any] = {
     "power": {"average_socket_power": 90, "current_socket_power": 0xFFFF},
     "energy": {"power": 2_000_000, "counter_resolution": 15.3, "timestamp": 1},
 }
@@ -356,42 +358,6 @@ def test_without_amdsmi_and_its_forerunner_both_reasons_are_told(monkeypatch):
         amd.find(None)
 
 
-class Attributes:
-    """What gcipuinfo shows of an IPU: like a dict, and none."""
-
-    def __init__(self, values):
-        self.values = values
-
-    def keys(self):
-        return self.values.keys()
-
-    def __getitem__(self, name):
-        return self.values[name]
-
-    def __iter__(self):
-        return iter(self.values)
-
-
-class Inventory:
-    """gcipuinfo as its documentation has it: what was read first, unless it is told to read anew."""
-
-    SIMULATED = True
-
-    def __init__(self, readings):
-        self.readings, self.at, self.updates = readings, 0, False
-
-    def gcipuinfo(self):
-        return self
-
-    def setUpdateMode(self, mode):  # noqa: N802
-        self.updates = mode
-
-    def getDevices(self):  # noqa: N802
-        devices = self.readings[min(self.at, len(self.readings) - 1)]
-        self.at += self.updates
-        return list(map(Attributes, devices))
-
-
 def test_ipus_are_read_anew_each_time(monkeypatch):
     readings = [[{"id": "0", "ipu power": power}] for power in ("92.1 W", "118.4W")]
     monkeypatch.setattr(gcipuinfo, "gcipuinfo", Inventory([*readings[:1], *readings]))
@@ -404,7 +370,7 @@ def test_an_ipu_without_power_is_a_reading_that_failed(monkeypatch):
     monkeypatch.setattr(
         gcipuinfo, "gcipuinfo", Inventory([[{"id": "0", "ipu power": "N/A", "total board power": "N/A"}]])
     )
-    assert "'N/A'" in open_meter("gcipuinfo", "ipu").reason
+    assert "'N/A'" in why_no_meter("gcipuinfo", "ipu")
 
 
 def test_ipus_that_tell_no_power_are_metered_by_their_boards(monkeypatch):
@@ -485,8 +451,9 @@ def test_energy_is_of_the_ipus_that_computed(monkeypatch, users, count, of_board
     monkeypatch.setattr(gcipuinfo, "gcipuinfo", drawing)
     recording = power_of_devices(sampled(gcipuinfo.find(None), clock, 110.0), computed_on(count))
     if isinstance(metered, str):
-        assert metered in recording.reason
+        assert isinstance(recording, Absence) and metered in recording.reason
         return
+    assert isinstance(recording, Recording)
     exact = sum(drawing.waves[place].between(window) for place in metered)
     used = window_energy(recording, window)
     assert sum(used.joules) == pytest.approx(exact, rel=0.01)
@@ -498,6 +465,7 @@ def test_a_model_of_an_ipu_has_no_energy(monkeypatch):
     monkeypatch.setattr(gcipuinfo, "gcipuinfo", Drawing(clock, 1, False))
     recording = sampled(gcipuinfo.find(None), clock, 110.0)
     power = power_of_devices(recording, computed_on(1)._replace(simulated=True))
+    assert isinstance(power, Absence)
     assert power.reason == "what computed is a model of a device, and gcipuinfo reads real ones"
 
 
@@ -652,7 +620,7 @@ def test_conditions_of_a_card_by_the_kernel(cards, monkeypatch):
 
 
 def test_a_card_is_named_by_its_number(cards):
-    assert "'/sys/class/drm/card0' is no number of a card" in open_meter("intel:/sys/class/drm/card0", "xpu").reason
+    assert "'/sys/class/drm/card0' is no number of a card" in why_no_meter("intel:/sys/class/drm/card0", "xpu")
 
 
 def test_a_card_that_is_not_there(cards):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from entrypoints.cli import naming
@@ -8,7 +10,7 @@ from entrypoints.contract.statuses import UsageError
 from entrypoints.devices import selection
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.configuration import resolve
-from entrypoints.system import host
+from entrypoints.system import cgroups, host
 
 CARD = cards.load()["resnet50"]
 
@@ -103,8 +105,10 @@ def test_requests_are_of_one_sample_and_enough_for_a_99th_percentile():
     assert configured("--task", "inference").concurrency is None
 
 
-def test_streams_share_the_cores_unless_told_otherwise(monkeypatch):
-    monkeypatch.setattr(host, "usable_cores", lambda: 8)
+def test_streams_share_the_cores_unless_told_otherwise(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(host, "SYS_CPU", tmp_path)  # nothing there says that two threads are of one core
+    monkeypatch.setattr(cgroups, "CGROUP", tmp_path)  # nor of a quota
     threads = [configured("--task", "inference", "--concurrency", count).threads for count in ("1", "3", "8", "9")]
     assert threads == [8, 2, 1, 1]
     assert configured("--task", "inference", "--concurrency", "3", "--threads", "5").threads == 5

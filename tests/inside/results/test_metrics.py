@@ -9,7 +9,7 @@ import pytest
 from metered import recorded
 
 from entrypoints.contract import cards
-from entrypoints.contract.messages import Data, Ended, Phase, Skipped, Step
+from entrypoints.contract.messages import Data, Ended, Message, Phase, Skipped, Step
 from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceConditions, DeviceFacts, Usage
 from entrypoints.metering.meter import Absence
 from entrypoints.planning.arguments import parse
@@ -21,7 +21,7 @@ from entrypoints.results.quantiles import quantile
 # Two packages, each of which can do 312e12 operations in a second.
 DEVICE = DeviceFacts("cuda", "NVIDIA", "NVIDIA A100-SXM4-40GB", 2, "package", 81920.0, 1, 1, "eager", simulated=True)
 # Phases begin at 0, 2, 3, 5, 10 and 12 s; four timed steps of 1, 2, 3 and 4 s, of which 0, 1, 0 and 1 s waited.
-MESSAGES = [
+MESSAGES: list[Message] = [
     Phase("import", 100.0),
     Phase("data", 102.0),
     Phase("model", 103.0),
@@ -124,7 +124,12 @@ def test_throughput_per_device_needs_a_session_that_told_of_them():
 
 
 def test_the_rate_of_decoding_is_that_of_the_timed_steps_and_of_one_worker_or_all():
-    warmup = [Data(99, 3, None, 4), Phase("warmup", 0.0), Step(1.0, 0.0, 8, 1, None, None, 9.0), Phase("steady", 1.0)]
+    warmup: list[Message] = [
+        Data(99, 3, None, 4),
+        Phase("warmup", 0.0),
+        Step(1.0, 0.0, 8, 1, None, None, 9.0),
+        Phase("steady", 1.0),
+    ]
     run = fold([*warmup, *[Step(1.0, 0.0, 8, 1, None, None, 0.5)] * 2], "images", "training")
     assert metrics.decode_rate(run) == (16.0, "images/s", None)
     assert metrics.decode_rate_of_all_workers(run) == (64.0, "images/s", None)
@@ -234,6 +239,7 @@ def test_a_meter_of_another_device_than_the_one_that_computed_tells_nothing(
     run = fold(named, "images", "training", power=power)
     assert (metrics.energy(run).value is not None) == counted
     if not counted:
+        assert isinstance(run.power, Absence)
         assert run.power.reason == f"nvml read {device}, and {computed} computed: name it, --meter nvml:{computed}"
 
 
@@ -310,7 +316,8 @@ def test_a_window_of_no_length_has_no_rate():
     run = fold(overtaken, "images", "inference", power=POWER, flops_per_unit=1)
     for name in ("throughput", "data_wait_fraction", "achieved_flops"):
         assert result.every_metric()[name](run)[::2] == (None, metrics.NO_TIME)
-    assert all(metric(run).value is None or metric(run).value >= 0 for metric in result.every_metric().values())
+    values = [metric(run).value for metric in result.every_metric().values()]
+    assert all(value is None or value >= 0 for value in values)
     assert result.steadiness(run)["outliers"]["share_of_time"] == 0
 
 

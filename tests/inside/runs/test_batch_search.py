@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -54,7 +55,8 @@ def test_a_trial_sees_all_streams_at_work(monkeypatch, concurrency, steps):
     words = ["--task", "inference", "--find-max-batch", "--batch-size", "65536"]
     card = cards.load()["resnet50"]
     options = parse([*words, *(["--concurrency", str(concurrency)] if concurrency else [])])
-    batch_search.search(card, resolve(options, card, None), None)
+    orders: Any = None  # nothing runs that could be stopped
+    batch_search.search(card, resolve(options, card, None), orders)
     assert trial_steps == [steps]
 
 

@@ -184,9 +184,11 @@ def writers(folder, target, contents, rounds):
         started.append(subprocess.Popen(argv, stdin=subprocess.PIPE))
     for _ in range(rounds):
         for process in started:
+            assert process.stdin
             process.stdin.write(b".")
             process.stdin.flush()
     for process in started:
+        assert process.stdin
         process.stdin.close()
         assert process.wait() == 0
 
@@ -254,11 +256,17 @@ def test_a_line_that_does_not_fit_leaves_no_part(tmp_path, monkeypatch):
     writer.write(document(1))
     before = target.read_bytes()
 
-    def full(descriptor, data):
-        os.write(descriptor, data[:100])
-        raise OSError(28, "No space left on device")
+    write = os.write
+    written: list[int] = []
 
-    monkeypatch.setattr(output, "write_all", full)
+    def full(descriptor, data):
+        if written:
+            raise OSError(28, "No space left on device")
+        written.append(write(descriptor, data[:100]))
+        return written[0]
+
+    monkeypatch.setattr(os, "write", full)
     with pytest.raises(OSError, match="No space"):
         writer.write(document(2))
+    assert written == [100]
     assert target.read_bytes() == before

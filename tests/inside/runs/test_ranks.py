@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -51,6 +52,7 @@ class Rank:
             stdout=subprocess.PIPE,
             universal_newlines=True,
         )
+        assert self.process.stdout
         self.said = self.process.stdout.readline().strip()
 
     def __enter__(self):
@@ -99,12 +101,13 @@ def test_a_rank_that_counts_goes_on_doing_so_in_its_next_run(monkeypatch):
 
 
 def test_where_nobody_can_tell_nothing_is_counted_twice(monkeypatch):
-    def refused(_):
-        raise OSError(errno.EPERM, "Operation not permitted")
+    class Refused(socket.socket):
+        def bind(self, address):
+            raise OSError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr(ranks, "_take", refused)
+    monkeypatch.setattr(socket, "socket", Refused)
     monkeypatch.setenv("MPI_LOCALRANKID", "0")
-    assert ranks.counted_elsewhere("rapl", ["a"]).startswith("Operation not permitted: who counts what a used; ")
+    assert str(ranks.counted_elsewhere("rapl", ["a"])).startswith("Operation not permitted: who counts what a used; ")
 
 
 def trace(folder, *devices):

@@ -15,6 +15,7 @@ import photographs
 import pytest
 from processes import child_of, wait_for, wait_until_gone
 from program import ROOT, checked
+from small_networks import losses_of
 
 torch = pytest.importorskip("torch")
 np = pytest.importorskip("numpy")
@@ -64,7 +65,7 @@ def test_training_lowers_the_loss_as_a_bare_loop_does():
     batch = batch._replace(inputs=batch.inputs[..., :96, :96])
     session = cpu.open_session(build.model(CARD, seed=1), rule, "fp32")
     placed = session.to_device(batch)
-    ours = [session.train(placed).loss() for _ in range(3)]
+    ours = losses_of(session, placed, 3)
 
     model = build.model(CARD, seed=1).train().to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(optimizers.parameter_groups(model, rule), lr=0.256 * 4 / 256, momentum=0.875)

@@ -7,10 +7,12 @@ one JSON object per variant, and takes on standard input a reference that says h
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 if __name__ == "__main__":
@@ -18,9 +20,12 @@ if __name__ == "__main__":
 
 import numpy as np
 import torch
+from watching import stored_values
 
 from entrypoints.contract import cards, reference
+from entrypoints.contract.messages import Probed
 from entrypoints.contract.session import Batch
+from entrypoints.contract.statuses import RunError
 from entrypoints.data.generated import formula
 from entrypoints.devices.pytorch import cpu
 from entrypoints.devices.pytorch.shared.tensors import to_host
@@ -33,14 +38,24 @@ ROUNDINGS = 4  # inputs with the last bit of each number changed or not, another
 
 def probed(workload, precision, threads=1, batch_of=loader.formula_batch, compiled=False):
     """Quantities of the probe in one precision, by name."""
-    messages = []
-    configuration = SimpleNamespace(
+    messages: list[Probed] = []
+    configuration: Any = SimpleNamespace(
         precision=precision, threads=threads, seed=0, compile=compiled, memory_limit_mib=None
     )
-    others = SimpleNamespace(formula_batch=batch_of)
-    with mock.patch.object(probe, "precisions", lambda _: [precision]):
-        probe.run(cards.load()[workload], configuration, cpu, build, others, messages.append)
+    others: Any = SimpleNamespace(formula_batch=batch_of)
+    device: Any = SimpleNamespace(
+        prepare=functools.partial(prepare_only, precision),
+        open_session=cpu.open_session,
+    )
+    probe.run(cards.load()[workload], configuration, device, build, others, messages.append)
     return {message.quantity: message.values for message in messages}
+
+
+def prepare_only(wanted, precision, threads):
+    """Prepare a device that has no precision but one: the others are not probed then."""
+    if precision != wanted:
+        raise RunError("unsupported", f"{precision} is not asked for")
+    cpu.prepare(precision, threads)
 
 
 def honest(workload, precision):
@@ -114,7 +129,7 @@ def written_out(workload, _):
     from written import LOSSES, UPDATES, network_of, plain
 
     card = cards.load()[workload]
-    stored = reference.load(card)
+    stored = stored_values(card)
     card = reference.probed_card(card, stored)
     if "sampler" in card.problem:
         yield written_chains(card, stored)
@@ -185,7 +200,7 @@ def answered(model, inputs):
 
 def distinct(network):
     """Names of what a network consists of, in order; what two layers share has the first of its names."""
-    names = {}
+    names: dict[int, str] = {}
     for name, value in network.state_dict(keep_vars=True).items():
         names.setdefault(id(value), name)
     return list(names.values())
@@ -203,7 +218,11 @@ KINDS = {"reference": written_out, "honest": honest, "mutants": mutated}
 if __name__ == "__main__":
     kind, precision = sys.argv[1:]
     given = {"values": {}, "tolerances": {}, "not_provable": {}, "source": "", **json.load(sys.stdin)}
-    reference.load = lambda card: reference.Reference(**given)
+
+    def as_given(card: cards.Card, folder: Path = reference.FOLDER) -> reference.Reference:
+        return reference.Reference(**given)
+
+    reference.load = as_given
     for variant, quantities in KINDS[kind](given["workload"], precision):
         record = {"variant": variant, "torch": torch.__version__, "quantities": quantities}
         sys.stdout.write(json.dumps(record) + "\n")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
+from typing import Any
 
 import torch
 import written_sequences
@@ -175,7 +176,7 @@ def updating(change):
     """
 
     def updater(model, rule):
-        memories = [{} for _ in model.parameters()]
+        memories: list[dict[str, Any]] = [{} for _ in model.parameters()]
         kinds = kinds_of(model)
 
         @torch.no_grad()

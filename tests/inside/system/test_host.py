@@ -57,7 +57,8 @@ def group(tmp_path, monkeypatch, **limits):
         folder, name = path.split("__")
         (tmp_path / {"job": "job", "step": "job/step"}[folder] / name.replace("_", ".")).write_text(text)
     monkeypatch.setattr(cgroups, "CGROUP", tmp_path)
-    monkeypatch.setattr(cgroups, "own_group", lambda: "job/step")
+    (tmp_path / "membership").write_text("0::/job/step\n")
+    monkeypatch.setattr(cgroups, "MEMBERSHIP", tmp_path / "membership")
 
 
 def test_the_tightest_limit_of_all_control_groups_above_counts(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ import json
 import os
 import weakref
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -108,7 +109,7 @@ class Recorder:
 
 
 # What a method takes, and what it raises for anything else.
-VALUES = {
+VALUES: dict[str, tuple[Any, Any]] = {
     "setPartialsType": (lambda kind: kind in (torch.float32, torch.float16), ValueError),
     "setExecutionStrategy": (
         lambda strategy: isinstance(strategy, (PipelinedExecution, SerialPhasedExecution)),
@@ -205,7 +206,7 @@ class ParallelPhasedExecution(SerialPhasedExecution):
     """Phases on two groups of IPUs in turn."""
 
 
-RUNNING = []  # numbers of IPUs whose block began, in the order of one forward pass
+RUNNING: list[int] = []  # numbers of IPUs whose block began, in the order of one forward pass
 
 
 @versioned("poptorch.BeginBlock")
@@ -248,7 +249,7 @@ class Fleet:
 
 
 FLEET = Fleet()
-WRAPPED = weakref.WeakSet()  # models that an executor of training has
+WRAPPED: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()  # models that an executor of training has
 
 
 @versioned("poptorch.ipuHardwareIsAvailable")
@@ -274,7 +275,9 @@ class PoplarExecutor:
     def __init__(self, model, options, training, optimizer=None):
         self.user_model, self._options, self.training = model, options.freeze(), training
         self.user_optimizer = optimizer
-        self.device_model = self.device_optimizer = self.shape = None
+        self.device_model: Any = None
+        self.device_optimizer: Any = None
+        self.shape: list[Any] | None = None
         self.seconds = [0.0, 0.0, 0.0]
 
     @property
@@ -492,7 +495,7 @@ class optim:  # a module there
     """Optimizers: what PyTorch's compute, with the arguments of `api.json`, by name."""
 
     class _Optimizer:
-        kind = None
+        kind: Any = None
 
         def __init__(self, params, *positional, **named):
             name = f"poptorch.optim.{type(self).__name__}"
