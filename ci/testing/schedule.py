@@ -50,14 +50,8 @@ class Schedule:
         self._environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}  # waiting threads should not take a core
         self._announced = time.monotonic()
 
-<<<<<<< HEAD
     def run(self, tell: Callable[[str], None]) -> Generator[Outcome, None, None]:
-        """Yield the outcome of each stage as it ends, and report what starts. Whatever still runs at the end is
-        stopped."""
-=======
-    def run(self, tell: Callable[[str], None]) -> Iterator[Outcome]:
         """Yield the outcome of each stage as it ends, and report what starts. Stop whatever still runs at the end."""
->>>>>>> wd
         FOLDER.mkdir(parents=True, exist_ok=True)
         try:
             while self._waiting or self._running:

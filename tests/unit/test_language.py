@@ -22,14 +22,6 @@ SIBLINGS = ("entrypoints/workloads", "entrypoints/devices", "entrypoints/meterin
 # Files and folders that still bind such names.
 PENDING = (
     "tests/images",
-    "tests/inside/cli",
-    "tests/inside/data",
-    "tests/inside/metering",
-    "tests/inside/planning",
-    "tests/inside/results",
-    "tests/inside/runs",
-    "tests/inside/support",
-    "tests/inside/system",
 )
 # Classes whose names are still taken twice.
 PENDING_CLASSES: frozenset[str] = frozenset()

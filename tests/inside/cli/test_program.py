@@ -22,10 +22,10 @@ def test_list_names_every_workload(program):
 
 def test_a_list_does_not_wait_for_modules_that_it_has_no_use_for(program):
     def loaded(*words):
-        told = subprocess.run(
+        report = subprocess.run(
             [sys.executable, "-s", "-X", "importtime", *map(str, words)], stderr=subprocess.PIPE, check=True
         ).stderr.decode()
-        return {line.rpartition("|")[2].strip() for line in told.splitlines()}
+        return {line.rpartition("|")[2].strip() for line in report.splitlines()}
 
     ours = loaded(program.main, "--list") - loaded("-c", "pass")
     assert {"argparse", "json"} <= ours
@@ -77,8 +77,8 @@ def test_the_image_name_says_the_workload(double, name, code):
 def test_an_unknown_workload_is_refused(program):
     code, output, errors = program.run("resnet05")
     assert (code, output) == (2, "")
-    known = ", ".join(cards.load())
-    assert errors == f"sifmark: no workload 'resnet05'; did you mean resnet50 or resnext101_32x4d? Known: {known}\n"
+    workloads = ", ".join(cards.load())
+    assert errors == f"sifmark: no workload 'resnet05'; did you mean resnet50 or resnext101_32x4d? Known: {workloads}\n"
 
 
 def test_the_verbs_import_no_framework_and_no_jsonschema(double, tmp_path):

@@ -52,6 +52,7 @@ def test_vectors_lie_around_their_centre(name, centre):
 
 def test_images_and_labels_cover_their_ranges():
     inputs, labels, *_ = synthetic.batch(PROBLEM, 64, formula.Formula())
+    assert isinstance(inputs, np.ndarray) and isinstance(labels, np.ndarray)
     assert inputs.shape == (64, 3, 224, 224) and inputs.dtype == np.float32
     assert (inputs.mean(), inputs.var()) == (pytest.approx(0, abs=0.01), pytest.approx(1, rel=0.01))
     assert labels.dtype == np.int64 and labels.min() >= 0 and labels.max() < 1000

@@ -8,6 +8,7 @@ import struct
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import packed
 import pytest
@@ -102,10 +103,10 @@ def test_a_file_cut_anywhere_keeps_its_whole_samples(kind, zipped, cut):
         except UsageError as error:
             assert str(file) in str(error) or "no whole sample" in str(error)
             return
-        found = [(entry.read(), entry.label) for entry in source.entries(range(source.samples), 0)]
-        assert found == expected[: len(found)]
+        samples = [(entry.read(), entry.label) for entry in source.entries(range(source.samples), 0)]
+        assert samples == expected[: len(samples)]
         # A compressed file may lose no more than its own checksum.
-        assert len(found) == 40 or source.lost == (f"{file.name} (cut short: {len(found)} of 40 are there)",)
+        assert len(samples) == 40 or source.lost == (f"{file.name} (cut short: {len(samples)} of 40 are there)",)
 
 
 @pytest.mark.parametrize("content", [b"", b"\0\0", b"\x1f\x8bno gzip", gzip.compress(b"short", mtime=0)])
@@ -132,6 +133,7 @@ def test_what_was_trained_on_is_evaluated_where_nothing_else_is_named(tmp_path):
         (["--evaluation-data", str(tmp_path)], "t10k-images-idx3-ubyte"),
     ):
         configuration = resolve(parse(["image_compression", *words, *more]), card, None)
-        loader = SimpleNamespace(evaluation_batches=lambda _, source, *__: [source.part])
-        judging = child.open_evaluation(loader, card, configuration, print)
-        assert judging.batches() == [part]
+        loader: Any = SimpleNamespace(evaluation_batches=lambda _, source, *__: [source.part])
+        send: Any = print
+        judging = child.open_evaluation(loader, card, configuration, send)
+        assert judging and judging.batches() == [part]

@@ -8,6 +8,7 @@ import rows
 from entrypoints.contract import cards
 from entrypoints.contract.statuses import UsageError
 from entrypoints.data import formats
+from entrypoints.data.sequences.speech import Speech
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.configuration import resolve
 
@@ -98,17 +99,19 @@ def reader(path, task="training"):
     pytest.importorskip("numpy")
     from entrypoints.data.sequences.utterances import Utterances
 
-    return Utterances(formats.open_for(CARD, path, task, "pytorch")[1], task, seed=1)
+    _, source = formats.open_for(CARD, path, task, "pytorch")
+    assert isinstance(source, Speech)
+    return Utterances(source, task, seed=1)
 
 
 def test_a_row_is_read_as_it_was_written(tmp_path):
-    found = reader(rows.write(tmp_path), "inference")
-    drawn, seconds, _ = found.batch([4, 0], 0, 0, 2)
+    utterances = reader(rows.write(tmp_path), "inference")
+    drawn, seconds, _ = utterances.batch([4, 0], 0, 0, 2)
     (text, speakers, mel), (same, linear, done) = drawn.inputs, drawn.targets
     assert same is mel and seconds > 0 and speakers.tolist() == [0, 0]
     assert (text.dtype, mel.dtype, linear.dtype, done.dtype) == ("int64", "float32", "float32", "float32")
     assert text[0, :31].tolist() == [2 + (4 + at) % 26 for at in range(30)] + [0]
-    assert [int(one) for one in (1 - done).sum(axis=(1, 2))] == [66, 30]
+    assert [int(frames) for frames in (1 - done).sum(axis=(1, 2))] == [66, 30]
     assert (drawn.tokens, drawn.padding) == (30 + 10, 2 * 80 - 40)
     assert mel[1, 7, 7] == pytest.approx(0.9, abs=1e-3) and mel[1, 7, 8] == pytest.approx(0.2, abs=1e-3)
     assert linear[0, 10, 6] == pytest.approx(0.9, abs=1e-3) and not mel[1, :, 30:].any()
@@ -137,12 +140,12 @@ def test_an_epoch_has_an_order_of_its_own_in_training_alone(tmp_path):
 )
 def test_a_damaged_row_is_named(tmp_path, row):
     (tmp_path / "data.speech").write_bytes(rows.header(2) + rows.row(0) + row)
-    found = reader(tmp_path)
-    assert found.batch([0], 0, 0, 1)
+    utterances = reader(tmp_path)
+    assert utterances.batch([0], 0, 0, 1)
     from entrypoints.data.sequences.text_batches import DamagedSequenceError
 
     with pytest.raises(DamagedSequenceError, match="data.speech, row 1: it is damaged. Prepare the data again"):
-        found.batch([0, 1], 0, 0, 2)
+        utterances.batch([0, 1], 0, 0, 2)
     (tmp_path / "data.speech").unlink()
     with pytest.raises(DamagedSequenceError, match="data.speech: No such file"):
-        found.batch([0], 0, 0, 1)
+        utterances.batch([0], 0, 0, 1)

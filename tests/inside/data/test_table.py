@@ -42,8 +42,8 @@ def test_the_first_rows_and_features_are_taken_and_the_rest_is_not_looked_at(tmp
 
 
 def test_a_column_may_be_named_the_target(tmp_path):
-    found = table.read(written(tmp_path, WHOLE.replace("a,b", "a,target")), RULE)
-    assert found == ([[1, 3], [4, 6], [7, 9]], [2, 5, 8])
+    columns = table.read(written(tmp_path, WHOLE.replace("a,b", "a,target")), RULE)
+    assert columns == ([[1, 3], [4, 6], [7, 9]], [2, 5, 8])
 
 
 @pytest.mark.parametrize(
@@ -119,10 +119,13 @@ def test_what_sampling_has_not_is_refused(argv, said):
 
 
 def test_all_are_asked_for_what_they_have(double):
-    told = {task: double.run("--all", "--describe", *task)[1] for task in ((), ("--task", "training"))}
+    outputs = {task: double.run("--all", "--describe", *task)[1] for task in ((), ("--task", "training"))}
     tasks = {
-        task: {one["workload"]["name"]: one["configuration"]["task"] for one in map(json.loads, text.splitlines())}
-        for task, text in told.items()
+        task: {
+            description["workload"]["name"]: description["configuration"]["task"]
+            for description in map(json.loads, text.splitlines())
+        }
+        for task, text in outputs.items()
     }
     assert set(tasks[()]) == set(cards.load()) and tasks[()]["mcmc"] == "sampling"
     assert all(task == cards.load()[name].tasks[0] for name, task in tasks[()].items())

@@ -15,6 +15,7 @@ from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.statuses import UsageError  # noqa: E402
 from entrypoints.data import formats  # noqa: E402
 from entrypoints.data.sequences import text_batches  # noqa: E402
+from entrypoints.data.sequences.prepared import PreparedText  # noqa: E402
 from entrypoints.planning.arguments import parse  # noqa: E402
 from entrypoints.planning.configuration import resolve  # noqa: E402
 
@@ -23,7 +24,9 @@ TEXT = [(7 * number) % 50 for number in range(30)]
 
 
 def reader(card, folder, task="training", seed=0):
-    return text_batches.reader(formats.open_for(card, folder, task, "pytorch")[1], task, seed)
+    _, source = formats.open_for(card, folder, task, "pytorch")
+    assert isinstance(source, PreparedText)
+    return text_batches.reader(source, task, seed)
 
 
 @pytest.mark.parametrize("width", [2, 4])

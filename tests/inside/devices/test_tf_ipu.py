@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from gcipuinfo_stand_in import Inventory
 
 tf = pytest.importorskip("tensorflow")
 
@@ -36,6 +37,7 @@ class IPUConfig:
     """Settings that are known by name, and take values of their own type alone."""
 
     available = True
+    auto_select_ipus: int
 
     def __setattr__(self, name, value):
         if f"ipu.config.IPUConfig.{name}" not in FACTS:
@@ -142,7 +144,7 @@ def test_it_learns_what_the_cpu_learns(ipu, workload):
 
 def test_a_model_of_an_ipu_is_no_ipu(ipu, monkeypatch):
     monkeypatch.setattr(ipu.ipu, "SIMULATED", False)
-    monkeypatch.setattr(ipu.gcipuinfo, "chip", lambda: "Bow")
+    monkeypatch.setattr(ipu.gcipuinfo, "gcipuinfo", Inventory([[{"clock": "1850MHz"}]]))
     _, ours, _ = sessions(ipu, "lstm")
     assert (ours.facts.simulated, ours.facts.name) == (False, "Bow")
     monkeypatch.setenv("TF_POPLAR_FLAGS", "--max_compilation_threads=40 --use_ipu_model")

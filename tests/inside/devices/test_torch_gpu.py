@@ -6,10 +6,13 @@ import ast
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
+
+from small_networks import losses_of  # noqa: E402
 
 from entrypoints import devices  # noqa: E402
 from entrypoints.contract import cards  # noqa: E402
@@ -69,7 +72,7 @@ def synchronize():
     time.sleep(0.003)
 
 
-RUNTIME = SimpleNamespace(
+RUNTIME: Any = SimpleNamespace(  # in place of a module
     Event=Event,
     synchronize=synchronize,
     current_device=lambda: 0,
@@ -99,7 +102,7 @@ def test_it_learns_what_the_cpu_learns(partition):
 def test_steps_are_told_when_the_device_has_done_them():
     session, _ = sessions()
     batch = session.to_device(loader.synthetic_batch(CARD, 4, seed=1))
-    sent = []
+    sent: list[Any] = []
     loop = Loop(session, "training", iter([batch] * 20), sent.append)
     loop.advance()
     assert not sent, "the device has not done it yet"
@@ -134,7 +137,11 @@ def test_each_part_of_an_answer_ends_when_the_device_has_done_it():
 )
 def test_compiled_steps_of_training_are_replayed_as_graphs_where_that_is_right(monkeypatch, kind, partition, mode):
     modes = []
-    compiled = lambda model, mode: modes.append(mode) or model  # noqa: E731
+
+    def compiled(model, mode):
+        modes.append(mode)
+        return model
+
     monkeypatch.setattr(torch, "compile", compiled, raising=False)
     monkeypatch.setattr(torch, "device", lambda *_: SimpleNamespace(type="cpu"))
     monkeypatch.setattr(torch.nn.Module, "to", lambda self, *_, **__: self)
@@ -170,7 +177,7 @@ def test_intel_s_extension_makes_over_what_it_is_there_for(monkeypatch, installe
     rule, batch = rule_of(CARD.problem, 4), loader.synthetic_batch(CARD, 4, seed=1)
     session = xpu.XpuSession(RUNTIME, build.model(CARD, 1), rule, "fp32", False, None, facts, dict)
     expected = cpu.open_session(build.model(CARD, 1), rule, "fp32")
-    losses = [(candidate.train(batch).loss(), candidate.evaluate(batch).loss) for candidate in (session, expected)]
+    losses = [(*losses_of(candidate, batch, 1), candidate.evaluate(batch).loss) for candidate in (session, expected)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     assert extension.asked == installed
     assert ("intel_extension_for_pytorch 2.8.10" in session.facts.execution) == installed
@@ -235,7 +242,7 @@ def test_what_one_device_of_intel_s_is(monkeypatch, name, hierarchy, mask, granu
 )
 def test_a_pytorch_whose_events_tell_no_time_is_refused(monkeypatch, version, timed):
     available = SimpleNamespace(is_available=lambda: True)
-    monkeypatch.setattr(xpu, "runtime", lambda: available)
+    monkeypatch.setattr(torch, "xpu", available, raising=False)
     monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion(version))
     if timed:
         xpu.prepare("fp32", torch.get_num_threads())
@@ -258,9 +265,13 @@ def test_memory_that_the_driver_does_not_show_is_unknown():
     def refused():
         raise RuntimeError("doesn't support querying the available free memory")
 
-    assert gpu.free_mib(SimpleNamespace(mem_get_info=refused)) is None
-    assert gpu.free_mib(SimpleNamespace(mem_get_info=lambda: (1 << 30, 1 << 31))) == 1024
-    assert gpu.free_mib(SimpleNamespace()) is None
+    def free_mib(**functions):
+        runtime: Any = SimpleNamespace(**functions)
+        return gpu.free_mib(runtime)
+
+    assert free_mib(mem_get_info=refused) is None
+    assert free_mib(mem_get_info=lambda: (1 << 30, 1 << 31)) == 1024
+    assert free_mib() is None
 
 
 VOLTA, HOPPER = ["sm_50", "sm_60", "sm_70"], ["sm_75", "sm_80", "sm_86", "sm_90", "compute_90"]

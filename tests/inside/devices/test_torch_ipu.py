@@ -304,7 +304,7 @@ def due(card, task):
     if (task == "training" and card.problem["optimizer"]["name"] == "lamb") or generates(card.problem, task):
         return ("unsupported", "out_of_memory")
     words = [card.name, "--smoke", "--task", task, "--precision", "fp32"]
-    small = memory_estimate.estimate(card, resolve(arguments.parse(words), card, None)).whole < LIMIT / 4
+    small = memory_estimate.estimate(card, resolve(arguments.parse(words), card, None)).total < LIMIT / 4
     return ("completed",) if small else ("completed", "out_of_memory")
 
 

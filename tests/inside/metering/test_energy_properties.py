@@ -78,6 +78,7 @@ def test_adjacent_windows_add_up(base, start, length, share):
     recording = recorded(50, watts=lambda at: base * (1 + at % 3), joules=lambda at: base * at)
     first, second, whole = (window_energy(recording, w) for w in ((start, middle), (middle, end), (start, end)))
     assert first.joules[0] + second.joules[0] == pytest.approx(whole.joules[0], rel=1e-9)
+    assert first.integral and second.integral and whole.integral
     assert first.integral[0] + second.integral[0] == pytest.approx(whole.integral[0], rel=1e-9)
 
 

@@ -7,18 +7,20 @@ import os
 import shutil
 import subprocess
 import sys
+from typing import Any
 
 import nvml_stand_in as nvidia
 import pytest
-from metered import Clock, Square, sampled
+from gcipuinfo_stand_in import Attributes, Inventory
+from metered import Clock, Square, sampled, why_no_meter
 from program import ROOT
 
 from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceFacts
 from entrypoints.metering import kernel_files
 from entrypoints.metering.energy import window_energy
-from entrypoints.metering.meter import MeterError
+from entrypoints.metering.meter import Absence, MeterError
 from entrypoints.metering.meters import amd, gcipuinfo, intel, nvml
-from entrypoints.metering.selection import open_meter
+from entrypoints.metering.sampling import Recording
 from entrypoints.results.measurement import power_of_devices
 
 A, B = "GPU-aaaa-1", "GPU-bbbb-2"
@@ -31,7 +33,7 @@ def gpus(monkeypatch):
     monkeypatch.setattr(nvml, "pynvml", nvidia)
     for name in (nvml.VISIBLE, nvml.ORDER):
         monkeypatch.delenv(name, raising=False)
-    return lambda *found, **host: monkeypatch.setattr(nvidia, "HOST", nvidia.Host(*found, **host))
+    return lambda *devices, **host: monkeypatch.setattr(nvidia, "HOST", nvidia.Host(*devices, **host))
 
 
 def test_nvml_reads_energy_and_power_in_joules_and_watts(gpus):
@@ -39,27 +41,27 @@ def test_nvml_reads_energy_and_power_in_joules_and_watts(gpus):
     meter = nvml.find(None)
     assert meter.read()[:2] == ([360.0], [5000.0])
     assert (meter.facts.devices, meter.facts.scope, meter.facts.counter_ranges) == ((A,), "package", (None,))
-    assert meter.facts.simulated and meter.facts.averaging_reason.startswith("an instant value")
+    assert meter.facts.simulated and str(meter.facts.averaging_reason).startswith("an instant value")
 
 
 def test_nvml_without_counter_or_instant_power_says_so(gpus):
     gpus(nvidia.Gpu(A, energy=None, instant=None))
     meter = nvml.find(None)
     assert meter.read()[:2] == ([350.0], [])
-    assert not meter.facts.has_counter and meter.facts.averaging_reason.startswith("the library does not say")
+    assert not meter.facts.has_counter and str(meter.facts.averaging_reason).startswith("the library does not say")
     gpus(nvidia.Gpu(A, energy=None, instant=None, power=None))
     with pytest.raises(MeterError, match="tells neither"):
         nvml.find(None)
 
 
 @pytest.mark.parametrize(
-    ("visible", "found"), [(None, A), ("1", B), ("1,0", B), ("GPU-bb", B), (f"{B},{A}", B), ("0", A)]
+    ("visible", "device"), [(None, A), ("1", B), ("1,0", B), ("GPU-bb", B), (f"{B},{A}", B), ("0", A)]
 )
-def test_the_gpu_that_computes_is_the_first_that_is_visible(gpus, monkeypatch, visible, found):
+def test_the_gpu_that_computes_is_the_first_that_is_visible(gpus, monkeypatch, visible, device):
     gpus(nvidia.Gpu(A), nvidia.Gpu(B))
     if visible is not None:
         monkeypatch.setenv(nvml.VISIBLE, visible)
-    assert nvml.find(None).facts.devices == (found,)
+    assert nvml.find(None).facts.devices == (device,)
     assert nvml.find(B).facts.devices == (B,)
 
 
@@ -100,12 +102,12 @@ def processes_are_numbered(monkeypatch, folder, by_host):
 def test_conditions_have_units_and_reasons(gpus, monkeypatch, tmp_path):
     gpus(nvidia.Gpu(A))
     processes_are_numbered(monkeypatch, tmp_path, by_host=True)
-    told = nvml.conditions(A)
-    assert told["power_cap"] == {"value": 700.0, "unit": "W"}
-    assert told["throttling"] == {"value": "software power cap, software thermal slowdown"}
-    assert (told["ecc"]["value"], told["performance_state"]["value"]) == ("on", "P0")
-    assert (told["memory_used"], told["other_processes"]["value"]) == ({"value": 3072.0, "unit": "MiB"}, 2)
-    assert told["persistence"] == {"value": None, "reason": "NVML refuses: this user may not ask the GPU"}
+    conditions = nvml.conditions(A)
+    assert conditions["power_cap"] == {"value": 700.0, "unit": "W"}
+    assert conditions["throttling"] == {"value": "software power cap, software thermal slowdown"}
+    assert (conditions["ecc"]["value"], conditions["performance_state"]["value"]) == ("on", "P0")
+    assert (conditions["memory_used"], conditions["other_processes"]["value"]) == ({"value": 3072.0, "unit": "MiB"}, 2)
+    assert conditions["persistence"] == {"value": None, "reason": "NVML refuses: this user may not ask the GPU"}
 
 
 def test_a_process_is_not_taken_for_somebody_else(gpus, monkeypatch, tmp_path):
@@ -130,13 +132,13 @@ def test_a_process_is_not_taken_for_somebody_else(gpus, monkeypatch, tmp_path):
 )
 def test_a_library_that_does_not_start_says_why(gpus, error, said):
     gpus(fails=error)
-    assert said in open_meter("nvml", "cuda").reason
-    assert said in nvml.why_no_gpu("12.4")
+    assert said in why_no_meter("nvml", "cuda")
+    assert said in str(nvml.why_no_gpu("12.4"))
 
 
 def test_a_driver_too_old_is_named_with_both_versions(gpus):
     gpus(nvidia.Gpu(A), driver="535.104", cuda=12020)
-    said = nvml.why_no_gpu("13.0")
+    said = str(nvml.why_no_gpu("13.0"))
     assert "535.104" in said and "CUDA 12.2" in said and "CUDA 13.0" in said and "cuda12" in said
     assert nvml.why_no_gpu("12.8") is None  # minor versions are compatible
 
@@ -204,7 +206,7 @@ MI300 = {
     "power": {"current_socket_power": 140, "average_socket_power": "N/A", "power_limit": 750},
     "energy": {"energy_accumulator": 1_000_000, "counter_resolution": 15.3, "timestamp": 1},
 }
-OLD = {
+OLD: dict[str, Any] = {
     "power": {"average_socket_power": 90, "current_socket_power": 0xFFFF},
     "energy": {"power": 2_000_000, "counter_resolution": 15.3, "timestamp": 1},
 }
@@ -216,7 +218,7 @@ SECOND_DIE = {**MI250, "power": {"average_socket_power": 0}, "energy": {**OLD["e
 def amds(monkeypatch):
     for name in amd.VISIBLE:
         monkeypatch.delenv(name, raising=False)
-    return lambda *found: monkeypatch.setattr(amd, "amdsmi", AmdSmi(found))
+    return lambda *devices: monkeypatch.setattr(amd, "amdsmi", AmdSmi(devices))
 
 
 @pytest.mark.parametrize(("gpu", "watts", "joules"), [(MI300, 140.0, 15.3), (OLD, 90.0, 30.6)])
@@ -235,16 +237,16 @@ def test_the_module_that_rocm_leaves_uninstalled_is_found_after_one_that_is_inst
         (folder / "amdsmi" / "__init__.py").write_text("")
     code = "from entrypoints.metering.meters import amd; print(amd.amdsmi.__file__)"
     environment = {**os.environ, "ROCM_PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join((str(site), str(ROOT)))}
-    told = subprocess.check_output([sys.executable, "-c", code], env=environment).decode()
-    assert told.startswith(str(site if installed else shipped))
+    output = subprocess.check_output([sys.executable, "-c", code], env=environment).decode()
+    assert output.startswith(str(site if installed else shipped))
 
 
 def test_a_module_that_prints_and_does_not_fit_its_library_leaves_the_result_alone(tmp_path):
     (tmp_path / "amdsmi.py").write_text("print('no such library'); None.amdsmi_get_new_things\n")
     code = "from entrypoints.metering import selection; print(selection.open_meter('auto', 'abacus').reason)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
-    told = subprocess.check_output([sys.executable, "-c", code], env=environment)
-    assert told.decode().strip() == "no meter measures abacus"
+    output = subprocess.check_output([sys.executable, "-c", code], env=environment)
+    assert output.decode().strip() == "no meter measures abacus"
 
 
 def test_a_gpu_without_a_counter_tells_its_power(amds):
@@ -266,7 +268,7 @@ def test_the_second_die_of_a_module_is_metered_by_the_first(amds, monkeypatch, t
 
 
 @pytest.mark.parametrize(
-    ("here", "host", "visible", "found"),
+    ("here", "host", "visible", "device"),
     [
         ((MI250, SECOND_DIE), 4, "1", None),  # of two modules one die each: nobody can tell
         ((SECOND_DIE, MI250), 4, "0", None),
@@ -274,18 +276,18 @@ def test_the_second_die_of_a_module_is_metered_by_the_first(amds, monkeypatch, t
         ((MI250, SECOND_DIE), 2, "1", "0000:00:00.0"),
     ],
 )
-def test_a_die_that_is_hidden_from_a_job_is_not_guessed(amds, monkeypatch, tmp_path, here, host, visible, found):
+def test_a_die_that_is_hidden_from_a_job_is_not_guessed(amds, monkeypatch, tmp_path, here, host, visible, device):
     amds(*here)
     monkeypatch.setattr(amd, "PCI", tmp_path)
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", visible)
     for number in range(host):
         (tmp_path / f"0000:{number:02x}:00.0").touch()
     (tmp_path / "bind").touch()
-    if found is None:
+    if device is None:
         with pytest.raises(MeterError, match="second die of a module, whose first one is hidden"):
             amd.find(None)
     else:
-        assert amd.find(None).facts.devices == (f"{found} with the other die of its module",)
+        assert amd.find(None).facts.devices == (f"{device} with the other die of its module",)
 
 
 @pytest.mark.parametrize(("mode", "said"), [("CPX", " with all its partitions"), ("SPX", ""), ("N/A", "")])
@@ -330,64 +332,30 @@ def test_visible_devices_of_rocm_count_one_after_the_other(amds, monkeypatch):
 def test_conditions_of_an_amd_gpu(amds, monkeypatch, tmp_path, status, violations, throttling):
     amds({**MI300, "metrics": {"temperature_hotspot": 61, "indep_throttle_status": status}, "violations": violations})
     processes_are_numbered(monkeypatch, tmp_path, by_host=True)
-    told = amd.conditions(None)
-    assert set(told) < set(DEVICE_CONDITIONS)
-    assert told["driver"] == {"value": "6.8.5"}
-    assert told["power_cap"] == {"value": 750.0, "unit": "W"}
-    assert told["temperature"] == {"value": 61, "unit": "°C"}
-    assert (told["clock"]["value"], told["clock_max"]["value"], told["memory_clock"]["value"]) == (900, 2100, 1300)
-    assert told["throttling"]["value"] == throttling
-    assert told["partitioning"] == {"value": None, "reason": "the system does not say"}  # an error of the library's
-    assert told["memory_used"]["value"] is None  # a call that this version has not
-    assert told["other_processes"]["value"] == 2
+    conditions = amd.conditions(None)
+    assert set(conditions) < set(DEVICE_CONDITIONS)
+    assert conditions["driver"] == {"value": "6.8.5"}
+    assert conditions["power_cap"] == {"value": 750.0, "unit": "W"}
+    assert conditions["temperature"] == {"value": 61, "unit": "°C"}
+    clocks = tuple(conditions[name]["value"] for name in ("clock", "clock_max", "memory_clock"))
+    assert clocks == (900, 2100, 1300)
+    assert conditions["throttling"]["value"] == throttling
+    # An error of the library's.
+    assert conditions["partitioning"] == {"value": None, "reason": "the system does not say"}
+    assert conditions["memory_used"]["value"] is None  # a call that this version has not
+    assert conditions["other_processes"]["value"] == 2
 
 
 def test_a_number_that_is_none_is_no_temperature(amds):
     amds({**MI300, "metrics": {"temperature_hotspot": 0xFFFF}, "cap": "N/A"})
-    told = amd.conditions(None)
-    assert told["temperature"]["value"] is None and told["power_cap"]["value"] is None
+    conditions = amd.conditions(None)
+    assert conditions["temperature"]["value"] is None and conditions["power_cap"]["value"] is None
 
 
 def test_without_amdsmi_and_its_forerunner_both_reasons_are_told(monkeypatch):
     monkeypatch.setattr(amd, "amdsmi", None)
     with pytest.raises(MeterError, match="amdsmi is not in this image.*rocm_smi: librocm_smi64.so"):
         amd.find(None)
-
-
-class Attributes:
-    """What gcipuinfo shows of an IPU: like a dict, and none."""
-
-    def __init__(self, told):
-        self.told = told
-
-    def keys(self):
-        return self.told.keys()
-
-    def __getitem__(self, name):
-        return self.told[name]
-
-    def __iter__(self):
-        return iter(self.told)
-
-
-class Inventory:
-    """gcipuinfo as its documentation has it: what was read first, unless it is told to read anew."""
-
-    SIMULATED = True
-
-    def __init__(self, readings):
-        self.readings, self.at, self.updates = readings, 0, False
-
-    def gcipuinfo(self):
-        return self
-
-    def setUpdateMode(self, mode):  # noqa: N802
-        self.updates = mode
-
-    def getDevices(self):  # noqa: N802
-        devices = self.readings[min(self.at, len(self.readings) - 1)]
-        self.at += self.updates
-        return list(map(Attributes, devices))
 
 
 def test_ipus_are_read_anew_each_time(monkeypatch):
@@ -402,7 +370,7 @@ def test_an_ipu_without_power_is_a_reading_that_failed(monkeypatch):
     monkeypatch.setattr(
         gcipuinfo, "gcipuinfo", Inventory([[{"id": "0", "ipu power": "N/A", "total board power": "N/A"}]])
     )
-    assert "'N/A'" in open_meter("gcipuinfo", "ipu").reason
+    assert "'N/A'" in why_no_meter("gcipuinfo", "ipu")
 
 
 def test_ipus_that_tell_no_power_are_metered_by_their_boards(monkeypatch):
@@ -435,7 +403,7 @@ class Drawing:
     def getDevices(self):  # noqa: N802
         watts = [wave.watts(self.clock()) for wave in self.waves]
         boards = [sum(watts[place : place + 2]) for place in range(0, len(watts), 2)]
-        told = [
+        devices = [
             {
                 "id": str(place),
                 "user process id": self.users[place] if 20 < self.clock() < 90 else "N/A",
@@ -445,7 +413,7 @@ class Drawing:
             }
             for place in range(len(watts))
         ]
-        return list(map(Attributes, told))
+        return list(map(Attributes, devices))
 
 
 @pytest.mark.parametrize("of_boards", [False, True])
@@ -483,8 +451,9 @@ def test_energy_is_of_the_ipus_that_computed(monkeypatch, users, count, of_board
     monkeypatch.setattr(gcipuinfo, "gcipuinfo", drawing)
     recording = power_of_devices(sampled(gcipuinfo.find(None), clock, 110.0), computed_on(count))
     if isinstance(metered, str):
-        assert metered in recording.reason
+        assert isinstance(recording, Absence) and metered in recording.reason
         return
+    assert isinstance(recording, Recording)
     exact = sum(drawing.waves[place].between(window) for place in metered)
     used = window_energy(recording, window)
     assert sum(used.joules) == pytest.approx(exact, rel=0.01)
@@ -495,8 +464,9 @@ def test_a_model_of_an_ipu_has_no_energy(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(gcipuinfo, "gcipuinfo", Drawing(clock, 1, False))
     recording = sampled(gcipuinfo.find(None), clock, 110.0)
-    told = power_of_devices(recording, computed_on(1)._replace(simulated=True))
-    assert told.reason == "what computed is a model of a device, and gcipuinfo reads real ones"
+    power = power_of_devices(recording, computed_on(1)._replace(simulated=True))
+    assert isinstance(power, Absence)
+    assert power.reason == "what computed is a model of a device, and gcipuinfo reads real ones"
 
 
 @pytest.mark.parametrize(
@@ -520,9 +490,9 @@ def test_conditions_of_ipus(monkeypatch, tmp_path):
         for pid in ("7", "12", "12", "N/A", "0", "")
     ]
     monkeypatch.setattr(gcipuinfo, "gcipuinfo", Inventory([devices]))
-    told = gcipuinfo.conditions()
-    assert set(told) < set(DEVICE_CONDITIONS)
-    assert {name: fact["value"] for name, fact in told.items()} == {
+    conditions = gcipuinfo.conditions()
+    assert set(conditions) < set(DEVICE_CONDITIONS)
+    assert {name: fact["value"] for name, fact in conditions.items()} == {
         "driver": "1.0.55",
         "clock": "1330MHz",
         "temperature": "30.1 C",
@@ -578,7 +548,7 @@ def test_a_card_of_intel_s_by_the_kernel(cards, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("environment", "found"),
+    ("environment", "expected"),
     [
         ({intel.MASK: "1", intel.HIERARCHY: "COMPOSITE"}, [7.0]),
         ({intel.MASK: "0,1"}, [2.0]),
@@ -590,15 +560,15 @@ def test_a_card_of_intel_s_by_the_kernel(cards, monkeypatch):
         ({intel.SELECTOR: "opencl:0"}, "chooses among devices"),
     ],
 )
-def test_the_card_that_computes_is_told_or_nothing_is_metered(cards, monkeypatch, environment, found):
+def test_the_card_that_computes_is_told_or_nothing_is_metered(cards, monkeypatch, environment, expected):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    if isinstance(found, str):
-        with pytest.raises(MeterError, match=found):
+    if isinstance(expected, str):
+        with pytest.raises(MeterError, match=expected):
             intel.find(None)
         assert intel.find("1").read().joules == [7.0]
     else:
-        assert intel.find(None).read().joules == found
+        assert intel.find(None).read().joules == expected
 
 
 def tile(cards, address, folder, **files):
@@ -610,25 +580,31 @@ def tile(cards, address, folder, **files):
 
 def test_conditions_of_a_card_by_the_kernel(cards, monkeypatch):
     assert intel.conditions(None)["driver"]["value"] is None
-    told = intel.conditions("1.3.30049")
-    assert set(told) < set(DEVICE_CONDITIONS)
-    assert told["driver"] == {"value": "1.3.30049"}
-    assert told["clock"] == {"value": None, "unit": "MHz", "reason": "the system does not say"}
-    assert told["power_cap"]["value"] is told["throttling"]["value"] is told["temperature"]["value"] is None
+    conditions = intel.conditions("1.3.30049")
+    assert set(conditions) < set(DEVICE_CONDITIONS)
+    assert conditions["driver"] == {"value": "1.3.30049"}
+    assert conditions["clock"] == {"value": None, "unit": "MHz", "reason": "the system does not say"}
+    assert (
+        conditions["power_cap"]["value"]
+        is conditions["throttling"]["value"]
+        is conditions["temperature"]["value"]
+        is None
+    )
 
     reasons = {"throttle_reason_status": 1, "throttle_reason_pl1": 1, "throttle_reason_thermal": 0}
     tile(cards, "0000:29:00.0", "drm/card1/gt/gt0", rps_act_freq_mhz=1600, rps_RP0_freq_mhz=1700, **reasons)
     tile(cards, "0000:29:00.0", "drm/card1/gt/gt1", rps_act_freq_mhz=900, throttle_reason_status=0)
     (cards / "hwmon3" / "power1_max").write_text("600000000\n")
     (cards / "hwmon3" / "temp1_input").write_text("51500\n")
-    told = intel.conditions(None)
-    assert (told["clock"], told["clock_max"]["value"]) == ({"value": 1600, "unit": "MHz"}, 1700)
-    assert told["throttling"] == {"value": "pl1"}
-    assert told["power_cap"] == {"value": 600.0, "unit": "W"}
-    assert told["temperature"] == {"value": 51.5, "unit": "°C"}
+    conditions = intel.conditions(None)
+    assert (conditions["clock"], conditions["clock_max"]["value"]) == ({"value": 1600, "unit": "MHz"}, 1700)
+    assert conditions["throttling"] == {"value": "pl1"}
+    assert conditions["power_cap"] == {"value": 600.0, "unit": "W"}
+    assert conditions["temperature"] == {"value": 51.5, "unit": "°C"}
     monkeypatch.setenv(intel.MASK, "0.1")
-    told = intel.conditions(None)
-    assert (told["clock"]["value"], told["clock_max"]["value"], told["throttling"]["value"]) == (900, None, "none")
+    conditions = intel.conditions(None)
+    values = tuple(conditions[name]["value"] for name in ("clock", "clock_max", "throttling"))
+    assert values == (900, None, "none")
     (cards / "hwmon3" / "power1_max").write_text("0\n")
     assert intel.conditions(None)["power_cap"]["value"] is None  # no limit
 
@@ -636,15 +612,15 @@ def test_conditions_of_a_card_by_the_kernel(cards, monkeypatch):
     (cards / "0000:9a:00.0/tile0/gt0/freq0/act_freq").write_text("2400\n")
     (cards / "hwmon2" / "power2_max").write_text("120000000\n")
     monkeypatch.setenv(intel.MASK, "1.0")
-    told = intel.conditions(None)
-    assert (told["clock"]["value"], told["throttling"]["value"]) == (2400, "pl2, thermal")
-    assert told["power_cap"]["value"] == 120.0
+    conditions = intel.conditions(None)
+    assert (conditions["clock"]["value"], conditions["throttling"]["value"]) == (2400, "pl2, thermal")
+    assert conditions["power_cap"]["value"] == 120.0
     monkeypatch.setenv(intel.MASK, "7.0")
     assert "there is no card 7" in intel.conditions(None)["clock"]["reason"]
 
 
 def test_a_card_is_named_by_its_number(cards):
-    assert "'/sys/class/drm/card0' is no number of a card" in open_meter("intel:/sys/class/drm/card0", "xpu").reason
+    assert "'/sys/class/drm/card0' is no number of a card" in why_no_meter("intel:/sys/class/drm/card0", "xpu")
 
 
 def test_a_card_that_is_not_there(cards):

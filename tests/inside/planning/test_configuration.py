@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from entrypoints.cli import naming
@@ -8,7 +10,7 @@ from entrypoints.contract.statuses import UsageError
 from entrypoints.devices import selection
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.configuration import resolve
-from entrypoints.system import host
+from entrypoints.system import cgroups, host
 
 CARD = cards.load()["resnet50"]
 
@@ -62,9 +64,9 @@ def test_a_task_that_a_workload_cannot_do_is_refused_and_passed_over_by_all():
     card = cards.load()["deep_voice_3"]
     with pytest.raises(UsageError, match="--task inference: deep_voice_3 can do training"):
         resolve(parse(["--task", "inference"]), card, None)
-    for task, known in (("training", True), ("inference", False)):
+    for task, capable in (("training", True), ("inference", False)):
         meant, _ = naming.find(parse(["--all", "--task", task]))
-        assert (card in meant) is known and CARD in meant
+        assert (card in meant) is capable and CARD in meant
 
 
 def test_a_duration_leaves_the_steps_open():
@@ -103,8 +105,10 @@ def test_requests_are_of_one_sample_and_enough_for_a_99th_percentile():
     assert configured("--task", "inference").concurrency is None
 
 
-def test_streams_share_the_cores_unless_told_otherwise(monkeypatch):
-    monkeypatch.setattr(host, "usable_cores", lambda: 8)
+def test_streams_share_the_cores_unless_told_otherwise(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(host, "SYS_CPU", tmp_path)  # nothing there says that two threads are of one core
+    monkeypatch.setattr(cgroups, "CGROUP", tmp_path)  # nor of a quota
     threads = [configured("--task", "inference", "--concurrency", count).threads for count in ("1", "3", "8", "9")]
     assert threads == [8, 2, 1, 1]
     assert configured("--task", "inference", "--concurrency", "3", "--threads", "5").threads == 5
@@ -130,11 +134,11 @@ def test_a_folder_that_does_not_suit_is_refused(images):
 def test_an_image_computes_on_the_cpu_when_told_and_on_nothing_else_than_its_own():
     image = {"framework": "pytorch", "device": "cuda"}
     card = cards.load()["resnet50"]
-    told = [
+    configurations = [
         resolve(parse(["resnet50", *words]), card, image) for words in ((), ("--device", "cuda"), ("--device", "cpu"))
     ]
-    assert [configuration.device for configuration in told] == ["cuda", "cuda", "cpu"]
-    assert told[2].batch_size == card.defaults["cpu"]["training"]["batch_size"]
+    assert [configuration.device for configuration in configurations] == ["cuda", "cuda", "cpu"]
+    assert configurations[2].batch_size == card.defaults["cpu"]["training"]["batch_size"]
     with pytest.raises(UsageError, match="--device xpu: this image can do cuda or cpu"):
         resolve(parse(["resnet50", "--device", "xpu"]), card, image)
 
@@ -163,10 +167,10 @@ def divided(*words, image=IPU):
     ],
 )
 def test_a_batch_is_divided_without_a_rest(words, expected):
-    found = divided(*words.split())
-    assert tuple(found) == expected
-    updates = found.device_iterations if "inference" not in words else 1
-    assert found.samples == int(words.split()[1]) * updates
+    partition = divided(*words.split())
+    assert tuple(partition) == expected
+    updates = partition.device_iterations if "inference" not in words else 1
+    assert partition.samples == int(words.split()[1]) * updates
 
 
 @pytest.mark.parametrize(
@@ -200,8 +204,8 @@ def test_a_division_that_cannot_be_is_refused(words, image, said):
 
 def test_a_step_of_several_updates_takes_their_samples():
     words = ["--batch-size", "8", "--device-iterations", "4", "--samples-per-epoch", "100", "--epochs", "2"]
-    told = resolve(parse(["resnet50", *words]), CARD, IPU)
-    assert (told.batch_size, told.steps_per_epoch, told.steps) == (8, 3, 6)
+    configuration = resolve(parse(["resnet50", *words]), CARD, IPU)
+    assert (configuration.batch_size, configuration.steps_per_epoch, configuration.steps) == (8, 3, 6)
     with pytest.raises(UsageError, match="do not fill one"):
         resolve(parse(["resnet50", *words[:5], "20"]), CARD, IPU)
 
@@ -242,15 +246,16 @@ def test_what_a_driver_or_a_partition_leaves(monkeypatch, tmp_path, made, kind):
 
 
 def test_tensorflow_computes_the_usual_micro_batch_of_ipus_at_once():
-    told = resolve(parse(["resnet50"]), CARD, {**IPU, "framework": "tensorflow"})
-    assert (told.batch_size, told.gradient_accumulation, told.precision) == (20, 1, "fp32")
+    configuration = resolve(parse(["resnet50"]), CARD, {**IPU, "framework": "tensorflow"})
+    assert (configuration.batch_size, configuration.gradient_accumulation, configuration.precision) == (20, 1, "fp32")
     with pytest.raises(UsageError, match="by PopTorch"):
         resolve(parse(["resnet50", "--replicas", "2"]), CARD, {**IPU, "framework": "tensorflow"})
 
 
 def test_a_usual_micro_batch_gives_way_where_it_divides_no_batch():
-    told = resolve(parse(["resnet50"]), CARD, IPU)
-    assert (told.batch_size, told.micro_batch_size, told.gradient_accumulation) == (480, 20, 24)
+    configuration = resolve(parse(["resnet50"]), CARD, IPU)
+    assert (configuration.batch_size, configuration.micro_batch_size) == (480, 20)
+    assert configuration.gradient_accumulation == 24
     assert resolve(parse(["resnet50", "--smoke"]), CARD, IPU).partition == (2, 1, 1, 1, 1, None)
     assert divided("--batch-size", "30") == (30, 1, 1, 1, 1, None)
     assert divided("--batch-size", "40", "--replicas", "2") == (20, 1, 2, 1, 1, None)

@@ -9,7 +9,7 @@ import pytest
 from metered import recorded
 
 from entrypoints.contract import cards
-from entrypoints.contract.messages import Data, Ended, Phase, Skipped, Step
+from entrypoints.contract.messages import Data, Ended, Message, Phase, Skipped, Step
 from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceConditions, DeviceFacts, Usage
 from entrypoints.metering.meter import Absence
 from entrypoints.planning.arguments import parse
@@ -21,7 +21,7 @@ from entrypoints.results.quantiles import quantile
 # Two packages, each of which can do 312e12 operations in a second.
 DEVICE = DeviceFacts("cuda", "NVIDIA", "NVIDIA A100-SXM4-40GB", 2, "package", 81920.0, 1, 1, "eager", simulated=True)
 # Phases begin at 0, 2, 3, 5, 10 and 12 s; four timed steps of 1, 2, 3 and 4 s, of which 0, 1, 0 and 1 s waited.
-MESSAGES = [
+MESSAGES: list[Message] = [
     Phase("import", 100.0),
     Phase("data", 102.0),
     Phase("model", 103.0),
@@ -124,8 +124,13 @@ def test_throughput_per_device_needs_a_session_that_told_of_them():
 
 
 def test_the_rate_of_decoding_is_that_of_the_timed_steps_and_of_one_worker_or_all():
-    told = [Data(99, 3, None, 4), Phase("warmup", 0.0), Step(1.0, 0.0, 8, 1, None, None, 9.0), Phase("steady", 1.0)]
-    run = fold([*told, *[Step(1.0, 0.0, 8, 1, None, None, 0.5)] * 2], "images", "training")
+    warmup: list[Message] = [
+        Data(99, 3, None, 4),
+        Phase("warmup", 0.0),
+        Step(1.0, 0.0, 8, 1, None, None, 9.0),
+        Phase("steady", 1.0),
+    ]
+    run = fold([*warmup, *[Step(1.0, 0.0, 8, 1, None, None, 0.5)] * 2], "images", "training")
     assert metrics.decode_rate(run) == (16.0, "images/s", None)
     assert metrics.decode_rate_of_all_workers(run) == (64.0, "images/s", None)
     alone = fold(
@@ -156,8 +161,8 @@ def test_every_public_function_is_a_metric_and_nothing_else():
 
 def test_without_steps_every_metric_is_null_with_a_reason():
     for name, metric in result.every_metric().items():
-        told = metric(NOTHING)
-        assert told.value is None and told.reason, name
+        quantity = metric(NOTHING)
+        assert quantity.value is None and quantity.reason, name
 
 
 def test_what_the_device_could_not_tell_has_its_reason():
@@ -179,13 +184,13 @@ def test_the_conditions_of_devices_before_and_after():
 
 
 def test_inference_has_no_loss():
-    told = metrics.final_loss(fold(MESSAGES, "images", "inference"))
-    assert told.value is None and "inference" in str(told.reason)
+    loss = metrics.final_loss(fold(MESSAGES, "images", "inference"))
+    assert loss.value is None and "inference" in str(loss.reason)
 
 
 def test_the_final_loss_is_the_last_finite_one():
-    told = metrics.final_loss(fold([*MESSAGES[:-1], Step(1.0, 0.0, 8, 1, math.inf)], "images", "training"))
-    assert told.value == 2.0
+    loss = metrics.final_loss(fold([*MESSAGES[:-1], Step(1.0, 0.0, 8, 1, math.inf)], "images", "training"))
+    assert loss.value == 2.0
 
 
 def test_epochs_are_whole_and_the_first_has_compilation_in_it():
@@ -207,13 +212,13 @@ def test_energy_per_epoch_needs_a_second_epoch_and_all_of_them_metered():
     assert len(first_only.epochs) == 1 and "after the first" in str(metrics.energy_per_epoch(first_only).reason)
     gap = [at for at in POWER.times if not 116.0 < at < 117.0]  # in the third epoch
     broken = POWER._replace(times=gap, watts=[[50.0] * len(gap)], joules=[[50.0 * at for at in gap]])
-    told = metrics.energy_per_epoch(fold(MESSAGES, "images", "training", steps_per_epoch=2, power=broken))
-    assert told.value is None and "gap" in str(told.reason)
+    energy = metrics.energy_per_epoch(fold(MESSAGES, "images", "training", steps_per_epoch=2, power=broken))
+    assert energy.value is None and "gap" in str(energy.reason)
     assert "not defined" in str(metrics.energy_per_epoch(fold(MESSAGES, "images", "training", power=POWER)).reason)
 
 
 @pytest.mark.parametrize(
-    ("device", "scope", "simulated", "computed", "told"),
+    ("device", "scope", "simulated", "computed", "counted"),
     [
         ("GPU-1", "package", False, "GPU-1", True),
         ("GPU-2", "package", False, "GPU-1", False),
@@ -223,15 +228,18 @@ def test_energy_per_epoch_needs_a_second_epoch_and_all_of_them_metered():
         ("Module Power Socket 0", "board", False, "GPU-1", True),  # all of a Grace Hopper module
     ],
 )
-def test_a_meter_of_another_device_than_the_one_that_computed_tells_nothing(device, scope, simulated, computed, told):
+def test_a_meter_of_another_device_than_the_one_that_computed_tells_nothing(
+    device, scope, simulated, computed, counted
+):
     facts = POWER.facts._replace(source="nvml", scope=scope, devices=(device,), simulated=simulated)
     power = POWER._replace(facts=facts)
     named = [
         message._replace(identifier=computed, simulated=False) if message is DEVICE else message for message in MESSAGES
     ]
     run = fold(named, "images", "training", power=power)
-    assert (metrics.energy(run).value is not None) == told
-    if not told:
+    assert (metrics.energy(run).value is not None) == counted
+    if not counted:
+        assert isinstance(run.power, Absence)
         assert run.power.reason == f"nvml read {device}, and {computed} computed: name it, --meter nvml:{computed}"
 
 
@@ -243,19 +251,19 @@ def test_without_a_meter_no_energy_is_told_and_the_meter_s_reason_stands_in_one_
 
 
 def test_the_part_on_power():
-    told = result.power(RUN)
-    assert (told["source"], told["scope"], told["method"], told["failed_readings"]) == (
+    power = result.power(RUN)
+    assert (power["source"], power["scope"], power["method"], power["failed_readings"]) == (
         "made up",
         "board",
         "counter",
         0,
     )
-    assert told["samples"] == 102  # 10 s at 10 Hz, and the two around the window's edges
-    assert told["idle"]["duration"]["value"] == pytest.approx(5.0)
-    assert told["idle"]["power"]["value"] == pytest.approx(50.0)
-    assert told["counter_integral_difference"]["value"] == pytest.approx(0.0, abs=1e-9)
-    assert told["devices"][0]["energy"]["value"] == pytest.approx(500.0)
-    assert told["devices"][0]["power_mean"]["value"] == pytest.approx(50.0)
+    assert power["samples"] == 102  # 10 s at 10 Hz, and the two around the window's edges
+    assert power["idle"]["duration"]["value"] == pytest.approx(5.0)
+    assert power["idle"]["power"]["value"] == pytest.approx(50.0)
+    assert power["counter_integral_difference"]["value"] == pytest.approx(0.0, abs=1e-9)
+    assert power["devices"][0]["energy"]["value"] == pytest.approx(500.0)
+    assert power["devices"][0]["power_mean"]["value"] == pytest.approx(50.0)
 
 
 def test_idle_power_that_was_not_measured_says_why():
@@ -284,8 +292,8 @@ def test_quantiles_of_the_timed_steps_only():
 
 def test_skipped_files_are_counted_and_ten_named():
     run = fold([Skipped(f"cat/{number}.jpg") for number in range(12)], "images", "training")
-    told = result.data(run, resolve(parse([]), cards.load()["resnet50"], None))
-    assert told["skipped"] == {"count": 12, "examples": [f"cat/{number}.jpg" for number in range(10)]}
+    data = result.data(run, resolve(parse([]), cards.load()["resnet50"], None))
+    assert data["skipped"] == {"count": 12, "examples": [f"cat/{number}.jpg" for number in range(10)]}
 
 
 @pytest.mark.parametrize(
@@ -308,7 +316,8 @@ def test_a_window_of_no_length_has_no_rate():
     run = fold(overtaken, "images", "inference", power=POWER, flops_per_unit=1)
     for name in ("throughput", "data_wait_fraction", "achieved_flops"):
         assert result.every_metric()[name](run)[::2] == (None, metrics.NO_TIME)
-    assert all(metric(run).value is None or metric(run).value >= 0 for metric in result.every_metric().values())
+    values = [metric(run).value for metric in result.every_metric().values()]
+    assert all(value is None or value >= 0 for value in values)
     assert result.steadiness(run)["outliers"]["share_of_time"] == 0
 
 

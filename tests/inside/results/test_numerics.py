@@ -40,12 +40,12 @@ RIGHT = {"output": [3.0, 4.0], "loss": [2.0], "zero": [0.0]}
 NUMBERS = st.integers(-(10**6), 10**6)
 
 
-def told(precision="fp32", **changes):
+def messages(precision="fp32", **changes):
     return [Probed(precision, name, values) for name, values in {**RIGHT, **changes}.items() if values is not None]
 
 
 def test_what_matches_passes():
-    judged = numerics.compare_with_reference(told(), STORED, "fp32")
+    judged = numerics.compare_with_reference(messages(), STORED, "fp32")
     assert (judged.state, judged.reason) == ("passed", None)
     assert judged.as_json()["precisions"][0]["mismatched"] == []
 
@@ -64,46 +64,52 @@ def test_what_matches_passes():
     ],
 )
 def test_what_does_not_match_fails_by_name(changes, mismatched):
-    judged = numerics.compare_with_reference(told(**changes), STORED, "fp32")
+    judged = numerics.compare_with_reference(messages(**changes), STORED, "fp32")
     document = json.dumps(judged.as_json(), allow_nan=False)
     assert judged.state == "failed" and judged.precisions[0].mismatched == tuple(mismatched)
-    assert judged.precisions[0].worst.quantity in mismatched and judged.precisions[0].worst.quantity in document
-    assert f"{len(mismatched)} of 3 quantities do not match in fp32" in judged.reason
+    worst = judged.precisions[0].worst
+    assert worst and worst.quantity in mismatched and worst.quantity in document
+    assert f"{len(mismatched)} of 3 quantities do not match in fp32" in str(judged.reason)
 
 
 def test_a_deviation_within_the_tolerance_is_no_mismatch():
-    judged = numerics.compare_with_reference(told(output=[3.0, 4.4], loss=[2.019]), STORED, "fp32")
-    assert judged.state == "passed" and judged.precisions[0].worst.quantity == "loss"
+    judged = numerics.compare_with_reference(messages(output=[3.0, 4.4], loss=[2.019]), STORED, "fp32")
+    worst = judged.precisions[0].worst
+    assert judged.state == "passed" and worst and worst.quantity == "loss"
 
 
 def test_a_precision_that_proves_nothing_proves_nothing_however_well_it_matches():
-    judged = numerics.compare_with_reference(told("bf16"), STORED, "bf16")
+    judged = numerics.compare_with_reference(messages("bf16"), STORED, "bf16")
     assert (judged.state, judged.reason) == ("not_provable", "too coarse")
-    assert numerics.compare_with_reference(told("fp16"), STORED, "fp16").reason == "there are no tolerances for fp16"
+    assert (
+        numerics.compare_with_reference(messages("fp16"), STORED, "fp16").reason == "there are no tolerances for fp16"
+    )
 
 
 def test_single_precision_proves_the_code_and_any_failure_refutes_it():
-    assert numerics.compare_with_reference(told() + told("bf16"), STORED, "bf16").state == "passed"
-    assert numerics.compare_with_reference(told() + told("bf16", loss=[9.0]), STORED, "bf16").state == "failed"
-    assert numerics.compare_with_reference(told(loss=[9.0]) + told("bf16"), STORED, "bf16").state == "failed"
+    assert numerics.compare_with_reference(messages() + messages("bf16"), STORED, "bf16").state == "passed"
+    assert numerics.compare_with_reference(messages() + messages("bf16", loss=[9.0]), STORED, "bf16").state == "failed"
+    assert numerics.compare_with_reference(messages(loss=[9.0]) + messages("bf16"), STORED, "bf16").state == "failed"
 
 
 def test_what_the_run_itself_computes_in_has_to_be_held_against_something():
-    judged = numerics.compare_with_reference(told() + told("fp16"), STORED, "fp16")
+    judged = numerics.compare_with_reference(messages() + messages("fp16"), STORED, "fp16")
     assert (judged.state, judged.reason) == ("not_provable", "there are no tolerances for fp16")
-    assert numerics.compare_with_reference(told(), STORED, "bf16").state == "not_run"
+    assert numerics.compare_with_reference(messages(), STORED, "bf16").state == "not_run"
 
 
 def test_a_probe_that_was_cut_short_proves_nothing_and_may_refute():
-    part = [message for message in told("bf16") if message.quantity != "zero"]
-    judged = numerics.compare_with_reference(told() + part, STORED, "bf16", cut="it crashed")
+    part = [message for message in messages("bf16") if message.quantity != "zero"]
+    judged = numerics.compare_with_reference(messages() + part, STORED, "bf16", cut="it crashed")
     assert (judged.state, judged.reason) == ("not_run", "it crashed")
-    assert numerics.compare_with_reference(told(loss=[9.0]) + part, STORED, "bf16", cut="it crashed").state == "failed"
+    assert (
+        numerics.compare_with_reference(messages(loss=[9.0]) + part, STORED, "bf16", cut="it crashed").state == "failed"
+    )
     assert numerics.compare_with_reference([], None, "fp32", cut="it crashed").state == "not_run"
 
 
 def test_without_stored_values_nothing_is_provable():
-    assert numerics.compare_with_reference(told(), None, "fp32") == numerics.Numerics(
+    assert numerics.compare_with_reference(messages(), None, "fp32") == numerics.Numerics(
         "not_provable", numerics.NO_REFERENCE
     )
     assert numerics.compare_with_reference([], STORED, "fp32").state == "not_run"
@@ -111,10 +117,10 @@ def test_without_stored_values_nothing_is_provable():
 
 def test_a_reference_serves_its_own_problem_only(tmp_path):
     assert reference.load(CARD, tmp_path) is None
-    for identity, found in ((CARD.identity, True), ("sha256:" + "0" * 64, False)):
+    for identity, usable in ((CARD.identity, True), ("sha256:" + "0" * 64, False)):
         written = {**dataclasses.asdict(STORED), "identity": identity}
         (tmp_path / "resnet50.json").write_text(json.dumps(written))
-        assert (reference.load(CARD, tmp_path) is not None) == found
+        assert (reference.load(CARD, tmp_path) is not None) == usable
 
 
 @pytest.mark.parametrize("card", cards.load().values(), ids=lambda card: card.name)
@@ -129,15 +135,15 @@ def test_every_workload_has_a_reference_for_its_card_as_it_is(card):
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=8), st.floats(0.5, 2))
 def test_a_deviation_is_a_relative_distance(pairs, factor):
-    found, stored = zip(*pairs)
-    value = numerics.deviation(found, stored)
+    probed, stored = zip(*pairs)
+    value = numerics.deviation(probed, stored)
     assert value >= 0 and numerics.deviation(stored, stored) == 0
     scaled = numerics.deviation([factor * x for x in stored], stored)
     assert scaled == pytest.approx(abs(factor - 1) if any(stored) else 0.0, abs=1e-9)
 
 
 def test_a_run_that_completed_with_other_numerics_has_not_completed():
-    failed = numerics.compare_with_reference(told(loss=[9.0]), STORED, "fp32")
+    failed = numerics.compare_with_reference(messages(loss=[9.0]), STORED, "fp32")
     outcome = with_numerics(Outcome("completed", 0, "all"), failed)
     assert (outcome.state, outcome.exit_code) == ("numerics_mismatch", 5) and "loss" in outcome.message
     crashed = Outcome("crashed", 4, "gone")
@@ -162,7 +168,7 @@ def test_a_run_says_what_its_numerics_rest_on(proving):
     document = proving.result("resnet50", "--steps", 8)
     assert document["status"]["state"] == "completed"
     assert document["numerics"]["state"] == "passed" and "reason" not in document["numerics"]
-    assert [one["precision"] for one in document["numerics"]["precisions"]] == ["fp32"]
+    assert [part["precision"] for part in document["numerics"]["precisions"]] == ["fp32"]
 
 
 def test_a_run_with_other_numerics_is_measured_and_refused(proving):
@@ -201,5 +207,5 @@ def test_what_is_probed_alike_is_probed_once(monkeypatch, capsys):
 
     monkeypatch.setattr("entrypoints.runs.numerics_check.check", checked)
     assert verbs.check(parse(["--check", "--all"])) == 0
-    told = [line.split()[3].rstrip(":") for line in capsys.readouterr().err.splitlines()]
-    assert told == list(cards.load_for("pytorch")) and len(set(probed)) == len(probed) < len(told)
+    workloads = [line.split()[3].rstrip(":") for line in capsys.readouterr().err.splitlines()]
+    assert workloads == list(cards.load_for("pytorch")) and len(set(probed)) == len(probed) < len(workloads)

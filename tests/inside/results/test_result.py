@@ -170,9 +170,9 @@ def test_every_metric_of_this_version_stands_in_the_schema():
     ],
 )
 def test_metrics_that_a_workload_cannot_have_are_left_out(workload, task, possible):
-    told = document(RUN, COMPLETED, card=cards.load()[workload], words=("--task", task))["metrics"]
+    values = document(RUN, COMPLETED, card=cards.load()[workload], words=("--task", task))["metrics"]
     some = result.OF_TOKENS | result.OF_GENERATION | result.OF_CHAINS
-    assert set(told) & some == possible and set(told) - some == set(result.every_metric()) - some
+    assert set(values) & some == possible and set(values) - some == set(result.every_metric()) - some
 
 
 def test_numbers_are_finite_and_text_is_unicode():

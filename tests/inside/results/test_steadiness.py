@@ -53,9 +53,9 @@ def measured(seconds):
     return fold([Phase("steady", 0.0), *steps(seconds)], "images", "training")
 
 
-def share(found):
-    found = list(found)
-    return sum(found) / len(found)
+def share(verdicts):
+    verdicts = list(verdicts)
+    return sum(verdicts) / len(verdicts)
 
 
 def ramp(size):
@@ -84,22 +84,22 @@ def test_the_fewest_steps_with_the_strongest_noise_are_hardly_ever_called_unstea
 @pytest.mark.parametrize("shape", [ramp(0.05), ramp(-0.05), jump(0.05, 0.5), jump(0.05, 0.3), jump(-0.05, 0.75)])
 @pytest.mark.parametrize(("count", "correlation"), [(60, 0.0), (100, 0.0), (100, 0.5), (400, 0.8), (5000, 0.8)])
 def test_a_drift_of_five_per_cent_is_found(shape, count, correlation):
-    found = share(drift(seconds).steady is False for seconds in windows(count, correlation, 0.01, shape, 50))
-    assert found >= 0.8
+    unsteady = share(drift(seconds).steady is False for seconds in windows(count, correlation, 0.01, shape, 50))
+    assert unsteady >= 0.8
 
 
 @pytest.mark.parametrize("count", [100, 1000])
 def test_a_drift_is_told_with_its_sign_and_size(count):
-    for shape, told in ((ramp(0.05), 0.0405), (ramp(-0.05), -0.0405), (jump(0.05, 0.5), 0.062), (ramp(0), 0.0)):
-        found = drift(next(windows(count, 0.0, 0.002, shape)))
-        assert found.change == pytest.approx(told, abs=0.002)
-        assert found.low < found.change < found.high
-        assert found.steady is (told == 0.0)
+    for shape, change in ((ramp(0.05), 0.0405), (ramp(-0.05), -0.0405), (jump(0.05, 0.5), 0.062), (ramp(0), 0.0)):
+        estimate = drift(next(windows(count, 0.0, 0.002, shape)))
+        assert estimate.change == pytest.approx(change, abs=0.002)
+        assert estimate.low < estimate.change < estimate.high
+        assert estimate.steady is (change == 0.0)
 
 
 def test_a_drift_that_does_not_matter_is_steady_even_where_it_shows():
-    found = drift(next(windows(400, 0.0, 0.001, ramp(0.015))))
-    assert found.low > 0 and found.change < MATTERS and found.steady is True
+    estimate = drift(next(windows(400, 0.0, 0.001, ramp(0.015))))
+    assert estimate.low > 0 and estimate.change < MATTERS and estimate.steady is True
 
 
 def test_steps_that_scatter_too_much_tell_nothing():
@@ -120,14 +120,17 @@ def test_a_single_outlier_changes_no_verdict(count, data, size):
 
 @given(st.lists(st.floats(0.001, 10), min_size=FEWEST_STEPS, max_size=700), st.floats(0.001, 1000))
 def test_seconds_in_other_units_drift_as_much(seconds, factor):
-    one, other = drift(seconds), drift([factor * each for each in seconds])
-    assert other == pytest.approx(tuple(one), rel=1e-6, abs=1e-9)
+    original, other = drift(seconds), drift([factor * each for each in seconds])
+    assert other == pytest.approx(tuple(original), rel=1e-6, abs=1e-9)
 
 
 @given(st.lists(st.floats(0.001, 10), min_size=FEWEST_STEPS, max_size=300))
 def test_a_window_backwards_drifts_the_other_way(seconds):
-    one, other = drift(seconds), drift(seconds[::-1])
-    assert (other.change, other.low) == (pytest.approx(-one.change, abs=1e-9), pytest.approx(-one.high, abs=1e-9))
+    original, other = drift(seconds), drift(seconds[::-1])
+    assert (other.change, other.low) == (
+        pytest.approx(-original.change, abs=1e-9),
+        pytest.approx(-original.high, abs=1e-9),
+    )
 
 
 @pytest.mark.parametrize(
@@ -172,19 +175,19 @@ def test_outliers_by_hand():
 
 @given(st.lists(st.floats(0.001, 10), min_size=1))
 def test_outliers_are_the_lesser_half(seconds):
-    found = outliers(seconds)
-    assert 0 <= found["count"] <= len(seconds) / 2
-    assert 0 <= found["share_of_time"] <= 1
+    summary = outliers(seconds)
+    assert 0 <= summary["count"] <= len(seconds) / 2
+    assert 0 <= summary["share_of_time"] <= 1
 
 
 @pytest.mark.parametrize("seconds", [[], [1.0], [1.0] * (FEWEST_STEPS - 1), [0.0] * 50 + [1.0]])
 def test_steps_that_tell_nothing_say_why(seconds):
-    told = steadiness(measured(seconds))
-    assert told["steady"] is None and told["reason"]
-    assert told["drift"]["value"] is None
+    part = steadiness(measured(seconds))
+    assert part["steady"] is None and part["reason"]
+    assert part["drift"]["value"] is None
     for name in ("drift_interval", "throughput_interval"):
-        assert (told[name]["low"], told[name]["high"], told[name]["reason"]) == (None, None, told["reason"])
-    assert (told["outliers"] is None) is (not seconds)
+        assert (part[name]["low"], part[name]["high"], part[name]["reason"]) == (None, None, part["reason"])
+    assert (part["outliers"] is None) is (not seconds)
     assert warning(measured(seconds)) == ""
 
 
@@ -193,12 +196,12 @@ def test_the_part_of_the_document_is_valid(shape):
     run = measured(next(windows(100, 0.0, 0.001, shape)))
     whole = document(run, COMPLETED)
     assert list(VALIDATOR.iter_errors(whole)) == []
-    told = whole["steadiness"]
-    assert told["steady"] is (shape(1.0) == 0.0) and "reason" not in told
-    assert told["drift_interval"]["low"] < told["drift"]["value"] < told["drift_interval"]["high"]
-    interval, rate = told["throughput_interval"], whole["metrics"]["throughput"]
+    part = whole["steadiness"]
+    assert part["steady"] is (shape(1.0) == 0.0) and "reason" not in part
+    assert part["drift_interval"]["low"] < part["drift"]["value"] < part["drift_interval"]["high"]
+    interval, rate = part["throughput_interval"], whole["metrics"]["throughput"]
     assert interval["low"] < rate["value"] < interval["high"] and interval["unit"] == rate["unit"]
-    assert bool(warning(run)) is not told["steady"]
+    assert bool(warning(run)) is not part["steady"]
 
 
 def test_a_warning_names_the_drift():

@@ -129,8 +129,8 @@ def test_however_a_run_ends_the_device_is_asked_what_was_taken_of_it(double, fau
 def test_a_device_that_cannot_be_asked_spoils_nothing(double):
     document = double.result("resnet50", "--steps", "6", "--warmup-steps", "2", fault="mute")
     assert document["status"]["state"] == "completed"
-    told = [document["metrics"]["peak_reserved_memory"], document["device_conditions"]]
-    assert all("OSError: the double's library is gone" in part["reason"] for part in told)
+    parts = [document["metrics"]["peak_reserved_memory"], document["device_conditions"]]
+    assert all("OSError: the double's library is gone" in part["reason"] for part in parts)
 
 
 def test_a_device_that_never_answers_takes_nothing_away(clocked):

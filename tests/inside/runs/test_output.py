@@ -184,9 +184,11 @@ def writers(folder, target, contents, rounds):
         started.append(subprocess.Popen(argv, stdin=subprocess.PIPE))
     for _ in range(rounds):
         for process in started:
+            assert process.stdin
             process.stdin.write(b".")
             process.stdin.flush()
     for process in started:
+        assert process.stdin
         process.stdin.close()
         assert process.wait() == 0
 
@@ -199,16 +201,16 @@ def test_many_writers_into_one_folder_lose_nothing(tmp_path, monkeypatch, links)
     writers(tmp_path, f"{tmp_path}/results/", contents, rounds)
     paths = list((tmp_path / "results").iterdir())
     assert all(path.name.startswith("resnet50-pytorch_cpu-20240229T120000123Z-") for path in paths)
-    found = sorted(json.loads(path.read_text("utf-8"))["body"][0] for path in paths)
-    assert found == sorted([content, turn] for content in range(31) for turn in range(rounds))
+    bodies = sorted(json.loads(path.read_text("utf-8"))["body"][0] for path in paths)
+    assert bodies == sorted([content, turn] for content in range(31) for turn in range(rounds))
     for path in paths:
         assert path.read_bytes() == output.indented_text(document(json.loads(path.read_text("utf-8"))["body"][0]))
 
 
 def test_many_writers_into_one_file_of_lines_lose_nothing(tmp_path):
     writers(tmp_path, tmp_path / "results.jsonl", range(8), rounds=5)
-    found = [json.loads(line)["body"][0] for line in (tmp_path / "results.jsonl").read_text("utf-8").splitlines()]
-    assert sorted(found) == [[content, turn] for content in range(8) for turn in range(5)]
+    bodies = [json.loads(line)["body"][0] for line in (tmp_path / "results.jsonl").read_text("utf-8").splitlines()]
+    assert sorted(bodies) == [[content, turn] for content in range(8) for turn in range(5)]
 
 
 def test_a_writer_of_lines_waits_for_another(tmp_path):
@@ -254,11 +256,17 @@ def test_a_line_that_does_not_fit_leaves_no_part(tmp_path, monkeypatch):
     writer.write(document(1))
     before = target.read_bytes()
 
-    def full(descriptor, data):
-        os.write(descriptor, data[:100])
-        raise OSError(28, "No space left on device")
+    write = os.write
+    written: list[int] = []
 
-    monkeypatch.setattr(output, "write_all", full)
+    def full(descriptor, data):
+        if written:
+            raise OSError(28, "No space left on device")
+        written.append(write(descriptor, data[:100]))
+        return written[0]
+
+    monkeypatch.setattr(os, "write", full)
     with pytest.raises(OSError, match="No space"):
         writer.write(document(2))
+    assert written == [100]
     assert target.read_bytes() == before

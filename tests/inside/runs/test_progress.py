@@ -33,16 +33,16 @@ def test_throughput_and_time_left_are_those_of_the_timed_steps():
 
 
 @pytest.mark.parametrize(
-    ("known", "said"),
+    ("quality", "said"),
     [
         ((None,), "loss 0.5000 (2.0 s)"),
         ((0.25,), "loss 0.5000, accuracy 0.2500 (2.0 s)"),
         ((None, 0.0, 0.125), "loss 0.5000, exact match 0.0000, F1 0.1250 (2.0 s)"),
     ],
 )
-def test_an_evaluation_says_what_it_knows(known, said):
+def test_an_evaluation_says_what_it_knows(quality, said):
     stream = io.StringIO()
-    follow(stream, "--steps", "10").follow(Evaluated(3, 1.0, 3.0, 8, 0.5, *known))
+    follow(stream, "--steps", "10").follow(Evaluated(3, 1.0, 3.0, 8, 0.5, *quality))
     assert f"evaluated after 3 steps: {said}" in stream.getvalue()
 
 

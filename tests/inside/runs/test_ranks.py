@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -51,6 +52,7 @@ class Rank:
             stdout=subprocess.PIPE,
             universal_newlines=True,
         )
+        assert self.process.stdout
         self.said = self.process.stdout.readline().strip()
 
     def __enter__(self):
@@ -65,12 +67,12 @@ def test_one_rank_of_a_step_counts_a_device_until_it_ends(launcher):
     def rank(number):
         return Rank("rapl", "package-0", "package-1", **{launcher: number}, **TRAITS[launcher])
 
-    told = "another rank of this node counts what package-0, package-1 used; this one is {}={}"
+    reason = "another rank of this node counts what package-0, package-1 used; this one is {}={}"
     with rank("0") as first:
         assert first == "None"
         for number in ("1", "2"):
             with rank(number) as other:
-                assert other == told.format(launcher, number)
+                assert other == reason.format(launcher, number)
     with rank("1") as later:
         assert later == "None"
 
@@ -99,12 +101,13 @@ def test_a_rank_that_counts_goes_on_doing_so_in_its_next_run(monkeypatch):
 
 
 def test_where_nobody_can_tell_nothing_is_counted_twice(monkeypatch):
-    def refused(_):
-        raise OSError(errno.EPERM, "Operation not permitted")
+    class Refused(socket.socket):
+        def bind(self, address):
+            raise OSError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr(ranks, "_take", refused)
+    monkeypatch.setattr(socket, "socket", Refused)
     monkeypatch.setenv("MPI_LOCALRANKID", "0")
-    assert ranks.counted_elsewhere("rapl", ["a"]).startswith("Operation not permitted: who counts what a used; ")
+    assert str(ranks.counted_elsewhere("rapl", ["a"])).startswith("Operation not permitted: who counts what a used; ")
 
 
 def trace(folder, *devices):
@@ -123,9 +126,9 @@ def test_two_ranks_of_a_node_count_each_device_once(double, tmp_path, devices, c
     options = ("--duration", "2.5", "--warmup-steps", "2", "--idle-seconds", "1", "--meter-period", "0.1")
     started = [
         double.start(
-            "resnet50", *options, "--meter", f"replay:{trace(tmp_path, *seen)}", SLURM_LOCALID=str(rank), **SLURM
+            "resnet50", *options, "--meter", f"replay:{trace(tmp_path, *packages)}", SLURM_LOCALID=str(rank), **SLURM
         )
-        for rank, seen in enumerate(devices)
+        for rank, packages in enumerate(devices)
     ]
     results = [checked(process.communicate()[0]) for process in started]
     counted = [result for result in results if "devices" in result["power"]]

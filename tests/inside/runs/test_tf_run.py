@@ -185,6 +185,7 @@ def test_an_evaluation_counts_what_is_right():
     labels = [int(likeliest[0]), int(likeliest[1]), *((likeliest[2:] + 1) % 1000)]
     judged = opened.evaluate(batch._replace(targets=tf.constant(labels, tf.int64)))
     _, loss = model(batch.inputs, tf.constant(labels, tf.int64))
+    assert loss is not None
     assert (judged.samples, judged.right) == (4, 2) and judged.loss == pytest.approx(float(loss), rel=1e-4)
 
 

@@ -15,6 +15,7 @@ import photographs
 import pytest
 from processes import child_of, wait_for, wait_until_gone
 from program import ROOT, checked
+from small_networks import losses_of
 
 torch = pytest.importorskip("torch")
 np = pytest.importorskip("numpy")
@@ -64,7 +65,7 @@ def test_training_lowers_the_loss_as_a_bare_loop_does():
     batch = batch._replace(inputs=batch.inputs[..., :96, :96])
     session = cpu.open_session(build.model(CARD, seed=1), rule, "fp32")
     placed = session.to_device(batch)
-    ours = [session.train(placed).loss() for _ in range(3)]
+    ours = losses_of(session, placed, 3)
 
     model = build.model(CARD, seed=1).train().to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(optimizers.parameter_groups(model, rule), lr=0.256 * 4 / 256, momentum=0.875)
@@ -105,8 +106,8 @@ def test_streams_side_by_side_get_the_answers_of_one():
     alone = [session.infer_request(request).output for request in requests]
     with ThreadPoolExecutor(len(requests)) as streams:
         together = list(streams.map(session.infer_request, requests))
-    for one, other in zip(alone, together):
-        assert np.allclose(one, other.output, rtol=1e-3, atol=1e-4)
+    for expected, other in zip(alone, together):
+        assert np.allclose(expected, other.output, rtol=1e-3, atol=1e-4)
     assert not np.allclose(alone[0], alone[1], rtol=1e-3, atol=1e-4)
 
 
@@ -290,10 +291,10 @@ def test_products_need_no_memory_later(streams):
         f"cpu.prepare('fp32', 2, {streams})\n"
         "square, pool = torch.ones(1024, 1024), ThreadPoolExecutor(8)\n"
         f"products = [torch.empty(1024, 1024) for _ in range({streams})]\n"
-        "list(pool.map(lambda one: one.fill_(0), products))\n"  # threads with stacks
+        "list(pool.map(lambda product: product.fill_(0), products))\n"  # threads with stacks
         "memory.limit_process(int(host.process_status('VmData').split()[0]) // 1024 + 50)\n"
-        "list(pool.map(lambda one: torch.mm(square, square, out=one), products))\n"
-        "print(*(one.mean().item() for one in products))\n"
+        "list(pool.map(lambda product: torch.mm(square, square, out=product), products))\n"
+        "print(*(product.mean().item() for product in products))\n"
         "try: torch.ones(2**25)\n"  # 128 MiB, as a workspace
         "except RuntimeError: print('refused')\n"
     )

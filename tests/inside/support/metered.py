@@ -4,8 +4,23 @@ from __future__ import annotations
 
 import math
 
-from entrypoints.metering.meter import MeterFacts, Reading
+from entrypoints.metering.meter import Absence, Meter, MeterFacts, Reading
 from entrypoints.metering.sampling import Sampler
+from entrypoints.metering.selection import open_meter
+
+
+def meter_of(choice: str, device: str) -> Meter:
+    """The meter that a choice opens."""
+    meter = open_meter(choice, device)
+    assert not isinstance(meter, Absence), meter.reason
+    return meter
+
+
+def why_no_meter(choice: str, device: str) -> str:
+    """The reason why a choice opens none."""
+    absence = open_meter(choice, device)
+    assert isinstance(absence, Absence)
+    return absence.reason
 
 
 class Clock:

@@ -61,8 +61,8 @@ def padding_is_seen():
 def scores_not_scaled():
     attend = transformer.SelfAttention.attend
 
-    def unscaled(part, query, key, value, seen):
-        return attend(part, query * math.sqrt(query.shape[-1]), key, value, seen)
+    def unscaled(part, query, key, value, attention_mask):
+        return attend(part, query * math.sqrt(query.shape[-1]), key, value, attention_mask)
 
     return mock.patch.object(transformer.SelfAttention, "attend", unscaled)
 
@@ -70,8 +70,8 @@ def scores_not_scaled():
 def scores_scaled_by_the_width():
     attend = transformer.SelfAttention.attend
 
-    def rescaled(part, query, key, value, seen):
-        return attend(part, query / math.sqrt(part.heads), key, value, seen)
+    def rescaled(part, query, key, value, attention_mask):
+        return attend(part, query / math.sqrt(part.heads), key, value, attention_mask)
 
     return mock.patch.object(transformer.SelfAttention, "attend", rescaled)
 
@@ -116,9 +116,9 @@ def last_normalisation_left_out():
 
 
 def shortcut_after_the_normalisation():
-    def forward(part, x, seen):
+    def forward(part, x, attention_mask):
         x = part.attention_normalisation(x)
-        x = x + part.attention(x, seen)
+        x = x + part.attention(x, attention_mask)
         x = part.feed_forward_normalisation(x)
         return x + part.feed_forward(x)
 

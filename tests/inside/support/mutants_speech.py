@@ -232,8 +232,8 @@ def padding_told_too():
 def done_flags_by_cross_entropy():
     def entropy(original, outputs, targets):
         done, flags = outputs[2], targets[2]
-        told = functional.binary_cross_entropy(done, flags) - (done - flags).abs().mean()
-        return original(outputs, targets) + told
+        difference = functional.binary_cross_entropy(done, flags) - (done - flags).abs().mean()
+        return original(outputs, targets) + difference
 
     return loss(entropy)
 

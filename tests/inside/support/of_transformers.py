@@ -61,17 +61,17 @@ class Network(nn.Module):
     def forward(self, tokens, segments=None, places=None):
         if self.head == "next_token":
             return self.library(tokens, use_cache=False).logits
-        seen = (tokens != 0).long()
-        told = self.library(tokens, attention_mask=seen, token_type_ids=segments)
+        attention_mask = (tokens != 0).long()
+        output = self.library(tokens, attention_mask=attention_mask, token_type_ids=segments)
         if self.head == "span":
-            return torch.stack([told.start_logits, told.end_logits], -1)
-        guessed = torch.stack([one[at] for one, at in zip(told.prediction_logits, places)])
-        return guessed, told.seq_relationship_logits
+            return torch.stack([output.start_logits, output.end_logits], -1)
+        guessed = torch.stack([logits[at] for logits, at in zip(output.prediction_logits, places)])
+        return guessed, output.seq_relationship_logits
 
     def take(self, ours):
         """Our weights, by the library's names."""
-        told = self.library.load_state_dict(dict(self.renamed(ours)), strict=False)
-        assert not told.unexpected_keys, told
+        keys = self.library.load_state_dict(dict(self.renamed(ours)), strict=False)
+        assert not keys.unexpected_keys, keys
 
     def renamed(self, ours):
         for name, value in ours.items():

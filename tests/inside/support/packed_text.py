@@ -18,9 +18,9 @@ def header(magic, count, vocabulary=50, places=0, lines=0, version=1, width=2, t
 def tokens(folder, *files, name="data-{}.tokens", vocabulary=50, width=2, **said):
     """Files of so many tokens each."""
     folder.mkdir(parents=True, exist_ok=True)
-    for number, told in enumerate(files):
-        content = struct.pack(f"<{len(told)}{'H' if width == 2 else 'I'}", *told)
-        begun = header(b"SIFTOKEN", said.get("count", len(told)), vocabulary, width=width, **said.get("header", {}))
+    for number, numbers in enumerate(files):
+        content = struct.pack(f"<{len(numbers)}{'H' if width == 2 else 'I'}", *numbers)
+        begun = header(b"SIFTOKEN", said.get("count", len(numbers)), vocabulary, width=width, **said.get("header", {}))
         (folder / name.format(number)).write_bytes(begun + content)
     return folder
 

@@ -14,7 +14,7 @@ def write(folder):
     """Each photograph as JPEG and as PNG: twelve files in two classes. Skips the test where there are none."""
     image = pytest.importorskip("PIL.Image")
     package = importlib.util.find_spec("skimage")  # its files are wanted, not its code
-    if package is None:
+    if package is None or not package.submodule_search_locations:
         pytest.skip("scikit-image is not installed, whose photographs are used")
     data = Path(package.submodule_search_locations[0]) / "data"
     for label, names in NAMES.items():

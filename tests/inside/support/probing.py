@@ -7,10 +7,12 @@ one JSON object per variant, and takes on standard input a reference that says h
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 if __name__ == "__main__":
@@ -18,9 +20,12 @@ if __name__ == "__main__":
 
 import numpy as np
 import torch
+from watching import stored_values
 
 from entrypoints.contract import cards, reference
+from entrypoints.contract.messages import Probed
 from entrypoints.contract.session import Batch
+from entrypoints.contract.statuses import RunError
 from entrypoints.data.generated import formula
 from entrypoints.devices.pytorch import cpu
 from entrypoints.devices.pytorch.shared.tensors import to_host
@@ -33,14 +38,24 @@ ROUNDINGS = 4  # inputs with the last bit of each number changed or not, another
 
 def probed(workload, precision, threads=1, batch_of=loader.formula_batch, compiled=False):
     """Quantities of the probe in one precision, by name."""
-    told = []
-    configuration = SimpleNamespace(
+    messages: list[Probed] = []
+    configuration: Any = SimpleNamespace(
         precision=precision, threads=threads, seed=0, compile=compiled, memory_limit_mib=None
     )
-    others = SimpleNamespace(formula_batch=batch_of)
-    with mock.patch.object(probe, "precisions", lambda _: [precision]):
-        probe.run(cards.load()[workload], configuration, cpu, build, others, told.append)
-    return {message.quantity: message.values for message in told}
+    others: Any = SimpleNamespace(formula_batch=batch_of)
+    device: Any = SimpleNamespace(
+        prepare=functools.partial(prepare_only, precision),
+        open_session=cpu.open_session,
+    )
+    probe.run(cards.load()[workload], configuration, device, build, others, messages.append)
+    return {message.quantity: message.values for message in messages}
+
+
+def prepare_only(wanted, precision, threads):
+    """Prepare a device that has no precision but one: the others are not probed then."""
+    if precision != wanted:
+        raise RunError("unsupported", f"{precision} is not asked for")
+    cpu.prepare(precision, threads)
 
 
 def honest(workload, precision):
@@ -114,19 +129,19 @@ def written_out(workload, _):
     from written import LOSSES, UPDATES, network_of, plain
 
     card = cards.load()[workload]
-    known = reference.load(card)
-    card = reference.probed_card(card, known)
+    stored = stored_values(card)
+    card = reference.probed_card(card, stored)
     if "sampler" in card.problem:
-        yield written_chains(card, known)
+        yield written_chains(card, stored)
         return
-    rule = {**card.problem["optimizer"], **known.optimizer}
+    rule = {**card.problem["optimizer"], **stored.optimizer}
     rule.setdefault("learning_rate", card.problem["optimizer"]["learning_rate"])
     names = distinct(build.model(card, 0).network)  # in the order of the reference's
     sizes = []
     for seed in range(SEEDS):
         torch.manual_seed(1000 + seed)
         sizes.append(probe.initialisation(named(network_of(card)[0], names)))
-    found = {name: np.mean([one[name] for one in sizes], axis=0) for name in sizes[0]}
+    quantities = {name: np.mean([norms[name] for norms in sizes], axis=0) for name in sizes[0]}
     model, source = network_of(card)
     plain(model)
     with torch.no_grad():
@@ -134,47 +149,47 @@ def written_out(workload, _):
             if value.is_floating_point():
                 value.copy_(torch.from_numpy(formula.weight(name, value.shape)))
     model.double()
-    batch = loader.formula_batch(card, known.batch_size)
+    batch = loader.formula_batch(card, stored.batch_size)
     inputs = batch.inputs if isinstance(batch.inputs, tuple) else (batch.inputs,)
-    inputs = tuple(one.double() if one.is_floating_point() else one for one in inputs)
-    found["output"] = answered(model, inputs)
+    inputs = tuple(tensor.double() if tensor.is_floating_point() else tensor for tensor in inputs)
+    quantities["output"] = answered(model, inputs)
     update = UPDATES[rule["name"]](model, rule)
     for step in probe.UPDATES:
         loss = LOSSES[card.problem["loss"]["name"]](model.train()(*inputs), batch.targets, card.problem["loss"])
-        found[f"{step}.loss"] = np.array([loss.item()])
+        quantities[f"{step}.loss"] = np.array([loss.item()])
         model.zero_grad()
         loss.backward()
         before = {name: value.copy() for name, value in named(model, names).items()}
         update()
         changes = ((name, value - before[name]) for name, value in named(model, names).items())
-        found.update({f"{step}.{group}": norm for group, norm in probe.group_norms(changes).items()})
-    found["output_after_updates"] = answered(model, inputs)
+        quantities.update({f"{step}.{group}": norm for group, norm in probe.group_norms(changes).items()})
+    quantities["output_after_updates"] = answered(model, inputs)
     yield (
         f"{source}, torch {torch.__version__}, float64",
-        {name: list(map(float, values)) for name, values in found.items()},
+        {name: list(map(float, values)) for name, values in quantities.items()},
     )
 
 
-def written_chains(card, known):
+def written_chains(card, stored):
     """(source, quantities) of Markov chains in double precision, written out."""
     import written_chains
 
-    rule = {**card.problem["sampler"], **known.optimizer}
-    batch, chance = loader.formula_batch(card, known.batch_size), formula.Formula()
+    rule = {**card.problem["sampler"], **stored.optimizer}
+    batch, chance = loader.formula_batch(card, stored.batch_size), formula.Formula()
     weights = build.weights(build.model(card, 0))
     start = np.concatenate([formula.weight(name, weight.shape).ravel() for name, weight in weights.items()])
-    sizes = (known.batch_size, start.size)
+    sizes = (stored.batch_size, start.size)
     numbers = range(len(probe.TRANSITIONS))
     momenta = [torch.from_numpy(chance.normal(f"momentum {number}", sizes)).double() for number in numbers]
     thresholds = [chance.share(f"threshold {number}", sizes[:1]) for number in numbers]
     data = (batch.inputs.double(), batch.targets.double())
-    told = written_chains.run(card.problem, rule, torch.from_numpy(start).double(), *data, momenta, thresholds)
-    found = {name: [0.0] for name in probe.group_norms(weights.items())}
-    found = {f"initialisation.{name}": values for name, values in found.items()}
-    for transition, values in zip(probe.TRANSITIONS, told):
+    transitions = written_chains.run(card.problem, rule, torch.from_numpy(start).double(), *data, momenta, thresholds)
+    quantities = {name: [0.0] for name in probe.group_norms(weights.items())}
+    quantities = {f"initialisation.{name}": values for name, values in quantities.items()}
+    for transition, values in zip(probe.TRANSITIONS, transitions):
         values["position"] = probe.sample_output(np.array(values["position"]))
-        found.update({f"{transition}.{name}": list(map(float, value)) for name, value in values.items()})
-    return f"chains written out, density of torch.distributions, float64, torch {torch.__version__}", found
+        quantities.update({f"{transition}.{name}": list(map(float, value)) for name, value in values.items()})
+    return f"chains written out, density of torch.distributions, float64, torch {torch.__version__}", quantities
 
 
 def answered(model, inputs):
@@ -185,7 +200,7 @@ def answered(model, inputs):
 
 def distinct(network):
     """Names of what a network consists of, in order; what two layers share has the first of its names."""
-    names = {}
+    names: dict[int, str] = {}
     for name, value in network.state_dict(keep_vars=True).items():
         names.setdefault(id(value), name)
     return list(names.values())
@@ -203,8 +218,12 @@ KINDS = {"reference": written_out, "honest": honest, "mutants": mutated}
 if __name__ == "__main__":
     kind, precision = sys.argv[1:]
     given = {"values": {}, "tolerances": {}, "not_provable": {}, "source": "", **json.load(sys.stdin)}
-    reference.load = lambda card: reference.Reference(**given)
+
+    def as_given(card: cards.Card, folder: Path = reference.FOLDER) -> reference.Reference:
+        return reference.Reference(**given)
+
+    reference.load = as_given
     for variant, quantities in KINDS[kind](given["workload"], precision):
-        told = {"variant": variant, "torch": torch.__version__, "quantities": quantities}
-        sys.stdout.write(json.dumps(told) + "\n")
+        record = {"variant": variant, "torch": torch.__version__, "quantities": quantities}
+        sys.stdout.write(json.dumps(record) + "\n")
         sys.stdout.flush()

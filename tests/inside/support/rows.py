@@ -16,12 +16,12 @@ def row(number, speaker=0, characters=None, frames=None, symbol=None, level=None
     characters = 10 + 5 * number if characters is None else characters
     frames = 30 + 9 * number if frames is None else frames
     text = [(symbol or 2 + (number + at) % 26) if at < characters else 0 for at in range(SIZES["characters"])]
-    told = []
+    levels = []
     for bands in (SIZES["mel_bands"], SIZES["linear_bins"]):
         for band in range(bands):
             loud = [0.9 if (at + number) % bands == band else 0.2 for at in range(min(frames, SIZES["frames"]))]
-            told += [value if level is None else level for value in loud] + [0.0] * (SIZES["frames"] - len(loud))
-    return struct.pack("<3H", speaker, characters, frames) + struct.pack(f"<{len(text)}H{len(told)}e", *text, *told)
+            levels += [value if level is None else level for value in loud] + [0.0] * (SIZES["frames"] - len(loud))
+    return struct.pack("<3H", speaker, characters, frames) + struct.pack(f"<{len(text)}H{len(levels)}e", *text, *levels)
 
 
 def write(folder, counts=(3, 2), **changes):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any, Protocol
 
-SMALL = {
+from entrypoints.contract.session import Batch, StepReport
+
+SMALL: dict[str, dict[str, Any]] = {
     "transformer": {"layers": 2, "width": 64, "heads": 4, "feed_forward": 128, "vocabulary": 97},
     "lstm": {"features": 5, "hidden": 24},
     "deep_voice_3": {
@@ -34,3 +37,20 @@ def smaller(card):
     problem["input"] = {key: SHORTER.get(key, value) for key, value in card.problem["input"].items()}
     problem["parameters"] = sum(p.numel() for p in family_of(card).network(problem["model"]).parameters())
     return card._replace(problem=problem)
+
+
+class Trainable(Protocol):
+    """What a session does in training."""
+
+    def train(self, batch: Batch) -> StepReport:
+        """Run forward, backward and update."""
+
+
+def losses_of(session: Trainable, batch: Batch, steps: int) -> list[float]:
+    """The loss of each of so many steps of training on one batch."""
+    losses = []
+    for _ in range(steps):
+        report = session.train(batch)
+        assert report.loss is not None
+        losses.append(report.loss())
+    return losses

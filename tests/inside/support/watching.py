@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from unittest import mock
 
+from entrypoints.contract import reference
+from entrypoints.contract.cards import Card
 from entrypoints.results import numerics
 from entrypoints.worker import probe
+
+
+def stored_values(card: Card) -> reference.Reference:
+    """The reference of a card that has one."""
+    stored = reference.load(card)
+    assert stored is not None, f"{card.name} has no reference"
+    return stored
 
 
 class MismatchError(Exception):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
+from typing import Any
 
 import torch
 import written_sequences
@@ -148,7 +149,7 @@ def span_cross_entropy(output, ends, _):
 
 
 def sum_of_cross_entropies(outputs, targets, _):
-    return sum(cross_entropy(one, labels, {"label_smoothing": 0.0}) for one, labels in zip(outputs, targets))
+    return sum(cross_entropy(output, labels, {"label_smoothing": 0.0}) for output, labels in zip(outputs, targets))
 
 
 LOSSES = {
@@ -175,7 +176,7 @@ def updating(change):
     """
 
     def updater(model, rule):
-        memories = [{} for _ in model.parameters()]
+        memories: list[dict[str, Any]] = [{} for _ in model.parameters()]
         kinds = kinds_of(model)
 
         @torch.no_grad()

@@ -20,10 +20,13 @@ def log_density(problem, features, targets):
         rows = flat[: units * count].reshape(units, count)
         biases, outputs = flat[units * count :][:units], flat[units * (count + 1) :][:units]
         bias, scale, shift = flat[-3:]
-        told = torch.stack(
-            [(torch.tanh(rows @ (one * model["feature_scale"]) + biases) * outputs).sum() + bias for one in features]
+        predicted = torch.stack(
+            [
+                (torch.tanh(rows @ (inputs * model["feature_scale"]) + biases) * outputs).sum() + bias
+                for inputs in features
+            ]
         )
-        around = StudentT(likelihood["degrees_of_freedom"], scale * told + shift, likelihood["scale"])
+        around = StudentT(likelihood["degrees_of_freedom"], scale * predicted + shift, likelihood["scale"])
         weights = Normal(torch.zeros_like(flat), prior["scale"])
         return around.log_prob(targets).sum() + weights.log_prob(flat).sum()
 
@@ -68,7 +71,7 @@ def run(problem, rule, start, features, targets, momenta, thresholds):
     at = [start] * len(thresholds[0])
     steps = [rule["step_size"]] * len(at)
     for drawn, shares in zip(momenta, thresholds):
-        done = [transition(density, rule, *one) for one in zip(at, steps, drawn, shares)]
+        done = [transition(density, rule, *chain) for chain in zip(at, steps, drawn, shares)]
         at = [position for position, *_ in done]
         likely = [ratio >= math.log(rule["target_acceptance"]) for *_, ratio in done]
         steps = [

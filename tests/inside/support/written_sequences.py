@@ -89,7 +89,7 @@ class Text(Parameters):
             return x * (1 + torch.erf(x / math.sqrt(2))) / 2
         return x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
-    def attention(self, block, x, seen):
+    def attention(self, block, x, attention_mask):
         size = self.model["width"] // self.model["heads"]
         queries, keys, values = self.apply_linear(f"{block} inwards", x).chunk(3, -1)
         parts = []
@@ -98,7 +98,7 @@ class Text(Parameters):
             if not self.learnt:
                 q, k = turned(q), turned(k)
             scores = torch.einsum("nis,njs->nij", q, k) / math.sqrt(size)
-            parts.append(torch.softmax(scores.masked_fill(~seen, -math.inf), -1) @ v)
+            parts.append(torch.softmax(scores.masked_fill(~attention_mask, -math.inf), -1) @ v)
         return self.apply_linear(f"{block} outwards", torch.cat(parts, -1))
 
     def feed(self, block, x):
@@ -106,8 +106,10 @@ class Text(Parameters):
 
     def forward(self, tokens, segments=None, places=None):
         length = tokens.shape[1]
-        seen = torch.ones(length, length, dtype=torch.bool)[None]
-        seen = seen.tril() if self.model["attention"] == "causal" else seen & (tokens != 0)[:, None]
+        attention_mask = torch.ones(length, length, dtype=torch.bool)[None]
+        attention_mask = (
+            attention_mask.tril() if self.model["attention"] == "causal" else attention_mask & (tokens != 0)[:, None]
+        )
         x = self["words"][tokens]
         if self.learnt:
             x = x + self["places"][:length]
@@ -117,17 +119,17 @@ class Text(Parameters):
             x = self.normed("first norm", x)
         for block in range(self.model["layers"]):
             if self.after:
-                x = self.normed(f"{block} attention norm", x + self.attention(block, x, seen))
+                x = self.normed(f"{block} attention norm", x + self.attention(block, x, attention_mask))
                 x = self.normed(f"{block} feed norm", x + self.feed(block, x))
             else:
-                x = x + self.attention(block, self.normed(f"{block} attention norm", x), seen)
+                x = x + self.attention(block, self.normed(f"{block} attention norm", x), attention_mask)
                 x = x + self.feed(block, self.normed(f"{block} feed norm", x))
         if self.head == "span":
             return self.apply_linear("span", x)
         if self.head == "next_token":
             output = self["words" if self.model["head"]["tied"] else "output"]
             return self.normed("last norm", x) @ output.t()
-        picked = torch.stack([one[at] for one, at in zip(x, places)])
+        picked = torch.stack([states[at] for states, at in zip(x, places)])
         changed = self.normed("last norm", self.active(self.apply_linear("transform", picked)))
         first = torch.tanh(self.apply_linear("pool", x[:, 0]))
         return changed @ self["words"].t() + self["output bias"], self.apply_linear("follows", first)

@@ -81,14 +81,14 @@ class Speech(Parameters):
 
     def convolved(self, name, x, speaker, back):
         """`back`: as many places as the kernel sees before its own; the rest come after it."""
-        seen = self.through(f"{name} gated", self.drop(x), padding=self.model["kernel"] - 1)
+        both = self.through(f"{name} gated", self.drop(x), padding=self.model["kernel"] - 1)
         first = self.model["kernel"] - 1 - back
-        seen = seen[:, :, first : first + x.shape[2]]
+        both = both[:, :, first : first + x.shape[2]]
         half = x.shape[1]
-        told, gate = seen[:, :half], seen[:, half:]
+        value, gate = both[:, :half], both[:, half:]
         if speaker is not None:
-            told = self.said_by(name, told, speaker)
-        return (x + told / (1 + torch.exp(-gate))) / math.sqrt(2)
+            value = self.said_by(name, value, speaker)
+        return (x + value / (1 + torch.exp(-gate))) / math.sqrt(2)
 
     def encoded(self, characters, speaker):
         around = self.model["kernel"] // 2
@@ -121,8 +121,8 @@ class Speech(Parameters):
             if block in self.attentive():
                 x, shares = self.attended(block, x, keys, values)
                 attentions.append(shares)
-        told, gate = self.through("mel", x).split(self.model["mel_bands"], 1)
-        following, done = torch.sigmoid(told * torch.sigmoid(gate)), torch.sigmoid(self.through("done", x))
+        value, gate = self.through("mel", x).split(self.model["mel_bands"], 1)
+        following, done = torch.sigmoid(value * torch.sigmoid(gate)), torch.sigmoid(self.through("done", x))
         for block in range(self.model["converter"]["blocks"]):
             x = self.convolved(f"converter {block}", x, None, self.model["kernel"] // 2)
         linear = torch.sigmoid(self.through("linear", torch.relu(self.through("mix", x))))
@@ -145,8 +145,8 @@ def loss(outputs, targets, rule):
     frames, characters = attention.shape[2:]
     going = done_true[:, :, 1:] < 0.5
     total = (done - done_true).abs().sum() / done.numel()
-    for told, true in ((mel, mel_true), (linear, linear_true)):
-        off = (told[:, :, : frames - 1] - true[:, :, 1:]).abs()
+    for predicted, true in ((mel, mel_true), (linear, linear_true)):
+        off = (predicted[:, :, : frames - 1] - true[:, :, 1:]).abs()
         total = total + torch.where(going, off, torch.zeros_like(off)).sum() / off.numel()
     cost = torch.tensor(
         [

@@ -16,29 +16,29 @@ from entrypoints.system import cgroups, facts, host
 
 def test_every_fact_has_a_value_or_a_reason():
     counters = host.counters()
-    told = {**host.facts(), **host.conditions(rapl.power_cap), **counters, **host.conditions_after(counters)}
-    for name, fact in told.items():
+    entries = {**host.facts(), **host.conditions(rapl.power_cap), **counters, **host.conditions_after(counters)}
+    for name, fact in entries.items():
         assert (fact["value"] is None) == ("reason" in fact), name
 
 
 def test_a_fact_that_this_kernel_shows_is_told():
-    told = host.conditions(rapl.power_cap)
-    assert told["numa_nodes_allowed"]["value"] and told["runnable_others"]["value"] >= 0
+    conditions = host.conditions(rapl.power_cap)
+    assert conditions["numa_nodes_allowed"]["value"] and conditions["runnable_others"]["value"] >= 0
     assert host.counters()["cpu_stolen"]["value"] >= 0
     assert host.facts()["hypervisor"].get("value") in ("yes", "no", None)
 
 
 def test_facts_agree_with_python():
-    told = host.facts()
-    assert told["kernel"]["value"] == platform.release()
-    assert told["threads_usable"]["value"] == len(os.sched_getaffinity(0))
+    entries = host.facts()
+    assert entries["kernel"]["value"] == platform.release()
+    assert entries["threads_usable"]["value"] == len(os.sched_getaffinity(0))
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert told["memory"]["value"] == pytest.approx(pages / 2**20, rel=0.01)
+    assert entries["memory"]["value"] == pytest.approx(pages / 2**20, rel=0.01)
 
 
 def test_what_cannot_be_read_is_null_with_the_cause(tmp_path):
-    told = facts.fact(lambda: (tmp_path / "absent").read_text(), "MiB")
-    assert told["value"] is None and told["unit"] == "MiB" and "absent" in told["reason"]
+    reading = facts.fact(lambda: (tmp_path / "absent").read_text(), "MiB")
+    assert reading["value"] is None and reading["unit"] == "MiB" and "absent" in reading["reason"]
     assert facts.fact(lambda: None) == {"value": None, "reason": "the system does not say"}
     assert facts.fact(lambda: 0, "MiB") == {"value": 0, "unit": "MiB"}
 
@@ -57,7 +57,8 @@ def group(tmp_path, monkeypatch, **limits):
         folder, name = path.split("__")
         (tmp_path / {"job": "job", "step": "job/step"}[folder] / name.replace("_", ".")).write_text(text)
     monkeypatch.setattr(cgroups, "CGROUP", tmp_path)
-    monkeypatch.setattr(cgroups, "own_group", lambda: "job/step")
+    (tmp_path / "membership").write_text("0::/job/step\n")
+    monkeypatch.setattr(cgroups, "MEMBERSHIP", tmp_path / "membership")
 
 
 def test_the_tightest_limit_of_all_control_groups_above_counts(tmp_path, monkeypatch):
@@ -211,6 +212,6 @@ def test_flaws_that_a_processor_does_not_have_are_left_out(affected):
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(host, "SYS_CPU", Path(folder)):
         for number, has in enumerate(affected):
             write(Path(folder), f"vulnerabilities/flaw{number}", "Mitigation: some\n" if has else "Not affected\n")
-        told = host.mitigations()
+        mitigations = host.mitigations()
     names = [f"flaw{number}: mitigation" for number, has in enumerate(affected) if has]
-    assert told == (", ".join(names) or "none needed")
+    assert mitigations == (", ".join(names) or "none needed")

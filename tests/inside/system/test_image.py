@@ -11,10 +11,10 @@ from program import FILE, IMAGE
 from entrypoints.system import image
 
 KEY = IMAGE["build_key"]
-TOLD = {"build_key": KEY, "identity": FILE["identity"], "digest": FILE["digest"], "signer": "site.pub"}
+RECORD = {"build_key": KEY, "identity": FILE["identity"], "digest": FILE["digest"], "signer": "site.pub"}
 
 
-def seen(stop=lambda: None, **environ):
+def file_of(stop=lambda: None, **environ):
     return image.file_of(IMAGE, environ, stop)
 
 
@@ -27,17 +27,17 @@ def sif(tmp_path):
 
 
 def test_what_inv_run_tells_is_taken():
-    assert seen(SIFMARK_IMAGE=json.dumps(TOLD)) == FILE
+    assert file_of(SIFMARK_IMAGE=json.dumps(RECORD)) == FILE
 
 
 def test_without_a_signature_it_says_so():
-    found = seen(SIFMARK_IMAGE=json.dumps({**TOLD, "signer": None}))
-    assert found["signer"] is None and "no signature" in found["reason"]
-    assert found["digest"] == FILE["digest"]
+    file = file_of(SIFMARK_IMAGE=json.dumps({**RECORD, "signer": None}))
+    assert file["signer"] is None and "no signature" in file["reason"]
+    assert file["digest"] == FILE["digest"]
 
 
 @pytest.mark.parametrize(
-    ("told", "reason"),
+    ("changes", "reason"),
     [
         ({"build_key": "sha256:" + "9" * 64}, "tells of another image"),
         ({"digest": "sha256:short"}, "does not read"),
@@ -45,38 +45,38 @@ def test_without_a_signature_it_says_so():
         ({"signer": ["a"]}, "does not read"),
     ],
 )
-def test_what_is_told_of_another_image_or_in_another_form_is_not(told, reason):
-    found = seen(SIFMARK_IMAGE=json.dumps({**TOLD, **told}))
-    assert found["digest"] is None and found["seen_by"] is None and reason in found["reason"]
+def test_what_is_told_of_another_image_or_in_another_form_is_not(changes, reason):
+    file = file_of(SIFMARK_IMAGE=json.dumps({**RECORD, **changes}))
+    assert file["digest"] is None and file["seen_by"] is None and reason in file["reason"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{}", "\udc80"])
 def test_what_is_no_object_is_not_taken(text):
-    assert seen(SIFMARK_IMAGE=text)["digest"] is None
+    assert file_of(SIFMARK_IMAGE=text)["digest"] is None
 
 
 @pytest.mark.parametrize("variable", ["APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"])
 def test_the_file_is_read_where_it_is_to_be_seen(sif, variable):
-    found = seen(**{variable: str(sif)})
-    assert found["digest"] == "sha256:" + hashlib.sha256(sif.read_bytes()).hexdigest()
-    assert found["seen_by"] == "entrypoint" and found["identity"] is None and found["reason"]
+    file = file_of(**{variable: str(sif)})
+    assert file["digest"] == "sha256:" + hashlib.sha256(sif.read_bytes()).hexdigest()
+    assert file["seen_by"] == "entrypoint" and file["identity"] is None and file["reason"]
 
 
 def test_a_series_reads_it_once(sif):
-    found = seen(APPTAINER_CONTAINER=str(sif))
+    file = file_of(APPTAINER_CONTAINER=str(sif))
     sif.unlink()
-    assert seen(APPTAINER_CONTAINER=str(sif)) == found
+    assert file_of(APPTAINER_CONTAINER=str(sif)) == file
 
 
 def test_an_order_to_stop_is_obeyed_within_the_file(sif):
     orders = iter([None, None, "interrupted"])
-    found = seen(lambda: next(orders), APPTAINER_CONTAINER=str(sif))
-    assert found["digest"] is None and "cut short" in found["reason"]
+    file = file_of(lambda: next(orders), APPTAINER_CONTAINER=str(sif))
+    assert file["digest"] is None and "cut short" in file["reason"]
 
 
 def test_what_is_not_there_or_no_image_is_not_read(tmp_path):
     other = tmp_path / "file"
     other.write_text("no image")
     for place in (other, tmp_path, tmp_path / "nothing"):
-        assert "not to be seen" in seen(APPTAINER_CONTAINER=str(place))["reason"]
-    assert "does not tell" in seen()["reason"]
+        assert "not to be seen" in file_of(APPTAINER_CONTAINER=str(place))["reason"]
+    assert "does not tell" in file_of()["reason"]

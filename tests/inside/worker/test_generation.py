@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,8 @@ class Slow:
 
 @pytest.mark.parametrize("lag", [0, 2, 100])
 def test_every_new_token_is_timed_and_no_device_is_waited_for(lag):
-    sent, session = [], Slow(lag)
+    sent: list[Any] = []
+    session: Any = Slow(lag)
     generation = Generation(session, itertools.repeat(Batch(Texts(), None)), RULE, sent.append)
     for _ in range(2):
         generation.advance()
@@ -75,8 +77,9 @@ def test_only_what_held_the_device_up_is_a_wait():
             time.sleep(0.01)
             yield Batch(Texts(), None)
 
-    sent = []
-    generation = Generation(Busy(0), slowly(), RULE, sent.append)
+    sent: list[Any] = []
+    session: Any = Busy(0)
+    generation = Generation(session, slowly(), RULE, sent.append)
     generation.advance()
     generation.settle()
     assert [step.wait for step in sent] == [0.002]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import time
+from typing import Any
 
 import pytest
 
 from entrypoints.contract import cards
-from entrypoints.contract.messages import Phase, Skipped, Step, decode, encode
+from entrypoints.contract.messages import Message, Phase, Skipped, Step, decode, encode
 from entrypoints.contract.session import Batch, StepReport
 from entrypoints.contract.statuses import RunError
 from entrypoints.planning.arguments import parse
@@ -51,7 +52,7 @@ class Lagging:
 
 
 def run(session, *argv, batch=None):
-    sent = []
+    sent: list[Message] = []
     batches = itertools.repeat(batch or Batch(inputs=range(4), targets=None))
     Loop(session, "training", batches, sent.append).run(resolve(parse(argv), cards.load()["resnet50"], None))
     return sent
@@ -113,8 +114,9 @@ def test_only_what_held_the_device_up_is_a_wait(idle, waited):
             time.sleep(0.01)
             yield Batch(inputs=range(4), targets=None)
 
-    sent = []
-    Loop(Busy(), "training", slowly(), sent.append).run(
+    sent: list[Message] = []
+    session: Any = Busy()
+    Loop(session, "training", slowly(), sent.append).run(
         resolve(parse(["--steps", "3", "--warmup-steps", "1"]), cards.load()["resnet50"], None)
     )
     waits = [message.wait for message in sent if isinstance(message, Step)]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entrypoints.contract import cards
-from entrypoints.contract.messages import Phase, Request, Skipped, Step, decode, encode
+from entrypoints.contract.messages import Message, Phase, Request, Skipped, Step, decode, encode
 from entrypoints.contract.session import Answer, Batch
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.configuration import resolve
@@ -54,7 +54,8 @@ class Turns:
 
     def __init__(self, streams):
         self.streams, self.now, self.served, self.over = streams, 0.0, 0, False
-        self.waiting, self.changed = deque(), threading.Condition()
+        self.waiting: deque[object] = deque()
+        self.changed = threading.Condition()
 
     def monotonic(self):
         return self.now
@@ -96,7 +97,7 @@ def configured(concurrency, *argv):
 
 
 def streams(session, concurrency, make=making):
-    sent = []
+    sent: list[Message] = []
     return RequestStreams(session, concurrency, itertools.repeat(make), sent.append), sent
 
 
@@ -112,7 +113,7 @@ def run(session, concurrency, *argv, make=making):
 
 def by_phase(sent):
     """Phases in order, each with when it began and its steps."""
-    messages = []
+    messages: list[tuple[str, float, list[Step]]] = []
     for message in sent:
         if isinstance(message, Phase):
             messages.append((message.name, message.at, []))
@@ -232,4 +233,5 @@ def test_answers_that_overtake_each_other_never_make_time_run_backwards(moments)
 @given(st.tuples(*[st.floats(0, 1e6)] * 5))
 def test_requests_survive_the_wire(parts):
     step = Step(1.0, 0.0, 4, 0, None, Request(*parts))
-    assert decode(encode(step)) == step and isinstance(decode(encode(step)).request, Request)
+    decoded = decode(encode(step))
+    assert decoded == step and isinstance(decoded, Step) and isinstance(decoded.request, Request)

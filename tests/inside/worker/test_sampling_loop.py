@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -49,8 +50,9 @@ class Walk:
 
 
 def ran(steps=5, warmup=2, parameters=1, **options):
-    sent, session = [], Walk(**options)
-    configuration = SimpleNamespace(steps=steps, warmup_steps=warmup, duration_seconds=None)
+    sent: list[Any] = []
+    session: Any = Walk(**options)
+    configuration: Any = SimpleNamespace(steps=steps, warmup_steps=warmup, duration_seconds=None)
     SamplingLoop(session, Batch("data", None), 2, parameters, sent.append).run(configuration)
     return sent, session
 
@@ -124,7 +126,7 @@ def test_without_a_judgement_there_is_a_reason(messages, said):
         metric = getattr(metrics, name)(run)
         assert metric.value is None and said in metric.reason
     assert (metrics.acceptance_rate(run).value is None) == (said == "no samples were drawn")
-    assert "sampling has no loss" in metrics.final_loss(run).reason
+    assert "sampling has no loss" in str(metrics.final_loss(run).reason)
 
 
 def test_operations_are_reckoned_from_the_sizes():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -10,15 +11,15 @@ from entrypoints.contract import cards
 from entrypoints.contract.messages import Ended, Evaluated, Phase, Step, decode, encode
 from entrypoints.contract.session import Batch, EvaluationResult
 from entrypoints.contract.statuses import UsageError
-from entrypoints.contract.target import Quality, reached
+from entrypoints.contract.target import Quality, Target, reached
 from entrypoints.planning import arguments
 from entrypoints.planning.configuration import resolve
 from entrypoints.results import metrics, result
 from entrypoints.results.measurement import EVALUATED, fold
 from entrypoints.worker.target_pursuit import Evaluation, TargetPursuit
 
-LOSS = {"metric": "loss", "value": 0.5, "evaluation_steps": 2}
-ACCURACY = {"metric": "accuracy", "value": 0.75, "evaluation_steps": 2}
+LOSS: Target = {"metric": "loss", "value": 0.5, "evaluation_steps": 2}
+ACCURACY: Target = {"metric": "accuracy", "value": 0.75, "evaluation_steps": 2}
 
 
 def evaluated(loss=1.0, accuracy=None, steps=2, began=0.0, ended=1.0):
@@ -51,8 +52,8 @@ class Answers:
 
 
 def test_loss_and_accuracy_are_means_over_samples_not_over_batches():
-    messages = []
-    session = Answers(EvaluationResult(6, 1.0, 6), EvaluationResult(2, 5.0, 0))
+    messages: list[Any] = []
+    session: Any = Answers(EvaluationResult(6, 1.0, 6), EvaluationResult(2, 5.0, 0))
     pursuit = TargetPursuit(ACCURACY, session, Evaluation(lambda: [Batch(range(2), None)] * 2), messages.append)
     pursuit.evaluate(4)
     (message,) = messages
@@ -62,10 +63,9 @@ def test_loss_and_accuracy_are_means_over_samples_not_over_batches():
 
 
 def test_without_labels_there_is_no_accuracy():
-    messages = []
-    TargetPursuit(
-        LOSS, Answers(EvaluationResult(6, 1.0, None)), Evaluation(lambda: [Batch(range(2), None)]), messages.append
-    ).evaluate(1)
+    messages: list[Any] = []
+    session: Any = Answers(EvaluationResult(6, 1.0, None))
+    TargetPursuit(LOSS, session, Evaluation(lambda: [Batch(range(2), None)]), messages.append).evaluate(1)
     assert messages[0].accuracy is None
 
 
@@ -83,9 +83,9 @@ class Counting:
 
 
 def test_answers_are_graded_anew_in_each_evaluation():
-    messages = []
+    messages: list[Any] = []
     batches = [Batch(range(2), None, numbers=[0, 1]), Batch(range(2), None, numbers=[2, 3])]
-    session = Answers(*[EvaluationResult(2, 1.0, None, "output")] * 4)
+    session: Any = Answers(*[EvaluationResult(2, 1.0, None, "output")] * 4)
     pursuit = TargetPursuit(LOSS, session, Evaluation(lambda: batches, Counting), messages.append)
     for steps in (2, 4):
         pursuit.evaluate(steps)
@@ -97,9 +97,9 @@ def test_answers_are_graded_anew_in_each_evaluation():
         "training",
         target=LOSS,
     )
-    assert [(evaluation["exact_match"], evaluation["f1"]) for evaluation in result.target(run)["evaluations"]] == [
-        (0.25, 0.2)
-    ] * 2
+    target = result.target(run)
+    assert target
+    assert [(evaluation["exact_match"], evaluation["f1"]) for evaluation in target["evaluations"]] == [(0.25, 0.2)] * 2
 
 
 STEPS = [Step(1.0, 0.0, 4, 1, 1.0)] * 2
@@ -131,6 +131,7 @@ def test_evaluations_leave_no_energy():
 
 def test_what_is_told_of_a_target():
     target = result.target(RUN)
+    assert target
     assert (target["metric"], target["value"], target["reached"]) == ("accuracy", 0.75, True)
     assert [
         (evaluation["steps"], evaluation["training_seconds"], evaluation["seconds"])

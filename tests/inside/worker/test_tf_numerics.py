@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -12,7 +13,7 @@ from program import ROOT
 
 tf = pytest.importorskip("tensorflow")
 
-from watching import first_mismatch, within  # noqa: E402
+from watching import first_mismatch, stored_values, within  # noqa: E402
 
 from entrypoints.contract import cards, reference  # noqa: E402
 from entrypoints.contract.messages import Probed  # noqa: E402
@@ -77,8 +78,8 @@ def pytorch():
 
 def probed(workload):
     """Quantities of the probe by name."""
-    messages = []
-    configuration = SimpleNamespace(precision="fp32", threads=1, seed=0, compile=False, memory_limit_mib=None)
+    messages: list[Probed] = []
+    configuration: Any = SimpleNamespace(precision="fp32", threads=1, seed=0, compile=False, memory_limit_mib=None)
     probe.run(CARDS[workload], configuration, cpu, build, loader, messages.append)
     return {message.quantity: message.values for message in messages}
 
@@ -253,6 +254,6 @@ def biases_decay():
     ],
 )
 def test_a_mistake_in_a_transformer_fails(workload, mutant):
-    stored = reference.load(CARDS[workload])
+    stored = stored_values(CARDS[workload])
     with mutant():
         assert first_mismatch(lambda: probed(workload), within(stored.values, stored.tolerances["fp32"])) is not None

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from mutants import REPRESENTATIVE  # noqa: E402
 from mutants_sequences import MUTANTS  # noqa: E402
 from probing import probed  # noqa: E402
-from watching import first_mismatch, within  # noqa: E402
+from watching import first_mismatch, stored_values, within  # noqa: E402
 
 from entrypoints.contract import cards, reference  # noqa: E402
 from entrypoints.contract.messages import Probed  # noqa: E402
@@ -31,7 +31,7 @@ def judged(workload="resnet50", precision="fp32"):
 
 def of_each_probe():
     """A workload for each problem that is probed: networks that differ in size alone are probed with the same one."""
-    first = {}
+    first: dict[object, str] = {}
     for name, card in CARDS.items():
         first.setdefault(reference.probed_problem(card), name)
     return list(first.values())
@@ -53,14 +53,14 @@ def test_the_code_as_it_is_passes_in_single_precision(workload):
 
 @pytest.mark.parametrize("workload", [pytest.param(name, marks=pytest.mark.full) for name in PROBED])
 def test_in_bfloat16_it_lies_within_its_tolerances(workload):
-    stored = reference.load(CARDS[workload])
+    stored = stored_values(CARDS[workload])
     assert judged(workload, "bf16").state == ("not_provable" if "bf16" in stored.not_provable else "passed")
 
 
 def test_networks_that_are_probed_alike_have_the_same_values():
-    by_problem = {}
+    by_problem: dict[object, object] = {}
     for card in CARDS.values():
-        stored = reference.load(card)
+        stored = stored_values(card)
         values = (stored.values, stored.tolerances, stored.not_provable)
         assert by_problem.setdefault(reference.probed_problem(card), values) == values, card.name
     assert len(by_problem) == len(PROBED) < len(CARDS)
@@ -88,7 +88,7 @@ def test_a_mistake_fails(workload, mutant):
 
 
 def watched(workload):
-    stored = reference.load(CARDS[workload])
+    stored = stored_values(CARDS[workload])
     return first_mismatch(lambda: probed(workload, "fp32"), within(stored.values, stored.tolerances["fp32"]))
 
 

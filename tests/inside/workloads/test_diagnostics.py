@@ -66,4 +66,4 @@ def test_too_little_is_told_as_nothing():
     assert diagnostics.worst([still] * 3) == (None, None)
     assert diagnostics.worst([still] * 8) == (16.0, None), "as ArviZ counts what never moves"
     effective, r_hat = diagnostics.worst(list(np.moveaxis(autoregressive(1, 30, 0.3), 1, 0)))
-    assert math.isfinite(effective) and r_hat is None
+    assert effective is not None and math.isfinite(effective) and r_hat is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -32,8 +33,8 @@ RULE = SamplerRule("hamiltonian_monte_carlo", 7, 0.25, 0.2, 0.01, 0.1)
 
 def judged():
     """By the stored values, which PyTorch is held against too."""
-    messages = []
-    configuration = SimpleNamespace(precision="fp32", threads=1, seed=0, compile=False, memory_limit_mib=None)
+    messages: list[Probed] = []
+    configuration: Any = SimpleNamespace(precision="fp32", threads=1, seed=0, compile=False, memory_limit_mib=None)
     probe.run(CARD, configuration, cpu, build, loader, messages.append)
     return numerics.compare_with_reference([Probed(*message) for message in messages], reference.load(CARD), "fp32")
 
@@ -125,13 +126,14 @@ def test_a_gaussian_is_drawn_exactly():
     density = Gaussian()
     density.chance = synthetic.SeededRandom(3)
     sampler = HamiltonianMonteCarlo(density, RULE, compiled=False)
-    chains, draws, accepted = sampler.begin(tf.zeros([1, 1]), tf.zeros([1]), 0, 20), [], 0
+    chains = sampler.begin(tf.zeros([1, 1]), tf.zeros([1]), 0, 20)
+    positions, accepted = [], 0
     for step in range(450):
         chains = sampler.follow(chains)
         if step >= 50:
-            draws.append(chains.current.position.numpy())
+            positions.append(chains.current.position.numpy())
             accepted += int(chains.accepted.numpy().sum())
-    draws = np.stack(draws, axis=1)
+    draws = np.stack(positions, axis=1)
     assert diagnostics.r_hat(draws).max() < 1.01 and accepted < draws[..., 0].size
     deviation = np.sqrt(np.diag(density.covariance))
     error = deviation / np.sqrt(diagnostics.effective_sample_size(draws))
@@ -160,7 +162,9 @@ def test_density_and_trajectory_are_those_of_tensorflow_probability():
         prior = tfp.distributions.Normal(0.0, model["prior"]["scale"])
         return tf.reduce_sum(around.log_prob(batch.targets), 1) + tf.reduce_sum(prior.log_prob(position), 1)
 
-    rule = dataclasses.replace(rule_of(CARD.problem, 4), leapfrog_steps=20, step_size=0.2)
+    sampler_rule = rule_of(CARD.problem, 4)
+    assert isinstance(sampler_rule, SamplerRule)
+    rule = dataclasses.replace(sampler_rule, leapfrog_steps=20, step_size=0.2)
     kernel = tfp.mcmc.UncalibratedHamiltonianMonteCarlo(log_density, rule.step_size, rule.leapfrog_steps)
     start = tf.constant(np.random.default_rng(4).standard_normal((3, 963)), tf.float32)
     end, results = kernel.one_step(start, kernel.bootstrap_results(start))

@@ -72,7 +72,9 @@ def source_of(files):
 
 def cut(content, card=CARD):
     """What inference is given of an image, (height, width, channels)."""
-    pixels = decoding.pixels(decoding.decode(io.BytesIO(content)), card.problem["input"], "inference", None)
+    pixels = decoding.pixels(
+        decoding.decode(io.BytesIO(content)), card.problem["input"], "inference", np.random.default_rng()
+    )
     return pixels.transpose(1, 2, 0)
 
 

@@ -185,10 +185,16 @@ def test_tied_weights_are_one():
 def test_dropout_is_for_training_alone_and_can_be_left_out():
     card = smaller(TEXT["bert_base"])
     model, batch = build.model(card, seed=0), loader.formula_batch(card, 3)
-    losses = [{float(model(batch.inputs, batch.targets, training)[1]) for _ in range(3)} for training in (False, True)]
+
+    def loss(training: bool) -> float:
+        _, value = model(batch.inputs, batch.targets, training)
+        assert value is not None
+        return float(value)
+
+    losses = [{loss(training) for _ in range(3)} for training in (False, True)]
     assert [len(each) for each in losses] == [1, 3]
     build.without_randomness(model)
-    losses[1] = {float(model(batch.inputs, batch.targets, True)[1]) for _ in range(3)}
+    losses[1] = {loss(True) for _ in range(3)}
     assert losses[1] == losses[0]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 
 import pytest
 
@@ -77,15 +78,15 @@ def test_the_posterior_of_a_linear_regression_is_the_exact_one():
     density = Regression(3)
     density.chance = synthetic.SeededRandom(3)
     sampler = HamiltonianMonteCarlo(density, density, dataclasses.replace(RULE, step_size=0.12))
-    draws, accepted = [], 0
+    sampled, accepted = [], 0
     with torch.no_grad():
         chains = sampler.begin(torch.from_numpy(features), torch.from_numpy(targets), 0, 20)
         for step in range(500):
             chains = sampler.follow(chains)
             if step >= 50:
-                draws.append(chains.position.numpy())
+                sampled.append(chains.position.numpy())
                 accepted += int(chains.accepted.sum())
-    draws = np.stack(draws, axis=1)
+    draws = np.stack(sampled, axis=1)
     covariance = np.linalg.inv(features.T @ features / density.noise**2 + np.eye(3) / density.prior**2)
     mean = covariance @ features.T @ targets / density.noise**2
     assert 0.5 < accepted / draws[..., 0].size < 0.999, "proposals are refused, too"
@@ -110,9 +111,10 @@ def test_leapfrog_goes_back_where_it_came_from():
         for step, steps in ((0.04, 10), (0.02, 20)):
             rule = dataclasses.replace(RULE, leapfrog_steps=steps)
             sampler = HamiltonianMonteCarlo(density, density, rule)
-            at = [torch.zeros(2), position[:, 0] > 9, 0, 0]
+            log_density, slope = density(position, observed)
+            sizes, accepted = torch.full((2, 1), step).double(), position[:, 0] > 9
             start = samplers.ChainState(
-                observed, position, *density(position, observed), torch.full((2, 1), step).double(), *at
+                observed, position, log_density, slope, sizes, torch.zeros(2), accepted, transitions=0, adapting=0
             )
             end, value, gradient, last = sampler.trajectory(start, momentum)
             proposal = start._replace(position=end, log_density=value, gradient=gradient)
@@ -184,8 +186,16 @@ def test_a_compiled_density_is_asked_for(monkeypatch):
     if not hasattr(torch, "compile"):
         pytest.skip("this torch compiles nothing")
     asked = []
-    monkeypatch.setattr(cpu, "require_compiler", lambda: None)
-    monkeypatch.setattr(torch, "compile", lambda model, mode: lambda *given: asked.append(model) or model(*given))
+
+    def compiled(model, mode):
+        def called(*given):
+            asked.append(model)
+            return model(*given)
+
+        return called
+
+    monkeypatch.setenv("CXX", sys.executable)  # a compiler has to be here, which is not called
+    monkeypatch.setattr(torch, "compile", compiled)
     session = cpu.open_session(build.model(CARD, 0), dataclasses.replace(RULE, leapfrog_steps=2), "fp32", True)
     positions(session, loader.synthetic_batch(CARD, 3, seed=1), 1)
     assert len(asked) == 5 and set(asked) == {session.model.network}

@@ -11,7 +11,7 @@ from program import lines
 
 torch = pytest.importorskip("torch")
 
-from small_networks import smaller  # noqa: E402
+from small_networks import losses_of, smaller  # noqa: E402
 
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.session import BatchPartition, OptimizerRule  # noqa: E402
@@ -128,7 +128,7 @@ def test_micro_batches_learn_what_the_whole_batch_does():
     for partition in (None, BatchPartition(1, accumulation=4)):
         session = cpu.open_session(build.model(card, seed=1), rule, "fp32", partition=partition)
         batch = session.to_device(loader.synthetic_batch(card, 4, seed=1))
-        losses.append([session.train(batch).loss() for _ in range(3)])
+        losses.append(losses_of(session, batch, 3))
     assert losses[0] == pytest.approx(losses[1], rel=1e-4) and losses[0][2] < losses[0][0]
 
 
@@ -139,7 +139,12 @@ def test_an_evaluation_computes_as_much_at_once_as_training(size):
     batch = batch._replace(numbers=range(4))
     _, parted, _ = opened("mobilenet_v3_small", BatchPartition(size, accumulation=4 // size))
     sizes, forward = [], parted.forward
-    parted.forward = lambda placed: sizes.append(placed.samples) or forward(placed)
+
+    def counted(placed):
+        sizes.append(placed.samples)
+        return forward(placed)
+
+    parted.forward = counted
     wanted, actual = whole.evaluate(batch), parted.evaluate(batch)
     assert sum(sizes) == 4 and max(sizes) == size
     assert (actual.samples, actual.right) == (wanted.samples, wanted.right)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+from typing import Any
 
 import packed
 import photographs
@@ -141,7 +142,7 @@ def test_synthetic_requests_cut_raw_images_made_from_the_seed():
     assert not torch.equal(first.inputs[0], first.inputs[1])
     raw = raw_images.photographs(CARD.problem["input"], 2, seed=1)
     assert [(image.mode, image.size) for image in raw] == [("RGB", (512, 384))] * 2
-    cut = decoding.pixels(raw[0], CARD.problem["input"], "inference", None)
+    cut = decoding.pixels(raw[0], CARD.problem["input"], "inference", np.random.default_rng())
     assert torch.equal(first.inputs[0], torch.from_numpy(cut))
 
 
@@ -213,10 +214,15 @@ def test_shards_are_mixed_for_training_and_in_order_for_inference(tmp_path):
 
 @given(st.integers(0, 40), st.integers(1, 50))
 def test_mixing_loses_nothing_and_holds_little(count, most):
-    asked = []
-    entries = (asked.append(number) or number for number in range(count))
-    mixed = []
-    for entry in samples.mix(entries, most, np.random.default_rng(1)):
+    asked: list[Any] = []
+
+    def entries():
+        for number in range(count):
+            asked.append(number)
+            yield number
+
+    mixed: list[Any] = []
+    for entry in samples.mix(entries(), most, np.random.default_rng(1)):
         assert len(asked) - len(mixed) <= most + 1
         mixed.append(entry)
     assert sorted(mixed) == list(range(count))

@@ -11,6 +11,8 @@ from program import ROOT
 torch = pytest.importorskip("torch")
 written = pytest.importorskip("written", reason="torchvision is not here")
 
+from small_networks import losses_of  # noqa: E402
+
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.session import Batch, OptimizerRule  # noqa: E402
 from entrypoints.devices.pytorch import cpu  # noqa: E402
@@ -114,7 +116,7 @@ def test_twenty_steps_lose_what_a_plain_loop_loses(workload):
     weights = copy.deepcopy(list(ours.network.state_dict().values()))
     pixels, targets = (x.double() if x.is_floating_point() else x for x in batch(card, 2))
     session = cpu.open_session(ours, rule, "fp32")
-    losses = torch.tensor([session.train(Batch(pixels, targets)).loss() for _ in range(20)])
+    losses = torch.tensor(losses_of(session, Batch(pixels, targets), 20))
 
     def plain_losses(rounding):
         reference = written.plain(written.NETWORKS[workload]()).double().train()

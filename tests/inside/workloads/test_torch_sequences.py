@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
 written = pytest.importorskip("written", reason="torchvision is not here")
 
 from probing import distinct  # noqa: E402
-from small_networks import family_of, smaller  # noqa: E402
+from small_networks import family_of, losses_of, smaller  # noqa: E402
 
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.session import Batch, OptimizerRule  # noqa: E402
@@ -94,7 +96,7 @@ def test_twenty_steps_lose_what_written_out_updates_lose(card):
     batch = batch._replace(inputs=as_doubles(batch.inputs), targets=as_doubles(batch.targets))
     rule = OptimizerRule.from_problem(card.problem["optimizer"], 3)
     session = cpu.open_session(ours, rule, "fp32")
-    losses = [session.train(batch).loss() for _ in range(20)]
+    losses = losses_of(session, batch, 20)
     settings = {**card.problem["optimizer"], "learning_rate": rule.learning_rate}
     update, expected = written.UPDATES[rule.name](reference, settings), []
     for _ in range(20):
@@ -175,7 +177,7 @@ def test_a_place_sees_what_it_may(workload):
     tokens = torch.randint(1, 97, (1, 20), generator=torch.Generator().manual_seed(1))
     changed = tokens.clone()
     changed[0, 12] = 1 + tokens[0, 12] % 95
-    segments = () if workload == "gpt2" else (torch.zeros_like(tokens),)
+    segments: tuple[Any, ...] = () if workload == "gpt2" else (torch.zeros_like(tokens),)
     with torch.no_grad():
         moved = (network(tokens, *segments) - network(changed, *segments)).abs().amax(dim=(0, 2))
         assert (moved > 0).tolist() == ([False] * 12 + [True] * 8 if workload == "gpt2" else [True] * 20)

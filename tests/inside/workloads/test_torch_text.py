@@ -68,10 +68,10 @@ def test_a_batch_says_what_it_holds(tmp_path):
     batch = next(loader.source_batches(BERT, "training", source, 4, 0, 0))
     assert (batch.tokens, batch.padding, batch.samples) == (
         sum(len(sentence.split()) for sentence in SENTENCES) + 4 * 4,
-        64 - batch.tokens,
+        64 - (batch.tokens or 0),
         4,
     )
-    assert batch.decode_seconds > 0 and sorted(batch.numbers) == [0, 1, 2, 3]
+    assert batch.decode_seconds and batch.decode_seconds > 0 and sorted(batch.numbers) == [0, 1, 2, 3]
     assert [len(batch.numbers) for batch in loader.evaluation_batches(BERT, source, 3, 1)] == [3, 1]
 
 

@@ -15,6 +15,7 @@ import json
 import os
 import weakref
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -59,7 +60,7 @@ def bound(name, arguments, named):
     return dict(values)
 
 
-def known(name):
+def versioned(name):
     """For what is written here: it has the signature of `api.json`, and is not there in a version that lacks it."""
 
     def wrap(function):
@@ -108,9 +109,12 @@ class Recorder:
 
 
 # What a method takes, and what it raises for anything else.
-VALUES = {
+VALUES: dict[str, tuple[Any, Any]] = {
     "setPartialsType": (lambda kind: kind in (torch.float32, torch.float16), ValueError),
-    "setExecutionStrategy": (lambda one: isinstance(one, (PipelinedExecution, SerialPhasedExecution)), AssertionError),
+    "setExecutionStrategy": (
+        lambda strategy: isinstance(strategy, (PipelinedExecution, SerialPhasedExecution)),
+        AssertionError,
+    ),
     "accumulationAndReplicationReductionType": (lambda kind: kind.name in ("Sum", "Mean"), ValueError),
 }
 
@@ -165,7 +169,7 @@ class Stage:
             raise TypeError("poptorch.Stage takes names of blocks")
         self.block_ids, self.on = block_ids, None
 
-    @known("poptorch.Stage.ipu")
+    @versioned("poptorch.Stage.ipu")
     def ipu(self, ipu):
         self.on = ipu
         return self
@@ -190,8 +194,8 @@ class SerialPhasedExecution:
         """All phases are on one IPU."""
         on = {
             of_blocks[stage.block_ids[0]] if stage.on is None else stage.on
-            for one in self.phases
-            for stage in one.stages
+            for phase in self.phases
+            for stage in phase.stages
         }
         if on != {0}:
             raise Error(f"phases lie on IPUs {sorted(on)}: serial ones share one")
@@ -202,10 +206,10 @@ class ParallelPhasedExecution(SerialPhasedExecution):
     """Phases on two groups of IPUs in turn."""
 
 
-RUNNING = []  # numbers of IPUs whose block began, in the order of one forward pass
+RUNNING: list[int] = []  # numbers of IPUs whose block began, in the order of one forward pass
 
 
-@known("poptorch.BeginBlock")
+@versioned("poptorch.BeginBlock")
 def BeginBlock(layer_to_call, user_id=None, ipu_id=None):
     if hasattr(layer_to_call, "_block"):
         raise Error("the module belongs to a block already")
@@ -218,7 +222,7 @@ def _begun(layer, _):
     RUNNING.append(layer._block[1])
 
 
-@known("poptorch.identity_loss")
+@versioned("poptorch.identity_loss")
 def identity_loss(x, reduction):
     if reduction not in ("sum", "mean", "none"):
         raise ValueError(f"reduction is {reduction!r}")
@@ -245,16 +249,16 @@ class Fleet:
 
 
 FLEET = Fleet()
-WRAPPED = weakref.WeakSet()  # models that an executor of training has
+WRAPPED: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()  # models that an executor of training has
 
 
-@known("poptorch.ipuHardwareIsAvailable")
+@versioned("poptorch.ipuHardwareIsAvailable")
 def ipuHardwareIsAvailable(num_ipus=1):
     modelled = os.environ.get("POPTORCH_IPU_MODEL", "0") != "0"
     return not modelled and num_ipus <= FLEET.count and not num_ipus & (num_ipus - 1)
 
 
-@known("poptorch.ipuHardwareVersion")
+@versioned("poptorch.ipuHardwareVersion")
 def ipuHardwareVersion():
     if not ipuHardwareIsAvailable():
         raise AssertionError("no hardware is there")
@@ -271,7 +275,9 @@ class PoplarExecutor:
     def __init__(self, model, options, training, optimizer=None):
         self.user_model, self._options, self.training = model, options.freeze(), training
         self.user_optimizer = optimizer
-        self.device_model = self.device_optimizer = self.shape = None
+        self.device_model: Any = None
+        self.device_optimizer: Any = None
+        self.shape: list[Any] | None = None
         self.seconds = [0.0, 0.0, 0.0]
 
     @property
@@ -302,13 +308,13 @@ class PoplarExecutor:
     def isAttachedToDevice(self):
         return self.isCompiled() and id(self) in FLEET.held
 
-    @known("poptorch.PoplarExecutor.attachToDevice")
+    @versioned("poptorch.PoplarExecutor.attachToDevice")
     def attachToDevice(self):
         if not self.isCompiled() or self.isAttachedToDevice():
             raise Error("not compiled, or attached already")
         FLEET.take(self, self.ipus * self.replicas)
 
-    @known("poptorch.PoplarExecutor.detachFromDevice")
+    @versioned("poptorch.PoplarExecutor.detachFromDevice")
     def detachFromDevice(self):
         if not self.isAttachedToDevice():
             raise Error("not attached")
@@ -316,29 +322,29 @@ class PoplarExecutor:
             self.copyWeightsToHost()
         FLEET.give_back(self)
 
-    @known("poptorch.PoplarExecutor.destroy")
+    @versioned("poptorch.PoplarExecutor.destroy")
     def destroy(self):
         FLEET.give_back(self)
         self.device_model = None
         WRAPPED.discard(self.user_model)
 
-    @known("poptorch.PoplarExecutor.copyWeightsToHost")
+    @versioned("poptorch.PoplarExecutor.copyWeightsToHost")
     def copyWeightsToHost(self):
         if not self.isCompiled():
             raise Error("not compiled")
         self._copy(self.device_model, self.user_model)
 
-    @known("poptorch.PoplarExecutor.copyWeightsToDevice")
+    @versioned("poptorch.PoplarExecutor.copyWeightsToDevice")
     def copyWeightsToDevice(self):
         self._copy(self.user_model, self.device_model)
 
     @staticmethod
     def _copy(source, target):
         with torch.no_grad():
-            for one, other in zip(source.state_dict().values(), target.state_dict().values()):
-                other.copy_(one)
+            for value, other in zip(source.state_dict().values(), target.state_dict().values()):
+                other.copy_(value)
 
-    @known("poptorch.PoplarExecutor.compile")
+    @versioned("poptorch.PoplarExecutor.compile")
     def compile(self, *args):
         if self.isCompiled():
             return
@@ -358,7 +364,7 @@ class PoplarExecutor:
         if pipelined and given < needed:  # as PopART counts: stages of the way back too
             raise Error(f"a pipeline of {self.ipus} stages is not filled by {given} micro-batches, but by {needed}")
 
-    @known("poptorch.PoplarExecutor.__call__")
+    @versioned("poptorch.PoplarExecutor.__call__")
     def __call__(self, *args):
         self._require_inputs(args)
         self.compile(*args)
@@ -423,15 +429,15 @@ class PoplarExecutor:
             return tuple(map(_together, zip(*outputs)))
         return _together(outputs)
 
-    @known("poptorch.PoplarExecutor.getHostIpuLatency")
+    @versioned("poptorch.PoplarExecutor.getHostIpuLatency")
     def getHostIpuLatency(self):
         return _of_iterations(self.seconds[0])
 
-    @known("poptorch.PoplarExecutor.getComputeLatency")
+    @versioned("poptorch.PoplarExecutor.getComputeLatency")
     def getComputeLatency(self):
         return _of_iterations(self.seconds[1])
 
-    @known("poptorch.PoplarExecutor.getIpuHostLatency")
+    @versioned("poptorch.PoplarExecutor.getIpuHostLatency")
     def getIpuHostLatency(self):
         return _of_iterations(self.seconds[2])
 
@@ -449,7 +455,7 @@ def _of_iterations(mean):
 
 def _typed(output, kind):
     if isinstance(output, tuple):
-        return tuple(_typed(one, kind) for one in output)
+        return tuple(_typed(part, kind) for part in output)
     return output.to(kind) if output.is_floating_point() else output
 
 
@@ -462,7 +468,7 @@ def _together(outputs):
     return joined.int() if joined.dtype == torch.int64 else joined
 
 
-@known("poptorch.trainingModel")
+@versioned("poptorch.trainingModel")
 def trainingModel(model, options=None, optimizer=None):
     if model in WRAPPED:
         raise RuntimeError("the model is wrapped already")
@@ -470,7 +476,7 @@ def trainingModel(model, options=None, optimizer=None):
     return PoplarExecutor(model, options or Options(), True, optimizer)
 
 
-@known("poptorch.inferenceModel")
+@versioned("poptorch.inferenceModel")
 def inferenceModel(model, options=None):
     if model.training:
         raise Error("the model is in training mode")
@@ -489,7 +495,7 @@ class optim:  # a module there
     """Optimizers: what PyTorch's compute, with the arguments of `api.json`, by name."""
 
     class _Optimizer:
-        kind = None
+        kind: Any = None
 
         def __init__(self, params, *positional, **named):
             name = f"poptorch.optim.{type(self).__name__}"
