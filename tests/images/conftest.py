@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,8 @@ from sifmark.engines.apptainer.engine import user_flags
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Note how each recipe fared with each engine, by properties `recipe` and `engine`; and what was refused."""
     if report.when == "call":
-        _refused.extend(value for name, value in report.user_properties if name == "refused")
+        properties = [value for name, value in report.user_properties if name == "refused"]
+        _refused.extend(value for value in properties if isinstance(value, tuple))
     said = dict(report.user_properties)
     if "recipe" not in said or (report.when != "call" and report.outcome == "passed"):
         return
@@ -28,6 +28,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if (mark := item.get_closest_marker("matrix")) is not None:
+        assert isinstance(item, pytest.Function)
         recipe = mark.kwargs.get("recipe") or item.callspec.id
         item.user_properties += [("recipe", recipe), ("engine", mark.args[0])]
 
@@ -41,8 +42,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"{recipe:<12}{engine:<12}{worst}")
     if _refused:
         terminalreporter.section("attacks and faults, each refused")
-    for what, told in sorted(_refused):
-        terminalreporter.line(f"{what:<40}{told}")
+    for what, message in sorted(_refused):
+        terminalreporter.line(f"{what:<40}{message}")
 
 
 _matrix: dict[tuple[str, str], list[str]] = {}
@@ -57,10 +58,10 @@ def gate(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def refused(record_property: Callable[[str, object], None]) -> Callable[[str, str], None]:
-    """Put an attack or a fault, and what was told of it, into the table at the end."""
+    """Put an attack or a fault, and the message that refused it, into the table at the end."""
 
-    def note(what: str, told: str) -> None:
-        lines = [line for line in told.splitlines() if line.strip() and "remedy" not in line]
+    def note(what: str, output: str) -> None:
+        lines = [line for line in output.splitlines() if line.strip() and "remedy" not in line]
         record_property("refused", (what, lines[-1].strip().removeprefix("error: ")[:150]))
 
     return note
@@ -82,7 +83,7 @@ def cold(site: Site) -> Site:
     for name in ("wheels", "layers"):
         (load_settings().cache / name).mkdir(exist_ok=True)  # where nothing was built yet
         (cache / name).symlink_to(load_settings().cache / name)
-    return replace(site, environment={**site.environment, "SIFMARK_CACHE": str(cache)})
+    return site.using(SIFMARK_CACHE=str(cache))
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sifmark.core import paths
@@ -35,6 +35,10 @@ class Site:
     def dist(self) -> Path:
         return self.folder / "dist"
 
+    def using(self, **environment: str) -> "Site":
+        """The same site with other variables."""
+        return replace(self, environment={**self.environment, **environment})
+
     def inv(self, *words: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess:
         """Run a verb as a user types it in a clone."""
         return call([*INV, *words], check=check, env={**self.environment, **environment}, cwd=self.folder)
@@ -48,8 +52,8 @@ class Site:
         assert not until or any(until in line for line in process.stderr or ()), "it ended before"
         return process
 
-    def build(self, *options: str, **environment: str) -> subprocess.CompletedProcess:
-        return self.inv("build", f"resnet50-{self.recipe}", *options, **environment)
+    def build(self, *options: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess:
+        return self.inv("build", f"resnet50-{self.recipe}", *options, check=check, **environment)
 
 
 def copy_project(target: Path) -> Path:
@@ -73,9 +77,9 @@ def docker_alone() -> AbstractContextManager[None]:
     return file_lock(load_settings().cache / "docker" / "tests.lock")
 
 
-def call(argv: Sequence[str], *, check: bool = True, **options) -> subprocess.CompletedProcess:
+def call(argv: Sequence[str | os.PathLike[str]], *, check: bool = True, **options) -> subprocess.CompletedProcess:
     """Run a command and show what it said when it fails."""
-    done = subprocess.run([str(word) for word in argv], capture_output=True, text=True, check=False, **options)
+    done = subprocess.run([os.fspath(word) for word in argv], capture_output=True, text=True, check=False, **options)
     if check:
         assert done.returncode == 0, f"{argv}\n{done.stdout}\n{done.stderr}"
     return done
@@ -98,8 +102,8 @@ def assert_all_answered(results: list[dict], recipe: str, task: str | None = Non
 
     They completed, but for a share of at most `refused`: those were too large to be tried.
     """
-    known = cards()
-    able = [name for name in workloads_of(recipe) if task in (None, *known[name]["tasks"])]
+    all_cards = cards()
+    able = [name for name in workloads_of(recipe) if task in (None, *all_cards[name]["tasks"])]
     assert [result["workload"]["name"] for result in results] == able
     failures = [result["status"] for result in results if result["status"]["state"] != "completed"]
     assert {status["state"] for status in failures} <= {"out_of_memory"}
@@ -121,9 +125,9 @@ def assert_same_tree(fast: Path, plain: Path, folder: Path) -> None:
 def _tree(image: Path, folder: Path) -> dict[str, tuple]:
     """Type, mode, and content of everything in an image's file system."""
     call(["unsquashfs", "-quiet", "-no-progress", "-offset", str(read_sif(image).system.offset), "-d", folder, image])
-    found = {}
+    entries = {}
     for path in folder.rglob("*"):
         status = path.lstat()
         content = str(path.readlink()).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
-        found[str(path.relative_to(folder))] = (oct(status.st_mode), hash(content))
-    return found
+        entries[str(path.relative_to(folder))] = (oct(status.st_mode), hash(content))
+    return entries

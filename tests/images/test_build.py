@@ -35,7 +35,7 @@ def site(site: Site) -> Site:
 def clone(site: Site) -> Site:
     """A site with a copy of the project that a test may change, and that its verbs run from."""
     copy = copy_project(site.folder / "clone")
-    return replace(site, environment={**site.environment, "PYTHONPATH": str(copy)})
+    return site.using(PYTHONPATH=str(copy))
 
 
 def finished(site: Site) -> list[str]:
@@ -84,7 +84,8 @@ def test_all_names_are_one_file(site: Site) -> None:
 
 def test_changed_code_makes_an_image_stale(clone: Site) -> None:
     clone.build()
-    assert {recipe: found for recipe, found in states(clone).items() if found != {"missing"}} == {RECIPE: {"built"}}
+    present = {recipe: of_images for recipe, of_images in states(clone).items() if of_images != {"missing"}}
+    assert present == {RECIPE: {"built"}}
     card = clone.folder / "clone" / "entrypoints" / "workloads" / "resnet50.json"
     card.write_text(card.read_text().replace("ResNet-50", "ResNet-fifty"))
     assert states(clone)[RECIPE] == {"stale"}

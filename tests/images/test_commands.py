@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from sifmark.datasets.image_files import grey_png
 
 
 def test_the_list_of_commands_reads_as_a_table_of_contents(site: Site) -> None:
+    assert program.namespace is not None
     names = list(program.namespace.task_names)
     listed = [line.split()[0] for line in site.inv("--list").stdout.splitlines() if line[:2] == "  " and line[2] != " "]
     assert listed == sorted(names, key=lambda name: ("." in name, name))
@@ -34,7 +34,8 @@ def test_doctor_finds_this_host_ready(built: Site) -> None:
 
 
 def test_doctor_asks_an_image_what_it_sees(built: Site) -> None:
-    findings = {one["subject"]: one for one in json.loads(built.inv("doctor", "--image", "cpu", "--json").stdout)}
+    listed = json.loads(built.inv("doctor", "--image", "cpu", "--json").stdout)
+    findings = {finding["subject"]: finding for finding in listed}
     assert findings["run"]["seen"].startswith("completed") and findings["device"]["seen"].startswith("1 x ")
     assert findings["framework"]["seen"].startswith("pytorch 2.") and "topology" in findings
     assert findings["meter"]["state"] in ("good", "poor")
@@ -127,7 +128,7 @@ def test_a_wheel_in_an_environment_of_its_own_has_the_same_verbs_without_the_clo
     # Nothing is at hand but the base: the wheels are fetched and unpacked by what came with ours.
     cache = site.folder / "cache"
     shutil.copytree(load_settings().cache / "stand-in", cache / "stand-in")
-    fresh = replace(site, environment={**site.environment, "SIFMARK_CACHE": str(cache)})
+    fresh = site.using(SIFMARK_CACHE=str(cache))
 
     def sifmark(*words: str, at: Site = built, check: bool = True) -> subprocess.CompletedProcess:
         return call([alone / "sifmark", *words], check=check, env=without_python(at.environment), cwd=at.folder)

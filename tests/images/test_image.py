@@ -170,8 +170,8 @@ def test_a_killed_child_ends_in_a_valid_result(image: Path) -> None:
 
 def descendants(pid: int) -> list[int]:
     """All processes below one, nearest first."""
-    found = []
+    pids = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, task.read_text().split()):
-            found += [child, *descendants(child)]
-    return found
+            pids += [child, *descendants(child)]
+    return pids

@@ -70,15 +70,15 @@ def folder(built: Site) -> Iterator[Path]:
 
 def photographs(folder: Path) -> None:
     """Two classes of photographs, those that scikit-image ships, found where ci/setup/inside installs it."""
-    found = sorted((paths.ROOT / ".venvs" / "torch_new").glob("lib/python*/site-packages/skimage/data"))
-    if not found:
+    sources = sorted((paths.ROOT / ".venvs" / "torch_new").glob("lib/python*/site-packages/skimage/data"))
+    if not sources:
         return  # the command that reads them is then skipped
     names = {"people": ["astronaut.png"], "things": ["coffee.png", "motorcycle_left.png", "rocket.jpg"]}
     for kind, files in names.items():
         (folder / kind).mkdir(parents=True)
         for name in files:
             for copy in range(3):
-                shutil.copy(found[0] / name, folder / kind / f"{copy}-{name}")
+                shutil.copy(sources[0] / name, folder / kind / f"{copy}-{name}")
 
 
 def as_user(line: str, folder: Path) -> subprocess.CompletedProcess:
@@ -136,13 +136,13 @@ def test_what_the_commands_wrote_is_valid(name: str, folder: Path) -> None:
 
 def test_all_workloads_did_their_first_task(folder: Path) -> None:
     """By the command with --all, the first of the page that writes into this folder."""
-    found = [json.loads(path.read_text()) for path in (folder / "results").glob("*.json")]
+    results = [json.loads(path.read_text()) for path in (folder / "results").glob("*.json")]
     first: dict[str, dict] = {}
-    for result in sorted(found, key=lambda result: result["started"]):
+    for result in sorted(results, key=lambda result: result["started"]):
         first.setdefault(result["workload"]["name"], result)
     assert_all_answered(list(first.values()), "cpu")
-    known = cards()
-    assert all(result["workload"]["task"] == known[name]["tasks"][0] for name, result in first.items())
+    all_cards = cards()
+    assert all(result["workload"]["task"] == all_cards[name]["tasks"][0] for name, result in first.items())
 
 
 @pytest.mark.full

@@ -98,8 +98,8 @@ def test_the_plain_build_gives_the_same_file_tree(site: Site, image: Path, tmp_p
 @pytest.mark.parametrize("image", ["cuda"], indirect=True)
 def test_the_environment_of_the_base_arrives(apptainer, image: Path) -> None:
     """Apptainer 1.4 escapes quotes and dollar signs twice: such a value arrives changed, but the image starts."""
-    seen = apptainer("exec", image, "sh", "-c", 'printf "%s" "$SIFMARK_QUOTES"').stdout
-    assert seen.startswith("it's ") and "quoted" in seen
+    quotes = apptainer("exec", image, "sh", "-c", 'printf "%s" "$SIFMARK_QUOTES"').stdout
+    assert quotes.startswith("it's ") and "quoted" in quotes
     assert apptainer("exec", image, "sh", "-c", 'printf "%s" "$PIP_CONSTRAINT"').stdout == "/etc/pip/constraint.txt"
 
 
@@ -122,8 +122,8 @@ def test_the_run_verb_says_what_it_would_do(site: Site, image: Path) -> None:
 def test_ipus_are_computed_on_by_the_stand_in_of_poptorch(apptainer, image: Path, workload: str, task: str) -> None:
     """With PyTorch 1.13.1, which the stand-in base has."""
     bind = ["--containall", "--cleanenv", "--bind", f"{paths.ROOT}/tests/inside/support/stand_ins:/stand-ins"]
-    told = {"PYTHONPATH": "/stand-ins", "POPTORCH_STAND_IN_SDK": "3.2", "OMP_WAIT_POLICY": "PASSIVE"}
-    variables = [word for name, value in told.items() for word in ("--env", f"{name}={value}")]
+    environment = {"PYTHONPATH": "/stand-ins", "POPTORCH_STAND_IN_SDK": "3.2", "OMP_WAIT_POLICY": "PASSIVE"}
+    variables = [word for name, value in environment.items() for word in ("--env", f"{name}={value}")]
     options = ["--smoke", "--task", task, "--precision", "fp32"]
     result = answer(apptainer("run", *bind, *variables, image, workload, *options))
     assert result["status"]["state"] == "completed", result["status"]

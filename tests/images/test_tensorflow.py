@@ -30,19 +30,22 @@ def test_it_lists_what_its_framework_has(apptainer, tensorflow: Site) -> None:
     assert (refused.returncode, refused.stdout) == (2, "")
 
 
-def of_the_gate() -> Iterator[pytest.param]:
-    """Every task of what a machine of tests has memory for; the slow ones are for the full run."""
+def tasks() -> Iterator[tuple[str, str, bool]]:
+    """Every task of what a machine of tests has memory for, and whether it is slow and so for the full run."""
     for name, card in cards().items():
         if name not in workloads_of("cpu_tf") or card["problem"]["parameters"] > 150e6:
             continue
         slow = name in ("gpt2", "gpt_117m", "resnext101_32x4d")
         for task in card["tasks"]:
             trained = task == "training" and name in ("bert_base", "resnet50")
-            yield pytest.param(name, task, marks=[pytest.mark.full] * (slow or trained))
+            yield name, task, slow or trained
+
+
+TASKS = [pytest.param(name, task, marks=[pytest.mark.full] * slow) for name, task, slow in tasks()]
 
 
 @pytest.mark.matrix("apptainer", recipe="cpu_tf")
-@pytest.mark.parametrize(("workload", "task"), list(of_the_gate()))
+@pytest.mark.parametrize(("workload", "task"), TASKS)
 def test_a_workload_answers(apptainer, tensorflow: Site, workload: str, task: str) -> None:
     words = ("--smoke", "--steps", "2", "--task", task)
     result = answer(apptainer("run", tensorflow.dist / f"{workload}-cpu_tf.sif", *words))

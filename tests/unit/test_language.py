@@ -30,7 +30,6 @@ PENDING = (
     "benchmarks/results.py",
     "benchmarks/throughput.py",
     "tests/documents.py",
-    "tests/images",
     "tests/inside/cli",
     "tests/inside/data",
     "tests/inside/metering",
