@@ -6,9 +6,10 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from images.sites import NOBODY, Site, call, make_site
+from images.sites import NOBODY, Command, Refused, Site, call, make_site
 
 from sifmark.core.settings import load_settings
 from sifmark.engines.apptainer.engine import user_flags
@@ -57,7 +58,7 @@ def gate(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def refused(record_property: Callable[[str, object], None]) -> Callable[[str, str], None]:
+def refused(record_property: Callable[[str, object], None]) -> Refused:
     """Put an attack or a fault, and the message that refused it, into the table at the end."""
 
     def note(what: str, output: str) -> None:
@@ -102,10 +103,10 @@ def image(built: Site) -> Path:
 
 
 @pytest.fixture
-def apptainer() -> Callable[..., subprocess.CompletedProcess]:
+def apptainer() -> Command:
     """`apptainer VERB ...` for whoever runs the tests."""
 
-    def run(verb: str, *words: object, check: bool = True, **options) -> subprocess.CompletedProcess:
+    def run(verb: str, *words: object, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
         flags = user_flags() if verb in ("run", "exec", "test") else ()
         return call(["apptainer", "--quiet", verb, *flags, *map(str, words)], check=check, **options)
 
@@ -123,11 +124,11 @@ def home() -> Iterator[Path]:
 
 
 @pytest.fixture
-def as_user(home: Path) -> Callable[..., subprocess.CompletedProcess]:
+def as_user(home: Path) -> Command:
     """Run a command as an ordinary user, whose home and working folder is `home`."""
-    identity = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+    identity: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
 
-    def run(*argv: object, check: bool = True, **options) -> subprocess.CompletedProcess:
+    def run(*argv: object, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "HOME": str(home), "USER": "nobody", **options.pop("environment", {})}
         return call(list(map(str, argv)), check=check, cwd=home, env=environment, **identity, **options)
 

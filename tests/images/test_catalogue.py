@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from images.sites import Site, call, copy_project
@@ -17,7 +18,7 @@ from sifmark.core.settings import load_settings
 from sifmark.recipes.recipe import recipe_names
 
 
-def outcomes(done: subprocess.CompletedProcess) -> dict[str, dict]:
+def outcomes(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
     return {outcome["recipe"]: outcome for outcome in json.loads(done.stdout)}
 
 

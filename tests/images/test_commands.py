@@ -130,7 +130,7 @@ def test_a_wheel_in_an_environment_of_its_own_has_the_same_verbs_without_the_clo
     shutil.copytree(load_settings().cache / "stand-in", cache / "stand-in")
     fresh = site.using(SIFMARK_CACHE=str(cache))
 
-    def sifmark(*words: str, at: Site = built, check: bool = True) -> subprocess.CompletedProcess:
+    def sifmark(*words: str, at: Site = built, check: bool = True) -> subprocess.CompletedProcess[str]:
         return call([alone / "sifmark", *words], check=check, env=without_python(at.environment), cwd=at.folder)
 
     call([alone / "python", "-m", "pip", "check"], env=without_python(os.environ))

@@ -6,16 +6,17 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 import pytest
 import requests
 from docker.errors import ImageNotFound
-from images.sites import Site, answer, call, docker_alone, make_site
+from images.sites import Refused, Site, answer, call, docker_alone, make_site
 from images.test_trust import make_key
 
 from sifmark import __version__
@@ -245,7 +246,7 @@ def forget_all(registry: str) -> None:
 
 @NO_COSIGN
 def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
-    shop: Site, registry: str, pushed: str, tmp_path: Path, refused: Callable[[str, str], None]
+    shop: Site, registry: str, pushed: str, tmp_path: Path, refused: Refused
 ) -> None:
     key, other = make_key(tmp_path, "site"), make_key(tmp_path, "other")
     was = attributes("sifmark:cpu")
@@ -316,7 +317,7 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     assert vouched_for(fresh, **trusting) == {"claimed"}, "fetched without a key: the image's signature is not theirs"
 
 
-def listed_by_tag(repository: str, digest: str) -> list[dict]:
+def listed_by_tag(repository: str, digest: str) -> list[dict[str, Any]]:
     """What refers to an image, as a client finds it where the registry has no API of referrers: by plain HTTP."""
     host, _, name = repository.partition("/")
     session = requests.Session()
@@ -325,7 +326,8 @@ def listed_by_tag(repository: str, digest: str) -> list[dict]:
     headers = {"Accept": INDEX_MEDIA}
     answer = session.get(f"http://{host}/v2/{name}/manifests/{digest.replace(':', '-')}", headers=headers)
     assert answer.headers["Content-Type"] == INDEX_MEDIA
-    return answer.json()["manifests"]
+    entries: list[dict[str, Any]] = answer.json()["manifests"]
+    return entries
 
 
 def digest_of(registry: str, name: str) -> str:
@@ -333,14 +335,14 @@ def digest_of(registry: str, name: str) -> str:
     return fetch_manifest(connect(host), f"{path}/{name}", f"{__version__}-docker").digest
 
 
-def relist(repository: str, digest: str, entries: list[dict]) -> None:
+def relist(repository: str, digest: str, entries: list[dict[str, Any]]) -> None:
     """Let these and no others refer to an image, as whoever may write to the registry can."""
     host, _, name = repository.partition("/")
     index = compact_json({"schemaVersion": 2, "mediaType": INDEX_MEDIA, "manifests": entries})
     connect(host).put_manifest(name, digest.replace(":", "-"), index, INDEX_MEDIA)
 
 
-def put_forged(repository: str, entry: dict, **changes: object) -> dict:
+def put_forged(repository: str, entry: dict[str, Any], **changes: object) -> dict[str, Any]:
     """An attestation with some of its fields changed, and nobody's signature."""
     host, _, name = repository.partition("/")
     _, manifest = connect(host).document(f"{name}/manifests/{entry['digest']}", (MANIFEST_MEDIA,))
@@ -360,7 +362,7 @@ def copy_signed(origin: str, repository: str, digest: str) -> None:
         client.put_manifest(target, reference, manifest.content, MANIFEST_MEDIA)
 
 
-def refuse_swapped_attestations(registry: str, refuses: Callable[[str, str], None]) -> None:
+def refuse_swapped_attestations(registry: str, refuses: Refused) -> None:
     """Signed are those of two images; no other than the three of an image are taken for it."""
     repository, digest = f"{registry}/cpu", digest_of(registry, "cpu")
     genuine = listed_by_tag(repository, digest)
@@ -391,7 +393,7 @@ def vouched_for(site: Site, **environment: str) -> set[str]:
 
 
 def test_a_registry_that_has_another_image_than_its_papers_say_gives_none(
-    shop: Site, registry: str, pushed: str, refused: Callable[[str, str], None]
+    shop: Site, registry: str, pushed: str, refused: Refused
 ) -> None:
     forged, tag = f"{registry}/cpu", f"{__version__}-docker"
     image, _ = ENGINE.daemon.sdk.images.build(fileobj=io.BytesIO(b"FROM sifmark:cpu\nENV FORGED=1\n"), rm=True)
@@ -406,7 +408,7 @@ def test_a_registry_that_has_another_image_than_its_papers_say_gives_none(
     assert unsigned.returncode == 2
 
 
-def test_a_name_that_stands_for_another_image_is_not_pushed(shop: Site, registry: str, refused: Callable) -> None:
+def test_a_name_that_stands_for_another_image_is_not_pushed(shop: Site, registry: str, refused: Refused) -> None:
     ENGINE.daemon.sdk.images.build(
         fileobj=io.BytesIO(b"FROM sifmark:cpu\nENV FORGED=1\n"), tag="sifmark:lstm-cpu", rm=True
     )
@@ -419,7 +421,7 @@ def test_a_name_that_stands_for_another_image_is_not_pushed(shop: Site, registry
 
 @NO_COSIGN
 def test_attestations_of_another_are_not_signed(
-    shop: Site, registry: str, pushed: str, tmp_path: Path, refused: Callable[[str, str], None]
+    shop: Site, registry: str, pushed: str, tmp_path: Path, refused: Refused
 ) -> None:
     repository, key = f"{registry}/cpu", str(make_key(tmp_path, "site"))
     first, *others = listed_by_tag(repository, pushed)
@@ -433,7 +435,7 @@ def test_attestations_of_another_are_not_signed(
 
 @NO_COSIGN
 def test_an_image_that_0_1_0_published_is_pulled_when_its_papers_are_signed(
-    shop: Site, registry: str, pushed: str, tmp_path: Path, refused: Callable[[str, str], None]
+    shop: Site, registry: str, pushed: str, tmp_path: Path, refused: Refused
 ) -> None:
     """By the same way whoever takes the attestations away could offer others: these have to be signed as well."""
     host, _, path = registry.partition("/")
@@ -465,7 +467,7 @@ def test_an_image_that_0_1_0_published_is_pulled_when_its_papers_are_signed(
     assert outcome == "passed" and "provenance: of this image; SBOM: sbom.cyclonedx.json" in reasons
 
 
-def test_a_push_that_nobody_takes_leaves_no_name(shop: Site, refused: Callable[[str, str], None]) -> None:
+def test_a_push_that_nobody_takes_leaves_no_name(shop: Site, refused: Refused) -> None:
     said = shop.inv("registry.push", "cpu", "--registry", "127.0.0.1:1/nowhere", check=False)
     assert said.returncode == 1 and "connection refused" in said.stderr and "docker login 127.0.0.1:1" in said.stderr
     assert attributes(f"127.0.0.1:1/nowhere/cpu:{__version__}-docker") is None

@@ -73,7 +73,8 @@ def in_browser(site: Path) -> dict[str, Any]:
     shown = call([*browser, page.as_uri()]).stdout
     match = re.search(r'<pre id="report">(.*?)</pre>', shown, re.DOTALL)
     assert match, shown[-2000:]
-    return json.loads(html.unescape(match[1]))
+    page_report: dict[str, Any] = json.loads(html.unescape(match[1]))
+    return page_report
 
 
 def test_the_catalog_can_be_read_in_a_browser(site: Path) -> None:

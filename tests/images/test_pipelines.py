@@ -160,7 +160,7 @@ def as_step(clone: Site, step: dict[str, Any]) -> Site:
     return Site(clone.folder, {name: value for name, value in clone.environment.items() if name not in ours - handed})
 
 
-def do(line: str, site: Site, **environment: str) -> subprocess.CompletedProcess:
+def do(line: str, site: Site, **environment: str) -> subprocess.CompletedProcess[str]:
     """A line as the runners start it."""
     options: dict[str, Any] = {"cwd": site.folder, "env": {**site.environment, **environment}}
     return call(["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", line], check=False, **options)

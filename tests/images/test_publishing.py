@@ -13,12 +13,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from secrets import token_hex
 from threading import Lock, Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import requests
 from documents import changed
-from images.sites import Site, answer, call, copy_images, make_site
+from images.sites import Command, Refused, Site, answer, call, copy_images, make_site
 from images.test_trust import flip, make_key
 
 from sifmark import __version__
@@ -174,9 +174,7 @@ def untouched(site: Site) -> bool:
 LINKS = ("result", "image", "signature", "provenance", "packages", "base", "recipe", "workload", "commit")
 
 
-def traced(
-    inv: Callable[..., subprocess.CompletedProcess], path: str, *words: str
-) -> tuple[list[dict], dict[str, str]]:
+def traced(inv: Command, path: str, *words: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """The links of a result, and how each stands, by whoever runs the verb."""
     (answer,) = json.loads(inv("results.trace", path, "--json", *words).stdout)
     return answer["links"], {link["name"]: link["standing"] for link in answer["links"]}
@@ -213,7 +211,7 @@ def test_from_build_to_result_through_a_registry(made: Site, published: str, fet
 
 
 def test_an_ordinary_user_pulls_verifies_runs_and_traces(
-    made: Site, published: str, home: Path, as_user: Callable[..., subprocess.CompletedProcess]
+    made: Site, published: str, home: Path, as_user: Command
 ) -> None:
     """With a home of his own, in which nothing is but the key; the interpreter may be the system's."""
     (home / "site.pub").write_bytes((made.folder / "site.pub").read_bytes())
@@ -222,7 +220,7 @@ def test_an_ordinary_user_pulls_verifies_runs_and_traces(
     settings.write_text(f'keys = ["{home / "site.pub"}"]\nregistry = "{published}"\nrequire_signature = true\n')
     environment = {"SIFMARK_DIST": str(home / "dist"), "SIFMARK_CACHE": str(home / "cache"), **python.environment}
 
-    def inv(*words: str, check: bool = True) -> subprocess.CompletedProcess:
+    def inv(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         argv = [python.path, "-m", "invoke", "--search-root", str(paths.ROOT), *words]
         return as_user(*argv, check=check, environment=environment)
 
@@ -246,7 +244,7 @@ class Python(NamedTuple):
     environment: dict[str, str]
 
 
-def readable_python(as_user: Callable[..., subprocess.CompletedProcess]) -> Python:
+def readable_python(as_user: Command) -> Python:
     """This interpreter, or the system's of the same version with this one's packages."""
     with suppress(PermissionError):
         as_user(sys.executable, "-c", "")
@@ -273,7 +271,7 @@ FORGED: dict[str, tuple[str, object, str]] = {
 
 
 def test_a_result_that_was_forged_breaks_at_the_link_that_it_forges(
-    made: Site, fetching: Site, published: str, refused: Callable[[str, str], None]
+    made: Site, fetching: Site, published: str, refused: Refused
 ) -> None:
     fetching.inv("registry.pull", RECIPE, "--registry", published)
     result = answer(fetching.inv("run", f"lstm-{RECIPE}", "--", "--smoke", check=False))
@@ -363,9 +361,7 @@ QUICK = ("401 without a login", "429 twice", "cut once", "another blob")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.full) for n in FAULTS])
-def test_a_registry_that_fails(
-    published: str, fetching: Site, proxy: Proxy, name: str, refused: Callable[[str, str], None]
-) -> None:
+def test_a_registry_that_fails(published: str, fetching: Site, proxy: Proxy, name: str, refused: Refused) -> None:
     fault, times, only, message = FAULTS[name]
     proxy.fail(times, fault, only)
     done = fetching.inv("registry.pull", RECIPE, "--registry", through(proxy, published), check=False)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from images.sites import Site, answer, assert_all_answered, make_site
+from images.sites import Command, Site, answer, assert_all_answered, make_site
 from inside.support.packed import grey_png
 
 from sifmark.recipes.names import cards, workloads_of
@@ -23,7 +23,7 @@ def tensorflow() -> Iterator[Site]:
 
 
 @pytest.mark.matrix("apptainer", recipe="cpu_tf")
-def test_it_lists_what_its_framework_has(apptainer, tensorflow: Site) -> None:
+def test_it_lists_what_its_framework_has(apptainer: Command, tensorflow: Site) -> None:
     listed = apptainer("run", tensorflow.dist / "cpu_tf.sif", "--list").stdout.splitlines()[1:]
     assert [line.split()[0] for line in listed] == list(workloads_of("cpu_tf"))
     refused = apptainer("run", tensorflow.dist / "cpu_tf.sif", "mobilenet_v3_small", "--smoke", check=False)
@@ -46,19 +46,19 @@ TASKS = [pytest.param(name, task, marks=[pytest.mark.full] * slow) for name, tas
 
 @pytest.mark.matrix("apptainer", recipe="cpu_tf")
 @pytest.mark.parametrize(("workload", "task"), TASKS)
-def test_a_workload_answers(apptainer, tensorflow: Site, workload: str, task: str) -> None:
+def test_a_workload_answers(apptainer: Command, tensorflow: Site, workload: str, task: str) -> None:
     words = ("--smoke", "--steps", "2", "--task", task)
     result = answer(apptainer("run", tensorflow.dist / f"{workload}-cpu_tf.sif", *words))
     assert result["status"]["state"] == "completed"
     assert (result["workload"]["name"], result["workload"]["task"]) == (workload, task)
 
 
-def test_all_of_a_task_answer(apptainer, tensorflow: Site) -> None:
+def test_all_of_a_task_answer(apptainer: Command, tensorflow: Site) -> None:
     done = apptainer("run", tensorflow.dist / "cpu_tf.sif", "--all", "--task", "sampling", "--smoke")
     assert_all_answered([answer(done)], "cpu_tf", "sampling")
 
 
-def test_records_of_prepare_data_are_read(apptainer, tensorflow: Site) -> None:
+def test_records_of_prepare_data_are_read(apptainer: Command, tensorflow: Site) -> None:
     for number in range(8):
         place = tensorflow.folder / "images" / f"class{number % 2}" / f"{number}.png"
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def test_records_of_prepare_data_are_read(apptainer, tensorflow: Site) -> None:
     assert result["data"]["skipped"]["count"] == 0
 
 
-def test_a_smoke_run_answers(apptainer, tensorflow: Site) -> None:
+def test_a_smoke_run_answers(apptainer: Command, tensorflow: Site) -> None:
     result = answer(apptainer("run", tensorflow.dist / "image_compression-cpu_tf.sif", "--smoke"))
     assert result["workload"]["name"] == "image_compression"
     assert result["configuration"]["framework"] == "tensorflow"

@@ -7,10 +7,11 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from images.sites import Site, call, copy_images, make_site
+from images.sites import Refused, Site, call, copy_images, make_site
 
 from sifmark.attestations.sbom import CYCLONEDX, SPDX
 from sifmark.core.keys import key_id
@@ -55,9 +56,10 @@ def copied(signed: Site, tmp_path: Path) -> Site:
     return replace(signed.using(SIFMARK_DIST=str(folder / "dist")), folder=folder)
 
 
-def trust(site: Site, name: str = f"dist/{IMAGE}", **environment: str) -> dict:
+def trust(site: Site, name: str = f"dist/{IMAGE}", **environment: str) -> dict[str, Any]:
     """The verdict of the stage trust."""
     done = site.inv("verify", name, "--stages", "trust", "--json", check=False, **environment)
+    verdict: dict[str, Any]
     ((verdict,),) = json.loads(done.stdout).values()
     assert (done.returncode == 0) == (verdict["outcome"] != "failed")
     return verdict
@@ -140,7 +142,7 @@ QUICK = (
 
 
 @pytest.mark.parametrize("attack", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.full) for n in ATTACKS])
-def test_an_image_that_was_changed_is_refused_by_name(copied: Site, attack: str, refused: Callable) -> None:
+def test_an_image_that_was_changed_is_refused_by_name(copied: Site, attack: str, refused: Refused) -> None:
     change, message = ATTACKS[attack]
     path = copied.dist / IMAGE
     for link in copied.dist.glob("*-*.sif"):
@@ -154,7 +156,7 @@ def test_an_image_that_was_changed_is_refused_by_name(copied: Site, attack: str,
 
 
 def test_what_was_changed_is_refused_too_where_its_base_cannot_be_told(
-    copied: Site, tmp_path: Path, refused: Callable
+    copied: Site, tmp_path: Path, refused: Refused
 ) -> None:
     """What an image says of its base, a stand-in where none are known, hides nothing else."""
     shutil.copytree(load_settings().cache / "proofs", tmp_path / "cache" / "proofs")
@@ -170,7 +172,7 @@ def test_what_was_changed_is_refused_too_where_its_base_cannot_be_told(
     refused("another content, on a base that nobody here can tell", verdict["reasons"][0])
 
 
-def test_another_key_and_none_are_refused_by_name(copied: Site, tmp_path: Path, refused: Callable) -> None:
+def test_another_key_and_none_are_refused_by_name(copied: Site, tmp_path: Path, refused: Refused) -> None:
     other = make_key(tmp_path, "digest").with_suffix(".pub")  # its name is no fault that Apptainer finds
     chosen = copied.folder / "sifmark.toml"
     chosen.write_text(f'keys = ["{other}"]\n')
@@ -190,7 +192,7 @@ def test_another_key_and_none_are_refused_by_name(copied: Site, tmp_path: Path, 
 
 
 def test_an_unsigned_image_is_refused_where_the_site_asks_for_signatures(
-    copied: Site, tmp_path: Path, refused: Callable
+    copied: Site, tmp_path: Path, refused: Refused
 ) -> None:
     copied.inv("build", RECIPE, "--force", SOURCE_DATE_EPOCH="1000000")  # an image that no other test has built
     assert trust(copied)["reasons"][-1] == "signature: none", "to have been built here is a proof of its own"
@@ -236,7 +238,7 @@ def test_the_signature_of_another_image_does_not_hold_elsewhere(copied: Site) ->
 
 
 @pytest.mark.full
-def test_keys_of_the_pgp_keyring_sign_too(copied: Site, refused: Callable) -> None:
+def test_keys_of_the_pgp_keyring_sign_too(copied: Site, refused: Refused) -> None:
     keyring = copied.using(APPTAINER_KEYSDIR=str(copied.folder / "keys"))
     for name in ("Site", "Other"):
         words = [
@@ -254,7 +256,7 @@ def test_keys_of_the_pgp_keyring_sign_too(copied: Site, refused: Callable) -> No
     listed = call(["apptainer", "key", "list"], env=keyring.environment).stdout
     site, other = (line.split()[-1] for line in listed.splitlines() if "Fingerprint" in line)
 
-    def trusting(*keys: str) -> dict:
+    def trusting(*keys: str) -> dict[str, Any]:
         (copied.folder / "sifmark.toml").write_text(f"keys = {json.dumps(keys)}\n")
         return trust(keyring)
 
@@ -316,7 +318,7 @@ def test_a_signed_image_on_another_base_than_is_pinned_here_says_so(copied: Site
 
 
 @pytest.mark.full  # the gate has it without an image: trust/test_trust_checks.py
-def test_a_record_that_came_along_proves_nothing(copied: Site, tmp_path: Path, refused: Callable) -> None:
+def test_a_record_that_came_along_proves_nothing(copied: Site, tmp_path: Path, refused: Refused) -> None:
     copied.inv("build", RECIPE, "--force")
     elsewhere = tmp_path / "sent"
     elsewhere.mkdir()
@@ -338,7 +340,7 @@ def test_a_signature_that_nobody_knows_explains_no_change(copied: Site) -> None:
     assert verdict["outcome"] == "failed" and "the file has changed since its build" in verdict["reasons"][0]
 
 
-def test_what_was_changed_is_not_signed(copied: Site, refused: Callable) -> None:
+def test_what_was_changed_is_not_signed(copied: Site, refused: Refused) -> None:
     key, image = str(copied.folder / "site.pem"), copied.dist / IMAGE
     lose(image, SBOM)
     before = image.read_bytes()
@@ -355,7 +357,7 @@ def test_what_was_changed_is_not_signed(copied: Site, refused: Callable) -> None
     assert image.read_bytes() == before
 
 
-def test_an_image_under_another_name_is_told(copied: Site, refused: Callable) -> None:
+def test_an_image_under_another_name_is_told(copied: Site, refused: Refused) -> None:
     shutil.copy(copied.dist / IMAGE, copied.dist / "resnet50-cpu.sif")
     for words in (("run", "resnet50-cpu", "--", "--version"), ("verify", "resnet50-cpu")):
         done = copied.inv(*words, check=False)
