@@ -33,6 +33,7 @@ def test_doctor_finds_this_host_ready(built: Site) -> None:
     assert subjects["Apptainer"] == "good"
 
 
+@pytest.mark.full  # the gate has it without an image: doctor/test_doctor_image.py; for real: test_readme.py
 def test_doctor_asks_an_image_what_it_sees(built: Site) -> None:
     listed = json.loads(built.inv("doctor", "--image", "cpu", "--json").stdout)
     findings = {finding["subject"]: finding for finding in listed}
@@ -58,6 +59,7 @@ def test_run_passes_arguments_and_exit_code(built: Site) -> None:
     assert built.inv("run", "resnet50-cpu", "--", "--batch-size", "0", check=False).returncode == 2
 
 
+@pytest.mark.full  # the gate has it in inside/runs/test_output.py, and for real in test_publishing.py: docs/newcomer.md
 def test_run_fills_a_folder_below_the_one_where_the_user_stands(built: Site) -> None:
     done = built.inv("run", "image_compression-cpu", "--", "--smoke", "--repeat", "2", "--output", "two/of them/")
     assert done.stdout == ""

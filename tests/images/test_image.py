@@ -29,6 +29,7 @@ def test_training_answers_with_valid_json_alone(apptainer: Command, image: Path)
     assert result["numerics"]["state"] == "passed"
 
 
+@pytest.mark.full  # the gate has it in test_readme.py: its commands with --task inference and --precision bf16
 @pytest.mark.parametrize(
     ("workload", "options"), [("resnet50", ("--task", "inference")), ("image_compression", ("--precision", "bf16"))]
 )
@@ -74,6 +75,7 @@ def test_every_workload_answers(apptainer: Command, built: Site) -> None:
     assert_all_answered([json.loads(line) for line in done.stdout.splitlines()], "cpu", "inference")
 
 
+@pytest.mark.full  # the gate has it in test_readme.py: its command with --app
 def test_an_app_is_a_workload(apptainer: Command, built: Site) -> None:
     result = answer(apptainer("run", "--app", "resnet50", built.dist / "cpu.sif", "--smoke"))
     assert result["workload"]["name"] == "resnet50"
@@ -163,6 +165,7 @@ def test_a_signal_ends_in_a_valid_result_with_the_steps_so_far(image: Path, numb
     assert result["steps"]["count"] > 0
 
 
+@pytest.mark.full  # the gate has it without an image: inside/runs/test_faults.py; here a signal ends one
 def test_a_killed_child_ends_in_a_valid_result(image: Path) -> None:
     process = start(image)
     children = [pid for pid in descendants(process.pid) if b"--child" in Path(f"/proc/{pid}/cmdline").read_bytes()]

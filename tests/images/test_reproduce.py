@@ -13,6 +13,7 @@ from sifmark.engines.docker.engine import Docker
 RECIPE = "ipu"  # the smallest
 
 
+@pytest.mark.full  # the gate has it in test_pipelines.py: the step `reproduce`; other ways to pack are below
 def test_a_sif_is_built_again_bit_for_bit(site: Site) -> None:
     site.inv("build", RECIPE)
     report = json.loads(site.inv("image.reproduce", f"resnet50-{RECIPE}", "--json").stdout)
@@ -28,6 +29,7 @@ def test_who_built_it_and_how_it_was_packed_need_not_be_as_here(site: Site) -> N
     builder = "https://ci.site.example/runs/7"
     site.inv("build", RECIPE, "--compression", "lz4", "--force", SIFMARK_BUILDER=builder)
     assert json.loads(site.inv("image.reproduce", RECIPE, "--json").stdout)["reproduced"] is True
+    assert not list(site.dist.glob(".*partial*"))
 
 
 def test_another_date_is_the_first_difference(site: Site, tmp_path: Path) -> None:

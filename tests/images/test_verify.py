@@ -74,6 +74,7 @@ def test_another_base_than_the_recipe_pins_is_found(site: Site, copied: Path) ->
     assert "pinned is" in said
 
 
+@pytest.mark.full  # the gate has it without an image: trust/test_trust_checks.py
 def test_without_a_record_trust_is_no_pass(site: Site, copied: Path) -> None:
     copied.with_name(f"{RECIPE}.sif.json").unlink()
     _, outcomes, said = verdicts(site, str(copied), PATH=str(site.folder))
@@ -81,7 +82,8 @@ def test_without_a_record_trust_is_no_pass(site: Site, copied: Path) -> None:
     assert "no record of its build" in said
 
 
-@pytest.mark.parametrize("record", ["", pytest.param('{"identity": 7}', marks=pytest.mark.full)])
+@pytest.mark.full  # the gate has it without an image: trust/test_trust_checks.py
+@pytest.mark.parametrize("record", ["", '{"identity": 7}'])
 def test_a_damaged_record_fails_and_does_not_crash(site: Site, copied: Path, record: str) -> None:
     copied.with_name(f"{RECIPE}.sif.json").write_text(record)
     _, outcomes, said = verdicts(site, str(copied), PATH=str(site.folder))
@@ -89,6 +91,7 @@ def test_a_damaged_record_fails_and_does_not_crash(site: Site, copied: Path, rec
     assert "is damaged" in said
 
 
+@pytest.mark.full  # the gate has it in test_trust.py
 def test_an_overlay_added_afterwards_is_found(site: Site, copied: Path) -> None:
     overlay = site.folder / "overlay"
     overlay.write_bytes(bytes(4096))
