@@ -5,11 +5,11 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from images.sites import NOBODY, Site, call, make_site
+from images.sites import NOBODY, Command, Refused, Site, call, make_site
 
 from sifmark.core.settings import load_settings
 from sifmark.engines.apptainer.engine import user_flags
@@ -18,7 +18,8 @@ from sifmark.engines.apptainer.engine import user_flags
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Note how each recipe fared with each engine, by properties `recipe` and `engine`; and what was refused."""
     if report.when == "call":
-        _refused.extend(value for name, value in report.user_properties if name == "refused")
+        properties = [value for name, value in report.user_properties if name == "refused"]
+        _refused.extend(value for value in properties if isinstance(value, tuple))
     said = dict(report.user_properties)
     if "recipe" not in said or (report.when != "call" and report.outcome == "passed"):
         return
@@ -28,6 +29,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if (mark := item.get_closest_marker("matrix")) is not None:
+        assert isinstance(item, pytest.Function)
         recipe = mark.kwargs.get("recipe") or item.callspec.id
         item.user_properties += [("recipe", recipe), ("engine", mark.args[0])]
 
@@ -41,8 +43,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"{recipe:<12}{engine:<12}{worst}")
     if _refused:
         terminalreporter.section("attacks and faults, each refused")
-    for what, told in sorted(_refused):
-        terminalreporter.line(f"{what:<40}{told}")
+    for what, message in sorted(_refused):
+        terminalreporter.line(f"{what:<40}{message}")
 
 
 _matrix: dict[tuple[str, str], list[str]] = {}
@@ -56,11 +58,11 @@ def gate(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def refused(record_property: Callable[[str, object], None]) -> Callable[[str, str], None]:
-    """Put an attack or a fault, and what was told of it, into the table at the end."""
+def refused(record_property: Callable[[str, object], None]) -> Refused:
+    """Put an attack or a fault, and the message that refused it, into the table at the end."""
 
-    def note(what: str, told: str) -> None:
-        lines = [line for line in told.splitlines() if line.strip() and "remedy" not in line]
+    def note(what: str, output: str) -> None:
+        lines = [line for line in output.splitlines() if line.strip() and "remedy" not in line]
         record_property("refused", (what, lines[-1].strip().removeprefix("error: ")[:150]))
 
     return note
@@ -82,7 +84,7 @@ def cold(site: Site) -> Site:
     for name in ("wheels", "layers"):
         (load_settings().cache / name).mkdir(exist_ok=True)  # where nothing was built yet
         (cache / name).symlink_to(load_settings().cache / name)
-    return replace(site, environment={**site.environment, "SIFMARK_CACHE": str(cache)})
+    return site.using(SIFMARK_CACHE=str(cache))
 
 
 @pytest.fixture(scope="session")
@@ -101,10 +103,10 @@ def image(built: Site) -> Path:
 
 
 @pytest.fixture
-def apptainer() -> Callable[..., subprocess.CompletedProcess]:
+def apptainer() -> Command:
     """`apptainer VERB ...` for whoever runs the tests."""
 
-    def run(verb: str, *words: object, check: bool = True, **options) -> subprocess.CompletedProcess:
+    def run(verb: str, *words: object, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
         flags = user_flags() if verb in ("run", "exec", "test") else ()
         return call(["apptainer", "--quiet", verb, *flags, *map(str, words)], check=check, **options)
 
@@ -122,11 +124,11 @@ def home() -> Iterator[Path]:
 
 
 @pytest.fixture
-def as_user(home: Path) -> Callable[..., subprocess.CompletedProcess]:
+def as_user(home: Path) -> Command:
     """Run a command as an ordinary user, whose home and working folder is `home`."""
-    identity = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+    identity: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
 
-    def run(*argv: object, check: bool = True, **options) -> subprocess.CompletedProcess:
+    def run(*argv: object, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "HOME": str(home), "USER": "nobody", **options.pop("environment", {})}
         return call(list(map(str, argv)), check=check, cwd=home, env=environment, **identity, **options)
 

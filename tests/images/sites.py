@@ -5,10 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from sifmark.core import paths
 from sifmark.core.locks import file_lock
@@ -21,6 +22,9 @@ INV = [str(Path(sys.executable).with_name("inv")), "--search-root", str(paths.RO
 # Apptainer's own build, without its cache, which has no lock; what compresses best takes ten times as long.
 PLAIN_BUILD = ("build", "--disable-cache", "--mksquashfs-args", "-comp lz4")
 NOBODY = 65534  # the uid and gid of the ordinary user whom every system has
+
+Command = Callable[..., subprocess.CompletedProcess[str]]  # a program that a fixture starts, by its words
+Refused = Callable[[str, str], None]  # the fixture of this name
 
 
 @dataclass(frozen=True)
@@ -35,11 +39,15 @@ class Site:
     def dist(self) -> Path:
         return self.folder / "dist"
 
-    def inv(self, *words: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess:
+    def using(self, **environment: str) -> "Site":
+        """The same site with other variables."""
+        return replace(self, environment={**self.environment, **environment})
+
+    def inv(self, *words: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a verb as a user types it in a clone."""
         return call([*INV, *words], check=check, env={**self.environment, **environment}, cwd=self.folder)
 
-    def start(self, *words: str, until: str = "") -> subprocess.Popen:
+    def start(self, *words: str, until: str = "") -> subprocess.Popen[str]:
         """The same, without waiting for its end; it has said `until` on stderr."""
         pipe = subprocess.PIPE
         process = subprocess.Popen(
@@ -48,8 +56,8 @@ class Site:
         assert not until or any(until in line for line in process.stderr or ()), "it ended before"
         return process
 
-    def build(self, *options: str, **environment: str) -> subprocess.CompletedProcess:
-        return self.inv("build", f"resnet50-{self.recipe}", *options, **environment)
+    def build(self, *options: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
+        return self.inv("build", f"resnet50-{self.recipe}", *options, check=check, **environment)
 
 
 def copy_project(target: Path) -> Path:
@@ -73,9 +81,11 @@ def docker_alone() -> AbstractContextManager[None]:
     return file_lock(load_settings().cache / "docker" / "tests.lock")
 
 
-def call(argv: Sequence[str], *, check: bool = True, **options) -> subprocess.CompletedProcess:
+def call(
+    argv: Sequence[str | os.PathLike[str]], *, check: bool = True, **options: Any
+) -> subprocess.CompletedProcess[str]:
     """Run a command and show what it said when it fails."""
-    done = subprocess.run([str(word) for word in argv], capture_output=True, text=True, check=False, **options)
+    done = subprocess.run([os.fspath(word) for word in argv], capture_output=True, text=True, check=False, **options)
     if check:
         assert done.returncode == 0, f"{argv}\n{done.stdout}\n{done.stderr}"
     return done
@@ -86,20 +96,22 @@ def make_site(folder: Path) -> Site:
     return Site(folder, {**os.environ, "SIFMARK_DIST": str(folder / "dist"), "SIFMARK_BASES": "stand-in"})
 
 
-def answer(done: subprocess.CompletedProcess) -> dict:
+def answer(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     """The result that stands alone on stdout, checked against its schema."""
-    document = json.loads(done.stdout)
+    document: dict[str, Any] = json.loads(done.stdout)
     assert document_problems(document) == []
     return document
 
 
-def assert_all_answered(results: list[dict], recipe: str, task: str | None = None, refused: float = 1 / 2) -> None:
+def assert_all_answered(
+    results: list[dict[str, Any]], recipe: str, task: str | None = None, refused: float = 1 / 2
+) -> None:
     """Each workload of a recipe, of those that have a task, in order with a valid result.
 
     They completed, but for a share of at most `refused`: those were too large to be tried.
     """
-    known = cards()
-    able = [name for name in workloads_of(recipe) if task in (None, *known[name]["tasks"])]
+    all_cards = cards()
+    able = [name for name in workloads_of(recipe) if task in (None, *all_cards[name]["tasks"])]
     assert [result["workload"]["name"] for result in results] == able
     failures = [result["status"] for result in results if result["status"]["state"] != "completed"]
     assert {status["state"] for status in failures} <= {"out_of_memory"}
@@ -118,12 +130,12 @@ def assert_same_tree(fast: Path, plain: Path, folder: Path) -> None:
     assert {name for name in fast_tree if fast_tree[name] != plain_tree[name]} == own
 
 
-def _tree(image: Path, folder: Path) -> dict[str, tuple]:
+def _tree(image: Path, folder: Path) -> dict[str, tuple[str, int]]:
     """Type, mode, and content of everything in an image's file system."""
     call(["unsquashfs", "-quiet", "-no-progress", "-offset", str(read_sif(image).system.offset), "-d", folder, image])
-    found = {}
+    entries = {}
     for path in folder.rglob("*"):
         status = path.lstat()
         content = str(path.readlink()).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
-        found[str(path.relative_to(folder))] = (oct(status.st_mode), hash(content))
-    return found
+        entries[str(path.relative_to(folder))] = (oct(status.st_mode), hash(content))
+    return entries

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from images.sites import Site, call, copy_project
@@ -17,7 +18,7 @@ from sifmark.core.settings import load_settings
 from sifmark.recipes.recipe import recipe_names
 
 
-def outcomes(done: subprocess.CompletedProcess) -> dict[str, dict]:
+def outcomes(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
     return {outcome["recipe"]: outcome for outcome in json.loads(done.stdout)}
 
 
@@ -57,12 +58,12 @@ def test_a_failure_is_told_and_stops_no_other(cold: Site) -> None:
     (copy / "recipes" / "xpu.toml").write_text("title = 7")
     for path in (copy / "recipes").glob("*.toml"):
         path.unlink() if path.stem not in ("cuda", "ipu", "xpu") else None
-    clone = Site(cold.folder, {**cold.environment, "PYTHONPATH": str(copy)})
+    clone = cold.using(PYTHONPATH=str(copy))
     done = clone.inv("build", "image_compression-*", "--json", check=False)
-    found = outcomes(done)
+    cuda, ipu, xpu = (outcomes(done)[recipe] for recipe in ("cuda", "ipu", "xpu"))
     assert done.returncode == 1 and "not built: cuda, xpu" in done.stderr
-    assert (found["cuda"]["state"], found["xpu"]["state"], found["ipu"]["state"]) == ("failed", "failed", "built")
-    assert "hash" in found["cuda"]["reason"].lower() and "xpu.toml" in found["xpu"]["reason"]
+    assert (cuda["state"], xpu["state"], ipu["state"]) == ("failed", "failed", "built")
+    assert "hash" in cuda["reason"].lower() and "xpu.toml" in xpu["reason"]
     assert (clone.dist / "ipu.sif").is_file() and not (clone.dist / "cuda.sif").exists()
 
 
@@ -82,11 +83,11 @@ def test_a_damaged_stage_is_found_by_its_hash_and_made_again(cold: Site) -> None
 
 def test_what_was_longest_unused_makes_room(cold: Site) -> None:
     (cold.folder / "sifmark.toml").write_text("cache_limit = 0.000001\n")
-    chosen = {"SIFMARK_SETTINGS": str(cold.folder / "sifmark.toml")}
+    settings = str(cold.folder / "sifmark.toml")
     for name in ("wheels", "layers"):  # shared with others: not theirs to lose
         (cold.folder / "cache" / name).unlink()
         shutil.copytree(load_settings().cache / name, cold.folder / "cache" / name, ignore=_but_ipu)
-    assert "cache over its limit" in cold.inv("build", "ipu", **chosen).stderr
+    assert "cache over its limit" in cold.inv("build", "ipu", SIFMARK_SETTINGS=settings).stderr
     assert not list((cold.folder / "cache").glob("stocked/[!.]*"))
     cold.inv("verify", "image_compression-ipu")
 
@@ -108,8 +109,8 @@ def test_killed_at_a_random_moment_then_built_and_verified(cold: Site, moment: i
         process.send_signal(signal.SIGKILL)
     cold.inv("build", "image_compression-ipu*", "--jobs", "2")
     assert [path for path in cold.folder.rglob(".*.partial-*") if path.exists()] == []
-    verdicts = json.loads(cold.inv("verify", "image_compression-ipu", "--json").stdout)
-    assert {verdict["outcome"] for (found,) in [verdicts.values()] for verdict in found} <= {"passed", "skipped"}
+    (stages,) = json.loads(cold.inv("verify", "image_compression-ipu", "--json").stdout).values()
+    assert {verdict["outcome"] for verdict in stages} <= {"passed", "skipped"}
 
 
 @pytest.mark.full
@@ -117,8 +118,8 @@ def test_two_catalogue_builds_at_once(cold: Site) -> None:
     both = [cold.start("build", "image_compression-[ic]*", "--jobs", "2", "--json") for _ in range(2)]
     said = [json.loads(process.communicate()[0]) for process in both]
     assert [process.returncode for process in both] == [0, 0]
-    states = [{outcome["recipe"]: outcome["state"] for outcome in one} for one in said]
-    assert all(state in ("built", "up to date", "skipped") for one in states for state in one.values())
+    states = {outcome["state"] for document in said for outcome in document}
+    assert states <= {"built", "up to date", "skipped"}
     assert len(list((cold.folder / "cache" / "bases").glob("[!.]*"))) == len(
         {outcome["digest"] for outcome in said[0] if outcome["digest"] and outcome["recipe"] != "cpu_tf"}
     ), "each base is converted once, and cpu_tf shares cpu's"

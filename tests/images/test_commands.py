@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from sifmark.datasets.image_files import grey_png
 
 
 def test_the_list_of_commands_reads_as_a_table_of_contents(site: Site) -> None:
+    assert program.namespace is not None
     names = list(program.namespace.task_names)
     listed = [line.split()[0] for line in site.inv("--list").stdout.splitlines() if line[:2] == "  " and line[2] != " "]
     assert listed == sorted(names, key=lambda name: ("." in name, name))
@@ -33,8 +33,10 @@ def test_doctor_finds_this_host_ready(built: Site) -> None:
     assert subjects["Apptainer"] == "good"
 
 
+@pytest.mark.full  # the gate has it without an image: doctor/test_doctor_image.py; for real: test_readme.py
 def test_doctor_asks_an_image_what_it_sees(built: Site) -> None:
-    findings = {one["subject"]: one for one in json.loads(built.inv("doctor", "--image", "cpu", "--json").stdout)}
+    listed = json.loads(built.inv("doctor", "--image", "cpu", "--json").stdout)
+    findings = {finding["subject"]: finding for finding in listed}
     assert findings["run"]["seen"].startswith("completed") and findings["device"]["seen"].startswith("1 x ")
     assert findings["framework"]["seen"].startswith("pytorch 2.") and "topology" in findings
     assert findings["meter"]["state"] in ("good", "poor")
@@ -57,6 +59,7 @@ def test_run_passes_arguments_and_exit_code(built: Site) -> None:
     assert built.inv("run", "resnet50-cpu", "--", "--batch-size", "0", check=False).returncode == 2
 
 
+@pytest.mark.full  # the gate has it in inside/runs/test_output.py, and for real in test_publishing.py: docs/newcomer.md
 def test_run_fills_a_folder_below_the_one_where_the_user_stands(built: Site) -> None:
     done = built.inv("run", "image_compression-cpu", "--", "--smoke", "--repeat", "2", "--output", "two/of them/")
     assert done.stdout == ""
@@ -127,9 +130,9 @@ def test_a_wheel_in_an_environment_of_its_own_has_the_same_verbs_without_the_clo
     # Nothing is at hand but the base: the wheels are fetched and unpacked by what came with ours.
     cache = site.folder / "cache"
     shutil.copytree(load_settings().cache / "stand-in", cache / "stand-in")
-    fresh = replace(site, environment={**site.environment, "SIFMARK_CACHE": str(cache)})
+    fresh = site.using(SIFMARK_CACHE=str(cache))
 
-    def sifmark(*words: str, at: Site = built, check: bool = True) -> subprocess.CompletedProcess:
+    def sifmark(*words: str, at: Site = built, check: bool = True) -> subprocess.CompletedProcess[str]:
         return call([alone / "sifmark", *words], check=check, env=without_python(at.environment), cwd=at.folder)
 
     call([alone / "python", "-m", "pip", "check"], env=without_python(os.environ))

@@ -6,16 +6,17 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 import pytest
 import requests
 from docker.errors import ImageNotFound
-from images.sites import Site, answer, call, docker_alone, make_site
+from images.sites import Refused, Site, answer, call, docker_alone, make_site
 from images.test_trust import make_key
 
 from sifmark import __version__
@@ -45,8 +46,7 @@ pytestmark = pytest.mark.skipif(ENGINE.version() is None, reason="no Docker Engi
 def shop() -> Iterator[Site]:
     """A site whose engine is Docker, with the images of recipe cpu."""
     folder = Path(tempfile.mkdtemp(prefix="sifmark-test-"))
-    made = make_site(folder)
-    site = Site(folder, {**made.environment, "SIFMARK_ENGINE": "docker"})
+    site = make_site(folder).using(SIFMARK_ENGINE="docker")
     with docker_alone():
         site.inv("build", "cpu", "--force")
         yield site
@@ -55,8 +55,8 @@ def shop() -> Iterator[Site]:
 
 def verdicts(site: Site, name: str, **environment: str) -> dict[str, tuple[str, str]]:
     """Outcome and reasons by stage."""
-    ((_, found),) = json.loads(site.inv("verify", name, "--json", check=False, **environment).stdout).items()
-    return {verdict["stage"]: (verdict["outcome"], " ".join(verdict["reasons"])) for verdict in found}
+    ((_, stages),) = json.loads(site.inv("verify", name, "--json", check=False, **environment).stdout).items()
+    return {verdict["stage"]: (verdict["outcome"], " ".join(verdict["reasons"])) for verdict in stages}
 
 
 def test_a_second_build_makes_nothing(shop: Site) -> None:
@@ -79,12 +79,12 @@ def test_names_add_metadata_and_no_layer(shop: Site) -> None:
 
 @pytest.mark.matrix("docker", recipe="cpu")
 def test_it_passes_every_stage(shop: Site) -> None:
-    found = verdicts(shop, f"{SMALL}-cpu")
-    assert {stage: outcome for stage, (outcome, _) in found.items()} == dict.fromkeys(found, "passed"), found
-    assert "this name adds SCIF_APPNAME" in found["trust"][1]
-    assert "provenance: of this image; SBOM: sbom.cyclonedx.json, sbom.spdx.json" in found["trust"][1]
-    assert "layers of the base, all as they were, and 2 of ours" in found["structure"][1]
-    assert f"{SMALL}: completed" in found["smoke"][1]
+    stages = verdicts(shop, f"{SMALL}-cpu")
+    assert {stage: outcome for stage, (outcome, _) in stages.items()} == dict.fromkeys(stages, "passed"), stages
+    assert "this name adds SCIF_APPNAME" in stages["trust"][1]
+    assert "provenance: of this image; SBOM: sbom.cyclonedx.json, sbom.spdx.json" in stages["trust"][1]
+    assert "layers of the base, all as they were, and 2 of ours" in stages["structure"][1]
+    assert f"{SMALL}: completed" in stages["smoke"][1]
 
 
 def test_papers_that_are_of_another_image_are_found(shop: Site) -> None:
@@ -97,10 +97,10 @@ def test_papers_that_are_of_another_image_are_found(shop: Site) -> None:
         ]
     }
     assert {"torch", "bash", "jsonschema"} <= packages
-    told = json.loads(whole)
-    told["subject"][0]["digest"]["sha256"] = "0" * 64
+    document = json.loads(whole)
+    document["subject"][0]["digest"]["sha256"] = "0" * 64
     try:
-        statement.write_text(json.dumps(told))
+        statement.write_text(json.dumps(document))
         outcome, said = verdicts(shop, f"{SMALL}-cpu")["trust"]
         assert outcome == "failed" and "its provenance is of another image" in said
     finally:
@@ -199,7 +199,7 @@ def test_converted_it_is_the_sif_that_a_build_gives(shop: Site, site: Site, reci
     image = attributes(f"sifmark:{recipe}")
     assert image is not None and labels["org.sifmark.converted-from"] == image["Id"]
     assert "nothing to convert" in shop.inv("image.to-sif", recipe).stderr
-    verdict = verdicts(Site(shop.folder, {**shop.environment, "SIFMARK_ENGINE": "apptainer"}), f"{SMALL}-{recipe}")
+    verdict = verdicts(shop.using(SIFMARK_ENGINE="apptainer"), f"{SMALL}-{recipe}")
     assert {verdict[stage][0] for stage in ("trust", "structure", "golden")} == {"passed"}, verdict
     assert verdict["smoke"][0] == ("skipped" if load_recipe(recipe).access else "passed"), verdict
 
@@ -211,9 +211,9 @@ def test_every_recipe_builds_and_a_workload_runs_from_each(shop: Site, recipe: s
     if planned[0]["what"] == "skip":
         pytest.skip(planned[0]["why"])
     shop.inv("build", recipe, "--force")
-    found = verdicts(shop, f"{SMALL}-{recipe}")
-    assert {found[stage][0] for stage in ("trust", "structure", "golden")} == {"passed"}, found
-    assert found["smoke"][0] == ("skipped" if load_recipe(recipe).access else "passed"), found
+    stages = verdicts(shop, f"{SMALL}-{recipe}")
+    assert {stages[stage][0] for stage in ("trust", "structure", "golden")} == {"passed"}, stages
+    assert stages["smoke"][0] == ("skipped" if load_recipe(recipe).access else "passed"), stages
     tool = ENGINE
     arguments = ["--smoke", "--device", "cpu"]
     done = call(tool.command(f"sifmark:{SMALL}-{recipe}", "run", arguments, tool.isolation_flags()), check=False)
@@ -246,17 +246,17 @@ def forget_all(registry: str) -> None:
 
 @NO_COSIGN
 def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
-    shop: Site, registry: str, pushed: str, tmp_path: Path, refused: Callable[[str, str], None]
+    shop: Site, registry: str, pushed: str, tmp_path: Path, refused: Refused
 ) -> None:
     key, other = make_key(tmp_path, "site"), make_key(tmp_path, "other")
     was = attributes("sifmark:cpu")
     assert was is not None
-    there = replace(shop, folder=tmp_path, environment={**shop.environment, "SIFMARK_CACHE": str(tmp_path / "cache")})
+    other_site = replace(shop.using(SIFMARK_CACHE=str(tmp_path / "cache")), folder=tmp_path)
     shutil.copytree(load_settings().cache / "stand-in", tmp_path / "cache" / "stand-in")
     fetch = ("registry.pull", "resnet50-cpu", "--registry", registry, "--key", str(key.with_suffix(".pub")))
 
     def refuses(what: str, why: str) -> None:
-        said = there.inv(*fetch, check=False)
+        said = other_site.inv(*fetch, check=False)
         assert said.returncode == 1 and why in said.stderr, said.stderr
         assert attributes("sifmark:cpu") is None
         refused(f"Docker: {what}", said.stderr)
@@ -264,13 +264,13 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     forget_all(registry)
     refuses("not signed", "it is not signed")
     keys = {"SIFMARK_KEYS": str(key.with_suffix(".pub"))}
-    told_keys = there.inv("registry.pull", "cpu", "--registry", registry, check=False, **keys)
-    assert told_keys.returncode == 1 and "it is not signed" in told_keys.stderr, "the site has keys"
-    there.inv("registry.pull", "cpu", "--registry", registry)
-    assert "it is not signed" in verdicts(there, f"{SMALL}-cpu", **keys)["trust"][1], "pulled when it had none"
-    assert verdicts(there, f"{SMALL}-cpu")["trust"][0] == "skipped"
+    done = other_site.inv("registry.pull", "cpu", "--registry", registry, check=False, **keys)
+    assert done.returncode == 1 and "it is not signed" in done.stderr, "the site has keys"
+    other_site.inv("registry.pull", "cpu", "--registry", registry)
+    assert "it is not signed" in verdicts(other_site, f"{SMALL}-cpu", **keys)["trust"][1], "pulled when it had none"
+    assert verdicts(other_site, f"{SMALL}-cpu")["trust"][0] == "skipped"
     for words in (("image.sign", "cpu", "--registry", registry, "--key", str(key)), ("image.to-sif", "cpu")):
-        said = there.inv(*words, check=False)
+        said = other_site.inv(*words, check=False)
         assert said.returncode == 1 and "was not built here" in said.stderr, "fetched, and nobody knows from whom"
     forget_all(registry)
     shop.inv("build", "cpu")
@@ -295,29 +295,29 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     assert (listed["recipe"], listed["signed"], listed["file"]) == ("cpu", True, signed and signed["Id"])
     assert listed["reference"] == f"{registry}/cpu:{__version__}-docker" and listed["size"] > 100_000_000
     forget_all(registry)
-    told = json.loads(there.inv(*fetch, "--json").stdout)
-    assert told["signed_by"] == key_id(key.with_suffix(".pub"))
-    assert [told[key] for key in ("digest", "identity")] == [listed[key] for key in ("digest", "identity")]
+    record = json.loads(other_site.inv(*fetch, "--json").stdout)
+    assert record["signed_by"] == key_id(key.with_suffix(".pub"))
+    assert [record[key] for key in ("digest", "identity")] == [listed[key] for key in ("digest", "identity")]
     pulled = attributes("sifmark:cpu")
     assert pulled is not None and signed is not None and pulled["Id"] == signed["Id"]
     trusting = {"SIFMARK_KEYS": str(key.with_suffix(".pub"))}
-    found = verdicts(there, f"{SMALL}-cpu", **trusting)
-    assert {outcome for outcome, _ in found.values()} <= {"passed", "skipped"}, found
-    assert "signature: by site.pub" in found["trust"][1] and "provenance: of this image" in found["trust"][1]
+    stages = verdicts(other_site, f"{SMALL}-cpu", **trusting)
+    assert {outcome for outcome, _ in stages.values()} <= {"passed", "skipped"}, stages
+    assert "signature: by site.pub" in stages["trust"][1] and "provenance: of this image" in stages["trust"][1]
     run = ("run", f"{SMALL}-cpu", "--require-signature", "--", "--smoke", "--output", "result.json")
-    there.inv(*run, **trusting)
-    result = json.loads((there.folder / "result.json").read_text())
+    other_site.using(**trusting).inv(*run)
+    result = json.loads((other_site.folder / "result.json").read_text())
     assert result["provenance"]["image"]["file"]["signer"] == key_id(key.with_suffix(".pub"))
-    assert "broken" not in there.inv("results.trace", "result.json", **trusting).stdout
-    assert vouched_for(there, **trusting) == {"proven"}, "the attestations were signed when they were fetched"
-    fresh = replace(there, environment={**there.environment, "SIFMARK_CACHE": str(tmp_path / "fresh")})
+    assert "broken" not in other_site.using(**trusting).inv("results.trace", "result.json").stdout
+    assert vouched_for(other_site, **trusting) == {"proven"}, "the attestations were signed when they were fetched"
+    fresh = other_site.using(SIFMARK_CACHE=str(tmp_path / "fresh"))
     shutil.copytree(load_settings().cache / "stand-in", tmp_path / "fresh" / "stand-in")
     forget_all(registry)
     fresh.inv("registry.pull", "cpu", "--registry", registry)
     assert vouched_for(fresh, **trusting) == {"claimed"}, "fetched without a key: the image's signature is not theirs"
 
 
-def listed_by_tag(repository: str, digest: str) -> list[dict]:
+def listed_by_tag(repository: str, digest: str) -> list[dict[str, Any]]:
     """What refers to an image, as a client finds it where the registry has no API of referrers: by plain HTTP."""
     host, _, name = repository.partition("/")
     session = requests.Session()
@@ -326,7 +326,8 @@ def listed_by_tag(repository: str, digest: str) -> list[dict]:
     headers = {"Accept": INDEX_MEDIA}
     answer = session.get(f"http://{host}/v2/{name}/manifests/{digest.replace(':', '-')}", headers=headers)
     assert answer.headers["Content-Type"] == INDEX_MEDIA
-    return answer.json()["manifests"]
+    entries: list[dict[str, Any]] = answer.json()["manifests"]
+    return entries
 
 
 def digest_of(registry: str, name: str) -> str:
@@ -334,14 +335,14 @@ def digest_of(registry: str, name: str) -> str:
     return fetch_manifest(connect(host), f"{path}/{name}", f"{__version__}-docker").digest
 
 
-def relist(repository: str, digest: str, entries: list[dict]) -> None:
+def relist(repository: str, digest: str, entries: list[dict[str, Any]]) -> None:
     """Let these and no others refer to an image, as whoever may write to the registry can."""
     host, _, name = repository.partition("/")
     index = compact_json({"schemaVersion": 2, "mediaType": INDEX_MEDIA, "manifests": entries})
     connect(host).put_manifest(name, digest.replace(":", "-"), index, INDEX_MEDIA)
 
 
-def put_forged(repository: str, entry: dict, **changes: object) -> dict:
+def put_forged(repository: str, entry: dict[str, Any], **changes: object) -> dict[str, Any]:
     """An attestation with some of its fields changed, and nobody's signature."""
     host, _, name = repository.partition("/")
     _, manifest = connect(host).document(f"{name}/manifests/{entry['digest']}", (MANIFEST_MEDIA,))
@@ -353,15 +354,15 @@ def put_forged(repository: str, entry: dict, **changes: object) -> dict:
 def copy_signed(origin: str, repository: str, digest: str) -> None:
     """Bring an attestation into another repository together with its signature."""
     host, _, source = origin.partition("/")
-    there, target = connect(host), repository.partition("/")[2]
+    client, target = connect(host), repository.partition("/")[2]
     for reference in (f"{digest.replace(':', '-')}.sig", digest):
-        manifest = fetch_manifest(there, source, reference)
+        manifest = fetch_manifest(client, source, reference)
         for blob in (manifest.config, *manifest.layers):
-            there.upload(target, blob.digest, b"", source)
-        there.put_manifest(target, reference, manifest.content, MANIFEST_MEDIA)
+            client.upload(target, blob.digest, b"", source)
+        client.put_manifest(target, reference, manifest.content, MANIFEST_MEDIA)
 
 
-def refuse_swapped_attestations(registry: str, refuses: Callable[[str, str], None]) -> None:
+def refuse_swapped_attestations(registry: str, refuses: Refused) -> None:
     """Signed are those of two images; no other than the three of an image are taken for it."""
     repository, digest = f"{registry}/cpu", digest_of(registry, "cpu")
     genuine = listed_by_tag(repository, digest)
@@ -385,14 +386,14 @@ def refuse_swapped_attestations(registry: str, refuses: Callable[[str, str], Non
 
 def vouched_for(site: Site, **environment: str) -> set[str]:
     """How provenance and packages of a result stand, whose signature is proven."""
-    (traced,) = json.loads(site.inv("results.trace", "result.json", "--json", **environment).stdout)
+    (traced,) = json.loads(site.using(**environment).inv("results.trace", "result.json", "--json").stdout)
     standings = {link["name"]: link["standing"] for link in traced["links"]}
     assert standings["signature"] == "proven"
     return {standings["provenance"], standings["packages"]}
 
 
 def test_a_registry_that_has_another_image_than_its_papers_say_gives_none(
-    shop: Site, registry: str, pushed: str, refused: Callable[[str, str], None]
+    shop: Site, registry: str, pushed: str, refused: Refused
 ) -> None:
     forged, tag = f"{registry}/cpu", f"{__version__}-docker"
     image, _ = ENGINE.daemon.sdk.images.build(fileobj=io.BytesIO(b"FROM sifmark:cpu\nENV FORGED=1\n"), rm=True)
@@ -403,11 +404,11 @@ def test_a_registry_that_has_another_image_than_its_papers_say_gives_none(
     assert said.returncode == 1 and "no attestations refer to it" in said.stderr
     assert attributes("sifmark:cpu") is None
     refused("Docker: pushed past sifmark", said.stderr)
-    told = shop.inv("image.sign", "cpu", "--registry", registry, "--key", "none.pem", check=False)
-    assert told.returncode == 2
+    unsigned = shop.inv("image.sign", "cpu", "--registry", registry, "--key", "none.pem", check=False)
+    assert unsigned.returncode == 2
 
 
-def test_a_name_that_stands_for_another_image_is_not_pushed(shop: Site, registry: str, refused: Callable) -> None:
+def test_a_name_that_stands_for_another_image_is_not_pushed(shop: Site, registry: str, refused: Refused) -> None:
     ENGINE.daemon.sdk.images.build(
         fileobj=io.BytesIO(b"FROM sifmark:cpu\nENV FORGED=1\n"), tag="sifmark:lstm-cpu", rm=True
     )
@@ -420,7 +421,7 @@ def test_a_name_that_stands_for_another_image_is_not_pushed(shop: Site, registry
 
 @NO_COSIGN
 def test_attestations_of_another_are_not_signed(
-    shop: Site, registry: str, pushed: str, tmp_path: Path, refused: Callable[[str, str], None]
+    shop: Site, registry: str, pushed: str, tmp_path: Path, refused: Refused
 ) -> None:
     repository, key = f"{registry}/cpu", str(make_key(tmp_path, "site"))
     first, *others = listed_by_tag(repository, pushed)
@@ -434,12 +435,12 @@ def test_attestations_of_another_are_not_signed(
 
 @NO_COSIGN
 def test_an_image_that_0_1_0_published_is_pulled_when_its_papers_are_signed(
-    shop: Site, registry: str, pushed: str, tmp_path: Path, refused: Callable[[str, str], None]
+    shop: Site, registry: str, pushed: str, tmp_path: Path, refused: Refused
 ) -> None:
     """By the same way whoever takes the attestations away could offer others: these have to be signed as well."""
     host, _, path = registry.partition("/")
     name, repository, key = f"{path}/cpu", f"{registry}/cpu", make_key(tmp_path, "site")
-    site = replace(shop, environment={**shop.environment, "SIFMARK_CACHE": str(tmp_path / "cache")})
+    site = shop.using(SIFMARK_CACHE=str(tmp_path / "cache"))
     shutil.copytree(load_settings().cache / "stand-in", tmp_path / "cache" / "stand-in")
     fetch = ("pull", "cpu", "--registry", registry, "--key", str(key.with_suffix(".pub")))
     layers, annotations = [], {}
@@ -457,15 +458,16 @@ def test_an_image_that_0_1_0_published_is_pulled_when_its_papers_are_signed(
     assert said.returncode == 1 and "it is not signed" in said.stderr
     refused("Docker: papers as of 0.1.0, unsigned", said.stderr)
     signature.sign([f"{repository}@{sha256_bytes(content)}"], key)
-    told = json.loads(site.inv(*fetch, "--json").stdout)
-    assert (told["digest"], told["signed_by"]) == (pushed, key_id(key.with_suffix(".pub")))
+    record = json.loads(site.inv(*fetch, "--json").stdout)
+    assert (record["digest"], record["signed_by"]) == (pushed, key_id(key.with_suffix(".pub")))
     (listed,) = json.loads(site.inv("registry.list", "--registry", registry, "--json").stdout)["images"]
-    assert (listed["digest"], listed["identity"]) == (pushed, told["identity"])
-    found = verdicts(site, f"{SMALL}-cpu", SIFMARK_KEYS=str(key.with_suffix(".pub")))
-    assert found["trust"][0] == "passed" and "provenance: of this image; SBOM: sbom.cyclonedx.json" in found["trust"][1]
+    assert (listed["digest"], listed["identity"]) == (pushed, record["identity"])
+    stages = verdicts(site, f"{SMALL}-cpu", SIFMARK_KEYS=str(key.with_suffix(".pub")))
+    outcome, reasons = stages["trust"]
+    assert outcome == "passed" and "provenance: of this image; SBOM: sbom.cyclonedx.json" in reasons
 
 
-def test_a_push_that_nobody_takes_leaves_no_name(shop: Site, refused: Callable[[str, str], None]) -> None:
+def test_a_push_that_nobody_takes_leaves_no_name(shop: Site, refused: Refused) -> None:
     said = shop.inv("registry.push", "cpu", "--registry", "127.0.0.1:1/nowhere", check=False)
     assert said.returncode == 1 and "connection refused" in said.stderr and "docker login 127.0.0.1:1" in said.stderr
     assert attributes(f"127.0.0.1:1/nowhere/cpu:{__version__}-docker") is None

@@ -5,10 +5,11 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from images.sites import Site, answer, assert_all_answered
+from images.sites import Command, Site, answer, assert_all_answered
 from processes import wait_for
 
 from sifmark.engines.apptainer.engine import user_flags
@@ -17,7 +18,7 @@ from sifmark.recipes.names import cards
 SMALL = ("--steps", "3", "--warmup-steps", "1", "--batch-size", "2")
 
 
-def test_training_answers_with_valid_json_alone(apptainer, image: Path) -> None:
+def test_training_answers_with_valid_json_alone(apptainer: Command, image: Path) -> None:
     result = answer(apptainer("run", image, *SMALL))
     assert result["status"]["state"] == "completed"
     assert result["workload"]["parameters"] == 25_557_032
@@ -28,22 +29,25 @@ def test_training_answers_with_valid_json_alone(apptainer, image: Path) -> None:
     assert result["numerics"]["state"] == "passed"
 
 
+@pytest.mark.full  # the gate has it in test_readme.py: its commands with --task inference and --precision bf16
 @pytest.mark.parametrize(
     ("workload", "options"), [("resnet50", ("--task", "inference")), ("image_compression", ("--precision", "bf16"))]
 )
-def test_inference_and_bf16(apptainer, built: Site, workload: str, options: tuple) -> None:
+def test_inference_and_bf16(apptainer: Command, built: Site, workload: str, options: tuple[str, ...]) -> None:
     result = answer(apptainer("run", built.dist / f"{workload}-cpu.sif", *SMALL, *options))
     assert result["status"]["state"] == "completed" and result["numerics"]["state"] != "failed"
 
 
-def test_alone_without_network_home_or_rights(as_user, image: Path) -> None:
+def test_alone_without_network_home_or_rights(as_user: Command, image: Path) -> None:
     isolated = ("--cleanenv", "--containall", "--no-home", "--net", "--network", "none")
     done = as_user("apptainer", "--quiet", "run", *isolated, image, "--smoke", environment={"HOME": "/nonexistent"})
     result = answer(done)
     assert result["status"]["state"] == "completed"
 
 
-def test_the_environment_of_a_shell_does_not_reach_the_interpreter(apptainer, image: Path, tmp_path: Path) -> None:
+def test_the_environment_of_a_shell_does_not_reach_the_interpreter(
+    apptainer: Command, image: Path, tmp_path: Path
+) -> None:
     (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')")
     (tmp_path / "torch.py").write_text("raise SystemExit('the wrong torch')")
     shell = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONHOME": str(tmp_path), "PYTHONSTARTUP": "/nonexistent"}
@@ -51,7 +55,7 @@ def test_the_environment_of_a_shell_does_not_reach_the_interpreter(apptainer, im
     assert result["status"]["state"] == "completed"
 
 
-def test_questions_are_answered_without_a_run(apptainer, image: Path, built: Site) -> None:
+def test_questions_are_answered_without_a_run(apptainer: Command, image: Path, built: Site) -> None:
     cpu = built.dist / "cpu.sif"
     assert "resnet50" in apptainer("run", cpu, "--list").stdout
     assert json.loads(apptainer("run", image, "--describe").stdout)["workload"]["name"] == "resnet50"
@@ -63,7 +67,7 @@ def test_questions_are_answered_without_a_run(apptainer, image: Path, built: Sit
 
 
 @pytest.mark.full
-def test_every_workload_answers(apptainer, built: Site) -> None:
+def test_every_workload_answers(apptainer: Command, built: Site) -> None:
     """In inference; the README's own command trains them."""
     words = ("--all", "--task", "inference", "--smoke", "--steps", "2", "--memory-limit", "1150")
     done = apptainer("run", built.dist / "cpu.sif", *words, check=False)
@@ -71,12 +75,13 @@ def test_every_workload_answers(apptainer, built: Site) -> None:
     assert_all_answered([json.loads(line) for line in done.stdout.splitlines()], "cpu", "inference")
 
 
-def test_an_app_is_a_workload(apptainer, built: Site) -> None:
+@pytest.mark.full  # the gate has it in test_readme.py: its command with --app
+def test_an_app_is_a_workload(apptainer: Command, built: Site) -> None:
     result = answer(apptainer("run", "--app", "resnet50", built.dist / "cpu.sif", "--smoke"))
     assert result["workload"]["name"] == "resnet50"
 
 
-def test_a_file_without_workload_in_its_name_lists_them(apptainer, built: Site) -> None:
+def test_a_file_without_workload_in_its_name_lists_them(apptainer: Command, built: Site) -> None:
     done = apptainer("run", built.dist / "cpu.sif", "--smoke", check=False)
     assert done.returncode == 2
     assert "resnet50" in done.stderr
@@ -85,7 +90,9 @@ def test_a_file_without_workload_in_its_name_lists_them(apptainer, built: Site) 
 
 @pytest.mark.parametrize("how", [os.link, os.symlink, shutil.copyfile])
 @pytest.mark.parametrize("name", ["resnet50-cpu.sif", "resnet50-cpu_1.2.sif", "resnet50-renamed.sif"])
-def test_the_name_decides_however_the_file_got_it(apptainer, built: Site, how, name: str) -> None:
+def test_the_name_decides_however_the_file_got_it(
+    apptainer: Command, built: Site, how: Callable[[Path, Path], object], name: str
+) -> None:
     folder = built.folder / f"{how.__name__}-{name}"
     folder.mkdir()
     how(built.dist / "cpu.sif", folder / name)
@@ -105,25 +112,27 @@ def test_the_name_decides_however_the_file_got_it(apptainer, built: Site, how, n
         (("resnet51",), "resnet50"),
     ],
 )
-def test_wrong_usage_is_refused_before_the_run(apptainer, image: Path, options: tuple, said: str) -> None:
+def test_wrong_usage_is_refused_before_the_run(
+    apptainer: Command, image: Path, options: tuple[str, ...], said: str
+) -> None:
     done = apptainer("run", image, *options, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
 
 
-def test_a_precision_that_the_device_cannot_do(apptainer, image: Path) -> None:
+def test_a_precision_that_the_device_cannot_do(apptainer: Command, image: Path) -> None:
     done = apptainer("run", image, "--precision", "fp16", "--skip-numerics", check=False)
     assert done.returncode == 3
     assert answer(done)["status"]["state"] == "unsupported"
 
 
-def test_an_output_file_that_may_not_be_written(as_user, image: Path) -> None:
+def test_an_output_file_that_may_not_be_written(as_user: Command, image: Path) -> None:
     done = as_user("apptainer", "--quiet", "run", image, "--smoke", "--output", "/etc/result.json", check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "/etc" in done.stderr
 
 
-def start(image: Path, *options: str) -> subprocess.Popen:
+def start(image: Path, *options: str) -> subprocess.Popen[str]:
     """A long run, past its first measured steps."""
     argv = [
         "apptainer",
@@ -156,6 +165,7 @@ def test_a_signal_ends_in_a_valid_result_with_the_steps_so_far(image: Path, numb
     assert result["steps"]["count"] > 0
 
 
+@pytest.mark.full  # the gate has it without an image: inside/runs/test_faults.py; here a signal ends one
 def test_a_killed_child_ends_in_a_valid_result(image: Path) -> None:
     process = start(image)
     children = [pid for pid in descendants(process.pid) if b"--child" in Path(f"/proc/{pid}/cmdline").read_bytes()]
@@ -170,8 +180,8 @@ def test_a_killed_child_ends_in_a_valid_result(image: Path) -> None:
 
 def descendants(pid: int) -> list[int]:
     """All processes below one, nearest first."""
-    found = []
+    pids = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, task.read_text().split()):
-            found += [child, *descendants(child)]
-    return found
+            pids += [child, *descendants(child)]
+    return pids

@@ -37,16 +37,16 @@ window.onload = () => {
     range.selectNodeContents(cell);
     return new Set([...range.getClientRects()].map(box => Math.round(box.top))).size;
   };
-  const seen = document.createElement("pre");
-  seen.id = "seen";
-  seen.textContent = JSON.stringify({
+  const report = document.createElement("pre");
+  report.id = "report";
+  report.textContent = JSON.stringify({
     title: document.title,
     images: document.images.length,
     rows: [...document.querySelectorAll("tr")].map(row => [...row.cells].map(cell => cell.innerText)),
     broken: [...document.querySelectorAll("th, td:not(:has(code))")].filter(cell => lines(cell) > 1).length,
     beyond: document.documentElement.scrollWidth - document.documentElement.clientWidth,
   });
-  document.body.append(seen);
+  document.body.append(report);
 };
 </script>"""
 
@@ -62,7 +62,7 @@ def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "site"
 
 
-def seen(site: Path) -> dict[str, Any]:
+def in_browser(site: Path) -> dict[str, Any]:
     """The catalog of the site as a browser shows it."""
     command.catalog("registry.site.example/benchmarks/sifmark", "", str(site), load_settings(), as_json=False)
     page = site / "looked-at.html"
@@ -71,24 +71,25 @@ def seen(site: Path) -> dict[str, Any]:
     browser += ["--disable-quic", "--disable-background-networking", "--disable-component-update"]
     browser += [f"--user-data-dir={site / 'browser'}", f"--window-size={WIDTH},900", "--dump-dom"]
     shown = call([*browser, page.as_uri()]).stdout
-    match = re.search(r'<pre id="seen">(.*?)</pre>', shown, re.DOTALL)
+    match = re.search(r'<pre id="report">(.*?)</pre>', shown, re.DOTALL)
     assert match, shown[-2000:]
-    return json.loads(html.unescape(match[1]))
+    page_report: dict[str, Any] = json.loads(html.unescape(match[1]))
+    return page_report
 
 
 def test_the_catalog_can_be_read_in_a_browser(site: Path) -> None:
-    page = seen(site)
+    page = in_browser(site)
     head, *rows = page["rows"]
     assert [row[0] for row in rows] == list(recipe_names()) and page["title"] == "sifmark images"
-    told = dict(zip(head, rows[0], strict=True))
-    assert told["size"] == "3.0 GiB" and told["signed"] == "yes" and told["stand-in"] == "no"
-    assert told["identity"] == DIGEST
+    cells = dict(zip(head, rows[0], strict=True))
+    assert cells["size"] == "3.0 GiB" and cells["signed"] == "yes" and cells["stand-in"] == "no"
+    assert cells["identity"] == DIGEST
     assert page["broken"] == 0, "a word is cut in two"
     assert page["beyond"] <= 0, f"the page is wider than {WIDTH} pixels"
 
 
 def test_what_an_annotation_says_is_text_in_a_browser(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ANNOTATIONS, "org.opencontainers.image.version", HOSTILE)
-    page = seen(site)
+    page = in_browser(site)
     assert page["title"] == "sifmark images" and page["images"] == 0
     assert all(HOSTILE in row for row in page["rows"][1:])

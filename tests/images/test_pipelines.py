@@ -152,7 +152,7 @@ def commit(folder: Path) -> None:
     call(["git", "-C", folder, *identity, "commit", "--quiet", "--allow-empty", "--message", "one more"])
 
 
-def told(clone: Site, step: dict[str, Any]) -> Site:
+def as_step(clone: Site, step: dict[str, Any]) -> Site:
     """The site as a step of GitHub's sees it: of variables and secrets what the file hands to the job or the step."""
     handed = {"HOME", "SIFMARK_BASES", "GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "GITHUB_REF", "GITHUB_SHA"}
     handed |= GITHUB["jobs"]["image"]["env"].keys() | step.get("env", {}).keys()
@@ -160,7 +160,7 @@ def told(clone: Site, step: dict[str, Any]) -> Site:
     return Site(clone.folder, {name: value for name, value in clone.environment.items() if name not in ours - handed})
 
 
-def do(line: str, site: Site, **environment: str) -> subprocess.CompletedProcess:
+def do(line: str, site: Site, **environment: str) -> subprocess.CompletedProcess[str]:
     """A line as the runners start it."""
     options: dict[str, Any] = {"cwd": site.folder, "env": {**site.environment, **environment}}
     return call(["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", line], check=False, **options)
@@ -221,7 +221,7 @@ def test_the_matrix_is_what_can_be_built(clone: Site) -> None:
 
 @pytest.mark.parametrize("name", [name for name, step in STEPS.items() if SET_UP not in step["run"]])
 def test_every_step_for_github_works_in_its_order(clone: Site, name: str) -> None:
-    done = do(STEPS[name]["run"], told(clone, STEPS[name]))
+    done = do(STEPS[name]["run"], as_step(clone, STEPS[name]))
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert not (clone.folder / "signing.pem").exists()
     for path in clone.folder.glob("*.json"):
@@ -292,7 +292,7 @@ def test_gitlab_starts_a_job_for_each_recipe_that_can_be_built(clone: Site) -> N
     assert (paths.ROOT / started["include"]["local"]).samefile(PIPELINES / "gitlab-recipe.yml")
     jobs = {job["RECIPE"]: job["REDISTRIBUTABLE"] for job in started["recipe"]["parallel"]["matrix"]}
     listed = json.loads(clone.inv("list", "--json").stdout)["recipes"]
-    assert jobs == {one["name"]: json.dumps(one["redistributable"]) for one in listed if one["buildable"]}
+    assert jobs == {recipe["name"]: json.dumps(recipe["redistributable"]) for recipe in listed if recipe["buildable"]}
     assert (jobs[RECIPE], jobs["cpu"]) == ("false", "true") and OF_RECIPE.keys() >= {"recipe"}
     assert started["variables"] == {"STARTED_BY": "schedule"}
     broken = do("\n".join(GITLAB["plan"]["script"]), clone, SIFMARK_CACHE_LIMIT="none")
@@ -317,14 +317,14 @@ def test_newer_pins_are_pushed_to_a_branch_of_their_own(clone: Site, tmp_path: P
     commit(project)
     call(["git", "-C", project, "add", "--all"])
     commit(project)
-    there = Site(project, {**clone.environment, "PYTHONPATH": str(project), "PINS_REMOTE": str(remote)})
+    project_site = Site(project, {**clone.environment, "PYTHONPATH": str(project), "PINS_REMOTE": str(remote)})
     for _ in range(2):  # the second time there is nothing new
-        done = do("\n".join(GITLAB["pins"]["script"]), there)
+        done = do("\n".join(GITLAB["pins"]["script"]), project_site)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     pinned = call(["git", "-C", remote, "show", f"pins:recipes/{RECIPE}.toml"]).stdout
-    (found,) = {pin["found"] for pin in json.loads((project / "pins.json").read_text())}
-    assert found in pinned and found not in (paths.ROOT / "recipes" / f"{RECIPE}.toml").read_text()
-    assert found in call(["git", "-C", remote, "show", f"pins:tests/golden/{RECIPE}.def"]).stdout
+    (digest,) = {pin["found"] for pin in json.loads((project / "pins.json").read_text())}
+    assert digest in pinned and digest not in (paths.ROOT / "recipes" / f"{RECIPE}.toml").read_text()
+    assert digest in call(["git", "-C", remote, "show", f"pins:tests/golden/{RECIPE}.def"]).stdout
     assert len(call(["git", "-C", remote, "log", "--format=%h", "pins"]).stdout.split()) == 3
 
 

@@ -9,17 +9,16 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from secrets import token_hex
 from threading import Lock, Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import requests
 from documents import changed
-from images.sites import Site, answer, call, copy_images, make_site
+from images.sites import Command, Refused, Site, answer, call, copy_images, make_site
 from images.test_trust import flip, make_key
 
 from sifmark import __version__
@@ -88,14 +87,14 @@ class Passing(BaseHTTPRequestHandler):
             data=self.body,
         )
 
-    def say(self, told: requests.Response, content: bytes | None = None, claimed: int | None = None) -> None:
-        content = told.content if content is None else content
-        self.send_response(told.status_code)
-        for name in {"Content-Type", "Docker-Content-Digest", "Content-Range"} & set(told.headers):
-            self.send_header(name, told.headers[name])
-        if "Location" in told.headers:
-            self.send_header("Location", told.headers["Location"].replace(self.server.real, self.server.host))
-        size = told.headers.get("Content-Length", "0") if self.command == "HEAD" else len(content)
+    def say(self, response: requests.Response, content: bytes | None = None, claimed: int | None = None) -> None:
+        content = response.content if content is None else content
+        self.send_response(response.status_code)
+        for name in {"Content-Type", "Docker-Content-Digest", "Content-Range"} & set(response.headers):
+            self.send_header(name, response.headers[name])
+        if "Location" in response.headers:
+            self.send_header("Location", response.headers["Location"].replace(self.server.real, self.server.host))
+        size = response.headers.get("Content-Length", "0") if self.command == "HEAD" else len(content)
         self.send_header("Content-Length", str(size if claimed is None else claimed))
         self.end_headers()
         if self.command != "HEAD":
@@ -109,14 +108,14 @@ class Passing(BaseHTTPRequestHandler):
 
     def cut(self) -> None:
         """Half of what was asked for, then nothing."""
-        told = self.real()
-        self.say(told, told.content[: len(told.content) // 2], claimed=len(told.content))
+        response = self.real()
+        self.say(response, response.content[: len(response.content) // 2], claimed=len(response.content))
         self.close_connection = True
 
     def spoil(self) -> None:
         """As many bytes, of which one is another."""
-        told = self.real()
-        self.say(told, told.content[:-1] + bytes([told.content[-1] ^ 1]))
+        response = self.real()
+        self.say(response, response.content[:-1] + bytes([response.content[-1] ^ 1]))
 
     def ask_for_login(self) -> None:
         self.refuse(401, WWW_Authenticate='Basic realm="here"')
@@ -160,7 +159,7 @@ def fetching(made: Site, tmp_path: Path) -> Site:
     folder = tmp_path / "fetching"
     folder.mkdir()
     (folder / "sifmark.toml").write_text(f'keys = ["{made.folder / "site.pub"}"]\n')
-    return replace(make_site(folder), environment={**make_site(folder).environment, "HOME": str(folder)})
+    return make_site(folder).using(HOME=str(folder))
 
 
 def through(proxy: Proxy, prefix: str) -> str:
@@ -175,9 +174,7 @@ def untouched(site: Site) -> bool:
 LINKS = ("result", "image", "signature", "provenance", "packages", "base", "recipe", "workload", "commit")
 
 
-def traced(
-    inv: Callable[..., subprocess.CompletedProcess], path: str, *words: str
-) -> tuple[list[dict], dict[str, str]]:
+def traced(inv: Command, path: str, *words: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """The links of a result, and how each stands, by whoever runs the verb."""
     (answer,) = json.loads(inv("results.trace", path, "--json", *words).stdout)
     return answer["links"], {link["name"]: link["standing"] for link in answer["links"]}
@@ -185,10 +182,10 @@ def traced(
 
 def test_from_build_to_result_through_a_registry(made: Site, published: str, fetching: Site) -> None:
     """Build, sign and push on one site; pull, verify, run and validate on another, which has nothing but the key."""
-    told = json.loads(fetching.inv("registry.pull", f"lstm-{RECIPE}", "--registry", published, "--json").stdout)
+    record = json.loads(fetching.inv("registry.pull", f"lstm-{RECIPE}", "--registry", published, "--json").stdout)
     signer = key_id(made.folder / "site.pub")
-    assert told["signed_by"] == signer
-    assert told["identity"] == read_sif(made.dist / IMAGE).identity()
+    assert record["signed_by"] == signer
+    assert record["identity"] == read_sif(made.dist / IMAGE).identity()
     assert (fetching.dist / IMAGE).read_bytes() == (made.dist / IMAGE).read_bytes()
     verified = json.loads(fetching.inv("verify", f"lstm-{RECIPE}", "--stages", "trust,structure", "--json").stdout)
     ((trust, structure),) = verified.values()
@@ -214,7 +211,7 @@ def test_from_build_to_result_through_a_registry(made: Site, published: str, fet
 
 
 def test_an_ordinary_user_pulls_verifies_runs_and_traces(
-    made: Site, published: str, home: Path, as_user: Callable[..., subprocess.CompletedProcess]
+    made: Site, published: str, home: Path, as_user: Command
 ) -> None:
     """With a home of his own, in which nothing is but the key; the interpreter may be the system's."""
     (home / "site.pub").write_bytes((made.folder / "site.pub").read_bytes())
@@ -223,7 +220,7 @@ def test_an_ordinary_user_pulls_verifies_runs_and_traces(
     settings.write_text(f'keys = ["{home / "site.pub"}"]\nregistry = "{published}"\nrequire_signature = true\n')
     environment = {"SIFMARK_DIST": str(home / "dist"), "SIFMARK_CACHE": str(home / "cache"), **python.environment}
 
-    def inv(*words: str, check: bool = True) -> subprocess.CompletedProcess:
+    def inv(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         argv = [python.path, "-m", "invoke", "--search-root", str(paths.ROOT), *words]
         return as_user(*argv, check=check, environment=environment)
 
@@ -247,7 +244,7 @@ class Python(NamedTuple):
     environment: dict[str, str]
 
 
-def readable_python(as_user: Callable[..., subprocess.CompletedProcess]) -> Python:
+def readable_python(as_user: Command) -> Python:
     """This interpreter, or the system's of the same version with this one's packages."""
     with suppress(PermissionError):
         as_user(sys.executable, "-c", "")
@@ -274,19 +271,19 @@ FORGED: dict[str, tuple[str, object, str]] = {
 
 
 def test_a_result_that_was_forged_breaks_at_the_link_that_it_forges(
-    made: Site, fetching: Site, published: str, refused: Callable[[str, str], None]
+    made: Site, fetching: Site, published: str, refused: Refused
 ) -> None:
     fetching.inv("registry.pull", RECIPE, "--registry", published)
     result = answer(fetching.inv("run", f"lstm-{RECIPE}", "--", "--smoke", check=False))
     forged = [changed(result, tuple(path.split(".")), value) for path, value, _ in FORGED.values()]
-    (fetching.folder / "all.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in (result, *forged)))
+    (fetching.folder / "all.jsonl").write_text("".join(f"{json.dumps(document)}\n" for document in (result, *forged)))
     image = ("--image", str(fetching.dist / IMAGE), "--key", str(made.folder / "site.pub"))
     done = made.inv("results.trace", str(fetching.folder / "all.jsonl"), *image, "--json", check=False)
     assert done.returncode == 1 and "broken: image, result, signature, workload" in done.stderr
-    genuine, *found = json.loads(done.stdout)
+    genuine, *traces = json.loads(done.stdout)
     assert "broken" not in {link["standing"] for link in genuine["links"]}
-    for (what, (_, _, name)), one in zip(FORGED.items(), found, strict=True):
-        (link,) = [link for link in one["links"] if link["standing"] == "broken"]
+    for (what, (_, _, name)), trace in zip(FORGED.items(), traces, strict=True):
+        (link,) = [link for link in trace["links"] if link["standing"] == "broken"]
         assert link["name"] == name, what
         refused(what, link["told"])
 
@@ -322,22 +319,22 @@ def test_a_trace_without_the_image_only_claims(fetching: Site, published: str) -
 
 
 def test_every_name_is_one_manifest_and_apptainer_itself_pulls_it(made: Site, published: str, tmp_path: Path) -> None:
-    told = json.loads(made.inv("registry.push", RECIPE, "--registry", published, "--json").stdout)
+    pushed = json.loads(made.inv("registry.push", RECIPE, "--registry", published, "--json").stdout)
     record = json.loads((made.dist / f"{RECIPE}.sif.json").read_text())
-    assert record["pushed"] == f"{published}/{RECIPE}:{__version__}@{told['digest']}"
-    assert len(told["names"]) > 10 and told["names"][0] == f"{published}/{RECIPE}:{__version__}"
+    assert record["pushed"] == f"{published}/{RECIPE}:{__version__}@{pushed['digest']}"
+    assert len(pushed["names"]) > 10 and pushed["names"][0] == f"{published}/{RECIPE}:{__version__}"
     host = published.partition("/")[0]
     session = requests.Session()
     session.trust_env = False
     digests = set()
-    for name in told["names"]:
+    for name in pushed["names"]:
         repository = name.removeprefix(f"{host}/").rpartition(":")[0]
         media = {"Accept": "application/vnd.oci.image.manifest.v1+json"}
-        found = session.get(f"http://{host}/v2/{repository}/manifests/{__version__}", headers=media)
-        digests.add(found.headers["Docker-Content-Digest"])
-    assert digests == {told["digest"]}
-    annotations = found.json()["annotations"]
-    assert annotations["org.sifmark.identity"] == told["identity"] and annotations["org.sifmark.signed"] == "true"
+        response = session.get(f"http://{host}/v2/{repository}/manifests/{__version__}", headers=media)
+        digests.add(response.headers["Docker-Content-Digest"])
+    assert digests == {pushed["digest"]}
+    annotations = response.json()["annotations"]
+    assert annotations["org.sifmark.identity"] == pushed["identity"] and annotations["org.sifmark.signed"] == "true"
     call(["apptainer", "pull", "--no-https", f"oras://{published}/lstm-{RECIPE}:{__version__}"], cwd=tmp_path)
     pulled = tmp_path / f"lstm-{RECIPE}_{__version__}.sif"
     said = call(["apptainer", "run", *user_flags(), pulled, "--smoke"], check=False)
@@ -364,19 +361,17 @@ QUICK = ("401 without a login", "429 twice", "cut once", "another blob")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.full) for n in FAULTS])
-def test_a_registry_that_fails(
-    published: str, fetching: Site, proxy: Proxy, name: str, refused: Callable[[str, str], None]
-) -> None:
-    fault, times, only, told = FAULTS[name]
+def test_a_registry_that_fails(published: str, fetching: Site, proxy: Proxy, name: str, refused: Refused) -> None:
+    fault, times, only, message = FAULTS[name]
     proxy.fail(times, fault, only)
     done = fetching.inv("registry.pull", RECIPE, "--registry", through(proxy, published), check=False)
     assert "Traceback" not in done.stderr
-    if told is None:
+    if message is None:
         assert done.returncode == 0, done.stderr
         assert proxy.failed == times
         assert ("bytes=" in "".join(rest for _, _, rest in proxy.asked)) == (name == "cut once")
         return
-    assert done.returncode == 1 and told in done.stderr and "remedy:" in done.stderr
+    assert done.returncode == 1 and message in done.stderr and "remedy:" in done.stderr
     assert untouched(fetching)
     refused(f"registry: {name}", done.stderr)
 
@@ -441,7 +436,7 @@ def test_a_push_that_is_disturbed_is_begun_anew(made: Site, proxy: Proxy, name: 
 
 def test_two_publishers_at_once(made: Site, fetching: Site, proxy: Proxy, tmp_path: Path) -> None:
     prefix = f"{proxy.host}/test-{token_hex(4)}/images"
-    other = replace(made, environment={**made.environment, "SIFMARK_DIST": str(tmp_path / "dist")})
+    other = made.using(SIFMARK_DIST=str(tmp_path / "dist"))
     copy_images(made.dist, tmp_path / "dist")
     both = [site.start("registry.push", RECIPE, "--registry", prefix) for site in (made, other)]
     said = [process.communicate() for process in both]
@@ -529,11 +524,12 @@ def test_what_is_no_image_of_the_recipe_is_neither_pushed_nor_taken(
     flip(damaged, read_sif(damaged).system.offset + 5000)
     done = made.inv("registry.push", RECIPE, "--registry", published, check=False, **away)
     assert done.returncode == 1 and "its provenance is of another image" in done.stderr
-    seen, labels = fingerprints(damaged), read_sif(damaged).labels()
-    told = {**public_labels(labels), IDENTITY: seen.identity, SIGNED: "false"}  # as who knows no better announces it
+    computed, labels = fingerprints(damaged), read_sif(damaged).labels()
+    # As who knows no better announces it.
+    annotations = {**public_labels(labels), IDENTITY: computed.identity, SIGNED: "false"}
     elsewhere = f"{published}-damaged"
     open_store(elsewhere, "", load_settings()).push(
-        (RECIPE,), publish(damaged, seen.digest, damaged.stat().st_size, told), damaged
+        (RECIPE,), publish(damaged, computed.digest, damaged.stat().st_size, annotations), damaged
     )
     done = fetching.inv("registry.pull", RECIPE, "--registry", elsewhere, check=False)
     assert done.returncode == 1 and "what came is not what it says: its provenance is of another image" in done.stderr
@@ -545,14 +541,13 @@ def test_a_folder_takes_images_to_a_site_without_a_network(made: Site, published
     said = fetching.inv("registry.mirror", str(folder), "--name", RECIPE, "--registry", published)
     assert said.stdout.startswith(f"{folder}: {RECIPE}:{__version__}@sha256:")
     assert "was there already" in fetching.inv("registry.mirror", str(folder), "--registry", published).stdout
-    told = json.loads(fetching.inv("registry.pull", f"lstm-{RECIPE}", "--registry", str(folder), "--json").stdout)
-    assert told["signed_by"] == key_id(made.folder / "site.pub")
+    record = json.loads(fetching.inv("registry.pull", f"lstm-{RECIPE}", "--registry", str(folder), "--json").stdout)
+    assert record["signed_by"] == key_id(made.folder / "site.pub")
     assert (fetching.dist / IMAGE).read_bytes() == (made.dist / IMAGE).read_bytes()
     again = f"{published}-again"
     fetching.inv("registry.mirror", again, "--registry", str(folder))
-    assert (
-        json.loads(made.inv("registry.pull", RECIPE, "--registry", again, "--json").stdout)["digest"] == told["digest"]
-    )
+    pulled = json.loads(made.inv("registry.pull", RECIPE, "--registry", again, "--json").stdout)
+    assert pulled["digest"] == record["digest"]
     blob = max((folder / "blobs" / "sha256").iterdir(), key=lambda path: path.stat().st_size)
     with blob.open("r+b") as stream:
         stream.seek(9000)
@@ -569,7 +564,7 @@ def test_a_folder_takes_images_to_a_site_without_a_network(made: Site, published
 def test_the_newcomer_s_four_commands(built: Site, tmp_path: Path) -> None:
     """As the page has them, on a site that has a key, the address of a registry, and nothing else."""
     registry = f"{json.loads(load_settings().stand_in_pins.read_text())['registry']}/test-{token_hex(4)}/images"
-    maker = replace(built, environment={**built.environment, "SIFMARK_DIST": str(tmp_path / "maker")})
+    maker = built.using(SIFMARK_DIST=str(tmp_path / "maker"))
     copy_images(built.dist, tmp_path / "maker")
     site = tmp_path / "site"
     site.mkdir()
@@ -605,7 +600,7 @@ def test_a_catalog_says_what_is_there(made: Site, published: str, fetching: Site
 
 @pytest.mark.full  # the gate has it without an image: publish/test_publish_stores.py
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
         (("registry.push", RECIPE), 2, "which registry?"),
         (("registry.pull", RECIPE), 2, "which registry?"),
@@ -615,6 +610,6 @@ def test_a_catalog_says_what_is_there(made: Site, published: str, fetching: Site
         (("registry.push", "cpu", "--registry", "127.0.0.1:9/x"), 1, "cpu.sif"),
     ],
 )
-def test_what_is_refused_at_once(made: Site, words: tuple[str, ...], code: int, told: str) -> None:
+def test_what_is_refused_at_once(made: Site, words: tuple[str, ...], code: int, message: str) -> None:
     done = made.inv(*words, check=False)
-    assert done.returncode == code and told in done.stderr and "remedy:" in done.stderr
+    assert done.returncode == code and message in done.stderr and "remedy:" in done.stderr

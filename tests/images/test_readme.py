@@ -11,9 +11,10 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
-from images.sites import NOBODY, Site, answer, assert_all_answered, assert_same_tree, call, docker_alone
+from images.sites import NOBODY, Command, Site, answer, assert_all_answered, assert_same_tree, call, docker_alone
 
 from sifmark.core import paths
 from sifmark.core.settings import load_settings
@@ -70,19 +71,19 @@ def folder(built: Site) -> Iterator[Path]:
 
 def photographs(folder: Path) -> None:
     """Two classes of photographs, those that scikit-image ships, found where ci/setup/inside installs it."""
-    found = sorted((paths.ROOT / ".venvs" / "torch_new").glob("lib/python*/site-packages/skimage/data"))
-    if not found:
+    sources = sorted((paths.ROOT / ".venvs" / "torch_new").glob("lib/python*/site-packages/skimage/data"))
+    if not sources:
         return  # the command that reads them is then skipped
     names = {"people": ["astronaut.png"], "things": ["coffee.png", "motorcycle_left.png", "rocket.jpg"]}
     for kind, files in names.items():
         (folder / kind).mkdir(parents=True)
         for name in files:
             for copy in range(3):
-                shutil.copy(found[0] / name, folder / kind / f"{copy}-{name}")
+                shutil.copy(sources[0] / name, folder / kind / f"{copy}-{name}")
 
 
-def as_user(line: str, folder: Path) -> subprocess.CompletedProcess:
-    identity = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+def as_user(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    identity: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
     home = folder / "home"
     home.mkdir(exist_ok=True)
     home.chmod(0o777)
@@ -92,7 +93,7 @@ def as_user(line: str, folder: Path) -> subprocess.CompletedProcess:
     return call(["bash", "-c", line], check=False, cwd=folder, env=environment, **identity)
 
 
-def as_developer(line: str, folder: Path) -> subprocess.CompletedProcess:
+def as_developer(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "SIFMARK_DIST": str(folder / "dist")}
     environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     where = paths.ROOT if line.startswith("ci/") else folder
@@ -136,17 +137,17 @@ def test_what_the_commands_wrote_is_valid(name: str, folder: Path) -> None:
 
 def test_all_workloads_did_their_first_task(folder: Path) -> None:
     """By the command with --all, the first of the page that writes into this folder."""
-    found = [json.loads(path.read_text()) for path in (folder / "results").glob("*.json")]
-    first: dict[str, dict] = {}
-    for result in sorted(found, key=lambda result: result["started"]):
+    results = [json.loads(path.read_text()) for path in (folder / "results").glob("*.json")]
+    first: dict[str, dict[str, Any]] = {}
+    for result in sorted(results, key=lambda result: result["started"]):
         first.setdefault(result["workload"]["name"], result)
     assert_all_answered(list(first.values()), "cpu")
-    known = cards()
-    assert all(result["workload"]["task"] == known[name]["tasks"][0] for name, result in first.items())
+    all_cards = cards()
+    assert all(result["workload"]["task"] == all_cards[name]["tasks"][0] for name, result in first.items())
 
 
 @pytest.mark.full
-def test_the_plain_build_gives_the_same_file_tree(folder: Path, apptainer, tmp_path: Path) -> None:
+def test_the_plain_build_gives_the_same_file_tree(folder: Path, apptainer: Command, tmp_path: Path) -> None:
     fast, plain = folder / "dist" / "cpu.sif", folder / "plain.sif"
     assert_same_tree(fast, plain, tmp_path)
     labels = json.loads((tmp_path / "plain" / ".singularity.d" / "labels.json").read_text())

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from images.sites import PLAIN_BUILD, Site, answer, assert_same_tree, call, make_site
+from images.sites import PLAIN_BUILD, Command, Site, answer, assert_same_tree, call, make_site
 
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
@@ -62,7 +62,7 @@ def test_it_is_what_it_says_and_the_base_is_untouched(site: Site, image: Path) -
 
 @pytest.mark.matrix("apptainer")
 @pytest.mark.parametrize("image", RECIPES, indirect=True)
-def test_without_its_device_a_run_says_so(apptainer, image: Path) -> None:
+def test_without_its_device_a_run_says_so(apptainer: Command, image: Path) -> None:
     done = apptainer("run", image, "--smoke", check=False)
     result = answer(done)
     assert (done.returncode, result["status"]["state"]) == (3, "no_device")
@@ -73,7 +73,7 @@ def test_without_its_device_a_run_says_so(apptainer, image: Path) -> None:
 
 @pytest.mark.matrix("apptainer")
 @pytest.mark.parametrize("image", RECIPES, indirect=True)
-def test_it_computes_on_the_cpu_when_told(apptainer, image: Path) -> None:
+def test_it_computes_on_the_cpu_when_told(apptainer: Command, image: Path) -> None:
     version = make_plan(recipe_of(image), with_options(load_settings(), bases="stand-in")).base.framework_version
     done = apptainer("run", image, "--smoke", "--device", "cpu", check=False)
     result = answer(done)
@@ -96,10 +96,10 @@ def test_the_plain_build_gives_the_same_file_tree(site: Site, image: Path, tmp_p
 
 
 @pytest.mark.parametrize("image", ["cuda"], indirect=True)
-def test_the_environment_of_the_base_arrives(apptainer, image: Path) -> None:
+def test_the_environment_of_the_base_arrives(apptainer: Command, image: Path) -> None:
     """Apptainer 1.4 escapes quotes and dollar signs twice: such a value arrives changed, but the image starts."""
-    seen = apptainer("exec", image, "sh", "-c", 'printf "%s" "$SIFMARK_QUOTES"').stdout
-    assert seen.startswith("it's ") and "quoted" in seen
+    quotes = apptainer("exec", image, "sh", "-c", 'printf "%s" "$SIFMARK_QUOTES"').stdout
+    assert quotes.startswith("it's ") and "quoted" in quotes
     assert apptainer("exec", image, "sh", "-c", 'printf "%s" "$PIP_CONSTRAINT"').stdout == "/etc/pip/constraint.txt"
 
 
@@ -119,11 +119,13 @@ def test_the_run_verb_says_what_it_would_do(site: Site, image: Path) -> None:
         ("gpt2", "training"),  # no text grows on an IPU
     ],
 )
-def test_ipus_are_computed_on_by_the_stand_in_of_poptorch(apptainer, image: Path, workload: str, task: str) -> None:
+def test_ipus_are_computed_on_by_the_stand_in_of_poptorch(
+    apptainer: Command, image: Path, workload: str, task: str
+) -> None:
     """With PyTorch 1.13.1, which the stand-in base has."""
     bind = ["--containall", "--cleanenv", "--bind", f"{paths.ROOT}/tests/inside/support/stand_ins:/stand-ins"]
-    told = {"PYTHONPATH": "/stand-ins", "POPTORCH_STAND_IN_SDK": "3.2", "OMP_WAIT_POLICY": "PASSIVE"}
-    variables = [word for name, value in told.items() for word in ("--env", f"{name}={value}")]
+    environment = {"PYTHONPATH": "/stand-ins", "POPTORCH_STAND_IN_SDK": "3.2", "OMP_WAIT_POLICY": "PASSIVE"}
+    variables = [word for name, value in environment.items() for word in ("--env", f"{name}={value}")]
     options = ["--smoke", "--task", task, "--precision", "fp32"]
     result = answer(apptainer("run", *bind, *variables, image, workload, *options))
     assert result["status"]["state"] == "completed", result["status"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from images.sites import Site, answer, assert_all_answered, make_site
+from images.sites import Command, Site, answer, assert_all_answered, make_site
 from inside.support.packed import grey_png
 
 from sifmark.recipes.names import cards, workloads_of
@@ -23,39 +23,45 @@ def tensorflow() -> Iterator[Site]:
 
 
 @pytest.mark.matrix("apptainer", recipe="cpu_tf")
-def test_it_lists_what_its_framework_has(apptainer, tensorflow: Site) -> None:
+def test_it_lists_what_its_framework_has(apptainer: Command, tensorflow: Site) -> None:
     listed = apptainer("run", tensorflow.dist / "cpu_tf.sif", "--list").stdout.splitlines()[1:]
     assert [line.split()[0] for line in listed] == list(workloads_of("cpu_tf"))
     refused = apptainer("run", tensorflow.dist / "cpu_tf.sif", "mobilenet_v3_small", "--smoke", check=False)
     assert (refused.returncode, refused.stdout) == (2, "")
 
 
-def of_the_gate() -> Iterator[pytest.param]:
-    """Every task of what a machine of tests has memory for; the slow ones are for the full run."""
+ELSEWHERE = {("mcmc", "sampling"), ("image_compression", "training")}  # other tests of this file have them in the gate
+
+
+def tasks() -> Iterator[tuple[str, str, bool]]:
+    """Every task of what a machine of tests has memory for, and whether it is for the full run."""
     for name, card in cards().items():
         if name not in workloads_of("cpu_tf") or card["problem"]["parameters"] > 150e6:
             continue
         slow = name in ("gpt2", "gpt_117m", "resnext101_32x4d")
         for task in card["tasks"]:
             trained = task == "training" and name in ("bert_base", "resnet50")
-            yield pytest.param(name, task, marks=[pytest.mark.full] * (slow or trained))
+            yield name, task, slow or trained or (name, task) in ELSEWHERE
+
+
+TASKS = [pytest.param(name, task, marks=[pytest.mark.full] * slow) for name, task, slow in tasks()]
 
 
 @pytest.mark.matrix("apptainer", recipe="cpu_tf")
-@pytest.mark.parametrize(("workload", "task"), list(of_the_gate()))
-def test_a_workload_answers(apptainer, tensorflow: Site, workload: str, task: str) -> None:
+@pytest.mark.parametrize(("workload", "task"), TASKS)
+def test_a_workload_answers(apptainer: Command, tensorflow: Site, workload: str, task: str) -> None:
     words = ("--smoke", "--steps", "2", "--task", task)
     result = answer(apptainer("run", tensorflow.dist / f"{workload}-cpu_tf.sif", *words))
     assert result["status"]["state"] == "completed"
     assert (result["workload"]["name"], result["workload"]["task"]) == (workload, task)
 
 
-def test_all_of_a_task_answer(apptainer, tensorflow: Site) -> None:
+def test_all_of_a_task_answer(apptainer: Command, tensorflow: Site) -> None:
     done = apptainer("run", tensorflow.dist / "cpu_tf.sif", "--all", "--task", "sampling", "--smoke")
     assert_all_answered([answer(done)], "cpu_tf", "sampling")
 
 
-def test_records_of_prepare_data_are_read(apptainer, tensorflow: Site) -> None:
+def test_records_of_prepare_data_are_read(apptainer: Command, tensorflow: Site) -> None:
     for number in range(8):
         place = tensorflow.folder / "images" / f"class{number % 2}" / f"{number}.png"
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -68,7 +74,7 @@ def test_records_of_prepare_data_are_read(apptainer, tensorflow: Site) -> None:
     assert result["data"]["skipped"]["count"] == 0
 
 
-def test_a_smoke_run_answers(apptainer, tensorflow: Site) -> None:
+def test_a_smoke_run_answers(apptainer: Command, tensorflow: Site) -> None:
     result = answer(apptainer("run", tensorflow.dist / "image_compression-cpu_tf.sif", "--smoke"))
     assert result["workload"]["name"] == "image_compression"
     assert result["configuration"]["framework"] == "tensorflow"

@@ -7,10 +7,11 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from images.sites import Site, call, copy_images, make_site
+from images.sites import Refused, Site, call, copy_images, make_site
 
 from sifmark.attestations.sbom import CYCLONEDX, SPDX
 from sifmark.core.keys import key_id
@@ -52,12 +53,13 @@ def copied(signed: Site, tmp_path: Path) -> Site:
     folder = tmp_path / "site"
     shutil.copytree(signed.folder, folder, ignore=shutil.ignore_patterns("dist"))
     copy_images(signed.dist, folder / "dist")
-    return replace(signed, folder=folder, environment={**signed.environment, "SIFMARK_DIST": str(folder / "dist")})
+    return replace(signed.using(SIFMARK_DIST=str(folder / "dist")), folder=folder)
 
 
-def trust(site: Site, name: str = f"dist/{IMAGE}", **environment: str) -> dict:
+def trust(site: Site, name: str = f"dist/{IMAGE}", **environment: str) -> dict[str, Any]:
     """The verdict of the stage trust."""
     done = site.inv("verify", name, "--stages", "trust", "--json", check=False, **environment)
+    verdict: dict[str, Any]
     ((verdict,),) = json.loads(done.stdout).values()
     assert (done.returncode == 0) == (verdict["outcome"] != "failed")
     return verdict
@@ -80,8 +82,8 @@ def sif_add(path: Path, *options: str) -> None:
 
 def lose(path: Path, kind: int) -> None:
     """Take an object away."""
-    found = next(entry.id for entry in read_sif(path).descriptors if entry.kind == kind)
-    call(["apptainer", "sif", "del", str(found), path])
+    number = next(entry.id for entry in read_sif(path).descriptors if entry.kind == kind)
+    call(["apptainer", "sif", "del", str(number), path])
 
 
 def object_of(path: Path, kind: int, name: str = "") -> int:
@@ -115,9 +117,9 @@ ATTACKS: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_a_signed_image_says_by_whom_and_what_is_in_it(signed: Site) -> None:
     verdict = trust(signed)
     assert verdict["outcome"] == "passed"
-    told = "\n".join(verdict["reasons"])
-    assert "signature: by site.pub" in told and "identity and digest as recorded" in told
-    assert f"provenance: of this image; SBOM: {CYCLONEDX}, {SPDX}" in told
+    reasons = "\n".join(verdict["reasons"])
+    assert "signature: by site.pub" in reasons and "identity and digest as recorded" in reasons
+    assert f"provenance: of this image; SBOM: {CYCLONEDX}, {SPDX}" in reasons
 
 
 def test_every_name_is_a_link_to_the_signed_file(signed: Site) -> None:
@@ -140,21 +142,21 @@ QUICK = (
 
 
 @pytest.mark.parametrize("attack", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.full) for n in ATTACKS])
-def test_an_image_that_was_changed_is_refused_by_name(copied: Site, attack: str, refused: Callable) -> None:
-    change, told = ATTACKS[attack]
+def test_an_image_that_was_changed_is_refused_by_name(copied: Site, attack: str, refused: Refused) -> None:
+    change, message = ATTACKS[attack]
     path = copied.dist / IMAGE
     for link in copied.dist.glob("*-*.sif"):
         link.unlink()
     change(path)
     verdict = trust(copied)
-    assert verdict["outcome"] == "failed" and told in verdict["reasons"][0], verdict
+    assert verdict["outcome"] == "failed" and message in verdict["reasons"][0], verdict
     refused(attack, verdict["reasons"][0])
     done = copied.inv("run", f"dist/{IMAGE}", "--require-signature", "--", "--version", check=False)
     assert done.returncode != 0 and done.stdout == ""
 
 
 def test_what_was_changed_is_refused_too_where_its_base_cannot_be_told(
-    copied: Site, tmp_path: Path, refused: Callable
+    copied: Site, tmp_path: Path, refused: Refused
 ) -> None:
     """What an image says of its base, a stand-in where none are known, hides nothing else."""
     shutil.copytree(load_settings().cache / "proofs", tmp_path / "cache" / "proofs")
@@ -170,7 +172,7 @@ def test_what_was_changed_is_refused_too_where_its_base_cannot_be_told(
     refused("another content, on a base that nobody here can tell", verdict["reasons"][0])
 
 
-def test_another_key_and_none_are_refused_by_name(copied: Site, tmp_path: Path, refused: Callable) -> None:
+def test_another_key_and_none_are_refused_by_name(copied: Site, tmp_path: Path, refused: Refused) -> None:
     other = make_key(tmp_path, "digest").with_suffix(".pub")  # its name is no fault that Apptainer finds
     chosen = copied.folder / "sifmark.toml"
     chosen.write_text(f'keys = ["{other}"]\n')
@@ -190,15 +192,15 @@ def test_another_key_and_none_are_refused_by_name(copied: Site, tmp_path: Path, 
 
 
 def test_an_unsigned_image_is_refused_where_the_site_asks_for_signatures(
-    copied: Site, tmp_path: Path, refused: Callable
+    copied: Site, tmp_path: Path, refused: Refused
 ) -> None:
     copied.inv("build", RECIPE, "--force", SOURCE_DATE_EPOCH="1000000")  # an image that no other test has built
     assert trust(copied)["reasons"][-1] == "signature: none", "to have been built here is a proof of its own"
     elsewhere = {"SIFMARK_CACHE": str(tmp_path / "cache")}  # of somebody who did not build it
     shutil.copytree(load_settings().cache / "stand-in", tmp_path / "cache" / "stand-in")
-    told = trust(copied, **elsewhere)
-    assert told["outcome"] == "failed" and told["reasons"][0] == "it is not signed"
-    refused("a record that came along with its image", told["reasons"][0])
+    verdict = trust(copied, **elsewhere)
+    assert verdict["outcome"] == "failed" and verdict["reasons"][0] == "it is not signed"
+    refused("a record that came along with its image", verdict["reasons"][0])
     key = str(copied.folder / "site.pem")
     done = copied.inv("image.sign", RECIPE, "--key", key, check=False, **elsewhere)
     assert done.returncode == 1 and "was not built here, nor fetched with a trusted signature" in done.stderr
@@ -236,8 +238,8 @@ def test_the_signature_of_another_image_does_not_hold_elsewhere(copied: Site) ->
 
 
 @pytest.mark.full
-def test_keys_of_the_pgp_keyring_sign_too(copied: Site, refused: Callable) -> None:
-    environment = {"APPTAINER_KEYSDIR": str(copied.folder / "keys")}
+def test_keys_of_the_pgp_keyring_sign_too(copied: Site, refused: Refused) -> None:
+    keyring = copied.using(APPTAINER_KEYSDIR=str(copied.folder / "keys"))
     for name in ("Site", "Other"):
         words = [
             "--name",
@@ -250,24 +252,25 @@ def test_keys_of_the_pgp_keyring_sign_too(copied: Site, refused: Callable) -> No
             "",
             "--push=false",
         ]
-        call(["apptainer", "key", "newpair", *words], env={**copied.environment, **environment})
-    listed = call(["apptainer", "key", "list"], env={**copied.environment, **environment}).stdout
+        call(["apptainer", "key", "newpair", *words], env=keyring.environment)
+    listed = call(["apptainer", "key", "list"], env=keyring.environment).stdout
     site, other = (line.split()[-1] for line in listed.splitlines() if "Fingerprint" in line)
 
-    def trusting(*keys: str) -> dict:
+    def trusting(*keys: str) -> dict[str, Any]:
         (copied.folder / "sifmark.toml").write_text(f"keys = {json.dumps(keys)}\n")
-        return trust(copied, **environment)
+        return trust(keyring)
 
     copied.inv("build", RECIPE, "--force")
-    copied.inv("image.sign", RECIPE, "--pgp", "0", **environment)
+    keyring.inv("image.sign", RECIPE, "--pgp", "0")
     assert f"signature: by {site.lower()}" in trusting(site)["reasons"]
     assert trusting("0" * 40)["outcome"] == "failed"
-    call(["apptainer", "sign", "--keyidx", "1", copied.dist / IMAGE], env={**copied.environment, **environment})
-    told = trusting(site)
-    assert told["outcome"] == "failed" and "by none of the keys" in told["reasons"][0], "one of them is a stranger's"
-    refused("a PGP signature of a stranger beside a trusted one", told["reasons"][0])
+    call(["apptainer", "sign", "--keyidx", "1", copied.dist / IMAGE], env=keyring.environment)
+    verdict = trusting(site)
+    assert verdict["outcome"] == "failed"
+    assert "by none of the keys" in verdict["reasons"][0], "one of them is a stranger's"
+    refused("a PGP signature of a stranger beside a trusted one", verdict["reasons"][0])
     assert trusting(site, other)["outcome"] == "passed"
-    copied.inv("image.sign", RECIPE, "--key", str(copied.folder / "site.pem"), **environment)  # in place of both
+    keyring.inv("image.sign", RECIPE, "--key", str(copied.folder / "site.pem"))  # in place of both
     public = copied.folder / "site.pub"
     assert f"signature: by {key_id(public)}" in trusting(str(public))["reasons"]
 
@@ -304,17 +307,18 @@ def test_a_signed_image_on_another_base_than_is_pinned_here_says_so(copied: Site
     digest = read_sif(copied.dist / IMAGE).labels()[BASE_DIGEST]
     pins.write_text(pins.read_text().replace(digest, f"sha256:{'5' * 64}"))
     elsewhere = {"SIFMARK_CACHE": str(tmp_path / "cache")}
-    told = trust(copied, **elsewhere)
-    assert told["outcome"] == "passed" and f"the recipe here pins sha256:{'5' * 64}" in told["reasons"][1]
-    structure = copied.inv("verify", f"dist/{IMAGE}", "--stages", "structure", **elsewhere).stdout
+    verdict = trust(copied, **elsewhere)
+    assert verdict["outcome"] == "passed" and f"the recipe here pins sha256:{'5' * 64}" in verdict["reasons"][1]
+    structure = copied.using(**elsewhere).inv("verify", f"dist/{IMAGE}", "--stages", "structure").stdout
     assert "another one is pinned here, its tree was not compared" in structure
     (copied.folder / "sifmark.toml").unlink()
-    told = trust(copied, **elsewhere)
-    assert told["outcome"] == "failed" and "pinned is" in told["reasons"][0] and "check out" in told["reasons"][1]
+    verdict = trust(copied, **elsewhere)
+    assert verdict["outcome"] == "failed"
+    assert "pinned is" in verdict["reasons"][0] and "check out" in verdict["reasons"][1]
 
 
 @pytest.mark.full  # the gate has it without an image: trust/test_trust_checks.py
-def test_a_record_that_came_along_proves_nothing(copied: Site, tmp_path: Path, refused: Callable) -> None:
+def test_a_record_that_came_along_proves_nothing(copied: Site, tmp_path: Path, refused: Refused) -> None:
     copied.inv("build", RECIPE, "--force")
     elsewhere = tmp_path / "sent"
     elsewhere.mkdir()
@@ -336,7 +340,7 @@ def test_a_signature_that_nobody_knows_explains_no_change(copied: Site) -> None:
     assert verdict["outcome"] == "failed" and "the file has changed since its build" in verdict["reasons"][0]
 
 
-def test_what_was_changed_is_not_signed(copied: Site, refused: Callable) -> None:
+def test_what_was_changed_is_not_signed(copied: Site, refused: Refused) -> None:
     key, image = str(copied.folder / "site.pem"), copied.dist / IMAGE
     lose(image, SBOM)
     before = image.read_bytes()
@@ -353,7 +357,7 @@ def test_what_was_changed_is_not_signed(copied: Site, refused: Callable) -> None
     assert image.read_bytes() == before
 
 
-def test_an_image_under_another_name_is_told(copied: Site, refused: Callable) -> None:
+def test_an_image_under_another_name_is_told(copied: Site, refused: Refused) -> None:
     shutil.copy(copied.dist / IMAGE, copied.dist / "resnet50-cpu.sif")
     for words in (("run", "resnet50-cpu", "--", "--version"), ("verify", "resnet50-cpu")):
         done = copied.inv(*words, check=False)
@@ -369,7 +373,7 @@ def test_only_known_stages_are_verified(signed: Site) -> None:
 
 @pytest.mark.full  # the gate has it without an image: commands/test_sign_command.py
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ((), "which key is to sign?"),
         (("--key", "nowhere.pem"), "there is no file nowhere.pem"),
@@ -377,9 +381,9 @@ def test_only_known_stages_are_verified(signed: Site) -> None:
         (("--key", "a.pem", "--pgp", "0"), "which key is to sign?"),
     ],
 )
-def test_what_sign_cannot_do(signed: Site, words: tuple[str, ...], told: str) -> None:
+def test_what_sign_cannot_do(signed: Site, words: tuple[str, ...], message: str) -> None:
     done = signed.inv("image.sign", RECIPE, *words, check=False)
-    assert done.returncode == 2 and told in done.stderr
+    assert done.returncode == 2 and message in done.stderr
 
 
 def test_a_public_key_does_not_sign_and_the_image_stays(signed: Site) -> None:
@@ -403,8 +407,9 @@ def test_the_lists_of_packages_hold_what_is_installed(signed: Site) -> None:
     path.write_bytes(texts[SPDX])
     assert validate_full_spdx_document(parse_from_file(str(path))) == []
     urls = {entry.get("purl", "") for entry in json.loads(texts[CYCLONEDX])["components"]}
-    argv = ["apptainer", "exec", *user_flags(), image, "dpkg-query", "-W", "-f", "${Package} ${Version}\\n"]
-    installed = dict(line.split() for line in call(argv).stdout.splitlines())
+    query = ["dpkg-query", "-W", "-f", "${Package} ${Version}\\n"]
+    output = call(["apptainer", "exec", *user_flags(), str(image), *query]).stdout
+    installed = dict(line.split() for line in output.splitlines())
     listed = {unquote(url.split("/")[2].split("@")[0]) for url in urls if url.startswith("pkg:deb/")}
     assert listed == {name.split(":")[0] for name in installed}
     assert any(url.startswith("pkg:pypi/jsonschema@") for url in urls)
@@ -418,13 +423,13 @@ def test_provenance_reads_by_the_rules_of_in_toto(signed: Site) -> None:
     sif = read_sif(signed.dist / IMAGE)
     entry = sif.named("provenance.json")
     assert entry is not None
-    told = json.loads(sif.read(entry))
-    Statement.copy_from_pb(ParseDict(told, Message())).validate()
-    assert [subject["digest"]["sha256"] for subject in told["subject"]] == [
+    statement = json.loads(sif.read(entry))
+    Statement.copy_from_pb(ParseDict(statement, Message())).validate()
+    assert [subject["digest"]["sha256"] for subject in statement["subject"]] == [
         sif.digest(sif.system).hex(),
         sif.digest(sif.metadata).hex(),
     ]
-    definition = told["predicate"]["buildDefinition"]
+    definition = statement["predicate"]["buildDefinition"]
     assert definition["resolvedDependencies"][0]["annotations"] == {"standIn": True}
     head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    assert {"gitCommit": head} in [found["digest"] for found in definition["resolvedDependencies"]]
+    assert {"gitCommit": head} in [dependency["digest"] for dependency in definition["resolvedDependencies"]]

@@ -1,8 +1,4 @@
-"""Names in the code: none that says nothing of its value, and no two classes with one name.
-
-Folders and classes that do not keep this yet are listed. Whoever mends the last of an entry takes it out: an entry that
-has become clean fails here.
-"""
+"""Names in the code: none that says nothing of its value, and no two classes with one name."""
 
 import ast
 from collections import defaultdict
@@ -14,17 +10,10 @@ import pytest
 from sifmark.core import paths
 
 EMPTY_NAMES = frozenset(("told", "found", "one", "there", "known", "seen"))
-ROOTS = ("entrypoints", "sifmark", "tests", "benchmarks")
+ROOTS = ("entrypoints", "sifmark", "tests", "benchmarks", "ci")
 SIDES = ("entrypoints", "sifmark")
 # Folders whose subfolders or modules are the same thing once each, by framework or vendor, and share names of classes.
 SIBLINGS = ("entrypoints/workloads", "entrypoints/devices", "entrypoints/metering/meters")
-
-# Files and folders that still bind such names.
-PENDING = (
-    "tests/images",
-)
-# Classes whose names are still taken twice.
-PENDING_CLASSES: frozenset[str] = frozenset()
 
 
 def bindings(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -86,26 +75,12 @@ def _one_per_sibling(files: list[str]) -> bool:
 
 @pytest.mark.parametrize("root", ROOTS)
 def test_no_name_is_bound_that_says_nothing_of_its_value(root: str) -> None:
-    pending = tuple(str(paths.ROOT / entry) for entry in PENDING)
-    lines = empty_names(paths.ROOT / root)
-    assert [
-        line for line in lines if not line.startswith(tuple(f"{entry}{end}" for entry in pending for end in "/:"))
-    ] == []
-
-
-@pytest.mark.parametrize("entry", PENDING)
-def test_files_that_have_become_clean_leave_the_list(entry: str) -> None:
-    assert empty_names(paths.ROOT / entry), f"{entry} binds none of these names any more: take it out of PENDING"
+    assert empty_names(paths.ROOT / root) == []
 
 
 @pytest.mark.parametrize("side", SIDES)
 def test_no_two_classes_of_a_side_share_a_name(side: str) -> None:
-    assert {name: files for name, files in duplicates(paths.ROOT / side).items() if name not in PENDING_CLASSES} == {}
-
-
-@pytest.mark.parametrize("name", sorted(PENDING_CLASSES))
-def test_classes_that_have_names_of_their_own_leave_the_list(name: str) -> None:
-    assert any(name in duplicates(paths.ROOT / side) for side in SIDES), f"take {name} out of PENDING_CLASSES"
+    assert duplicates(paths.ROOT / side) == {}
 
 
 @pytest.mark.parametrize(
