@@ -16,6 +16,7 @@ CHECKS = {
         *[*_PYTHON, "mypy", "--config-file=", "--python-version", _OLDEST_FOR_MYPY, "--disallow-untyped-defs"],
         *["--ignore-missing-imports", "--cache-dir=.mypy_cache/in-image", "--package", "entrypoints"],
     ],
+    "mypy of in-image tests": [*_PYTHON, "mypy", "--config-file=tests/inside/mypy.ini"],
     "tests": [*_PYTHON, "pytest", "-q", "--numprocesses=auto", "tests/unit"],
 }
 
