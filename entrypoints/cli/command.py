@@ -10,7 +10,7 @@ from entrypoints.contract.statuses import USAGE_EXIT, UsageError
 from entrypoints.planning import arguments
 from entrypoints.planning.arguments import Options
 from entrypoints.system import image
-from entrypoints.system.console import say
+from entrypoints.system.console import status
 
 
 def main(argv: Sequence[str]) -> int:
@@ -19,7 +19,7 @@ def main(argv: Sequence[str]) -> int:
         options = arguments.parse(argv)
         return _verb(options.verb)(options)
     except UsageError as error:
-        say(f"{error}")
+        status(f"{error}")
         return USAGE_EXIT
 
 

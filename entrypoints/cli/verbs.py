@@ -15,7 +15,7 @@ from entrypoints.planning import configuration, plan
 from entrypoints.planning.arguments import Options
 from entrypoints.results.outcome import Outcome
 from entrypoints.system import image
-from entrypoints.system.console import say
+from entrypoints.system.console import status
 
 
 def run(options: Options) -> int:
@@ -25,13 +25,13 @@ def run(options: Options) -> int:
     meant, built = naming.find(options)
     if options.device == selection.AUTO:
         choice = selection.choose(selection.offered_kinds(*image.target(built), built is not None))
-        say(f"--device auto: {choice.kind}, since {choice.why}")
+        status(f"--device auto: {choice.kind}, since {choice.why}")
     planned = [(card, plans(options, card, built)) for card in meant]
     refused = [(card, planned_runs) for card, planned_runs in planned if isinstance(planned_runs, UsageError)]
     if len(refused) == len(planned):
         raise refused[0][1]
     for card, refusal in refused:
-        say(f"left out: {card.name}: {refusal}")
+        status(f"left out: {card.name}: {refusal}")
     runs = [(card, planned_runs) for card, planned_runs in planned if not isinstance(planned_runs, UsageError)]
     return Series(runs, built, options).run()
 
@@ -67,7 +67,7 @@ def check(options: Options) -> int:
             outcomes[probed] = numerics_check.check(card, resolved, orders)
         outcome = outcomes[probed]
         skipped = outcome.state == "no_device"
-        say(f"check of {card.name}: {'skipped' if skipped else outcome.state}, {outcome.message}")
+        status(f"check of {card.name}: {'skipped' if skipped else outcome.state}, {outcome.message}")
         if outcome.exit_code and not skipped:
             return outcome.exit_code
     return 0

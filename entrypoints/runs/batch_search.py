@@ -13,7 +13,7 @@ from entrypoints.results.json_values import Json
 from entrypoints.runs.execute import ExecutedRun, execute
 from entrypoints.runs.supervise import Orders
 from entrypoints.system import memory
-from entrypoints.system.console import say
+from entrypoints.system.console import status
 
 # A trial's fraction of the limit: in twelve steps of ResNet-50 a process used up to 4 % more than in three.
 TRIAL_SHARE = 0.9
@@ -82,7 +82,7 @@ def search(card: Card, start: Configuration, orders: Orders) -> Search:
     limit, most = start.memory_limit_mib or memory.default_limit(start.device), most_batch(start)
     trial_limit = max(1, int(TRIAL_SHARE * limit)) if limit else None
     within = f"{trial_limit} MiB" if trial_limit else "the memory of the device"
-    say(f"searching for the largest batch up to {most} within {within}")
+    status(f"searching for the largest batch up to {most} within {within}")
     # The first request runs alone. Two more rounds of N streams have all of them at work.
     steps = 1 + 2 * start.concurrency if start.concurrency else STEPS
     trials, bracket = [], Bracket()
@@ -98,5 +98,5 @@ def search(card: Card, start: Configuration, orders: Orders) -> Search:
         bracket = bracket.after(size, fits=state == "completed")
         size = bracket.next(start.batch_size, most)
     result = Search(limit, trial_limit, bracket.fits or None, tuple(trials), last)
-    say(f"after {len(trials)} trials, the largest batch known to fit is {result.largest or 'none'}")
+    status(f"after {len(trials)} trials, the largest batch known to fit is {result.largest or 'none'}")
     return result

@@ -10,7 +10,7 @@ from entrypoints.results import numerics
 from entrypoints.results.numerics import Numerics
 from entrypoints.results.outcome import Outcome, determine_outcome, with_numerics
 from entrypoints.runs.supervise import Child, Orders
-from entrypoints.system.console import say
+from entrypoints.system.console import status
 
 
 def check(card: Card, resolved: Configuration, orders: Orders) -> Outcome:
@@ -27,9 +27,9 @@ def check_before_runs(card: Card, resolved: Configuration, orders: Orders) -> Nu
     stored = reference.load(card)
     if stored is None:
         return numerics.compare_with_reference([], None, resolved.precision)
-    say(f"{resolved.workload} on {resolved.device}: probing numerics")
+    status(f"{resolved.workload} on {resolved.device}: probing numerics")
     _, probed = probe(stored, resolved, orders)
-    say(f"{resolved.workload} on {resolved.device}: numerics {probed}")
+    status(f"{resolved.workload} on {resolved.device}: numerics {probed}")
     return probed
 
 

@@ -23,7 +23,7 @@ from entrypoints.runs.numerics_check import check_before_runs
 from entrypoints.runs.output import ResultSchema, Writer, line_text, open_writer
 from entrypoints.runs.supervise import Orders
 from entrypoints.system import host
-from entrypoints.system.console import say
+from entrypoints.system.console import status
 from entrypoints.system.image import file_of
 
 PlannedRuns = Tuple[Card, Sequence[Configuration]]
@@ -91,14 +91,14 @@ class Series:
                 return
             self.begun += 1
             if self.total > 1:
-                say(f"run {self.begun} of {self.total}")
+                status(f"run {self.begun} of {self.total}")
             self.finish(card, execute(card, configuration, self.orders), search_result, numerics)
 
     def finish(self, card: Card, executed: ExecutedRun, search_result: Search | None, numerics: Numerics) -> None:
         """Write the document of a run."""
         outcome = with_numerics(executed.outcome, numerics)
         if outcome != executed.outcome:
-            say(f"{outcome.state}: {outcome.message}")
+            status(f"{outcome.state}: {outcome.message}")
         document = self.document(card, executed, outcome, search_result, numerics, self.orders.stop)
         code = deliver(document, self.contract, self.writer)
         task, rate = executed.configuration.task, throughput(executed.measurement)
@@ -140,7 +140,7 @@ def summarise(done: Sequence[FinishedRun]) -> None:
         rate = (
             "" if finished.throughput.value is None else f"  {finished.throughput.value:.2f} {finished.throughput.unit}"
         )
-        say(f"{finished.workload:<{width}}  {finished.task}  {finished.state}{rate}")
+        status(f"{finished.workload:<{width}}  {finished.task}  {finished.state}{rate}")
 
 
 def close(codes: Sequence[int], planned: int, orders: Orders) -> int:
@@ -151,7 +151,7 @@ def close(codes: Sequence[int], planned: int, orders: Orders) -> int:
     missing = planned - len(codes)
     stopped = 0
     if missing:
-        say(f"{missing} of {planned} runs were not begun")
+        status(f"{missing} of {planned} runs were not begun")
         state = orders.stop()
         stopped = exit_code(state, next(iter(orders.signals), None)) if state else 0
     stops = [code for code in (*codes, stopped) if code >= STATUSES["time_limit"].exit_code]
@@ -163,13 +163,13 @@ def deliver(document: Json, contract: ResultSchema, writer: Writer) -> int:
     """Validate and write a document; return the exit code. If either fails it is still output: measuring took time."""
     complaints = contract.problems(document)
     if complaints:
-        say("the result does not validate, a defect of sifmark:")
+        status("the result does not validate, a defect of sifmark:")
         sys.stderr.write("\n".join([*complaints, json.dumps(document), ""]))
         return INVALID_RESULT_EXIT
     try:
         writer.write(document)
     except OSError as error:
-        say(f"the result could not be written: {error}. Here it is:")
+        status(f"the result could not be written: {error}. Here it is:")
         sys.stderr.write(line_text(document).decode())
         return INVALID_RESULT_EXIT
     code: int = document["status"]["exit_code"]

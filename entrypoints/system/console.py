@@ -7,7 +7,7 @@ import sys
 from typing import TextIO
 
 
-def say(text: str) -> None:
+def status(text: str) -> None:
     """Write one line for people."""
     write_now(sys.stderr, f"sifmark: {text}\n")
 

@@ -180,8 +180,8 @@ def open_work(
         evaluation = evaluation or Evaluation(lambda: [batch])
     if generates(card.problem, configuration.task):
         return Generation(session, inputs, card.problem["generation"], send)
-    goal = configuration.goal
-    pursuit = TargetPursuit(goal, session, evaluation, send) if goal and evaluation else None
+    target = configuration.goal
+    pursuit = TargetPursuit(target, session, evaluation, send) if target and evaluation else None
     return Loop(session, configuration.task, inputs, send, pursuit)
 
 

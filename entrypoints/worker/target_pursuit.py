@@ -21,15 +21,17 @@ class Evaluation(NamedTuple):
 class TargetPursuit:
     """Evaluates a session at intervals of training steps, until the target is reached."""
 
-    def __init__(self, goal: Target, session: Session, evaluation: Evaluation, send: Callable[[Message], None]) -> None:
-        self.goal, self.session, self.evaluation, self.send = goal, session, evaluation, send
+    def __init__(
+        self, target: Target, session: Session, evaluation: Evaluation, send: Callable[[Message], None]
+    ) -> None:
+        self.target, self.session, self.evaluation, self.send = target, session, evaluation, send
         self.evaluated_at = 0  # training steps before the last evaluation
         self.reached = False
         self.skipped: set[str] = set()  # samples that could not be read
 
     def due(self, steps: int) -> bool:
         """Return whether an evaluation is due after `steps` steps."""
-        return steps % self.goal["evaluation_steps"] == 0
+        return steps % self.target["evaluation_steps"] == 0
 
     def evaluate(self, steps: int) -> None:
         """Evaluate the model after `steps` training steps and report it. The device is idle before and after."""
@@ -52,4 +54,4 @@ class TargetPursuit:
         quality = grader.quality() if grader else Quality()
         evaluated = Evaluated(steps, began, time.monotonic(), samples, loss / samples, accuracy, *quality)
         self.send(evaluated)
-        self.evaluated_at, self.reached = steps, reached(self.goal, evaluated)
+        self.evaluated_at, self.reached = steps, reached(self.target, evaluated)
