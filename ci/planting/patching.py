@@ -19,20 +19,28 @@ def plant(root: Path, symbol: str, was: str, becomes: str) -> Path:
     `symbol` is a dotted name as in `Class.method`, or a constant; `was` and `becomes` are an expression or a statement,
     in any layout. Every occurrence in the symbol is replaced. Raises StaleFaultError.
     """
-    pattern = _parsed(was)
+    path, text = planted(root, symbol, was, becomes)
+    path.write_text(text)
+    return path
+
+
+def planted(root: Path, symbol: str, was: str, becomes: str) -> tuple[Path, str]:
+    """Return the file that `plant` would change, and its text afterwards. Raises StaleFaultError."""
+    pattern, names = _parsed(was), symbol.split(".")
     matches = [
-        (path, nodes)
+        (path, text, nodes)
         for path in sorted(root.rglob("*.py"))
-        for definition in _definitions(ast.parse(path.read_text()), symbol.split("."))
+        if names[-1] in (text := path.read_text())
+        for definition in _definitions(ast.parse(text), names)
         if (nodes := [node for node in ast.walk(definition) if _same(node, pattern)])
     ]
     if len(matches) != 1:
         where = f"in {len(matches)} definitions of that name" if matches else "in no definition of that name"
         raise StaleFaultError(f"{symbol}: `{was}` is {where} below {root.name}/")
-    path, nodes = matches[0]
-    path.write_text(_replaced(path.read_text(), nodes, becomes))
-    ast.parse(path.read_text())
-    return path
+    path, text, nodes = matches[0]
+    changed = _replaced(text, nodes, becomes)
+    ast.parse(changed)
+    return path, changed
 
 
 def _parsed(code: str) -> ast.AST:

@@ -25,8 +25,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from faults import Fault
-from host import HOST
-from inside import INSIDE
+from host_faults import HOST
+from inside_faults import INSIDE
 from patching import StaleFaultError, plant
 
 ROOT = Path(__file__).resolve().parents[2]
