@@ -295,20 +295,21 @@ def test_a_result_says_that_it_is_simulated_and_how_the_batch_was_divided(image,
     assert document["steps"]["updates"] == 3 and document["steps"]["units"] == 36
 
 
-LIMIT = 8192  # MiB
+LIMIT = 4096  # MiB
 
 
 def due(card, task):
     """How a smoke run has to end: PopTorch's LAMB clips nothing, and no text grows on an IPU. A model may be too large
-    for this host; one that needs a quarter of what it may have at the least is not."""
+    for the limit; one that needs half of it at the least is not."""
     if (task == "training" and card.problem["optimizer"]["name"] == "lamb") or generates(card.problem, task):
         return ("unsupported", "out_of_memory")
     words = [card.name, "--smoke", "--task", task, "--precision", "fp32"]
-    small = memory_estimate.estimate(card, resolve(arguments.parse(words), card, None)).total < LIMIT / 4
+    small = memory_estimate.estimate(card, resolve(arguments.parse(words), card, None)).total < LIMIT / 2
     return ("completed",) if small else ("completed", "out_of_memory")
 
 
 @pytest.mark.full
+@pytest.mark.skipif(torch.__version__ >= "2.1", reason="PopTorch 3.4, the last, has torch 2.0; one PyTorch will do")
 def test_every_workload_that_makes_sense_answers(image, tmp_path):
     """With the stand-in, all that PopTorch can do."""
     for task in ("training", "inference"):
