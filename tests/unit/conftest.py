@@ -5,6 +5,7 @@ import os
 import pytest
 from properties import load_profile
 
+from sifmark.core import paths
 from sifmark.core.settings import load_settings
 
 load_profile()
@@ -25,3 +26,9 @@ def site(monkeypatch, tmp_path):
     monkeypatch.setenv("SIFMARK_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("SIFMARK_DIST", str(tmp_path / "dist"))
     return load_settings()
+
+
+@pytest.fixture
+def made_by_0_1_0():
+    """The folder of an image and results that 0.1.0 made, with what it answered about them."""
+    return paths.CHECKOUT / "tests" / "fixtures" / "0.1.0"

@@ -5,16 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from sifmark.core import paths
 from sifmark.results.comparison import compare_results
 from sifmark.results.exports import as_json
 from sifmark.results.query import Query
 
-FIXTURES = paths.CHECKOUT / "tests" / "fixtures" / "0.1.0"
 
-
-def test_the_comparison_of_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(FIXTURES)  # a comparison names its files as they were given
+def test_the_comparison_of_a_result(made_by_0_1_0: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(made_by_0_1_0)  # a comparison names its files as they were given
     assert json.loads(as_json(compare_results("training.json", Query()))) == json.loads(
         Path("expected-compare.json").read_text()
     )

@@ -291,17 +291,11 @@ def test_a_broken_link_fails(site: Settings, tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_result_of_0_1_0_is_traced_as_it_was_then(
-    site: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    trusting: Settings, made_by_0_1_0: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The real image and result of an earlier version; its sources are not those of today."""
-    from sifmark.engines import open_engine
-
-    if open_engine(site, "apptainer").version() is None:
-        pytest.skip("Apptainer is not installed: ci/setup/apptainer")
-    fixtures = paths.CHECKOUT / "tests" / "fixtures" / "0.1.0"
-    trusting = replace(site, keys=(str(fixtures / "key.pub"),))
-    trace_results(str(fixtures / "from-image.json"), str(fixtures / "cpu.sif"), trusting, as_json=True)
+    trace_results(str(made_by_0_1_0 / "from-image.json"), str(made_by_0_1_0 / "cpu.sif"), trusting, as_json=True)
     ((traced),) = json.loads(capsys.readouterr().out)
-    ((expected),) = json.loads((fixtures / "expected-trace.json").read_text())
+    ((expected),) = json.loads((made_by_0_1_0 / "expected-trace.json").read_text())
     assert Path(traced["file"]).name == expected["file"] and traced["links"][:6] == expected["links"][:6]
     assert [link["name"] for link in traced["links"]] == [link["name"] for link in expected["links"]]

@@ -200,16 +200,10 @@ def test_programs_read_stage_outcome_and_reasons(engine: FakeEngine) -> None:
 
 
 def test_an_image_of_0_1_0_is_verified_as_it_was_then(
-    site: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    trusting: Settings, made_by_0_1_0: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The real image of an earlier version, by the real engine: its answers are a contract."""
-    from sifmark.engines import open_engine
-
-    if open_engine(site, "apptainer").version() is None:
-        pytest.skip("Apptainer is not installed: ci/setup/apptainer")
-    fixtures = paths.CHECKOUT / "tests" / "fixtures" / "0.1.0"
-    trusting = replace(site, keys=(str(fixtures / "key.pub"),))
-    verify_images(str(fixtures / "cpu.sif"), trusting, as_json=True, stages="trust", signed=True)
+    verify_images(str(made_by_0_1_0 / "cpu.sif"), trusting, as_json=True, stages="trust", signed=True)
     ((address, answer),) = json.loads(capsys.readouterr().out).items()
-    ((_, expected),) = json.loads((fixtures / "expected-verify.json").read_text()).items()
+    ((_, expected),) = json.loads((made_by_0_1_0 / "expected-verify.json").read_text()).items()
     assert Path(address).name == "cpu.sif" and answer == expected
