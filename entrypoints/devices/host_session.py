@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from entrypoints.contract.session import DeviceConditions, DeviceFacts, Usage
 from entrypoints.system import host
@@ -17,7 +18,7 @@ class SynchronousSession:
         """Return the current time (s): the device is done by now."""
         return time.perf_counter()
 
-    def seconds_between(self, earlier: float, later: float) -> float:
+    def seconds_between(self, earlier: Any, later: Any) -> float:
         """Return the seconds between two marks."""
         return later - earlier
 

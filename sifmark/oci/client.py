@@ -80,7 +80,7 @@ class Registry:
         """Send a request and return the answer with its content still to be read, of any size."""
         settled = {"timeout": PATIENCE, **options, "stream": True}
         attempt = partial(self._attempt, method, urljoin(self.base, path), settled)
-        # A PUT ends its upload, even without an answer: whoever began the upload begins it again.
+        # A PUT ends its upload, even without an answer, so it is not repeated here: the caller starts a new upload.
         answer = attempt(True) if method == "PUT" else self._retry(attempt)
         if answer.status_code == 401 and authenticate:
             answer.close()
@@ -92,7 +92,7 @@ class Registry:
     def _retry(self, action: Callable[[bool], Result]) -> Result:
         """Return what an action returns; after a TransientError repeat it, with a pause that doubles.
 
-        The action is told whether this is the last attempt. Its error is then a RegistryError.
+        The action's argument is whether this is the last attempt, after which its error becomes a RegistryError.
         """
         for attempt in range(1, self.attempts):
             try:

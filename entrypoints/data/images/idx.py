@@ -130,12 +130,12 @@ def _size(file: Path) -> int:
 
 
 def _read(file: Path) -> bytes:
-    """Return the content of a file, uncompressed, as far as it is readable."""
+    """Return the content of a file, uncompressed. Of a damaged file, return what precedes the damage."""
     return b"".join(_chunks(file))
 
 
 def _chunks(file: Path, size: int = CHUNK) -> Iterator[bytes]:
-    """Yield pieces of a file, uncompressed, of at most `size` bytes, as far as it is readable."""
+    """Yield the content of a file, uncompressed, in pieces of at most `size` bytes, up to its end or the first damage."""
     try:
         with gzip.open(file) if file.suffix == PACKED else file.open("rb") as stream:
             yield from iter(lambda: stream.read1(size), b"")
