@@ -85,7 +85,7 @@ def _wanted(fitting: Sequence[str] | None) -> str:
     """Return what the user can give instead, for messages."""
     if not fitting or FOLDER in fitting:
         return "a folder with one folder of images per class"
-    return f"a folder of {' or '.join(fitting)} (inv data.prepare --format {fitting[0]})"
+    return f"a folder of {' or '.join(fitting)} (sifmark data.prepare --format {fitting[0]})"
 
 
 def _only(path: Path, names: list[str]) -> str:

@@ -12,7 +12,7 @@ from entrypoints.data.source import DataFile
 NAME = "manifest.json"
 VERSION = "1.0"
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / f"manifest-{VERSION}.json"
-REMEDY = f"Prepare the data again (inv data.prepare), or remove {NAME}: then the files are counted"
+REMEDY = f"Prepare the data again (sifmark data.prepare), or remove {NAME}: then the files are counted"
 
 
 class Manifest(NamedTuple):

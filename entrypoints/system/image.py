@@ -11,7 +11,7 @@ _ENTRYPOINTS = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 PATH = os.path.join(os.path.dirname(_ENTRYPOINTS), "image.json")
 OUTSIDE = ("pytorch", "cpu")  # framework and device of a checkout
 ABSENT = "not run from an image: there is no image.json beside the entrypoints"
-RECORD_VARIABLE = "SIFMARK_IMAGE"  # what `inv run` knows of the image before it starts, as JSON
+RECORD_VARIABLE = "SIFMARK_IMAGE"  # what `sifmark run` knows of the image before it starts, as JSON
 _STARTED = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")  # variables with the path of the image file on the host
 _MAGIC, _MAGIC_AT = b"SIF_MAGIC\0", 32
 _BLOCK = 1 << 20  # bytes
@@ -35,19 +35,19 @@ def target(image: Mapping[str, Any] | None) -> tuple[str, str]:
 def file_of(image: Mapping[str, Any], environ: Mapping[str, str], stop: Callable[[], object]) -> dict[str, Any]:
     """Return ID and digest of what ran, its signer, and who checked that: `provenance.image.file` of a result.
 
-    `inv run` passes them on. Otherwise the file is read here, if the runtime shows it, unless `stop` returns an order.
+    `sifmark run` passes them on. Otherwise the file is read here, if the runtime shows it, unless `stop` returns an order.
     """
     if RECORD_VARIABLE in environ:
         return _from_record(environ[RECORD_VARIABLE], image["build_key"])
     paths = [environ[name] for name in _STARTED if name in environ]
     if not paths:
-        return _unknown("this runtime does not tell where the image is; inv run tells what it is")
+        return _unknown("this runtime does not tell where the image is; sifmark run tells what it is")
     try:
         digest = _digest(paths[0], stop)
     except (OSError, ValueError):
-        return _unknown("its file is not to be seen from inside; inv run tells what it is")
+        return _unknown("its file is not to be seen from inside; sifmark run tells what it is")
     if digest is None:
-        return _unknown("the run was cut short, and reading its file takes time; inv run reads it beforehand")
+        return _unknown("the run was cut short, and reading its file takes time; sifmark run reads it beforehand")
     return {**_unknown("its file was read as a whole, whatever is in it"), "digest": digest, "seen_by": "entrypoint"}
 
 
@@ -66,7 +66,7 @@ def _from_record(text: str, build_key: str) -> dict[str, Any]:
         return _unknown(f"{RECORD_VARIABLE} does not read")
     if key != build_key:
         return _unknown(f"{RECORD_VARIABLE} tells of another image")
-    facts = {**digests, "signer": signer or None, "seen_by": "inv run"}
+    facts = {**digests, "signer": signer or None, "seen_by": "sifmark run"}
     return facts if signer else {**facts, "reason": "it bears no signature of a key that the site trusts"}
 
 

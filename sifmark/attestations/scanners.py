@@ -52,6 +52,6 @@ def choose_scanner(name: str) -> Scanner:
             return scanner
     raise SifmarkError(
         f"no vulnerability scanner on PATH: {', '.join(scanner.program for scanner in candidates)}",
-        "install Grype, OSV-Scanner or Trivy as its project describes, then run inv image.audit again",
+        "install Grype, OSV-Scanner or Trivy as its project describes, then run sifmark image.audit again",
         code="program-missing",
     )

@@ -152,7 +152,7 @@ def require_space(builds: Iterable[PlannedBuild], settings: Settings) -> None:
         if size > (free := free_space(folder)):
             raise SifmarkError(
                 f"the builds add about {human_size(size)} to {folder}, which has {human_size(free)} left",
-                "free space (inv clean, inv clean --cache), or name another folder in sifmark.toml",
+                "free space (sifmark clean, sifmark clean --cache), or name another folder in sifmark.toml",
                 code="disk-full",
             )
 

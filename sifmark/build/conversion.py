@@ -64,7 +64,7 @@ def convert_to_sif(recipe: str, settings: Settings, force: bool = False) -> Conv
 def _require_own_build(plan: Plan, inspection: DockerInspection, docker: Docker) -> None:
     """Raise SifmarkError unless the image is what today's recipe builds, as its build recorded it, on its base."""
     recipe = plan.recipe.name
-    image, remedy = f"the Docker image of {recipe}", f"build it again: inv build {recipe} --engine docker --force"
+    image, remedy = f"the Docker image of {recipe}", f"build it again: sifmark build {recipe} --engine docker --force"
     if inspection.labels.get(BUILD_KEY) != plan.build_key:
         cause = f"{image} was built of another recipe or other code than is here"
         raise SifmarkError(cause, remedy, code="image-stale")

@@ -17,7 +17,8 @@ _BUILT = "built here"
 
 def record_trusted(digest: str, settings: Settings, signer: str | None = None) -> None:
     """Write down that an image was built here, or that a signature by the trusted key `signer` was valid."""
-    write_text(_entry(digest, settings), _BUILT if signer is None else _key_hashes(settings).get(signer, ""))
+    reason = _BUILT if signer is None else _key_hashes(settings).get(signer, "")
+    write_text(_entry(digest, settings), "\n".join(sorted({*_reasons(digest, settings), reason} - {""})))
 
 
 def copy_trust(digest: str, former: str, settings: Settings) -> None:
@@ -30,9 +31,14 @@ def is_trusted(digest: str, settings: Settings) -> bool:
     """Return whether an image was built here, or had a valid signature by a key that is still trusted."""
     if DIGEST.fullmatch(digest) is None:
         return False
+    return not _reasons(digest, settings).isdisjoint({_BUILT, *_key_hashes(settings).values()})
+
+
+def _reasons(digest: str, settings: Settings) -> set[str]:
+    """Return why a digest was trusted: it was built here, or the hashes of the keys that had signed it."""
     with suppress(OSError):
-        return _entry(digest, settings).read_text() in {_BUILT, *_key_hashes(settings).values()}
-    return False
+        return set(_entry(digest, settings).read_text().splitlines())
+    return set()
 
 
 def _key_hashes(settings: Settings) -> dict[str, str]:

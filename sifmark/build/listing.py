@@ -1,16 +1,25 @@
 """What there is: recipes, workloads, and images with their state, as rows with the names that programs read."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from sifmark.build.image import BuildState, state
 from sifmark.core.errors import SifmarkError, UnbuildableError
 from sifmark.core.settings import Settings
 from sifmark.engines import Engine
-from sifmark.recipes.names import Image, cards, images
+from sifmark.recipes.labels import STAND_IN
+from sifmark.recipes.names import Image, cards
 from sifmark.recipes.plan import make_plan
 from sifmark.recipes.recipe import Recipe, load_recipe, recipe_names
 
 Row = dict[str, Any]
+# Why a recipe cannot be built here, by the code of the error, in few words.
+NOTES = {
+    "base-unresolved": "base not pinned",
+    "lock-missing": "no lock of wheels",
+    "platform-unsupported": "not for this platform",
+    "stand-ins-missing": "no test base here",
+}
 
 
 def recipe_rows() -> list[Row]:
@@ -46,9 +55,24 @@ def workload_rows() -> list[Row]:
     ]
 
 
-def image_rows(engine: Engine, settings: Settings) -> list[Row]:
-    """Return all images that recipes and workloads make, with their state."""
-    return [_image(image, engine, settings) for image in images()]
+def image_rows(images: Iterable[Image], engine: Engine, settings: Settings) -> list[Row]:
+    """Return images with their state."""
+    return [_image(image, engine, settings) for image in images]
+
+
+def recipe_state(recipe: str, engine: Engine, settings: Settings) -> Row:
+    """Return the state of a recipe's image, its size in bytes (None without an image), and what there is to note."""
+    info = engine.image_info(engine.address(recipe))
+    size = info.size if info else None
+    try:
+        plan = make_plan(recipe, settings)
+        plan.require_resolved()
+    except UnbuildableError as error:
+        return {"state": "stale" if info else "", "size": size, "note": NOTES.get(error.code, error.code)}
+    except SifmarkError as error:  # a broken recipe keeps no other from being listed
+        return {"state": "broken", "size": size, "note": error.code}
+    note = "test base" if info and info.labels.get(STAND_IN) == "true" else ""
+    return {"state": state(recipe, plan, engine).value if info else "not built", "size": size, "note": note}
 
 
 def _recipe(recipe: Recipe) -> Row:

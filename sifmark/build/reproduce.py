@@ -24,7 +24,7 @@ from sifmark.recipes.plan import Plan, make_plan
 _DOWNLOADED = (WHEELS, "stand-in")  # folders of the cache whose files are checked by hash whenever they are used
 REPRODUCTION_REMEDY = (
     "was it built of the same commit, by the same versions of the tools, on a host with the Python of its base? "
-    "`inv build NAME --force` builds it here"
+    "`sifmark build NAME --force` builds it here"
 )
 
 
@@ -49,7 +49,7 @@ def reproduce_image(recipe: str, engine: Engine, settings: Settings) -> Reproduc
     with exclusive_lock(lock_path(recipe, engine)), scratch_dir(settings.dist, "reproduce") as folder:
         folder.chmod(0o755)
         if engine.image_info(address) is None:
-            remedy = f"inv build {recipe}, or inv registry.pull {recipe}"
+            remedy = f"sifmark build {recipe}, or sifmark registry.pull {recipe}"
             raise SifmarkError(f"{recipe} is not built", remedy, code="image-not-built")
         inspection = engine.inspect(address)
         plan = _plan(recipe, inspection, settings)

@@ -1,9 +1,8 @@
 """The build command: what is to be done and why, then the builds, then a table of what became of each."""
 
-import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from sifmark.build.batch import (
     Action,
@@ -19,37 +18,50 @@ from sifmark.build.batch import (
     require_space,
     run_builds,
 )
-from sifmark.core.console import output, output_table, status
-from sifmark.core.errors import SifmarkError
+from sifmark.core.answers import JSON, TABLE, Table, answer
+from sifmark.core.console import detail, output, output_table, status
+from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import free_space, human_size
 from sifmark.core.settings import Settings
 from sifmark.engines import Engine, open_engine
+from sifmark.recipes.names import EVERYTHING
+
+
+def patterns(names: Sequence[str], everything: bool) -> tuple[str, ...]:
+    """Return the patterns that a command line names. Raises UsageError for none, or for names beside `--all`."""
+    if everything and names:
+        cause = f"--all and {names[0]!r} were both given"
+        raise UsageError(cause, "leave one of them out", code="invalid-option")
+    if not everything and not names:
+        remedy = "sifmark build cpu, sifmark build 'resnet50-*', or sifmark build --all"
+        raise UsageError("which image?", remedy, code="argument-missing")
+    return (EVERYTHING,) if everything else tuple(names)
 
 
 def build_images(
-    pattern: str, options: BuildOptions, settings: Settings, *, jobs: int, dry_run: bool, as_json: bool
+    patterns: Sequence[str], options: BuildOptions, settings: Settings, *, jobs: int, dry_run: bool, form: str
 ) -> None:
-    """Build the images of a name, glob or recipe, unless they are up to date. `jobs` is 0 for as many as fit.
+    """Build the images of names, globs or recipes, unless they are up to date. `jobs` is 0 for as many as fit.
 
     Raises SifmarkError: for one recipe its own error, for several after all have been tried.
     """
     options.apply(settings)  # bad values are reported before anything else
     engine = open_engine(settings)
-    recipes = matching_recipes(pattern)
+    recipes = tuple(dict.fromkeys(recipe for pattern in patterns for recipe in matching_recipes(pattern)))
     if dry_run:
-        _print_plan(_plan(recipes, options, engine, settings), settings, as_json)
+        _answer_plan(_plan(recipes, options, engine, settings), settings, form)
         return
     if len(recipes) == 1:
-        outcomes = [_build_one(recipes[0], options, engine, settings, as_json)]
+        outcomes = [_build_one(recipes[0], options, engine, settings, form)]
     else:
         builds = _plan(recipes, options, engine, settings)
-        _print_plan(builds, settings, as_json=False)
+        _show_plan(builds, settings)
         pending = [build for build in builds if build.action is Action.BUILD]
         require_space(pending, settings)
         outcomes = run_builds(builds, options, engine, settings, jobs or default_jobs(pending, settings))
-    _print_outcomes(outcomes, engine, as_json)
+    _answer_outcomes(outcomes, engine, form)
     if failed := [outcome.recipe for outcome in outcomes if outcome.state is OutcomeState.FAILED]:
-        remedy = "the reasons stand above; the others are as the table says"
+        remedy = "see the reasons above"
         raise SifmarkError(f"not built: {', '.join(failed)}", remedy, code="build-failed")
 
 
@@ -64,24 +76,40 @@ def _plan_one(recipe: str, options: BuildOptions, engine: Engine, settings: Sett
         return PlannedBuild(recipe, Action.BROKEN, str(error), code=error.code)
 
 
-def _build_one(recipe: str, options: BuildOptions, engine: Engine, settings: Settings, as_json: bool) -> BuildOutcome:
+def _build_one(recipe: str, options: BuildOptions, engine: Engine, settings: Settings, form: str) -> BuildOutcome:
     started = time.monotonic()
     try:
         return build_one(recipe, options, engine, settings)
     except (SifmarkError, OSError) as error:
-        if as_json:
-            _print_outcomes([failed_outcome(recipe, error, started)], engine, as_json=True)
+        if form == JSON:
+            _answer_outcomes([failed_outcome(recipe, error, started)], engine, form)
         raise
 
 
-def _print_plan(builds: Sequence[PlannedBuild], settings: Settings, as_json: bool) -> None:
-    """Print what is to be done: for programs as the answer, for people on stderr, because the answer comes later."""
-    if as_json:
-        output(json.dumps([build.document() for build in builds], indent=2))
-        return
+def _answer_plan(builds: Sequence[PlannedBuild], settings: Settings, form: str) -> None:
+    """Print what would be done."""
+    answer(form, [build.document() for build in builds], _plan_table(builds))
+    if form == TABLE:
+        _show_totals(builds, settings)
+
+
+def _show_plan(builds: Sequence[PlannedBuild], settings: Settings) -> None:
+    """Print what is to be done on stderr: the answer comes later."""
+    table = _plan_table(builds)
+    output_table(*table.columns, rows=table.rows, stderr=True)
+    _show_totals(builds, settings)
+
+
+def _plan_table(builds: Sequence[PlannedBuild]) -> Table:
     columns = ("recipe", "to do", "why", "size", "time", "in the cache")
-    output_table(*columns, rows=map(_plan_row, builds), stderr=True)
-    for role, folder in {"cache": settings.cache, "dist": settings.dist}.items():
+    return Table(columns, [_plan_row(build) for build in builds])
+
+
+def _show_totals(builds: Sequence[PlannedBuild], settings: Settings) -> None:
+    counts = Counter(build.action for build in builds)
+    total = ", ".join(f"{counts[action]} to {action.value}" for action in Action if counts[action])
+    status(f"{len(builds)} recipes: {total}")
+    for role, folder in {"cache": settings.cache, "image": settings.dist}.items():
         status(f"  {role} folder {folder}: {human_size(free_space(folder))} free")
 
 
@@ -103,20 +131,23 @@ def _estimate(build: PlannedBuild, value: str) -> str:
     return f"about {value}" if value else "unknown"
 
 
-def _print_outcomes(outcomes: Sequence[BuildOutcome], engine: Engine, as_json: bool) -> None:
-    if as_json:
-        output(json.dumps([outcome.document() for outcome in outcomes], indent=2))
-    elif len(outcomes) == 1:
-        _print_one(outcomes[0], engine)
-    else:
-        columns = ("recipe", "state", "seconds", "size", "digest", "reused", "names")
-        output_table(*columns, rows=map(_outcome_row, outcomes))
+def _answer_outcomes(outcomes: Sequence[BuildOutcome], engine: Engine, form: str) -> None:
+    columns = ("recipe", "state", "seconds", "size", "digest", "reused", "names")
+    table = Table(columns, [_outcome_row(outcome) for outcome in outcomes])
+    document = [outcome.document() for outcome in outcomes]
+    answer(form, document, table, (lambda: _show_one(outcomes[0], engine)) if len(outcomes) == 1 else None)
 
 
-def _print_one(outcome: BuildOutcome, engine: Engine) -> None:
+def _show_one(outcome: BuildOutcome, engine: Engine) -> None:
     state = f"built in {outcome.seconds:.1f} s" if outcome.state is OutcomeState.BUILT else outcome.state
-    name = Path(engine.address(outcome.recipe)).name
-    status(f"{name}: {state}, {human_size(outcome.size or 0)}; also called {', '.join(outcome.names)}")
+    address = engine.address(outcome.recipe)
+    output(f"{address}: {state}, {human_size(outcome.size or 0)}, {count_names(outcome.names)}")
+    detail(f"  {', '.join(outcome.names)}")
+
+
+def count_names(names: Sequence[str]) -> str:
+    """Return how many names an image has, in words."""
+    return f"{len(names)} names" if len(names) != 1 else "1 name"
 
 
 def _outcome_row(outcome: BuildOutcome) -> list[str]:

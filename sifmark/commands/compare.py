@@ -24,7 +24,7 @@ _UNDECIDED_REMEDY = (
     "measure again, with more repeats on both sides: --repeat 3 or more; the notes above say what was left out"
 )
 _INCOMPARABLE_REMEDY = (
-    "select what compares, repair what is not valid (inv results.validate), or override with --allow FIELD"
+    "select what compares, repair what is not valid (sifmark results.validate), or override with --allow FIELD"
 )
 
 
@@ -38,7 +38,7 @@ class GateError(SifmarkError):
 class CompareOptions:
     """The options of the command line."""
 
-    path: str
+    paths: tuple[str, ...]
     against: str = ""
     baseline: str = ""
     metrics: str = ""
@@ -101,7 +101,7 @@ class CompareOptions:
 def compare(options: CompareOptions) -> None:
     """Print the comparison. Raises SifmarkError if something cannot be compared, GateError if the gate fails."""
     write, gate = options.writer(), options.gate()
-    comparison = compare_results(options.path, options.query(), options.against)
+    comparison = compare_results(options.paths, options.query(), options.against)
     if gate is not None:
         _require_direction(gate, comparison)
     if comparison.tables or options.format == "json":

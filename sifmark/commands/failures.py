@@ -1,12 +1,10 @@
 """How a command fails: a cause with its code and a remedy on stderr, the same as JSON on request, and an exit code."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+import traceback
+from collections.abc import Callable
 
-from invoke.exceptions import Exit
-
-from sifmark.core.console import output, output_count, printable
+from sifmark.core.console import fail, is_verbose, output, output_count, printable, status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.signals import unwind_on_signals
 
@@ -14,33 +12,42 @@ EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 EXIT_INTERRUPTED = 130  # 128 + SIGINT
 
 
-@contextmanager
-def reported_failures(as_json: bool) -> Iterator[None]:
-    """End a command's failure as invoke's Exit, with a message and an exit code.
+def run_body(body: Callable[[], None], as_json: bool) -> int:
+    """Carry out a command and return its exit code. A failure is printed.
 
-    With `as_json` a failure is also printed on stdout, unless something has been printed there.
+    With `as_json` it is also printed on stdout, unless something has been printed there.
     """
     unwind_on_signals()
     before = output_count()
     try:
-        yield
+        body()
     except BrokenPipeError:  # the reader of our answer has stopped reading
-        raise Exit(code=EXIT_BROKEN_PIPE) from None
+        return EXIT_BROKEN_PIPE
     except (SifmarkError, OSError) as error:
         failure = error if isinstance(error, SifmarkError) else _system_error(error)
-        if as_json and output_count() == before:
-            output(error_json(failure))
-        raise Exit(error_text(failure), code=failure.exit_code) from error
+        if is_verbose():
+            status("".join(traceback.format_exception(error)).rstrip())
+        return report(failure, as_json and output_count() == before)
     except KeyboardInterrupt:
-        raise Exit("interrupted; nothing half done was left under a final name", code=EXIT_INTERRUPTED) from None
+        fail("interrupted; nothing half done was left under a final name")
+        return EXIT_INTERRUPTED
+    return 0
 
 
-def error_text(error: SifmarkError) -> str:
+def report(error: SifmarkError, as_json: bool) -> int:
+    """Print a failure and return its exit code."""
+    if as_json:
+        output(error_json(error))
+    fail(*error_lines(error))
+    return error.exit_code
+
+
+def error_lines(error: SifmarkError) -> list[str]:
     """Return `error: CAUSE [CODE]` and the remedy. The code ends the first line of a longer cause."""
     first, *rest = [printable(line) for line in error.cause.splitlines() or [""]]
     lines = [f"error: {first} [{error.code}]" if error.code else f"error: {first}", *rest]
     remedy = [printable(line) for line in f"  remedy: {error.remedy}".splitlines()] if error.remedy else []
-    return "\n".join([*lines, *remedy])
+    return [*lines, *remedy]
 
 
 def error_json(error: SifmarkError) -> str:
@@ -50,4 +57,4 @@ def error_json(error: SifmarkError) -> str:
 
 
 def _system_error(error: OSError) -> SifmarkError:
-    return SifmarkError(str(error), "check that path's rights and its disk's space", code="system-error")
+    return SifmarkError(str(error), "check that path's permissions and its disk's free space", code="system-error")

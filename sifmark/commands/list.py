@@ -1,11 +1,20 @@
-"""The list command: recipes, workloads and images, as tables for people or as JSON for programs."""
+"""The list command: recipes with the state of their images, the images of a recipe, or the workloads."""
 
 import json
+from typing import Any
 
-from sifmark.build.listing import Row, buildable, image_rows, recipe_rows, workload_rows
-from sifmark.core.console import output, output_table
+from sifmark.build.listing import Row, buildable, image_rows, recipe_rows, recipe_state, workload_rows
+from sifmark.core.answers import JSON, TABLE, Table, answer
+from sifmark.core.console import output, status
+from sifmark.core.files import human_size
 from sifmark.core.settings import Settings
-from sifmark.engines import open_engine
+from sifmark.engines import Engine, open_engine
+from sifmark.recipes.names import find_images, images, workloads_of
+from sifmark.recipes.recipe import recipe_names
+from sifmark.results.numbers import format_scaled
+
+WORKLOADS = "workloads"
+DEVICES = {"cpu": "CPU", "cuda": "GPU", "xpu": "GPU", "ipu": "IPU"}
 
 
 def show_matrix(settings: Settings) -> None:
@@ -18,20 +27,58 @@ def show_matrix(settings: Settings) -> None:
     output(json.dumps(jobs))
 
 
-def show_list(settings: Settings, as_json: bool) -> None:
-    """Print recipes, workloads and images with their state."""
-    images = image_rows(open_engine(settings), settings)
-    if as_json:
-        recipes = [{**recipe, **buildable(recipe["name"], settings)} for recipe in recipe_rows()]
-        output(json.dumps({"recipes": recipes, "workloads": workload_rows(), "images": images}, indent=2))
-        return
-    columns = ("title", "framework", "device", "base")
-    output_table("recipe", *columns, rows=[[row["name"], *map(row.get, columns)] for row in recipe_rows()])
-    columns = ("title", "tasks", "unit", "parameters")
-    rows = [[row["name"], *map(row.get, columns), f"{row['flops'] / 1e9:.3f}"] for row in workload_rows()]
-    output_table("workload", *columns, "GFLOP/unit", rows=rows)
-    output_table("image", "state", "file", rows=[[row["name"], _state(row), row["file"]] for row in images])
+def show_list(what: str, settings: Settings, form: str) -> None:
+    """Print the recipes, or what a name stands for: the workloads, or images. Raises UsageError for an unknown name."""
+    engine = open_engine(settings)
+    if what == WORKLOADS:
+        _show_workloads(form)
+    elif what:
+        _show_images(what, engine, settings, form)
+    else:
+        _show_recipes(engine, settings, form)
 
 
-def _state(row: Row) -> str:
-    return f"{row['state']} ({row['reason']})" if row["reason"] else str(row["state"])
+def _show_recipes(engine: Engine, settings: Settings, form: str) -> None:
+    states = {recipe: recipe_state(recipe, engine, settings) for recipe in recipe_names()}
+    rows = [_recipe_cells(recipe, states[recipe["name"]]) for recipe in recipe_rows()]
+    table = Table(("recipe", "device and framework", "state", "size", "note"), rows)
+    answer(form, _everything(engine, settings) if form == JSON else None, table)
+    if form == TABLE:
+        count = len(set().union(*map(workloads_of, recipe_names())))
+        status(f"{count} workloads: sifmark list workloads.  The images of a recipe: sifmark list cpu.")
+
+
+def _recipe_cells(recipe: Row, state: Row) -> list[Any]:
+    size = human_size(state["size"]) if state["size"] else ""
+    return [recipe["name"], recipe["title"], state["state"], size, state["note"]]
+
+
+def _everything(engine: Engine, settings: Settings) -> dict[str, list[Row]]:
+    recipes = [{**recipe, **buildable(recipe["name"], settings)} for recipe in recipe_rows()]
+    rows = image_rows(images(), engine, settings)
+    return {"recipes": recipes, "workloads": workload_rows(), "images": rows}
+
+
+def _show_workloads(form: str) -> None:
+    rows = workload_rows()
+    cells = [[row["name"], _short_title(row), format_scaled(row["parameters"], ""), _operations(row)] for row in rows]
+    answer(form, {"workloads": rows}, Table(("workload", "title", "parameters", "operations"), cells))
+    if form == TABLE:
+        others = [f"{row['name']}: {row['tasks'][0]}" for row in rows if len(row["tasks"]) == 1]
+        status(f"Each for training and inference, but {', '.join(others)}. One in full: sifmark list workloads --json")
+
+
+def _short_title(row: Row) -> str:
+    return str(row["title"]).partition(",")[0].partition(" over ")[0]
+
+
+def _operations(row: Row) -> str:
+    return f"{format_scaled(row['flops'], 'FLOP')} per {row['unit'].removesuffix('s')}"
+
+
+def _show_images(pattern: str, engine: Engine, settings: Settings, form: str) -> None:
+    rows = image_rows(find_images(pattern), engine, settings)
+    cells = [[row["name"], row["state"], row["file"]] for row in rows]
+    answer(form, {"images": rows}, Table(("image", "state", "file"), cells))
+    if form == TABLE and (reasons := dict.fromkeys(row["reason"] for row in rows if row["reason"])):
+        status("\n".join(reasons))

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from sifmark.commands.arguments import after_dashes
 from sifmark.core.console import output, status, step
 from sifmark.core.process import CommandError
 from sifmark.core.settings import Settings
@@ -20,16 +19,16 @@ IMAGE_VARIABLE = "SIFMARK_IMAGE"  # which entrypoints/system/image.py reads
 
 
 def run_image(
-    name: str, command_line: Sequence[str], settings: Settings, printed: bool = False, signed: bool = False
+    name: str, arguments: Sequence[str], settings: Settings, printed: bool = False, signed: bool = False
 ) -> None:
-    """Become the run of an image. What follows `--` on the command line goes to it word for word.
+    """Become the run of an image, which is given the arguments word for word.
 
     Exit code, signals and terminal are the image's. With `printed` the command is only printed, for a job's script.
     Where the settings or `signed` require a signature, an image without a trusted one is not started. Raises
     SifmarkError.
     """
     engine = engine_for(name, settings)
-    start_image(locate(name, engine), after_dashes(command_line), engine, settings, printed, signed)
+    start_image(locate(name, engine), arguments, engine, settings, printed, signed)
 
 
 def start_image(

@@ -1,20 +1,57 @@
 """What a person sees on a terminal or in a log: timed steps and progress on stderr, answers and tables on stdout."""
 
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 # Imported where there is a table or a terminal to draw on: commands with nothing to draw should not wait for it.
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-_NUMBERS = ("parameters", "GFLOP/unit")  # columns that are aligned to the right
 HEARTBEAT = 10.0  # seconds between two lines about the same step without a terminal
-_outputs = 0  # answers that this process has written
+COLORS = ("auto", "always", "never")
+_GREEN, _YELLOW, _RED = 32, 33, 31  # SGR codes, ECMA-48
+# The colours of words that say how something is.
+_STYLES = {
+    **dict.fromkeys(("built", "passed", "good", "valid", "completed", "verified", "equal", "faster"), _GREEN),
+    **dict.fromkeys(("stale", "skipped", "warning", "poor", "unverified", "warning:", "missing"), _YELLOW),
+    **dict.fromkeys(("failed", "bad", "invalid", "contradicted", "error:", "differs", "slower"), _RED),
+}
+
+
+@dataclass
+class _Mode:
+    """How this process writes: set once by the command line."""
+
+    quiet: bool = False
+    verbose: bool = False
+    color: str = "auto"
+    outputs: int = 0  # answers that have been written
+
+
+_mode = _Mode()
+
+
+def configure(*, quiet: bool = False, verbose: bool = False, color: str = "auto") -> None:
+    """Choose how much is written, and whether in colour: auto means on a terminal, unless NO_COLOR is set."""
+    _mode.quiet, _mode.verbose, _mode.color = quiet, verbose, color
+    _console.cache_clear()
+
+
+def is_quiet() -> bool:
+    """Return whether only answers, warnings and errors are written."""
+    return _mode.quiet
+
+
+def is_verbose() -> bool:
+    """Return whether details are asked for."""
+    return _mode.verbose
 
 
 class Step:
@@ -45,7 +82,7 @@ class Step:
 @contextmanager
 def step(title: str) -> Iterator[Step]:
     """Announce a piece of work, and report how long it took; a failure is reported by its error."""
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and not _mode.quiet:
         with _console(stderr=True).status(_plain(title)) as spinner:
             current = Step(title, spinner)
             yield current
@@ -57,11 +94,54 @@ def step(title: str) -> Iterator[Step]:
 
 
 def status(text: str) -> None:
-    """Write a line for people to stderr, without markup."""
+    """Write a line for people to stderr, without markup, unless this process is quiet."""
+    if not _mode.quiet:
+        _write_error(text)
+
+
+def detail(text: str) -> None:
+    """Write a line to stderr if details are asked for."""
+    if _mode.verbose:
+        _write_error(text)
+
+
+def warn(text: str) -> None:
+    """Write a warning to stderr, also if this process is quiet."""
+    _write_error(f"{paint('warning:', stderr=True)} {text}")
+
+
+def fail(first: str, *rest: str) -> None:
+    """Write the lines of an error to stderr, also if this process is quiet."""
+    head, colon, cause = first.partition(" ")
+    _write_error("\n".join([f"{paint(head, stderr=True)}{colon}{cause}", *rest]))
+
+
+def ask(question: str) -> bool:
+    """Ask a question on the terminal and return whether the answer is yes."""
+    sys.stderr.write(f"{question}[y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def paint(text: str, stderr: bool = False, word: str = "") -> str:
+    """Return a text in the colour of the word that it is, or of `word`, if colours are wanted."""
+    code = _STYLES.get(word or text)
+    return f"\x1b[{code}m{text}\x1b[0m" if code and _colored(sys.stderr if stderr else sys.stdout) else text
+
+
+def _write_error(text: str) -> None:
     if sys.stderr.isatty():  # where a spinner may be running
-        _console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+        from rich.text import Text
+
+        _console(stderr=True).print(Text.from_ansi(text), highlight=False, soft_wrap=True)
     else:
         sys.stderr.write(f"{text}\n")
+
+
+def _colored(stream: TextIO) -> bool:
+    if _mode.color == "auto":
+        return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return _mode.color == "always"
 
 
 def output(text: str) -> None:
@@ -71,24 +151,28 @@ def output(text: str) -> None:
 
 
 def output_table(*columns: str, rows: Iterable[Sequence[Any]], stderr: bool = False) -> None:
-    """Write rows under their columns to stdout, or to stderr.
+    """Write rows under their columns to stdout, or to stderr unless this process is quiet. Numbers end together.
 
     On a terminal long cells are folded to fit; in a pipe each column is as wide as its longest cell.
     """
-    cells = [[printable(_cell(value)) for value in row] for row in rows]
-    right = [column in _NUMBERS for column in columns]
+    if stderr and _mode.quiet:
+        return
+    values = [list(row) for row in rows]
+    right = [bool(column) and all(isinstance(cell, int | float) for cell in column) for column in zip(*values)]
+    cells = [[printable(_cell(value)) for value in row] for row in values]
     stream = sys.stderr if stderr else sys.stdout
     if not stderr:
         _count_output()
     if stream.isatty():
         _draw(columns, cells, right, _console(stderr=stderr))
     else:
-        stream.writelines(f"{line}\n" for line in align_columns([columns, *cells], right))
+        for number, line in enumerate(align_columns([columns, *cells], right)):
+            stream.write(f"{_paint_cells(line, cells[number - 1], stderr) if number else line}\n")
 
 
 def output_count() -> int:
     """Return how many times this process has written an answer to stdout."""
-    return _outputs
+    return _mode.outputs
 
 
 def align_columns(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> Iterator[str]:
@@ -105,32 +189,48 @@ def printable(text: str) -> str:
 
 
 def _count_output() -> None:
-    global _outputs
-    _outputs += 1
+    _mode.outputs += 1
 
 
 def _draw(columns: Sequence[str], rows: list[list[str]], right: list[bool], console: "Console") -> None:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column, to_right in zip(columns, right, strict=True):
         table.add_column(column, justify="right" if to_right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*map(_plain, row))
+        table.add_row(*(Text(cell, _rich_style(cell)) for cell in row))
     console.print(table)
 
 
+def _rich_style(cell: str) -> str:
+    code = _STYLES.get(cell)
+    return {_GREEN: "green", _YELLOW: "yellow", _RED: "red"}.get(code or 0, "")
+
+
+def _paint_cells(line: str, cells: Sequence[str], stderr: bool) -> str:
+    """Return an aligned line with its states in colour."""
+    for cell in cells:
+        if cell in _STYLES:
+            line = line.replace(cell, paint(cell, stderr), 1)
+    return line
+
+
 def _cell(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(value)
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
 @cache
 def _console(stderr: bool) -> "Console":
     from rich.console import Console
 
-    return Console(stderr=stderr)
+    wanted = {"auto": None, "always": True, "never": False}[_mode.color]
+    return Console(stderr=stderr, force_terminal=wanted or None, no_color=None if wanted is None else not wanted)
 
 
 def _plain(text: str) -> str:

@@ -3,6 +3,7 @@
 # Code to meaning, in alphabetical order. `docs/error-codes.md` is made from this table.
 CODES = {
     "ambiguous-name": "A name or pattern means several images or recipes, and one is needed.",
+    "argument-missing": "A command line lacks a name or a path that the command needs.",
     "attestation-mismatch": "An attestation in a registry is about another image, or of another type.",
     "attestation-missing": "An SBOM or the provenance of an image is missing.",
     "base-mismatch": "The image is built on another base than its recipe pins here.",
@@ -13,6 +14,7 @@ CODES = {
     "check-failed": "A linter, the type checker or a test failed in `dev.check`.",
     "checkout-missing": "Only a clone of the repository has what this command or check needs.",
     "command-failed": "A program that sifmark started failed, or did not finish in time.",
+    "confirmation-missing": "What would be removed cannot be made again, and nobody confirmed that.",
     "data-damaged": "An item of the data is damaged, or all are.",
     "data-missing": "There are no data of the requested kind at a path.",
     "device-missing": "This host does not have the device that the image needs.",
@@ -78,6 +80,7 @@ CODES = {
     "tokenizer-unusable": "A tokenizer cannot be read, is not of the needed kind, or does not cover the text.",
     "trace-broken": "A result contradicts the image or the sources that it names.",
     "unknown-name": "No image, recipe, workload, format or other thing has the name that was given.",
+    "unknown-option": "A command has no option of the name that was given.",
     "verification-failed": "A stage of `verify` failed.",
     "vulnerabilities-reported": "A scanner reported vulnerabilities in the image's packages.",
     "wheel-missing": "No index has a wheel that a lock names.",

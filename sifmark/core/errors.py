@@ -7,12 +7,12 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 # The remedy for a registry that fails.
 REGISTRY_REMEDY = (
-    "is it up, and is the name right? `inv doctor` asks it; a mirror can be set in sifmark.toml: [mirrors]"
+    "is it up, and is the name right? `sifmark doctor` asks it; a mirror can be set in sifmark.toml: [mirrors]"
 )
 # The remedy for a signature that this site does not trust.
 UNTRUSTED_REMEDY = "do not run it; ask where it came from, or trust its key: keys in sifmark.toml"
 # The remedy for an image that differs from what its build made.
-REBUILD_REMEDY = "build it again: inv build NAME --force, with the --engine that it is of"
+REBUILD_REMEDY = "build it again: sifmark build NAME --force, with the --engine that it is of"
 
 
 class SifmarkError(Exception):

@@ -156,7 +156,7 @@ def _start(words: tuple[str, ...], environment: Mapping[str, str]) -> subprocess
         )
     except OSError as error:
         cause = f"cannot start {words[0]}: {error.strerror}"
-        raise CommandError(cause, "run `inv doctor`", code="program-missing") from error
+        raise CommandError(cause, "run `sifmark doctor`", code="program-missing") from error
 
 
 def _ends_within(process: subprocess.Popen[str], time_limit: float | None) -> bool:

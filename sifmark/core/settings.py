@@ -40,7 +40,7 @@ class Settings:
     wheel_indexes: tuple[str, ...] = field(default=(), metadata=_FILE_ONLY)
     time_limit: float = field(default=3600.0, metadata=_FILE_ONLY)  # seconds for one engine call
     cache_limit: float | None = None  # GiB that the cache may take
-    sources: Path | None = None  # a folder that `inv recipe.fetch` filled; it is used before any network
+    sources: Path | None = None  # a folder that `sifmark recipe.fetch` filled; it is used before any network
     builder: str = "https://sifmark.org/builder/by-hand"  # who builds, as provenance names it
     keys: tuple[str, ...] = _list(os.pathsep)  # trusted keys: files of public keys, fingerprints of PGP keys
     require_signature: bool = field(default=False, metadata=_FILE_ONLY)  # of each image that is run

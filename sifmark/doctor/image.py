@@ -58,7 +58,7 @@ def check_image(name: str, engine: Engine, settings: Settings) -> Iterator[Check
     result, problems = load_text(command.output.encode())
     if problems:
         cause = f"{address} answered with what is no result: {problems[0]}"
-        raise SifmarkError(cause, "check it: inv verify", code="result-invalid")
+        raise SifmarkError(cause, "check it: sifmark verify", code="result-invalid")
     yield from check_result(result, info.labels.get(DRIVER, ""))
     yield from check_host_devices(result["accelerator"]["kind"])
 
@@ -123,14 +123,14 @@ def _check_driver(driver: dict[str, Any], needed: str, too_old: Status) -> Itera
     """Yield a check with status `too_old` if a driver is older than the image takes, where both have numbers."""
     minimum, version = (_NUMBER.search(str(text)) for text in (needed, driver.get("value")))
     if minimum and version and int(version[0]) < int(minimum[0]):
-        remedy = "update the driver, or take an image that needs no newer one: inv list"
+        remedy = "update the driver, or take an image that needs no newer one: sifmark list"
         yield Check("driver", too_old, f"{driver['value']} is older than {needed}, which this image needs", remedy)
 
 
 def _check_device(device: dict[str, Any]) -> Check:
     if "count" not in device:
         detail = f"{device['kind']}: {device['reason']}"
-        return Check("device", Status.FAILED, detail, "inv doctor says what this host has")
+        return Check("device", Status.FAILED, detail, "sifmark doctor says what this host has")
     name = device.get("name") or device["kind"]
     memory = f", {device['memory_mib'] / 1024:.1f} GiB" if "memory_mib" in device else ""
     identifier = f", {device['identifier']}" if "identifier" in device else ""

@@ -31,7 +31,7 @@ def locate(name: str, engine: Engine) -> str:
 def _locate_file(name: str) -> str:
     path = Path(name).absolute()
     if not path.is_file():
-        raise SifmarkError(f"there is no file {Path(name)}", "see what is built: inv list", code="file-missing")
+        raise SifmarkError(f"there is no file {Path(name)}", "see what is built: sifmark list", code="file-missing")
     return str(path)
 
 
@@ -40,7 +40,7 @@ def _locate_image(name: str, engine: Engine) -> str:
     address = engine.address(image.name)
     info = engine.image_info(address)
     if info is None:
-        remedy = f"build it: inv build {image.name} --engine {engine.name}"
+        remedy = f"build it: sifmark build {image.name} --engine {engine.name}"
         raise SifmarkError(f"{image.name} is not built", remedy, code="image-not-built")
     if (recipe := info.labels.get(RECIPE)) not in (None, image.recipe):
         raise SifmarkError(f"{address} is an image of recipe {recipe}", REBUILD_REMEDY, code="recipe-mismatch")

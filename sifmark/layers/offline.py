@@ -22,7 +22,7 @@ from sifmark.oci.layout import Layout
 from sifmark.oci.manifest import Manifest, read_index, read_manifest, read_object
 from sifmark.recipes.base import BaseImage
 
-_REMEDY = "fetch it again where a network is: inv recipe.fetch FOLDER"
+_REMEDY = "fetch it again where a network is: sifmark recipe.fetch FOLDER"
 
 
 def offline_base(base: BaseImage, sources: Path | None) -> Path | None:

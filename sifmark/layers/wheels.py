@@ -68,7 +68,7 @@ def unpack(
             log=log,
             watch=progress.detail,
             time_limit=settings.time_limit,
-            remedy="free some space in the cache folder, or remove it and build again: `inv clean --cache`",
+            remedy="free some space in the cache folder, or remove it and build again: `sifmark clean --cache`",
         )
     _remove_host_traces(folder)
 
@@ -119,7 +119,7 @@ def _take_from_sources(wheel: LockedWheel, settings: Settings) -> None:
         return
     if path := next((settings.sources / WHEELS / wheel.sha256).glob("*.whl"), None):
         if (digest := sha256_file(path)) != f"sha256:{wheel.sha256}":
-            remedy = "fetch it again where a network is: inv recipe.fetch FOLDER"
+            remedy = "fetch it again where a network is: sifmark recipe.fetch FOLDER"
             raise SifmarkError(f"{path} has hash {digest}", remedy, code="digest-mismatch")
         with atomic_path(_folder(settings.cache, wheel)) as draft:
             draft.mkdir()

@@ -45,7 +45,7 @@ Result = TypeVar("Result")
 _MEANINGS = {
     401: ("it asks for another login than there is here", "log in: docker login HOST, or apptainer registry login"),
     403: ("it forbids this", "may this login write there? log in as who may: docker login HOST"),
-    404: ("it has no such thing", "is the name right, and was it pushed? inv registry.list lists what is there"),
+    404: ("it has no such thing", "is the name right, and was it pushed? sifmark registry.list lists what is there"),
     429: ("it is asked too often", "wait, or log in: registries allow more to those they know"),
     507: ("its disk is full", "free space there, or push elsewhere"),
 }
@@ -136,7 +136,7 @@ class Registry:
                 self._retry(lambda _last: arrival.receive(sink))
         except OSError as error:  # such as a full disk; the error does not name the path
             cause = f"{target.parent}: {error.strerror}, with {human_size(arrival.size)} of {human_size(size)} written"
-            remedy = "free space there (inv clean), or name another folder: dist, or TMPDIR"
+            remedy = "free space there (sifmark clean), or name another folder: dist, or TMPDIR"
             raise SifmarkError(cause, remedy, code="disk-full") from error
         if arrival.digest != digest:
             cause = f"{self.host}/{path}: what came has digest {arrival.digest}"

@@ -28,7 +28,7 @@ MEDIA_TYPES = {
     CYCLONEDX: "application/vnd.cyclonedx+json",
     PROVENANCE: "application/vnd.in-toto+json",
 }
-_REMEDY = "push the image again: inv registry.push NAME --engine docker"
+_REMEDY = "push the image again: sifmark registry.push NAME --engine docker"
 
 
 @dataclass(frozen=True)

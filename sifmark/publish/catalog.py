@@ -35,7 +35,7 @@ def published_images(listing: StoreListing, patterns: Sequence[str]) -> dict[str
         raise hidden
     if not images:
         cause = f"{listing.reference(missing[0])}: nothing of {', '.join(missing)} is there"
-        raise SifmarkError(cause, "put something there: inv registry.push NAME", code="image-not-published")
+        raise SifmarkError(cause, "put something there: sifmark registry.push NAME", code="image-not-published")
     if missing:
         status(f"  not there{', or not for this login' if hidden else ''}: {', '.join(missing)}")
     return images
@@ -110,7 +110,7 @@ td code {{ white-space: normal; overflow-wrap: anywhere }}
 </head>
 <body>
 <h1>sifmark images</h1>
-<p>At <code>{place}</code>. Fetch one: <code>inv registry.pull NAME</code>, or <code>{fetching}REFERENCE</code>.</p>
+<p>At <code>{place}</code>. Fetch one: <code>sifmark registry.pull NAME</code>, or <code>{fetching}REFERENCE</code>.</p>
 <table>
 <tr>{head}</tr>
 {rows}

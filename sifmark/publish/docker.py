@@ -38,7 +38,7 @@ from sifmark.trust.image import image_under_test
 
 PULL_COMMAND = "docker pull "
 _NOT_ANNOUNCED_REMEDY = "do not run it; ask whoever pushed it"
-_PUSH_REMEDY = "push it again: inv registry.push NAME --engine docker"
+_PUSH_REMEDY = "push it again: sifmark registry.push NAME --engine docker"
 
 
 def push(name: str, registry: str, tag: str, engine: Engine, settings: Settings) -> PushReport:
@@ -130,7 +130,7 @@ def _require_same(docker: Docker, repositories: Repositories, image: DockerInspe
     for address in map(docker.address, repositories.names):
         if docker.inspect(address).identity() != image.identity():
             cause = f"{address} is another image than {image.address}"
-            raise SifmarkError(cause, "name them anew: inv build NAME", code="names-stale")
+            raise SifmarkError(cause, "name them anew: sifmark build NAME", code="names-stale")
 
 
 def _signable(
@@ -170,7 +170,7 @@ def _fetch(docker: Docker, repositories: Repositories, pinned: str, documents: M
 def _send(docker: Docker, repositories: Repositories, name: str, progress: Step) -> str:
     """Push the image of a name, and return its digest. The engine tries again if an upload breaks.
 
-    The image keeps its name in the registry here: `inv image.sign` knows by it what was pushed. The image that
+    The image keeps its name in the registry here: `sifmark image.sign` knows by it what was pushed. The image that
     had the name before may be removed.
     """
     target, pushed = repositories.address(name), False

@@ -25,6 +25,6 @@ def find(
     documents = {layer.annotations.get(TITLE, ""): layer.digest for layer in manifest.layers}
     if missing := [name for name in names if name not in documents]:
         cause = f"{registry.host}/{repository}@{digest}: of its attestations {', '.join(missing)} is missing"
-        remedy = "push the image again: inv registry.push NAME --engine docker"
+        remedy = "push the image again: sifmark registry.push NAME --engine docker"
         raise RegistryError(cause, remedy, code="attestation-missing")
     return (manifest,), {name: documents[name] for name in names}, manifest.annotations

@@ -94,6 +94,6 @@ def open_registry_store(registry: str, tag: str, settings: Settings) -> Registry
     """Return the registry store that `registry` or the settings name. Raises UsageError for a folder."""
     store = open_store(registry, tag, settings)
     if not isinstance(store, RegistryStore):
-        remedy = "name a registry, or carry the SIF: inv image.to-sif"
+        remedy = "name a registry, or carry the SIF: sifmark image.to-sif"
         raise UsageError("a folder has no room for images of Docker", remedy, code="invalid-option")
     return store

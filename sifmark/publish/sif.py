@@ -94,7 +94,7 @@ def sign(name: str, key: SigningKey, registry: str, tag: str, engine: Engine, se
     Raises SifmarkError.
     """
     if registry or tag:
-        remedy = "leave --registry and --tag to inv registry.push"
+        remedy = "leave --registry and --tag to sifmark registry.push"
         raise UsageError("a SIF is signed here, before it is pushed", remedy, code="invalid-option")
     recipe = find_recipe(name)
     target = Path(engine.address(recipe))
@@ -132,7 +132,7 @@ def require_space(image: str, size: int, folder: Path) -> None:
     if size > (free := free_space(folder)):
         raise SifmarkError(
             f"{image} takes {human_size(size)}, {folder} has {human_size(free)} left",
-            "free space (inv clean), or name another folder: dist in sifmark.toml, or TMPDIR",
+            "free space (sifmark clean), or name another folder: dist in sifmark.toml, or TMPDIR",
             code="disk-full",
         )
 

@@ -29,7 +29,7 @@ _CONFIG_MEDIA = "application/vnd.sylabs.sif.config.v1+json"
 _LAYER_MEDIA = "application/vnd.sylabs.sif.layer.v1.sif"
 _CONFIG = b"{}"
 _PREFIX = re.compile(r"[A-Za-z0-9.-]+(:[0-9]+)?(/[a-z0-9._-]+)+")
-_SPOILED = "fetch it again: inv registry.mirror FOLDER"
+_SPOILED = "fetch it again: sifmark registry.mirror FOLDER"
 
 
 @dataclass(frozen=True)
@@ -165,13 +165,13 @@ class LayoutStore:
     def resolve(self, name: str) -> PublishedImage:
         """Return the image that a name in the index refers to. Raises SifmarkError."""
         if not self.folder.is_dir():
-            remedy = "name one that inv registry.mirror or inv registry.push has filled"
+            remedy = "name one that sifmark registry.mirror or sifmark registry.push has filled"
             raise RegistryError(f"{self.folder} is no folder", remedy, code="store-missing")
         digest = self._layout.names().get(f"{name}:{self.tag}")
         if digest is None:
             raise RegistryError(
                 f"{self.reference(name)}: it has no such thing",
-                "inv registry.mirror brings images there",
+                "sifmark registry.mirror brings images there",
                 status=404,
                 code="image-not-published",
             )

@@ -8,7 +8,7 @@ from sifmark.recipes.plan import Plan
 from sifmark.recipes.recipe import load_recipe
 from sifmark.recipes.render import definition, dockerfile
 
-REFRESH = "review it, then write them anew: inv dev.golden"
+REFRESH = "review it, then write them anew: sifmark dev.golden"
 # Labels that differ between commits and hosts, and what the golden texts have in their place.
 _VOLATILE = {
     BUILD_KEY: "<build key>",

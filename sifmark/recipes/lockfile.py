@@ -29,7 +29,7 @@ class LockedWheel:
 def read_lock(path: Path) -> tuple[LockedWheel, ...]:
     """Return the wheels of a lock. Raises SifmarkError naming file and line."""
     if not path.is_file():
-        remedy = "write it on a machine with network: `inv recipe.lock RECIPE`"
+        remedy = "write it on a machine with network: `sifmark recipe.lock RECIPE`"
         raise SifmarkError(f"there is no lock {path.name}", remedy, code="lock-missing")
     return tuple(_parse(path))
 
@@ -37,7 +37,7 @@ def read_lock(path: Path) -> tuple[LockedWheel, ...]:
 def write_lock(recipe: Recipe, target: Target, wheels: Iterable[LockedWheel]) -> Path:
     """Write a recipe's lock for a target, completely or not at all, and return its path."""
     path = recipe.lock(target)
-    title = f"# Recipe {recipe.name}, Python {target.python}, {target.platform}. Written by: inv lock {recipe.name}"
+    title = f"# Recipe {recipe.name}, Python {target.python}, {target.platform}. Written by: sifmark lock {recipe.name}"
     write_text(path, "\n".join([title, *sorted(wheel.requirement for wheel in wheels)]) + "\n")
     return path
 
@@ -49,5 +49,5 @@ def _parse(path: Path) -> Iterator[LockedWheel]:
         match = _LINE.match(line.strip())
         if match is None:
             cause = f"{path}, line {number}: not `name==version --hash=sha256:...`"
-            raise SifmarkError(cause, "run `inv recipe.lock` again", code="document-invalid")
+            raise SifmarkError(cause, "run `sifmark recipe.lock` again", code="document-invalid")
         yield LockedWheel(match["name"], match["version"], match["hash"])

@@ -3,18 +3,28 @@
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from sifmark.core import paths
-from sifmark.core.errors import UsageError, unknown_name
+from sifmark.core.errors import UsageError
 from sifmark.core.schemas import check_document
 from sifmark.core.settings import Settings
 from sifmark.recipes.recipe import load_recipe, recipe_names
 
 EVERYTHING = "*"  # the glob that names every image
+# What people call accelerators, and the recipes for them.
+_NVIDIA, _AMD, _INTEL, _GRAPHCORE = ("cuda", "cuda_tf"), ("rocm", "rocm_tf"), ("xpu",), ("ipu", "ipu_tf")
+RECIPES_OF_VENDORS = {
+    **dict.fromkeys(("nvidia", "a100", "h100", "h200", "b200", "gh200", "v100", "ngc"), _NVIDIA),
+    **dict.fromkeys(("amd", "mi210", "mi250", "mi250x", "mi300", "mi300a", "mi300x", "hip"), _AMD),
+    **dict.fromkeys(("intel", "pvc", "max", "oneapi"), _INTEL),
+    **dict.fromkeys(("graphcore", "mk2", "gc200", "bow", "poplar"), _GRAPHCORE),
+    "gpu": (*_NVIDIA, *_AMD, *_INTEL),
+}
 
 
 @dataclass(frozen=True)
@@ -69,7 +79,7 @@ def find_images(pattern: str) -> tuple[Image, ...]:
         return _images_of(pattern)
     matches = tuple(image for name, image in by_name.items() if fnmatchcase(name, pattern))
     if not matches:
-        raise unknown_name("image", pattern, by_name, "inv list")
+        raise _unknown_image(pattern)
     return matches
 
 
@@ -78,7 +88,7 @@ def find_image(name: str) -> Image:
     matches = find_images(name)
     if len(matches) > 1:
         examples = ", ".join(image.name for image in matches[:3])
-        remedy = f"name one, such as {examples}; `inv list` shows all"
+        remedy = f"name one, such as {examples}; `sifmark list` shows all"
         raise UsageError(f"{name!r} means {len(matches)} images", remedy, code="ambiguous-name")
     return matches[0]
 
@@ -95,6 +105,33 @@ def find_recipe(pattern: str) -> str:
 def recipes_in(images: Iterable[Image]) -> tuple[str, ...]:
     """Return the recipes of some images, each once."""
     return tuple(dict.fromkeys(image.recipe for image in images))
+
+
+def _unknown_image(name: str) -> UsageError:
+    """Return the error for a name or glob that means no image. Its remedy suggests recipes first."""
+    workload, dash, ending = name.partition("-")
+    recipes = recipe_names()
+    if not dash and workload in cards():
+        cause, remedy = f"{name} is a workload, and needs a recipe", f"for example {', '.join(_examples(workload))}"
+    elif workload in cards() and (meant := RECIPES_OF_VENDORS.get(ending.lower())):
+        cause, remedy = (
+            f"no recipe {ending!r}",
+            f"did you mean {' or '.join(f'{workload}-{recipe}' for recipe in meant)}?",
+        )
+    elif meant := RECIPES_OF_VENDORS.get(name.lower()):
+        cause, remedy = f"no recipe {name!r}", f"did you mean {' or '.join(meant)}?"
+    elif nearest := get_close_matches(name, recipes, n=2):
+        cause, remedy = f"no recipe {name!r}", f"did you mean the recipe {' or '.join(nearest)}?"
+    elif nearest := get_close_matches(name, [image.name for image in images()], n=3):
+        cause, remedy = f"no image {name!r}", f"did you mean {' or '.join(nearest)}?"
+    else:
+        cause = f"no image {name!r}"
+        remedy = f"images are called WORKLOAD-RECIPE; recipes: {', '.join(recipes)}; workloads: sifmark list workloads"
+    return UsageError(cause, remedy, code="unknown-name")
+
+
+def _examples(workload: str) -> list[str]:
+    return [image.name for image in images() if image.workload == workload][:4]
 
 
 @cache

@@ -39,7 +39,7 @@ class Plan:
                 f"recipe {self.recipe.name}: nobody has seen the digest of {self.recipe.base.reference} "
                 f"for {self.platform}",
                 "build with `--bases stand-in`, or have the registry asked: "
-                f"inv recipe.pin --update --name {self.recipe.name}",
+                f"sifmark recipe.pin --update --name {self.recipe.name}",
                 code="base-unresolved",
             )
 
@@ -54,7 +54,7 @@ class Plan:
         path = self.recipe.lock(self.target)
         if not path.is_file():
             options = f"--python {self.base.python} --platform {self.platform}"
-            remedy = f"write it where a network is: inv recipe.lock {self.recipe.name} {options}"
+            remedy = f"write it where a network is: sifmark recipe.lock {self.recipe.name} {options}"
             raise UnbuildableError(f"there is no lock {path.name}", remedy, code="lock-missing")
         return sha256_file(path)
 

@@ -1,12 +1,12 @@
 """The results to compare, read from one or two paths and each counted once."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sifmark.core.console import printable
 from sifmark.core.errors import UsageError, unknown_name
 from sifmark.results.compatibility import FIELDS, format_value, unit_field
-from sifmark.results.load import LoadedResult, load_results
+from sifmark.results.load import LoadedResult, load_all
 from sifmark.results.observation import (
     EVALUATED,
     PLATFORM,
@@ -75,15 +75,15 @@ class ResultCollection:
                 raise unknown_name("field", name, fields)
 
 
-def load_observations(path: str, query: Query, against: str = "") -> ResultCollection:
+def load_observations(paths: Iterable[str], query: Query, against: str = "") -> ResultCollection:
     """Return every valid result of each side once, by its id, with the metrics of the query; of the rest, the problem.
 
     Raises UsageError if a path has no result.
     """
     collection = ResultCollection()
-    for side, name in (("results", path), ("against", against)):
+    for side, names in (("results", paths), ("against", [against] if against else [])):
         ids: set[str] = set()
-        for result in load_results(name) if name else ():
+        for result in load_all(names):
             if result.problems:
                 collection.invalid.append(printable(f"{result.file}: {result.problems[0]}"))
             elif result.document["id"] in ids:

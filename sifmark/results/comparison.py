@@ -51,12 +51,12 @@ class Comparison:
         return [row for row in rows if not (self.query.relative and self.query.is_baseline(row))]
 
 
-def compare_results(path: str, query: Query, against: str = "") -> Comparison:
-    """Compare the results of a file, folder or glob, with those at `against` as baselines if it is given.
+def compare_results(paths: Iterable[str], query: Query, against: str = "") -> Comparison:
+    """Compare the results of files, folders or globs, with those at `against` as baselines if it is given.
 
     Raises UsageError if the query names a field, metric or baseline that no result has.
     """
-    collection = load_observations(path, query, against)
+    collection = load_observations(paths, query, against)
     collection.require_names(query)
     if query.every_metric:
         query = replace(query, metrics=tuple(sorted(collection.metrics)))

@@ -4,10 +4,10 @@ import glob
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -31,6 +31,11 @@ class LoadedResult:
     file: str
     document: dict[str, Any]  # empty if it is not even a JSON object
     problems: tuple[str, ...] = ()
+
+
+def load_all(paths: Iterable[str]) -> Iterator[LoadedResult]:
+    """Yield every document of several files, folders or globs. Raises UsageError for one that has none."""
+    return chain.from_iterable(map(load_results, paths))
 
 
 def load_results(path: str) -> Iterator[LoadedResult]:

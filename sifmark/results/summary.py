@@ -1,51 +1,156 @@
-"""A result in a few lines for people."""
+"""A result in a few lines for people: the number that matters first, then what it rests on."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any, TypedDict
 
+from sifmark.results.numbers import format_interval, format_quantity, format_seconds
+from sifmark.results.warnings import warnings_of
 
-def summary(document: dict[str, Any]) -> list[str]:
-    """Return the lines that summarise a valid result."""
-    provenance = document["provenance"]
-    lines = [_title(document), *_facts(document)]
-    if provenance["stand_in"]:
-        lines.append("  base        a stand-in, not the vendor's: do not compare with results from real bases")
-    if document["steadiness"]["steady"] is False:
-        drift = document["steadiness"]["drift"]["value"]
-        change = "" if drift is None else f" by {drift:+.1%}"
-        lines.append(f"  not steady  step times changed{change} over the timed window: warm up or run for longer")
-    return [*lines, *_metrics(document["metrics"])]
-
-
-def _title(document: dict[str, Any]) -> str:
-    workload, configuration = document["workload"], document["configuration"]
-    streams = f", {configuration['concurrency']} streams" if configuration["concurrency"] else ""
-    batch = f"batch {configuration['batch_size']}{streams}"
-    return f"{workload['title']}, {workload['task']}, {configuration['precision']}, {batch}"
-
-
-def _facts(document: dict[str, Any]) -> list[str]:
-    status, numerics, accelerator = document["status"], document["numerics"], document["accelerator"]
-    image = document["provenance"]["image"]
-    return [
-        f"  status      {status['state']}" + (f": {status['message']}" if status.get("message") else ""),
-        f"  on          {accelerator.get('name', accelerator['kind'])}, host {document['host']['hostname']['value']}",
-        f"  image       {image['recipe'] + ', build ' + image['build_key'][7:19] if image else 'none: run outside'}",
-        f"  numerics    {numerics['state'].replace('_', ' ')}" + _reason(numerics),
-    ]
+Document = dict[str, Any]
+_LABEL = 24  # columns of a label
+# Metrics that have lines of their own, or say the same as one of these.
+_SHOWN = {
+    "throughput",
+    "throughput_per_device",
+    "step_time_p50",
+    "step_time_p99",
+    "step_time_mean",
+    "step_time_p90",
+    "step_time_p95",
+    "peak_process_memory",
+    "peak_allocated_memory",
+}
+_NO_RESULT = "-"
 
 
-def _reason(numerics: dict[str, Any]) -> str:
-    return f": {numerics['reason']}" if "reason" in numerics else ""
+class Row(TypedDict):
+    """A result as a row of a table."""
+
+    workload: str
+    task: str
+    precision: str
+    batch_size: int | None
+    state: str
+    throughput: float | None
+    unit: str
+    step_time_p50: float | None
+    peak_process_memory: float | None
+    correctness: str
+    device: str
+    host: str | None
+    started: str
+    id: str
 
 
-def _metrics(metrics: dict[str, Any]) -> Iterator[str]:
-    """Yield a line for each metric with a value, then a line for each reason why others have none."""
+def summary_row(document: Document) -> Row:
+    """Return a result as a row: throughput in `unit`, times in s, memory in MiB."""
+    workload, configuration, metrics = document["workload"], document["configuration"], document["metrics"]
+    return {
+        "workload": workload["name"],
+        "task": workload["task"],
+        "precision": configuration["precision"],
+        "batch_size": configuration["batch_size"],
+        "state": document["status"]["state"],
+        "throughput": _value(metrics, "throughput"),
+        "unit": metrics["throughput"]["unit"],
+        "step_time_p50": _value(metrics, "step_time_p50"),
+        "peak_process_memory": _value(metrics, "peak_process_memory"),
+        "correctness": document["numerics"]["state"],
+        "device": document["accelerator"].get("name", document["accelerator"]["kind"]),
+        "host": document["host"]["hostname"]["value"],
+        "started": document["started"],
+        "id": document["id"],
+    }
+
+
+def summary(document: Document, every_metric: bool = False) -> list[str]:
+    """Return the lines that summarise a valid result; with `every_metric` also why some metrics have no value."""
+    lines = [title(document), *_labelled(_key_figures(document)), *_labelled(_other_metrics(document))]
+    lines += _labelled(_origin(document))
+    lines += _labelled(("warning", text) for text in warnings_of(document))
+    missing = {name: metric["reason"] for name, metric in document["metrics"].items() if metric["value"] is None}
+    if every_metric:
+        return [*lines, *_missing_metrics(missing)]
+    return [*lines, f"  {len(missing)} metrics have no value: --all-metrics says why"] if missing else lines
+
+
+def title(document: Document) -> str:
+    """Return workload, task, precision, batch size, state and duration in one line."""
+    workload, configuration, status = document["workload"], document["configuration"], document["status"]
+    clients = f", {configuration['concurrency']} clients" if configuration["concurrency"] else ""
+    experiment = f"{workload['name']} {workload['task']}  {configuration['precision']}"
+    state = status["state"] + ("" if status["state"] == "completed" else f": {status.get('message', '')}")
+    return f"{experiment}  batch {configuration['batch_size']}{clients}   {state}, {format_seconds(duration(document))}"
+
+
+def duration(document: Document) -> float | None:
+    """Return how long the run took in seconds, or None if it does not say."""
+    started, finished = _instant(document.get("started")), _instant(document.get("finished"))
+    return None if started is None or finished is None else finished - started
+
+
+def main_figure(document: Document) -> str:
+    """Return the throughput with its unit and interval, or a dash."""
+    metric = document["metrics"]["throughput"]
+    if metric["value"] is None:
+        return _NO_RESULT
+    interval = document["steadiness"].get("throughput_interval", {})
+    low, high = interval.get("low"), interval.get("high")
+    scope = "" if low is None or high is None else "   (95 % over steps)"
+    return f"{format_interval(metric['value'], low, high)} {metric['unit']}{scope}"
+
+
+def _key_figures(document: Document) -> Iterator[tuple[str, str]]:
+    metrics, numerics = document["metrics"], document["numerics"]
+    yield "throughput", main_figure(document)
+    median, slowest = (_value(metrics, name) for name in ("step_time_p50", "step_time_p99"))
+    if median is not None:
+        worst = "" if slowest is None else f", {format_quantity(slowest, 's')} p99"
+        yield "step time", f"{format_quantity(median, 's')} median{worst}"
+    memory = {"host": _value(metrics, "peak_process_memory"), "device": _value(metrics, "peak_allocated_memory")}
+    if used := [f"{format_quantity(size, 'MiB')} {where}" for where, size in memory.items() if size is not None]:
+        yield "memory", ", ".join(used)
+    reason = f": {numerics['reason']}" if "reason" in numerics else ""
+    yield "correctness", numerics["state"].replace("_", " ") + reason
+
+
+def _other_metrics(document: Document) -> Iterator[tuple[str, str]]:
+    for name, metric in document["metrics"].items():
+        if name not in _SHOWN and metric["value"] is not None:
+            yield name.replace("_", " "), format_quantity(metric["value"], metric["unit"])
+
+
+def _origin(document: Document) -> Iterator[tuple[str, str]]:
+    accelerator, provenance = document["accelerator"], document["provenance"]
+    image, software = provenance["image"], provenance["software"]
+    count = f"{accelerator['count']} x " if accelerator.get("count", 1) != 1 else ""
+    yield "device", f"{count}{accelerator.get('name', accelerator['kind'])} on {document['host']['hostname']['value']}"
+    yield "image", f"{image['recipe']}, build {image['build_key'][7:19]}" if image else "none: run outside an image"
+    if software.get("framework_version"):
+        yield "framework", f"{software['framework']} {software['framework_version']}"
+    yield "started", str(document["started"]).partition(".")[0].replace("T", " ").removesuffix("Z") + " UTC"
+
+
+def _missing_metrics(reasons: dict[str, str]) -> Iterator[str]:
     names_by_reason: dict[str, list[str]] = {}
-    for name, metric in metrics.items():
-        if metric["value"] is None:
-            names_by_reason.setdefault(metric["reason"], []).append(name)
-        else:
-            yield f"  {name:<26} {metric['value']:,.4g} {metric['unit']}"
+    for name, reason in reasons.items():
+        names_by_reason.setdefault(reason, []).append(name)
     for reason, names in names_by_reason.items():
-        yield f"  - {', '.join(names)}: {reason}"
+        yield f"  no value: {', '.join(names)}: {reason}"
+
+
+def _value(metrics: Document, name: str) -> float | None:
+    """Return a metric's value; None if there is none, or no such metric."""
+    value: float | None = metrics.get(name, {}).get("value")
+    return value
+
+
+def _instant(timestamp: str | None) -> float | None:
+    """Return a timestamp in seconds since 1970."""
+    return None if timestamp is None else datetime.fromisoformat(timestamp).timestamp()
+
+
+def _labelled(facts: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for label, text in facts:
+        yield f"  {label:<{_LABEL}}{text}"

@@ -101,7 +101,7 @@ class Tracer:
         observed = f"{file['seen_by']} saw {digest}" if digest else file["reason"]
         if image is None:
             return _claimed(
-                "image", f"{observed}; no image of recipe {trace.claims['recipe']} is here: inv registry.pull"
+                "image", f"{observed}; no image of recipe {trace.claims['recipe']} is here: sifmark registry.pull"
             )
         same_build = image.labels[BUILD_KEY] == trace.claims["build_key"]
         if digest is None and same_build:
@@ -128,7 +128,7 @@ class Tracer:
         """Yield signature, provenance and packages, which only the image that ran can prove."""
         claimed = trace.file["signer"]
         if proven is None:
-            yield _claimed_or_missing("signature", claimed and f"by {claimed}, as inv run saw")
+            yield _claimed_or_missing("signature", claimed and f"by {claimed}, as sifmark run saw")
             yield _claimed("provenance", "in the image, which is not here")
             yield _claimed("packages", "in the image, which is not here")
             return
@@ -269,4 +269,4 @@ def _commit_link(revision: str | None, same_sources: bool) -> Check:
     where = (
         "it is in this repository: check it out" if git.has_commit(commit) else "it is not in this repository: fetch it"
     )
-    return _claimed("commit", f"{commit}; {where} and trace again, or inv image.reproduce")
+    return _claimed("commit", f"{commit}; {where} and trace again, or sifmark image.reproduce")

@@ -25,7 +25,7 @@ from entrypoints.data.source import Source
 
 HEADER = struct.Struct("<8sHHIIIQ32s")
 VERSION = 1
-REMEDY = "Prepare the data again (inv data.prepare)"
+REMEDY = "Prepare the data again (sifmark data.prepare)"
 
 
 class TokenFileHeader(NamedTuple):

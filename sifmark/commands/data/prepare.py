@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sifmark.commands.arguments import parse_int
 from sifmark.core.console import printable, status, step
 from sifmark.core.errors import UsageError, missing_extra, unknown_name
 from sifmark.core.files import human_size
@@ -21,33 +20,33 @@ class PrepareOptions:
     """The options of the command line that describe the data; empty ones count as not given."""
 
     format: str
-    samples_per_file: str = ""
-    seed: str = ""
+    samples_per_file: int = 0
+    seed: int = 0
     tokenizer: str = ""
-    length: str = ""
+    length: int = 0
 
     def open_source(self, path: Path) -> DatasetSource:
         """Return the data at a path as a source. Raises UsageError."""
-        per_file = parse_int("--samples-per-file", self.samples_per_file or str(formats.PER_FILE[self.format]), 1)
+        per_file = self.samples_per_file or formats.PER_FILE[self.format]
         if self.format in FILE_FORMATS:
             self._require_unused("tokenizer", "length")
-            return formats.images(path, self.format, per_file, self._seed())
+            return formats.images(path, self.format, per_file, self.seed)
         if self.format == formats.SPEECH:
             self._require_unused("tokenizer", "length")
-            return formats.speech(path, per_file, self._seed())
+            return formats.speech(path, per_file, self.seed)
         if self.format == formats.TOKENS:
             self._require_unused("seed", "length")
             return formats.text(path, per_file, self.tokenizer)
         self._require_unused("seed")
         return formats.passages(path, per_file, self.tokenizer, self._length())
 
-    def _seed(self) -> int:
-        return parse_int("--seed", self.seed or "0", 0)
-
     def _length(self) -> int:
         from sifmark.datasets.squad import LENGTH, LONGEST_ROW, SHORTEST_ROW
 
-        return parse_int("--length", self.length or str(LENGTH), SHORTEST_ROW, LONGEST_ROW)
+        if self.length and not SHORTEST_ROW <= self.length <= LONGEST_ROW:
+            cause = f"--length {self.length} is not from {SHORTEST_ROW} to {LONGEST_ROW}"
+            raise UsageError(cause, f"{LENGTH} is usual", code="invalid-option")
+        return self.length or LENGTH
 
     def _require_unused(self, *names: str) -> None:
         for name in names:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from sifmark.attestations.sbom import CYCLONEDX
 from sifmark.attestations.scanners import Scanner, choose_scanner
-from sifmark.commands.arguments import after_dashes
 from sifmark.core.console import output, printable, status
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.process import CompletedCommand, run
@@ -17,10 +16,10 @@ from sifmark.engines.locate import engine_for, locate
 _DOCUMENT = "sifmark.cdx.json"  # OSV-Scanner reads the format from the name
 
 
-def audit(name: str, settings: Settings, scanner: str, command_line: Sequence[str]) -> None:
+def audit(name: str, settings: Settings, scanner: str, arguments: Sequence[str]) -> None:
     """Scan an image, or a CycloneDX document `FILE.json`, and print what the scanner prints.
 
-    What follows `--` on the command line goes to the scanner. Raises SifmarkError if it reports vulnerabilities, fails
+    The arguments go to the scanner. Raises SifmarkError if it reports vulnerabilities, fails
     or is not installed.
     """
     chosen = choose_scanner(scanner)
@@ -28,7 +27,7 @@ def audit(name: str, settings: Settings, scanner: str, command_line: Sequence[st
     with tempfile.TemporaryDirectory(prefix="sifmark-audit-") as folder:
         path = Path(folder) / _DOCUMENT
         path.write_bytes(document)
-        completed = _scan(chosen.command(path, after_dashes(command_line)), settings.time_limit)
+        completed = _scan(chosen.command(path, arguments), settings.time_limit)
     _judge(name, chosen, completed)
 
 
@@ -44,7 +43,7 @@ def read_document(name: str, settings: Settings) -> bytes:
         count = len(json.loads(document)["components"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         cause = f"{source} has no list of packages in CycloneDX format: {error}"
-        raise SifmarkError(cause, "build the image again: inv build", code="document-invalid") from error
+        raise SifmarkError(cause, "build the image again: sifmark build", code="document-invalid") from error
     status(f"  {count} components in {source}")
     return document
 
@@ -72,7 +71,7 @@ def _judge(name: str, scanner: Scanner, completed: CompletedCommand) -> None:
     if completed.exit_code == scanner.vulnerable:
         raise SifmarkError(
             f"{name}: {scanner.program} reports vulnerabilities",
-            "take a newer base or newer wheels (inv recipe.pin --update, inv recipe.lock RECIPE), and build again",
+            "take a newer base or newer wheels (sifmark recipe.pin --update, sifmark recipe.lock RECIPE), and build again",
             code="vulnerabilities-reported",
         )
     if completed.exit_code != 0:

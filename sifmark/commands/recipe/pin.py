@@ -1,10 +1,10 @@
 """The recipe.pin command: compare pinned base digests with the registries, or update them."""
 
-import json
 from collections.abc import Iterable, Sequence
 
 from sifmark.core import paths
-from sifmark.core.console import output, status
+from sifmark.core.answers import JSON, Table, answer
+from sifmark.core.console import output, paint, status
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
 from sifmark.dev.golden import refresh_texts
@@ -12,7 +12,7 @@ from sifmark.recipes.pins import PinCheck, PinState, check_pins, updates, write_
 from sifmark.recipes.recipe import load_recipe, recipe_names
 
 
-def pin(names: Iterable[str], settings: Settings, *, check: bool, update: bool, as_json: bool) -> None:
+def pin(names: Iterable[str], settings: Settings, *, check: bool, update: bool, form: str) -> None:
     """Compare the pins of recipes, or of all, with the registries; with `update` write what these say.
 
     Raises SifmarkError if a pin differs, or with `update` if one cannot be resolved: then nothing is written.
@@ -24,12 +24,16 @@ def pin(names: Iterable[str], settings: Settings, *, check: bool, update: bool, 
         raise UsageError("pins are updated in a clone", remedy, code="checkout-missing")
     recipes = [load_recipe(name) for name in (tuple(names) or recipe_names())]
     pins = [pin for recipe in recipes for pin in check_pins(recipe, settings)]
-    if as_json:
-        output(json.dumps([pin.document() for pin in pins], indent=2))
-    else:
-        for each in pins:
-            output(f"{each.state:<10} {each.recipe} on {each.platform}: {each.reference}, {each.reason}")
-    _update(pins, as_json) if update else _judge(pins)
+    columns = ("recipe", "platform", "state", "reference", "reason")
+    rows = [(pin.recipe, pin.platform, pin.state.value, pin.reference, pin.reason) for pin in pins]
+    answer(form, [pin.document() for pin in pins], Table(columns, rows), lambda: _show(pins))
+    _update(pins, as_json=form == JSON) if update else _judge(pins)
+
+
+def _show(pins: Iterable[PinCheck]) -> None:
+    for pin in pins:
+        state = paint(f"{pin.state:<10}", word=pin.state)
+        output(f"{state} {pin.recipe} on {pin.platform}: {pin.reference}, {pin.reason}")
 
 
 def _judge(pins: Sequence[PinCheck]) -> None:
@@ -38,7 +42,7 @@ def _judge(pins: Sequence[PinCheck]) -> None:
     if differing or unresolved:
         raise SifmarkError(
             f"differ: {', '.join(differing) or 'none'}; could not be asked: {', '.join(unresolved) or 'none'}",
-            "take what the registries say: inv recipe.pin --update --name RECIPE",
+            "take what the registries say: sifmark recipe.pin --update --name RECIPE",
             code="pins-differ",
         )
 

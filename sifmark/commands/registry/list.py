@@ -1,9 +1,9 @@
 """The registry.list command: print what a store has, or write it as a document and a page."""
 
-import json
 from pathlib import Path
 
-from sifmark.core.console import output, output_table
+from sifmark.core.answers import Table, answer
+from sifmark.core.console import output
 from sifmark.core.files import write_json, write_text
 from sifmark.core.settings import Settings
 from sifmark.engines import open_engine
@@ -11,7 +11,7 @@ from sifmark.publish.catalog import COLUMNS, catalog_document, catalog_page, cat
 from sifmark.publish.publisher import publisher_of
 
 
-def catalog(registry: str, tag: str, folder: str, settings: Settings, as_json: bool) -> None:
+def catalog(registry: str, tag: str, folder: str, settings: Settings, form: str) -> None:
     """Print a store's catalog, or write it to a folder as catalog.json and index.html. Raises SifmarkError."""
     publisher = publisher_of(open_engine(settings))
     document = catalog_document(publisher.listing(registry, tag, settings))
@@ -20,7 +20,5 @@ def catalog(registry: str, tag: str, folder: str, settings: Settings, as_json: b
         write_json(path, document)
         write_text(path.with_name("index.html"), catalog_page(document, publisher.PULL_COMMAND))
         output(str(path))
-    elif as_json:
-        output(json.dumps(document, indent=2))
     else:
-        output_table(*COLUMNS, rows=catalog_rows(document))
+        answer(form, document, Table(COLUMNS, catalog_rows(document)))

@@ -1,24 +1,39 @@
 """The results.validate command: which result files are valid, and what is wrong with the others."""
 
+from collections.abc import Iterable
 from itertools import groupby
 
-from sifmark.core.console import output, printable, status
+from sifmark.core.answers import Table, answer
+from sifmark.core.console import is_quiet, output, paint, printable, status
 from sifmark.core.errors import SifmarkError
-from sifmark.results.load import load_results
+from sifmark.results.load import load_all
+
+Problems = dict[str, list[str]]  # by file
 
 
-def validate_results(path: str, quiet: bool = False) -> None:
+def validate_results(paths: Iterable[str], form: str) -> None:
     """Print for each file whether it is valid. Raises SifmarkError if one is not, UsageError if there is none."""
-    total = invalid = 0
-    for file, results in groupby(load_results(path), key=lambda result: result.file):
-        problems = [problem for result in results for problem in result.problems]
-        total += 1
-        invalid += bool(problems)
-        if problems or not quiet:
-            output(f"{'invalid' if problems else 'valid'}  {printable(file)}")
-        for problem in problems:
-            output(f"  {printable(problem)}")
-    if invalid:
-        cause = f"{invalid} of {total} files are not valid"
+    problems = {
+        file: [problem for result in results for problem in result.problems]
+        for file, results in groupby(load_all(paths), key=lambda result: result.file)
+    }
+    documents = [{"file": file, "valid": not texts, "problems": texts} for file, texts in problems.items()]
+    rows = [(file, _state(texts), "; ".join(texts)) for file, texts in problems.items()]
+    answer(form, documents, Table(("file", "state", "problems"), rows), lambda: _show(problems))
+    if invalid := sum(map(bool, problems.values())):
+        cause = f"{invalid} of {len(problems)} files are not valid"
         raise SifmarkError(cause, "the lines above name each field", code="result-invalid")
-    status(f"{total} valid")
+    status(f"{len(problems)} valid")
+
+
+def _show(problems: Problems) -> None:
+    """Print a line for each file, if quiet only for those that are not valid, and for each problem."""
+    for file, texts in problems.items():
+        if texts or not is_quiet():
+            output(f"{paint(_state(texts))}  {printable(file)}")
+        for problem in texts:
+            output(f"  {printable(problem)}")
+
+
+def _state(problems: list[str]) -> str:
+    return "invalid" if problems else "valid"

@@ -50,7 +50,7 @@ COMPRESSION = {
 SQUASHFS, ATTRIBUTES = "root.squashfs", "attributes.json"  # files of a converted base
 SBOMS = "sboms.json"  # SBOM drafts, beside them where our wheels were appended
 SYSTEM_NAME = "system partition"  # the file system's name as a subject of provenance
-_DISK_REMEDY = "free space in the cache, temporary and dist folders; `inv doctor` shows what each has"
+_DISK_REMEDY = "free space in the cache, temporary and dist folders; `sifmark doctor` shows what each has"
 
 
 def build_sif(plan: Plan, target: Path, log: Path, settings: Settings) -> None:
@@ -111,7 +111,7 @@ def cache_entries(plan: Plan, settings: Settings) -> dict[str, Entry]:
 def _convert(plan: Plan, settings: Settings, log: Path | None, folder: Path) -> None:
     """Fill a cache entry with the converted base: its squashfs and what `apptainer inspect` says of it."""
     definition, image = folder / "base.def", folder / "base.sif"
-    remedy = f"is the registry of {plan.base.address} up? `inv doctor` asks it. {_DISK_REMEDY}"
+    remedy = f"is the registry of {plan.base.address} up? `sifmark doctor` asks it. {_DISK_REMEDY}"
     with step(f"convert the base {plan.base.pull}") as progress:
         created = base_creation_time(plan.base, settings.sources)
         definition.write_text(_base_definition(plan, datetime.fromtimestamp(created, UTC).isoformat(), settings))

@@ -106,10 +106,13 @@ class Apptainer:
 
     def remove(self, recipe: str) -> Iterable[str]:
         """Remove the recipe's file and the links to it."""
-        for path in filter(Path.exists, map(self._file, (*names_of(recipe), recipe))):
-            size = path.stat().st_size
+        file, links = self._file(recipe), [path for path in map(self._file, names_of(recipe)) if path.exists()]
+        size = file.stat().st_size if file.exists() else 0
+        for path in links:
             path.unlink()
-            yield f"{path} ({human_size(size)})"
+        file.unlink(missing_ok=True)
+        if size or links:
+            yield f"{file} and {len(links)} names of it ({human_size(size)})"
 
     def prune_stages(self) -> Iterable[str]:
         """Remove nothing: they are entries of the cache."""

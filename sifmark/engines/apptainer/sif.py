@@ -164,7 +164,7 @@ def read_sif(path: Path) -> Sif:
             size = path.stat().st_size
             return Sif(path, tuple(_descriptors(path, stream, size)))
     except OSError as error:
-        remedy = "name an image that exists: `inv list`"
+        remedy = "name an image that exists: `sifmark list`"
         raise SifError(f"{path}: {error.strerror}", remedy, code="file-unreadable") from error
 
 

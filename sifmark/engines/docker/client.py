@@ -47,7 +47,7 @@ _FAULTS: tuple[tuple[str, type[DockerError], str, str], ...] = (
         r"manifest unknown|manifest for .* not found|connection refused|no such host|i/o timeout|unauthorized"
         r"|access.* denied",
         BaseUnavailableError,
-        "is the base's registry up? `inv doctor` asks it; a mirror can be set in sifmark.toml",
+        "is the base's registry up? `sifmark doctor` asks it; a mirror can be set in sifmark.toml",
         "registry-refused",
     ),
 )

@@ -37,7 +37,7 @@ class DockerInspection:
         self._daemon, self._base_of, self._cache = daemon, base_of, cache
         attributes = daemon.attributes(address)
         if attributes is None:
-            remedy = "build it: inv build NAME --engine docker"
+            remedy = "build it: sifmark build NAME --engine docker"
             raise SifmarkError(f"Docker has no image {address}", remedy, code="image-not-built")
         self.identifier, self.size = str(attributes["Id"]), int(attributes["Size"])
         self.config: dict[str, Any] = attributes["Config"]
@@ -118,7 +118,7 @@ class DockerInspection:
         if not references:
             raise CheckFailed(
                 "it is in no registry, where its signature would be",
-                "inv registry.push, then inv image.sign, both with --engine docker",
+                "sifmark registry.push, then sifmark image.sign, both with --engine docker",
                 code="signature-missing",
             )
         return references

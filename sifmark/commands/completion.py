@@ -1,0 +1,13 @@
+"""Names that a shell completes."""
+
+from collections.abc import Iterable
+
+from sifmark.recipes.names import cards, images
+from sifmark.recipes.recipe import recipe_names
+
+
+def completions(kind: str) -> Iterable[str]:
+    """Return all names of a kind: image (recipes too), recipe or workload."""
+    if kind == "image":
+        return [*recipe_names(), *(image.name for image in images())]
+    return recipe_names() if kind == "recipe" else cards()

@@ -1,0 +1,28 @@
+"""What each command is called, which options it has and what its help says. Bodies import what they call.
+
+The command line and invoke's tasks are both made from these.
+"""
+
+from types import ModuleType
+
+from sifmark.commands.definition import Command
+from sifmark.commands.definitions import data, dev, image, main, recipe, registry, results
+
+# In the order in which help lists them.
+GROUPS: dict[str, ModuleType] = {
+    "Commands": main,
+    "Images": image,
+    "Registries": registry,
+    "Results": results,
+    "Recipes": recipe,
+    "Data": data,
+    "Development": dev,
+}
+
+
+def commands_of(module: ModuleType) -> list[Command]:
+    """Return the commands that a module defines, in their order."""
+    return [value for value in vars(module).values() if isinstance(value, Command)]
+
+
+COMMANDS = {command.name: command for module in GROUPS.values() for command in commands_of(module)}

@@ -1,0 +1,43 @@
+"""Commands for results."""
+
+from typing import Annotated
+
+from sifmark.commands.definition import ENGINE, Format, Keys, Option, command
+from sifmark.commands.definitions.main import Results
+from sifmark.core.settings import Settings
+
+
+@command("results.show", example="results.show results/", former="show")
+def show(
+    paths: Results,
+    all_metrics: Annotated[bool, Option("Also name the metrics without a value, and why.")] = False,
+    format_: Format = "table",
+) -> None:
+    """Print a summary of results."""
+    from sifmark.commands.results.show import show_results
+
+    show_results(paths, format_, every_metric=all_metrics)
+
+
+@command("results.validate", example="results.validate results/", former="validate")
+def validate(paths: Results, format_: Format = "table") -> None:
+    """Check results against the schema that they name."""
+    from sifmark.commands.results.validate import validate_results
+
+    validate_results(paths, format_)
+
+
+@command("results.trace", ENGINE, example="results.trace result.json", former="trace")
+def trace(
+    settings: Settings,
+    paths: Results,
+    image: Annotated[
+        str, Option("The image that ran. [default: the recipe's image here]", "NAME", completes="image")
+    ] = "",
+    key: Keys = (),  # noqa: ARG001 - it is in the settings
+    format_: Format = "table",
+) -> None:
+    """Trace results back to image, SBOM, recipe and commit."""
+    from sifmark.commands.results.trace import trace_results
+
+    trace_results(paths, image, settings, format_)

@@ -1,0 +1,83 @@
+"""The commands as invoke tasks, for `inv`."""
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from invoke.collection import Collection
+from invoke.exceptions import Exit
+from invoke.parser import Parser
+from invoke.program import Program
+from invoke.tasks import Task
+
+from sifmark.commands.definition import Command
+from sifmark.commands.definitions import COMMANDS
+from sifmark.commands.failures import run_body
+
+_INVOKE = ("inv", "invoke")
+
+
+def namespace() -> Collection:
+    """Return the commands as invoke finds them in tasks.py: those in groups as collections."""
+    root = Collection()
+    for name, command in COMMANDS.items():
+        group, _, short = name.rpartition(".")
+        if group and group not in root.collections:
+            root.add_collection(Collection(group))
+        (root.collections[group] if group else root).add_task(_task(command, short), name=short)
+    root.add_collection(_CommandLine("sifmark"))
+    return root
+
+
+class _CommandLine(Collection):
+    """A collection without tasks that hands the words of `inv` to our own command line.
+
+    Invoke's parser has no lists of names, no help after a command and no suggestions, and tasks.py, which `inv` loads
+    while it runs, cannot replace it. But before invoke parses a command, it asks each collection for its tasks.
+    """
+
+    @property
+    def task_names(self) -> dict[str, list[str]]:
+        """The names that invoke parses: none. If `inv` was given a command, this carries it out and ends `inv`."""
+        if words := _words_of_inv(sys.argv):
+            from sifmark.commands.command_line import main
+
+            raise Exit(code=main(words))
+        return {}
+
+
+def _words_of_inv(argv: Sequence[str]) -> list[str]:
+    """Return what follows invoke's own options, or the command that they ask help for. Empty if invoke is to answer."""
+    program = Path(argv[0])
+    if program.name not in _INVOKE and program.parent.name not in _INVOKE:  # such as python -m invoke
+        return []
+    parsed = Parser(initial=Program().initial_context, ignore_unknown=True).parse_argv(list(argv[1:]))
+    options = parsed[0].args
+    if isinstance(options.help.value, str):
+        return [options.help.value, "--help"]
+    if options.list.value or options.complete.value or not parsed.unparsed:
+        return []
+    return list(argv[argv.index(parsed.unparsed[0], 1) :])
+
+
+def _task(command: Command, name: str) -> Task[Callable[..., None]]:
+    def function(context: Any, **values: Any) -> None:  # noqa: ARG001 - invoke hands each task a context
+        complete = {each.name: each.default for each in command.parameters} | values
+        if code := run_body(lambda: command.body(**command.arguments_of(complete)), as_json=False):
+            raise Exit(code=code)
+
+    function.__name__, function.__doc__ = name, command.description
+    function.__signature__ = _signature(command)  # type: ignore[attr-defined]
+    repeatable = [each.name for each in command.parameters if each.repeatable]
+    return Task(function, name=name, iterable=repeatable, auto_shortflags=False)
+
+
+def _signature(command: Command) -> inspect.Signature:
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    own = [
+        inspect.Parameter(each.name, kind, default=inspect.Parameter.empty if each.required else each.default)
+        for each in command.parameters
+    ]
+    return inspect.Signature([inspect.Parameter("context", kind), *own])

@@ -1,0 +1,63 @@
+"""A command's answer in the format that its reader wants: a table for people; JSON, CSV or Markdown for others."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sifmark.core.console import output, output_table, printable
+
+TABLE, JSON, CSV, MARKDOWN = FORMATS = ("table", "json", "csv", "markdown")
+Row = Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under the names of their columns. Cells are texts, numbers, or None for what is missing."""
+
+    columns: Sequence[str]
+    rows: Sequence[Row]
+
+
+def answer(form: str, document: Any, table: Table, show: Callable[[], None] | None = None) -> None:
+    """Write an answer to stdout: the table, or the document as JSON.
+
+    `show` writes what people see if that is more than a table.
+    """
+    if form == JSON:
+        output(json.dumps(document, indent=2, allow_nan=False))
+    elif form == CSV:
+        output(as_csv(table.columns, table.rows))
+    elif form == MARKDOWN:
+        output("\n".join(markdown_lines([list(table.columns), *([_text(cell) for cell in row] for row in table.rows)])))
+    elif show is not None:
+        show()
+    else:
+        output_table(*table.columns, rows=table.rows)
+
+
+def as_csv(columns: Sequence[str], rows: Iterable[Row]) -> str:
+    """Return rows as CSV. Missing cells are empty; characters that a terminal would act on are spelled out."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([printable(cell) if isinstance(cell, str) else _csv_cell(cell) for cell in row] for row in rows)
+    return stream.getvalue().removesuffix("\n")
+
+
+def markdown_lines(rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield a Markdown table; the first row is its header."""
+    for number, row in enumerate(rows):
+        yield "| " + " | ".join(printable(cell).replace("|", "\\|") for cell in row) + " |"
+        if number == 0:
+            yield "|" + "---|" * len(row)
+
+
+def _csv_cell(cell: Any) -> Any:
+    return " ".join(map(str, cell)) if isinstance(cell, list | tuple) else cell
+
+
+def _text(cell: Any) -> str:
+    return ", ".join(map(str, cell)) if isinstance(cell, list | tuple) else "" if cell is None else str(cell)
