@@ -13,6 +13,7 @@ from entrypoints.data import manifest
 from entrypoints.data.images import folder, idx, records, shards
 from entrypoints.data.sequences import passages, speech, tokens
 from entrypoints.data.source import Source
+from entrypoints.system.image import binding_hint
 
 # Each module has `find(path)`, the files of its format at a path, and `open_source(path, files, task, manifest)`. A
 # path with no such file is read as a folder of class folders.
@@ -49,7 +50,7 @@ def open_source(path: Path, task: str, framework: str, fitting: Sequence[str] | 
     the framework does not read it.
     """
     if not path.exists():
-        raise UsageError(f"--data {path}: no such file or folder. Give {_wanted(fitting)}")
+        raise UsageError(f"--data {path}: no such file or folder. Give {_wanted(fitting)}.{binding_hint(path)}")
     described = manifest.read(path) if path.is_dir() else None
     files_by_format = {
         name: files for name, files in ((name, module.find(path)) for name, module in FORMATS.items()) if files

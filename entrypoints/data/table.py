@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 from entrypoints.contract.statuses import RunError, UsageError
+from entrypoints.system.image import binding_hint
 
 NAME = "csv"
 LARGEST = 3.4028234e38  # finite number of single precision
@@ -32,7 +33,7 @@ class TableRows(NamedTuple):
 def require(path: Path) -> None:
     """Raise UsageError if the path cannot be a table."""
     if not path.exists():
-        raise UsageError(f"--data {path}: no such file. Give a table, FILE.csv")
+        raise UsageError(f"--data {path}: no such file. Give a table, FILE.csv.{binding_hint(path)}")
     if not path.is_file() or path.suffix.lower() != f".{NAME}":
         raise UsageError(f"--data {path}: this workload reads a table. Give a file whose name ends in .{NAME}")
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping, Protocol
 
 from entrypoints.contract.statuses import UsageError
+from entrypoints.system.image import binding_hint
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "result-1.0.json"
 STDOUT = 1
@@ -108,7 +109,8 @@ class ResultFolder:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"--output {output}: cannot make that folder: {error.strerror}. Name another") from None
+            hint = binding_hint(folder)
+            raise UsageError(f"--output {output}: cannot make that folder: {error.strerror}. Name another.{hint}") from None
         _require_writable(output, folder)
 
     def write(self, document: Mapping[str, Any]) -> None:
@@ -192,7 +194,7 @@ def _require_file(output: str, target: Path) -> None:
     if target.exists() and not target.is_file():
         raise UsageError(f"--output {output}: that is no regular file. Name a file or a folder, or leave --output out")
     if not target.parent.is_dir():
-        raise UsageError(f"--output {output}: there is no folder {target.parent}. Make it first")
+        raise UsageError(f"--output {output}: there is no folder {target.parent}. Make it first.{binding_hint(target.parent)}")
     if not {Path(output).suffix, target.suffix} & {".json", ".jsonl"}:
         raise UsageError(
             f"--output {output}: a file's name ends in .json or .jsonl. For a folder, end it in a slash: {output}/"

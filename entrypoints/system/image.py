@@ -51,6 +51,15 @@ def file_of(image: Mapping[str, Any], environ: Mapping[str, str], stop: Callable
     return {**_unknown("its file was read as a whole, whatever is in it"), "digest": digest, "seen_by": "entrypoint"}
 
 
+def binding_hint(path: object, environ: Mapping[str, str] = os.environ) -> str:
+    """Return how to show a container a path of the host, as a sentence; empty outside of containers."""
+    if any(name in environ for name in _STARTED):
+        return f" If it exists on the host, show it to the container: apptainer run --bind {path} IMAGE"
+    if os.path.exists("/.dockerenv"):
+        return f" If it exists on the host, show it to the container: docker run --volume {path}:{path} IMAGE"
+    return ""
+
+
 def _unknown(reason: str) -> dict[str, Any]:
     return {"identity": None, "digest": None, "signer": None, "seen_by": None, "reason": reason}
 
@@ -66,7 +75,7 @@ def _from_record(text: str, build_key: str) -> dict[str, Any]:
         return _unknown(f"{RECORD_VARIABLE} does not read")
     if key != build_key:
         return _unknown(f"{RECORD_VARIABLE} tells of another image")
-    facts = {**digests, "signer": signer or None, "seen_by": "sifmark run"}
+    facts = {**digests, "signer": signer or None, "seen_by": "inv run"}
     return facts if signer else {**facts, "reason": "it bears no signature of a key that the site trusts"}
 
 

@@ -18,7 +18,7 @@ from sifmark.build.batch import (
     require_space,
     run_builds,
 )
-from sifmark.core.answers import JSON, TABLE, Table, answer
+from sifmark.commands.answers import JSON, TABLE, Table, answer
 from sifmark.core.console import detail, output, output_table, status
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import free_space, human_size

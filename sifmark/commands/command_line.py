@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from sifmark import __version__
+from sifmark.commands.answers import JSON
+from sifmark.commands.command_table import COMMANDS, GROUPS, commands_of
 from sifmark.commands.definition import Command, Parameter
-from sifmark.commands.definitions import COMMANDS, GROUPS, commands_of
 from sifmark.commands.failures import report, run_body
-from sifmark.core.answers import JSON
 from sifmark.core.console import COLORS, configure, status
 from sifmark.core.errors import UsageError
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from sifmark.core.console import output, printable, status
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
-from sifmark.results.comparison import Comparison, compare_results
-from sifmark.results.exports import as_csv, as_json
-from sifmark.results.gate import Gate, GateDecision, GateVerdict
-from sifmark.results.query import DEFAULT_METRICS, Query
-from sifmark.results.tables import as_markdown, as_text, exclusion_text, incompatibility_text
+from sifmark.results.comparison.compare import Comparison, compare_results
+from sifmark.results.comparison.exports import as_csv, as_json
+from sifmark.results.comparison.gate import Gate, GateDecision, GateVerdict
+from sifmark.results.comparison.query import DEFAULT_METRICS, Query
+from sifmark.results.comparison.tables import as_markdown, as_text, exclusion_text, incompatibility_text
 
 FORMATS: dict[str, Callable[[Comparison], str]] = {
     "table": as_text,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, get_args, get_origin
 
-from sifmark.core.answers import FORMATS
+from sifmark.commands.answers import FORMATS
 from sifmark.core.settings import join_paths, load_settings
 
 Body = Callable[..., None]

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from sifmark.commands.answers import Table, answer
 from sifmark.core.checks import Check, Status
-from sifmark.core.answers import Table, answer
 from sifmark.core.console import output, paint
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings

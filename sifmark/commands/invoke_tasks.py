@@ -12,8 +12,8 @@ from invoke.parser import Parser
 from invoke.program import Program
 from invoke.tasks import Task
 
+from sifmark.commands.command_table import COMMANDS
 from sifmark.commands.definition import Command
-from sifmark.commands.definitions import COMMANDS
 from sifmark.commands.failures import run_body
 
 _INVOKE = ("inv", "invoke")

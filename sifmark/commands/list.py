@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from sifmark.build.listing import Row, buildable, image_rows, recipe_rows, recipe_state, workload_rows
-from sifmark.core.answers import JSON, TABLE, Table, answer
+from sifmark.commands.answers import JSON, TABLE, Table, answer
 from sifmark.core.console import output, status
 from sifmark.core.files import human_size
 from sifmark.core.settings import Settings

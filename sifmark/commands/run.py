@@ -12,8 +12,10 @@ from sifmark.core.console import output, status, step
 from sifmark.core.process import CommandError
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed, Engine, ImageInspection, require_signed, should_check_signature
-from sifmark.engines.locate import device_options, engine_for, locate
+from sifmark.engines.binds import binds_of
+from sifmark.engines.locate import device_options, engine_for, locate, locate_recipe, require_platform
 from sifmark.recipes.labels import BUILD_KEY
+from sifmark.recipes.recipe import recipe_names
 
 IMAGE_VARIABLE = "SIFMARK_IMAGE"  # which entrypoints/system/image.py reads
 
@@ -28,14 +30,16 @@ def run_image(
     SifmarkError.
     """
     engine = engine_for(name, settings)
-    start_image(locate(name, engine), arguments, engine, settings, printed, signed)
+    address = locate_recipe(name, engine) if name in recipe_names() else locate(name, engine)
+    start_image(address, arguments, engine, settings, printed, signed)
 
 
 def start_image(
     address: str, arguments: Sequence[str], engine: Engine, settings: Settings, printed: bool, signed: bool
 ) -> None:
     """Become the run of an image at an address of an engine, or print its command. Raises SifmarkError."""
-    options = [*engine.home_flags(), *device_options(engine, address)]
+    require_platform(engine, address)
+    options = [*engine.home_flags(), *device_options(engine, address), *engine.bind_flags(binds_of(arguments))]
     required = signed or settings.require_signature
     if printed:
         if required:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sifmark.core.answers import Table, answer
+from sifmark.commands.answers import Table, answer
 from sifmark.core.checks import Status
 from sifmark.core.console import detail, output, paint, printable
 from sifmark.core.errors import SifmarkError, unknown_name

@@ -158,7 +158,7 @@ def output_table(*columns: str, rows: Iterable[Sequence[Any]], stderr: bool = Fa
     if stderr and _mode.quiet:
         return
     values = [list(row) for row in rows]
-    right = [bool(column) and all(isinstance(cell, int | float) for cell in column) for column in zip(*values)]
+    right = [bool(column) and all(map(_is_number, column)) for column in zip(*values, strict=True)]
     cells = [[printable(_cell(value)) for value in row] for row in values]
     stream = sys.stderr if stderr else sys.stdout
     if not stderr:
@@ -217,12 +217,16 @@ def _paint_cells(line: str, cells: Sequence[str], stderr: bool) -> str:
     return line
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _cell(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     if value is None:
         return ""
-    return f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    return f"{value:,}" if _is_number(value) else str(value)
 
 
 @cache

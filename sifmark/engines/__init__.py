@@ -11,6 +11,7 @@ from typing import Protocol
 from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
+from sifmark.engines.binds import Bind
 from sifmark.recipes.plan import Plan
 from sifmark.recipes.recipe import Access
 
@@ -118,6 +119,9 @@ class Engine(Protocol):
 
     def home_flags(self) -> list[str]:
         """Return the options that show a run the user's folder, if the engine does not do so anyway."""
+
+    def bind_flags(self, binds: Sequence[Bind]) -> list[str]:
+        """Return the options that show a run paths of the host."""
 
     def env_flags(self, variable: str) -> list[str]:
         """Return the options that pass a variable of our environment, if the engine does not do so anyway."""

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from sifmark.core.console import status
+from sifmark.core.environment import platform_name
 from sifmark.core.errors import REBUILD_REMEDY, SifmarkError
 from sifmark.core.settings import Settings
 from sifmark.engines import APPTAINER, DOCKER, Engine, open_engine
-from sifmark.recipes.labels import DEVICES, DOCKER_FLAGS, RECIPE, RUN_FLAGS
-from sifmark.recipes.names import find_image
+from sifmark.recipes.labels import DEVICES, DOCKER_FLAGS, PLATFORM, RECIPE, RUN_FLAGS
+from sifmark.recipes.names import find_image, names_of
 from sifmark.recipes.recipe import Access, load_recipe, recipe_names
 
 _FLAG_LABELS = {APPTAINER: RUN_FLAGS, DOCKER: DOCKER_FLAGS}
@@ -45,6 +46,21 @@ def _locate_image(name: str, engine: Engine) -> str:
     if (recipe := info.labels.get(RECIPE)) not in (None, image.recipe):
         raise SifmarkError(f"{address} is an image of recipe {recipe}", REBUILD_REMEDY, code="recipe-mismatch")
     return address
+
+
+def locate_recipe(recipe: str, engine: Engine) -> str:
+    """Return the address of a recipe's image, which stands for no workload. Raises SifmarkError if there is none."""
+    _locate_image(names_of(recipe)[0], engine)
+    return engine.address(recipe)
+
+
+def require_platform(engine: Engine, address: str) -> None:
+    """Raise SifmarkError if an image is for another processor architecture than this host's."""
+    info = engine.image_info(address)
+    platform = info.labels.get(PLATFORM) if info else None
+    if platform not in (None, platform_name()):
+        cause = f"{Path(address).name} is for {platform}, and this host is {platform_name()}"
+        raise SifmarkError(cause, "pull or build the image on this host", code="platform-unsupported")
 
 
 def device_options(engine: Engine, address: str) -> list[str]:

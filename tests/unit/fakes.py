@@ -20,6 +20,7 @@ from sifmark.core.settings import Settings
 from sifmark.engines import BuiltImage, CheckFailed, Engine, Forecast, ImageInfo, ImageInspection
 from sifmark.engines.apptainer.build import assemble_sif
 from sifmark.engines.apptainer.sif import DATA_START
+from sifmark.engines.binds import Bind
 from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, STAND_IN, WORKLOADS
 from sifmark.recipes.names import names_of, workloads_of
 from sifmark.recipes.plan import Plan, make_plan
@@ -202,6 +203,9 @@ class FakeEngine:
 
     def home_flags(self) -> list[str]:
         return ["--home"]
+
+    def bind_flags(self, binds: Sequence[Bind]) -> list[str]:
+        return [f"--bind={bind.path}" for bind in binds]
 
     def env_flags(self, variable: str) -> list[str]:
         return [f"--env={variable}"]

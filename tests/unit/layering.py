@@ -41,6 +41,7 @@ SIFMARK: Layers = (
     ("engines",),
     ("attestations", "layers"),
     ("recipes",),
+    ("results.comparison",),
     ("datasets", "oci", "results"),
     ("core",),
 )

@@ -12,7 +12,7 @@ LICENCE = (paths.ROOT / "LICENSE").read_text()
 
 
 def prepare(source: Path, target: Path, format: str = "tokens", strict: bool = False, **options: Any) -> dict[str, Any]:  # noqa: A002
-    options = {name: str(value) for name, value in options.items()}
+    options = {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
     prepare_data(str(source), str(target), PrepareOptions(format, **options), strict)
     manifest = json.loads((target / "manifest.json").read_text())
     validator("manifest-1.0").validate(manifest)

@@ -327,7 +327,7 @@ def clone(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 def pins(served: Served, update: bool, *names: str) -> None:
     mirrors = {"nvcr.io": served.host, "docker.io": served.host}
     site = replace(load_settings(), mirrors=mirrors)
-    pin(names, site, check=False, update=update, as_json=False)
+    pin(names, site, check=False, update=update, form="table")
 
 
 def digests(clone: Path) -> dict[str, str]:

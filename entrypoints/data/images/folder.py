@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from entrypoints.contract.statuses import UsageError
 from entrypoints.data.source import Entry, Source, listed
+from entrypoints.system.image import binding_hint
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 
@@ -38,7 +39,9 @@ def list_images(folder: Path) -> Listing:
     Raises UsageError if the folder is missing or unreadable, or holds no such image.
     """
     if not folder.is_dir():
-        raise UsageError(f"--data {folder}: no such folder. Give a folder with one folder of images per class")
+        raise UsageError(
+            f"--data {folder}: no such folder. Give a folder with one folder of images per class.{binding_hint(folder)}"
+        )
     names = listed(folder, directories=True)
     folders = [(name, _images(folder / name)) for name in names]
     classes = tuple(name for name, files in folders if files)

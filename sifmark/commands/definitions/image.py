@@ -12,12 +12,12 @@ Image = Annotated[str, Argument("A recipe or one of its images.", "NAME", comple
 def render(
     settings: Settings,
     name: Image,
-    form: Annotated[str, Option("File to print. [default: def]", choices=("def", "dockerfile"))] = "def",
+    format_: Annotated[str, Option("File to print. [default: def]", choices=("def", "dockerfile"))] = "def",
 ) -> None:
     """Print a definition file or a Dockerfile."""
     from sifmark.commands.image.render import render as render_image
 
-    render_image(name, form, settings)
+    render_image(name, format_, settings)
 
 
 @command("image.sign", ENGINE, example="image.sign cpu --key site.pem", former="sign")

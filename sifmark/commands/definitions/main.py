@@ -60,7 +60,7 @@ def run(
     ] = False,
     key: Keys = (),
 ) -> None:
-    """Run an image with the flags and bind mounts that it needs here."""
+    """Run an image with the flags and bind mounts that it needs."""
     from sifmark.commands.run import run_image
 
     run_image(name, arguments, settings, printed=print_, signed=require_signature or bool(key))

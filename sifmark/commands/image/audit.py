@@ -71,7 +71,7 @@ def _judge(name: str, scanner: Scanner, completed: CompletedCommand) -> None:
     if completed.exit_code == scanner.vulnerable:
         raise SifmarkError(
             f"{name}: {scanner.program} reports vulnerabilities",
-            "take a newer base or newer wheels (sifmark recipe.pin --update, sifmark recipe.lock RECIPE), and build again",
+            "take a newer base (sifmark recipe.pin --update) or newer wheels (sifmark recipe.lock), and build again",
             code="vulnerabilities-reported",
         )
     if completed.exit_code != 0:

@@ -1,7 +1,7 @@
 """The image.reproduce command: build an image again, and print the first difference."""
 
 from sifmark.build.reproduce import REPRODUCTION_REMEDY, Reproduction, reproduce_image
-from sifmark.core.answers import Table, answer
+from sifmark.commands.answers import Table, answer
 from sifmark.core.console import output
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+from sifmark.commands.answers import JSON, Table, answer
 from sifmark.core import paths
-from sifmark.core.answers import JSON, Table, answer
 from sifmark.core.console import output, paint, status
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings

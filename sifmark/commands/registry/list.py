@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sifmark.core.answers import Table, answer
+from sifmark.commands.answers import Table, answer
 from sifmark.core.console import output
 from sifmark.core.files import write_json, write_text
 from sifmark.core.settings import Settings

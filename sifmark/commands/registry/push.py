@@ -1,6 +1,6 @@
 """The registry.push command."""
 
-from sifmark.core.answers import Table, answer
+from sifmark.commands.answers import Table, answer
 from sifmark.core.console import detail, output, status
 from sifmark.core.settings import Settings
 from sifmark.engines import open_engine

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sifmark.core.answers import Table, answer
+from sifmark.commands.answers import Table, answer
 from sifmark.core.console import output, printable
 from sifmark.core.errors import SifmarkError
 from sifmark.results.load import load_all

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+from sifmark.commands.answers import Table, answer
 from sifmark.core.checks import Check, Status
-from sifmark.core.answers import Table, answer
 from sifmark.core.console import output, output_table, printable
 from sifmark.core.errors import SifmarkError
 from sifmark.core.keys import key_files
@@ -15,7 +15,7 @@ from sifmark.trust.image import ImageUnderTest, image_under_test
 from sifmark.trust.trace import Tracer
 
 # How a link is described, by its status.
-STANDINGS = {
+STATES = {
     Status.PASSED: "verified",
     Status.WARNING: "unverified",
     Status.FAILED: "contradicted",
@@ -42,7 +42,7 @@ def trace_results(paths: Iterable[str], image: str, settings: Settings, form: st
 
 def link_document(link: Check) -> dict[str, str]:
     """Return a link as programs read it."""
-    return {"name": link.name, "standing": STANDINGS[link.status], "told": link.detail}
+    return {"name": link.name, "state": STATES[link.status], "detail": link.detail}
 
 
 def _named_image(name: str, settings: Settings) -> ImageUnderTest:

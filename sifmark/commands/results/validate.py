@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from itertools import groupby
 
-from sifmark.core.answers import Table, answer
+from sifmark.commands.answers import Table, answer
 from sifmark.core.console import is_quiet, output, paint, printable, status
 from sifmark.core.errors import SifmarkError
 from sifmark.results.load import load_all

@@ -26,6 +26,7 @@ from sifmark.engines.apptainer.build import build_sif, cache_entries
 from sifmark.engines.apptainer.forecast import forecast_build
 from sifmark.engines.apptainer.inspection import SifInspection
 from sifmark.engines.apptainer.sif import SifError, read_sif
+from sifmark.engines.binds import Bind
 from sifmark.recipes.names import names_of
 from sifmark.recipes.plan import Plan
 from sifmark.recipes.recipe import Access
@@ -135,6 +136,10 @@ class Apptainer:
         """Return nothing: Apptainer shows a run the user's folders anyway."""
         return []
 
+    def bind_flags(self, binds: Sequence[Bind]) -> list[str]:
+        """Return `--bind`, or `--mount` where a path has a character that `--bind` takes for a separator."""
+        return [word for bind in binds for word in _bind_words(bind)]
+
     def env_flags(self, variable: str) -> list[str]:  # noqa: ARG002 - for every variable
         """Return nothing: Apptainer shows a run all variables anyway."""
         return []
@@ -179,6 +184,15 @@ def user_flags() -> tuple[str, ...]:
     match = re.search(r"^CapEff:\s*([0-9a-f]+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
     everything = (1 << (int(_LAST_CAPABILITY.read_text()) + 1)) - 1
     return () if match is not None and int(match.group(1), 16) == everything else ("--userns",)
+
+
+def _bind_words(bind: Bind) -> tuple[str, str]:
+    path = str(bind.path)
+    if not {",", ":", '"'} & set(path):
+        return "--bind", path if bind.writable else f"{path}:{path}:ro"
+    quoted = path.replace('"', '""')
+    options = f'type=bind,"source={quoted}","destination={quoted}"'
+    return "--mount", options if bind.writable else f"{options},ro"
 
 
 def _link(target: Path, name: Path) -> None:

@@ -20,6 +20,7 @@ from sifmark.engines import (
     device_selection,
     device_selection_files,
 )
+from sifmark.engines.binds import Bind
 from sifmark.engines.docker.attestations import attestation_folder, write_attestations
 from sifmark.engines.docker.client import DockerDaemon, DockerError, translated_errors
 from sifmark.engines.docker.inspection import WORKLOAD, DockerInspection
@@ -190,6 +191,10 @@ class Docker:
         user, folder = f"{os.geteuid()}:{os.getegid()}", Path.cwd()
         return [f"--user={user}", f"--volume={folder}:{folder}", f"--workdir={folder}", *_HOME_OF_UNKNOWN_USER]
 
+    def bind_flags(self, binds: Sequence[Bind]) -> list[str]:
+        """Return `--mount`, whose values are CSV: any path can be written."""
+        return [f"--mount={_mount(bind)}" for bind in binds]
+
     def env_flags(self, variable: str) -> list[str]:
         """Return the option that lets Docker take the value from its own environment."""
         return [f"--env={variable}"]
@@ -229,6 +234,11 @@ def stage_tag(plan: Plan) -> str:
     steps = render.dockerfile_of_stage(plan.base.digest)
     key = sha256_json([steps, plan.site_key]).removeprefix("sha256:")
     return f"{STAGES}:{key[:32]}"
+
+
+def _mount(bind: Bind) -> str:
+    quoted = str(bind.path).replace('"', '""')
+    return f'type=bind,"source={quoted}","target={quoted}"' + ("" if bind.writable else ",readonly")
 
 
 def _groups(path: Path) -> Iterator[int]:

@@ -13,7 +13,7 @@ from sifmark.build.reproduce import reproduce_image
 from sifmark.commands.image import reproduce as command
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
-from sifmark.recipes.names import cards, names_of
+from sifmark.recipes.names import cards, images, names_of
 from sifmark.recipes.plan import make_plan
 from sifmark.recipes.recipe import recipe_names
 
@@ -30,10 +30,10 @@ def built(engine: FakeEngine, site: Settings) -> FakeEngine:
 
 
 def test_rows_tell_the_state_of_each_image(built: FakeEngine, site: Settings) -> None:
-    states = {row["name"]: row["state"] for row in image_rows(built, site)}
+    states = {row["name"]: row["state"] for row in image_rows(images(), built, site)}
     assert {name for name, state in states.items() if state == "built"} == set(names_of("cpu"))
     built.add("resnet50-cpu")
-    (row,) = [row for row in image_rows(built, site) if row["name"] == "resnet50-cpu"]
+    (row,) = [row for row in image_rows(images(), built, site) if row["name"] == "resnet50-cpu"]
     assert (row["state"], row["file"], row["reason"]) == ("stale", "fake:resnet50-cpu", None)
     assert [row["name"] for row in recipe_rows()] == list(recipe_names())
     assert [row["name"] for row in workload_rows()] == list(cards())
@@ -75,11 +75,11 @@ def test_a_difference_is_the_answer_and_a_failure(
     built: FakeEngine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = settings_for(built, monkeypatch)
-    command.reproduce("cpu", settings, as_json=False)
-    assert capsys.readouterr().out.startswith("fake:cpu: reproduced, sha256:")
+    command.reproduce("cpu", settings, "table")
+    assert capsys.readouterr().out.startswith("fake:cpu: identical, sha256:")
     built.images["fake:cpu"].differs = "/sifmark/run differs"
     with pytest.raises(SifmarkError) as caught:
-        command.reproduce("cpu", settings, as_json=True)
+        command.reproduce("cpu", settings, "json")
     assert caught.value.code == "not-reproduced"
     answer = json.loads(capsys.readouterr().out)
     assert (answer["reproduced"], answer["difference"]) == (False, "/sifmark/run differs")

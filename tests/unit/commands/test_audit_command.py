@@ -61,7 +61,7 @@ def bom(tmp_path: Path) -> str:
 @pytest.mark.parametrize("program", ARGV)
 def test_a_scanner_gets_the_document_and_our_options(install: Install, bom: str, program: str) -> None:
     called = install(program)
-    command.audit(bom, load_settings(), "", ["inv", "audit", bom, "--", "--offline", "two words"])
+    command.audit(bom, load_settings(), "", ["--offline", "two words"])
     argv, documents = json.loads(called.read_text())
     assert documents == {"sifmark.cdx.json": DOCUMENT.decode()}
     (path,) = (word.removeprefix("sbom:") for word in argv if word.endswith(".cdx.json"))
@@ -76,7 +76,7 @@ def test_vulnerabilities_are_a_failure(
     install(program, VULNERABLE[program])
     with pytest.raises(SifmarkError, match=f"{program} reports vulnerabilities") as caught:
         command.audit(bom, load_settings(), "", [])
-    assert caught.value.exit_code == 1 and "inv recipe.lock" in caught.value.remedy
+    assert caught.value.exit_code == 1 and "sifmark recipe.lock" in caught.value.remedy
     captured = capsys.readouterr()
     assert captured.out == "CVE-1  jinja2   3.1.2\n", "what it prints is the answer"
     assert "loaded \\x1b[1mthe database\n" in captured.err

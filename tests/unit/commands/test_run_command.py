@@ -91,9 +91,7 @@ def test_a_command_is_printed_for_a_job_s_script(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine.programs["run"] = ["run", "a b"]
-    run_image(
-        "resnet50-cpu", ["inv", "run", "x", "--", "--steps", "2"], settings_for(engine, monkeypatch), printed=True
-    )
+    run_image("resnet50-cpu", ["--steps", "2"], settings_for(engine, monkeypatch), printed=True)
     assert capsys.readouterr().out == "run 'a b'\n" and not started
     assert engine.commands == [("fake:resnet50-cpu", "run", ["--steps", "2"], ["--home"])]
 

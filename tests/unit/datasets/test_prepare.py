@@ -51,7 +51,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def prepare(source: Path, target: Path, format: str = "shards", per_file: int = 3, seed: int = 0, strict: bool = False):  # noqa: A002
-    prepare_data(str(source), str(target), PrepareOptions(format, str(per_file), str(seed)), strict)
+    prepare_data(str(source), str(target), PrepareOptions(format, per_file, seed), strict)
     return json.loads((target / "manifest.json").read_text())
 
 
@@ -120,7 +120,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
         "    if len(document['files']) == 6: os.kill(os.getpid(), 9)\n"
         "    written(target, document)\n"
         "packer.write_json = write_json\n"
-        "prepare_data(*sys.argv[1:3], PrepareOptions(sys.argv[3], '4', '0'))"
+        "prepare_data(*sys.argv[1:3], PrepareOptions(sys.argv[3], 4))"
     )
     argv = [sys.executable, "-c", code, str(source), str(tmp_path / "t"), "shards"]
     killed = subprocess.run(argv, cwd=paths.ROOT, stderr=subprocess.DEVNULL, check=False)
@@ -227,27 +227,25 @@ def test_idx_files_are_a_source(tmp_path: Path, suffix: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("s", "t", "shardes", "1", "0"), "no format 'shardes'"),
-        (("s", "t", "shards", "0", "0"), "--samples-per-file '0'"),
-        (("s", "t", "shards", "1", "-1"), "--seed '-1'"),
-        (("nowhere", "t", "shards", "1", "0"), "nowhere: no such file or folder"),
-        (("empty", "t", "shards", "1", "0"), "empty: no images"),
-        (("s", "s", "shards", "1", "0"), "s is not empty"),
-        (("s", "t", "shards", "2", "1"), "t holds data prepared from another source"),
-        (("s", "bad", "shards", "1", "0"), "bad/manifest.json"),
+        (("s", "t", "shardes", 1, 0), "no format 'shardes'"),
+        (("nowhere", "t", "shards", 1, 0), "nowhere: no such file or folder"),
+        (("empty", "t", "shards", 1, 0), "empty: no images"),
+        (("s", "s", "shards", 1, 0), "s is not empty"),
+        (("s", "t", "shards", 2, 1), "t holds data prepared from another source"),
+        (("s", "bad", "shards", 1, 0), "bad/manifest.json"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, str, str, int, int], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     source.rename("s")
     Path("empty").mkdir()
     images(Path("bad"), {"manifest.json": b"{"})
     prepare(Path("s"), Path("t"))
-    path, target, *options = arguments
+    path, target, form, per_file, seed = arguments
     with pytest.raises(UsageError, match=said) as raised:
-        prepare_data(path, target, PrepareOptions(*options))
+        prepare_data(path, target, PrepareOptions(form, per_file, seed))
     assert raised.value.remedy
 
 
@@ -330,9 +328,9 @@ def test_an_example_reads_back(content: bytes, label: int) -> None:
 
 def test_a_run_by_the_verb(source: Path, tmp_path: Path) -> None:
     call: Callable[..., subprocess.CompletedProcess[str]] = subprocess.run
-    argv = [sys.executable, "-m", "invoke", "data.prepare", str(source), str(tmp_path / "t"), "--format", "records"]
+    argv = [sys.executable, "-m", "sifmark", "data.prepare", str(source), str(tmp_path / "t"), "--format", "records"]
     done = call(argv, cwd=paths.ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
     assert "4 samples of 2 classes in 1 files" in done.stderr
     wrong = call([*argv, "--samples-per-file", "x"], cwd=paths.ROOT, capture_output=True, text=True, check=False)
-    assert wrong.returncode == 2 and "remedy: give one" in wrong.stderr
+    assert wrong.returncode == 2 and "'x' is not a valid integer" in wrong.stderr

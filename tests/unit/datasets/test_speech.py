@@ -52,7 +52,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def prepare(source: Path, target: Path, per_file: int = 2, strict: bool = False):
-    prepare_data(str(source), str(target), PrepareOptions("speech", str(per_file), "0"), strict)
+    prepare_data(str(source), str(target), PrepareOptions("speech", per_file), strict)
     return json.loads((target / "manifest.json").read_text())
 
 

@@ -1,4 +1,4 @@
-"""What `inv doctor` makes of a host: programs and engines that are missing, folders, registries."""
+"""What `sifmark doctor` makes of a host: programs and engines that are missing, folders, registries."""
 
 import json
 import os
@@ -99,7 +99,7 @@ def test_what_is_bad_is_named_at_the_end(
     bad = Check("Apptainer", Status.FAILED, "not installed", "install it")
     monkeypatch.setattr(host, "CHECKS", (lambda _: iter([bad]), lambda _: iter([Check("fuse", Status.PASSED, "x")])))
     with pytest.raises(SifmarkError, match="not ready: Apptainer") as error:
-        run_doctor("", site, as_json)
+        run_doctor("", site, "json" if as_json else "table")
     assert error.value.code == "host-not-ready"
     printed = capsys.readouterr().out
     if as_json:

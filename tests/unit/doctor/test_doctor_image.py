@@ -1,4 +1,4 @@
-"""What `inv doctor --image` makes of a result."""
+"""What `sifmark doctor --image` makes of a result."""
 
 import json
 from dataclasses import replace

@@ -70,7 +70,7 @@ def test_a_folder_is_written_as_a_document_and_a_page(
     file = tmp_path / "x.sif"
     file.write_bytes(b"sif")
     open_store(str(tmp_path / "store"), "1", site).push((FIRST,), publish(file, sha256_file(file), 3, {}), file)
-    catalog(str(tmp_path / "store"), "1", str(tmp_path / "site"), site, as_json=False)
+    catalog(str(tmp_path / "store"), "1", str(tmp_path / "site"), site, "table")
     assert capsys.readouterr().out == f"{tmp_path / 'site' / 'catalog.json'}\n"
     document = json.loads((tmp_path / "site" / "catalog.json").read_text())
     assert [entry["recipe"] for entry in document["images"]] == [FIRST]

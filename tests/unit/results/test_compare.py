@@ -23,11 +23,11 @@ from sifmark.commands.compare import CompareOptions, GateError, compare
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import fast_validator
-from sifmark.results.comparison import Comparison, compare_observations
-from sifmark.results.compatibility import FIELDS
-from sifmark.results.observation import metric_value, metrics_of, observe
-from sifmark.results.query import Query
-from sifmark.results.repeats import RepeatGroup, Scaling
+from sifmark.results.comparison.compare import Comparison, compare_observations
+from sifmark.results.comparison.compatibility import FIELDS
+from sifmark.results.comparison.observation import metric_value, metrics_of, observe
+from sifmark.results.comparison.query import Query
+from sifmark.results.comparison.repeats import RepeatGroup, Scaling
 
 SERIAL = itertools.count()
 OTHER = "sha256:" + "1" * 64
@@ -56,7 +56,7 @@ def write(folder: Path, results: list[dict[str, Any]]) -> Path:
 def compare_results(path: str, against: str = "", **options: Any) -> None:
     if "allow" in options:
         options["allow"] = tuple(options["allow"])
-    compare(CompareOptions(path, against, **options))
+    compare(CompareOptions((path,), against, **options))
 
 
 def ask(results: list[dict[str, Any]], against: Sequence[dict[str, Any]] = (), **question: Any) -> Comparison:

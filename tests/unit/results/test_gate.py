@@ -9,10 +9,10 @@ import documents
 import pytest
 
 from sifmark.core.errors import UsageError
-from sifmark.results.comparison import Comparison, compare_results
-from sifmark.results.gate import Gate, GateDecision
-from sifmark.results.intervals import Ratio
-from sifmark.results.query import Query
+from sifmark.results.comparison.compare import Comparison, compare_results
+from sifmark.results.comparison.gate import Gate, GateDecision
+from sifmark.results.comparison.intervals import Ratio
+from sifmark.results.comparison.query import Query
 
 METRIC = ("throughput",)
 
@@ -31,7 +31,7 @@ def write(folder: Path, *values: float, **changes: Any) -> str:
 def comparison(tmp_path: Path) -> Comparison:
     """Twice the throughput of the baseline."""
     new = write(tmp_path / "new", 199, 200, 201)
-    return compare_results(new, Query(METRIC, against=True), write(tmp_path / "old", 99, 100, 101))
+    return compare_results([new], Query(METRIC, against=True), write(tmp_path / "old", 99, 100, 101))
 
 
 def test_comparing_prints_nothing(comparison: Comparison, capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,7 +47,7 @@ def test_invalid_documents_and_copies_are_counted(tmp_path: Path) -> None:
     (file,) = folder.iterdir()
     (folder / "copy.json").write_text(file.read_text())
     (folder / "bad.json").write_text("{}")
-    comparison = compare_results(str(folder), Query(METRIC))
+    comparison = compare_results([str(folder)], Query(METRIC))
     assert comparison.duplicates == 1 and len(comparison.invalid) == 1 and "bad.json" in comparison.invalid[0]
 
 
@@ -62,7 +62,7 @@ def test_invalid_documents_and_copies_are_counted(tmp_path: Path) -> None:
 )
 def test_a_query_that_no_result_can_answer(tmp_path: Path, query: Query, code: str) -> None:
     with pytest.raises(UsageError) as caught:
-        compare_results(write(tmp_path / "new", 100), query)
+        compare_results([write(tmp_path / "new", 100)], query)
     assert caught.value.code == code and "--" not in caught.value.cause
 
 
@@ -84,12 +84,12 @@ def test_the_whole_interval_decides(comparison: Comparison, gate: Gate, decision
 
 def test_a_gate_does_not_decide_about_what_is_missing(tmp_path: Path) -> None:
     query = Query(METRIC, against=True)
-    few = compare_results(write(tmp_path / "few", 200), query, write(tmp_path / "old", 99, 100, 101))
+    few = compare_results([write(tmp_path / "few", 200)], query, write(tmp_path / "old", 99, 100, 101))
     assert Gate(0.9).judge(few).reason.startswith("cannot tell of 1 of 1 lines")
     unsteady = write(tmp_path / "unsteady", 99, 100, 101, steadiness__steady=False)
-    assert len(Gate(0.9).judge(compare_results(unsteady, query, str(tmp_path / "old"))).unsteady) == 3
+    assert len(Gate(0.9).judge(compare_results([unsteady], query, str(tmp_path / "old"))).unsteady) == 3
     write(tmp_path / "unsteady", 100, configuration__smoke=True)
-    verdict = Gate(0.9).judge(compare_results(unsteady, query, str(tmp_path / "old")))
+    verdict = Gate(0.9).judge(compare_results([unsteady], query, str(tmp_path / "old")))
     assert verdict.decision is GateDecision.UNDECIDED and "1 unfit results" in verdict.reason
 
 

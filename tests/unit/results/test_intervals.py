@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sifmark.results.intervals import FEWEST_REPEATS, Mean, Ratio, mean, ratio, student_quantile
+from sifmark.results.comparison.intervals import FEWEST_REPEATS, Mean, Ratio, mean, ratio, student_quantile
 
 POSITIVE = st.floats(1e-9, 1e9)
 REPEATS = st.lists(POSITIVE, min_size=FEWEST_REPEATS, max_size=8)

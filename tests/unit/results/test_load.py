@@ -16,14 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import ValidationError
 
+from sifmark.commands.answers import TABLE
 from sifmark.commands.results.show import show_results
 from sifmark.commands.results.validate import validate_results
 from sifmark.core import paths
+from sifmark.core.console import configure
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import errors_of, fast_validator, validator
 from sifmark.results import load
 from sifmark.results.load import load_file, load_results, parse
 from sifmark.results.summary import summary
+from sifmark.results.warnings import warnings_of
 
 NAME = "result-1.0"
 WHOLE = json.dumps(documents.whole()).encode()
@@ -250,9 +253,9 @@ def test_garbled_files_are_judged_and_never_crash(seed: int) -> None:
         assert verdicts(Path(name))["good.json"]
         assert len(verdicts(Path(name))) == 251
         with pytest.raises(SifmarkError, match="are not valid"):
-            validate_results(name)
+            validate_results([name], TABLE)
         with pytest.raises(SifmarkError):
-            show_results(name)
+            show_results([name], TABLE)
 
 
 def garble(text: bytearray, chance: random.Random) -> None:
@@ -268,12 +271,12 @@ def test_what_others_wrote_is_shown_without_its_escape_sequences(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document = documents.whole()
-    document["status"]["message"] = "\x1b[2Jgone\nvalid  forged.json"
+    document["status"] |= {"state": "crashed", "message": "\x1b[2Jgone\nvalid  forged.json"}
     write(tmp_path, "a.json", json.dumps(document).encode())
     write(tmp_path, "b\n\x1b.json", b'{"schema_version": "\x1b"}')
-    show_results(str(tmp_path / "a.json"))
+    show_results([str(tmp_path / "a.json")], TABLE)
     with pytest.raises(SifmarkError):
-        validate_results(str(tmp_path))
+        validate_results([str(tmp_path)], TABLE)
     output = capsys.readouterr().out
     assert "\x1b" not in output
     assert "\nvalid  forged" not in output
@@ -288,25 +291,29 @@ def test_a_summary_says_each_reason_once() -> None:
         **{f"latency_{name}": {"value": None, "unit": "s", "reason": "nobody asked"} for name in ("p50", "p99")},
         "energy": {"value": None, "unit": "J", "reason": "no meter"},
     }
-    lines = summary(document)
-    assert ", 4 streams" in lines[0]
-    assert [line.split() for line in lines if "throughput" in line] == [["throughput", "12.5", "images/s"]]
-    assert lines[-2:] == ["  - latency_p50, latency_p99: nobody asked", "  - energy: no meter"]
+    lines = summary(document, every_metric=True)
+    assert ", 4 clients" in lines[0]
+    assert [line.split()[:2] for line in lines if "throughput" in line] == [["throughput", "12.50"]]
+    assert lines[-2:] == ["  no value: latency_p50, latency_p99: nobody asked", "  no value: energy: no meter"]
+    assert summary(document)[-1] == "  3 metrics have no value: --all-metrics says why"
     document["configuration"]["concurrency"] = None
-    assert "streams" not in summary(document)[0]
+    assert "clients" not in summary(document)[0]
 
 
 def test_a_summary_says_whether_the_numbers_are_proved() -> None:
     passed, failed = documents.result(), documents.result(numerics__state="failed", numerics__reason="loss is off")
-    numerics_lines = [line for document in (passed, failed) for line in summary(document) if "numerics" in line]
-    assert numerics_lines == ["  numerics    passed", "  numerics    failed: loss is off"]
+    lines = [line for document in (passed, failed) for line in summary(document)]
+    assert [line for line in lines if line.startswith("  correctness")] == [
+        "  correctness             passed",
+        "  correctness             failed: loss is off",
+    ]
 
 
 def test_a_summary_warns_of_a_window_that_was_not_steady() -> None:
     drifted = documents.result(steadiness__steady=False, steadiness__drift={"value": -0.0321, "unit": "1"})
-    warnings = [line for line in summary(drifted) if "not steady" in line]
-    assert warnings == ["  not steady  step times changed by -3.2% over the timed window: warm up or run for longer"]
-    assert not any("not steady" in line for line in summary(documents.result()))
+    advice = "step times changed by -3.2% over the timed window. Warm up for longer, or run for longer"
+    assert list(warnings_of(drifted)) == [advice] and f"  warning                 {advice}" in summary(drifted)
+    assert not list(warnings_of(documents.result()))
     bare = documents.bare() | {"steadiness": documents.bare()["steadiness"] | {"steady": False}}
     assert any("step times changed over" in line for line in summary(bare))
 
@@ -315,7 +322,9 @@ def test_quiet_names_only_what_is_not_valid(tmp_path: Path, capsys: pytest.Captu
     write(tmp_path, "a.json", WHOLE)
     write(tmp_path, "b.json", b"{}")
     with pytest.raises(SifmarkError, match="1 of 2 files"):
-        validate_results(str(tmp_path), quiet=True)
+        configure(quiet=True)
+        validate_results([str(tmp_path)], TABLE)
+    configure()
     output = capsys.readouterr().out
     assert "b.json" in output
     assert "a.json" not in output

@@ -12,7 +12,7 @@ from unit.fakes import FakeEngine, FakeInspection, labels_of, sha256
 from sifmark.attestations.sbom import CYCLONEDX
 from sifmark.build import ledger
 from sifmark.build.records import record_path
-from sifmark.commands.results.trace import STANDINGS, link_document, trace_results
+from sifmark.commands.results.trace import STATES, link_document, trace_results
 from sifmark.core import git, paths
 from sifmark.core.checks import Check, Status
 from sifmark.core.errors import SifmarkError
@@ -228,7 +228,7 @@ def test_without_the_image_its_contents_are_claimed(engine: FakeEngine) -> None:
     assert {name: traced[name].status for name in ("signature", "provenance", "packages", "base")} == dict.fromkeys(
         ("signature", "provenance", "packages", "base"), CLAIMED
     )
-    assert traced["signature"].detail == f"by {KEY}, as inv run saw"
+    assert traced["signature"].detail == f"by {KEY}, as sifmark run saw"
 
 
 def test_a_base_that_is_pinned_no_more_is_claimed(engine: FakeEngine) -> None:
@@ -279,23 +279,25 @@ def test_an_image_is_hashed_once_for_all_its_results(engine: FakeEngine) -> None
 
 
 def test_words_of_links_are_a_contract() -> None:
-    assert [STANDINGS[status] for status in Status] == ["proven", "claimed", "broken", "missing"]
-    assert link_document(Check("base", CLAIMED, "x")) == {"name": "base", "standing": "claimed", "told": "x"}
+    assert [STATES[status] for status in Status] == ["verified", "unverified", "contradicted", "missing"]
+    assert link_document(Check("base", CLAIMED, "x")) == {"name": "base", "state": "unverified", "detail": "x"}
 
 
 def test_a_broken_link_fails(site: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(SifmarkError) as error:
-        trace_results(str(tmp_path / "x.json"), "", site, as_json=False)
-    assert error.value.code == "trace-broken" and "broken" in capsys.readouterr().out
+        trace_results([str(tmp_path / "x.json")], "", site, "table")
+    assert error.value.code == "trace-broken" and "contradicted" in capsys.readouterr().out
 
 
 def test_a_result_of_0_1_0_is_traced_as_it_was_then(
     trusting: Settings, made_by_0_1_0: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The real image and result of an earlier version; its sources are not those of today."""
-    trace_results(str(made_by_0_1_0 / "from-image.json"), str(made_by_0_1_0 / "cpu.sif"), trusting, as_json=True)
+    trace_results([str(made_by_0_1_0 / "from-image.json")], str(made_by_0_1_0 / "cpu.sif"), trusting, "json")
     ((traced),) = json.loads(capsys.readouterr().out)
     ((expected),) = json.loads((made_by_0_1_0 / "expected-trace.json").read_text())
-    assert Path(traced["file"]).name == expected["file"] and traced["links"][:6] == expected["links"][:6]
+    words = {"proven": "verified", "claimed": "unverified", "broken": "contradicted", "missing": "missing"}
+    links = [{"name": e["name"], "state": words[e["standing"]], "detail": e["told"]} for e in expected["links"][:6]]
+    assert Path(traced["file"]).name == expected["file"] and traced["links"][:6] == links
     assert [link["name"] for link in traced["links"]] == [link["name"] for link in expected["links"]]

@@ -203,7 +203,7 @@ def test_an_image_of_0_1_0_is_verified_as_it_was_then(
     trusting: Settings, made_by_0_1_0: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The real image of an earlier version, by the real engine: its answers are a contract."""
-    verify_images(str(made_by_0_1_0 / "cpu.sif"), trusting, as_json=True, stages="trust", signed=True)
+    verify_images([str(made_by_0_1_0 / "cpu.sif")], trusting, "json", stages="trust", signed=True)
     ((address, answer),) = json.loads(capsys.readouterr().out).items()
     ((_, expected),) = json.loads((made_by_0_1_0 / "expected-verify.json").read_text()).items()
     assert Path(address).name == "cpu.sif" and answer == expected

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sifmark.results.observation import Observation
-from sifmark.results.repeats import RepeatGroup
+from sifmark.results.comparison.observation import Observation
+from sifmark.results.comparison.repeats import RepeatGroup
 
 DEFAULT_METRICS = ("throughput", "step_time_p50", "peak_process_memory")
 

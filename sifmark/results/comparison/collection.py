@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 
 from sifmark.core.console import printable
 from sifmark.core.errors import UsageError, unknown_name
-from sifmark.results.compatibility import FIELDS, format_value, unit_field
-from sifmark.results.load import LoadedResult, load_all
-from sifmark.results.observation import (
+from sifmark.results.comparison.compatibility import FIELDS, format_value, unit_field
+from sifmark.results.comparison.observation import (
     EVALUATED,
     PLATFORM,
     SETTING,
@@ -17,7 +16,8 @@ from sifmark.results.observation import (
     metrics_of,
     observe,
 )
-from sifmark.results.query import DEFAULT_METRICS, Query
+from sifmark.results.comparison.query import DEFAULT_METRICS, Query
+from sifmark.results.load import LoadedResult, load_all
 
 MOST_VALUES = 20  # named in a message
 

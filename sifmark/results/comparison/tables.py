@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sifmark.core.console import align_columns, printable
-from sifmark.results.comparison import Comparison, ComparisonTable
-from sifmark.results.compatibility import EXCLUSIONS, NUMERICS, Excluded, Incompatibility, format_value
-from sifmark.results.intervals import CONFIDENCE, Mean, Ratio
-from sifmark.results.query import Query
-from sifmark.results.repeats import RepeatGroup, varying_fields
+from sifmark.results.comparison.compare import Comparison, ComparisonTable
+from sifmark.results.comparison.compatibility import EXCLUSIONS, NUMERICS, Excluded, Incompatibility, format_value
+from sifmark.results.comparison.intervals import CONFIDENCE, Mean, Ratio
+from sifmark.results.comparison.query import Query
+from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 
 MOST_NOTES = 12  # below one table
 # Fields that are not worth mentioning if all results have this value.

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from sifmark.core.console import printable
-from sifmark.results.comparison import Comparison, ComparisonTable
-from sifmark.results.compatibility import EXCLUSIONS, Excluded, Incompatibility
-from sifmark.results.intervals import CONFIDENCE, Ratio
-from sifmark.results.repeats import RepeatGroup
+from sifmark.results.comparison.compare import Comparison, ComparisonTable
+from sifmark.results.comparison.compatibility import EXCLUSIONS, Excluded, Incompatibility
+from sifmark.results.comparison.intervals import CONFIDENCE, Ratio
+from sifmark.results.comparison.repeats import RepeatGroup
 
 
 def as_csv(comparison: Comparison) -> str:

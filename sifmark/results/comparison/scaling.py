@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from sifmark.results.intervals import ratio
-from sifmark.results.repeats import RepeatGroup, Scaling
+from sifmark.results.comparison.intervals import ratio
+from sifmark.results.comparison.repeats import RepeatGroup, Scaling
 
 THROUGHPUT = "throughput"
 DEVICES = "accelerator.count"

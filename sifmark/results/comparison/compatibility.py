@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sifmark.results.observation import ComparisonGroup, Observation
+from sifmark.results.comparison.observation import ComparisonGroup, Observation
 
 NUMERICS = "numerics.state"
 # A result with such a value is no measurement of its workload, whatever it is compared with.

@@ -6,14 +6,20 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from sifmark.results.baselines import set_baselines
-from sifmark.results.collection import ResultCollection, load_observations
-from sifmark.results.compatibility import Excluded, Incompatibility, exclusion_fields, incompatibilities, unit_field
-from sifmark.results.intervals import mean
-from sifmark.results.observation import ComparisonGroup, Observation
-from sifmark.results.query import Query
-from sifmark.results.repeats import RepeatGroup, varying_fields
-from sifmark.results.scaling import set_scaling
+from sifmark.results.comparison.baselines import set_baselines
+from sifmark.results.comparison.collection import ResultCollection, load_observations
+from sifmark.results.comparison.compatibility import (
+    Excluded,
+    Incompatibility,
+    exclusion_fields,
+    incompatibilities,
+    unit_field,
+)
+from sifmark.results.comparison.intervals import mean
+from sifmark.results.comparison.observation import ComparisonGroup, Observation
+from sifmark.results.comparison.query import Query
+from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
+from sifmark.results.comparison.scaling import set_scaling
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sifmark.results.comparison import Comparison
-from sifmark.results.intervals import Ratio
-from sifmark.results.repeats import RepeatGroup
+from sifmark.results.comparison.compare import Comparison
+from sifmark.results.comparison.intervals import Ratio
+from sifmark.results.comparison.repeats import RepeatGroup
 
 _COST_UNITS = ("s", "J", "W", "MiB")  # of what is better when it is less, also per image and the like
 _RATE_UNITS = ("/s", "/W", "/Wh")

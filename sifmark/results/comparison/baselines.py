@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
-from sifmark.results.compatibility import FIELDS
-from sifmark.results.intervals import ratio
-from sifmark.results.observation import PLATFORM, SETTING
-from sifmark.results.query import Query
-from sifmark.results.repeats import RepeatGroup, varying_fields
+from sifmark.results.comparison.compatibility import FIELDS
+from sifmark.results.comparison.intervals import ratio
+from sifmark.results.comparison.observation import PLATFORM, SETTING
+from sifmark.results.comparison.query import Query
+from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 
 Values = tuple[Any, ...]  # the values of some fields
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sifmark.results.intervals import Mean, Ratio
-from sifmark.results.observation import Observation
+from sifmark.results.comparison.intervals import Mean, Ratio
+from sifmark.results.comparison.observation import Observation
 
 
 @dataclass(frozen=True)
