@@ -135,7 +135,7 @@ def _read(file: Path) -> bytes:
 
 
 def _chunks(file: Path, size: int = CHUNK) -> Iterator[bytes]:
-    """Yield the content of a file, uncompressed, in pieces of at most `size` bytes, up to its end or the first damage."""
+    """Yield the content of a file, uncompressed, in pieces of at most `size` bytes, up to its end or first damage."""
     try:
         with gzip.open(file) if file.suffix == PACKED else file.open("rb") as stream:
             yield from iter(lambda: stream.read1(size), b"")

@@ -39,6 +39,7 @@ TOLERANCES = {
     "output": 1e-5,
     "first_update.loss": 1e-5,
     "first_update": 1e-2,
+    "first_update.bn1.vectors": 4.5e-2,  # what ResNeXt-101's reference allows; 1.5e-2 was seen on a CPU without AVX-512
     "second_update": 0.4,
     "output_after_updates": 0.1,
 }
