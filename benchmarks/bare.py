@@ -1,6 +1,6 @@
 """The bare loop: the PyTorch code to train or apply the same model on a CPU, and nothing else.
 
-    python3 bare.py CONFIGURATION     inside an image; CONFIGURATION is the JSON object that `--describe` prints
+    python3 bare.py CONFIGURATION     inside an image; CONFIGURATION is the JSON object that `--describe --json` prints
 
 Model, loss, parameter groups and batch are the image's own, so that only the loop differs. It prints the seconds of
 each timed step, from the end of the previous one to its own end, as a JSON array.

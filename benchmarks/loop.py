@@ -46,7 +46,7 @@ def bare(engine: Engine, image: Path, configuration: dict[str, Any]) -> Times:
 
 def describe(engine: Engine, image: Path, words: Sequence[str]) -> dict[str, Any]:
     """Return the image's configuration for these options, which the bare loop gets too."""
-    answer = json.loads(spend(engine.command(str(image), "run", [*words, "--describe"], [])).output)
+    answer = json.loads(spend(engine.command(str(image), "run", [*words, "--describe", "--json"], [])).output)
     return dict(answer["configuration"])
 
 

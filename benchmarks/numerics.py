@@ -58,7 +58,7 @@ def main() -> None:
 
 def _identity(workload: str) -> str:
     described = subprocess.run(
-        [NEW, ROOT / "entrypoints" / "main.py", workload, "--describe"], check=True, capture_output=True
+        [NEW, ROOT / "entrypoints" / "main.py", workload, "--describe", "--json"], check=True, capture_output=True
     )
     return str(json.loads(described.stdout)["workload"]["identity"])
 

@@ -23,8 +23,14 @@ def main(argv: Sequence[str]) -> int:
         return USAGE_EXIT
 
 
-def list_workloads(_: Options) -> int:
-    """Print the table of workloads; operations are those of a forward pass, if the workload is one."""
+def list_workloads(options: Options) -> int:
+    """Print the workloads, as a table or as JSON; operations are those of a forward pass, if the workload is one."""
+    if options.json:
+        import json  # here: the table does not need it
+
+        cards = [card._asdict() for card in runnable().values()]
+        sys.stdout.write(json.dumps(cards, indent=2) + "\n")
+        return 0
     rows = [("WORKLOAD", "TASKS", "UNIT", "PARAMETERS", "GFLOP/UNIT", "TITLE")]
     for card in runnable().values():
         unit, parameters = card.problem["unit"], f"{card.problem['parameters']:,}"

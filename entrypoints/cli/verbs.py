@@ -74,14 +74,34 @@ def check(options: Options) -> int:
 
 
 def describe(options: Options) -> int:
-    """Print what would run as JSON; several runs one a line."""
+    """Print what would run: for people, or as JSON, of several runs one per line."""
     meant, built = naming.find(options)
     planned = [(card, run) for card in meant for run in plan.plan(options, card, built)]
     for card, resolved in planned:
         workload = {**card._asdict(), "identity": card.identity}
         described = {"workload": workload, "configuration": resolved.as_json(), "image": built}
-        sys.stdout.write(json.dumps(described, indent=None if len(planned) > 1 else 2) + "\n")
+        text = (
+            json.dumps(described, indent=None if len(planned) > 1 else 2) if options.json else _description(described)
+        )
+        sys.stdout.write(text + "\n")
     return 0
+
+
+def _description(described: Mapping[str, Any]) -> str:
+    """Return what would run, in lines for people: the workload, then each setting that has a value."""
+    workload, configuration = described["workload"], described["configuration"]
+    operations = (f"{value / 1e9:.4g} GFLOP {name.replace('_', ' ')}" for name, value in workload["flops"].items()
+                  if isinstance(value, (int, float)))  # fmt: skip
+    facts = {
+        "parameters": f"{workload['problem']['parameters']:,}",
+        "operations": ", ".join(operations),
+        **{name: value for name, value in configuration.items() if value not in (None, False) and name != "workload"},
+    }
+    lines = [f"{configuration['workload']}: {workload['title']}"]
+    for name, value in facts.items():
+        text = " of ".join(map(str, value.values())) if isinstance(value, dict) else str(value)
+        lines.append(f"  {name.replace('_', ' '):<24}{text}")
+    return "\n".join(lines)
 
 
 VERBS = {"run": run, "check": check, "describe": describe}

@@ -23,6 +23,11 @@ REQUESTS = 700  # timed by default: a 99th percentile needs 662
 EVALUATION_STEPS = 100  # between two evaluations if data have no end
 IDLE_SECONDS = 5.0  # fifty readings at the default period; an energy needs twenty
 SYNTHETIC = "synthetic"
+IMAGES_FOR = {  # what to take for a kind of device that an image does not have
+    "cuda": "an image of the recipe cuda (NVIDIA) or rocm (AMD)",
+    "xpu": "an image of the recipe xpu (Intel)",
+    "ipu": "an image of the recipe ipu (Graphcore)",
+}
 MOST_WORKERS = 8  # more would decode faster than one host process can collect
 
 
@@ -164,7 +169,8 @@ def _target(options: Options, image: Mapping[str, Any] | None) -> tuple[str, str
     if options.device == selection.AUTO:
         return framework, selection.choose(kinds).kind
     if options.device not in (None, *kinds):
-        raise UsageError(f"--device {options.device}: this image can do {' or '.join(kinds)}")
+        other = f". For {options.device} take {IMAGES_FOR[options.device]}" if options.device in IMAGES_FOR else ""
+        raise UsageError(f"--device {options.device}: this image is for {' or '.join(kinds)}{other}")
     return framework, options.device or own
 
 

@@ -68,13 +68,6 @@ def steadiness(measurement: Measurement) -> Json:
     }
 
 
-def warning(measurement: Measurement) -> str:
-    """Return a short warning if the window was not steady, else an empty text."""
-    seconds = [step.seconds for step in measurement.timed_steps]
-    drifted = None if _why_no_drift(seconds) else drift(seconds)
-    return f"not steady: {_drift_text(drifted)}" if drifted and drifted.steady is False else ""
-
-
 def drift(seconds: Sequence[float]) -> Drift:
     """Return the drift along the half cosine that fits best. A ramp of 5 % counts as 4 %, a jump of 5 % half way as 6
     %.

@@ -77,6 +77,13 @@ class Search(NamedTuple):
         return {"memory_limit_mib": self.trial_limit, "largest": self.largest, "trials": trials}
 
 
+def trial_line(number: int, trial: Trial) -> str:
+    """Return a row about a trial, for people."""
+    verdict = {"completed": "fits", "out_of_memory": "does not fit"}.get(trial.state, f"{trial.state}: {trial.message}")
+    memory_text = "-" if trial.peak_process_mib is None else f"{trial.peak_process_mib:,.0f} MiB"
+    return f"  trial {number:>2}  batch {trial.batch_size:>6}  {memory_text:>12}  {trial.seconds:>6.1f} s  {verdict}"
+
+
 def search(card: Card, start: Configuration, orders: Orders) -> Search:
     """Search from the batch of `start` on, until the answer is known or a trial ends for another reason than memory."""
     limit, most = start.memory_limit_mib or memory.default_limit(start.device), most_batch(start)
@@ -93,10 +100,11 @@ def search(card: Card, start: Configuration, orders: Orders) -> Search:
         last = execute(card, trial, orders)
         state, _, message = last.outcome
         trials.append(Trial(size, state, message, last.measurement.peak_process_mib, time.monotonic() - begun))
+        status(trial_line(len(trials), trials[-1]))
         if state not in ("completed", "out_of_memory"):
             break
         bracket = bracket.after(size, fits=state == "completed")
         size = bracket.next(start.batch_size, most)
     result = Search(limit, trial_limit, bracket.fits or None, tuple(trials), last)
-    status(f"after {len(trials)} trials, the largest batch known to fit is {result.largest or 'none'}")
+    status(f"after {len(trials)} trials, the largest batch that fits is {result.largest or 'none'}")
     return result

@@ -14,13 +14,12 @@ from entrypoints.contract.messages import Message
 from entrypoints.contract.target import Target
 from entrypoints.metering.energy import Metered, rest_needed
 from entrypoints.metering.meter import Absence
+from entrypoints.metering.meters import rapl
 from entrypoints.metering.sampling import Sampler
 from entrypoints.metering.selection import open_meter
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results.measurement import Measurement, fold
-from entrypoints.results.metrics import throughput
 from entrypoints.results.outcome import Ending, Outcome, determine_outcome
-from entrypoints.results.steadiness import warning
 from entrypoints.runs.progress import Progress
 from entrypoints.runs.ranks import counted_elsewhere
 from entrypoints.runs.supervise import Child, Orders
@@ -29,9 +28,10 @@ from entrypoints.system.facts import Fact, fact
 
 
 class ExecutedRun(NamedTuple):
-    """A run: its configuration, measurement and outcome, and the host's conditions afterwards."""
+    """A run: its configuration, measurement and outcome, and the host's conditions before and after it."""
 
     configuration: Configuration
+    conditions: Mapping[str, Fact]
     conditions_after: Mapping[str, Fact]
     started: datetime
     finished: datetime
@@ -43,7 +43,9 @@ def not_begun(card: Card, resolved: Configuration, conditions: Mapping[str, Fact
     """Return a run that was never started."""
     now = datetime.now(timezone.utc)
     outcome = determine_outcome([], Ending(returncode=None, stopped_by="time_limit", signal=None, oom_killed=False))
-    return ExecutedRun(resolved, conditions, now, now, fold([], card.problem["unit"], resolved.task), outcome)
+    return ExecutedRun(
+        resolved, conditions, conditions, now, now, fold([], card.problem["unit"], resolved.task), outcome
+    )
 
 
 def execute(card: Card, resolved: Configuration, orders: Orders) -> ExecutedRun:
@@ -55,6 +57,7 @@ def execute(card: Card, resolved: Configuration, orders: Orders) -> ExecutedRun:
         f"{resolved.workload} {resolved.task} on {resolved.device}: {resolved.precision}, "
         f"batch {resolved.batch_size}, {length}"
     )
+    before = host.conditions(rapl.power_cap)
     started, counters = datetime.now(timezone.utc), host.counters()
     limit = resolved.memory_limit_mib or memory.default_limit(resolved.device)
     with metering(resolved, orders, progress) as metered:
@@ -78,13 +81,9 @@ def execute(card: Card, resolved: Configuration, orders: Orders) -> ExecutedRun:
         outcome = outcome._replace(message=f"{outcome.message}; {bounds(measurement, resolved, limit)}")
     elif outcome.state == "completed" and resolved.goal:
         outcome = outcome._replace(message=pursued(measurement, resolved.goal))
-    rate = throughput(measurement)
-    speed = "" if rate.value is None else f", {rate.value:.2f} {rate.unit}"
-    progress.note(f"{resolved.workload} {resolved.task}: {outcome.state} ({outcome.message}){speed}")
-    if unsteady := warning(measurement):
-        progress.note(unsteady)
+    progress.end()
     after, finished = host.conditions_after(counters), datetime.now(timezone.utc)
-    return ExecutedRun(resolved, after, started, finished, measurement, outcome)
+    return ExecutedRun(resolved, before, after, started, finished, measurement, outcome)
 
 
 def pursued(measurement: Measurement, target: Target) -> str:

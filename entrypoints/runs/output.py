@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping, Protocol
 
 from entrypoints.contract.statuses import UsageError
+from entrypoints.system.console import status
 from entrypoints.system.image import binding_hint
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "result-1.0.json"
@@ -26,8 +27,11 @@ SHORT = 12  # hexadecimal digits of a hash in a file's name
 class Writer(Protocol):
     """A destination for documents. Each is written at once, completely or not at all."""
 
-    def write(self, document: Mapping[str, Any]) -> None:
-        """Write one document. Raises OSError if the destination has failed since it was checked."""
+    def write(self, document: Mapping[str, Any]) -> str | None:
+        """Write one document and return the file's path, None for standard output.
+
+        Raises OSError if the destination has failed since it was checked.
+        """
 
 
 def open_writer(output: str | None, count: int, one_a_line: bool = False) -> Writer:
@@ -65,25 +69,28 @@ class ResultFile:
     """One file with one document, replacing an older one."""
 
     def __init__(self, output: str, target: Path) -> None:
-        self.target = target
+        self.output, self.target = output, target
         _require_file(output, target)
         _require_writable(output, target.parent)
 
-    def write(self, document: Mapping[str, Any]) -> None:
+    def write(self, document: Mapping[str, Any]) -> str:
         """Replace the file."""
+        if self.target.exists():
+            status(f"{self.output} replaces an older result")
         with draft_file(self.target.parent, indented_text(document)) as temporary:
             temporary.replace(self.target)
+        return self.output
 
 
 class ResultLines:
     """A file of JSON Lines to which documents are appended. Several processes may append to one file."""
 
     def __init__(self, output: str, target: Path) -> None:
-        self.target = target
+        self.output, self.target = output, target
         _require_file(output, target)
         _require_writable(output, target.parent)
 
-    def write(self, document: Mapping[str, Any]) -> None:
+    def write(self, document: Mapping[str, Any]) -> str:
         """Append a line; one that does not fit on the disk leaves nothing behind."""
         descriptor = os.open(self.target, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         try:
@@ -99,27 +106,28 @@ class ResultLines:
                 raise
         finally:
             os.close(descriptor)
+        return self.output
 
 
 class ResultFolder:
     """A folder with a file for each result: `<workload>-<recipe>-<start in UTC>-<hash>.json`, never overwritten."""
 
     def __init__(self, output: str, folder: Path) -> None:
-        self.folder = folder
+        self.output, self.folder = output, folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            hint = binding_hint(folder)
-            raise UsageError(f"--output {output}: cannot make that folder: {error.strerror}. Name another.{hint}") from None
+            cause = f"--output {output}: cannot make that folder: {error.strerror}. Name another."
+            raise UsageError(cause + binding_hint(folder)) from None
         _require_writable(output, folder)
 
-    def write(self, document: Mapping[str, Any]) -> None:
+    def write(self, document: Mapping[str, Any]) -> str:
         """Add a file. The same document twice is one file."""
         data = indented_text(document)
         with draft_file(self.folder, data) as temporary:
             for target in (self.folder / name for name in file_names(document, data)):
                 if _place(temporary, target) or target.read_bytes() == data:
-                    return
+                    return str(Path(self.output) / target.name)
         raise FileExistsError(errno.EEXIST, "another file has that name", str(target))
 
 
@@ -194,7 +202,8 @@ def _require_file(output: str, target: Path) -> None:
     if target.exists() and not target.is_file():
         raise UsageError(f"--output {output}: that is no regular file. Name a file or a folder, or leave --output out")
     if not target.parent.is_dir():
-        raise UsageError(f"--output {output}: there is no folder {target.parent}. Make it first.{binding_hint(target.parent)}")
+        cause = f"--output {output}: there is no folder {target.parent}. Make it first."
+        raise UsageError(cause + binding_hint(target.parent))
     if not {Path(output).suffix, target.suffix} & {".json", ".jsonl"}:
         raise UsageError(
             f"--output {output}: a file's name ends in .json or .jsonl. For a folder, end it in a slash: {output}/"

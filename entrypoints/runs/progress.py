@@ -8,6 +8,7 @@ from typing import TextIO
 
 from entrypoints.contract.messages import Data, Evaluated, Message, Phase, Skipped, Step
 from entrypoints.planning.configuration import Configuration
+from entrypoints.runs.report import duration_text, significant
 from entrypoints.system.console import write_now
 
 INTERVALS = {True: 0.2, False: 5.0}  # seconds between updates, on a terminal and elsewhere
@@ -55,6 +56,10 @@ class Progress:
             if self.skipped == 1:
                 self.note(f"skipping {message.path}, it cannot be read; the result counts all that is skipped")
 
+    def end(self) -> None:
+        """Clear the line of a run that has ended."""
+        self._put(self._rewind())
+
     def note(self, text: str) -> None:
         """Write a line that stays."""
         self._put(f"{self._rewind()}sifmark: {text}\n")
@@ -62,9 +67,10 @@ class Progress:
     def line(self) -> str:
         """Return phase and step; with timed steps also throughput, time left, and whether the run waits for data."""
         total = self.configuration.steps
-        parts = [f"{TITLES[self.phase]} {self._bar()}step {self.steps}{f'/{total}' if total else ''}"]
+        number = "" if self.phase == "compile" else f"step {self.steps}{f'/{total}' if total else ''}"
+        parts = [f"{TITLES[self.phase]} {self._bar()}{number}".rstrip()]
         if self.seconds:
-            parts += [f"{self.units / self.seconds:.1f} {self.unit}/s", f"{self.left():.0f} s left"]
+            parts += [f"{significant(self.units / self.seconds)} {self.unit}/s", f"{duration_text(self.left())} left"]
             if self.wait > INPUT_BOUND * self.seconds:
                 parts.append(f"input-bound: {self.wait / self.seconds:.0%} of the time waits for data")
         return ", ".join(parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from typing import Any, Callable, Mapping, NamedTuple, Sequence, Tuple
 
 from entrypoints.contract.cards import Card
@@ -14,13 +15,13 @@ from entrypoints.planning.arguments import Options
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results import peaks, result
 from entrypoints.results.json_values import Json
-from entrypoints.results.metrics import Metric, throughput
 from entrypoints.results.numerics import Numerics, not_run
 from entrypoints.results.outcome import Outcome, with_numerics
 from entrypoints.runs.batch_search import Search, search
 from entrypoints.runs.execute import ExecutedRun, execute, not_begun
 from entrypoints.runs.numerics_check import check_before_runs
 from entrypoints.runs.output import ResultSchema, Writer, line_text, open_writer
+from entrypoints.runs.report import duration_text, report, significant, table
 from entrypoints.runs.supervise import Orders
 from entrypoints.system import host
 from entrypoints.system.console import status
@@ -32,10 +33,7 @@ PlannedRuns = Tuple[Card, Sequence[Configuration]]
 class FinishedRun(NamedTuple):
     """A finished run."""
 
-    workload: str
-    task: str
-    state: str
-    throughput: Metric
+    document: Json
     exit_code: int
 
 
@@ -49,11 +47,8 @@ class Series:
         self.contract = ResultSchema()
         self.writer = open_writer(options.output, self.total, one_a_line=options.all)
         self.orders = Orders(options.time_limit)
-        self.facts, self.conditions = (
-            host.facts(),
-            host.conditions(rapl.power_cap),
-        )  # before anything of ours loads the host
-        self.begun = 0
+        self.facts = host.facts()
+        self.begun, self.started = 0, time.monotonic()
         self.done: list[FinishedRun] = []
 
     def run(self) -> int:
@@ -63,7 +58,7 @@ class Series:
             if self.done and self.orders.stop():
                 break
             self.workload(card, runs)
-        if len(self.planned) > 1:
+        if len(self.done) > 1:
             summarise(self.done)
         return close([finished.exit_code for finished in self.done], self.total, self.orders)
 
@@ -73,7 +68,7 @@ class Series:
         The image's file system may be gone by then: Slurm's SIGTERM also reaches the program that mounts it.
         """
         peaks.table()
-        nothing = not_begun(card, runs[0], self.conditions)
+        nothing = not_begun(card, runs[0], host.conditions(rapl.power_cap))
         self.contract.problems(self.document(card, nothing, nothing.outcome, None, not_run("not begun"), lambda: True))
 
     def workload(self, card: Card, runs: Sequence[Configuration]) -> None:
@@ -91,18 +86,24 @@ class Series:
                 return
             self.begun += 1
             if self.total > 1:
-                status(f"run {self.begun} of {self.total}")
+                status(f"run {self.begun} of {self.total}{self.time_left()}")
             self.finish(card, execute(card, configuration, self.orders), search_result, numerics)
 
     def finish(self, card: Card, executed: ExecutedRun, search_result: Search | None, numerics: Numerics) -> None:
         """Write the document of a run."""
         outcome = with_numerics(executed.outcome, numerics)
-        if outcome != executed.outcome:
-            status(f"{outcome.state}: {outcome.message}")
         document = self.document(card, executed, outcome, search_result, numerics, self.orders.stop)
-        code = deliver(document, self.contract, self.writer)
-        task, rate = executed.configuration.task, throughput(executed.measurement)
-        self.done.append(FinishedRun(card.name, task, outcome.state, rate, code))
+        code, place = deliver(document, self.contract, self.writer)
+        for line in report(document, place):
+            status(line)
+        self.done.append(FinishedRun(document, code))
+
+    def time_left(self) -> str:
+        """Return how long the remaining runs will take if they are like those before, for people."""
+        if not self.done:
+            return ""
+        seconds = (time.monotonic() - self.started) / len(self.done) * (self.total - len(self.done))
+        return f", about {duration_text(seconds)} left"
 
     def document(
         self,
@@ -120,7 +121,7 @@ class Series:
             configuration=executed.configuration,
             image=image,
             host=self.facts,
-            conditions=self.conditions,
+            conditions=executed.conditions,
             conditions_after=executed.conditions_after,
             site=self.options.site,
             command=sys.argv[1:],
@@ -134,13 +135,19 @@ class Series:
 
 
 def summarise(done: Sequence[FinishedRun]) -> None:
-    """Write one line for each run, for people."""
-    width = max((len(finished.workload) for finished in done), default=0)
-    for finished in done:
-        rate = (
-            "" if finished.throughput.value is None else f"  {finished.throughput.value:.2f} {finished.throughput.unit}"
+    """Write a table with a row for each run, for people."""
+    rows = [("workload", "task", "batch", "state", "throughput")]
+    for document, _ in done:
+        workload, configuration, metric = (
+            document["workload"],
+            document["configuration"],
+            document["metrics"]["throughput"],
         )
-        status(f"{finished.workload:<{width}}  {finished.task}  {finished.state}{rate}")
+        rate = "-" if metric["value"] is None else f"{significant(metric['value'])} {metric['unit']}"
+        state = document["status"]["state"].replace("_", " ")
+        rows.append((workload["name"], workload["task"], str(configuration["batch_size"]), state, rate))
+    for line in table(rows):
+        status(line)
 
 
 def close(codes: Sequence[int], planned: int, orders: Orders) -> int:
@@ -159,18 +166,17 @@ def close(codes: Sequence[int], planned: int, orders: Orders) -> int:
     return next(filter(None, ranked), 0)
 
 
-def deliver(document: Json, contract: ResultSchema, writer: Writer) -> int:
-    """Validate and write a document; return the exit code. If either fails it is still output: measuring took time."""
+def deliver(document: Json, contract: ResultSchema, writer: Writer) -> tuple[int, str | None]:
+    """Validate and write a document; return the exit code and the file. If either fails it is still output."""
     complaints = contract.problems(document)
     if complaints:
         status("the result does not validate, a defect of sifmark:")
         sys.stderr.write("\n".join([*complaints, json.dumps(document), ""]))
-        return INVALID_RESULT_EXIT
+        return INVALID_RESULT_EXIT, None
     try:
-        writer.write(document)
+        place = writer.write(document)
     except OSError as error:
         status(f"the result could not be written: {error}. Here it is:")
         sys.stderr.write(line_text(document).decode())
-        return INVALID_RESULT_EXIT
-    code: int = document["status"]["exit_code"]
-    return code
+        return INVALID_RESULT_EXIT, None
+    return document["status"]["exit_code"], place

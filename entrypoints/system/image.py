@@ -35,7 +35,7 @@ def target(image: Mapping[str, Any] | None) -> tuple[str, str]:
 def file_of(image: Mapping[str, Any], environ: Mapping[str, str], stop: Callable[[], object]) -> dict[str, Any]:
     """Return ID and digest of what ran, its signer, and who checked that: `provenance.image.file` of a result.
 
-    `sifmark run` passes them on. Otherwise the file is read here, if the runtime shows it, unless `stop` returns an order.
+    `sifmark run` passes them on. Otherwise the file is read here if the runtime shows it, unless `stop` gives an order.
     """
     if RECORD_VARIABLE in environ:
         return _from_record(environ[RECORD_VARIABLE], image["build_key"])

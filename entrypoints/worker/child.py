@@ -69,8 +69,10 @@ def main(argv: Sequence[str]) -> int:
             return 128 + signal.SIGTERM  # the parent knows why
         except Exception as error:
             memory.unlimit_process()  # the traceback and the message need some
-            traceback.print_exc()
-            send(describe_failure(error))
+            failure = describe_failure(error)
+            if failure.state in ("crashed", "compile_failure"):
+                traceback.print_exc()
+            send(failure)
             return 1
     return 0
 

@@ -69,7 +69,7 @@ def test_a_second_build_calls_no_engine(site: Site) -> None:
         (fakes / tool).write_text(f"#!/bin/sh\necho {tool} >> {site.folder}/called\nexit 1\n")
         (fakes / tool).chmod(0o755)
     done = site.build(PATH=f"{fakes}:{os.environ['PATH']}")
-    assert "up to date" in done.stderr
+    assert "up to date" in done.stdout
     assert not (site.folder / "called").exists()
     assert written(site) == before
 
@@ -90,7 +90,7 @@ def test_changed_code_makes_an_image_stale(clone: Site) -> None:
     card = clone.folder / "clone" / "entrypoints" / "workloads" / "resnet50.json"
     card.write_text(card.read_text().replace("ResNet-50", "ResNet-fifty"))
     assert states(clone)[RECIPE] == {"stale"}
-    assert "built in" in clone.build().stderr
+    assert "built in" in clone.build().stdout
     done = call(["apptainer", "--quiet", "inspect", clone.dist / f"{RECIPE}.sif"])
     assert read_sif(clone.dist / f"{RECIPE}.sif").labels()["org.sifmark.build-key"] in done.stdout
 
@@ -158,19 +158,19 @@ def test_an_option_with_a_bad_value_is_refused(site: Site) -> None:
     for option in (("--bases", "standin"), ("--compression", "zip")):
         done = site.build(*option, check=False)
         assert done.returncode == 2
-        assert f"{option[0][2:]}: '{option[1]}'" in done.stderr
+        assert option[0] in done.stderr and f"'{option[1]}' is not one of" in done.stderr
 
 
 def test_another_compression_is_built_when_asked_for(cold: Site) -> None:
     cold.build()
-    assert "up to date" in cold.build("--compression", "zstd").stderr
-    assert "built in" in cold.build("--compression", "lz4").stderr
-    assert "up to date" in cold.build().stderr
+    assert "up to date" in cold.build("--compression", "zstd").stdout
+    assert "built in" in cold.build("--compression", "lz4").stdout
+    assert "up to date" in cold.build().stdout
 
 
 def test_two_builds_at_once(cold: Site) -> None:
     both = [cold.start("build", RECIPE), cold.start("build", RECIPE)]
-    said = [process.communicate()[1] for process in both]
+    said = ["".join(process.communicate()) for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     assert sum("built in" in text for text in said) == 1
     assert sum("up to date" in text for text in said) == 1
@@ -212,7 +212,7 @@ def test_a_registry_that_is_down(cold: Site) -> None:
     done = cold.build(check=False)
     assert done.returncode == 1
     assert "127.0.0.1:1" in done.stderr
-    assert "inv doctor" in done.stderr
+    assert "sifmark doctor" in done.stderr
     assert finished(cold) == []
 
 
@@ -257,7 +257,7 @@ def test_a_registry_that_goes_half_way(cold: Site, dying_registry: str) -> None:
     pins.write_text(json.dumps({**json.loads(whole), "registry": dying_registry}))
     done = cold.build(check=False)
     assert done.returncode == 1, done.stderr
-    assert "inv doctor" in done.stderr and "Traceback" not in done.stderr
+    assert "sifmark doctor" in done.stderr and "Traceback" not in done.stderr
     assert finished(cold) == []
     assert leftovers(cold) == []
     pins.write_text(whole)

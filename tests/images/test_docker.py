@@ -61,7 +61,7 @@ def verdicts(site: Site, name: str, **environment: str) -> dict[str, tuple[str, 
 
 def test_a_second_build_makes_nothing(shop: Site) -> None:
     before = attributes("sifmark:cpu")
-    assert "up to date" in shop.inv("build", "cpu").stderr
+    assert "up to date" in shop.inv("build", "cpu").stdout
     assert attributes("sifmark:cpu") == before
     rows = json.loads(shop.inv("list", "--json").stdout)["images"]
     assert {row["state"] for row in rows if row["recipe"] == "cpu"} == {"built"}
@@ -118,8 +118,8 @@ def test_results_are_those_of_the_sif_in_identity_and_configuration(shop: Site, 
     apart = {"revision": None, "file": None}
     assert {**image, **apart} == {**of_sif, **apart}
     (traced,) = json.loads(shop.inv("results.trace", "docker.json", "--json").stdout)
-    standings = {link["name"]: link["standing"] for link in traced["links"]}
-    assert standings["image"] == standings["provenance"] == standings["recipe"] == "proven"
+    standings = {link["name"]: link["state"] for link in traced["links"]}
+    assert standings["image"] == standings["provenance"] == standings["recipe"] == "verified"
     assert standings["signature"] == "missing"
 
 
@@ -154,7 +154,7 @@ def test_another_image_under_the_name_is_refuted(shop: Site) -> None:
             "the name still means the right one"
         )
         done = shop.inv("build", "cpu")
-        assert "up to date" in done.stderr, "the labels are those of today's recipe"
+        assert "up to date" in done.stdout, "the labels are those of today's recipe"
         outcome, reason = verdicts(shop, f"{SMALL}-cpu", **without_runs)["trust"]
         assert outcome == "failed" and "its build recorded" in reason
         refused = shop.inv("image.to-sif", "cpu", check=False)
@@ -308,13 +308,15 @@ def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     other_site.using(**trusting).inv(*run)
     result = json.loads((other_site.folder / "result.json").read_text())
     assert result["provenance"]["image"]["file"]["signer"] == key_id(key.with_suffix(".pub"))
-    assert "broken" not in other_site.using(**trusting).inv("results.trace", "result.json").stdout
-    assert vouched_for(other_site, **trusting) == {"proven"}, "the attestations were signed when they were fetched"
+    assert "contradicted" not in other_site.using(**trusting).inv("results.trace", "result.json").stdout
+    assert vouched_for(other_site, **trusting) == {"verified"}, "the attestations were signed when they were fetched"
     fresh = other_site.using(SIFMARK_CACHE=str(tmp_path / "fresh"))
     shutil.copytree(load_settings().cache / "stand-in", tmp_path / "fresh" / "stand-in")
     forget_all(registry)
     fresh.inv("registry.pull", "cpu", "--registry", registry)
-    assert vouched_for(fresh, **trusting) == {"claimed"}, "fetched without a key: the image's signature is not theirs"
+    assert vouched_for(fresh, **trusting) == {"unverified"}, (
+        "fetched without a key: the image's signature is not theirs"
+    )
 
 
 def listed_by_tag(repository: str, digest: str) -> list[dict[str, Any]]:
@@ -387,8 +389,8 @@ def refuse_swapped_attestations(registry: str, refuses: Refused) -> None:
 def vouched_for(site: Site, **environment: str) -> set[str]:
     """How provenance and packages of a result stand, whose signature is proven."""
     (traced,) = json.loads(site.using(**environment).inv("results.trace", "result.json", "--json").stdout)
-    standings = {link["name"]: link["standing"] for link in traced["links"]}
-    assert standings["signature"] == "proven"
+    standings = {link["name"]: link["state"] for link in traced["links"]}
+    assert standings["signature"] == "verified"
     return {standings["provenance"], standings["packages"]}
 
 

@@ -58,7 +58,7 @@ def test_the_environment_of_a_shell_does_not_reach_the_interpreter(
 def test_questions_are_answered_without_a_run(apptainer: Command, image: Path, built: Site) -> None:
     cpu = built.dist / "cpu.sif"
     assert "resnet50" in apptainer("run", cpu, "--list").stdout
-    assert json.loads(apptainer("run", image, "--describe").stdout)["workload"]["name"] == "resnet50"
+    assert json.loads(apptainer("run", image, "--describe", "--json").stdout)["workload"]["name"] == "resnet50"
     assert "--batch-size" in apptainer("run", image, "--help").stdout
     assert "apptainer run" in apptainer("run-help", image).stdout
     assert "org.sifmark.stand-in: true" in apptainer("inspect", image).stdout
@@ -96,7 +96,7 @@ def test_the_name_decides_however_the_file_got_it(
     folder = built.folder / f"{how.__name__}-{name}"
     folder.mkdir()
     how(built.dist / "cpu.sif", folder / name)
-    described = json.loads(apptainer("run", folder / name, "--describe").stdout)
+    described = json.loads(apptainer("run", folder / name, "--describe", "--json").stdout)
     assert described["workload"]["name"] == "resnet50"
 
 

@@ -64,7 +64,7 @@ def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def in_browser(site: Path) -> dict[str, Any]:
     """The catalog of the site as a browser shows it."""
-    command.catalog("registry.site.example/benchmarks/sifmark", "", str(site), load_settings(), as_json=False)
+    command.catalog("registry.site.example/benchmarks/sifmark", "", str(site), load_settings(), "table")
     page = site / "looked-at.html"
     page.write_text((site / "index.html").read_text() + LOOK)
     browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"]

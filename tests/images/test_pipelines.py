@@ -188,7 +188,7 @@ def test_a_job_of_slurm_leaves_results(clone: Site, built: Site, cluster: dict[s
     assert [result["status"]["state"] for result in results] == ["completed"] * 2
     assert {result["site"] for result in results} == {"sifmark"}
     assert results[0]["host"]["cores"]["value"] == os.cpu_count()
-    assert "2 valid" in log and log.count("proven") >= 2 * 5
+    assert "2 valid" in log and log.count("verified") >= 2 * 5
 
 
 @pytest.mark.full

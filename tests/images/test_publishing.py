@@ -177,7 +177,7 @@ LINKS = ("result", "image", "signature", "provenance", "packages", "base", "reci
 def traced(inv: Command, path: str, *words: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """The links of a result, and how each stands, by whoever runs the verb."""
     (answer,) = json.loads(inv("results.trace", path, "--json", *words).stdout)
-    return answer["links"], {link["name"]: link["standing"] for link in answer["links"]}
+    return answer["links"], {link["name"]: link["state"] for link in answer["links"]}
 
 
 def test_from_build_to_result_through_a_registry(made: Site, published: str, fetching: Site) -> None:
@@ -199,15 +199,17 @@ def test_from_build_to_result_through_a_registry(made: Site, published: str, fet
     # The stand-in's pins, which this site lacks, prove base and recipe where it was made.
     image = ("--image", str(fetching.dist / IMAGE), "--key", str(made.folder / "site.pub"))
     ((*_, commit), standings) = traced(made.inv, str(fetching.folder / "result.json"), *image)
-    assert standings == dict.fromkeys(LINKS, "proven") | {"commit": commit["standing"]}
-    assert commit["standing"] == ("claimed" if "-dirty" in str(result["provenance"]["image"]["revision"]) else "proven")
+    assert standings == dict.fromkeys(LINKS, "verified") | {"commit": commit["state"]}
+    assert commit["state"] == (
+        "unverified" if "-dirty" in str(result["provenance"]["image"]["revision"]) else "verified"
+    )
     assert "pulled" in json.loads((fetching.dist / f"{RECIPE}.sif.json").read_text())
     shutil.copy(made.folder / "site.pub", fetching.folder / "theirs.pub")  # each site names keys in its own way
     links, standings = traced(
         made.inv, str(fetching.folder / "result.json"), *image[:3], str(fetching.folder / "theirs.pub")
     )
-    assert standings["signature"] == "proven"
-    assert any(link["told"].endswith(f", which the result calls {signer}") for link in links)
+    assert standings["signature"] == "verified"
+    assert any(link["detail"].endswith(f", which the result calls {signer}") for link in links)
 
 
 def test_an_ordinary_user_pulls_verifies_runs_and_traces(
@@ -233,8 +235,8 @@ def test_an_ordinary_user_pulls_verifies_runs_and_traces(
     inv("results.validate", "result.json")
     _, standings = traced(inv, "result.json")
     # What the stand-in's pins would prove, this user's own cache does not have.
-    claimed = dict.fromkeys(("base", "recipe", "workload", "commit"), "claimed")
-    assert standings == dict.fromkeys(LINKS, "proven") | claimed
+    unverified = dict.fromkeys(("base", "recipe", "workload", "commit"), "unverified")
+    assert standings == dict.fromkeys(LINKS, "verified") | unverified
 
 
 class Python(NamedTuple):
@@ -279,13 +281,13 @@ def test_a_result_that_was_forged_breaks_at_the_link_that_it_forges(
     (fetching.folder / "all.jsonl").write_text("".join(f"{json.dumps(document)}\n" for document in (result, *forged)))
     image = ("--image", str(fetching.dist / IMAGE), "--key", str(made.folder / "site.pub"))
     done = made.inv("results.trace", str(fetching.folder / "all.jsonl"), *image, "--json", check=False)
-    assert done.returncode == 1 and "broken: image, result, signature, workload" in done.stderr
+    assert done.returncode == 1 and "contradicted: image, result, signature, workload" in done.stderr
     genuine, *traces = json.loads(done.stdout)
-    assert "broken" not in {link["standing"] for link in genuine["links"]}
+    assert "contradicted" not in {link["state"] for link in genuine["links"]}
     for (what, (_, _, name)), trace in zip(FORGED.items(), traces, strict=True):
-        (link,) = [link for link in trace["links"] if link["standing"] == "broken"]
+        (link,) = [link for link in trace["links"] if link["state"] == "contradicted"]
         assert link["name"] == name, what
-        refused(what, link["told"])
+        refused(what, link["detail"])
 
 
 def test_a_trace_without_the_image_only_claims(fetching: Site, published: str) -> None:
@@ -296,26 +298,28 @@ def test_a_trace_without_the_image_only_claims(fetching: Site, published: str) -
         json.loads(done.stdout), ("provenance", "image", "recipe"), f"../dist/{RECIPE}"
     )  # no path is followed
     (fetching.folder / "hostile.json").write_text(json.dumps(hostile))
-    assert traced(fetching.inv, "hostile.json")[1] == {**dict.fromkeys(LINKS, "claimed"), "result": "proven"}
+    assert traced(fetching.inv, "hostile.json")[1] == {**dict.fromkeys(LINKS, "unverified"), "result": "verified"}
     nothing = {**dict.fromkeys(("identity", "digest", "signer", "seen_by")), "reason": "nobody looked"}
     unseen = changed(json.loads(done.stdout), ("provenance", "image", "file"), nothing)
     (fetching.folder / "unseen.json").write_text(json.dumps(unseen))
     (_, image, *_), standings = traced(fetching.inv, "unseen.json")
-    assert standings["image"] == "claimed" and "nobody looked; the image here has the same build key" in image["told"]
+    assert (
+        standings["image"] == "unverified" and "nobody looked; the image here has the same build key" in image["detail"]
+    )
     # What apptainer run saw before the image was signed: the entrypoint can tell a digest alone.
     before = {**nothing, "digest": f"sha256:{'0' * 64}", "seen_by": "entrypoint"}
     earlier = changed(json.loads(done.stdout), ("provenance", "image", "file"), before)
     (fetching.folder / "earlier.json").write_text(json.dumps(earlier))
     (_, image, *_), standings = traced(fetching.inv, "earlier.json", "--image", str(fetching.dist / IMAGE))
-    assert standings["image"] == "claimed" and "which signing changes" in image["told"]
+    assert standings["image"] == "unverified" and "which signing changes" in image["detail"]
     (fetching.folder / "sifmark.toml").write_text("")  # nobody vouches for what lies beside that which runs
     standings = traced(fetching.inv, "result.json")[1]
-    assert standings["image"] == "proven"
-    assert {standings[name] for name in ("signature", "provenance", "packages")} == {"claimed"}
+    assert standings["image"] == "verified"
+    assert {standings[name] for name in ("signature", "provenance", "packages")} == {"unverified"}
     shutil.rmtree(fetching.dist)
     links, standings = traced(fetching.inv, "result.json")
-    assert standings["image"] == "claimed" and "inv registry.pull" in links[1]["told"]
-    assert {standings[name] for name in ("signature", "provenance", "packages", "base")} == {"claimed"}
+    assert standings["image"] == "unverified" and "sifmark registry.pull" in links[1]["detail"]
+    assert {standings[name] for name in ("signature", "provenance", "packages", "base")} == {"unverified"}
 
 
 def test_every_name_is_one_manifest_and_apptainer_itself_pulls_it(made: Site, published: str, tmp_path: Path) -> None:
@@ -489,7 +493,7 @@ def test_a_disk_that_fills_while_pulling_leaves_nothing(
         away = {"SIFMARK_DIST": str(small / "dist")}
         done = fetching.inv("registry.pull", RECIPE, "--registry", through(proxy, published), check=False, **away)
         assert done.returncode == 1, done.stderr
-        assert f"error: {small / 'dist'}/" in done.stderr and "inv clean" in done.stderr
+        assert f"error: {small / 'dist'}/" in done.stderr and "sifmark clean" in done.stderr
         assert ": No space left on device, with " in done.stderr
         assert "Traceback" not in done.stderr
         assert [path.name for path in small.rglob("*") if path.is_file() and path.stat().st_size] == ["of another"]

@@ -140,4 +140,4 @@ def test_what_is_no_image_at_all_fails_and_does_not_crash(site: Site) -> None:
 def test_a_missing_image_says_how_to_build_it(site: Site) -> None:
     done: subprocess.CompletedProcess[str] = site.inv("verify", "resnet50-cpu", check=False)
     assert done.returncode == 1
-    assert "inv build resnet50-cpu" in done.stderr
+    assert "sifmark build resnet50-cpu" in done.stderr

@@ -37,9 +37,9 @@ def test_an_image_knows_the_workloads_of_its_framework_alone(tmp_path):
     _, output, _ = program.run("--list")
     listed = [line.split()[0] for line in output.splitlines()[1:]]
     assert {"resnet50", "image_compression"} <= set(listed) < set(cards.load())
-    described = json.loads(program.run("resnet50", "--describe")[1])["configuration"]
+    described = json.loads(program.run("resnet50", "--describe", "--json")[1])["configuration"]
     assert (described["framework"], described["device"]) == ("tensorflow", "cpu")
-    code, output, errors = program.run("mobilenet_v3_small", "--describe")
+    code, output, errors = program.run("mobilenet_v3_small", "--describe", "--json")
     assert (code, output) == (2, "")
     assert errors.endswith(f"Known: {', '.join(listed)}\n")
 
@@ -52,7 +52,7 @@ def test_an_image_without_poptorch_says_so_whatever_else_is_there(tmp_path):
 
 
 def test_describe_says_what_would_run(double):
-    code, output, _ = double.run("resnet50", "--describe", "--batch-size", "5", "--seed", "7", fault="exit")
+    code, output, _ = double.run("resnet50", "--describe", "--json", "--batch-size", "5", "--seed", "7", fault="exit")
     described = json.loads(output)
     assert code == 0
     assert described["configuration"]["batch_size"] == 5 and described["configuration"]["seed"] == 7
@@ -84,7 +84,7 @@ def test_an_unknown_workload_is_refused(program):
 def test_the_verbs_import_no_framework_and_no_jsonschema(double, tmp_path):
     for name in ("torch", "tensorflow", "numpy", "PIL", "jsonschema"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported too early')")
-    for arguments in (["--list"], ["--help"], ["--version"], ["resnet50", "--describe"]):
+    for arguments in (["--list"], ["--help"], ["--version"], ["resnet50", "--describe", "--json"]):
         assert double.run(*arguments, PYTHONPATH=str(tmp_path))[0] == 0
 
 

@@ -119,7 +119,7 @@ def test_what_sampling_has_not_is_refused(argv, said):
 
 
 def test_all_are_asked_for_what_they_have(double):
-    outputs = {task: double.run("--all", "--describe", *task)[1] for task in ((), ("--task", "training"))}
+    outputs = {task: double.run("--all", "--describe", "--json", *task)[1] for task in ((), ("--task", "training"))}
     tasks = {
         task: {
             description["workload"]["name"]: description["configuration"]["task"]

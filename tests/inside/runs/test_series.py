@@ -119,7 +119,7 @@ def test_contradictions_are_refused_before_anything_runs(double, arguments, said
 
 
 def test_describe_tells_every_run(double):
-    _, output, _ = double.run(*SMALL, "--describe", "--repeat", 2, "--batch-sizes", "1,2")
+    _, output, _ = double.run(*SMALL, "--describe", "--json", "--repeat", 2, "--batch-sizes", "1,2")
     described = [json.loads(line)["configuration"] for line in output.splitlines()]
     assert [(c["repeat"]["index"], c["batch_size"]) for c in described] == [(1, 1), (1, 2), (2, 1), (2, 2)]
 

@@ -1,0 +1,111 @@
+"""What people read when a run has ended: the number with its interval, what it rests on, and where the result is."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from datetime import datetime
+from typing import Any, Iterator, Mapping, Sequence
+
+Document = Mapping[str, Any]
+_LABEL = 13  # columns
+
+
+def report(document: Document, place: str | None) -> list[str]:
+    """Return the lines about a finished run whose document is in the file `place`, or None for standard output."""
+    facts = [*_measured(document), *(("warning", text) for text in warnings_of(document)), *_result(place)]
+    return [_title(document), *(f"  {label:<{_LABEL}}{text}" for label, text in facts)]
+
+
+def warnings_of(document: Document) -> Iterator[str]:
+    """Yield what a reader of the number must know."""
+    if document["provenance"]["stand_in"]:
+        yield "this image is built on a test base, not on the vendor's. Do not publish this number"
+    if document["provenance"]["simulated"]:
+        yield "the device was simulated. Do not publish this number"
+    if document["steadiness"]["steady"] is False:
+        change = document["steadiness"]["drift"]["value"]
+        yield f"step times changed by {change:+.1%} over the timed window. Warm up for longer, or run for longer"
+
+
+def significant(value: float, half: float | None = None) -> str:
+    """Return a number with two digits of half its interval, at least three of its own; without an interval four."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    own = math.floor(math.log10(abs(value)))
+    places = 3 - own if not half else max(1 - math.floor(math.log10(half)), 2 - own)
+    return f"{round(value, places):,.{max(0, places)}f}" if own > -5 else f"{value:.3e}"
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration for people: `24 s`, `1 min 12 s`, `2 h 5 min`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield rows as lines with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
+
+
+def throughput_text(document: Document) -> str:
+    """Return the throughput with its unit, and its interval if there is one; a dash without throughput."""
+    metric = document["metrics"]["throughput"]
+    if metric["value"] is None:
+        return "-"
+    interval = document["steadiness"]["throughput_interval"]
+    low, high = interval["low"], interval["high"]
+    if low is None or high is None:
+        return f"{significant(metric['value'])} {metric['unit']}"
+    half = (high - low) / 2
+    value, below, above = (significant(number, half) for number in (metric["value"], low, high))
+    return f"{value} {metric['unit']}   (95 % over steps: {below} to {above})"
+
+
+def _title(document: Document) -> str:
+    workload, configuration, status = document["workload"], document["configuration"], document["status"]
+    seconds = (_instant(document["finished"]) - _instant(document["started"])).total_seconds()
+    clients = f", {configuration['concurrency']} clients" if configuration["concurrency"] else ""
+    what = f"{workload['name']} {workload['task']}  {configuration['precision']}  batch {configuration['batch_size']}"
+    reason = "" if status["state"] == "completed" and not configuration["goal"] else f": {status['message']}"
+    return f"{what}{clients}   {status['state'].replace('_', ' ')} in {duration_text(seconds)}{reason}"
+
+
+def _measured(document: Document) -> Iterator[tuple[str, str]]:
+    metrics, numerics = document["metrics"], document["numerics"]
+    values = {name: metric["value"] for name, metric in metrics.items() if metric["value"] is not None}
+    if "throughput" in values:
+        yield "throughput", throughput_text(document)
+    if "step_time_p50" in values:
+        slowest = f", {_seconds(values['step_time_p99'])} p99" if "step_time_p99" in values else ""
+        yield "step time", f"{_seconds(values['step_time_p50'])} median{slowest}"
+    if "latency_p50" in values:
+        yield "latency", f"{_seconds(values['latency_p50'])} median, {_seconds(values['latency_p99'])} p99"
+    sizes = {"host": values.get("peak_process_memory"), "device": values.get("peak_allocated_memory")}
+    if memory := [f"{significant(size)} MiB {where}" for where, size in sizes.items() if size is not None]:
+        yield "memory", ", ".join(memory)
+    if "energy_per_unit" in values:
+        energy = metrics["energy_per_unit"]
+        yield "energy", f"{significant(energy['value'])} {energy['unit']}"
+    reason = f": {numerics['reason']}" if "reason" in numerics else ""
+    yield "correctness", numerics["state"].replace("_", " ") + reason
+
+
+def _result(place: str | None) -> Iterator[tuple[str, str]]:
+    if place is not None:
+        yield "result", place
+        yield "next", f"sifmark results.show {shlex.quote(place)}"
+
+
+def _instant(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ")  # fromisoformat reads no Z before Python 3.11
+
+
+def _seconds(value: float) -> str:
+    factor, unit = next(((f, u) for f, u in ((1.0, "s"), (1e-3, "ms")) if value >= f), (1e-6, "µs"))
+    return f"{significant(value / factor)} {unit}"
