@@ -89,7 +89,7 @@ def parser() -> argparse.ArgumentParser:
     grammar = _Parser(
         prog="apptainer run IMAGE",
         usage="apptainer run IMAGE [WORKLOAD] [OPTIONS]",
-        description="Run one benchmark workload and print one result as JSON; of several runs, one per line.",
+        description="Run a benchmark workload and print its result as JSON; of several, one a line.",
         epilog=_exit_codes(),
         allow_abbrev=False,
         formatter_class=_Help,

@@ -81,11 +81,10 @@ def _measured(document: Document) -> Iterator[tuple[str, str]]:
     values = {name: metric["value"] for name, metric in metrics.items() if metric["value"] is not None}
     if "throughput" in values:
         yield "throughput", throughput_text(document)
-    if "step_time_p50" in values:
-        slowest = f", {_seconds(values['step_time_p99'])} p99" if "step_time_p99" in values else ""
-        yield "step time", f"{_seconds(values['step_time_p50'])} median{slowest}"
-    if "latency_p50" in values:
-        yield "latency", f"{_seconds(values['latency_p50'])} median, {_seconds(values['latency_p99'])} p99"
+    for label, name in (("step time", "step_time"), ("latency", "latency")):
+        if f"{name}_p50" in values:
+            slowest = f", {_seconds(values[f'{name}_p99'])} p99" if f"{name}_p99" in values else ""
+            yield label, f"{_seconds(values[f'{name}_p50'])} median{slowest}"
     sizes = {"host": values.get("peak_process_memory"), "device": values.get("peak_allocated_memory")}
     if memory := [f"{significant(size)} MiB {where}" for where, size in sizes.items() if size is not None]:
         yield "memory", ", ".join(memory)

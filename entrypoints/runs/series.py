@@ -94,8 +94,9 @@ class Series:
         outcome = with_numerics(executed.outcome, numerics)
         document = self.document(card, executed, outcome, search_result, numerics, self.orders.stop)
         code, place = deliver(document, self.contract, self.writer)
-        for line in report(document, place):
-            status(line)
+        if code != INVALID_RESULT_EXIT:  # else the document itself is the last line
+            for line in report(document, place):
+                status(line)
         self.done.append(FinishedRun(document, code))
 
     def time_left(self) -> str:

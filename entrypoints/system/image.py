@@ -52,7 +52,9 @@ def file_of(image: Mapping[str, Any], environ: Mapping[str, str], stop: Callable
 
 
 def binding_hint(path: object, environ: Mapping[str, str] = os.environ) -> str:
-    """Return how to show a container a path of the host, as a sentence; empty outside of containers."""
+    """Return how to show an image's container a path of the host, as a sentence; empty outside of images."""
+    if not os.path.isfile(PATH):
+        return ""
     if any(name in environ for name in _STARTED):
         return f" If it exists on the host, show it to the container: apptainer run --bind {path} IMAGE"
     if os.path.exists("/.dockerenv"):

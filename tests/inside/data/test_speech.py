@@ -50,7 +50,7 @@ def test_a_damaged_file_is_refused_before_the_run(tmp_path, content, said):
     (tmp_path / "data-000000.speech").write_bytes(content)
     with pytest.raises(UsageError, match=said) as caught:
         opened(tmp_path)
-    assert "Prepare the data again (inv data.prepare)" in str(caught.value)
+    assert "Prepare the data again (sifmark data.prepare)" in str(caught.value)
 
 
 def test_files_of_different_forms_do_not_go_together(tmp_path):
@@ -88,7 +88,7 @@ def test_each_card_takes_its_own_kind(tmp_path):
         opened(tmp_path, framework="tensorflow")
     (tmp_path / "cat").mkdir()
     (tmp_path / "data-000000.speech").rename(tmp_path / "cat" / "else")
-    remedy = r"Give a folder of speech \(inv data.prepare --format speech\)"
+    remedy = r"Give a folder of speech \(sifmark data.prepare --format speech\)"
     with pytest.raises(UsageError, match=f"it holds nothing that is prepared. {remedy}"):
         opened(tmp_path)
     with pytest.raises(UsageError, match=f"no such file or folder. {remedy}"):

@@ -208,7 +208,7 @@ def test_the_configuration_counts_blocks_and_compares_tokenizers(tmp_path):
         configured(GPT, *words, "--evaluation-data", same)
     with pytest.raises(UsageError, match="7 samples do not fill one step"):
         configured(GPT, "--data", tmp_path / "a", "--batch-size", 8)
-    with pytest.raises(UsageError, match=r"no such file or folder. Give a folder of tokens \(inv data.prepare"):
+    with pytest.raises(UsageError, match=r"no such file or folder. Give a folder of tokens \(sifmark data.prepare"):
         configured(GPT, "--data", tmp_path / "nowhere")
 
 

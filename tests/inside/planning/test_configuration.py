@@ -139,7 +139,7 @@ def test_an_image_computes_on_the_cpu_when_told_and_on_nothing_else_than_its_own
     ]
     assert [configuration.device for configuration in configurations] == ["cuda", "cuda", "cpu"]
     assert configurations[2].batch_size == card.defaults["cpu"]["training"]["batch_size"]
-    with pytest.raises(UsageError, match="--device xpu: this image can do cuda or cpu"):
+    with pytest.raises(UsageError, match="this image is for cuda or cpu. For xpu take an image of the recipe xpu"):
         resolve(parse(["resnet50", "--device", "xpu"]), card, image)
 
 

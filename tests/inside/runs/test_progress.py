@@ -29,7 +29,7 @@ def follow(stream, *argv, wait=0.0, steps=6):
 
 def test_throughput_and_time_left_are_those_of_the_timed_steps():
     shown = follow(io.StringIO(), "--steps", "10", "--warmup-steps", "2")
-    assert shown.line() == "measuring step 6/10, 4.0 images/s, 8 s left"
+    assert shown.line() == "measuring step 6/10, 4.000 images/s, 8.0 s left"
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_an_evaluation_says_what_it_knows(quality, said):
 
 def test_a_duration_has_its_own_time_left():
     shown = follow(io.StringIO(), "--duration", "60", "--warmup-steps", "2")
-    assert shown.line() == "measuring step 6, 4.0 images/s, 52 s left"
+    assert shown.line() == "measuring step 6, 4.000 images/s, 52 s left"
 
 
 def test_an_input_bound_run_says_so():

@@ -12,6 +12,7 @@ from test_faults import LONG
 
 from entrypoints.contract import cards
 from entrypoints.runs import series
+from entrypoints.runs.report import significant
 from entrypoints.runs.supervise import Orders
 
 SMALL = ("resnet50", "--steps", "3", "--warmup-steps", "1")
@@ -64,8 +65,8 @@ def test_all_workloads_run_in_turn_and_a_summary_ends_them(few):
     for document, line in zip(documents, summary):
         rate = document["metrics"]["throughput"]
         assert line.split() == [
-            *("sifmark:", document["workload"]["name"], document["workload"]["task"], "completed"),
-            *(f"{rate['value']:.2f}", rate["unit"]),
+            *("sifmark:", document["workload"]["name"], document["workload"]["task"]),
+            *(str(document["configuration"]["batch_size"]), "completed", significant(rate["value"]), rate["unit"]),
         ]
 
 
@@ -75,7 +76,8 @@ def test_the_failure_of_a_workload_ends_none_but_its_own(few):
     states = {document["workload"]["name"]: document["status"]["state"] for document in lines(output)}
     fitting = {name: "completed" if size < max(sizes.values()) else "out_of_memory" for name, size in sizes.items()}
     assert code == 4 and states == fitting and len(set(states.values())) == 2
-    assert f"sifmark: {'resnet50':<{max(map(len, sizes))}}  training  {states['resnet50']}" in errors
+    summary = [line.split() for line in errors.splitlines()[-len(states) :]]
+    assert {words[1]: words[4] for words in summary} == {name: state.split("_")[0] for name, state in states.items()}
 
 
 def test_a_workload_that_cannot_take_an_option_is_left_out(few):

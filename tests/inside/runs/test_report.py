@@ -1,0 +1,82 @@
+"""What is printed when a run has ended."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from program import ROOT
+
+from entrypoints.runs.report import duration_text, report, significant, table
+
+
+@pytest.fixture
+def whole():
+    """A result as a run on a CPU wrote it."""
+    return json.loads((ROOT / "schemas" / "examples" / "result-1.0" / "training.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "text"),
+    [
+        (7.9412, 0.12, "7.94"),
+        (7.9412, 0.0012, "7.9412"),
+        (12345.6, 310.0, "12,350"),
+        (12345.6, 9000.0, "12,300"),
+        (2.0239, 4.9, "2.02"),
+        (0.0, None, "0"),
+        (3.14159, None, "3.142"),
+        (123456.7, None, "123,500"),
+        (0.00123456, None, "0.001235"),
+        (2.246e-06, None, "2.246e-06"),
+        (float("inf"), None, "inf"),
+    ],
+)
+def test_a_number_has_as_many_digits_as_its_interval_warrants_and_at_least_three(value, half, text):
+    assert significant(value, half) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.04, "0.0 s"), (9.94, "9.9 s"), (24.2, "24 s"), (72.0, "1 min 12 s"), (7500.0, "2 h 5 min")],
+)
+def test_durations(seconds, text):
+    assert duration_text(seconds) == text
+
+
+def test_the_report_has_the_number_first_and_the_place_last(whole):
+    lines = report(whole, "results/a b.json")
+    assert lines[:3] == [
+        "resnet50 training  fp32  batch 2   completed in 12 s",
+        "  throughput   2.178 images/s",
+        "  step time    919.4 ms median, 921.6 ms p99",
+    ]
+    assert [line.split()[0] for line in lines[-2:]] == ["result", "next"]
+    assert lines[-1].endswith("sifmark results.show 'results/a b.json'")
+    assert any(line.split()[0] == "correctness" for line in lines)
+    assert not [line for line in report(whole, None) if line.split()[0] in ("result", "next")]
+
+
+def test_the_interval_is_that_over_steps(whole):
+    whole["steadiness"]["throughput_interval"] = {"low": 2.0518, "high": 2.3031, "unit": "images/s"}
+    assert report(whole, None)[1] == "  throughput   2.18 images/s   (95 % over steps: 2.05 to 2.30)"
+
+
+def test_a_run_without_steps_has_no_number(whole):
+    for metric in whole["metrics"].values():
+        metric["value"] = None
+    whole["status"] = {"state": "out_of_memory", "message": "too large"}
+    lines = report(whole, None)
+    assert lines[0].endswith("out of memory in 12 s: too large")
+    assert not [line for line in lines if line.split()[0] in ("throughput", "step")]
+
+
+@pytest.mark.parametrize("field", ["stand_in", "simulated"])
+def test_a_number_that_must_not_be_published_says_so(whole, field):
+    whole["provenance"][field] = True
+    (warning,) = [line for line in report(whole, None) if line.split()[0] == "warning"]
+    assert warning.endswith("Do not publish this number")
+
+
+def test_columns_are_aligned():
+    assert list(table([("a", "bb"), ("ccc", "d")])) == ["a    bb", "ccc  d"]
