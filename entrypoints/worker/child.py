@@ -41,6 +41,8 @@ OUT_OF_MEMORY = (
     "device_allocation_failed",  # cuDNN from 9 on
     *("rocblas_status_memory_error", "error_out_of_device_memory", "error_out_of_host_memory"),  # the last: Intel's
 )
+# Error texts that mean that this processor lacks what the precision needs.
+UNSUPPORTED = ("could not create a primitive descriptor",)  # oneDNN, of an LSTM in bf16 without AVX-512
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 A = TypeVar("A")
@@ -90,8 +92,12 @@ def describe_failure(error: Exception) -> Failed:
     if isinstance(error, UsageError):  # the parent checked the data, and they have changed since
         return Failed("data_error", str(error))
     text = ": ".join(filter(None, (type(error).__name__, str(error))))
-    out_of_memory = isinstance(error, MemoryError) or any(sign in text.lower() for sign in OUT_OF_MEMORY)
-    return Failed("out_of_memory" if out_of_memory else "crashed", text[:1000])
+    state = "crashed"
+    if isinstance(error, MemoryError) or any(sign in text.lower() for sign in OUT_OF_MEMORY):
+        state = "out_of_memory"
+    elif any(sign in text.lower() for sign in UNSUPPORTED):
+        state = "unsupported"
+    return Failed(state, text[:1000])
 
 
 def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStack) -> None:

@@ -3,11 +3,11 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sifmark.core.console import output, output_table, printable
+from sifmark.core.console import markdown_lines, output, output_table, printable
 
 TABLE, JSON, CSV, MARKDOWN = FORMATS = ("table", "json", "csv", "markdown")
 Row = Sequence[Any]
@@ -45,14 +45,6 @@ def as_csv(columns: Sequence[str], rows: Iterable[Row]) -> str:
     writer.writerow(columns)
     writer.writerows([printable(cell) if isinstance(cell, str) else _csv_cell(cell) for cell in row] for row in rows)
     return stream.getvalue().removesuffix("\n")
-
-
-def markdown_lines(rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield a Markdown table; the first row is its header."""
-    for number, row in enumerate(rows):
-        yield "| " + " | ".join(printable(cell).replace("|", "\\|") for cell in row) + " |"
-        if number == 0:
-            yield "|" + "---|" * len(row)
 
 
 def _csv_cell(cell: Any) -> Any:

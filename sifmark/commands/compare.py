@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sifmark.core.console import output, printable, status
+from sifmark.core.console import is_verbose, output, printable, status
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
 from sifmark.results.comparison.compare import Comparison, compare_results
 from sifmark.results.comparison.exports import as_csv, as_json
@@ -12,11 +12,11 @@ from sifmark.results.comparison.gate import Gate, GateDecision, GateVerdict
 from sifmark.results.comparison.query import DEFAULT_METRICS, Query
 from sifmark.results.comparison.tables import as_markdown, as_text, exclusion_text, incompatibility_text
 
-FORMATS: dict[str, Callable[[Comparison], str]] = {
-    "table": as_text,
+WRITERS: dict[str, Callable[[Comparison], str]] = {
+    "table": lambda comparison: as_text(comparison, details=is_verbose()),
     "json": as_json,
     "csv": as_csv,
-    "markdown": as_markdown,
+    "markdown": lambda comparison: as_markdown(comparison, details=is_verbose()),
 }
 EVERY_METRIC = "all"
 MOST_LISTED = 20  # results that are left out for the same reason
@@ -50,9 +50,9 @@ class CompareOptions:
 
     def writer(self) -> Callable[[Comparison], str]:
         """Return what writes a comparison in the chosen format. Raises UsageError."""
-        if self.format not in FORMATS:
-            raise unknown_name("format", self.format, FORMATS)
-        return FORMATS[self.format]
+        if self.format not in WRITERS:
+            raise unknown_name("format", self.format, WRITERS)
+        return WRITERS[self.format]
 
     def query(self) -> Query:
         """Return what is asked of the results. Raises UsageError."""
@@ -122,23 +122,23 @@ def _require_direction(gate: Gate, comparison: Comparison) -> None:
 
 def _report_left_out(comparison: Comparison) -> None:
     if comparison.duplicates:
-        status(f"{comparison.duplicates} results stand there twice, by their id, and were counted once")
+        status(f"{comparison.duplicates} results are there twice, by their id, and were counted once")
     _list_left_out(comparison.invalid)
     _list_left_out([exclusion_text(excluded) for excluded in comparison.excluded])
     if comparison.excluded:
         counts = Counter(field for excluded in comparison.excluded for field in excluded.fields)
         reasons = ", ".join(f"{field}: {count}" for field, count in counts.items())
-        hint = "--allow FIELD brings them in, in lines of their own"
-        status(f"{len(comparison.excluded)} results are unfit ({reasons}); {hint}")
+        hint = "--allow FIELD includes them, in rows of their own"
+        status(f"{len(comparison.excluded)} results are excluded ({reasons}); {hint}")
     for incompatibility in comparison.refused:
         status(f"refused: {incompatibility_text(incompatibility)}")
 
 
 def _list_left_out(lines: Sequence[str]) -> None:
     for line in lines[:MOST_LISTED]:
-        status(f"left out: {line}")
+        status(f"excluded: {line}")
     if len(lines) > MOST_LISTED:
-        status(f"left out: {len(lines) - MOST_LISTED} more")
+        status(f"excluded: {len(lines) - MOST_LISTED} more")
 
 
 def _conclude(comparison: Comparison, verdict: GateVerdict) -> None:

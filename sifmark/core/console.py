@@ -183,6 +183,14 @@ def align_columns(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> 
         yield "  ".join(put(cell, width) for put, cell, width in zip(just, row, widths, strict=True)).rstrip()
 
 
+def markdown_lines(rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield a Markdown table; the first row is its header."""
+    for number, row in enumerate(rows):
+        yield "| " + " | ".join(printable(cell).replace("|", "\\|") for cell in row) + " |"
+        if number == 0:
+            yield "|" + "---|" * len(row)
+
+
 def printable(text: str) -> str:
     """Return one line that is safe on any terminal: escape sequences, newlines and lone surrogates are spelled out."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -61,7 +61,7 @@ class Gate:
         kept = [self.keeps(row.ratios.get(metric)) for row in rows]
         limit = f"is {self.side} {self.limit:g} times its baseline"
         if worse := kept.count(False):
-            reason = f"{metric} of {worse} of {len(rows)} lines {limit}"
+            reason = f"{metric} of {worse} of {len(rows)} rows {limit}"
             return GateVerdict(GateDecision.FAILED, reason, unsteady)
         if unclear := _unclear(comparison, kept):
             reason = f"cannot tell of {unclear} whether {metric} {limit}"
@@ -75,8 +75,8 @@ def _unclear(comparison: Comparison, kept: Sequence[bool | None]) -> str:
     excluded = [out for out in comparison.excluded if not comparison.query.is_baseline(out.result)]
     if kept and not undecided and not excluded:
         return ""
-    parts = [f"{len(excluded)} unfit results"] if excluded else []
-    parts += [f"{undecided} of {len(kept)} lines"] if undecided or not excluded else []
+    parts = [f"{len(excluded)} excluded results"] if excluded else []
+    parts += [f"{undecided} of {len(kept)} rows"] if undecided or not excluded else []
     return " and ".join(parts)
 
 

@@ -1,8 +1,10 @@
 """Means and ratios over repeats, with confidence intervals, or the reason why there is none.
 
-A repeat is a run in a separate process. Intervals are Student's and Welch's, which are valid for a few repeats with
-unequal spread, where a bootstrap of three values would claim more than it can support. A ratio is computed from
-logarithms: its interval is that of the difference of their means, so that a/b and b/a lead to the same conclusion.
+A repeat is a run in a separate process. A mean is geometric where all values are positive, so that it agrees with
+ratios, which are of geometric means, and its interval stays positive. Intervals are Student's and Welch's, which are
+valid for a few repeats with unequal spread, where a bootstrap of three values would claim more than it can support. A
+ratio is computed from logarithms: its interval is that of the difference of their means, so that a/b and b/a lead to
+the same conclusion.
 """
 
 import math
@@ -27,6 +29,7 @@ class Mean:
     low: float | None = None
     high: float | None = None
     reason: str | None = None  # why something above is missing
+    geometric: bool = True  # or arithmetic, where a value is not positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +57,22 @@ class Ratio:
 
 
 def mean(values: Sequence[float], missing_reason: str | None = None) -> Mean:
-    """Return the mean of what the repeats measured; `missing_reason` is why some measured nothing."""
+    """Return the mean of what the repeats measured; `missing_reason` is why some measured nothing.
+
+    It is geometric, with Student's interval of the logarithms, unless a value is not positive.
+    """
     count = len(values)
     if not count:
         return Mean(0, None, reason=missing_reason or "not measured")
-    centre = fmean(values)
+    geometric = min(values) > 0
+    numbers = list(map(math.log, values)) if geometric else values
+    scale = _exponential if geometric else float
+    centre = fmean(numbers)
+    value = values[0] if min(values) == max(values) else scale(centre)  # equal ones exactly, without rounding
     if count < FEWEST_REPEATS:
-        return Mean(count, centre, reason=_too_few(count))
-    half = student_quantile(count - 1) * math.sqrt(_variance(values) / count)
-    return Mean(count, centre, centre - half, centre + half)
+        return Mean(count, value, reason=_too_few(count), geometric=geometric)
+    half = student_quantile(count - 1) * math.sqrt(_variance(numbers) / count)
+    return Mean(count, value, scale(centre - half), scale(centre + half), geometric=geometric)
 
 
 def ratio(values: Sequence[float], reference: Sequence[float]) -> Ratio:
@@ -76,7 +86,7 @@ def ratio(values: Sequence[float], reference: Sequence[float]) -> Ratio:
     if min(len(above), len(below)) < FEWEST_REPEATS:
         return Ratio(math.exp(centre), reason=_too_few(len(above), len(below)))
     half = _welch(above, below)
-    return Ratio(math.exp(centre), math.exp(centre - half), math.exp(min(centre + half, _LARGEST_LOG)))
+    return Ratio(math.exp(centre), math.exp(centre - half), _exponential(centre + half))
 
 
 @cache
@@ -108,6 +118,10 @@ def _welch(above: Sequence[float], below: Sequence[float]) -> float:
     # Divided first: squares of tiny variances would vanish.
     freedom = 1 / sum((part / total) ** 2 / count for part, count in parts)
     return student_quantile(max(1.0, math.floor(freedom * 10) / 10)) * math.sqrt(total)
+
+
+def _exponential(logarithm: float) -> float:
+    return math.exp(min(logarithm, _LARGEST_LOG))
 
 
 def _integral(density: Callable[[float], float], upper: float) -> float:

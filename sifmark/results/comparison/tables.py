@@ -2,14 +2,16 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from sifmark.core.console import align_columns, printable
+from sifmark.core.console import align_columns, markdown_lines, printable
 from sifmark.results.comparison.compare import Comparison, ComparisonTable
 from sifmark.results.comparison.compatibility import EXCLUSIONS, NUMERICS, Excluded, Incompatibility, format_value
-from sifmark.results.comparison.intervals import CONFIDENCE, Mean, Ratio
+from sifmark.results.comparison.intervals import CONFIDENCE, Mean, Ratio, ratio
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
+from sifmark.results.numbers import format_interval, format_number
 
 MOST_NOTES = 12  # below one table
 # Fields that are not worth mentioning if all results have this value.
@@ -24,17 +26,31 @@ EXPECTED = {
     "configuration.gradient_accumulation": 1,
     "configuration.stages": 1,
 }
+# Fields that name a system, the best first.
+_SYSTEM_NAMES = ("site", "accelerator.name", "configuration.framework", "accelerator.kind")
+_PRECISION = "configuration.precision"
+_RATES = ("/s", "/W", "/Wh")
 Cells = list[str]
+Layout = Callable[[list[Cells]], Iterator[str]]
 
 
-def as_text(comparison: Comparison) -> str:
-    """Return tables for a terminal."""
-    return "\n\n".join("\n".join(_titled(table, comparison.query, _aligned)) for table in comparison.tables)
+@dataclass(frozen=True)
+class Systems:
+    """What the two columns of a comparison with baselines are called, and the fields that keep their pairs apart."""
+
+    baseline: str
+    other: str
+    keys: list[str]
 
 
-def as_markdown(comparison: Comparison) -> str:
+def as_text(comparison: Comparison, details: bool = False) -> str:
+    """Return tables for a terminal; with `details` also what all results of a table have in common."""
+    return _tables(comparison, _aligned, details)
+
+
+def as_markdown(comparison: Comparison, details: bool = False) -> str:
     """Return the same tables in Markdown."""
-    return "\n\n".join("\n".join(_titled(table, comparison.query, _piped)) for table in comparison.tables)
+    return _tables(comparison, markdown_lines, details)
 
 
 def incompatibility_text(incompatibility: Incompatibility) -> str:
@@ -51,15 +67,46 @@ def exclusion_text(excluded: Excluded) -> str:
     return printable(f"{excluded.result.file}: {'; '.join(reasons)}")
 
 
-def _titled(table: ComparisonTable, query: Query, layout: Callable[[list[Cells]], Iterator[str]]) -> Iterator[str]:
+def ratio_text(ratio: Ratio, unit: str) -> str:
+    """Return a ratio in words: `1.37x faster [1.20, 1.56]`, `1.02x [0.95, 1.10], no difference shown`."""
+    if ratio.value is None:
+        return "-"
+    if ratio.low is None or ratio.high is None:
+        return f"{format_number(ratio.value)}x, cannot tell"
+    if ratio.low <= 1 <= ratio.high:
+        return f"{_factor(ratio)}, no difference shown"
+    more, less = _words(unit)
+    if ratio.low > 1:
+        return _factor(ratio, more)
+    return _factor(Ratio(1 / ratio.value, 1 / ratio.high, 1 / max(ratio.low, 1e-300)), less)
+
+
+def _words(unit: str) -> tuple[str, str]:
+    """Return what more and less of a metric with this unit means."""
+    if unit.endswith("/s"):
+        return "faster", "slower"
+    return ("slower", "faster") if unit == "s" else ("more", "less")
+
+
+def _tables(comparison: Comparison, layout: Layout, details: bool) -> str:
+    tables = ["\n".join(_titled(table, comparison.query, layout, details)) for table in comparison.tables]
+    overview = _overview(comparison) if comparison.query.relative and len(comparison.tables) > 1 else []
+    return "\n\n".join([*(["\n".join(layout(overview))] if overview else []), *tables])
+
+
+def _titled(table: ComparisonTable, query: Query, layout: Layout, details: bool) -> Iterator[str]:
     group = table.group
-    yield printable(f"{table.title}: {group.task}, {group.source} data, phase {group.phase}, {group.identity[:19]}")
+    phase = "" if group.phase == "steady" else f", phase {group.phase}"
     varying = varying_fields(table.rows)
-    yield printable(f"in all: {', '.join(_common_fields(table, varying))}")
+    precision = {row.fields.get(_PRECISION) for row in table.rows}
+    common = f", {precision.pop()}" if len(precision) == 1 else ""
+    yield printable(f"{table.title}: {group.task}{common}, {group.source} data{phase}")
+    if details:
+        yield printable(f"workload {group.identity}; in all: {', '.join(_common_fields(table, varying))}")
     for incompatibility in table.allowed:
         yield f"ALLOWED although it does not compare: {incompatibility_text(incompatibility)}"
     yield ""
-    yield from layout([_header(table, query, varying), *(_cells(row, table, query, varying) for row in table.rows)])
+    yield from layout(_pair_rows(table, query, varying) if query.relative else _plain_rows(table, query, varying))
     if notes := list(dict.fromkeys(_notes(table))):
         yield ""
         yield from map(printable, notes[:MOST_NOTES])
@@ -67,61 +114,133 @@ def _titled(table: ComparisonTable, query: Query, layout: Callable[[list[Cells]]
             yield f"and {len(notes) - MOST_NOTES} notes more: --format json has them all"
 
 
+def _overview(comparison: Comparison) -> list[Cells]:
+    """Return a row for each table: the best of each side by the first metric, and their ratio."""
+    rows, metric = (
+        [["workload", "task", "best baseline", "best other", "other / baseline"]],
+        comparison.query.metrics[0],
+    )
+    for table in comparison.tables:
+        unit = table.units[metric]
+        baseline, other = (_best(table, comparison.query, metric, side) for side in (True, False))
+        if baseline is None or other is None:
+            continue
+        best = ratio(other.values(metric), baseline.values(metric))
+        values = [f"{_mean_text(row.means[metric])} {unit}" for row in (baseline, other)]
+        rows.append([table.title.partition(",")[0], table.group.task, *values, ratio_text(best, unit)])
+    return rows if len(rows) > 1 else []
+
+
+def _best(table: ComparisonTable, query: Query, metric: str, baselines: bool) -> RepeatGroup | None:
+    rows = [row for row in table.rows if query.is_baseline(row) is baselines and row.means[metric].value is not None]
+    less_is_better = not table.units[metric].endswith(_RATES)
+    return (min if less_is_better else max)(rows, key=lambda row: row.means[metric].value or 0.0, default=None)
+
+
+def _pair_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> list[Cells]:
+    """Return a row for each pair and metric: its configuration, the baseline, the other, and their ratio."""
+    systems = _systems(table, query, varying)
+    header = [
+        *map(_short, systems.keys),
+        "metric",
+        systems.baseline,
+        systems.other,
+        f"{systems.other} / {systems.baseline}",
+    ]
+    cells = [[*header, *(["efficiency"] if table.scales else [])]]
+    paired = {id(row.baseline) for row in table.rows if row.baseline}
+    for row in table.rows:
+        is_baseline = query.is_baseline(row)
+        if is_baseline and id(row) in paired:
+            continue
+        for number, metric in enumerate(query.metrics):
+            keys = [_cell(row.fields.get(name)) if number == 0 else "" for name in systems.keys]
+            values = [_mean_cell(side, metric) for side in ((row, None) if is_baseline else (row.baseline, row))]
+            compared = ratio_text(row.ratios[metric], table.units[metric]) if metric in row.ratios else "-"
+            efficiency = [_efficiency(row) if number == 0 else ""] if table.scales else []
+            cells.append([*keys, f"{metric} [{table.units[metric]}]", *values, compared, *efficiency])
+    return cells
+
+
+def _systems(table: ComparisonTable, query: Query, varying: Sequence[str]) -> Systems:
+    """Return what the sides are called. A field with one value on each side distinguishes sides, not pairs."""
+    sides = [[row for row in table.rows if query.is_baseline(row) is side] for side in (True, False)]
+    values = {name: [{row.fields.get(name) for row in rows} for rows in sides] for name in varying}
+    constant = {name for name, (ours, theirs) in values.items() if len(ours) == 1 and len(theirs) == 1}
+    keys = [name for name in varying if name not in constant]
+    if query.baseline:
+        name, value = query.baseline
+        others = values.get(name, [set(), set()])[1]
+        other = _cell(next(iter(others))) if len(others) == 1 else "other"
+        return Systems(value, other, keys if len(others) <= 1 or name in keys else [name, *keys])
+    for name in _SYSTEM_NAMES:
+        if name in constant and None not in values[name][0] | values[name][1]:
+            baseline, other = (_cell(next(iter(side))) for side in values[name])
+            return Systems(baseline, other, keys)
+    return Systems("baseline", "results", keys)
+
+
+def _plain_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> list[Cells]:
+    """Return a row for each configuration: its fields, how many repeats, and the mean of each metric."""
+    names = [*map(_short, varying), "n", *(f"{metric} [{table.units[metric]}]" for metric in query.metrics)]
+    cells = [[*names, *(["efficiency"] if table.scales else [])]]
+    for row in table.rows:
+        fields = [_cell(row.fields.get(name)) for name in varying]
+        means = [_mean_text(row.means[metric], len(row.observations)) for metric in query.metrics]
+        efficiency = [_efficiency(row)] if table.scales else []
+        cells.append([*fields, str(len(row.observations)), *means, *efficiency])
+    return cells
+
+
 def _common_fields(table: ComparisonTable, varying: Sequence[str]) -> list[str]:
     common = {name: value for name, value in table.rows[0].fields.items() if name not in varying}
     return [f"{_short(name)} {_cell(value)}" for name, value in common.items() if not _is_expected(name, value)]
 
 
-def _header(table: ComparisonTable, query: Query, varying: Sequence[str]) -> Cells:
-    names = [*(["side"] if query.against else []), *map(_short, varying), "n"]
-    for metric in query.metrics:
-        names.append(f"{metric} [{table.units[metric]}]")
-        names += ["ratio"] if query.relative else []
-    return [*names, *(["efficiency"] if table.scales else [])]
+def _mean_cell(row: RepeatGroup | None, metric: str) -> str:
+    if row is None or row.means[metric].value is None:
+        return "-"
+    return f"{_mean_text(row.means[metric], len(row.observations))}  n={row.means[metric].count}"
 
 
-def _cells(row: RepeatGroup, table: ComparisonTable, query: Query, varying: Sequence[str]) -> Cells:
-    cells = [*([row.side] if query.against else []), *(_cell(row.fields.get(name)) for name in varying)]
-    cells.append(str(len(row.observations)))
-    for metric in query.metrics:
-        cells.append(_mean_cell(row.means[metric], len(row.observations)))
-        cells += [_ratio_cell(row, metric)] if query.relative else []
-    if table.scales:
-        scaling = row.scaling
-        cells.append(f"{_ratio_text(scaling.efficiency)} {scaling.kind}" if scaling else "-")
-    return cells
-
-
-def _mean_cell(mean: Mean, count: int) -> str:
+def _mean_text(mean: Mean, count: int = 0) -> str:
     if mean.value is None:
         return "-"
-    spread = f" ±{mean.value - mean.low:.2g}" if mean.low is not None else ""
-    return f"{mean.value:.5g}{spread}" + (f" ({mean.count} of {count})" if mean.count < count else "")
+    part = f" ({mean.count} of {count})" if mean.count < count else ""
+    return format_interval(mean.value, mean.low, mean.high) + part
 
 
-def _ratio_cell(row: RepeatGroup, metric: str) -> str:
-    if metric not in row.ratios:
-        return "-" if row.no_baseline else "baseline"
-    return _ratio_text(row.ratios[metric])
+def _factor(ratio: Ratio, word: str = "") -> str:
+    """Return `1.37x faster [1.20, 1.56]` of a ratio that has an interval."""
+    number, _, interval = format_interval(ratio.value or 0.0, ratio.low, ratio.high).partition(" ")
+    return f"{number}x{word and f' {word}'} {interval}"
 
 
-def _ratio_text(ratio: Ratio) -> str:
-    if ratio.value is None:
+def _efficiency(row: RepeatGroup) -> str:
+    if row.scaling is None:
         return "-"
-    if ratio.low is None or ratio.high is None:
-        return f"{ratio.value:.4g}, {ratio.verdict}"
-    return f"{ratio.value:.4g} [{ratio.low:.4g}, {ratio.high:.4g}] {ratio.verdict}"
+    efficiency = row.scaling.efficiency
+    if efficiency.value is None:
+        return f"- {row.scaling.kind}"
+    interval = (
+        "" if efficiency.low is None or efficiency.high is None else f" [{efficiency.low:.0%}, {efficiency.high:.0%}]"
+    )
+    return f"{efficiency.value:.0%}{interval} {row.scaling.kind}"
 
 
 def _notes(table: ComparisonTable) -> Iterator[str]:
-    if any(mean.low is not None for row in table.rows for mean in row.means.values()):
-        yield f"± and [ ]: {CONFIDENCE:.0%} intervals over fresh-process repeats, Student's and Welch's on logarithms"
+    means = [mean for row in table.rows for mean in row.means.values()]
+    if any(mean.low is not None for mean in means):
+        kinds = "geometric means" if all(mean.geometric for mean in means if mean.value is not None) else "means"
+        yield f"{kinds} of n fresh-process repeats; in brackets {CONFIDENCE:.0%} intervals (Student's, Welch's)"
+    if any(row.fields.get("provenance.stand_in") for row in table.rows):
+        yield "warning: built on stand-in bases, not on the vendors'. Do not publish these numbers"
     states = Counter(observation.fields[NUMERICS] for row in table.rows for observation in row.observations)
     for state in ("not_run", "not_provable"):
         if states[state]:
-            yield f"not proved: {states[state]} results, {NUMERICS} {state}"
+            yield f"correctness not checked: {states[state]} results, {NUMERICS} {state}"
     if unsteady := [file for row in table.rows for file in row.unsteady]:
-        yield f"not steady within the timed window: {len(unsteady)} results, for example {unsteady[0]}"
+        yield f"warning: not steady within the timed window: {len(unsteady)} results, for example {unsteady[0]}"
     for row in table.rows:
         yield from _missing(row)
 
@@ -142,13 +261,6 @@ def _missing(row: RepeatGroup) -> Iterator[str]:
 
 def _aligned(rows: list[Cells]) -> Iterator[str]:
     return align_columns([[printable(cell) for cell in row] for row in rows])
-
-
-def _piped(rows: list[Cells]) -> Iterator[str]:
-    for number, row in enumerate(rows):
-        yield "| " + " | ".join(printable(cell).replace("|", "\\|") for cell in row) + " |"
-        if number == 0:
-            yield "|" + "---|" * len(row)
 
 
 def _short(name: str) -> str:

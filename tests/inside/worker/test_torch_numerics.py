@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from entrypoints.contract import cards, reference  # noqa: E402
 from entrypoints.contract.messages import Probed  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.results import numerics  # noqa: E402
+from entrypoints.worker.child import describe_failure  # noqa: E402
 from entrypoints.workloads.pytorch import build  # noqa: E402
 
 CARDS = cards.load()
@@ -41,6 +43,7 @@ PROBED = of_each_probe()
 # Those that take a minute, the more so with the old PyTorch.
 LARGE = ("efficientnet_b4", "resnext101_32x4d")
 SMALL = ("mcmc",)  # and those of a moment
+AVX512 = "avx512f" in Path("/proc/cpuinfo").read_text()
 
 
 @pytest.mark.parametrize(
@@ -54,6 +57,13 @@ def test_the_code_as_it_is_passes_in_single_precision(workload):
 @pytest.mark.parametrize("workload", [pytest.param(name, marks=pytest.mark.full) for name in PROBED])
 def test_in_bfloat16_it_lies_within_its_tolerances(workload):
     stored = stored_values(CARDS[workload])
+    if not AVX512 and torch.__version__ < "2" and "bf16" in stored.not_provable:
+        pytest.skip("without AVX-512 PyTorch 1.13 rounds otherwise in bfloat16 than where the tolerances were measured")
+    if not AVX512 and torch.__version__ >= "2" and workload == "lstm":
+        with pytest.raises(RuntimeError) as caught:
+            judged(workload, "bf16")
+        assert describe_failure(caught.value).state == "unsupported"
+        return
     assert judged(workload, "bf16").state == ("not_provable" if "bf16" in stored.not_provable else "passed")
 
 

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from sifmark.commands.compare import CompareOptions, GateError, compare
 from sifmark.core import paths
+from sifmark.core.console import configure
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import fast_validator
 from sifmark.results.comparison.compare import Comparison, compare_observations
@@ -207,7 +208,7 @@ def test_a_gate_for_what_is_better_when_it_is_less(tmp_path: Path) -> None:
     old, slow = taking("old", 1), taking("slow", 3)
     chosen = {"metrics": "step_time_p50", "fail_above": "1.05"}
     compare_results(str(old), str(taking("same", 1)), **chosen)
-    with pytest.raises(GateError, match="step_time_p50 of 1 of 1 lines is above 1.05"):
+    with pytest.raises(GateError, match="step_time_p50 of 1 of 1 rows is above 1.05"):
         compare_results(str(slow), str(old), **chosen)
 
 
@@ -316,7 +317,7 @@ def test_numbers_that_are_not_proved_are_compared_and_named(
     folder = write(tmp_path / "new", [*repeats(100), proved(state), proved(state)])
     compare_results(str(folder), against=str(write(tmp_path / "old", repeats(50))))
     text = capsys.readouterr().out
-    assert f"not proved: 2 results, numerics.state {state}" in text
+    assert f"correctness not checked: 2 results, numerics.state {state}" in text
     answer = ask([*repeats(100), proved(state), proved(state)], repeats(50))
     new = [line for line in lines(answer) if line.side == "results"]
     assert sorted(len(line.observations) for line in new) == [2, 3]
@@ -460,7 +461,7 @@ def test_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few = write(tmp_path / "few", repeats(100, count=2))
     noisy = write(tmp_path / "noisy", [result(value) for value in (60, 100, 140)])
     compare_results(str(same), str(old), fail_below="0.95")
-    with pytest.raises(GateError, match="throughput of 1 of 1 lines is below 0.95") as caught:
+    with pytest.raises(GateError, match="throughput of 1 of 1 rows is below 0.95") as caught:
         compare_results(str(slow), str(old), fail_below="0.95")
     assert caught.value.exit_code == 7
     compare_results(str(slow), str(old), fail_below="0.75")
@@ -493,15 +494,15 @@ def test_an_unfit_result_passes_no_gate(
     compare_results(str(new), str(old))
     (field,) = (name.replace("__", ".") for name in unfit)
     stderr = " ".join(capsys.readouterr().err.split())
-    assert f"left out: {new / bad['id']}.json: {field} {str(*unfit.values()).lower()}: " in stderr
-    with pytest.raises(SifmarkError, match="cannot tell of 1 unfit results") as caught:
+    assert f"excluded: {new / bad['id']}.json: {field} {str(*unfit.values()).lower()}: " in stderr
+    with pytest.raises(SifmarkError, match="cannot tell of 1 excluded results") as caught:
         compare_results(str(new), str(old), fail_below="0.9")
     assert caught.value.exit_code == 1
     (new / f"{bad['id']}.json").rename(old / "bad.json")  # among the baselines it is not judged
     compare_results(str(new), str(old), fail_below="0.9")
     by_site = write(tmp_path / "both", [*repeats(100, site="a"), *repeats(100, site="b"), result(site="b", **unfit)])
     compare_results(str(by_site), baseline="site=b", fail_below="0.9")
-    with pytest.raises(SifmarkError, match="cannot tell of 1 unfit results"):
+    with pytest.raises(SifmarkError, match="cannot tell of 1 excluded results"):
         compare_results(str(by_site), baseline="site=a", fail_below="0.9")
 
 
@@ -518,8 +519,8 @@ def test_where_only_unfit_results_are_left_nothing_is_compared(
         assert caught.value.exit_code == 1
         stderr = " ".join(capsys.readouterr().err.split())
         assert stderr.count("a run of seconds to see that it works is no measurement") == 20
-        assert "left out: 5 more" in stderr
-        assert "25 results are unfit (configuration.smoke: 25)" in stderr
+        assert "excluded: 5 more" in stderr
+        assert "25 results are excluded (configuration.smoke: 25)" in stderr
     compare_results(str(unfit), allow=["configuration.smoke"])
     output = capsys.readouterr()
     assert "ALLOWED although it does not compare: configuration.smoke (true: 25)" in output.out
@@ -562,7 +563,7 @@ def test_what_is_not_valid_is_told_and_the_others_are_compared(
     with pytest.raises(SifmarkError, match="1 documents are not valid"):
         compare_results(str(tmp_path))
     output = capsys.readouterr()
-    assert "100 ±0.25" in output.out
+    assert "100.00 [99.75, 100.25]" in output.out
     assert "bad.json: schema_version: '9.0' is not one that this sifmark reads" in " ".join(output.err.split())
 
 
@@ -573,7 +574,7 @@ def test_a_copy_is_no_repeat(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     compare_results(str(tmp_path), format="json")
     output = capsys.readouterr()
     assert json.loads(output.out)["tables"][0]["lines"][0]["metrics"]["throughput"]["repeats"] == 1
-    assert "5 results stand there twice" in output.err
+    assert "5 results are there twice" in output.err
 
 
 def answers(tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -584,14 +585,14 @@ def answers(tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]) -> st
 
 def test_tables_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = answers(tmp_path, "table", capsys)
-    assert "110 ±0.27 (3 of 4)" in text
-    assert "baseline" in text
+    assert "110.00 [109.73, 110.27] (3 of 4)  n=3" in text and "100.00 [99.75, 100.25]  n=3" in text
+    assert "x faster [" in text
     assert "\x1b" not in text
     assert "throughput: nothing was timed" in text
     markdown = answers(tmp_path, "markdown", capsys)
     rows = [line for line in markdown.splitlines() if line.startswith("|")]
     assert len({row.replace("\\|", "").count("|") for row in rows}) == 1
-    assert len(rows) == 4
+    assert len(rows) == 2 + 3
 
 
 def test_tables_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -661,6 +662,9 @@ def test_programs_are_told_what_was_left_out(tmp_path: Path, capsys: pytest.Capt
 
 def test_what_everybody_expects_is_not_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     compare_results(str(write(tmp_path / "all", [result()])))
+    assert capsys.readouterr().out.startswith("a: training, fp32, synthetic data\n\n")
+    configure(verbose=True)
+    compare_results(str(tmp_path / "all"))
     common = capsys.readouterr().out.splitlines()[1]
     assert "precision fp32" in common
     for word in ("status.state", "numerics.state", "schema_version", "smoke", "stand_in", "replicas"):
@@ -669,6 +673,7 @@ def test_what_everybody_expects_is_not_told(tmp_path: Path, capsys: pytest.Captu
     compare_results(str(folder))
     assert "stand_in true" in (common := capsys.readouterr().out.splitlines()[1])
     assert "accelerator.replicas 2" in common
+    configure()
 
 
 def test_every_number_of_a_result_can_be_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,11 +39,29 @@ def test_quantiles(freedom: int, wanted: float) -> None:
 
 
 def test_the_interval_of_a_mean_worked_by_hand() -> None:
-    average = mean([9.0, 10.0, 11.0])
-    assert (average.count, average.value) == (3, 10.0)
+    average = mean([math.exp(x) for x in (9.0, 10.0, 11.0)])
+    assert (average.count, average.value, average.geometric) == (3, pytest.approx(math.exp(10)), True)
     low, high = ends(average)
-    assert high == pytest.approx(10 + 4.302653 / math.sqrt(3), abs=1e-5)
-    assert low == pytest.approx(10 - 4.302653 / math.sqrt(3), abs=1e-5)
+    assert math.log(high) == pytest.approx(10 + 4.302653 / math.sqrt(3), abs=1e-5)
+    assert math.log(low) == pytest.approx(10 - 4.302653 / math.sqrt(3), abs=1e-5)
+
+
+def test_a_mean_of_what_may_be_zero_is_arithmetic() -> None:
+    average = mean([-1.0, 0.0, 1.0])
+    assert (average.count, average.value, average.geometric) == (3, 0.0, False)
+    assert ends(average) == (pytest.approx(-4.302653 / math.sqrt(3), abs=1e-5), pytest.approx(2.484138, abs=1e-5))
+
+
+@given(st.lists(st.floats(1e-6, 1e6), min_size=3, max_size=9), st.lists(st.floats(1e-6, 1e6), min_size=3, max_size=9))
+def test_means_agree_with_their_ratio_and_intervals_stay_positive(above: list[float], below: list[float]) -> None:
+    ours, theirs = mean(above), mean(below)
+    assert ours.value is not None and theirs.value is not None and ours.low is not None
+    assert ratio(above, below).value == pytest.approx(ours.value / theirs.value)
+    assert ours.low >= 0
+
+
+def test_equal_values_have_exactly_their_mean() -> None:
+    assert mean([0.044]).value == 0.044 and mean([0.011] * 3).value == 0.011
 
 
 def test_welch_worked_by_hand() -> None:
