@@ -1,25 +1,23 @@
-"""Writing what is generated and reviewed: golden texts of recipes, the schemas' pages, the page of error codes."""
+"""What is generated and reviewed: golden texts of recipes, the schemas' pages, reference pages."""
 
 from collections.abc import Iterable
 from pathlib import Path
 
 from sifmark.core import paths
 from sifmark.dev.error_pages import error_page
+from sifmark.dev.reference_pages import reference_pages
 from sifmark.dev.schema_pages import pages
 from sifmark.recipes.golden import golden_texts
-from sifmark.recipes.recipe import recipe_names
 
 ERROR_PAGE = paths.CHECKOUT / "docs" / "error-codes.md"
+REFERENCE = paths.CHECKOUT / "docs" / "reference"
 
 
 def generated_pages() -> dict[Path, str]:
     """Return the text that each generated page should have."""
-    return {**{paths.SCHEMAS / name: text for name, text in pages().items()}, ERROR_PAGE: error_page()}
-
-
-def stale_pages() -> list[str]:
-    """Return the generated pages that are missing or differ from what they are made from."""
-    return [path.name for path, text in generated_pages().items() if not path.is_file() or path.read_text() != text]
+    schemas = {paths.SCHEMAS / name: text for name, text in pages().items()}
+    reference = {REFERENCE / name: text for name, text in reference_pages().items()}
+    return {**schemas, **reference, ERROR_PAGE: error_page()}
 
 
 def refresh_texts(recipes: Iterable[str]) -> None:
@@ -28,15 +26,3 @@ def refresh_texts(recipes: Iterable[str]) -> None:
     for recipe in recipes:
         for name, text in golden_texts(recipe).items():
             (paths.GOLDEN / name).write_text(text)
-
-
-def refresh() -> None:
-    """Write every golden file and every generated page."""
-    refresh_texts(recipe_names())
-    for path, text in generated_pages().items():
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
-
-
-if __name__ == "__main__":
-    refresh()

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sifmark.commands.dev.reference import stale_pages
 from sifmark.core import paths
 from sifmark.core.schemas import check_document, validator
-from sifmark.dev.golden import stale_pages
 from sifmark.dev.schema_pages import fields, page, pages, prose
 from sifmark.recipes.golden import REFRESH
 from sifmark.recipes.names import cards

@@ -1,12 +1,17 @@
 """The dev.golden command: write the generated texts again."""
 
+from sifmark.commands.dev.reference import all_pages
 from sifmark.core import paths
 from sifmark.core.errors import UsageError
-from sifmark.dev.golden import refresh
+from sifmark.dev.golden import refresh_texts
+from sifmark.recipes.recipe import recipe_names
 
 
 def write_texts() -> None:
     """Write golden files and generated pages. Raises UsageError outside a clone."""
     if not paths.IS_CHECKOUT:
         raise UsageError("generated texts are written in a clone", "run it in a clone", code="checkout-missing")
-    refresh()
+    refresh_texts(recipe_names())
+    for path, text in all_pages().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
