@@ -50,8 +50,8 @@ HOST = (
         "tests/unit/results/test_gate.py",
     ),
     _fault(
-        *("intervals of half the width", "mean", "student_quantile(count - 1) * math.sqrt(_variance(values) / count)"),
-        *("student_quantile(count - 1) * math.sqrt(_variance(values) / count) / 2", "tests/unit/results"),
+        *("intervals of half the width", "mean", "student_quantile(count - 1) * math.sqrt(_variance(numbers) / count)"),
+        *("student_quantile(count - 1) * math.sqrt(_variance(numbers) / count) / 2", "tests/unit/results"),
         side="/results",
     ),
     _fault(

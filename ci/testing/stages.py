@@ -21,15 +21,15 @@ FIRST: tuple[str, ...] = (
     "unit",
     "torch_new",
     "tf_old",
-    "images-readme",
+    "images-docs",
     "images-docker",
     "images-recipes",
     "images-tensorflow",
 )
 FIRST += ("images-catalogue", "torch_old", "tf_new", "py38", "images-publishing", "images-build", "images-image")
-DOCKER = ("docker", "readme", "reproduce", "sources")
+DOCKER = ("docker", "docs", "reproduce", "sources")
 READS = {  # in addition to the code, the recipes and the test file with everything it imports
-    "readme": ("README.md", "docs", "ci/examples", "ci/start", "benchmarks"),
+    "docs": ("README.md", "docs", "ci/start", "tests/documentation.py"),
     "publishing": ("docs",),
     "pipelines": ("ci/pipelines", "tests/golden"),
     "recipes": ("tests/inside",),
@@ -104,7 +104,7 @@ def _of_images() -> Iterator[Stage]:
     """Yield a stage for each file of tests/images."""
     files = {path.stem.removeprefix("test_"): path for path in sorted((ROOT / "tests" / "images").rglob("test_*.py"))}
     for name in files:
-        needs = ("apptainer", "bases", "docker", "cosign", *(("torch_new",) if name == "readme" else ()))
+        needs: tuple[str, ...] = ("apptainer", "bases", "docker", "cosign")
         needs += ("chromium",) if name == "page" else ()
         reads = (*IMAGES, *READS.get(name, ()))
         exclusive = "docker" if name in DOCKER else ""

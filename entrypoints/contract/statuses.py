@@ -13,22 +13,24 @@ class Status(NamedTuple):
     remedy: str
 
 
-# The README's table of failures repeats this one; a test compares them.
+# docs/reference/exit-codes.md is made from this table.
 STATUSES = {
     "completed": Status(0, "everything that was asked for was measured", "nothing"),
-    "no_device": Status(3, "the device of this image is not on this machine", "take the image for this machine"),
-    "unsupported": Status(
-        3, "the device cannot do what was asked for", "ask for another `--precision`, or leave `--compile` out"
+    "no_device": Status(
+        3, "the device of this image is not on this machine", "use an image for this machine: `sifmark list`"
     ),
+    "unsupported": Status(3, "the device cannot do what was asked for", "use another `--precision`, or no `--compile`"),
     "out_of_memory": Status(4, "the device or the host had too little memory", "a smaller `--batch-size`"),
-    "compile_failure": Status(4, "the vendor's compiler refused the model", "read its words on standard error"),
+    "compile_failure": Status(
+        4, "the vendor's compiler refused the model", "see the compiler's messages on standard error"
+    ),
     "non_finite": Status(
         4, "the loss became infinite or not a number", "another `--precision` or a smaller `--batch-size`"
     ),
-    "data_error": Status(4, "the input data could not be read", "mend the file or folder that the message names"),
-    "crashed": Status(4, "the workload raised an error or its process died", "read standard error"),
+    "data_error": Status(4, "the input data could not be read", "repair the file or folder that the message names"),
+    "crashed": Status(4, "the workload raised an error or its process died", "see the traceback on standard error"),
     "numerics_mismatch": Status(
-        5, "what was measured does not compute what the workload's card says", "read which quantity; report it"
+        5, "the code does not compute what the workload's card says", "see which quantity, and report it"
     ),
     "time_limit": Status(124, "--time-limit was reached", "a longer `--time-limit`, or fewer `--steps`"),
     "interrupted": Status(143, "a signal stopped the run; the exit code is 128 plus its number", "run it again"),

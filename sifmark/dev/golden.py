@@ -20,6 +20,11 @@ def generated_pages() -> dict[Path, str]:
     return {**schemas, **reference, ERROR_PAGE: error_page()}
 
 
+def stale_pages() -> list[str]:
+    """Return the generated pages that are missing or differ from what they are made from."""
+    return [path.name for path, text in generated_pages().items() if not path.is_file() or path.read_text() != text]
+
+
 def refresh_texts(recipes: Iterable[str]) -> None:
     """Write the golden files of recipes."""
     paths.GOLDEN.mkdir(parents=True, exist_ok=True)

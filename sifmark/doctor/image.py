@@ -94,7 +94,7 @@ def _check_run(status: dict[str, Any]) -> Check:
     detail = f"{status['state']}: {status['message']}"
     if status["state"] == "completed":
         return Check("run", Status.PASSED, detail)
-    return Check("run", Status.FAILED, detail, "the README's table of failures has a remedy for each")
+    return Check("run", Status.FAILED, detail, "see docs/reference/exit-codes.md for what to do")
 
 
 def _check_framework(software: dict[str, Any]) -> Check:

@@ -25,7 +25,7 @@ def test_doctor_finds_this_host_ready(built: Site) -> None:
     assert subjects["Apptainer"] == "good"
 
 
-@pytest.mark.full  # the gate has it without an image: doctor/test_doctor_image.py; for real: test_readme.py
+@pytest.mark.full  # the gate has it without an image: doctor/test_doctor_image.py; for real: test_docs.py
 def test_doctor_asks_an_image_what_it_sees(built: Site) -> None:
     listed = json.loads(built.inv("doctor", "--image", "cpu", "--json").stdout)
     findings = {finding["subject"]: finding for finding in listed}

@@ -29,7 +29,6 @@ def test_training_answers_with_valid_json_alone(apptainer: Command, image: Path)
     assert result["numerics"]["state"] == "passed"
 
 
-@pytest.mark.full  # the gate has it in test_readme.py: its commands with --task inference and --precision bf16
 @pytest.mark.parametrize(
     ("workload", "options"), [("resnet50", ("--task", "inference")), ("image_compression", ("--precision", "bf16"))]
 )
@@ -68,14 +67,13 @@ def test_questions_are_answered_without_a_run(apptainer: Command, image: Path, b
 
 @pytest.mark.full
 def test_every_workload_answers(apptainer: Command, built: Site) -> None:
-    """In inference; the README's own command trains them."""
+    """In inference; docs/measure/run.md trains them."""
     words = ("--all", "--task", "inference", "--smoke", "--steps", "2", "--memory-limit", "1150")
     done = apptainer("run", built.dist / "cpu.sif", *words, check=False)
     assert done.returncode == 4  # not all fit
     assert_all_answered([json.loads(line) for line in done.stdout.splitlines()], "cpu", "inference")
 
 
-@pytest.mark.full  # the gate has it in test_readme.py: its command with --app
 def test_an_app_is_a_workload(apptainer: Command, built: Site) -> None:
     result = answer(apptainer("run", "--app", "resnet50", built.dist / "cpu.sif", "--smoke"))
     assert result["workload"]["name"] == "resnet50"

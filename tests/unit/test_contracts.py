@@ -10,21 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sifmark.commands.dev.reference import stale_pages
 from sifmark.core import paths
 from sifmark.core.schemas import check_document, validator
+from sifmark.dev.golden import stale_pages
 from sifmark.dev.schema_pages import fields, page, pages, prose
 from sifmark.recipes.golden import REFRESH
-from sifmark.recipes.names import cards
-from sifmark.recipes.recipe import UNRESOLVED, load_recipe, recipe_names
 from sifmark.results.load import problems_of
 
 sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package
 
-from entrypoints.contract.statuses import INVALID_RESULT_EXIT, STATUSES, USAGE_EXIT
+from entrypoints.contract.statuses import STATUSES
 
 RESULT: Any = validator("result-1.0").schema
-README = (paths.ROOT / "README.md").read_text()
 STUDIES = (paths.SCHEMAS / "README.md").read_text()
 EXAMPLES = sorted(paths.SCHEMAS.glob("examples/result-1.0/*.json"))
 INTERRUPTIONS = (130, 143)  # 128 plus SIGINT, SIGTERM
@@ -86,38 +83,6 @@ def test_examples_are_valid_and_small(file: Path) -> None:
 
 def test_there_are_examples_of_success_and_of_failure() -> None:
     assert {"training", "out_of_memory"} <= {file.stem for file in EXAMPLES}
-
-
-def test_the_readme_repeats_the_table_of_failures() -> None:
-    table = {cells[0].strip("`"): tuple(cells[1:]) for cells in rows(README, 4) if cells[0].startswith("`")}
-    wanted = {state: (str(status.exit_code), *status[1:]) for state, status in STATUSES.items()}
-    wanted["interrupted"] = (", ".join(map(str, INTERRUPTIONS)), *STATUSES["interrupted"][1:])
-    assert {state: table.get(state) for state in wanted} == wanted
-    assert {f"| {USAGE_EXIT} |", f"| {INVALID_RESULT_EXIT} |"} <= set(
-        re.findall(r"^\| no .*?(\| \d+ \|)", README, re.M)
-    )
-
-
-def test_the_readme_tells_of_every_workload_what_its_card_says() -> None:
-    table = {cells[0].strip("`"): tuple(cells[2:]) for cells in rows(README, 4) if cells[0].startswith("`")}
-    for name, card in cards().items():
-        flops = (card["flops"].get("forward_per_unit") or card["flops"]["sampling_per_unit"]) / 1e9
-        assert table[name] == (f"{card['problem']['parameters']:,}", f"{flops:.3f}")
-
-
-def test_the_readme_tells_of_every_recipe_what_it_is_built_on() -> None:
-    table = {cells[0].strip("`"): (cells[2], cells[3].strip("`")) for cells in rows(README, 4)}
-    names = {"pytorch": "PyTorch", "tensorflow": "TensorFlow"}
-    for recipe in map(load_recipe, recipe_names()):
-        assert table[recipe.name] == (names[recipe.framework], recipe.base.reference)
-
-
-def test_the_readme_names_the_recipes_without_a_digest() -> None:
-    without = [
-        recipe.name for recipe in map(load_recipe, recipe_names()) if set(recipe.base.digests.values()) == {UNRESOLVED}
-    ]
-    (line,) = re.findall(r"^- .* recipes have no digest.*$", README, re.M)
-    assert sorted(re.findall(r"`(\w+)`", line.partition(":")[2].partition(".")[0])) == sorted(without)
 
 
 def test_the_schema_has_exactly_the_states_and_their_codes() -> None:

@@ -9,9 +9,9 @@ import pytest
 from unit.test_architecture import files
 
 import sifmark.engines
-from sifmark.commands.dev.reference import stale_pages
 from sifmark.core import errors, paths
 from sifmark.core.error_codes import CODES
+from sifmark.dev.golden import stale_pages
 
 SOURCES = [*files(paths.PACKAGE), paths.TASKS]
 

@@ -1,9 +1,8 @@
 """The dev.golden command: write the generated texts again."""
 
-from sifmark.commands.dev.reference import all_pages
 from sifmark.core import paths
 from sifmark.core.errors import UsageError
-from sifmark.dev.golden import refresh_texts
+from sifmark.dev.golden import generated_pages, refresh_texts
 from sifmark.recipes.recipe import recipe_names
 
 
@@ -12,6 +11,6 @@ def write_texts() -> None:
     if not paths.IS_CHECKOUT:
         raise UsageError("generated texts are written in a clone", "run it in a clone", code="checkout-missing")
     refresh_texts(recipe_names())
-    for path, text in all_pages().items():
+    for path, text in generated_pages().items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)

@@ -1,0 +1,99 @@
+"""The pages of the documentation as tests read them: their blocks, paragraphs and links."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+GENERATED = ("docs/reference", "docs/error-codes.md", "docs/glossary.md")
+# Pages that users read, and that follow the rules of the documentation.
+PAGES = [README, *sorted(path for path in (ROOT / "docs").rglob("*.md"))]
+WRITTEN = [page for page in PAGES if not str(page.relative_to(ROOT)).startswith(GENERATED)]
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_NUMBER = r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language and its lines."""
+
+    language: str
+    lines: tuple[str, ...]
+
+
+def name(page: Path) -> str:
+    """Return a page's path relative to the root."""
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path) -> list[Block]:
+    """Return the fenced blocks of a page."""
+    return [Block(language, tuple(text.splitlines())) for language, text in _BLOCK.findall(page.read_text())]
+
+
+def commands(page: Path) -> list[str]:
+    """Return the commands of a page's `sh` blocks, in order."""
+    return [line for block in blocks(page) if block.language == "sh" for line in block.lines if line.strip()]
+
+
+def sessions(block: Block) -> Iterator[tuple[str, list[str]]]:
+    """Yield each command of a `console` block with the lines of its output."""
+    command, output = "", list[str]()
+    for line in [*block.lines, "$ "]:
+        if line.startswith("$ "):
+            if command:
+                yield command, output
+            command, output = line[2:], []
+        else:
+            output.append(line)
+
+
+def pattern(lines: list[str]) -> re.Pattern[str]:
+    """Return what an output must match that a page shows.
+
+    A line `...` stands for any lines, `...` in a line for any text, a number for any number, blanks for blanks.
+    """
+    parts = [r"(?:.*\n)*?" if line.strip() == "..." else f"{_line(line)}\n" for line in lines]
+    return re.compile("".join(parts))
+
+
+def _line(text: str) -> str:
+    pieces = re.split(r"(\.\.\.|\s+|\d[\d.,]*(?:e[-+]?\d+)?)", text.rstrip())
+    return "".join(map(_piece, pieces)) + r"[ \t]*"
+
+
+def _piece(text: str) -> str:
+    if text == "...":
+        return ".*?"
+    if text.isspace():
+        return r"[ \t]+"
+    return _NUMBER if re.fullmatch(r"\d[\d.,]*(?:e[-+]?\d+)?", text) else re.escape(text)
+
+
+def prose(page: Path) -> list[str]:
+    """Return the paragraphs of a page: no blocks, tables, headings, or list markers."""
+    text = _BLOCK.sub("", page.read_text())
+    parts = re.split(r"\n\s*\n|\n(?=(?:[-*]|\d+\.) )", text)
+    paragraphs = [" ".join(part.split()) for part in parts]
+    return [part for part in paragraphs if part and not part.startswith(("#", "|", "<", "---"))]
+
+
+def sentences(paragraph: str) -> list[str]:
+    """Return the sentences of a paragraph. Code counts as one word."""
+    plain = re.sub(r"`[^`]*`", "code", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", paragraph))
+    return [part for part in re.split(r"(?<=[.!?:;])\s+", plain) if part]
+
+
+def links(page: Path) -> list[str]:
+    """Return the targets of a page's links."""
+    text = _BLOCK.sub("", page.read_text())
+    return re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", text))
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that a page's headings make, as GitHub does."""
+    text = _BLOCK.sub("", page.read_text())
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower().replace("`", "")).strip().replace(" ", "-") for title in titles}
