@@ -1,3 +1,3 @@
 """sifmark: one benchmark image per AI accelerator, one workload set in each, one JSON answer from all."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -51,7 +51,7 @@ def test_run_passes_arguments_and_exit_code(built: Site) -> None:
     assert built.inv("run", "resnet50-cpu", "--", "--batch-size", "0", check=False).returncode == 2
 
 
-@pytest.mark.full  # the gate has it in inside/runs/test_output.py, and for real in test_publishing.py: docs/newcomer.md
+@pytest.mark.full  # the gate has it in inside/runs/test_output.py, and for real in test_publishing.py: docs/pull-and-run.md
 def test_run_fills_a_folder_below_the_one_where_the_user_stands(built: Site) -> None:
     done = built.inv("run", "image_compression-cpu", "--", "--smoke", "--repeat", "2", "--output", "two/of them/")
     assert done.stdout == ""

@@ -577,7 +577,7 @@ def test_the_newcomer_s_four_commands(built: Site, tmp_path: Path) -> None:
     maker.inv("registry.push", "cpu", "--registry", registry)
     for name in ("tasks.py", ".venv"):
         (site / name).symlink_to(paths.CHECKOUT / name)
-    page = (paths.CHECKOUT / "docs" / "newcomer.md").read_text()
+    page = (paths.CHECKOUT / "docs" / "pull-and-run.md").read_text()
     commands = [line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
     assert len(commands) == 4
     path = f"{paths.CHECKOUT / '.venv' / 'bin'}:{os.environ['PATH']}"
