@@ -1,7 +1,5 @@
 """A command's answer in the format that its reader wants: a table for people; JSON, CSV or Markdown for others."""
 
-import csv
-import io
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -40,6 +38,9 @@ def answer(form: str, document: Any, table: Table, show: Callable[[], None] | No
 
 def as_csv(columns: Sequence[str], rows: Iterable[Row]) -> str:
     """Return rows as CSV. Missing cells are empty; characters that a terminal would act on are spelled out."""
+    import csv  # here, as io: most answers are tables
+    import io
+
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(columns)

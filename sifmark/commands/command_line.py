@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -202,6 +201,8 @@ def _usage_error(error: click.UsageError, words: Sequence[str]) -> UsageError:
 
 
 def _nearest_command(name: str) -> str:
+    from difflib import get_close_matches  # here: only a mistyped name needs it
+
     names = [*COMMANDS, *_FORMER, *(short for full in COMMANDS if (short := full.partition(".")[2]))]
     nearest = [_full_name(each) for each in get_close_matches(name, names, n=3)]
     return f"did you mean {' or '.join(dict.fromkeys(nearest))}?" if nearest else f"{PROGRAM} --help lists all commands"

@@ -20,32 +20,39 @@ _INVOKE = ("inv", "invoke")
 
 
 def namespace() -> Collection:
-    """Return the commands as invoke finds them in tasks.py: those in groups as collections."""
+    """Return the commands as invoke finds them in tasks.py: those in groups as collections.
+
+    If `inv` was given a command, our own command line carries it out, so no tasks are made.
+    """
     root = Collection()
+    if words := _words_of_inv(sys.argv):
+        root.add_collection(_CommandLine(words))
+        return root
     for name, command in COMMANDS.items():
         group, _, short = name.rpartition(".")
         if group and group not in root.collections:
             root.add_collection(Collection(group))
         (root.collections[group] if group else root).add_task(_task(command, short), name=short)
-    root.add_collection(_CommandLine("sifmark"))
     return root
 
 
 class _CommandLine(Collection):
-    """A collection without tasks that hands the words of `inv` to our own command line.
+    """A collection without tasks that hands the words of `inv` to our own command line, and ends `inv`.
 
     Invoke's parser has no lists of names, no help after a command and no suggestions, and tasks.py, which `inv` loads
     while it runs, cannot replace it. But before invoke parses a command, it asks each collection for its tasks.
     """
 
+    def __init__(self, words: Sequence[str]) -> None:
+        super().__init__("sifmark")
+        self.words = words
+
     @property
     def task_names(self) -> dict[str, list[str]]:
-        """The names that invoke parses: none. If `inv` was given a command, this carries it out and ends `inv`."""
-        if words := _words_of_inv(sys.argv):
-            from sifmark.commands.command_line import main
+        """The names that invoke parses: it never gets them."""
+        from sifmark.commands.command_line import main
 
-            raise Exit(code=main(words))
-        return {}
+        raise Exit(code=main(self.words))
 
 
 def _words_of_inv(argv: Sequence[str]) -> list[str]:

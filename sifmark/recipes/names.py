@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -109,6 +108,8 @@ def recipes_in(images: Iterable[Image]) -> tuple[str, ...]:
 
 def _unknown_image(name: str) -> UsageError:
     """Return the error for a name or glob that means no image. Its remedy suggests recipes first."""
+    from difflib import get_close_matches  # here: only a mistyped name needs it
+
     workload, dash, ending = name.partition("-")
     recipes = recipe_names()
     if not dash and workload in cards():
