@@ -20,7 +20,7 @@ def report(document: Document, place: str | None) -> list[str]:
 def warnings_of(document: Document) -> Iterator[str]:
     """Yield what a reader of the number must know."""
     if document["provenance"]["stand_in"]:
-        yield "this image is built on a test base, not on the vendor's. Do not publish this number"
+        yield "this image has a test base, not that of the vendor. Do not publish this number"
     if document["provenance"]["simulated"]:
         yield "the device was simulated. Do not publish this number"
     if document["steadiness"]["steady"] is False:

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sifmark.core.console import is_verbose, output, printable, status
+from sifmark.core.console import is_verbose, output, printable, status, warn
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
+from sifmark.core.schemas import read_schema
 from sifmark.results.comparison.compare import Comparison, compare_results
 from sifmark.results.comparison.exports import as_csv, as_json
 from sifmark.results.comparison.gate import Gate, GateDecision, GateVerdict
@@ -60,8 +61,8 @@ class CompareOptions:
         return Query(
             metrics=DEFAULT_METRICS if every or not self.metrics else self._metrics(),
             every_metric=every,
-            more_fields=_words(self.by),
-            allowed=frozenset(self.allow),
+            more_fields=tuple(map(full_name, _words(self.by))),
+            allowed=frozenset(map(full_name, self.allow)),
             against=bool(self.against),
             baseline=self._baseline(),
         )
@@ -95,7 +96,13 @@ class CompareOptions:
         if self.against:
             cause = "--baseline and --against both name the baseline"
             raise UsageError(cause, "give one of them", code="invalid-option")
-        return name, value
+        return full_name(name), value
+
+
+def full_name(field: str) -> str:
+    """Return the path of a field in results; the header of a table, such as `batch_size`, is a setting."""
+    settings = read_schema("result-1.0")["properties"]["configuration"]["properties"]
+    return f"configuration.{field}" if field in settings else field
 
 
 def compare(options: CompareOptions) -> None:
@@ -109,6 +116,8 @@ def compare(options: CompareOptions) -> None:
     _report_left_out(comparison)
     verdict = gate.judge(comparison) if gate is not None else GateVerdict(GateDecision.PASSED)
     _conclude(comparison, verdict)
+    if gate is not None:
+        status(f"the gate passed: no ratio is {gate.side} {gate.limit:g}")
 
 
 def _require_direction(gate: Gate, comparison: Comparison) -> None:
@@ -129,9 +138,9 @@ def _report_left_out(comparison: Comparison) -> None:
         counts = Counter(field for excluded in comparison.excluded for field in excluded.fields)
         reasons = ", ".join(f"{field}: {count}" for field, count in counts.items())
         hint = "--allow FIELD includes them, in rows of their own"
-        status(f"{len(comparison.excluded)} results are excluded ({reasons}); {hint}")
+        warn(f"{len(comparison.excluded)} results are excluded ({reasons}); {hint}")
     for incompatibility in comparison.refused:
-        status(f"refused: {incompatibility_text(incompatibility)}")
+        warn(f"refused: {incompatibility_text(incompatibility)}")
 
 
 def _list_left_out(lines: Sequence[str]) -> None:

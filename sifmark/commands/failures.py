@@ -1,5 +1,6 @@
 """How a command fails: a cause with its code and a remedy on stderr, the same as JSON on request, and an exit code."""
 
+import errno
 import json
 import traceback
 from collections.abc import Callable
@@ -57,4 +58,12 @@ def error_json(error: SifmarkError) -> str:
 
 
 def _system_error(error: OSError) -> SifmarkError:
-    return SifmarkError(str(error), "check that path's permissions and its disk's free space", code="system-error")
+    """Return an error of the operating system as ours, with the path and a remedy by what went wrong."""
+    path = f"{error.filename}: " if error.filename else ""
+    remedies = {
+        errno.EROFS: "that place is read-only; choose another with SIFMARK_DIST, SIFMARK_CACHE or in sifmark.toml",
+        errno.EACCES: "change its permissions, or choose another place with SIFMARK_DIST or SIFMARK_CACHE",
+        errno.ENOSPC: "free space there: sifmark clean, sifmark clean --cache",
+    }
+    remedy = remedies.get(error.errno or 0, "check that path's permissions and its disk's free space")
+    return SifmarkError(f"{path}{error.strerror or error}", remedy, code="system-error")

@@ -20,7 +20,7 @@ def validator(name: str) -> "Draft202012Validator":
     """Return the validator of `schemas/<name>.json`."""
     from jsonschema import Draft202012Validator
 
-    document = _read_schema(name)
+    document = read_schema(name)
     Draft202012Validator.check_schema(document)
     return Draft202012Validator(document)
 
@@ -28,7 +28,7 @@ def validator(name: str) -> "Draft202012Validator":
 @cache
 def fast_validator(name: str) -> jsonschema_rs.Draft202012Validator:
     """Return a validator of the same schema for validating in bulk."""
-    return jsonschema_rs.Draft202012Validator(_read_schema(name))
+    return jsonschema_rs.Draft202012Validator(read_schema(name))
 
 
 def errors_of(schema: str, document: Any) -> Iterator["ValidationError"]:
@@ -74,7 +74,7 @@ def known_versions(prefix: str) -> Iterator[str]:
         yield path.stem.removeprefix(f"{prefix}-")
 
 
-def _read_schema(name: str) -> dict[str, Any]:
+def read_schema(name: str) -> dict[str, Any]:
     """Return `schemas/<name>.json`."""
     return dict(json.loads((paths.SCHEMAS / f"{name}.json").read_text()))
 

@@ -45,7 +45,7 @@ Result = TypeVar("Result")
 _MEANINGS = {
     401: ("it asks for another login than there is here", "log in: docker login HOST, or apptainer registry login"),
     403: ("it forbids this", "may this login write there? log in as who may: docker login HOST"),
-    404: ("it has no such thing", "is the name right, and was it pushed? sifmark registry.list lists what is there"),
+    404: ("it has no such image", "check name and tag; see what is there: sifmark registry.list --registry HOST/PATH"),
     429: ("it is asked too often", "wait, or log in: registries allow more to those they know"),
     507: ("its disk is full", "free space there, or push elsewhere"),
 }

@@ -112,7 +112,7 @@ def sign(name: str, key: SigningKey, registry: str, tag: str, engine: Engine, se
             ledger.copy_trust(built.digest, record.digest, settings)
             update_record(recipe, engine, digest=built.digest)
         names = engine.tag_workloads(recipe)
-    summary = f"{target}: signed, {built.identity}, also called {', '.join(names)}"
+    summary = f"{target}: signed, {built.identity}, {len(names)} names"
     return SignReport(str(target), published=False, summary=summary)
 
 

@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -98,10 +99,22 @@ def parse(text: bytes) -> Any:
 def document_problems(document: dict[str, Any]) -> list[str]:
     """Return the problems of a document, checked against exactly the schema version it names."""
     version = document.get("schema_version")
+    if "schema_version" not in document:
+        return ["is not a sifmark result: it has no schema_version"]
     if version not in _versions():
-        return [f"schema_version: {version!r:.80} is not one that this sifmark reads ({', '.join(_versions())})"]
+        return [_unknown_version(version)]
     errors = list(islice(errors_of(f"{_SCHEMA}-{version}", document), MOST_PROBLEMS))
     return [explain_error(error) for error in sorted(errors, key=lambda error: list(map(str, error.path)))]
+
+
+def _unknown_version(version: Any) -> str:
+    """Return the problem of a document of another schema version."""
+    numbers = [tuple(map(int, text.split("."))) for text in _versions()]
+    match = re.fullmatch(r"(\d{1,4})\.(\d{1,4})", version) if isinstance(version, str) else None
+    readable = ", ".join(_versions())
+    if match and (int(match[1]), int(match[2])) > max(numbers):
+        return f"schema_version: {version!r} is of a newer sifmark; upgrade this one, which reads {readable}"
+    return f"schema_version: {version!r:.80} is not one that this sifmark reads ({readable})"
 
 
 def problems_of(file: Path) -> list[str]:

@@ -8,7 +8,7 @@ from sifmark.results.numbers import format_interval, format_quantity, format_sec
 from sifmark.results.warnings import warnings_of
 
 Document = dict[str, Any]
-_LABEL = 24  # columns of a label
+_LABEL = 26  # columns of a label
 # Metrics that have lines of their own, or say the same as one of these.
 _SHOWN = {
     "throughput",
@@ -153,4 +153,4 @@ def _instant(timestamp: str | None) -> float | None:
 
 def _labelled(facts: Iterable[tuple[str, str]]) -> Iterator[str]:
     for label, text in facts:
-        yield f"  {label:<{_LABEL}}{text}"
+        yield f"  {label:<{_LABEL}} {text}"

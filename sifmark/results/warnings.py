@@ -9,7 +9,7 @@ DO_NOT_PUBLISH = "Do not publish this number."
 def warnings_of(document: dict[str, Any]) -> Iterator[str]:
     """Yield what makes a valid result unfit for publication."""
     if document["provenance"]["stand_in"]:
-        yield f"built on a stand-in base, not on the vendor's. {DO_NOT_PUBLISH}"
+        yield f"this image has a test base, not that of the vendor. {DO_NOT_PUBLISH}"
     if document["provenance"].get("simulated"):
         yield f"the device was simulated. {DO_NOT_PUBLISH}"
     steadiness = document["steadiness"]

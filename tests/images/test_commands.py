@@ -51,7 +51,7 @@ def test_run_passes_arguments_and_exit_code(built: Site) -> None:
     assert built.inv("run", "resnet50-cpu", "--", "--batch-size", "0", check=False).returncode == 2
 
 
-@pytest.mark.full  # the gate has it in inside/runs/test_output.py, and for real in test_publishing.py: docs/pull-and-run.md
+@pytest.mark.full  # the gate: inside/runs/test_output.py, and for real test_publishing.py
 def test_run_fills_a_folder_below_the_one_where_the_user_stands(built: Site) -> None:
     done = built.inv("run", "image_compression-cpu", "--", "--smoke", "--repeat", "2", "--output", "two/of them/")
     assert done.stdout == ""
@@ -78,7 +78,7 @@ def test_validate_and_show(built: Site) -> None:
     assert f"valid  {good}" in done.stdout
     assert "colour" in done.stdout
     assert "worse.json\n  is not JSON: " in done.stdout
-    assert "'7.0' is not one that this sifmark reads (1.0)" in done.stdout
+    assert "'7.0' is of a newer sifmark" in done.stdout
     assert built.inv("results.validate", "no/such/*.json", check=False).returncode == 2
 
 

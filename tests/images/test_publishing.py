@@ -410,7 +410,7 @@ def test_an_interrupted_push_leaves_no_tag(made: Site, fetching: Site, proxy: Pr
     done = made.inv("registry.push", RECIPE, "--registry", prefix, check=False)
     assert done.returncode == 1 and "remedy:" in done.stderr and "Traceback" not in done.stderr
     proxy.fault = lambda _: False
-    assert "it has no such thing" in fetching.inv("registry.pull", RECIPE, "--registry", prefix, check=False).stderr
+    assert "it has no such image" in fetching.inv("registry.pull", RECIPE, "--registry", prefix, check=False).stderr
     made.inv("registry.push", RECIPE, "--registry", prefix)
     fetching.inv("registry.pull", RECIPE, "--registry", prefix)
 

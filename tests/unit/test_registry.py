@@ -340,7 +340,7 @@ NVIDIA, INTEL = "nvidia/pytorch/manifests/26.08-py3", "intel/intel-extension-for
 def test_pins_are_updated_with_comments_kept(served: Served, clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     served.put(NVIDIA, INDEX)
     served.put(INTEL, INDEX)
-    with pytest.raises(SifmarkError, match="differ: cuda"):
+    with pytest.raises(SifmarkError, match="pins differ from the registries: cuda"):
         pins(served, False, "cuda", "xpu")
     assert "resolvable xpu on x86_64" in capsys.readouterr().out
     before, pinned = (clone / "xpu.toml").read_text(), digests(clone)["x86_64"]

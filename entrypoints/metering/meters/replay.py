@@ -35,6 +35,9 @@ class Replay:
         return self.readings[bisect_right(self.moments, elapsed) - 1]
 
 
+SCOPES = ("die", "package", "board", "node")  # as the schema of results has them
+
+
 def find(place: str | None) -> Replay:
     """Return the trace in the file `place`."""
     if place is None:
@@ -47,6 +50,8 @@ def find(place: str | None) -> Replay:
 
 def _facts(trace: Mapping[str, Any]) -> MeterFacts:
     first, devices = trace["samples"][0], tuple(trace["devices"])
+    if trace["scope"] not in SCOPES:
+        raise ValueError(f"its scope {trace['scope']!r} is not one of {', '.join(SCOPES)}")
     averaging = trace.get("averaging")
     return MeterFacts(
         source="replay",

@@ -39,11 +39,14 @@ def _show(pins: Iterable[PinCheck]) -> None:
 def _judge(pins: Sequence[PinCheck]) -> None:
     """Raise SifmarkError if a pin differs or cannot be resolved."""
     differing, unresolved = _recipes(pins, PinState.DIFFERS), _recipes(pins, PinState.UNKNOWN)
-    if differing or unresolved:
+    if differing:
+        cause = f"pins differ from the registries: {', '.join(differing)}"
+        remedy = f"take the registries' digests: sifmark recipe.pin --update --name {differing[0]}"
+        raise SifmarkError(cause, remedy, code="pins-differ")
+    if unresolved:
+        cause = f"these could not be checked, for the reasons above: {', '.join(unresolved)}"
         raise SifmarkError(
-            f"differ: {', '.join(differing) or 'none'}; could not be asked: {', '.join(unresolved) or 'none'}",
-            "take what the registries say: sifmark recipe.pin --update --name RECIPE",
-            code="pins-differ",
+            cause, "check the network, or set a mirror: [mirrors] in sifmark.toml", code="pins-unchecked"
         )
 
 

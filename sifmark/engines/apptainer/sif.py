@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sifmark.core.errors import SifmarkError
-from sifmark.core.files import sha256_bytes, sha256_file
+from sifmark.core.files import human_size, sha256_bytes, sha256_file
 
 DEFINITION, PARTITION, SIGNATURE, METADATA, SBOM = 0x4001, 0x4004, 0x4005, 0x4006, 0x4009  # data types
 CYCLONEDX_JSON, SPDX_JSON = (struct.pack("<i", number) for number in (1, 4))  # forms of an SBOM
@@ -234,8 +234,10 @@ def _descriptors(path: Path, stream: BinaryIO, size: int) -> Iterator[SifDescrip
         if not used:
             continue
         if start < 0 or length < 0 or start + length > size:
-            cause = f"{path}: object {number} reaches beyond the file's end"
-            raise SifError(cause, "build or fetch it again", code="file-damaged")
+            whole = human_size(start + length) if min(start, length) >= 0 else "an unknown size"
+            sizes = f"{human_size(size)} of {whole}"
+            cause = f"{path} is incomplete: object {number} reaches beyond the file's end ({sizes})"
+            raise SifError(cause, "build or pull it again", code="file-damaged")
         partition = struct.unpack_from("<i", extra, 4)[0] if kind == PARTITION else 0
         yield SifDescriptor(number, kind, start, length, name.split(b"\0", 1)[0].decode(errors="replace"), partition)
 

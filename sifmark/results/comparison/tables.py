@@ -71,11 +71,12 @@ def ratio_text(ratio: Ratio, unit: str) -> str:
     """Return a ratio in words: `1.37x faster [1.20, 1.56]`, `1.02x [0.95, 1.10], no difference shown`."""
     if ratio.value is None:
         return "-"
+    more, less = _words(unit)
     if ratio.low is None or ratio.high is None:
-        return f"{format_number(ratio.value)}x, cannot tell"
+        factor, word = (ratio.value, more) if ratio.value >= 1 else (1 / ratio.value, less)
+        return f"{format_number(factor)}x {word}, cannot tell"
     if ratio.low <= 1 <= ratio.high:
         return f"{_factor(ratio)}, no difference shown"
-    more, less = _words(unit)
     if ratio.low > 1:
         return _factor(ratio, more)
     return _factor(Ratio(1 / ratio.value, 1 / ratio.high, 1 / max(ratio.low, 1e-300)), less)
@@ -104,7 +105,7 @@ def _titled(table: ComparisonTable, query: Query, layout: Layout, details: bool)
     if details:
         yield printable(f"workload {group.identity}; in all: {', '.join(_common_fields(table, varying))}")
     for incompatibility in table.allowed:
-        yield f"ALLOWED although it does not compare: {incompatibility_text(incompatibility)}"
+        yield f"ALLOWED although not comparable: {incompatibility_text(incompatibility)}"
     yield ""
     yield from layout(_pair_rows(table, query, varying) if query.relative else _plain_rows(table, query, varying))
     if notes := list(dict.fromkeys(_notes(table))):
@@ -234,7 +235,7 @@ def _notes(table: ComparisonTable) -> Iterator[str]:
         kinds = "geometric means" if all(mean.geometric for mean in means if mean.value is not None) else "means"
         yield f"{kinds} of n fresh-process repeats; in brackets {CONFIDENCE:.0%} intervals (Student's, Welch's)"
     if any(row.fields.get("provenance.stand_in") for row in table.rows):
-        yield "warning: built on stand-in bases, not on the vendors'. Do not publish these numbers"
+        yield "warning: these images have test bases, not those of the vendors. Do not publish these numbers"
     states = Counter(observation.fields[NUMERICS] for row in table.rows for observation in row.observations)
     for state in ("not_run", "not_provable"):
         if states[state]:

@@ -159,7 +159,18 @@ def test_json_that_is_no_object_is_told(tmp_path: Path, text: bytes) -> None:
     assert judged.problems == ("is not an object",)
 
 
-@pytest.mark.parametrize("version", ["9.0", "1.1", None, 1.0, [], {"a": 1}, "x" * 10**6])
+@pytest.mark.parametrize("version", ["9.0", "1.1"])
+def test_newer_versions_ask_for_an_upgrade(tmp_path: Path, version: str) -> None:
+    (judged,) = load_file(str(write(tmp_path, "a.json", json.dumps({"schema_version": version}).encode())))
+    assert judged.problems == (f"schema_version: '{version}' is of a newer sifmark; upgrade this one, which reads 1.0",)
+
+
+def test_another_document_is_no_result(tmp_path: Path) -> None:
+    (judged,) = load_file(str(write(tmp_path, "a.json", b'{"name": "package"}')))
+    assert judged.problems == ("is not a sifmark result: it has no schema_version",)
+
+
+@pytest.mark.parametrize("version", ["0.9", None, 1.0, [], {"a": 1}, "x" * 10**6])
 def test_unknown_versions_are_refused_by_name(tmp_path: Path, version: Any) -> None:
     (judged,) = load_file(str(write(tmp_path, "a.json", json.dumps({"schema_version": version}).encode())))
     assert "is not one that this sifmark reads (1.0)" in judged.problems[0]
@@ -312,7 +323,7 @@ def test_a_summary_says_whether_the_numbers_are_proved() -> None:
 def test_a_summary_warns_of_a_window_that_was_not_steady() -> None:
     drifted = documents.result(steadiness__steady=False, steadiness__drift={"value": -0.0321, "unit": "1"})
     advice = "step times changed by -3.2% over the timed window. Warm up for longer, or run for longer"
-    assert list(warnings_of(drifted)) == [advice] and f"  warning                 {advice}" in summary(drifted)
+    assert list(warnings_of(drifted)) == [advice] and f"  warning                    {advice}" in summary(drifted)
     assert not list(warnings_of(documents.result()))
     bare = documents.bare() | {"steadiness": documents.bare()["steadiness"] | {"steady": False}}
     assert any("step times changed over" in line for line in summary(bare))
