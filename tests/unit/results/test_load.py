@@ -315,8 +315,8 @@ def test_a_summary_says_whether_the_numbers_are_proved() -> None:
     passed, failed = documents.result(), documents.result(numerics__state="failed", numerics__reason="loss is off")
     lines = [line for document in (passed, failed) for line in summary(document)]
     assert [line for line in lines if line.startswith("  correctness")] == [
-        "  correctness             passed",
-        "  correctness             failed: loss is off",
+        "  correctness                passed",
+        "  correctness                failed: loss is off",
     ]
 
 
