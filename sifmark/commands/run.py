@@ -39,7 +39,11 @@ def start_image(
 ) -> None:
     """Become the run of an image at an address of an engine, or print its command. Raises SifmarkError."""
     require_platform(engine, address)
-    options = [*engine.home_flags(), *device_options(engine, address), *engine.bind_flags(binds_of(arguments))]
+    options = [
+        *engine.home_flags(),
+        *device_options(engine, address),
+        *engine.bind_flags(binds_of(arguments, make_folders=not printed)),
+    ]
     required = signed or settings.require_signature
     if printed:
         if required:

@@ -12,7 +12,7 @@ from sifmark.core.console import detail, output, paint, printable
 from sifmark.core.errors import SifmarkError, unknown_name
 from sifmark.core.settings import Settings
 from sifmark.engines.locate import engine_for, locate, names_file
-from sifmark.recipes.names import find_images, names_of, recipes_in
+from sifmark.recipes.names import find_images, recipes_in, smallest_image
 from sifmark.trust.stages import STAGES, TRUST, Stage, StageResult, verify
 
 Results = Mapping[str, Sequence[StageResult]]  # by the image's address
@@ -61,14 +61,14 @@ def stage_document(result: StageResult) -> dict[str, Any]:
 
 
 def _targets(name: str) -> list[str]:
-    """Return a file, or for each recipe that a pattern matches one name of its image: they are the same file."""
+    """Return a file, or for each recipe that a pattern matches its smallest image: all are the same file."""
     if names_file(name):
         return [name]
     images = find_images(name)
     if len(images) == 1:
         return [images[0].name]
     detail(f"  {name}: {', '.join(image.name for image in images)}")
-    return [names_of(recipe)[0] for recipe in recipes_in(images)]
+    return [smallest_image(recipe) for recipe in recipes_in(images)]
 
 
 def _judge(results: Results, required: set[str]) -> None:

@@ -13,6 +13,7 @@ from sifmark.core.settings import Settings
 from sifmark.engines import Engine, require_signed
 from sifmark.engines.locate import device_options, locate
 from sifmark.recipes.labels import DRIVER, WORKLOADS
+from sifmark.recipes.names import SMALLEST, smallest_image
 from sifmark.recipes.recipe import recipe_names
 from sifmark.results.load import load_text
 
@@ -20,7 +21,6 @@ PCI = Path("/sys/bus/pci/devices")
 # PCI classes by device kind and vendor (NVIDIA, AMD, Intel): displays, among them controllers without one, and for AMD
 # processing accelerators; Intel's are neural units of processors.
 CARDS = {("cuda", "0x10de"): ("0x03",), ("cuda", "0x1002"): ("0x03", "0x12"), ("xpu", "0x8086"): ("0x03",)}
-SMALLEST = "image_compression"  # the workload that is run
 _NUMBER = re.compile(r"\d+")
 _NO_THROTTLING = "throttling none"
 # Fields of a result by what they are about, in the order in which they are reported.
@@ -45,7 +45,7 @@ def check_image(name: str, engine: Engine, settings: Settings) -> Iterator[Check
 
     A recipe's name stands for its smallest image. Raises SifmarkError if the image gives no result.
     """
-    address = locate(name if name not in recipe_names() else f"{SMALLEST}-{name}", engine)
+    address = locate(name if name not in recipe_names() else smallest_image(name), engine)
     info = engine.image_info(address)
     if info is None or SMALLEST not in info.labels.get(WORKLOADS, "").split(","):
         cause = f"{address} has no {SMALLEST}, which this would run"

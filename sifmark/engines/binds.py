@@ -31,13 +31,14 @@ class Bind:
     writable: bool = False
 
 
-def binds_of(arguments: Sequence[str]) -> list[Bind]:
+def binds_of(arguments: Sequence[str], make_folders: bool = True) -> list[Bind]:
     """Return the host paths that the arguments of an image name, but those below the current folder, which it sees.
 
-    A folder for results is made if it does not exist, as the image would. Raises UsageError for a path that does not
-    exist, or that would hide a folder of the image.
+    With `make_folders` a folder for results is made if it does not exist, as the image would. Raises UsageError for a
+    path that does not exist, or that would hide a folder of the image.
     """
-    binds = dict.fromkeys(bind for option, value in _values(arguments) for bind in _binds_of(option, value))
+    values = list(_values(arguments))
+    binds = dict.fromkeys(bind for option, value in values for bind in _binds_of(option, value, make_folders))
     here = Path.cwd()
     return [bind for bind in binds if not (bind.path == here or here in bind.path.parents)]
 
@@ -52,9 +53,9 @@ def _values(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield name, value
 
 
-def _binds_of(option: str, value: str) -> Iterator[Bind]:
+def _binds_of(option: str, value: str, make_folders: bool) -> Iterator[Bind]:
     if option == OUTPUT_OPTION:
-        yield from _output_bind(value)
+        yield from _output_bind(value, make_folders)
     elif option == METER_OPTION:
         meter, _, place = value.partition(":")
         if place and meter in METERS_WITH_PATHS:
@@ -75,18 +76,18 @@ def _read_binds(option: str, value: str) -> Iterator[Bind]:
         yield from (Bind(target) for target in _targets_outside(path))
 
 
-def _output_bind(value: str) -> Iterator[Bind]:
+def _output_bind(value: str, make_folders: bool) -> Iterator[Bind]:
     """Yield the folder that results are written to."""
     path = _absolute(value)
     is_folder = value.endswith("/") or path.is_dir()
     folder = path if is_folder else path.parent
-    if is_folder:
+    if is_folder and make_folders:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             cause = f"{OUTPUT_OPTION} {value}: cannot make {folder}: {error.strerror}"
             raise UsageError(cause, "name a folder that this user may write to", code="system-error") from error
-    elif not folder.is_dir():
+    elif not is_folder and not folder.is_dir():
         cause = f"{OUTPUT_OPTION} {value}: there is no folder {folder}"
         raise UsageError(cause, f"make it first: mkdir -p {folder}", code="file-missing")
     _require_bindable(OUTPUT_OPTION, value, folder)

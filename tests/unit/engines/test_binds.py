@@ -51,6 +51,8 @@ def test_results_are_written_to_a_folder_that_is_made(here: Path) -> None:
     folder = here.parent / "new" / "results"
     assert binds_of(["--output", f"{folder}/"]) == [Bind(folder, writable=True)]
     assert folder.is_dir()
+    assert binds_of(["--output", f"{folder}/more/"], make_folders=False) == [Bind(folder / "more", writable=True)]
+    assert not (folder / "more").exists()
     assert binds_of(["--output", f"{folder}/one.json"]) == [Bind(folder, writable=True)]
 
 
