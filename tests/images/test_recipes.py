@@ -88,7 +88,7 @@ def test_it_computes_on_the_cpu_when_told(apptainer: Command, image: Path) -> No
 @pytest.mark.parametrize(
     "image",
     # One base of each vendor: what else a recipe changes, it changes in both builds.
-    ["ipu", *(pytest.param(name, marks=pytest.mark.full) for name in ("cuda", "rocm_tf", "xpu"))],
+    ["ipu", *(pytest.param(name, marks=pytest.mark.full) for name in ("cpu", "cuda", "rocm_tf", "xpu"))],
     indirect=True,
 )
 def test_the_plain_build_gives_the_same_file_tree(site: Site, image: Path, tmp_path: Path) -> None:
