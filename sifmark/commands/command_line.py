@@ -86,8 +86,8 @@ def _program() -> _Program:
     return version(_Program(PROGRAM, help=text, context_settings=_NAMES))
 
 
-def _print_help(name: str) -> None:
-    main([name, "--help"] if name else ["--help"])
+def _print_help(name: str) -> int:
+    return main([name, "--help"] if name else ["--help"])
 
 
 def _click_command(command: Command, announce: bool = False) -> _Command:

@@ -113,7 +113,7 @@ def test_every_command_of_a_page_works_and_prints_what_the_page_shows(page: Path
         elif block.language == "console":
             for line, shown in documentation.sessions(block):
                 output = run(line)
-                if not (gate and smaller(line) != line):
+                if not (gate and page == README):  # its commands run on another workload
                     assert documentation.pattern(shown).search(output), f"$ {line}\n{output[-3000:]}"
 
 
