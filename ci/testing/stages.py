@@ -21,13 +21,13 @@ FIRST: tuple[str, ...] = (
     "unit",
     "torch_new",
     "tf_old",
-    "images-docs",
     "images-docker",
+    "images-docs",
     "images-recipes",
     "images-tensorflow",
 )
 FIRST += ("images-catalogue", "torch_old", "tf_new", "py38", "images-publishing", "images-build", "images-image")
-DOCKER = ("docker", "docs", "reproduce", "sources")
+DOCKER = ("docker", "reproduce", "sources")
 READS = {  # in addition to the code, the recipes and the test file with everything it imports
     "docs": ("README.md", "docs", "ci/start", "tests/documentation.py"),
     "publishing": ("docs",),
