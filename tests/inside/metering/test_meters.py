@@ -219,7 +219,9 @@ def test_a_deep_file_is_no_trace(tmp_path):
     """In a process of its own: Python 3.8 crashes on deep documents where an earlier test has used up its stack."""
     (tmp_path / "trace").write_text("[" * 100_000)
     program = (
-        "import sys\nfrom entrypoints.metering.meter import MeterError\nfrom entrypoints.metering.meters import replay\n"
+        "import sys\n"
+        "from entrypoints.metering.meter import MeterError\n"
+        "from entrypoints.metering.meters import replay\n"
         "try:\n    replay.find(sys.argv[1])\nexcept MeterError as error:\n    print(error)\n"
     )
     argv = [sys.executable, "-c", program, str(tmp_path / "trace")]
