@@ -10,7 +10,7 @@ from entrypoints.contract.statuses import USAGE_EXIT, UsageError
 from entrypoints.planning import arguments
 from entrypoints.planning.arguments import Options
 from entrypoints.system import image
-from entrypoints.system.console import status
+from entrypoints.system.console import aligned, status
 
 
 def main(argv: Sequence[str]) -> int:
@@ -37,10 +37,7 @@ def list_workloads(options: Options) -> int:
         operations = card.flops.get("forward_per_unit") or card.flops_per_unit(card.tasks[0])
         flops = f"{operations / 1e9:.3f}"
         rows.append((card.name, ",".join(card.tasks), unit, parameters, flops, card.title))
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    for row in rows:
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths))
-        sys.stdout.write(line.rstrip() + "\n")
+    sys.stdout.writelines(f"{line}\n" for line in aligned(rows))
     return 0
 
 

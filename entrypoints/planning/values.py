@@ -25,7 +25,7 @@ TASK_NAMES = {"train": "training", "infer": "inference", "sample": "sampling"}
 
 
 def whole(least: int, most: int = MOST, hint: str = "") -> Callable[[str], int]:
-    """Return a parser of whole numbers from `least` to `most`; `hint` helps whoever gives several."""
+    """Return a parser of whole numbers from `least` to `most`; `hint` is for users who give several."""
 
     def parse_whole(text: str) -> int:
         if not re.fullmatch("[0-9]{1,12}", text) or not least <= int(text) <= most:

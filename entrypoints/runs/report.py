@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from datetime import datetime
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Iterator, Mapping
 
 Document = Mapping[str, Any]
 _LABEL = 13  # columns
@@ -29,7 +29,7 @@ def warnings_of(document: Document) -> Iterator[str]:
 
 
 def significant(value: float, half: float | None = None) -> str:
-    """Return a number with two digits of half its interval, at least three of its own; without an interval four."""
+    """Return a number with as many digits as `half`, half of its interval, warrants, at least three; else with four."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     own = math.floor(math.log10(abs(value)))
@@ -44,13 +44,6 @@ def duration_text(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
-
-
-def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield rows as lines with aligned columns."""
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
 
 
 def throughput_text(document: Document) -> str:

@@ -21,10 +21,10 @@ from entrypoints.runs.batch_search import Search, search
 from entrypoints.runs.execute import ExecutedRun, execute, not_begun
 from entrypoints.runs.numerics_check import check_before_runs
 from entrypoints.runs.output import ResultSchema, Writer, line_text, open_writer
-from entrypoints.runs.report import duration_text, report, significant, table
+from entrypoints.runs.report import duration_text, report, significant
 from entrypoints.runs.supervise import Orders
 from entrypoints.system import host
-from entrypoints.system.console import status
+from entrypoints.system.console import aligned, status
 from entrypoints.system.image import file_of
 
 PlannedRuns = Tuple[Card, Sequence[Configuration]]
@@ -147,7 +147,7 @@ def summarise(done: Sequence[FinishedRun]) -> None:
         rate = "-" if metric["value"] is None else f"{significant(metric['value'])} {metric['unit']}"
         state = document["status"]["state"].replace("_", " ")
         rows.append((workload["name"], workload["task"], str(configuration["batch_size"]), state, rate))
-    for line in table(rows):
+    for line in aligned(rows):
         status(line)
 
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TextIO
+from typing import Iterator, Sequence, TextIO
 
 
 def status(text: str) -> None:
     """Write one line for people."""
     write_now(sys.stderr, f"sifmark: {text}\n")
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield rows as lines with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
 
 
 def write_now(stream: TextIO, text: str) -> None:

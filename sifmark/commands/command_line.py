@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -47,16 +46,8 @@ class _Program(click.Group):
         if command := COMMANDS.get(cmd_name):
             return _click_command(command)
         if command := _FORMER.get(cmd_name):
-            return _click_command(replace(command, former=cmd_name), announce=True)
+            return _click_command(command, announce=True)
         return None
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if not name.startswith("-") and self.get_command(ctx, name) is None:
-            raise click.NoSuchCommand(name, possibilities=COMMANDS, ctx=ctx)
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         width = max(map(len, COMMANDS))
@@ -97,8 +88,6 @@ def _click_command(command: Command, announce: bool = False) -> _Command:
             status(f"{command.former} is now {command.name}; the old name goes away in 0.3")
         if json:
             values["format_"] = JSON
-        defaults = {each.name: each.default for each in command.parameters if not each.required}
-        values = {name: defaults.get(name) if value is None else value for name, value in values.items()}
         as_json = command.formatted and values["format_"] == JSON
         return run_body(lambda: command.body(**command.arguments_of(values)), as_json)
 

@@ -94,11 +94,16 @@ class Command:
         return self.description.partition("\n")[0]
 
     def arguments_of(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of all parameters as those of the body: settings are read, and replaced where asked."""
+        """Return values of parameters as arguments of the body.
+
+        What is missing or None gets its default. Settings are read, and replaced by the options that name them.
+        """
+        complete = {each.name: each.default for each in self.parameters}
+        complete |= {name: value for name, value in values.items() if value is not None}
         hidden = {parameter.name for parameter in self.more}
-        arguments = {name: value for name, value in values.items() if name not in hidden}
+        arguments = {name: value for name, value in complete.items() if name not in hidden}
         if self.takes_settings:
-            given = {each.option.setting: values[each.name] for each in self.parameters if each.option.setting}
+            given = {each.option.setting: complete[each.name] for each in self.parameters if each.option.setting}
             arguments["settings"] = load_settings(**{name: _text(value) for name, value in given.items()})
         return arguments
 

@@ -71,8 +71,7 @@ def _words_of_inv(argv: Sequence[str]) -> list[str]:
 
 def _task(command: Command, name: str) -> Task[Callable[..., None]]:
     def function(context: Any, **values: Any) -> None:  # noqa: ARG001 - invoke hands each task a context
-        complete = {each.name: each.default for each in command.parameters} | values
-        if code := run_body(lambda: command.body(**command.arguments_of(complete)), as_json=False):
+        if code := run_body(lambda: command.body(**command.arguments_of(values)), as_json=False):
             raise Exit(code=code)
 
     function.__name__, function.__doc__ = name, command.description

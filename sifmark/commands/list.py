@@ -14,7 +14,6 @@ from sifmark.recipes.recipe import recipe_names
 from sifmark.results.numbers import format_scaled
 
 WORKLOADS = "workloads"
-DEVICES = {"cpu": "CPU", "cuda": "GPU", "xpu": "GPU", "ipu": "IPU"}
 
 
 def show_matrix(settings: Settings) -> None:

@@ -74,6 +74,7 @@ def known_versions(prefix: str) -> Iterator[str]:
         yield path.stem.removeprefix(f"{prefix}-")
 
 
+@cache
 def read_schema(name: str) -> dict[str, Any]:
     """Return `schemas/<name>.json`."""
     return dict(json.loads((paths.SCHEMAS / f"{name}.json").read_text()))

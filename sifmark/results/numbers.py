@@ -40,10 +40,8 @@ def format_scaled(value: float, unit: str) -> str:
     return _prefixed(value, _SI, unit)
 
 
-def format_seconds(seconds: float | None) -> str:
+def format_seconds(seconds: float) -> str:
     """Return a duration: `24 s`, `1 min 12 s`, `2 h 5 min`."""
-    if seconds is None:
-        return "unknown time"
     if seconds < 60:
         return f"{seconds:.3g} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -84,10 +84,10 @@ def title(document: Document) -> str:
     return f"{experiment}  batch {configuration['batch_size']}{clients}   {state}, {format_seconds(duration(document))}"
 
 
-def duration(document: Document) -> float | None:
-    """Return how long the run took in seconds, or None if it does not say."""
-    started, finished = _instant(document.get("started")), _instant(document.get("finished"))
-    return None if started is None or finished is None else finished - started
+def duration(document: Document) -> float:
+    """Return how long the run took in seconds."""
+    started, finished = (datetime.fromisoformat(document[name]) for name in ("started", "finished"))
+    return (finished - started).total_seconds()
 
 
 def main_figure(document: Document) -> str:
@@ -144,11 +144,6 @@ def _value(metrics: Document, name: str) -> float | None:
     """Return a metric's value; None if there is none, or no such metric."""
     value: float | None = metrics.get(name, {}).get("value")
     return value
-
-
-def _instant(timestamp: str | None) -> float | None:
-    """Return a timestamp in seconds since 1970."""
-    return None if timestamp is None else datetime.fromisoformat(timestamp).timestamp()
 
 
 def _labelled(facts: Iterable[tuple[str, str]]) -> Iterator[str]:

@@ -7,7 +7,8 @@ import json
 import pytest
 from program import ROOT
 
-from entrypoints.runs.report import duration_text, report, significant, table
+from entrypoints.runs.report import duration_text, report, significant
+from entrypoints.system.console import aligned
 
 
 @pytest.fixture
@@ -79,4 +80,4 @@ def test_a_number_that_must_not_be_published_says_so(whole, field):
 
 
 def test_columns_are_aligned():
-    assert list(table([("a", "bb"), ("ccc", "d")])) == ["a    bb", "ccc  d"]
+    assert list(aligned([("a", "bb"), ("ccc", "d")])) == ["a    bb", "ccc  d"]
