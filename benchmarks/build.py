@@ -38,7 +38,7 @@ class Site:
 
     @property
     def definition(self) -> Path:
-        """The output of `inv image.render`."""
+        """The output of `sifmark image.render`."""
         return self.folder / f"{RECIPE}.def"
 
     def inv(self, *words: str) -> Spent:
@@ -81,7 +81,7 @@ def fill(site: Site) -> None:
 
 
 def plain(site: Site) -> Times:
-    """Time a build by hand: `inv image.render` assembles our layers, `apptainer build` makes the rest."""
+    """Time a build by hand: `sifmark image.render` assembles our layers, `apptainer build` makes the rest."""
     return _plain(site)
 
 

@@ -60,7 +60,7 @@ engine.tag_workloads("{RECIPE}")
 
 
 def idle(folder: Path) -> Times:
-    """Time `inv build --all` with nothing to do, minus the start of the interpreter, in seconds."""
+    """Time `sifmark build --all` with nothing to do, minus the start of the interpreter, in seconds."""
     done, bare = inv(folder, "build", "--all"), spend([sys.executable, "-c", "pass"]).seconds
     return {"nothing to do, seconds": done - bare}
 

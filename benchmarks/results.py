@@ -45,7 +45,7 @@ def make(folder: Path, document: dict[str, Any], count: int, seed: int) -> Path:
 
 def plain(folder: Path, times: int) -> Times:
     """Time `json` and `jsonschema` in a loop, as written by hand."""
-    schema = paths.SCHEMAS / "result-1.0.json"
+    schema = paths.SCHEMAS / "result-1.1.json"
     spent = spend([sys.executable, "-c", PLAIN, schema, folder])
     return {"wall": spent.seconds * times, "cpu": spent.cpu_seconds * times}
 
@@ -74,7 +74,7 @@ def main() -> None:
         sides = {
             "plain": partial(plain, few, PLAIN_SHARE),
             "validate": partial(verb, "results.validate", new),
-            "compare": partial(verb, "compare", new, "--against", old),
+            "compare": partial(verb, "compare", new, "--baseline", old),
         }
         rounds = measure(options.pairs, sides)
         size = sum(file.stat().st_size for file in new.iterdir()) / options.count

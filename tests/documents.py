@@ -13,7 +13,7 @@ from jsonschema.validators import extend
 
 from sifmark.core import paths
 
-SCHEMA = json.loads((paths.SCHEMAS / "result-1.0.json").read_text())
+SCHEMA = json.loads((paths.SCHEMAS / "result-1.1.json").read_text())
 VALIDATOR = Draft202012Validator(SCHEMA)
 
 # One of these matches each pattern of the schema; a new pattern needs a new word.

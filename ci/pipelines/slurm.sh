@@ -1,10 +1,10 @@
 #!/bin/bash
-# Slurm: measures an image on one node that nobody else uses. From a clone, after `inv registry.pull` or `inv build`:
+# Slurm: measure an image on one node that nobody else uses. In a clone, after `sifmark registry.pull` or `sifmark build`:
 #
 #   sbatch ci/pipelines/slurm.sh resnet50-cuda --repeat 3 --duration 60
 #
-# To run signed images alone, write keys and require_signature = true into the clone's sifmark.toml.
-# Words after the image go to it. Results are added to $SIFMARK_RESULTS, or to results/ where it is not set.
+# The words after the image go to it. Results are added to $SIFMARK_RESULTS, by default results/.
+# To run only signed images, write keys and require_signature = true to the clone's sifmark.toml.
 #SBATCH --job-name=sifmark
 #SBATCH --nodes=1
 #SBATCH --ntasks=1
@@ -13,17 +13,17 @@
 #SBATCH --time=00:30:00
 #SBATCH --signal=TERM@60
 #SBATCH --output=sifmark-%j.log
-# --mem=0: all of the node's memory; --exclusive is of its cores and devices.
-# --signal: a minute before the time is up the run is told; it then writes what it has measured, which is a valid result.
-# Where the node's devices are asked for, add it here: #SBATCH --gpus-per-node=1
+# --mem=0: all memory of the node; --exclusive covers cores and devices.
+# --signal: a minute before the end, the run is stopped and writes what it has measured as a valid result.
+# If devices must be requested, add: #SBATCH --gpus-per-node=1
 set -euo pipefail
 image=${1:?"which image? sbatch ci/pipelines/slurm.sh NAME [OPTIONS OF THE IMAGE]"}
 results=${SIFMARK_RESULTS:-results}/
 
-# --cpus-per-task: steps do not take over what the job has, and would run on one core.
+# --cpus-per-task: a step does not inherit the job's cores, and would run on one.
 code=0
-srun --cpus-per-task="$SLURM_CPUS_ON_NODE" .venv/bin/inv run "$image" -- "${@:2}" --site "${SLURM_CLUSTER_NAME:-slurm}" --output "$results" || code=$?
+srun --cpus-per-task="$SLURM_CPUS_ON_NODE" .venv/bin/sifmark run "$image" -- "${@:2}" --site "${SLURM_CLUSTER_NAME:-slurm}" --output "$results" || code=$?
 bad=0
-.venv/bin/inv results.validate "$results" --quiet || bad=$?
-.venv/bin/inv results.trace "$results" || bad=$?
+.venv/bin/sifmark results.validate "$results" --quiet || bad=$?
+.venv/bin/sifmark results.trace "$results" || bad=$?
 exit "$((code ? code : bad))"

@@ -23,7 +23,26 @@ fail() {
   exit 1
 }
 
+# logged WHAT COMMAND...: carries out a command whose output goes to a log, since it would hide ours; shows how long it
+# took, and the end of the output if it fails.
+setup_log=$cache_dir/setup.log
+logged() {
+  local what=$1 status=0 start begun=$SECONDS
+  shift
+  mkdir -p "$cache_dir"
+  start=$(stat -c %s "$setup_log" 2>/dev/null || printf 0)
+  ("$@") >>"$setup_log" 2>&1 || status=$?
+  if [ "$status" -eq 0 ]; then
+    say "$what: $((SECONDS - begun)) s"
+  else
+    tail -c "+$((start + 1))" "$setup_log" | tail -n 20 >&2
+    say "$what failed; the whole output is in $setup_log"
+  fi
+  return "$status"
+}
+
 os_id() { (. /etc/os-release && printf '%s' "$ID"); }
+os_major() { (. /etc/os-release && printf '%s' "${VERSION_ID%%.*}"); }
 
 # as_root COMMAND...: directly for root, else through sudo, which may ask on a terminal.
 as_root() {
@@ -37,7 +56,7 @@ as_root() {
 }
 
 apt_get() {
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=600 "$@" >&2
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=600 "$@"
 }
 
 apt_installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
@@ -47,12 +66,12 @@ apt_install() {
   local why=$1 package missing=()
   shift
   command -v apt-get >/dev/null ||
-    fail "$why needs $*, and this system has no apt" "install what holds them with its own package manager"
+    fail "$why needs $*, and this system has no apt" "install the packages that contain them with its own package manager"
   for package in "$@"; do apt_installed "$package" || missing+=("$package"); done
   [ ${#missing[@]} -gt 0 ] || return 0
   say "installing ${missing[*]} from this machine's apt sources ($why)"
-  apt_get update
-  apt_get install --no-install-recommends "${missing[@]}"
+  logged "apt update" apt_get update
+  logged "apt install" apt_get install --no-install-recommends "${missing[@]}"
 }
 
 # apt_mirror SUFFIX: where this machine's apt gets its Debian release, or with -security that release's updates. The release
@@ -101,12 +120,12 @@ second_apt() {
 # install_from_newer_debian PACKAGE: on Debian, one that the machine's own release has not.
 install_from_newer_debian() {
   local mirror
-  apt_get update
+  logged "apt update" apt_get update
   mirror=$(apt_mirror '')
-  [ -n "$mirror" ] || fail "apt names no mirror of Debian 12 or 13" "mend /etc/apt/sources.list, or install $1 yourself"
+  [ -n "$mirror" ] || fail "apt names no mirror of Debian 12 or 13" "repair /etc/apt/sources.list, or install $1 yourself"
   write_apt_configuration "$mirror"
-  { second_apt update && second_apt install --no-install-recommends "$1"; } ||
-    fail "apt could not install $1 from $mirror" "see apt's message above; a mirror must carry trixie and sid"
+  { logged "apt update" second_apt update && logged "apt install $1" second_apt install --no-install-recommends "$1"; } ||
+    fail "apt could not install $1 from $mirror" "see apt's message above; a mirror must have trixie and sid"
   as_root rm -rf "$apt_dir/lists" "$apt_dir/cache"
 }
 

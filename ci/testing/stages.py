@@ -81,7 +81,7 @@ class Stage:
 
 
 def _linters() -> list[list[str]]:
-    """Return the checks of `inv dev.check`, without its tests."""
+    """Return the checks of `sifmark dev.check`, without its tests."""
     from sifmark.dev.checks import CHECKS
 
     return [argv for name, argv in CHECKS.items() if name != "tests"]

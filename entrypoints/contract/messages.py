@@ -120,6 +120,13 @@ class Diagnosed(NamedTuple):
     r_hat: float | None
 
 
+class Scheduled(NamedTuple):
+    """Seconds that threads of the child ran in the timed window, and that they waited for a processor."""
+
+    running: float
+    waiting: float
+
+
 class Probed(NamedTuple):
     """What the correctness check computed in one precision: a named quantity of one or more numbers."""
 
@@ -151,6 +158,7 @@ Message = Union[
     Step,
     Evaluated,
     Diagnosed,
+    Scheduled,
     Probed,
     Usage,
     Failed,

@@ -16,6 +16,7 @@ from entrypoints.contract.messages import (
     Message,
     Phase,
     Request,
+    Scheduled,
     Skipped,
     Software,
     Step,
@@ -53,6 +54,7 @@ class Measurement:
     timed_steps: tuple[Step, ...]
     evaluations: tuple[Evaluated, ...]
     diagnosed: Diagnosed | None  # if Markov chains ran to their end
+    scheduled: Scheduled | None  # if the timed window ended
     steps_per_epoch: int | None
     device: DeviceFacts | None
     software: Software | None
@@ -138,6 +140,7 @@ def fold(
         timed_steps=tuple(steps["steady"]),
         evaluations=tuple(_of(Evaluated, messages)),
         diagnosed=_last(Diagnosed, messages),
+        scheduled=_last(Scheduled, messages),
         steps_per_epoch=steps_per_epoch,
         device=_last(DeviceFacts, messages),
         software=_last(Software, messages),

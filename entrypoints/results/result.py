@@ -1,4 +1,4 @@
-"""The result document of one run, in the form of `schemas/result-1.0.json`."""
+"""The result document of one run, in the form of `schemas/result-1.1.json`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from entrypoints.results.steadiness import steadiness
 from entrypoints.system import image as image_module
 from entrypoints.system.facts import Fact
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 MOST_STEPS = 1000  # above that, step times are given only as quantiles
 MOST_EXAMPLES = 10  # of skipped samples
 QUANTILES = (0, 1, 5, 25, 50, 75, 90, 95, 99, 100)  # per cent
@@ -65,7 +65,7 @@ def document(measurement: Measurement, outcome: Outcome, context: Context) -> Js
         "accelerator": accelerator(measurement, context.configuration),
         "host": dict(context.host),
         "conditions": dict(context.conditions),
-        "conditions_after": dict(context.conditions_after),
+        "conditions_after": {**context.conditions_after, "run_delay": run_delay(measurement)},
         "device_conditions": device_conditions(measurement.conditions),
         "device_conditions_after": device_conditions(measurement.conditions_after),
         "site": context.site,
@@ -125,6 +125,16 @@ def accelerator(measurement: Measurement, resolved: Configuration) -> Json:
     facts["rated_power"] = number(rated.watts, "W", rated.reason)
     facts["rated_power_scope"], facts["rated_power_source"] = rated.scope, rated.source
     return {key: value for key, value in facts.items() if value is not None}
+
+
+def run_delay(measurement: Measurement) -> Fact:
+    """Return the percentage of their processor time that the workload's threads waited in the timed window."""
+    times = measurement.scheduled
+    if times is None:
+        return {"value": None, "unit": "%", "reason": "the timed window did not end"}
+    if not times.running > 0:
+        return {"value": None, "unit": "%", "reason": "the kernel does not count it (schedstat)"}
+    return {"value": round(100 * times.waiting / (times.running + times.waiting), 3), "unit": "%"}
 
 
 def device_conditions(conditions: DeviceConditions) -> Json:

@@ -19,7 +19,7 @@ from entrypoints.contract.statuses import UsageError
 from entrypoints.system.console import status
 from entrypoints.system.image import binding_hint
 
-SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "result-1.0.json"
+SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "result-1.1.json"
 STDOUT = 1
 SHORT = 12  # hexadecimal digits of a hash in a file's name
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Iterator, Mapping
 
 Document = Mapping[str, Any]
+BUSY = 2.0  # %: of an otherwise idle host, run delay and stolen time stay below a half (docs/measure/good-numbers.md)
 _LABEL = 13  # columns
 
 
@@ -23,9 +24,31 @@ def warnings_of(document: Document) -> Iterator[str]:
         yield "this image has a test base, not that of the vendor. Do not publish this number"
     if document["provenance"]["simulated"]:
         yield "the device was simulated. Do not publish this number"
+    delay = document["conditions_after"]["run_delay"]["value"] or 0.0
+    if delay > BUSY and more_threads_than_processors(document):
+        yield f"the run has more threads than processors: they waited {significant(delay)} % of their time"
+    elif delay > BUSY:
+        yield f"the host was busy: threads waited {significant(delay)} % of their time. Do not publish this number"
+    stolen = stolen_percent(document)
+    if stolen > BUSY:
+        yield f"the hypervisor took {significant(stolen)} % of the processors' time. Do not publish this number"
     if document["steadiness"]["steady"] is False:
         change = document["steadiness"]["drift"]["value"]
         yield f"step times changed by {change:+.1%} over the timed window. Warm up for longer, or run for longer"
+
+
+def more_threads_than_processors(document: Document) -> bool:
+    """Return whether the run itself had more compute threads than processors."""
+    configuration, usable = document["configuration"], document["host"]["threads_usable"]["value"]
+    return usable is not None and configuration["threads"] * (configuration["concurrency"] or 1) > usable
+
+
+def stolen_percent(document: Document) -> float:
+    """Return how much of the processors' time in the run a hypervisor gave to other machines, 0 if unknown."""
+    stolen = document["conditions_after"]["cpu_stolen"]["value"] or 0.0
+    processors = document["host"]["threads"]["value"] or 1
+    seconds = (_instant(document["finished"]) - _instant(document["started"])).total_seconds()
+    return 100 * stolen / (processors * seconds) if seconds > 0 else 0.0
 
 
 def significant(value: float, half: float | None = None) -> str:

@@ -77,7 +77,7 @@ def _from_record(text: str, build_key: str) -> dict[str, Any]:
         return _unknown(f"{RECORD_VARIABLE} does not read")
     if key != build_key:
         return _unknown(f"{RECORD_VARIABLE} tells of another image")
-    facts = {**digests, "signer": signer or None, "seen_by": "inv run"}
+    facts = {**digests, "signer": signer or None, "seen_by": "sifmark run"}
     return facts if signer else {**facts, "reason": "it bears no signature of a key that the site trusts"}
 
 

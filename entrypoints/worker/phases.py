@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import Callable, Iterable
 
-from entrypoints.contract.messages import Message, Phase, Skipped
+from entrypoints.contract.messages import Message, Phase, Scheduled, Skipped
 from entrypoints.planning.configuration import Configuration
+from entrypoints.system.scheduling import elapsed, thread_times
 
 
 class PhasedRun:
@@ -23,7 +24,9 @@ class PhasedRun:
         """Run all phases from the first step on."""
         self.phase("compile", lambda: self.steps >= 1)
         self.phase("warmup", lambda: self.reached or self.steps >= configuration.warmup_steps)
+        before = thread_times()
         self.phase("steady", lambda: self.enough(configuration))
+        self.send(Scheduled(*elapsed(before, thread_times())))
 
     def enough(self, configuration: Configuration) -> bool:
         """Return whether the timed window is as long as requested, or the target is reached."""

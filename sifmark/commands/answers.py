@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sifmark.commands.pipelines import add_summary
 from sifmark.core.console import markdown_lines, output, output_table, printable
 
 TABLE, JSON, CSV, MARKDOWN = FORMATS = ("table", "json", "csv", "markdown")
@@ -19,21 +20,28 @@ class Table:
     rows: Sequence[Row]
 
 
-def answer(form: str, document: Any, table: Table, show: Callable[[], None] | None = None) -> None:
+def answer(form: str, document: Any, table: Table, show: Callable[[], None] | None = None, summary: str = "") -> None:
     """Write an answer to stdout: the table, or the document as JSON.
 
-    `show` writes what people see if that is more than a table.
+    `show` writes what people see if that is more than a table. With `summary`, a title, the table is also added to
+    the summary of a CI job.
     """
+    if summary:
+        add_summary(summary, _markdown(table))
     if form == JSON:
         output(json.dumps(document, indent=2, allow_nan=False))
     elif form == CSV:
         output(as_csv(table.columns, table.rows))
     elif form == MARKDOWN:
-        output("\n".join(markdown_lines([list(table.columns), *([_text(cell) for cell in row] for row in table.rows)])))
+        output("\n".join(_markdown(table)))
     elif show is not None:
         show()
     else:
         output_table(*table.columns, rows=table.rows)
+
+
+def _markdown(table: Table) -> list[str]:
+    return list(markdown_lines([list(table.columns), *([_text(cell) for cell in row] for row in table.rows)]))
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Row]) -> str:

@@ -135,7 +135,13 @@ def _answer_outcomes(outcomes: Sequence[BuildOutcome], engine: Engine, form: str
     columns = ("recipe", "state", "seconds", "size", "digest", "reused", "names")
     table = Table(columns, [_outcome_row(outcome) for outcome in outcomes])
     document = [outcome.document() for outcome in outcomes]
-    answer(form, document, table, (lambda: _show_one(outcomes[0], engine)) if len(outcomes) == 1 else None)
+    answer(
+        form,
+        document,
+        table,
+        (lambda: _show_one(outcomes[0], engine)) if len(outcomes) == 1 else None,
+        summary="Built images",
+    )
 
 
 def _show_one(outcome: BuildOutcome, engine: Engine) -> None:

@@ -3,7 +3,10 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from glob import glob
+from pathlib import Path
 
+from sifmark.commands.pipelines import add_summary
 from sifmark.core.console import is_verbose, output, printable, status, warn
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
 from sifmark.core.schemas import read_schema
@@ -40,8 +43,7 @@ class CompareOptions:
     """The options of the command line."""
 
     paths: tuple[str, ...]
-    against: str = ""
-    baseline: str = ""
+    baseline: str = ""  # FIELD=VALUE, or where other results are
     metrics: str = ""
     by: str = ""
     allow: tuple[str, ...] = ()
@@ -64,8 +66,13 @@ class CompareOptions:
             more_fields=tuple(map(full_name, _words(self.by))),
             allowed=frozenset(map(full_name, self.allow)),
             against=bool(self.against),
-            baseline=self._baseline(),
+            baseline=self._baseline_field(),
         )
+
+    @property
+    def against(self) -> str:
+        """Where the results are that are the baselines; empty if a field distinguishes them."""
+        return "" if self._field_and_value() else self.baseline
 
     def gate(self) -> Gate | None:
         """Return the gate, or None if there is none. Raises UsageError."""
@@ -76,8 +83,8 @@ class CompareOptions:
             return None
         gate = Gate(0.0, above=bool(self.fail_above))
         gate = Gate(_ratio(self.fail_below or self.fail_above, _option(gate)), gate.above)
-        if not self.against and not self.baseline:
-            remedy = "add --against PATH or --baseline FIELD=VALUE"
+        if not self.baseline:
+            remedy = "add --baseline RESULTS or --baseline FIELD=VALUE"
             raise UsageError(f"{_option(gate)} needs a baseline", remedy, code="invalid-option")
         return gate
 
@@ -86,22 +93,23 @@ class CompareOptions:
             return metrics
         raise UsageError("--metrics is empty", f"name some, or {EVERY_METRIC}", code="invalid-option")
 
-    def _baseline(self) -> tuple[str, str] | None:
-        if not self.baseline:
-            return None
-        name, equals, value = self.baseline.partition("=")
-        if not (name and equals and value):
-            cause = f"--baseline {self.baseline!r} is not FIELD=VALUE"
+    def _baseline_field(self) -> tuple[str, str] | None:
+        name, value = self._field_and_value() or ("", "")
+        is_field = bool(name and value)
+        if self.baseline and not is_field and not glob(self.baseline):  # noqa: PTH207
+            cause = f"--baseline {self.baseline!r} is neither FIELD=VALUE nor a path with results"
             raise UsageError(cause, "for example configuration.precision=fp32", code="invalid-option")
-        if self.against:
-            cause = "--baseline and --against both name the baseline"
-            raise UsageError(cause, "give one of them", code="invalid-option")
-        return full_name(name), value
+        return (full_name(name), value) if is_field else None
+
+    def _field_and_value(self) -> tuple[str, str] | None:
+        """Return the two sides of FIELD=VALUE, or None for a path, which may contain the sign too."""
+        name, equals, value = self.baseline.partition("=")
+        return (name, value) if equals and not Path(self.baseline).exists() else None
 
 
 def full_name(field: str) -> str:
     """Return the path of a field in results; the header of a table, such as `batch_size`, is a setting."""
-    settings = read_schema("result-1.0")["properties"]["configuration"]["properties"]
+    settings = read_schema("result-1.1")["properties"]["configuration"]["properties"]
     return f"configuration.{field}" if field in settings else field
 
 
@@ -113,6 +121,7 @@ def compare(options: CompareOptions) -> None:
         _require_direction(gate, comparison)
     if comparison.tables or options.format == "json":
         output(write(comparison))
+        add_summary("Comparison", as_markdown(comparison).splitlines())
     _report_left_out(comparison)
     verdict = gate.judge(comparison) if gate is not None else GateVerdict(GateDecision.PASSED)
     _conclude(comparison, verdict)

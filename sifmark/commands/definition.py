@@ -151,6 +151,7 @@ Keys = Annotated[
     ),
 ]
 Format = Annotated[str, Option("Format of the answer; --json is short for --format json.", choices=FORMATS)]
+JUnit = Annotated[str, Option("Also write a JUnit report, for CI.", "FILE", completes="file")]
 RegistryName = Annotated[
     str,
     Option("HOST/PATH of a registry, or a folder. [default: registry in sifmark.toml]", "REGISTRY", completes="folder"),

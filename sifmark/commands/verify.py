@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sifmark.commands.answers import Table, answer
+from sifmark.commands.pipelines import folded, write_junit
 from sifmark.core.checks import Status
 from sifmark.core.console import detail, output, paint, printable
 from sifmark.core.errors import SifmarkError, unknown_name
@@ -19,13 +20,19 @@ Results = Mapping[str, Sequence[StageResult]]  # by the image's address
 
 
 def verify_images(
-    names: Iterable[str], settings: Settings, form: str, stages: str = "", require: str = "", signed: bool = False
+    names: Iterable[str],
+    settings: Settings,
+    form: str,
+    stages: str = "",
+    require: str = "",
+    signed: bool = False,
+    junit: str = "",
 ) -> None:
     """Verify the images that names, globs or paths refer to; `stages` are names with commas, empty for all.
 
     With `signed` a trusted signature is required, as it is if the settings say so. A recipe's image is verified once,
-    whatever its names. Raises SifmarkError if a stage fails, or if one of the stages in `require` was skipped; where
-    the variable CI is set, `trust` is required.
+    whatever its names. `junit` is a file for a report, or empty. Raises SifmarkError if a stage fails, or if one of
+    the stages in `require` was skipped; where the variable CI is set, `trust` is required.
     """
     selected = select_stages(stages)
     required = {stage.name for stage in select_stages(require)} if require else default_required(selected)
@@ -34,9 +41,13 @@ def verify_images(
     for name in targets:
         engine = engine_for(name, settings)
         address = locate(name, engine)
-        results[address] = verify(engine, address, settings, selected, signed)
+        with folded(f"verify {Path(address).name}"):
+            results[address] = verify(engine, address, settings, selected, signed)
     documents = {address: [stage_document(each) for each in stages] for address, stages in results.items()}
-    answer(form, documents, _table(results), lambda: _show(results))
+    answer(form, documents, _table(results), lambda: _show(results), summary="Verified images")
+    if junit:
+        suites = {address: [result.check for result in stages] for address, stages in results.items()}
+        write_junit(Path(junit), suites)
     _judge(results, required)
 
 

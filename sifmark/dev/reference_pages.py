@@ -147,11 +147,11 @@ def exit_codes_page() -> str:
 
 def metrics_page() -> str:
     """Return the page of the metrics of a result, from the schema."""
-    schema = json.loads((paths.SCHEMAS / "result-1.0.json").read_text())
+    schema = json.loads((paths.SCHEMAS / "result-1.1.json").read_text())
     metrics = schema["properties"]["metrics"]
     rows = [[f"`{name}`", prose(field["description"])] for name, field in sorted(metrics["properties"].items())]
     lines = [
-        *_head("Metrics", "schemas/result-1.0.json"),
+        *_head("Metrics", "schemas/result-1.1.json"),
         prose(metrics["description"]),
         "",
         "`sifmark compare --metrics` takes these names, and also `phases.NAME` and `epochs.N`.",
@@ -159,7 +159,7 @@ def metrics_page() -> str:
         *markdown_lines([["metric", "meaning"]]),
         *_rows(rows),
         "",
-        "Next: [every field of a result](../../schemas/result-1.0.md)",
+        "Next: [every field of a result](../../schemas/result-1.1.md)",
     ]
     return _page(lines)
 

@@ -16,6 +16,7 @@ from sifmark.recipes.labels import DRIVER, WORKLOADS
 from sifmark.recipes.names import SMALLEST, smallest_image
 from sifmark.recipes.recipe import recipe_names
 from sifmark.results.load import load_text
+from sifmark.results.warnings import disturbances
 
 PCI = Path("/sys/bus/pci/devices")
 # PCI classes by device kind and vendor (NVIDIA, AMD, Intel): displays, among them controllers without one, and for AMD
@@ -73,6 +74,9 @@ def check_result(result: dict[str, Any], driver: str = "") -> Iterator[Check]:
         throttled = name == "throttling" and facts != [_NO_THROTTLING]
         if facts:
             yield Check(name, Status.WARNING if throttled else Status.PASSED, ", ".join(facts))
+    for text in disturbances(result):
+        remedy = "stop other work on this host, or reserve it: docs/measure/good-numbers.md"
+        yield Check("other work", Status.WARNING, text, remedy)
     too_old = Status.WARNING if ended.status is Status.PASSED else Status.FAILED
     yield from _check_driver(result["device_conditions"].get("driver") or {}, driver, too_old)
     yield _check_meter(result["power"])

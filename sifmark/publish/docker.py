@@ -37,6 +37,7 @@ from sifmark.trust.checks import require_unchanged
 from sifmark.trust.image import image_under_test
 
 PULL_COMMAND = "docker pull "
+SIGNS_IN_REGISTRY = True
 _NOT_ANNOUNCED_REMEDY = "do not run it; ask whoever pushed it"
 _PUSH_REMEDY = "push it again: sifmark registry.push NAME --engine docker"
 
@@ -57,7 +58,7 @@ def push(name: str, registry: str, tag: str, engine: Engine, settings: Settings)
         reference = repositories.pinned(recipe, digests[recipe])
         update_record(recipe, docker, pushed=reference)
     names = tuple(map(repositories.tagged, repositories.names))
-    return PushReport(reference, digests[recipe], image.identity(), names, f"as {', '.join(names)}")
+    return PushReport(reference, digests[recipe], image.identity(), names, f"sent, with {len(names) - 1} more names")
 
 
 def pull(name: str, registry: str, tag: str, engine: Engine, settings: Settings, signed: bool) -> PullReport:

@@ -12,6 +12,7 @@ class Publisher(Protocol):
     """Publishes the images of one engine. `registry` and `tag` are empty to use the settings and the version."""
 
     PULL_COMMAND: str  # how people fetch a reference without sifmark
+    SIGNS_IN_REGISTRY: bool  # whether signatures are beside a published image, not in a file here
 
     def push(self, name: str, registry: str, tag: str, engine: Engine, settings: Settings) -> PushReport:
         """Push a recipe's image to a store, under each of its names. Raises SifmarkError."""

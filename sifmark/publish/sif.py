@@ -34,6 +34,7 @@ from sifmark.trust.checks import check_provenance, require_unchanged
 from sifmark.trust.image import ImageUnderTest, image_under_test
 
 PULL_COMMAND = "apptainer pull oras://"
+SIGNS_IN_REGISTRY = False
 _NOT_ANNOUNCED_REMEDY = "do not run it; ask whoever pushed it"
 
 
@@ -53,7 +54,7 @@ def push(name: str, registry: str, tag: str, engine: Engine, settings: Settings)
             sent = store.push(names, published, path)
         reference = f"{store.reference(recipe)}@{published.digest}"
         update_record(recipe, engine, pushed=reference)
-    summary = f"{'sent' if sent else 'it was there already'}; also as {', '.join(names[1:])}"
+    summary = f"{'sent' if sent else 'was there already'}, with {len(names) - 1} more names"
     references = tuple(map(store.reference, names))
     return PushReport(reference, published.digest, built.identity, references, summary, built.digest)
 

@@ -1,11 +1,10 @@
 """A result in a few lines for people: the number that matters first, then what it rests on."""
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from typing import Any, TypedDict
 
 from sifmark.results.numbers import format_interval, format_quantity, format_seconds
-from sifmark.results.warnings import warnings_of
+from sifmark.results.warnings import duration, warnings_of
 
 Document = dict[str, Any]
 _LABEL = 26  # columns of a label
@@ -82,12 +81,6 @@ def title(document: Document) -> str:
     experiment = f"{workload['name']} {workload['task']}  {configuration['precision']}"
     state = status["state"] + ("" if status["state"] == "completed" else f": {status.get('message', '')}")
     return f"{experiment}  batch {configuration['batch_size']}{clients}   {state}, {format_seconds(duration(document))}"
-
-
-def duration(document: Document) -> float:
-    """Return how long the run took in seconds."""
-    started, finished = (datetime.fromisoformat(document[name]) for name in ("started", "finished"))
-    return (finished - started).total_seconds()
 
 
 def main_figure(document: Document) -> str:

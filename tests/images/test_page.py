@@ -14,37 +14,46 @@ from sifmark.commands.registry import list as command
 from sifmark.core.settings import load_settings
 from sifmark.publish import catalog
 from sifmark.publish.stores import IDENTITY, SIGNED, publish
-from sifmark.recipes.labels import CREATED, PLATFORM
+from sifmark.recipes.labels import CREATED, DESCRIPTION, DEVICE, FRAMEWORK, PLATFORM
 from sifmark.recipes.recipe import recipe_names
 
 pytestmark = pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium here: ci/setup/chromium")
 
-WIDTH = 1280  # CSS pixels, of a small laptop
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"
 ANNOTATIONS = {
     "org.opencontainers.image.version": "0.1.0",
-    PLATFORM: "linux/amd64",
+    DESCRIPTION: "NVIDIA GPU, PyTorch",
+    DEVICE: "cuda",
+    FRAMEWORK: "pytorch",
+    PLATFORM: "x86_64",
     CREATED: "2026-11-24T03:57:18Z",
     IDENTITY: DIGEST,
     SIGNED: "true",
 }
 HOSTILE = '<img src="x" onerror="document.title = 1"><script>document.title = 2</script>'
-# Lines of a cell: the distinct heights at which its text begins.
+# What a reader sees, also after typing a filter.
 LOOK = """<script>
 window.onload = () => {
-  const lines = cell => {
-    const range = document.createRange();
-    range.selectNodeContents(cell);
-    return new Set([...range.getClientRects()].map(box => Math.round(box.top))).size;
-  };
+  const visible = () => [...document.querySelectorAll("article")].filter(card => card.offsetHeight > 0);
+  const cards = visible().map(card => ({
+    title: card.querySelector("h2").innerText,
+    badges: [...card.querySelectorAll(".badge")].map(badge => badge.innerText),
+    facts: Object.fromEntries(
+      [...card.querySelectorAll(".facts dt")].map(term => [term.innerText, term.nextElementSibling.innerText])),
+    commands: [...card.querySelectorAll(".command code")].map(command => command.innerText),
+    folded: card.querySelectorAll("details:not([open])").length,
+  }));
+  const beyond = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+  const filter = document.querySelector("input");
+  filter.value = "FILTER";
+  filter.dispatchEvent(new Event("input"));
   const report = document.createElement("pre");
   report.id = "report";
   report.textContent = JSON.stringify({
     title: document.title,
     images: document.images.length,
-    rows: [...document.querySelectorAll("tr")].map(row => [...row.cells].map(cell => cell.innerText)),
-    broken: [...document.querySelectorAll("th, td:not(:has(code))")].filter(cell => lines(cell) > 1).length,
-    beyond: document.documentElement.scrollWidth - document.documentElement.clientWidth,
+    cards, beyond,
+    filtered: visible().length,
   });
   document.body.append(report);
 };
@@ -62,14 +71,14 @@ def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "site"
 
 
-def in_browser(site: Path) -> dict[str, Any]:
-    """The catalog of the site as a browser shows it."""
+def in_browser(site: Path, width: int = 1280, words: str = "") -> dict[str, Any]:
+    """The catalog of the site as a browser of a width in CSS pixels shows it, and how many cards a filter leaves."""
     command.catalog("registry.site.example/benchmarks/sifmark", "", str(site), load_settings(), "table")
     page = site / "looked-at.html"
-    page.write_text((site / "index.html").read_text() + LOOK)
+    page.write_text((site / "index.html").read_text() + LOOK.replace("FILTER", words))
     browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"]
     browser += ["--disable-quic", "--disable-background-networking", "--disable-component-update"]
-    browser += [f"--user-data-dir={site / 'browser'}", f"--window-size={WIDTH},900", "--dump-dom"]
+    browser += [f"--user-data-dir={site / 'browser'}", f"--window-size={width},900", "--dump-dom"]
     shown = call([*browser, page.as_uri()]).stdout
     match = re.search(r'<pre id="report">(.*?)</pre>', shown, re.DOTALL)
     assert match, shown[-2000:]
@@ -77,19 +86,29 @@ def in_browser(site: Path) -> dict[str, Any]:
     return page_report
 
 
-def test_the_catalog_can_be_read_in_a_browser(site: Path) -> None:
-    page = in_browser(site)
-    head, *rows = page["rows"]
-    assert [row[0] for row in rows] == list(recipe_names()) and page["title"] == "sifmark images"
-    cells = dict(zip(head, rows[0], strict=True))
-    assert cells["size"] == "3.0 GiB" and cells["signed"] == "yes" and cells["stand-in"] == "no"
-    assert cells["identity"] == DIGEST
-    assert page["broken"] == 0, "a word is cut in two"
-    assert page["beyond"] <= 0, f"the page is wider than {WIDTH} pixels"
+@pytest.mark.parametrize("width", [1280, 500])  # a small laptop, and the narrowest window of Chromium
+def test_the_catalog_can_be_read_in_a_browser(site: Path, width: int) -> None:
+    page = in_browser(site, width)
+    assert [card["facts"]["Recipe"] for card in page["cards"]] == list(recipe_names())
+    assert page["title"] == "sifmark images"
+    card = page["cards"][0]
+    assert card["title"] == "NVIDIA GPU, PyTorch" and card["badges"] == ["signed"] and card["folded"] == 2
+    assert card["facts"]["Size"] == "3.0 GiB" and card["facts"]["Date"] == "2026-11-24"
+    assert [command.split()[0] for command in card["commands"]] == ["sifmark", "apptainer", "sifmark"]
+    assert page["beyond"] <= 0, f"the page is wider than {width} pixels"
+
+
+def test_a_filter_leaves_the_images_that_have_all_words(site: Path) -> None:
+    recipes = len(recipe_names())
+    assert [in_browser(site, words=words)["filtered"] for words in ("", "NVIDIA resnet50", "nothing")] == [
+        recipes,
+        recipes,
+        0,
+    ]
 
 
 def test_what_an_annotation_says_is_text_in_a_browser(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ANNOTATIONS, "org.opencontainers.image.version", HOSTILE)
     page = in_browser(site)
     assert page["title"] == "sifmark images" and page["images"] == 0
-    assert all(HOSTILE in row for row in page["rows"][1:])
+    assert all(card["facts"]["Version"] == HOSTILE for card in page["cards"])

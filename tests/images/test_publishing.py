@@ -591,12 +591,12 @@ def test_the_newcomer_s_four_commands(built: Site, tmp_path: Path) -> None:
 def test_a_catalog_says_what_is_there(made: Site, published: str, fetching: Site) -> None:
     fetching.inv("registry.list", "--registry", published, "--output", "site")
     document = json.loads((fetching.folder / "site" / "catalog.json").read_text())
-    check_document("catalog-1.0", document, "catalog.json")
+    check_document("catalog-1.1", document, "catalog.json")
     (image,) = document["images"]
     assert image["recipe"] == RECIPE and image["signed"] and image["stand_in"]
     assert image["identity"] == read_sif(made.dist / IMAGE).identity()
     page = (fetching.folder / "site" / "index.html").read_text()
-    assert image["identity"] in page and "<script" not in page
+    assert image["identity"] in page and "test base: for tests only" in page
     assert RECIPE in fetching.inv("registry.list", "--registry", published).stdout
     empty = fetching.inv("registry.list", "--registry", f"{published}-nothing", check=False)
     assert empty.returncode == 1 and "is there" in empty.stderr

@@ -21,9 +21,9 @@ sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed pac
 
 from entrypoints.contract.statuses import STATUSES
 
-RESULT: Any = validator("result-1.0").schema
+RESULT: Any = validator("result-1.1").schema
 STUDIES = (paths.SCHEMAS / "README.md").read_text()
-EXAMPLES = sorted(paths.SCHEMAS.glob("examples/result-1.0/*.json"))
+EXAMPLES = sorted(paths.SCHEMAS.glob("examples/result-1.1/*.json"))
 INTERRUPTIONS = (130, 143)  # 128 plus SIGINT, SIGTERM
 
 
@@ -75,7 +75,7 @@ def test_the_studies_all_have_their_rows() -> None:
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
 def test_examples_are_valid_and_small(file: Path) -> None:
     document = json.loads(file.read_text())
-    validator("result-1.0").validate(document)
+    validator("result-1.1").validate(document)
     assert problems_of(file) == [], "make them anew: ci/examples"
     assert document["status"]["state"] == (file.stem if file.stem in STATUSES else "completed")
     assert file.stat().st_size < 16_000

@@ -6,6 +6,8 @@ from sifmark.commands.definition import BASES, ENGINE, Argument, Format, Option,
 from sifmark.core.settings import Settings
 
 Image = Annotated[str, Argument("A recipe or one of its images.", "NAME", completes="image")]
+PrivateKey = Annotated[str, Option("Private key in PEM form, without a passphrase.", "FILE", completes="file")]
+PgpKey = Annotated[str, Option("Number of a key in Apptainer's keyring: apptainer key list --secret.", "NUMBER")]
 
 
 @command("image.render", BASES, example="image.render cpu --format dockerfile", former="render")
@@ -24,8 +26,8 @@ def render(
 def sign(
     settings: Settings,
     name: Image,
-    key: Annotated[str, Option("Private key in PEM form, without a passphrase.", "FILE", completes="file")] = "",
-    pgp: Annotated[str, Option("Number of a key in Apptainer's keyring: apptainer key list --secret.", "NUMBER")] = "",
+    key: PrivateKey = "",
+    pgp: PgpKey = "",
     registry: RegistryName = "",
     tag: Tag = "",
 ) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from sifmark.commands.definition import BASES, ENGINE, Argument, Format, Keys, Option, Strings, command
+from sifmark.commands.definition import BASES, ENGINE, Argument, Format, JUnit, Keys, Option, Strings, command
 from sifmark.core.settings import Settings
 
 Results = Annotated[Strings, Argument("Result files, folders of them, or quoted globs.", "RESULTS", completes="file")]
@@ -75,21 +75,22 @@ def verify(
         str, Option("Fail if one of these stages is skipped, with commas. [with CI set: trust]", "STAGES")
     ] = "",
     key: Keys = (),
+    junit: JUnit = "",
     format_: Format = "table",
 ) -> None:
     """Check images: signature, contents and a short run."""
     from sifmark.commands.verify import verify_images
 
-    verify_images(names, settings, format_, stages, require, signed=bool(key))
+    verify_images(names, settings, format_, stages, require, signed=bool(key), junit=junit)
 
 
 @command("compare", example="compare results/ --baseline site=alpha")
 def compare(
     paths: Results,
-    against: Annotated[
-        str, Option("Results to compare with; they are the baselines.", "RESULTS", completes="file")
+    baseline: Annotated[
+        str,
+        Option("Other results, or those with this value, are the baselines.", "RESULTS|FIELD=VALUE", completes="file"),
     ] = "",
-    baseline: Annotated[str, Option("Results with this value are the baselines.", "FIELD=VALUE")] = "",
     metrics: Annotated[str, Option("Metrics, with commas, or 'all'.", "METRICS")] = "",
     by: Annotated[str, Option("Fields that tell results apart, beside the usual ones, with commas.", "FIELDS")] = "",
     allow: Annotated[
@@ -105,9 +106,7 @@ def compare(
     from sifmark.commands.compare import CompareOptions
     from sifmark.commands.compare import compare as compare_results
 
-    options = CompareOptions(
-        tuple(paths), against, baseline, metrics, by, tuple(allow), format_, fail_below, fail_above
-    )
+    options = CompareOptions(tuple(paths), baseline, metrics, by, tuple(allow), format_, fail_below, fail_above)
     compare_results(options)
 
 

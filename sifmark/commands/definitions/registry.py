@@ -2,9 +2,25 @@
 
 from typing import Annotated
 
-from sifmark.commands.definition import ENGINE, Argument, Format, Keys, Option, RegistryName, Strings, Tag, command
-from sifmark.commands.definitions.image import Image
+from sifmark.commands.definition import (
+    BASES,
+    ENGINE,
+    Argument,
+    Format,
+    JUnit,
+    Keys,
+    Option,
+    RegistryName,
+    Strings,
+    Tag,
+    command,
+)
+from sifmark.commands.definitions.image import Image, PgpKey, PrivateKey
 from sifmark.core.settings import Settings
+
+Catalog = Annotated[
+    str, Option("Write catalog.json and index.html to this folder.", "FOLDER", short="o", completes="folder")
+]
 
 
 @command("registry.push", ENGINE, example="registry.push cpu", former="push")
@@ -15,6 +31,35 @@ def push(
     from sifmark.commands.registry.push import push as push_image
 
     push_image(name, registry, tag, settings, format_)
+
+
+@command("registry.publish", ENGINE, BASES, example="registry.publish cpu --key site.pem")
+def publish(
+    settings: Settings,
+    name: Image,
+    key: PrivateKey = "",
+    pgp: PgpKey = "",
+    trusted_key: Annotated[  # noqa: ARG001 - it is in the settings
+        Strings,
+        Option("Check the new signature with this public key. Repeatable.", "KEY", completes="file", setting="keys"),
+    ] = (),
+    registry: RegistryName = "",
+    tag: Tag = "",
+    output: Catalog = "",
+    junit: JUnit = "",
+    format_: Format = "table",
+) -> None:
+    """Build, verify, sign and push an image, with one summary.
+
+    What is up to date is not built again. A step that fails ends the work. The SBOMs and the provenance are in the
+    image; the registry's catalog is written if --output names a folder.
+    """
+    from sifmark.commands.image.sign import signing_key
+    from sifmark.commands.registry.publish import publication_of
+    from sifmark.commands.registry.publish import publish as publish_image
+
+    signer = signing_key(key, pgp) if key or pgp else None
+    publish_image(publication_of(name, registry, tag, signer, output, settings), format_, junit)
 
 
 @command("registry.pull", ENGINE, example="registry.pull cpu --key site.pub", former="pull")
@@ -54,9 +99,7 @@ def list_registry(
     settings: Settings,
     registry: RegistryName = "",
     tag: Tag = "",
-    output: Annotated[
-        str, Option("Write catalog.json and index.html to this folder.", "FOLDER", short="o", completes="folder")
-    ] = "",
+    output: Catalog = "",
     format_: Format = "table",
 ) -> None:
     """List published images, or write a catalog page."""

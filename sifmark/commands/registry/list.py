@@ -1,14 +1,19 @@
 """The registry.list command: print what a store has, or write it as a document and a page."""
 
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from sifmark.commands.answers import Table, answer
 from sifmark.core.console import output
 from sifmark.core.files import write_json, write_text
+from sifmark.core.keys import FINGERPRINT, key_id
 from sifmark.core.settings import Settings
 from sifmark.engines import open_engine
-from sifmark.publish.catalog import COLUMNS, catalog_document, catalog_page, catalog_rows
-from sifmark.publish.publisher import publisher_of
+from sifmark.publish.catalog import COLUMNS, catalog_document, catalog_rows
+from sifmark.publish.catalog_page import catalog_page
+from sifmark.publish.publisher import Publisher, publisher_of
 
 
 def catalog(registry: str, tag: str, folder: str, settings: Settings, form: str) -> None:
@@ -16,9 +21,17 @@ def catalog(registry: str, tag: str, folder: str, settings: Settings, form: str)
     publisher = publisher_of(open_engine(settings))
     document = catalog_document(publisher.listing(registry, tag, settings))
     if folder:
-        path = Path(folder) / "catalog.json"
-        write_json(path, document)
-        write_text(path.with_name("index.html"), catalog_page(document, publisher.PULL_COMMAND))
-        output(str(path))
+        output("\n".join(map(str, write_catalog(document, Path(folder), publisher, settings))))
     else:
-        answer(form, document, Table(COLUMNS, catalog_rows(document)))
+        answer(form, document, Table(tuple(COLUMNS.values()), catalog_rows(document)))
+
+
+def write_catalog(
+    document: Mapping[str, Any], folder: Path, publisher: Publisher, settings: Settings
+) -> tuple[Path, Path]:
+    """Write a catalog to a folder as a document and a page, and return their paths."""
+    trusted = [key if FINGERPRINT.fullmatch(key) else key_id(Path(key).expanduser()) for key in settings.keys]
+    paths = folder / "catalog.json", folder / "index.html"
+    write_json(paths[0], document)
+    write_text(paths[1], catalog_page(document, publisher.PULL_COMMAND, trusted, datetime.now(UTC)))
+    return paths

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
+from sifmark.results.warnings import is_disturbed
+
 # Settings that are no choice of the experiment: the group has them already, they concern what happens around the run,
 # when it has to end or which repeat it is, or others imply them.
 IGNORED_SETTINGS = {
@@ -87,6 +89,7 @@ class Observation:
     fields: dict[str, Any]
     numbers: dict[str, MetricValue]
     unsteady: bool = False  # False also where it cannot be decided
+    disturbed: bool = False  # by other work on the host
 
 
 def observe(
@@ -105,6 +108,7 @@ def observe(
         fields=_settings(document) | named,
         numbers=numbers,
         unsteady=document["steadiness"]["steady"] is False,
+        disturbed=is_disturbed(document),
     )
 
 

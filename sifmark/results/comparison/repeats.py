@@ -46,6 +46,11 @@ class RepeatGroup:
         """The files of the repeats that were not steady."""
         return [observation.file for observation in self.observations if observation.unsteady]
 
+    @property
+    def disturbed(self) -> list[str]:
+        """The files of the repeats from which other work on the host kept processors."""
+        return [observation.file for observation in self.observations if observation.disturbed]
+
 
 def varying_fields(rows: Sequence[RepeatGroup]) -> list[str]:
     """Return the fields in which rows differ, by name."""

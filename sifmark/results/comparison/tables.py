@@ -16,7 +16,6 @@ from sifmark.results.numbers import format_interval, format_number
 MOST_NOTES = 12  # below one table
 # Fields that are not worth mentioning if all results have this value.
 EXPECTED = {
-    "schema_version": "1.0",
     "status.state": "completed",
     NUMERICS: "passed",
     "configuration.meter": "auto",
@@ -240,6 +239,11 @@ def _notes(table: ComparisonTable) -> Iterator[str]:
     for state in ("not_run", "not_provable"):
         if states[state]:
             yield f"correctness not checked: {states[state]} results, {NUMERICS} {state}"
+    if disturbed := [file for row in table.rows for file in row.disturbed]:
+        yield (
+            f"warning: the host was busy in {len(disturbed)} results, for example {disturbed[0]}. "
+            "Do not publish these numbers"
+        )
     if unsteady := [file for row in table.rows for file in row.unsteady]:
         yield f"warning: not steady within the timed window: {len(unsteady)} results, for example {unsteady[0]}"
     for row in table.rows:
@@ -269,7 +273,7 @@ def _short(name: str) -> str:
 
 
 def _is_expected(name: str, value: Any) -> bool:
-    return value is None or value is False or value == EXPECTED.get(name)
+    return value is None or value is False or name == "schema_version" or value == EXPECTED.get(name)
 
 
 def _cell(value: Any) -> str:

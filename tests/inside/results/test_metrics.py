@@ -9,7 +9,7 @@ import pytest
 from metered import recorded
 
 from entrypoints.contract import cards
-from entrypoints.contract.messages import Data, Ended, Message, Phase, Skipped, Step
+from entrypoints.contract.messages import Data, Ended, Message, Phase, Scheduled, Skipped, Step
 from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceConditions, DeviceFacts, Usage
 from entrypoints.metering.meter import Absence
 from entrypoints.planning.arguments import parse
@@ -181,6 +181,14 @@ def test_the_conditions_of_devices_before_and_after():
     cut = fold([DEVICE, DeviceConditions({}, None)], "images", "training")
     assert set(result.device_conditions(cut.conditions)) == set(DEVICE_CONDITIONS)
     assert "did not answer" in result.device_conditions(cut.conditions_after)["reason"]
+
+
+def test_the_run_delay_is_the_waiting_part_of_processor_time():
+    delay = result.run_delay(fold([*MESSAGES, Scheduled(7.6, 0.4)], "images", "training"))
+    assert delay == {"value": 5.0, "unit": "%"}
+    assert result.run_delay(RUN)["reason"] == "the timed window did not end"
+    uncounted = result.run_delay(fold([*MESSAGES, Scheduled(0.0, 0.0)], "images", "training"))
+    assert uncounted["value"] is None and "schedstat" in uncounted["reason"]
 
 
 def test_inference_has_no_loss():

@@ -21,7 +21,7 @@ from entrypoints.results import numerics, result
 from entrypoints.results.outcome import Outcome
 from entrypoints.system import host
 
-SCHEMA = json.loads((ROOT / "schemas" / "result-1.0.json").read_text("utf-8"))
+SCHEMA = json.loads((ROOT / "schemas" / "result-1.1.json").read_text("utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 IMAGE = {**BUILT, "file": FILE}
 CARD = cards.load()["resnet50"]

@@ -102,7 +102,7 @@ def test_nobody_reading_standard_error_does_not_stop_a_run(double):
 
 
 def test_a_document_that_is_not_valid_is_our_defect(double, double_tree):
-    schema = double_tree / "schemas" / "result-1.0.json"
+    schema = double_tree / "schemas" / "result-1.1.json"
     original = schema.read_text("utf-8")
     schema.write_text(json.dumps({"required": ["something_else"]}))
     try:

@@ -7,14 +7,14 @@ import json
 import pytest
 from program import ROOT
 
-from entrypoints.runs.report import duration_text, report, significant
+from entrypoints.runs.report import duration_text, report, significant, warnings_of
 from entrypoints.system.console import aligned
 
 
 @pytest.fixture
 def whole():
     """A result as a run on a CPU wrote it."""
-    return json.loads((ROOT / "schemas" / "examples" / "result-1.0" / "training.json").read_text())
+    return json.loads((ROOT / "schemas" / "examples" / "result-1.1" / "training.json").read_text())
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,24 @@ def test_the_report_has_the_number_first_and_the_place_last(whole):
     assert lines[-1].endswith("sifmark results.show 'results/a b.json'")
     assert any(line.split()[0] == "correctness" for line in lines)
     assert not [line for line in report(whole, None) if line.split()[0] in ("result", "next")]
+
+
+@pytest.mark.parametrize(
+    ("delay", "threads", "stolen", "beginning"),
+    [
+        (2.0, 1, 0.0, None),
+        (2.5, 1, 0.0, "the host was busy: threads waited 2.500 % of their time. Do not publish"),
+        (2.5, 64, 0.0, "the run has more threads than processors: they waited 2.500 % of their time"),
+        (None, 1, 1000.0, "the hypervisor took "),
+    ],
+)
+def test_the_report_warns_of_other_work_on_the_host(whole, delay, threads, stolen, beginning):
+    whole["conditions_after"]["run_delay"]["value"] = delay
+    whole["conditions_after"]["cpu_stolen"]["value"] = stolen
+    whole["configuration"]["threads"] = threads
+    whole["host"]["threads_usable"]["value"] = 2
+    warnings = [text for text in warnings_of(whole) if "step times" not in text]
+    assert len(warnings) == (beginning is not None) and all(text.startswith(beginning) for text in warnings)
 
 
 def test_the_interval_is_that_over_steps(whole):

@@ -49,6 +49,7 @@ def test_a_smoke_run(program, task, precision):
     for name in ("peak_allocated_memory", "peak_reserved_memory", "host_device_traffic", "utilisation"):
         assert document["metrics"][name]["value"] is None, "a CPU's is unknown, and not 0"
     assert "host" in document["device_conditions"]["reason"]
+    assert 0 <= document["conditions_after"]["run_delay"]["value"] < 100
 
 
 def test_a_seed_gives_the_same_losses(program):

@@ -30,7 +30,12 @@ IMAGE = {
 # Workloads that differ in what they can do: images with and without labels, series, text that grows and that does not,
 # and a density.
 FEW = ("bert_base", "gpt2", "image_compression", "lstm", "mcmc", "resnet50")
-FILE = {"identity": "sha256:" + "3" * 64, "digest": "sha256:" + "4" * 64, "signer": "site.pub", "seen_by": "inv run"}
+FILE = {
+    "identity": "sha256:" + "3" * 64,
+    "digest": "sha256:" + "4" * 64,
+    "signer": "site.pub",
+    "seen_by": "sifmark run",
+}
 
 
 def lay(tree, **image):
@@ -100,7 +105,7 @@ class Program:
 
 def checked(text):
     document = json.loads(text)
-    schema = json.loads((ROOT / "schemas" / "result-1.0.json").read_text("utf-8"))
+    schema = json.loads((ROOT / "schemas" / "result-1.1.json").read_text("utf-8"))
     jsonschema.Draft202012Validator(schema).validate(document)
     return document
 

@@ -24,7 +24,7 @@ from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
 
 FORMER = {each.former: name for name, each in COMMANDS.items() if each.former}
-RESULT = paths.SCHEMAS / "examples" / "result-1.0" / "training.json"
+RESULT = paths.SCHEMAS / "examples" / "result-1.1" / "training.json"
 
 
 def typed(program: str, folder: Path, *words: str, **changes: str) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ from sifmark.doctor.image import check_result
 from sifmark.engines import CheckFailed
 from sifmark.recipes.labels import WORKLOADS
 
-EXAMPLES = paths.SCHEMAS / "examples" / "result-1.0"
+EXAMPLES = paths.SCHEMAS / "examples" / "result-1.1"
 
 
 def checks_of(name: str, **changes: Any) -> dict[str, Check]:
@@ -55,6 +55,13 @@ def test_a_gpu_that_is_held_back_and_shared() -> None:
     assert "clocks" not in checks and checks["meter"].detail == "nvml, each package"
     conditions["throttling"] = {"value": "none"}
     assert checks_of("training", device_conditions=conditions)["throttling"].status == Status.PASSED
+
+
+def test_a_host_with_other_work_is_not_for_publication() -> None:
+    after = {"run_delay": {"value": 31.0, "unit": "%"}, "cpu_stolen": {"value": 0.0}}
+    check = checks_of("training", conditions_after=after)["other work"]
+    assert check.status is Status.WARNING and "waited 31.00 % of their time" in check.detail
+    assert "other work" not in checks_of("training", conditions_after={**after, "run_delay": {"value": 0.1}})
 
 
 def test_no_device_is_bad_and_named() -> None:

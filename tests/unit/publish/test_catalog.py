@@ -1,6 +1,7 @@
 """The catalog of a store: what of strangers' words gets into its page, and what a registry does not show."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -8,11 +9,13 @@ from sifmark.commands.registry.list import catalog
 from sifmark.core.errors import RegistryError, SifmarkError
 from sifmark.core.files import sha256_file
 from sifmark.core.settings import Settings
-from sifmark.publish.catalog import catalog_document, catalog_page, catalog_rows
+from sifmark.publish.catalog import COLUMNS, catalog_document, catalog_rows
+from sifmark.publish.catalog_page import catalog_page
 from sifmark.publish.stores import PublishedImage, open_store, publish
 from sifmark.recipes.recipe import recipe_names
 
 FIRST, *OTHERS = recipe_names()
+NOW = datetime(2026, 11, 26, 5, 0, tzinfo=UTC)
 
 
 class Listing:
@@ -36,14 +39,26 @@ def image_of(tmp_path, **annotations: str) -> PublishedImage:
 
 def test_what_an_annotation_says_is_text_in_the_page(tmp_path) -> None:
     image = image_of(tmp_path, **{"org.opencontainers.image.version": "<script>alert(1)</script>"})
-    page = catalog_page(catalog_document(Listing({FIRST: image})), "docker pull ")
-    assert "<script" not in page and "&lt;script&gt;alert(1)" in page and "docker pull REFERENCE" in page
+    page = catalog_page(catalog_document(Listing({FIRST: image})), "docker pull ", ["<b>.pub"], NOW)
+    assert page.count("<script") == 1 and "&lt;script&gt;alert(1)" in page
+    assert f"docker pull registry.example/x/{FIRST}:1" in page
+    assert "Trusted keys of this site: <code>&lt;b&gt;.pub</code>" in page and "Written 2026-11-26 05:00 UTC" in page
+
+
+def test_a_page_shows_short_hashes_and_warns_of_test_bases(tmp_path) -> None:
+    digest = f"sha256:{'0123456789abcdef' * 4}"
+    image = image_of(tmp_path, **{"org.sifmark.identity": digest, "org.sifmark.stand-in": "true"})
+    page = catalog_page(catalog_document(Listing({FIRST: image})), "apptainer pull oras://", [], NOW)
+    assert f'<code title="{digest}">0123456789ab</code>' in page
+    assert "test base: for tests only" in page and "not signed" in page and "This site names no key to trust" in page
 
 
 def test_a_table_is_for_people(tmp_path) -> None:
     signed = {"org.sifmark.signed": "true", "org.sifmark.stand-in": "false"}
     (row,) = catalog_rows(catalog_document(Listing({FIRST: image_of(tmp_path, **signed)})))
-    assert row[:2] == [FIRST, f"registry.example/x/{FIRST}:1"] and row[4:7] == ["1 B", "yes", "no"]
+    cells = dict(zip(COLUMNS, row, strict=True))
+    assert cells["recipe"] == FIRST and cells["reference"] == f"registry.example/x/{FIRST}:1"
+    assert (cells["size"], cells["signed"], cells["stand_in"], cells["title"]) == ("1 B", "yes", "no", "")
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
@@ -71,7 +86,8 @@ def test_a_folder_is_written_as_a_document_and_a_page(
     file.write_bytes(b"sif")
     open_store(str(tmp_path / "store"), "1", site).push((FIRST,), publish(file, sha256_file(file), 3, {}), file)
     catalog(str(tmp_path / "store"), "1", str(tmp_path / "site"), site, "table")
-    assert capsys.readouterr().out == f"{tmp_path / 'site' / 'catalog.json'}\n"
+    written = [tmp_path / "site" / name for name in ("catalog.json", "index.html")]
+    assert capsys.readouterr().out.splitlines() == list(map(str, written))
     document = json.loads((tmp_path / "site" / "catalog.json").read_text())
     assert [entry["recipe"] for entry in document["images"]] == [FIRST]
     assert FIRST in (tmp_path / "site" / "index.html").read_text()

@@ -63,7 +63,7 @@ def test_the_publisher_is_chosen_by_the_engine(site: Settings) -> None:
 
 def test_what_is_pushed_is_pulled_elsewhere(engine: Apptainer, elsewhere: Settings, tmp_path: Path) -> None:
     pushed, again = push(engine, tmp_path / "store"), push(engine, tmp_path / "store", "resnet50-cpu")
-    assert pushed.summary.startswith("sent; also as ") and again.summary.startswith("it was there already; ")
+    assert pushed.summary.startswith("sent, with ") and again.summary.startswith("was there already, with ")
     record = read_record("cpu", engine, strict=True)
     assert record and record.fields["pushed"] == pushed.reference and pushed.names[0].endswith("cpu:1")
     pulled = pull(tmp_path / "store", elsewhere, "resnet50-cpu")

@@ -57,7 +57,7 @@ def write(folder: Path, results: list[dict[str, Any]]) -> Path:
 def compare_results(path: str, against: str = "", **options: Any) -> None:
     if "allow" in options:
         options["allow"] = tuple(options["allow"])
-    compare(CompareOptions((path,), against, **options))
+    compare(CompareOptions((path,), **{"baseline": against, **options}))
 
 
 def ask(results: list[dict[str, Any]], against: Sequence[dict[str, Any]] = (), **question: Any) -> Comparison:
@@ -67,7 +67,7 @@ def ask(results: list[dict[str, Any]], against: Sequence[dict[str, Any]] = (), *
 
 
 def observed(document: dict[str, Any], side: str) -> Any:
-    assert fast_validator("result-1.0").is_valid(document)
+    assert fast_validator("result-1.1").is_valid(document)
     numbers = {name: metric_value(metric) for name, metric in metrics_of(document).items()}
     return observe(document, side, f"{document['id']}.json", FIELDS, numbers)
 
@@ -485,6 +485,17 @@ def test_results_that_were_not_steady_are_compared_and_named(
     assert "not steady" not in capsys.readouterr().out
 
 
+def test_results_of_a_busy_host_are_compared_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quiet: dict[str, Any] = {"host__threads_usable": {"value": 10**6}, "conditions_after__cpu_stolen": {"value": 0}}
+    busy = result(**quiet, conditions_after__run_delay={"value": 40.0, "unit": "%"})
+    calm = result(**quiet, conditions_after__run_delay={"value": 0.3, "unit": "%"})
+    compare_results(str(write(tmp_path / "some", [busy, calm])))
+    output = " ".join(capsys.readouterr().out.split())
+    assert f"warning: the host was busy in 1 results, for example {tmp_path / 'some' / busy['id']}.json" in output
+    compare_results(str(write(tmp_path / "none", [calm])))
+    assert "busy" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("unfit", [{"status__state": "crashed"}, {"configuration__smoke": True}])
 def test_an_unfit_result_passes_no_gate(
     tmp_path: Path, unfit: dict[str, Any], capsys: pytest.CaptureFixture[str]
@@ -712,8 +723,8 @@ def test_numbers_beyond_measure_are_missing(tmp_path: Path, capsys: pytest.Captu
     [
         ({"format": "xml"}, "no format 'xml'"),
         ({"allow": ["stand_in"]}, "no field 'stand_in'"),
-        ({"baseline": "accelerator.name"}, "is not FIELD=VALUE"),
-        ({"baseline": "site=x", "against": "."}, "both name the baseline"),
+        ({"baseline": "accelerator.name"}, "is neither FIELD=VALUE nor a path with results"),
+        ({"baseline": "site="}, "is neither FIELD=VALUE nor a path with results"),
         ({"fail_below": "0.9"}, "--fail-below needs a baseline"),
         ({"fail_above": "1.1"}, "--fail-above needs a baseline"),
         ({"fail_below": "0.9", "fail_above": "1.1"}, "are two gates"),
@@ -749,5 +760,5 @@ def test_the_verb_as_it_is_typed(tmp_path: Path) -> None:
     allow = ("--allow", "provenance.stand_in", "--allow", "provenance.simulated")
     code, output = typed(*allow, "--format", "csv", "--metrics", "throughput", "--by", "host.hostname.value")
     assert (code, len(output.splitlines())) == (0, 3)
-    assert typed(*allow, "--against", str(old), "--fail-below", "0.9")[0] == 7
+    assert typed(*allow, "--baseline", str(old), "--fail-below", "0.9")[0] == 7
     assert typed("--format", "xml")[0] == 2

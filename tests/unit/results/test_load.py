@@ -26,9 +26,9 @@ from sifmark.core.schemas import errors_of, fast_validator, validator
 from sifmark.results import load
 from sifmark.results.load import load_file, load_results, parse
 from sifmark.results.summary import summary
-from sifmark.results.warnings import warnings_of
+from sifmark.results.warnings import is_disturbed, warnings_of
 
-NAME = "result-1.0"
+NAME = "result-1.1"
 WHOLE = json.dumps(documents.whole()).encode()
 
 
@@ -159,10 +159,11 @@ def test_json_that_is_no_object_is_told(tmp_path: Path, text: bytes) -> None:
     assert judged.problems == ("is not an object",)
 
 
-@pytest.mark.parametrize("version", ["9.0", "1.1"])
+@pytest.mark.parametrize("version", ["9.0", "1.2"])
 def test_newer_versions_ask_for_an_upgrade(tmp_path: Path, version: str) -> None:
     (judged,) = load_file(str(write(tmp_path, "a.json", json.dumps({"schema_version": version}).encode())))
-    assert judged.problems == (f"schema_version: '{version}' is of a newer sifmark; upgrade this one, which reads 1.0",)
+    remedy = "upgrade this one, which reads 1.0, 1.1"
+    assert judged.problems == (f"schema_version: '{version}' is of a newer sifmark; {remedy}",)
 
 
 def test_another_document_is_no_result(tmp_path: Path) -> None:
@@ -173,7 +174,7 @@ def test_another_document_is_no_result(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", ["0.9", None, 1.0, [], {"a": 1}, "x" * 10**6])
 def test_unknown_versions_are_refused_by_name(tmp_path: Path, version: Any) -> None:
     (judged,) = load_file(str(write(tmp_path, "a.json", json.dumps({"schema_version": version}).encode())))
-    assert "is not one that this sifmark reads (1.0)" in judged.problems[0]
+    assert "is not one that this sifmark reads (1.0, 1.1)" in judged.problems[0]
     assert len(judged.problems[0]) < 200
 
 
@@ -327,6 +328,39 @@ def test_a_summary_warns_of_a_window_that_was_not_steady() -> None:
     assert not list(warnings_of(documents.result()))
     bare = documents.bare() | {"steadiness": documents.bare()["steadiness"] | {"steady": False}}
     assert any("step times changed over" in line for line in summary(bare))
+
+
+BUSY_HOST = "the host was busy: threads waited 2.500 % of their time. Do not publish this number."
+OVERSUBSCRIBED = "the run has more threads than processors: they waited 2.500 % of their time"
+STOLEN = "the hypervisor took 6.250 % of the processors' time. Do not publish this number."
+
+
+@pytest.mark.parametrize(
+    ("delay", "threads", "stolen", "texts"),
+    [
+        (2.0, 4, 0.0, []),
+        (2.5, 4, 0.0, [BUSY_HOST]),
+        (2.5, 5, 0.0, [OVERSUBSCRIBED]),
+        (None, 4, 0.8, []),
+        (2.5, 4, 2.5, [BUSY_HOST, STOLEN]),
+        (0.0, 4, "much", []),  # valid by the schema
+    ],
+)
+def test_warnings_of_other_work_on_the_host(delay: Any, threads: int, stolen: Any, texts: list[str]) -> None:
+    """Four processors for ten seconds."""
+    document = documents.result(
+        conditions_after__run_delay={"value": delay, "unit": "%", **({} if delay is not None else {"reason": "none"})},
+        conditions_after__cpu_stolen={"value": stolen, "unit": "s"},
+        configuration__threads=threads,
+        configuration__concurrency=None,
+        host__threads={"value": 4},
+        host__threads_usable={"value": 4},
+        started="2024-02-29T12:00:00.000Z",
+        finished="2024-02-29T12:00:10.000Z",
+    )
+    assert fast_validator(NAME).is_valid(document)
+    assert list(warnings_of(document)) == texts
+    assert is_disturbed(document) is (BUSY_HOST in texts or STOLEN in texts)
 
 
 def test_quiet_names_only_what_is_not_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

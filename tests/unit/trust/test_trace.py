@@ -43,7 +43,7 @@ def image_of(engine: FakeEngine) -> FakeInspection:
 
 
 def document_of(image: FakeInspection, **changes: Any) -> dict[str, Any]:
-    """A result of an image, as `inv run` would have made it."""
+    """A result of an image, as `sifmark run` would have made it."""
     labels = image.labels
     claims = {
         "recipe": "cpu",
@@ -56,7 +56,7 @@ def document_of(image: FakeInspection, **changes: Any) -> dict[str, Any]:
             "identity": image.runs,
             "digest": image.file,
             "signer": None,
-            "seen_by": "inv run",
+            "seen_by": "sifmark run",
         },
     }
     made = {f"provenance__image__{name}": value for name, value in claims.items()}
@@ -105,7 +105,7 @@ def test_a_result_that_is_not_valid_leads_nowhere(engine: FakeEngine) -> None:
 
 
 def test_a_result_from_outside_an_image_has_none(engine: FakeEngine) -> None:
-    document = json.loads((paths.SCHEMAS / "examples" / "result-1.0" / "training.json").read_text())
+    document = json.loads((paths.SCHEMAS / "examples" / "result-1.1" / "training.json").read_text())
     traced = Tracer(engine, engine.settings).trace(LoadedResult("x.json", document, ()))
     assert [(link.name, link.status) for link in traced] == [("result", PROVEN), ("image", MISSING)]
 
@@ -117,15 +117,15 @@ ONLY_DIGEST = {"identity": None, "digest": sha256("before it was signed"), "sign
 @pytest.mark.parametrize(
     ("changes", "fields", "named", "status", "said"),
     [
-        ({}, {}, False, PROVEN, "inv run saw sha256:"),
-        ({}, {}, True, PROVEN, "inv run saw sha256:"),
+        ({}, {}, False, PROVEN, "sifmark run saw sha256:"),
+        ({}, {}, True, PROVEN, "sifmark run saw sha256:"),
         ({"recipe": "cuda"}, {}, False, CLAIMED, "no image of recipe cuda is here"),
         ({"recipe": "nosuch"}, {}, False, CLAIMED, "no image of recipe nosuch is here"),
         ({"file": NO_FILE}, {}, False, CLAIMED, "the image here has the same build key"),
         ({"file": NO_FILE, "build_key": sha256("x")}, {}, False, CLAIMED, "the image here is another"),
         ({"file": NO_FILE, "build_key": sha256("x")}, {}, True, BROKEN, "nobody saw it"),
         ({"file__identity": sha256("x")}, {}, False, CLAIMED, "the image here is another"),
-        ({"file__identity": sha256("x")}, {}, True, BROKEN, "inv run saw"),
+        ({"file__identity": sha256("x")}, {}, True, BROKEN, "sifmark run saw"),
         ({"file": ONLY_DIGEST}, {"signed_by": OTHER}, False, CLAIMED, "which signing changes"),
         ({"file": ONLY_DIGEST}, {}, False, CLAIMED, "the image here is another"),
         ({"file": ONLY_DIGEST}, {}, True, BROKEN, "entrypoint saw"),

@@ -24,7 +24,7 @@ from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, RECIPE, STAND_IN
 from sifmark.trust import stages as module
 from sifmark.trust.stages import STAGES, StageResult, verify
 
-TRAINING = paths.SCHEMAS / "examples" / "result-1.0" / "training.json"
+TRAINING = paths.SCHEMAS / "examples" / "result-1.1" / "training.json"
 
 
 @pytest.fixture

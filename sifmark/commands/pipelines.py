@@ -1,0 +1,66 @@
+"""What CI systems show of a command: a summary of the job, folded parts of its log, and JUnit reports."""
+
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from xml.etree import ElementTree
+
+from sifmark.core.checks import Check, Status
+from sifmark.core.console import printable, status
+from sifmark.core.files import write_text
+
+_SUMMARY = "GITHUB_STEP_SUMMARY"  # the file that GitHub Actions shows as Markdown on the page of a run
+_ELEMENTS = {Status.FAILED: "failure", Status.SKIPPED: "skipped"}  # of JUnit, by the outcome of a check
+
+
+def add_summary(title: str, lines: Sequence[str]) -> None:
+    """Append a section in Markdown to the summary of a GitHub job; elsewhere do nothing."""
+    if path := os.environ.get(_SUMMARY):
+        with Path(path).open("a", encoding="utf-8") as stream:
+            stream.write("\n".join([f"### {title}", "", *lines, "", ""]))
+
+
+@contextmanager
+def folded(title: str) -> Iterator[None]:
+    """Fold what is logged meanwhile under a title, in the logs of GitHub Actions and GitLab CI.
+
+    Sources: GitHub, workflow commands, "Grouping log lines"; GitLab, "Custom collapsible sections".
+    """
+    section = re.sub(r"\W+", "_", title)
+    if os.environ.get("GITHUB_ACTIONS"):
+        status(f"::group::{printable(title)}")
+    elif os.environ.get("GITLAB_CI"):
+        status(f"\x1b[0Ksection_start:{int(time.time())}:{section}[collapsed=true]\r\x1b[0K{printable(title)}")
+    try:
+        yield
+    finally:
+        if os.environ.get("GITHUB_ACTIONS"):
+            status("::endgroup::")
+        elif os.environ.get("GITLAB_CI"):
+            status(f"\x1b[0Ksection_end:{int(time.time())}:{section}\r\x1b[0K")
+
+
+def write_junit(path: Path, suites: Mapping[str, Sequence[Check]]) -> None:
+    """Write checks as a JUnit report, a test suite for each name.
+
+    The format is what Jenkins, GitLab and Azure read: https://github.com/testmoapp/junitxml.
+    """
+    root = ElementTree.Element("testsuites", name="sifmark")
+    for name, checks in suites.items():
+        outcomes = Counter(check.status for check in checks)
+        counts = {"tests": len(checks), "failures": outcomes[Status.FAILED], "skipped": outcomes[Status.SKIPPED]}
+        attributes = {"name": printable(name), **{key: str(count) for key, count in counts.items()}}
+        suite = ElementTree.SubElement(root, "testsuite", attributes)
+        for check in checks:
+            case = ElementTree.SubElement(suite, "testcase", classname=printable(name), name=check.name)
+            text = "\n".join(printable(line) for line in [*check.detail.splitlines(), *check.remedy.splitlines()])
+            if element := _ELEMENTS.get(check.status):
+                ElementTree.SubElement(case, element, message=text.partition("\n")[0]).text = text
+            else:
+                ElementTree.SubElement(case, "system-out").text = text
+    ElementTree.indent(root)
+    write_text(path, ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n")
