@@ -80,6 +80,7 @@ CODES = {
     "system-error": "The operating system refused an operation, for example on a file.",
     "tokenizer-unusable": "A tokenizer cannot be read, is not of the needed kind, or does not cover the text.",
     "trace-broken": "A result contradicts the image or the sources that it names.",
+    "trace-incomplete": "A required link from a result to its sources is unverified or missing.",
     "unknown-name": "No image, recipe, workload, format or other thing has the name that was given.",
     "unknown-option": "A command has no option of the name that was given.",
     "verification-failed": "A stage of `verify` failed.",

@@ -34,10 +34,13 @@ def trace(
     image: Annotated[
         str, Option("The image that ran. [default: the recipe's image here]", "NAME", completes="image")
     ] = "",
+    require: Annotated[
+        str, Option("Fail unless these links are verified, with commas. [with CI set: image]", "LINKS")
+    ] = "",
     key: Keys = (),  # noqa: ARG001 - it is in the settings
     format_: Format = "table",
 ) -> None:
     """Trace results back to image, SBOM, recipe and commit."""
     from sifmark.commands.results.trace import trace_results
 
-    trace_results(paths, image, settings, format_)
+    trace_results(paths, image, settings, format_, require)

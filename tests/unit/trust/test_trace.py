@@ -1,6 +1,7 @@
 """The links from a result back to its sources: each link in every status that it may have."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from sifmark.build.records import record_path
 from sifmark.commands.results.trace import STATES, link_document, trace_results
 from sifmark.core import git, paths
 from sifmark.core.checks import Check, Status
-from sifmark.core.errors import SifmarkError
+from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import write_json
 from sifmark.core.settings import Settings
 from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, PLATFORM, REVISION, STAND_IN
@@ -25,6 +26,7 @@ from sifmark.results.load import LoadedResult, load_text
 from sifmark.trust.image import image_under_test
 from sifmark.trust.trace import Tracer
 
+TRAINING = paths.SCHEMAS / "examples" / "result-1.1" / "training.json"
 KEY, OTHER = "site.pub", "other.pub"
 COMMIT = "0f" * 20
 PROVEN, CLAIMED, BROKEN, MISSING = Status.PASSED, Status.WARNING, Status.FAILED, Status.SKIPPED
@@ -105,7 +107,7 @@ def test_a_result_that_is_not_valid_leads_nowhere(engine: FakeEngine) -> None:
 
 
 def test_a_result_from_outside_an_image_has_none(engine: FakeEngine) -> None:
-    document = json.loads((paths.SCHEMAS / "examples" / "result-1.1" / "training.json").read_text())
+    document = json.loads(TRAINING.read_text())
     traced = Tracer(engine, engine.settings).trace(LoadedResult("x.json", document, ()))
     assert [(link.name, link.status) for link in traced] == [("result", PROVEN), ("image", MISSING)]
 
@@ -288,6 +290,29 @@ def test_a_broken_link_fails(site: Settings, tmp_path: Path, capsys: pytest.Capt
     with pytest.raises(SifmarkError) as error:
         trace_results([str(tmp_path / "x.json")], "", site, "table")
     assert error.value.code == "trace-broken" and "contradicted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("require", "ci", "code"),
+    [
+        ("", "", None),
+        ("", "true", "trace-incomplete"),
+        ("image,commit", "", "trace-incomplete"),
+        ("result", "true", None),
+    ],
+)
+def test_a_required_link_must_be_verified(
+    site: Settings, monkeypatch: pytest.MonkeyPatch, require: str, ci: str, code: str | None
+) -> None:
+    """Of a result that was made outside an image."""
+    monkeypatch.setenv("CI", ci)
+    with nullcontext() if code is None else pytest.raises(SifmarkError, check=lambda error: error.code == code):
+        trace_results([str(TRAINING)], "", site, "json", require)
+
+
+def test_a_link_that_there_is_none_of_cannot_be_required(site: Settings) -> None:
+    with pytest.raises(UsageError, match="no link 'pakages'.*"):
+        trace_results([str(TRAINING)], "", site, "json", "pakages")
 
 
 def test_a_result_of_0_1_0_is_traced_as_it_was_then(
