@@ -20,24 +20,39 @@ class Scanner:
     arguments: tuple[str, ...]  # {} is the path of the document
     vulnerable: int  # the exit code that means: there are vulnerabilities
     limits: str  # what it overlooks in our documents
+    sarif: tuple[str, ...]  # prints SARIF in place of a table
 
-    def command(self, document: Path, options: Sequence[str]) -> list[str]:
-        """Return the argv that scans a document."""
-        return [self.program, *(word.format(document) for word in self.arguments), *options]
+    def command(self, document: Path, options: Sequence[str], *, sarif: bool = False) -> list[str]:
+        """Return the argv that scans a document, and prints a table or SARIF."""
+        form = self.sarif if sarif else ()
+        return [self.program, *(word.format(document) for word in self.arguments), *form, *options]
 
 
 # In order of preference. The limits are of how each reads the qualifiers `distro` and `upstream` of package URLs, by
 # its source code; all three look up Python packages.
 SCANNERS = (
-    Scanner("grype", ("sbom:{}", "--fail-on", "negligible"), 2, "a vulnerability of unknown severity is only listed"),
+    Scanner(
+        "grype",
+        ("sbom:{}", "--fail-on", "negligible"),
+        2,
+        "a vulnerability of unknown severity is only listed",
+        ("--output", "sarif"),
+    ),
     Scanner(
         "osv-scanner",
         ("scan", "source", "--lockfile", "{}"),
         1,
         "Debian packages are looked up by their own names, not by their sources'; Grype knows both",
+        ("--format", "sarif"),
     ),
     # Without --exit-code Trivy answers 0 whatever it finds; its own failures are 1.
-    Scanner("trivy", ("sbom", "--exit-code", "10", "{}"), 10, "packages of the system are left out; Grype reads them"),
+    Scanner(
+        "trivy",
+        ("sbom", "--exit-code", "10", "{}"),
+        10,
+        "packages of the system are left out; Grype reads them",
+        ("--format", "sarif"),
+    ),
 )
 
 

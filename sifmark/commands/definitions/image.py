@@ -68,8 +68,9 @@ def audit(
     scanner: Annotated[
         str, Option("[default: the first of these on PATH]", choices=("grype", "osv-scanner", "trivy"))
     ] = "",
+    sarif: Annotated[str, Option("Write the report to this file, as SARIF for CI.", "FILE", completes="file")] = "",
 ) -> None:
     """Scan an image's packages for known vulnerabilities."""
     from sifmark.commands.image.audit import audit as scan
 
-    scan(name, settings, scanner, arguments)
+    scan(name, settings, scanner, arguments, sarif)

@@ -9,6 +9,7 @@ from sifmark.attestations.sbom import CYCLONEDX
 from sifmark.attestations.scanners import Scanner, choose_scanner
 from sifmark.core.console import output, printable, status
 from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.files import write_text
 from sifmark.core.process import CompletedCommand, run
 from sifmark.core.settings import Settings
 from sifmark.engines.locate import engine_for, locate
@@ -16,18 +17,20 @@ from sifmark.engines.locate import engine_for, locate
 _DOCUMENT = "sifmark.cdx.json"  # OSV-Scanner reads the format from the name
 
 
-def audit(name: str, settings: Settings, scanner: str, arguments: Sequence[str]) -> None:
+def audit(name: str, settings: Settings, scanner: str, arguments: Sequence[str], sarif: str = "") -> None:
     """Scan an image, or a CycloneDX document `FILE.json`, and print what the scanner prints.
 
-    The arguments go to the scanner. Raises SifmarkError if it reports vulnerabilities, fails
-    or is not installed.
+    The arguments go to the scanner. With `sarif`, a file, its report goes there in place of standard output. Raises
+    SifmarkError if it reports vulnerabilities, fails or is not installed.
     """
     chosen = choose_scanner(scanner)
     document = read_document(name, settings)
     with tempfile.TemporaryDirectory(prefix="sifmark-audit-") as folder:
         path = Path(folder) / _DOCUMENT
         path.write_bytes(document)
-        completed = _scan(chosen.command(path, arguments), settings.time_limit)
+        completed = _scan(chosen.command(path, arguments, sarif=bool(sarif)), settings.time_limit, bool(sarif))
+    if sarif and completed.exit_code in (0, chosen.vulnerable):
+        _write_sarif(completed.output, Path(sarif), chosen)
     _judge(name, chosen, completed)
 
 
@@ -56,14 +59,27 @@ def _read(path: Path) -> bytes:
         raise UsageError(f"{path}: {error.strerror}", remedy, code="file-unreadable") from error
 
 
-def _scan(command: Sequence[str], time_limit: float) -> CompletedCommand:
+def _scan(command: Sequence[str], time_limit: float, collected: bool) -> CompletedCommand:
+    """Run a scanner. Its output is printed line by line, or collected."""
     return run(
         command,
-        watch_output=lambda line: output(printable(line.expandtabs())),
+        watch_output=None if collected else lambda line: output(printable(line.expandtabs())),
         watch_errors=lambda line: status(printable(line.expandtabs())),
         time_limit=time_limit,
         check=False,
     )
+
+
+def _write_sarif(text: str, path: Path, scanner: Scanner) -> None:
+    """Write a report in SARIF. Raises SifmarkError for anything else."""
+    try:
+        if "runs" not in json.loads(text):
+            raise ValueError("it has no runs")
+    except (ValueError, TypeError, RecursionError) as error:
+        cause = f"{scanner.program} printed what is no SARIF: {error}"
+        raise SifmarkError(cause, "leave out a format after --, or --sarif", code="command-failed") from error
+    write_text(path, text)
+    status(f"  SARIF: {path}")
 
 
 def _judge(name: str, scanner: Scanner, completed: CompletedCommand) -> None:

@@ -27,7 +27,7 @@ import json, pathlib, sys
 files = [pathlib.Path(word.removeprefix("sbom:")) for word in sys.argv[1:]]
 documents = {{path.name: path.read_text() for path in files if path.is_file()}}
 pathlib.Path(__file__).with_suffix(".called").write_text(json.dumps([sys.argv[1:], documents]))
-print("CVE-1  jinja2\\t3.1.2")
+print({printed!r})
 print("loaded \\x1b[1mthe database", file=sys.stderr)
 sys.exit({code})
 """
@@ -42,9 +42,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
 
-    def put(program: str, code: int = 0) -> Path:
+    def put(program: str, code: int = 0, printed: str = "CVE-1  jinja2\t3.1.2") -> Path:
         path = folder / program
-        path.write_text(STAND_IN.format(python=sys.executable, code=code))
+        path.write_text(STAND_IN.format(python=sys.executable, code=code, printed=printed))
         path.chmod(0o755)
         return path.with_suffix(".called")
 
@@ -80,6 +80,31 @@ def test_vulnerabilities_are_a_failure(
     captured = capsys.readouterr()
     assert captured.out == "CVE-1  jinja2   3.1.2\n", "what it prints is the answer"
     assert "loaded \\x1b[1mthe database\n" in captured.err
+
+
+SARIF = {"grype": ["--output", "sarif"], "osv-scanner": ["--format", "sarif"], "trivy": ["--format", "sarif"]}
+
+
+@pytest.mark.parametrize("program", SARIF)
+def test_a_report_in_sarif_goes_to_a_file(
+    install: Install, bom: str, tmp_path: Path, program: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also one with vulnerabilities, which CI is to show."""
+    report = json.dumps({"version": "2.1.0", "runs": []})
+    called = install(program, VULNERABLE[program], report)
+    with pytest.raises(SifmarkError, check=lambda error: error.code == "vulnerabilities-reported"):
+        command.audit(bom, load_settings(), "", ["--offline"], str(tmp_path / "report.sarif"))
+    assert json.loads((tmp_path / "report.sarif").read_text())["runs"] == [] and capsys.readouterr().out == ""
+    argv, _ = json.loads(called.read_text())
+    assert argv[-3:] == [*SARIF[program], "--offline"]
+
+
+@pytest.mark.parametrize("printed", ["NAME  VULNERABILITY", "[]", '{"matches": []}', ""])
+def test_what_is_no_sarif_is_not_written(install: Install, bom: str, tmp_path: Path, printed: str) -> None:
+    install("grype", 0, printed)
+    with pytest.raises(SifmarkError, match="printed what is no SARIF"):
+        command.audit(bom, load_settings(), "", [], str(tmp_path / "report.sarif"))
+    assert not (tmp_path / "report.sarif").exists()
 
 
 @pytest.mark.parametrize(("program", "code"), [("grype", 1), ("osv-scanner", 127), ("osv-scanner", 128), ("trivy", 1)])
