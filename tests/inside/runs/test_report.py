@@ -46,6 +46,9 @@ def test_durations(seconds, text):
 
 
 def test_the_report_has_the_number_first_and_the_place_last(whole):
+    for name, value in {"throughput": 2.1784, "step_time_p50": 0.91944, "step_time_p99": 0.9216}.items():
+        whole["metrics"][name]["value"] = value
+    whole.update({"started": "2026-11-26T05:00:00.000Z", "finished": "2026-11-26T05:00:12.100Z"})
     lines = report(whole, "results/a b.json")
     assert lines[:3] == [
         "resnet50 training  fp32  batch 2   completed in 12 s",
