@@ -26,10 +26,10 @@ def thread_times(tasks: Path = TASKS) -> ThreadTimes:
     times = {}
     for thread in tasks.glob("*"):
         try:
-            running, waiting = (thread / "schedstat").read_text().split()[:2]
+            running, waiting = map(int, (thread / "schedstat").read_text().split()[:2])
         except (OSError, ValueError):  # the thread has ended, or the kernel does not count
             continue
-        times[thread.name] = ThreadTime(int(running) / 1e9, int(waiting) / 1e9)
+        times[thread.name] = ThreadTime(running / 1e9, waiting / 1e9)
     return times
 
 
