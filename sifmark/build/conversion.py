@@ -83,11 +83,11 @@ def _converted(plan: Plan, source: str, log: Path, docker: Docker, settings: Set
     with atomic_path(target) as draft, tempfile.TemporaryDirectory(dir=draft.parent) as name:
         folder = Path(name)
         archive, definition = folder / "image.tar", folder / "definition"
-        with step("save the Docker image"):
+        with step("save the Docker image") as progress, progress.watching(archive):
             docker.daemon.save(source, archive)
         labels = {**plan.labels(), CONVERTED_FROM: source}
         definition.write_text(render.converted_definition(plan.recipe, str(archive), labels))
-        with step("convert it") as progress:
+        with step("convert it") as progress, progress.watching(folder / "converted.sif"):
             _convert(plan, definition, draft, log, settings, progress)
         yield verified_image(draft, settings)
 

@@ -2,12 +2,16 @@
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
+
+from sifmark.core.files import human_size
 
 # Imported where there is a table or a terminal to draw on: commands with nothing to draw should not wait for it.
 if TYPE_CHECKING:
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
 HEARTBEAT = 10.0  # seconds between two lines about the same step without a terminal
+WATCHED_EVERY = 1.0  # seconds between two looks at a growing file
 COLORS = ("auto", "always", "never")
 _GREEN, _YELLOW, _RED = 32, 33, 31  # SGR codes, ECMA-48
 # The colours of words that say how something is.
@@ -72,6 +77,28 @@ class Step:
         elif time.monotonic() - self._reported >= HEARTBEAT:
             self._reported = time.monotonic()
             status(f"  {self.title}: {self.seconds:.0f} s, {text}")
+
+    def transferred(self, size: int, total: int = 0) -> None:
+        """Show how many bytes are done, of a total if that is known."""
+        self.detail(human_size(size) + (f" of {human_size(total)}" if total else ""))
+
+    @contextmanager
+    def watching(self, file: Path) -> Iterator[None]:
+        """Show the size of a file that another program writes meanwhile."""
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.wait(WATCHED_EVERY):
+                if file.exists():
+                    self.transferred(file.stat().st_size)
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
 
     @property
     def seconds(self) -> float:

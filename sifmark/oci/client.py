@@ -7,7 +7,7 @@ By the OCI distribution specification 1.1 and Docker's token authentication. Log
 import hashlib
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from io import BytesIO
 from pathlib import Path
@@ -49,6 +49,10 @@ _MEANINGS = {
     429: ("it is asked too often", "wait, or log in: registries allow more to those they know"),
     507: ("its disk is full", "free space there, or push elsewhere"),
 }
+
+
+def ignore(_size: int) -> None:
+    """Report nothing."""
 
 
 class Registry:
@@ -130,7 +134,7 @@ class Registry:
 
         Raises RegistryError for any other bytes, and at once for more; SifmarkError if they cannot be written.
         """
-        arrival = _Download(self, path, size, tell or _ignore)
+        arrival = _Download(self, path, size, tell or ignore)
         try:
             with target.open("wb") as sink:
                 self._retry(lambda _last: arrival.receive(sink))
@@ -169,12 +173,19 @@ class Registry:
             raise RegistryError(cause, REGISTRY_REMEDY, code="digest-mismatch")
         return document
 
-    def upload(self, repository: str, digest: str, content: bytes | Path, origin: str | None = None) -> bool:
-        """Upload a blob to a repository unless it is there; return whether anything was sent.
+    def upload(
+        self,
+        repository: str,
+        digest: str,
+        content: bytes | Path,
+        origin: str | None = None,
+        report: Callable[[int], None] = ignore,
+    ) -> bool:
+        """Upload a blob to a repository unless it is there, and report the bytes sent; return whether there were any.
 
         If `origin` is a repository of this registry that has it, it is only linked. Raises RegistryError.
         """
-        return self._retry(lambda _last: self._upload(repository, digest, content, origin))
+        return self._retry(lambda _last: self._upload(repository, digest, content, origin, report))
 
     def put_manifest(self, repository: str, reference: str, manifest: bytes, media: str) -> Mapping[str, str]:
         """Store a manifest under a tag or its own digest; return the headers of the answer. Raises RegistryError."""
@@ -198,7 +209,9 @@ class Registry:
         pages = [link["url"] for link in links if link.get("rel") == "next"]
         return self.own_address("the request for the next page", pages[0]) if pages else None
 
-    def _upload(self, repository: str, digest: str, content: bytes | Path, origin: str | None) -> bool:
+    def _upload(
+        self, repository: str, digest: str, content: bytes | Path, origin: str | None, report: Callable[[int], None]
+    ) -> bool:
         if self.request("HEAD", f"{repository}/blobs/{digest}").status_code == 200:
             return False
         asked = {"mount": digest, "from": origin} if origin else {}
@@ -208,7 +221,8 @@ class Registry:
         location = self.own_address("the upload", self.expect(started, 202).headers.get("Location", ""))
         headers = {"Content-Type": "application/octet-stream"}
         with BytesIO(content) if isinstance(content, bytes) else content.open("rb") as stream:
-            self._put(location, params={"digest": digest}, data=stream, headers=headers, timeout=(PATIENCE, SETTLING))
+            data = _Upload(stream, report)
+            self._put(location, params={"digest": digest}, data=data, headers=headers, timeout=(PATIENCE, SETTLING))
         return True
 
     def _put(self, location: str, **options: Any) -> RegistryResponse:
@@ -328,10 +342,25 @@ class _Download:
                 raise requests.ConnectionError(f"the connection ended {int(expected) - self.size + began} bytes early")
 
 
+class _Upload:
+    """A file that is sent: reports how far it has been read. Everything else is the file's own, as requests asks."""
+
+    def __init__(self, file: BinaryIO, report: Callable[[int], None]) -> None:
+        self._file, self._report = file, report
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes."""
+        block = self._file.read(size)
+        self._report(self._file.tell())
+        return block
+
+    def __iter__(self) -> Iterator[bytes]:  # by which requests recognises a stream
+        return iter(partial(self.read, 1 << 16), b"")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
 def _rewind(data: Any) -> None:
     if hasattr(data, "seek"):
         data.seek(0)
-
-
-def _ignore(_size: int) -> None:
-    pass

@@ -9,7 +9,7 @@ from sifmark.core.settings import Settings
 from sifmark.engines.apptainer.sif import read_sif
 from sifmark.publish.catalog import published_images
 from sifmark.publish.policy import require_allowed
-from sifmark.publish.sif import fetch_file, require_space
+from sifmark.publish.sif import fetch_file, require_space, send_file
 from sifmark.publish.stores import ImageStore
 from sifmark.recipes.names import names_of
 
@@ -40,6 +40,6 @@ def mirror_images(
             fetch_file(origin, recipe, image, file)
             # The labels decide, whatever was announced.
             require_allowed(target.host, recipe, read_sif(file).labels(), settings)
-            sent = target.push((recipe, *names_of(recipe)), image, file)
+            sent = send_file(target, (recipe, *names_of(recipe)), image, file)
             file.unlink()
             yield MirroredImage(f"{target.reference(recipe)}@{image.digest}", sent)

@@ -1,13 +1,12 @@
 """Publishing SIF files: pushed to registries and folders, pulled from them, and signed."""
 
 import shutil
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sifmark.build import ledger
 from sifmark.build.records import lock_path, read_record, update_record, write_image_record
-from sifmark.core.console import Step, step
+from sifmark.core.console import step
 from sifmark.core.environment import platform_name
 from sifmark.core.errors import REBUILD_REMEDY, SifmarkError, UsageError
 from sifmark.core.files import atomic_path, free_space, human_size
@@ -50,8 +49,7 @@ def push(name: str, registry: str, tag: str, engine: Engine, settings: Settings)
             built = describe_image(path, image.inspection)
         check_provenance(image)
         published = publish(path, built.digest, built.size, _annotations(image, built))
-        with step(f"push {path.name}, {human_size(built.size)}, to {store.reference(recipe)}"):
-            sent = store.push(names, published, path)
+        sent = send_file(store, names, published, path)
         reference = f"{store.reference(recipe)}@{published.digest}"
         update_record(recipe, engine, pushed=reference)
     summary = f"{'sent' if sent else 'was there already'}, with {len(names) - 1} more names"
@@ -125,7 +123,13 @@ def listing(registry: str, tag: str, settings: Settings) -> StoreListing:
 def fetch_file(store: ImageStore, name: str, image: PublishedImage, target: Path) -> None:
     """Fetch the SIF of a name from a store. Raises RegistryError if it is not what its digest says."""
     with step(f"pull {store.reference(name)}, {human_size(image.size)}") as progress:
-        store.pull(name, image, target, partial(_report_progress, progress, image.size))
+        store.pull(name, image, target, lambda size: progress.transferred(size, image.size))
+
+
+def send_file(store: ImageStore, names: Sequence[str], image: PublishedImage, file: Path) -> bool:
+    """Push a SIF under names, the first of which gets the bytes. Return whether the store did not have it yet."""
+    with step(f"push {file.name}, {human_size(image.size)}, to {store.reference(names[0])}") as progress:
+        return store.push(names, image, file, lambda size: progress.transferred(size, image.size))
 
 
 def require_space(image: str, size: int, folder: Path) -> None:
@@ -148,10 +152,6 @@ def _require_recipe(image: ImageUnderTest, recipe: str, path: Path) -> None:
     if image.recipe != recipe:
         cause = f"{path.name} is an image of recipe {image.recipe}"
         raise CheckFailed(cause, REBUILD_REMEDY, code="recipe-mismatch")
-
-
-def _report_progress(progress: Step, size: int, arrived: int) -> None:
-    progress.detail(f"{human_size(arrived)} of {human_size(size)}")
 
 
 def _require_announced(image: ImageUnderTest, recipe: str, annotations: Mapping[str, str]) -> None:

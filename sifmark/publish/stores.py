@@ -18,6 +18,7 @@ from sifmark.core.errors import RegistryError, UsageError
 from sifmark.core.files import sha256_bytes
 from sifmark.core.locks import exclusive_lock
 from sifmark.core.settings import Settings
+from sifmark.oci.client import ignore
 from sifmark.oci.images import connect
 from sifmark.oci.layout import Layout
 from sifmark.oci.manifest import MANIFEST_MEDIA, TITLE, Descriptor, descriptor_of, read_manifest, write_manifest
@@ -70,8 +71,13 @@ class ImageStore(StoreListing, Protocol):
         Raises RegistryError if the file is not what its digest says.
         """
 
-    def push(self, names: Sequence[str], image: PublishedImage, file: Path) -> bool:
-        """Let names refer to an image, and send its file. Return whether the store did not have the file yet."""
+    def push(
+        self, names: Sequence[str], image: PublishedImage, file: Path, report: Callable[[int], None] = ignore
+    ) -> bool:
+        """Let names refer to an image, send its file, and report the bytes that were sent.
+
+        Return whether the store did not have the file yet.
+        """
 
 
 def open_store(name: str, tag: str, settings: Settings) -> ImageStore:
@@ -138,13 +144,15 @@ class RegistryStore:
         path = f"{self.path}/{name}/blobs/{image.blob}"
         connect(self.host, retry=True).download(path, image.blob, image.size, target, report)
 
-    def push(self, names: Sequence[str], image: PublishedImage, file: Path) -> bool:
+    def push(
+        self, names: Sequence[str], image: PublishedImage, file: Path, report: Callable[[int], None] = ignore
+    ) -> bool:
         """Send the bytes to the repository of the first name, and link the others to them. Raises RegistryError."""
         registry, first = connect(self.host, retry=True), f"{self.path}/{names[0]}"
         sent = False
         for name in names:
             repository, origin = f"{self.path}/{name}", None if name == names[0] else first
-            sent |= registry.upload(repository, image.blob, file, origin)
+            sent |= registry.upload(repository, image.blob, file, origin, report)
             registry.upload(repository, sha256_bytes(_CONFIG), _CONFIG, origin)
             registry.put_manifest(repository, self.tag, image.manifest, MANIFEST_MEDIA)
         return sent
@@ -182,13 +190,16 @@ class LayoutStore:
         self._layout.copy(image.blob, image.size, target)
         report(image.size)
 
-    def push(self, names: Sequence[str], image: PublishedImage, file: Path) -> bool:
+    def push(
+        self, names: Sequence[str], image: PublishedImage, file: Path, report: Callable[[int], None] = ignore
+    ) -> bool:
         """Copy the blobs, and then change the index: what it names is complete.
 
         Raises SifmarkError, before anything is copied, if the folder is something else.
         """
         self._layout.names()
         new = self._layout.add_file(file, image.blob)
+        report(image.size)
         for content in (_CONFIG, image.manifest):
             self._layout.add(content)
         with exclusive_lock(self._layout.index_file):  # what another publisher has added meanwhile stays

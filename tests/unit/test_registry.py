@@ -16,10 +16,12 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
+from unit import registry_double
 
 from sifmark.commands.recipe.pin import pin
 from sifmark.core import paths
 from sifmark.core.errors import RegistryError, SifmarkError
+from sifmark.core.files import sha256_bytes
 from sifmark.core.settings import load_settings
 from sifmark.oci import client, transport
 from sifmark.oci.client import Registry
@@ -481,3 +483,14 @@ def test_an_upload_goes_to_no_other_host(served: Served) -> None:
     served.put("x/blobs/uploads/", {}, 202, Location="https://elsewhere.example/upload")
     with pytest.raises(RegistryError, match="wants the upload to go to elsewhere.example"):
         Registry(served.host).upload("x", AMD, b"{}")
+
+
+def test_an_upload_reports_the_bytes_that_were_sent(tmp_path: Path) -> None:
+    file, reported = tmp_path / "x.sif", list[int]()
+    file.write_bytes(bytes(200_000))
+    with registry_double.serving(api=True) as server:
+        digest = sha256_bytes(file.read_bytes())
+        assert Registry(server.host).upload("x", digest, file, report=reported.append)
+        assert server.blobs[digest] == file.read_bytes()
+        assert not Registry(server.host).upload("x", digest, file, report=reported.append), "it is there"
+    assert reported == sorted(reported) and reported[-1] == 200_000 and len(reported) > 2

@@ -115,7 +115,8 @@ def _convert(plan: Plan, settings: Settings, log: Path | None, folder: Path) -> 
     with step(f"convert the base {plan.base.pull}") as progress:
         created = base_creation_time(plan.base, settings.sources)
         definition.write_text(_base_definition(plan, datetime.fromtimestamp(created, UTC).isoformat(), settings))
-        build_definition(plan, created, definition, image, log, settings, progress.detail, remedy)
+        with progress.watching(image):
+            build_definition(plan, created, definition, image, log, settings, progress.detail, remedy)
         converted = read_sif(image)
         converted.copy(converted.system, folder / SQUASHFS)
         write_json(folder / ATTRIBUTES, converted.attributes())
@@ -164,7 +165,7 @@ def _append_wheels(plan: Plan, settings: Settings, log: Path | None, check: bool
     """Fill a cache entry with the converted base, the wheels appended to it, and SBOM drafts."""
     base, site = converted_base(plan, settings, log), site_layer(plan, settings, log)
     base.ensure()
-    with site.use(check=check) as layer, step("append the wheels"):
+    with site.use(check=check) as layer, step("append the wheels") as progress, progress.watching(folder / SQUASHFS):
         base.copy(folder)
         _append(layer, folder / SQUASHFS, log, settings)
         packages = packages_in(folder / SQUASHFS, settings.time_limit)

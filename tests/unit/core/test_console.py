@@ -1,7 +1,8 @@
-"""Tables, on a terminal and in a pipe."""
+"""Tables and progress, on a terminal and in a pipe."""
 
 import io
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -43,3 +44,29 @@ def test_on_a_terminal_no_cell_moves_the_cursor(monkeypatch: pytest.MonkeyPatch)
     shown = terminal.getvalue()
     assert "1,234,567" in shown and "with\\n\\x1b]0;other\\x07 text [bold]" in shown
     assert "\x1b]" not in shown and "\x07" not in shown
+
+
+def test_in_a_log_a_transfer_is_reported_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with console.step("push cpu.sif") as progress:
+        progress.transferred(2**20, 3 * 2**30)
+    assert capsys.readouterr().err.splitlines()[0] == "- push cpu.sif ..."
+    monkeypatch.setattr(console, "HEARTBEAT", 0.0)
+    with console.step("push cpu.sif") as progress:
+        progress.transferred(2**20, 3 * 2**30)
+        progress.transferred(5)
+    said = capsys.readouterr().err.splitlines()[1:3]
+    assert [line.rpartition(", ")[2] for line in said] == ["1 MiB of 3.0 GiB", "5 B"]
+
+
+def test_a_file_that_another_program_writes_is_watched(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(console, "HEARTBEAT", 0.0)
+    monkeypatch.setattr(console, "WATCHED_EVERY", 0.001)
+    shown = ""
+    with console.step("convert") as progress, progress.watching(tmp_path / "image.sif"):
+        (tmp_path / "image.sif").write_bytes(bytes(3000))
+        while "3 KiB" not in shown:
+            shown += capsys.readouterr().err
