@@ -1,4 +1,4 @@
-"""What a developer runs before each commit: linters, type checker and the tests without an engine."""
+"""What a developer runs before each commit: linters, type checker, documentation and the tests without an engine."""
 
 import sys
 from collections.abc import Callable
@@ -17,6 +17,7 @@ CHECKS = {
         *["--ignore-missing-imports", "--cache-dir=.mypy_cache/in-image", "--package", "entrypoints"],
     ],
     "mypy of in-image tests": [*_PYTHON, "mypy", "--config-file=tests/inside/mypy.ini"],
+    "site": ["ci/site"],
     "tests": [*_PYTHON, "pytest", "-q", "--numprocesses=auto", "tests/unit"],
 }
 
