@@ -19,7 +19,9 @@ STATUSES = {
     "no_device": Status(
         3, "the device of this image is not on this machine", "use an image for this machine: `sifmark list`"
     ),
-    "unsupported": Status(3, "the device cannot do what was asked for", "use another `--precision`, or no `--compile`"),
+    "unsupported": Status(
+        3, "the device does not support what was requested", "use another `--precision`, or no `--compile`"
+    ),
     "out_of_memory": Status(4, "the device or the host had too little memory", "a smaller `--batch-size`"),
     "compile_failure": Status(
         4, "the vendor's compiler refused the model", "see the compiler's messages on standard error"

@@ -55,7 +55,7 @@ def _document(path: Path) -> dict[str, Any] | None:
     if isinstance(version, str) and version != VERSION:
         raise UsageError(
             f"--data {path}: schema_version {version[:20]!r}, this image reads {VERSION}. "
-            "Take a newer image, or remove the manifest: then the files are counted anew"
+            "Take a newer image, or remove the manifest: then the files are counted again"
         )
     checker = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text("utf-8")))
     wrong = jsonschema.exceptions.best_match(checker.iter_errors(document))

@@ -51,4 +51,4 @@ class HostSession(SynchronousSession):
 
     def conditions(self) -> DeviceConditions:
         """Return that the host's conditions are elsewhere in the result."""
-        return DeviceConditions.unknown("the host is the device: conditions and conditions_after tell how it stood")
+        return DeviceConditions.unknown("the host is the device: see conditions and conditions_after")

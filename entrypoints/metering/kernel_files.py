@@ -45,7 +45,7 @@ def host_pid() -> int:
     """Return the number by which drivers know this process. Raises MeterError in a container with its own numbers."""
     if os.readlink(PIDS) != HOST_PIDS:
         raise MeterError(
-            "this container numbers processes anew, and the driver does not: none can be told from our own"
+            "this container has its own process numbers: its processes cannot be found in the driver's list"
         )
     return os.getpid()
 

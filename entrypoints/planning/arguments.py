@@ -125,7 +125,7 @@ def _add_length(grammar: argparse.ArgumentParser) -> None:
     add("--samples-per-epoch", type=values.whole(1), metavar="N", help="for --epochs with synthetic data")
     add("--repeat", type=values.whole(1, MOST_REPEATS), default=1, metavar="N", help="runs, each in a fresh process")
     add("--time-limit", type=values.seconds, metavar="TIME", help="stop after this time, with a valid result: 30m")
-    add("--smoke", action="store_true", help="a run of seconds without correctness check, to see that it works")
+    add("--smoke", action="store_true", help="a short run without correctness check, to see that it works")
 
 
 def _add_batch(grammar: argparse.ArgumentParser) -> None:

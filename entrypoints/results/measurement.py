@@ -192,7 +192,7 @@ def _of_those_in_use(recording: Recording, count: int) -> Metered:
     if len(in_use) == count:
         return recording.only(sorted(set(in_use)))
     shown, source = len(recording.in_use), recording.facts.source
-    which = f"processes had {len(in_use)}" if in_use else "it does not tell which processes had"
+    which = f"processes had {len(in_use)}" if in_use else "it does not report which ones processes used"
     return Absence(f"{source} shows {shown} accelerators, {count} computed, and {which}: use a partition of {count}")
 
 

@@ -16,7 +16,7 @@ from entrypoints.results.quantiles import quantile
 
 NOT_SAMPLED = "no samples were drawn"
 NO_STEP = "no step of the timed window was finished"
-NO_TIME = "the timed window is shorter than the clock can tell"
+NO_TIME = "the timed window is shorter than the resolution of the clock"
 IN_REQUESTS = "making its input is part of a request: see latency_preprocessing_mean"
 NOT_GENERATED = "no text was generated"
 LEAST = {0.5: 11, 0.9: 64, 0.95: 130, 0.99: 662, 1.0: 1}  # times that a percentile needs

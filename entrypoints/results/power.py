@@ -10,7 +10,7 @@ from entrypoints.results.measurement import EVALUATED, Measurement
 from entrypoints.results.metrics import NO_STEP
 
 CUT_SHORT = "the rest was cut short"
-NO_REST = "nobody waited before the workload began (--idle-seconds 0)"
+NO_REST = "there was no rest before the run (--idle-seconds 0)"
 
 
 def power(measurement: Measurement) -> Json:

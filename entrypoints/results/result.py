@@ -142,7 +142,7 @@ def device_conditions(conditions: DeviceConditions) -> Json:
     if conditions.reason is not None:
         return {"reason": conditions.reason}
     return {
-        **{name: {"value": None, "reason": "the device does not tell"} for name in DEVICE_CONDITIONS},
+        **{name: {"value": None, "reason": "the device does not report it"} for name in DEVICE_CONDITIONS},
         **conditions.facts,
     }
 

@@ -133,7 +133,7 @@ def _why_no_drift(seconds: Sequence[float]) -> str | None:
         return NO_STEP
     if len(seconds) < FEWEST_STEPS:
         return f"{len(seconds)} timed steps where {FEWEST_STEPS} are needed"
-    return None if quantile(seconds, 0.5) > 0 else "most steps are shorter than the clock can tell"
+    return None if quantile(seconds, 0.5) > 0 else "most steps are shorter than the resolution of the clock"
 
 
 def _drift_text(drifted: Drift) -> str:

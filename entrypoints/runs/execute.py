@@ -99,7 +99,7 @@ def pursued(measurement: Measurement, target: Target) -> str:
 def bounds(measurement: Measurement, resolved: Configuration, limit: int | None) -> str:
     """Return the batch that did not fit, and the memory limits, as a sentence."""
     limits = {
-        "--memory-limit" if resolved.memory_limit_mib else "nine tenths of what was free": limit,
+        "--memory-limit" if resolved.memory_limit_mib else "nine tenths of free memory": limit,
         "control group": fact(host.memory_limit)["value"],
         "host": fact(host.memory_mib)["value"],
         "device": measurement.device and measurement.device.memory_mib,

@@ -17,19 +17,19 @@ def check(card: Card, resolved: Configuration, orders: Orders) -> Outcome:
     """Run only the correctness check."""
     outcome, probed = probe(reference.load(card), resolved, orders)
     judged = with_numerics(outcome, probed)
-    return judged if judged.exit_code else judged._replace(message=f"numerics {probed}")
+    return judged if judged.exit_code else judged._replace(message=f"correctness {probed}")
 
 
 def check_before_runs(card: Card, resolved: Configuration, orders: Orders) -> Numerics:
     """Run the correctness check before runs that ask for it, with notes on standard error."""
     if not resolved.probe_numerics:
-        return numerics.not_run(f"the probe was left out ({'--smoke' if resolved.smoke else '--skip-numerics'})")
+        return numerics.not_run(f"the check was skipped ({'--smoke' if resolved.smoke else '--skip-numerics'})")
     stored = reference.load(card)
     if stored is None:
         return numerics.compare_with_reference([], None, resolved.precision)
-    status(f"{resolved.workload} on {resolved.device}: probing numerics")
+    status(f"{resolved.workload} on {resolved.device}: checking correctness")
     _, probed = probe(stored, resolved, orders)
-    status(f"{resolved.workload} on {resolved.device}: numerics {probed}")
+    status(f"{resolved.workload} on {resolved.device}: correctness {probed}")
     return probed
 
 
@@ -38,5 +38,5 @@ def probe(stored: Reference | None, resolved: Configuration, orders: Orders) -> 
     child = Child(resolved, orders, "probe")
     messages = list(child.messages())
     outcome = determine_outcome(messages, child.ending())
-    cut = None if outcome.state == "completed" else f"the probe ended in {outcome.state}: {outcome.message}"
+    cut = None if outcome.state == "completed" else f"the check ended in {outcome.state}: {outcome.message}"
     return outcome, numerics.compare_with_reference(messages, stored, resolved.precision, cut)

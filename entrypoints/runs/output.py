@@ -48,7 +48,7 @@ def open_writer(output: str | None, count: int, one_a_line: bool = False) -> Wri
         return ResultLines(output, target)
     if count > 1:
         raise UsageError(
-            f"--output {output}: one file holds one result, and {count} are to come. "
+            f"--output {output}: one file contains one result, and {count} are requested. "
             "Name a folder, as in --output results/, or a file that ends in .jsonl"
         )
     return ResultFile(output, target)

@@ -159,7 +159,7 @@ def close(codes: Sequence[int], planned: int, orders: Orders) -> int:
     missing = planned - len(codes)
     stopped = 0
     if missing:
-        status(f"{missing} of {planned} runs were not begun")
+        status(f"{missing} of {planned} runs were not started")
         state = orders.stop()
         stopped = exit_code(state, next(iter(orders.signals), None)) if state else 0
     stops = [code for code in (*codes, stopped) if code >= STATUSES["time_limit"].exit_code]

@@ -168,7 +168,7 @@ def decode_line(line: bytes) -> Message:
     try:
         return decode(line)
     except (ValueError, LookupError, TypeError) as error:
-        return Failed("crashed", f"the workload's process sent what is no message: {error}")
+        return Failed("crashed", f"the workload's process sent something other than a message: {error}")
 
 
 def widen_pipe(stream: int) -> bool:

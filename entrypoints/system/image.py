@@ -41,14 +41,14 @@ def file_of(image: Mapping[str, Any], environ: Mapping[str, str], stop: Callable
         return _from_record(environ[RECORD_VARIABLE], image["build_key"])
     paths = [environ[name] for name in _STARTED if name in environ]
     if not paths:
-        return _unknown("this runtime does not tell where the image is; sifmark run tells what it is")
+        return _unknown("this runtime does not show where the image is; start it with sifmark run")
     try:
         digest = _digest(paths[0], stop)
     except (OSError, ValueError):
-        return _unknown("its file is not to be seen from inside; sifmark run tells what it is")
+        return _unknown("its file is not visible from inside; start it with sifmark run")
     if digest is None:
-        return _unknown("the run was cut short, and reading its file takes time; sifmark run reads it beforehand")
-    return {**_unknown("its file was read as a whole, whatever is in it"), "digest": digest, "seen_by": "entrypoint"}
+        return _unknown("the run was interrupted before its file was read; sifmark run reads it before the start")
+    return {**_unknown("the whole file was read, not its contents"), "digest": digest, "seen_by": "entrypoint"}
 
 
 def binding_hint(path: object, environ: Mapping[str, str] = os.environ) -> str:
@@ -76,7 +76,7 @@ def _from_record(text: str, build_key: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         return _unknown(f"{RECORD_VARIABLE} does not read")
     if key != build_key:
-        return _unknown(f"{RECORD_VARIABLE} tells of another image")
+        return _unknown(f"{RECORD_VARIABLE} describes another image")
     facts = {**digests, "signer": signer or None, "seen_by": "sifmark run"}
     return facts if signer else {**facts, "reason": "it bears no signature of a key that the site trusts"}
 

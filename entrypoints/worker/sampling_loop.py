@@ -59,7 +59,7 @@ class SamplingLoop(PhasedRun):
         self.kept.append((seconds, draw))
         self.send(Step(seconds, 0.0, self.chains, 0, None, accepted=sum(map(bool, draw.accepted))))
         if not all(map(math.isfinite, draw.log_density)):
-            raise RunError("non_finite", "the log density where a chain stands is not finite")
+            raise RunError("non_finite", "the log density of a chain is not finite")
 
     def settle(self) -> None:
         """Do nothing: every transition was reported when it was done."""

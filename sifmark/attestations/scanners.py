@@ -50,7 +50,7 @@ SCANNERS = (
         "trivy",
         ("sbom", "--exit-code", "10", "{}"),
         10,
-        "packages of the system are left out; Grype reads them",
+        "it skips system packages; Grype reads them",
         ("--format", "sarif"),
     ),
 )

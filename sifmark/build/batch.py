@@ -246,7 +246,7 @@ def _reason_to_build(plan: Plan, options: BuildOptions, engine: Engine) -> str |
     if is_current(info, plan, options.compression):
         return None
     if not info.labels:
-        return "what is there is no whole image"
+        return "the file there is not a complete image"
     if info.labels.get(BASE_DIGEST) != plan.base.digest:
         return "another base"
     if info.labels.get(LOCK) != plan.lock_hash:

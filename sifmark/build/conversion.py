@@ -66,7 +66,7 @@ def _require_own_build(plan: Plan, inspection: DockerInspection, docker: Docker)
     recipe = plan.recipe.name
     image, remedy = f"the Docker image of {recipe}", f"build it again: sifmark build {recipe} --engine docker --force"
     if inspection.labels.get(BUILD_KEY) != plan.build_key:
-        cause = f"{image} was built of another recipe or other code than is here"
+        cause = f"{image} was built from another recipe or other code than those here"
         raise SifmarkError(cause, remedy, code="image-stale")
     record = read_record(recipe, docker, strict=False)
     if record is None or (record.digest, record.identity) != (inspection.identifier, inspection.identity()):

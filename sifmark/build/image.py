@@ -106,7 +106,7 @@ def _build(plan: Plan, engine: Engine, settings: Settings) -> None:
     reused = [stage for stage, kept in engine.stages(plan).items() if kept]
     started = time.monotonic()
     if plan.base.stand_in:
-        status(f"  base: a stand-in for {plan.recipe.base.reference}; the image and its results say so")
+        status(f"  base: a test base in place of {plan.recipe.base.reference}; the image and its results say so")
     with _full_disk_explained(address), engine.build(plan, log) as image:
         seconds = round(time.monotonic() - started, 3)
         write_build_record(plan, engine, image, settings, log=str(log), seconds=seconds, reused=reused)

@@ -54,7 +54,7 @@ def reproduce_image(recipe: str, engine: Engine, settings: Settings) -> Reproduc
         inspection = engine.inspect(address)
         plan = _plan(recipe, inspection, settings)
         if not is_current(engine.image_info(address), plan):
-            cause = f"{address} was built of another recipe or other code than is here"
+            cause = f"{address} was built from another recipe or other code than those here"
             raise SifmarkError(cause, REPRODUCTION_REMEDY, code="image-stale")
         status(f"building {recipe} again, with nothing that earlier builds left")
         run_command = partial(_run_command, _site(folder, plan, engine, inspection, settings))

@@ -25,10 +25,10 @@ WRITERS: dict[str, Callable[[Comparison], str]] = {
 EVERY_METRIC = "all"
 MOST_LISTED = 20  # results that are left out for the same reason
 _UNDECIDED_REMEDY = (
-    "measure again, with more repeats on both sides: --repeat 3 or more; the notes above say what was left out"
+    "measure again, with more repeats on both sides: --repeat 3 or more; the notes above say what was excluded"
 )
 _INCOMPARABLE_REMEDY = (
-    "select what compares, repair what is not valid (sifmark results.validate), or override with --allow FIELD"
+    "select comparable results, repair invalid ones (sifmark results.validate), or override with --allow FIELD"
 )
 
 

@@ -170,7 +170,7 @@ def _ends_within(process: subprocess.Popen[str], time_limit: float | None) -> bo
 def _timed_out(words: tuple[str, ...], time_limit: float | None) -> CommandError:
     return CommandError(
         f"{words[0]} did not finish within {time_limit:g} s: {shlex.join(words)}",
-        "look at the log for where it stood; raise time_limit in the settings if the machine is slow",
+        "the log shows how far it came; raise time_limit in the settings if the machine is slow",
         code="command-failed",
     )
 

@@ -110,7 +110,7 @@ def _of_idx(file: Path) -> SourceImages:
         raise UsageError(
             f"{file}: {count} images by its header and {len(pixels) // size} there; "
             f"{labels_file.name} has {label_count} labels and {len(labels)} there",
-            "fetch both files anew",
+            "download both files again",
             code="file-damaged",
         )
     images = [
@@ -132,7 +132,7 @@ def _read_idx(file: Path, magic: int) -> tuple[tuple[int, ...], bytes]:
         remedy = "labels lie beside their images, both compressed or both not"
         raise UsageError(f"{file}: no such file", remedy, code="file-missing") from None
     except (OSError, EOFError, zlib.error) as error:
-        raise SifmarkError(f"{file}: {error}", "fetch it anew", code="file-unreadable") from None
+        raise SifmarkError(f"{file}: {error}", "download it again", code="file-unreadable") from None
     form = struct.Struct(f">{1 + magic % 256}I")
     actual, *extents = form.unpack(content[: form.size]) if len(content) >= form.size else (None,)
     if actual != magic or 0 in extents:

@@ -180,4 +180,6 @@ def _manifest_file(folder: Path) -> Path | None:
 
 
 def _damaged(name: str, reason: str) -> SifmarkError:
-    return SifmarkError(f"{printable(name)}: {reason}", "mend or remove it, or leave --strict out", code="data-damaged")
+    return SifmarkError(
+        f"{printable(name)}: {reason}", "repair or remove it, or leave --strict out", code="data-damaged"
+    )

@@ -53,7 +53,7 @@ def read_questions(source: Path) -> list[Question]:
         document = json.loads(source.read_bytes())
         json.dumps(document, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:  # also of a lone surrogate
-        raise SifmarkError(f"{source}: no JSON: {error}", "fetch it anew", code="document-invalid") from None
+        raise SifmarkError(f"{source}: no JSON: {error}", "download it again", code="document-invalid") from None
     wrong = next(_FILE.iter_errors(document), None)
     if wrong is not None:
         path = ".".join(map(str, wrong.instance_path)) or "the whole"
@@ -79,7 +79,7 @@ def read_questions(source: Path) -> list[Question]:
 def answer_span(question: Question, words: Sequence[Word]) -> tuple[int, int]:
     """Return the first and the last word of the first answer. Raises DamagedError if it is not in the passage."""
     if question.context[question.begin : question.end] != question.answers[0]:
-        raise DamagedError("its answer does not stand where it is said to")
+        raise DamagedError("its answer is not at the stated position")
     answer = [index for index, word in enumerate(words) if word.end > question.begin and word.begin < question.end]
     if not answer:
         raise DamagedError("its answer has no tokens")

@@ -138,7 +138,7 @@ def exit_codes_page() -> str:
         "",
         *markdown_lines([["exit code", "meaning"], *([str(code), text] for code, text in HOST_CODES.items())]),
         "",
-        "`sifmark run` ends with the exit code of the image. [Error codes](../error-codes.md) tell failures apart.",
+        "`sifmark run` ends with the exit code of the image. [Error codes](../error-codes.md) distinguish failures.",
         "",
         "Next: [Troubleshooting](../troubleshooting.md)",
     ]
@@ -169,12 +169,12 @@ def recipes_page() -> str:
     header = ["recipe", "for", "framework", "base", "platforms", "driver", "may be redistributed"]
     lines = [
         *_head("Recipes", "recipes/*.toml"),
-        "A recipe says which base image is taken and what is added. One recipe makes one image file.",
+        "A recipe defines the base image and what is added to it. One recipe makes one image file.",
         "",
         *markdown_lines([header]),
         *_rows(_recipe_row(load_recipe(name)) for name in recipe_names()),
         "",
-        "A platform in parentheses is not pinned yet: its recipe renders, but builds only on a stand-in base.",
+        "A platform in parentheses is not pinned yet: its recipe renders, but builds only on a test base.",
         "",
         "Next: [Workloads](workloads.md)",
     ]

@@ -29,13 +29,13 @@ def page(name: str) -> str:
     lines += ["", f"Examples, real runs: {links}."] if links else []
     lines += [
         "",
-        "A name stands in the document at its dotted path; `[]` is each item of a list, `*` any other name.",
+        "The table gives the dotted path of each field; `[]` is each item of a list, `*` any other name.",
         "",
     ]
     lines += _table("", schema)
     for path, part in _parts("", schema):
         lines += _section("##", path, part, path)
-    lines += ["## Definitions", "", "Shapes that occur more than once, or that stand for a choice.", ""]
+    lines += ["## Definitions", "", "Shapes that occur more than once, and choices.", ""]
     for title, definition in schema["$defs"].items():
         lines += _section("###", title, definition, "", f"{title}.")
         for path, part in _parts("", definition):

@@ -193,7 +193,7 @@ CHECKS: tuple[Callable[[Settings], Iterator[Check]], ...] = (
 def _check_base_registry(recipe: str, base: BaseImage) -> Check:
     host = base.address.partition("/")[0]
     remedy = "ci/setup/registry start" if base.stand_in else "set a mirror in sifmark.toml, or use --bases stand-in"
-    return _check_registry(f"registry of {recipe}", host, f"needed only to fetch a base anew: {remedy}")
+    return _check_registry(f"registry of {recipe}", host, f"needed only to download a base again: {remedy}")
 
 
 def _check_registry(name: str, host: str, remedy: str) -> Check:

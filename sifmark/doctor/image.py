@@ -58,7 +58,7 @@ def check_image(name: str, engine: Engine, settings: Settings) -> Iterator[Check
     command = run(argv, time_limit=settings.time_limit, check=False)
     result, problems = load_text(command.output.encode())
     if problems:
-        cause = f"{address} answered with what is no result: {problems[0]}"
+        cause = f"{address} did not answer with a result: {problems[0]}"
         raise SifmarkError(cause, "check it: sifmark verify", code="result-invalid")
     yield from check_result(result, info.labels.get(DRIVER, ""))
     yield from check_host_devices(result["accelerator"]["kind"])
@@ -102,7 +102,7 @@ def _check_run(status: dict[str, Any]) -> Check:
 
 
 def _check_framework(software: dict[str, Any]) -> Check:
-    version = software["framework_version"] or "of a version that was not told"
+    version = software["framework_version"] or "of an unknown version"
     packages = {"Python": software["python"], **software["libraries"]}
     versions = ", ".join(f"{name} {number}" for name, number in packages.items())
     return Check("framework", Status.PASSED, f"{software['framework']} {version}, {versions}")

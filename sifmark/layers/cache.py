@@ -128,7 +128,7 @@ class Entry:
 
     def _unreliable(self) -> SifmarkError:
         return SifmarkError(
-            f"{self.folder} was made {_ATTEMPTS} times, and what was read back was not what was written",
+            f"{self.folder} was made {_ATTEMPTS} times, and what was read back differs from what was written",
             "is the disk of the cache in order? name another folder in sifmark.toml",
             code="cache-unreliable",
         )

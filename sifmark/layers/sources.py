@@ -28,5 +28,5 @@ def fetch_sources(plan: Plan, folder: Path, settings: Settings) -> FetchedSource
         with fetch_wheels(plan.recipe, plan.target, settings, log=None) as wheels:
             return FetchedSources(base, add_wheels(folder, wheels))
     except OSError as error:
-        remedy = "what is whole is kept: run it again when that is mended"
+        remedy = "complete files are kept: run it again after the repair"
         raise SifmarkError(f"{folder}: {error}", remedy, code="system-error") from error

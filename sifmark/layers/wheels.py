@@ -145,7 +145,7 @@ def _checked(cache: Path, wheel: LockedWheel) -> Path:
         path.unlink()
         raise SifmarkError(
             f"{path.name} has hash {digest}, the lock says sha256:{wheel.sha256}",
-            "the damaged file is removed from the cache: build again to fetch it anew",
+            "the damaged file is removed from the cache: build again to download it again",
             code="digest-mismatch",
         )
     os.utime(path)  # the time of the last use

@@ -45,7 +45,7 @@ Result = TypeVar("Result")
 _MEANINGS = {
     401: ("it asks for another login than there is here", "log in: docker login HOST, or apptainer registry login"),
     403: ("it forbids this", "may this login write there? log in as who may: docker login HOST"),
-    404: ("it has no such image", "check name and tag; see what is there: sifmark registry.list --registry HOST/PATH"),
+    404: ("it has no such image", "check name and tag; list the images: sifmark registry.list --registry HOST/PATH"),
     429: ("it is asked too often", "wait, or log in: registries allow more to those they know"),
     507: ("its disk is full", "free space there, or push elsewhere"),
 }
@@ -143,7 +143,7 @@ class Registry:
             remedy = "free space there (sifmark clean), or name another folder: dist, or TMPDIR"
             raise SifmarkError(cause, remedy, code="disk-full") from error
         if arrival.digest != digest:
-            cause = f"{self.host}/{path}: what came has digest {arrival.digest}"
+            cause = f"{self.host}/{path}: the answer has digest {arrival.digest}"
             raise RegistryError(cause, REGISTRY_REMEDY, code="digest-mismatch")
 
     def content(self, path: str, accepted: tuple[str, ...] = ("*/*",)) -> bytes:

@@ -61,7 +61,7 @@ def resolve(address: str, tag: str) -> ResolvedTag:
     configuration = document.get("config")
     blob = configuration.get("digest") if isinstance(configuration, dict) else None
     if not isinstance(blob, str) or DIGEST.fullmatch(blob) is None:
-        cause = f"{address}:{tag}: what came is no manifest of an image"
+        cause = f"{address}:{tag}: the answer is not a manifest of an image"
         raise RegistryError(cause, REGISTRY_REMEDY, code="registry-answer-invalid")
     platform = _platform(registry.blob(repository, blob))
     return ResolvedTag(digest, {platform: digest} if platform else {})
@@ -115,7 +115,7 @@ def fetch_manifest(registry: "Registry", repository: str, reference: str) -> Man
         return read_manifest(content)
     except ValueError as error:
         where = f"{registry.host}/{repository}, {reference}"
-        cause = f"{where}: what came is no manifest: {error}"
+        cause = f"{where}: the answer is not a manifest: {error}"
         raise RegistryError(cause, REGISTRY_REMEDY, code="registry-answer-invalid") from error
 
 
@@ -132,7 +132,7 @@ def _manifest(registry: "Registry", repository: str, digest: str, platform: str)
         return read_manifest(documents[-1]), documents
     except (ValueError, KeyError) as error:
         where = f"{registry.host}/{repository}@{digest}"
-        cause = f"{where}: what came is no manifest of an image for {platform}"
+        cause = f"{where}: the answer is not a manifest of an image for {platform}"
         raise RegistryError(cause, REGISTRY_REMEDY, code="registry-answer-invalid") from error
 
 
@@ -141,7 +141,7 @@ def _document(registry: "Registry", repository: str, reference: str, accepted: t
     content = registry.content(f"{repository}/manifests/{reference}", accepted)
     if DIGEST.fullmatch(reference) and sha256_bytes(content) != reference:
         where = f"{registry.host}/{repository}@{reference}"
-        cause = f"{where}: what came has digest {sha256_bytes(content)}"
+        cause = f"{where}: the answer has digest {sha256_bytes(content)}"
         raise RegistryError(cause, REGISTRY_REMEDY, code="digest-mismatch")
     return content
 

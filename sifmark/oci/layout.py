@@ -94,7 +94,7 @@ class Layout:
         except FileNotFoundError as error:
             raise SifmarkError(f"{path} is missing", self.remedy, code="file-missing") from error
         if (actual := sha256_file(target)) != digest:
-            raise SifmarkError(f"{path}: what came has digest {actual}", self.remedy, code="digest-mismatch")
+            raise SifmarkError(f"{path}: the answer has digest {actual}", self.remedy, code="digest-mismatch")
 
     def add(self, content: bytes) -> str:
         """Store some bytes as a blob; return their digest."""

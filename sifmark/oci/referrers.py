@@ -80,7 +80,7 @@ def _read(content: bytes, where: str) -> dict[str, Any]:
     try:
         return read_index(content)
     except ValueError as error:
-        cause = f"{where}: what came is no list of referrers: {error}"
+        cause = f"{where}: the answer is not a list of referrers: {error}"
         raise RegistryError(cause, REGISTRY_REMEDY, code="registry-answer-invalid") from error
 
 

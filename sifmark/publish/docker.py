@@ -38,7 +38,7 @@ from sifmark.trust.image import image_under_test
 
 PULL_COMMAND = "docker pull "
 SIGNS_IN_REGISTRY = True
-_NOT_ANNOUNCED_REMEDY = "do not run it; ask whoever pushed it"
+_NOT_ANNOUNCED_REMEDY = "do not run it; ask the publisher"
 _PUSH_REMEDY = "push it again: sifmark registry.push NAME --engine docker"
 
 
@@ -131,7 +131,7 @@ def _require_same(docker: Docker, repositories: Repositories, image: DockerInspe
     for address in map(docker.address, repositories.names):
         if docker.inspect(address).identity() != image.identity():
             cause = f"{address} is another image than {image.address}"
-            raise SifmarkError(cause, "name them anew: sifmark build NAME", code="names-stale")
+            raise SifmarkError(cause, "set the names again: sifmark build NAME", code="names-stale")
 
 
 def _signable(

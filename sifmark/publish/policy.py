@@ -25,7 +25,7 @@ def require_allowed(host: str, name: str, labels: Mapping[str, str], settings: S
     remedy = f'if nobody outside may pull from {host}, say so in sifmark.toml: private_registries = ["{host}"]'
     if labels.get(STAND_IN) == "true":
         if not is_loopback(host):
-            raise SifmarkError(f"{name} is built on a stand-in: it is for tests", remedy, code="publishing-forbidden")
+            raise SifmarkError(f"{name} has a test base: it is only for tests", remedy, code="publishing-forbidden")
     elif labels.get(_REDISTRIBUTABLE) != "true":
         licence = labels.get(_LICENCE, "unknown")
         cause = f"{name}: its base may not be redistributed. Licence: {licence}"

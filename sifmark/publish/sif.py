@@ -34,7 +34,7 @@ from sifmark.trust.image import ImageUnderTest, image_under_test
 
 PULL_COMMAND = "apptainer pull oras://"
 SIGNS_IN_REGISTRY = False
-_NOT_ANNOUNCED_REMEDY = "do not run it; ask whoever pushed it"
+_NOT_ANNOUNCED_REMEDY = "do not run it; ask the publisher"
 
 
 def push(name: str, registry: str, tag: str, engine: Engine, settings: Settings) -> PushReport:
@@ -159,13 +159,13 @@ def _require_announced(image: ImageUnderTest, recipe: str, annotations: Mapping[
     labels, identity = image.labels, image.inspection.identity()
     for label, wanted in ((RECIPE, recipe), (PLATFORM, platform_name()), (BUILD_KEY, annotations.get(BUILD_KEY))):
         if labels.get(label) != wanted:
-            cause = f"what came has {label} {labels.get(label)}, not {wanted}"
+            cause = f"the image has {label} {labels.get(label)}, not {wanted}"
             raise SifmarkError(cause, _NOT_ANNOUNCED_REMEDY, code="not-as-announced")
     if identity != annotations.get(IDENTITY):
-        cause = f"what came is {identity}, announced was {annotations.get(IDENTITY)}"
+        cause = f"the image is {identity}, announced was {annotations.get(IDENTITY)}"
         raise SifmarkError(cause, _NOT_ANNOUNCED_REMEDY, code="not-as-announced")
     try:
         check_provenance(image)
     except CheckFailed as reason:
-        cause = f"what came is not what it says: {reason.cause}"
+        cause = f"the image contradicts itself: {reason.cause}"
         raise SifmarkError(cause, _NOT_ANNOUNCED_REMEDY, code=reason.code) from reason

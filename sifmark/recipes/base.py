@@ -49,7 +49,7 @@ def stand_in_base(recipe: Recipe, platform: str, pins_file: Path) -> BaseImage:
     pin = stand_in_pin(pins, recipe.base, platform)
     if pin is None:
         raise UnbuildableError(
-            f"there is no stand-in for {recipe.base.reference} on {platform}",
+            f"there is no test base for {recipe.base.reference} on {platform}",
             f"make one: ci/setup/stand-in {recipe.name}",
             code="stand-ins-missing",
         )

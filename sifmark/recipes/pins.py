@@ -87,10 +87,10 @@ def _compare(recipe: Recipe, platform: str, tag: ResolvedTag) -> PinCheck:
     if digest is None:
         return _pin(recipe, platform, None, PinState.UNKNOWN, f"its tag has nothing for {platform}")
     if pinned == UNRESOLVED:
-        return _pin(recipe, platform, digest, PinState.RESOLVABLE, f"its tag stands for {digest}")
+        return _pin(recipe, platform, digest, PinState.RESOLVABLE, f"its tag refers to {digest}")
     if pinned in (digest, tag.digest):  # the manifest's digest, or that of the index of all platforms
         return _pin(recipe, platform, digest, PinState.AS_PINNED, pinned)
-    return _pin(recipe, platform, digest, PinState.DIFFERS, f"pinned is {pinned}, its tag stands for {digest}")
+    return _pin(recipe, platform, digest, PinState.DIFFERS, f"pinned is {pinned}, its tag refers to {digest}")
 
 
 def _pin(recipe: Recipe, platform: str, digest: str | None, state: PinState, reason: str) -> PinCheck:

@@ -36,8 +36,7 @@ class Plan:
         """Raise UnbuildableError if the base has no digest yet: such a recipe can be rendered, but not built."""
         if self.base.digest == UNRESOLVED:
             raise UnbuildableError(
-                f"recipe {self.recipe.name}: nobody has seen the digest of {self.recipe.base.reference} "
-                f"for {self.platform}",
+                f"recipe {self.recipe.name}: there is no digest of {self.recipe.base.reference} for {self.platform}",
                 "build with `--bases stand-in`, or have the registry asked: "
                 f"sifmark recipe.pin --update --name {self.recipe.name}",
                 code="base-unresolved",

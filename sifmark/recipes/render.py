@@ -27,9 +27,9 @@ sifmark image. It runs one workload and prints one JSON result on stdout.
     apptainer run IMAGE.sif --list        the workloads in this image
     apptainer run IMAGE.sif --help        every option
     apptainer run --app WORKLOAD IMAGE.sif
-    apptainer test IMAGE.sif              a self-test of seconds
+    apptainer test IMAGE.sif              a short correctness check
 
-A file called WORKLOAD-RECIPE.sif runs that workload when none is named. Progress goes to stderr."""
+A file called WORKLOAD-RECIPE.sif runs that workload if no other is named. Progress goes to stderr."""
 
 
 def base_definition(recipe: Recipe, address: str, agent: str = "docker", date: str = "") -> str:

@@ -15,10 +15,10 @@ def read_stand_in_pins(path: Path) -> dict[str, Any]:
     try:
         pins: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
-        cause = f"no stand-in bases here ({path} is missing)"
+        cause = f"no test bases here ({path} is missing)"
         raise SifmarkError(cause, "make them: ci/setup/stand-in", code="stand-ins-missing") from None
     except ValueError as error:
-        raise SifmarkError(f"{path}: {error}", "make it anew: ci/setup/stand-in", code="document-invalid") from error
+        raise SifmarkError(f"{path}: {error}", "make it again: ci/setup/stand-in", code="document-invalid") from error
     check_document("pins-1.0", pins, str(path))
     return pins
 

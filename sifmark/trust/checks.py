@@ -28,7 +28,7 @@ class SignatureStatus:
     def __str__(self) -> str:
         if self.signer:
             return f"by {self.signer}"
-        return "nobody says whose: no keys in sifmark.toml" if self.present else "none"
+        return "key unknown: no keys in sifmark.toml" if self.present else "none"
 
 
 def check_trust(image: ImageUnderTest) -> list[str]:
@@ -172,7 +172,7 @@ def _require_proof(image: ImageUnderTest, record: BuildRecord | None, signer: st
         raise CheckSkipped(reason, code="record-missing")
     comparison = f"{_compare_with_record(image, record, signer)}: {identity}"
     if not _is_proof(record, image):
-        reason = f"{comparison}; but it was not built here, and no trusted signature held when it was fetched"
+        reason = f"{comparison}; but it was not built here, and it had no trusted signature when it was pulled"
         raise CheckSkipped(reason, code="not-built-here")
     return comparison
 
@@ -199,7 +199,7 @@ def check_base_pin(image: ImageUnderTest, signer: str | None = None) -> str:
     base = load_recipe(image.recipe).base
     pin = pin_of_base(image)
     if pin is None:
-        reason = f"its base is a stand-in for {base.reference}, {digest}; no pins of stand-ins are here"
+        reason = f"its base is a test base in place of {base.reference}, {digest}; there are no pins of test bases here"
         raise CheckSkipped(reason, code="stand-ins-missing")
     if digest != pin.digest and signer:
         return f"{base.reference}, {digest} as {signer} signed it; the recipe here pins {pin.digest}"

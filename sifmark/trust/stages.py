@@ -80,7 +80,7 @@ def check_structure(image: ImageUnderTest) -> list[str]:
     """
     require_engine(image)
     start = image.inspection.require_start()
-    return [start, f"{_count_readable(image)} files of ours, all readable", _compare_base(image)]
+    return [start, f"{_count_readable(image)} files of sifmark, all readable", _compare_base(image)]
 
 
 def check_golden(image: ImageUnderTest) -> list[str]:
@@ -107,12 +107,12 @@ STAGES = (
 def _compare_base(image: ImageUnderTest) -> str:
     """Compare everything that is not ours with the base, if that is pinned here. Raises CheckFailed."""
     if image.recipe not in recipe_names():
-        return f"base: no recipe {image.recipe!r} here, its tree was not compared"
+        return f"base: no recipe {image.recipe!r} here, its files were not compared"
     pin = pin_of_base(image)
     if pin is None:
-        return "base: no stand-ins are here, its tree was not compared"
+        return "base: no test bases here, its files were not compared"
     if pin.digest != image.labels[BASE_DIGEST]:
-        return "base: another one is pinned here, its tree was not compared"
+        return "base: another one is pinned here, its files were not compared"
     bases = "stand-in" if image.labels[STAND_IN] == "true" else "pinned"
     site = with_options(image.settings, bases=bases, compression=image.labels.get(COMPRESSION))
     return image.inspection.require_base(make_plan(image.recipe, site))

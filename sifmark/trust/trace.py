@@ -263,7 +263,7 @@ def _commit_link(revision: str | None, same_sources: bool) -> Check:
         return Check("commit", Status.FAILED, f"{revision!r} is no revision")
     commit = match["commit"]
     if match["changed"]:
-        return _claimed("commit", f"{commit}, with changes since that nobody kept")
+        return _claimed("commit", f"{commit}, with changes that were not committed")
     if same_sources and git.revision() == commit:
         return Check("commit", Status.PASSED, f"{commit}, checked out here, gives the build key")
     where = (

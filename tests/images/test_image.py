@@ -62,7 +62,7 @@ def test_questions_are_answered_without_a_run(apptainer: Command, image: Path, b
     assert "apptainer run" in apptainer("run-help", image).stdout
     assert "org.sifmark.stand-in: true" in apptainer("inspect", image).stdout
     assert apptainer("inspect", "--list-apps", image).stdout.split() == list(cards())
-    assert "numerics passed" in apptainer("test", image).stderr
+    assert "correctness passed" in apptainer("test", image).stderr
 
 
 @pytest.mark.full

@@ -355,7 +355,7 @@ FAULTS: dict[str, tuple[Callable[[Passing], None], int, str, str | None]] = {
     "500 always": (lambda request: request.refuse(500), 99, "blobs", "answers with 500"),
     "cut once": (Passing.cut, 1, "blobs", None),
     "cut always": (Passing.cut, 99, "blobs", "the connection broke 5 times"),
-    "another blob": (Passing.spoil, 99, "blobs", "what came has digest sha256:"),
+    "another blob": (Passing.spoil, 99, "blobs", "the answer has digest sha256:"),
     "another manifest": (Passing.spoil, 99, "manifests", "came with digest"),
 }
 
@@ -512,7 +512,7 @@ def test_an_image_of_another_recipe_is_refused(made: Site, published: str, fetch
 
     proxy.fault = serve_other
     done = fetching.inv("registry.pull", "cpu", "--registry", through(proxy, published), check=False)
-    assert done.returncode == 1 and f"what came has org.sifmark.recipe {RECIPE}, not cpu" in done.stderr
+    assert done.returncode == 1 and f"the image has org.sifmark.recipe {RECIPE}, not cpu" in done.stderr
     assert untouched(fetching)
 
 
@@ -536,7 +536,7 @@ def test_what_is_no_image_of_the_recipe_is_neither_pushed_nor_taken(
         (RECIPE,), publish(damaged, computed.digest, damaged.stat().st_size, annotations), damaged
     )
     done = fetching.inv("registry.pull", RECIPE, "--registry", elsewhere, check=False)
-    assert done.returncode == 1 and "what came is not what it says: its provenance is of another image" in done.stderr
+    assert done.returncode == 1 and "the image contradicts itself: its provenance is of another image" in done.stderr
     assert untouched(fetching)
 
 
@@ -557,7 +557,7 @@ def test_a_folder_takes_images_to_a_site_without_a_network(made: Site, published
         stream.seek(9000)
         stream.write(b"spoiled")
     spoiled = fetching.inv("registry.pull", RECIPE, "--registry", str(folder), check=False)
-    assert spoiled.returncode == 1 and "what came has digest sha256:" in spoiled.stderr
+    assert spoiled.returncode == 1 and "the answer has digest sha256:" in spoiled.stderr
     blob.unlink()
     assert "is missing" in fetching.inv("registry.pull", RECIPE, "--registry", str(folder), check=False).stderr
     (folder / "index.json").write_text("[]")
@@ -609,7 +609,7 @@ def test_a_catalog_says_what_is_there(made: Site, published: str, fetching: Site
         (("registry.push", RECIPE), 2, "which registry?"),
         (("registry.pull", RECIPE), 2, "which registry?"),
         (("registry.push", RECIPE, "--registry", "nowhere"), 2, "no registry 'nowhere'"),
-        (("registry.push", RECIPE, "--registry", "registry.example/x"), 1, "is built on a stand-in"),
+        (("registry.push", RECIPE, "--registry", "registry.example/x"), 1, "has a test base"),
         (("registry.pull", RECIPE, "--registry", "127.0.0.1:9/x"), 1, "127.0.0.1:9: "),
         (("registry.push", "cpu", "--registry", "127.0.0.1:9/x"), 1, "cpu.sif"),
     ],

@@ -310,7 +310,7 @@ def test_a_signed_image_on_another_base_than_is_pinned_here_says_so(copied: Site
     verdict = trust(copied, **elsewhere)
     assert verdict["outcome"] == "passed" and f"the recipe here pins sha256:{'5' * 64}" in verdict["reasons"][1]
     structure = copied.using(**elsewhere).inv("verify", f"dist/{IMAGE}", "--stages", "structure").stdout
-    assert "another one is pinned here, its tree was not compared" in structure
+    assert "another one is pinned here, its files were not compared" in structure
     (copied.folder / "sifmark.toml").unlink()
     verdict = trust(copied, **elsewhere)
     assert verdict["outcome"] == "failed"
@@ -375,10 +375,10 @@ def test_only_known_stages_are_verified(signed: Site) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "which key is to sign?"),
+        ((), "which key should sign?"),
         (("--key", "nowhere.pem"), "there is no file nowhere.pem"),
         (("--pgp", "one"), "--pgp 'one' is no number"),
-        (("--key", "a.pem", "--pgp", "0"), "which key is to sign?"),
+        (("--key", "a.pem", "--pgp", "0"), "which key should sign?"),
     ],
 )
 def test_what_sign_cannot_do(signed: Site, words: tuple[str, ...], message: str) -> None:

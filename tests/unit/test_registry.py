@@ -275,7 +275,7 @@ def test_who_gives_tokens_may_be_busy(served: Served, no_logins: Path, status: i
     [
         (b"the registry is being mended", 200, {}, "answers with no JSON object"),
         (b"[]", 200, {}, "answers with no JSON object"),
-        (b"{}", 200, {}, "is no manifest of an image"),
+        (b"{}", 200, {}, "is not a manifest of an image"),
         (
             b'{"errors": [{"code": "TOOMANYREQUESTS"}]}',
             429,

@@ -43,7 +43,9 @@ class Idx(Source):
         }
         samples = min(complete.values())
         if not samples:
-            raise UsageError(f"--data {path}: {images.name} and {labels.name} hold no whole sample. Fetch them anew")
+            raise UsageError(
+                f"--data {path}: {images.name} and {labels.name} contain no complete sample. Download them again"
+            )
         lost = [f"{name} (cut short: {has} of {count} are there)" for name, has in complete.items() if has < count]
         super().__init__(path, samples, len(set(self.labels[:samples])), lost)
         self.part = images.name
@@ -113,7 +115,7 @@ def _extents(file: Path, kind: str) -> list[int]:
     header = HEADERS[kind]
     begun = b"".join(itertools.islice(_chunks(file, header.size), header.size))[: header.size]
     if len(begun) < header.size:
-        raise UsageError(f"--data {file}: it ends within its header, after {len(begun)} bytes. Fetch it anew")
+        raise UsageError(f"--data {file}: it ends within its header, after {len(begun)} bytes. Download it again")
     magic, *extents = header.unpack(begun)
     if magic != MAGIC[kind]:
         raise UsageError(

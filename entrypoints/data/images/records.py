@@ -48,7 +48,9 @@ def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | 
     counted = [DataFile(file.name, count(file, lost)) for file in files]
     whole = [file for file in counted if file.samples]
     if not whole:
-        raise UsageError(f"--data {path}: its files hold no record{f' ({lost[0]})' if lost else ''}. Write them anew")
+        raise UsageError(
+            f"--data {path}: its files contain no record{f' ({lost[0]})' if lost else ''}. Write them again"
+        )
     return Records(path, whole, None, lost)
 
 

@@ -66,7 +66,7 @@ ARCHITECTURES = {1: "GC2", 21: "C600"}
 SECOND, OF_SECOND = 2, "GC200 or Bow"
 LOSS_SCALING = 128.0  # in half precision, so that small gradients do not vanish; PopTorch undoes it
 WHOLE_BATCH = BatchPartition(0)  # each batch in one piece
-UNCOUNTED = "PopTorch does not tell"
+UNCOUNTED = "PopTorch does not report it"
 # Texts of PopTorch's errors, in lower case, and their states. Busy IPUs count as available until used.
 REFUSALS = {"out of memory": "out_of_memory", "failed to acquire": "no_device"}
 

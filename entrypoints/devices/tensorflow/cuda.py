@@ -108,7 +108,7 @@ class GpuSession(TensorFlowSession):
     def usage(self) -> Usage:
         """Return the peak of TensorFlow's allocator."""
         peak = tf.config.experimental.get_memory_info(self.memory)["peak"]
-        return Usage(peak / MIB, "TensorFlow does not tell what it holds", "TensorFlow does not count what is sent")
+        return Usage(peak / MIB, "TensorFlow does not report reserved memory", "TensorFlow does not count transfers")
 
     def conditions(self) -> DeviceConditions:
         """Return the conditions that the vendor's management library reports."""

@@ -136,7 +136,7 @@ class IpuSession(TensorFlowSession):
 
     def usage(self) -> Usage:
         """Return that TensorFlow counts nothing."""
-        return Usage.unknown("TensorFlow does not tell what an IPU holds")
+        return Usage.unknown("TensorFlow does not report the memory of an IPU")
 
     def conditions(self) -> DeviceConditions:
         """Return the conditions that the SDK's library reports."""

@@ -63,7 +63,7 @@ class Amd:
         self.library, self.handle = library, handle
         first = self.read_whole()
         if not (first.watts or first.joules):
-            raise MeterError(f"{name} tells neither energy nor power")
+            raise MeterError(f"{name} reports neither energy nor power")
         self.facts = MeterFacts(
             source=library.name,
             scope="package",
@@ -86,7 +86,7 @@ class Amd:
         """Return power and energy. Raises MeterError if the GPU reports more or less than at the start."""
         reading = self.read_whole()
         if bool(reading.watts) != self.facts.has_power or bool(reading.joules) != self.facts.has_counter:
-            raise MeterError("the GPU told more or less than before")
+            raise MeterError("the GPU reported more or fewer values than before")
         return reading
 
 
@@ -149,7 +149,7 @@ class RocmSmi:
         try:
             self.library = ctypes.CDLL(ROCM_SMI)
         except OSError as error:
-            raise MeterError(f"{ROCM_SMI} is not to be seen: was the container started with --rocm?") from error
+            raise MeterError(f"{ROCM_SMI} is not visible: was the container started with --rocm?") from error
         self.require(self.library.rsmi_init(ctypes.c_uint64(0)), "rsmi_init")
 
     def require(self, status: int, call: str) -> None:
@@ -318,7 +318,7 @@ def _number(text: str) -> int | None:
 
 def _numbered(handles: Sequence[Any], word: str) -> Any:
     if not word.isdigit() or int(word) >= len(handles):
-        raise MeterError(f"there is no GPU {word}: {len(handles)} are seen")
+        raise MeterError(f"there is no GPU {word}: {len(handles)} are visible")
     return handles[int(word)]
 
 

@@ -66,7 +66,7 @@ class Gcipuinfo:
         watts = [_power(devices[place], self.key) for place in self.places]
         if None in watts:
             text = devices[self.places[watts.index(None)]].get(self.key, "not there")
-            raise MeterError(f"gcipuinfo tells no power: {self.key} is {text!r}")
+            raise MeterError(f"gcipuinfo reports no power: {self.key} is {text!r}")
         in_use = [device.get(PROCESS, "").strip() not in NOBODY for device in devices]
         return Reading([value for value in watts if value is not None], (), list(zip(self.counted_in, in_use)))
 

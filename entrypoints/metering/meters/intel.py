@@ -165,7 +165,7 @@ def by_sysman(number: int) -> tuple[str, SysmanCounter]:
     drivers = listed(library.zesDriverGet)
     cards = [card for driver in drivers for card in listed(library.zesDeviceGet, driver)]
     if number >= len(cards):
-        raise MeterError(f"there is no card {number}: {len(cards)} are seen")
+        raise MeterError(f"there is no card {number}: {len(cards)} are visible")
     domain = Handle()
     require(library.zesDeviceGetCardPowerDomain(cards[number], ctypes.byref(domain)), "zesDeviceGetCardPowerDomain")
     return f"card {number}", SysmanCounter(library, domain)

@@ -47,7 +47,7 @@ class Nvml:
         counts = _supported_answer(pynvml.nvmlDeviceGetTotalEnergyConsumption, handle) is not None
         powered = self.instant or _supported_answer(pynvml.nvmlDeviceGetPowerUsage, handle) is not None
         if not (counts or powered):
-            raise MeterError(f"{name} tells neither energy nor power")
+            raise MeterError(f"{name} reports neither energy nor power")
         averaged = "the library does not say: 1 s on most GPUs from Ampere on, none before"
         self.facts = MeterFacts(
             source="nvml",
@@ -71,7 +71,7 @@ class Nvml:
         """Return the latest power in W. Raises MeterError if the GPU stopped reporting it."""
         milliwatts = _instant_power(self.handle) if self.instant else pynvml.nvmlDeviceGetPowerUsage(self.handle)
         if milliwatts is None:
-            raise MeterError("the GPU told its power before, and does not now")
+            raise MeterError("the GPU no longer reports its power")
         return float(milliwatts * MILLI)
 
 
@@ -143,7 +143,7 @@ def _reason(error: Any) -> str:
         "container started with --nv? Docker needs the driver capability `utility`",
         pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the driver of NVIDIA is not loaded",
         pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the driver's libraries are of another version than its kernel "
-        f"module ({_kernel_module()}): it was updated and not loaded anew; restart the host",
+        f"module ({_kernel_module()}): it was updated but not reloaded; restart the host",
         pynvml.NVML_ERROR_NO_PERMISSION: "NVML refuses: this user may not ask the GPU",
     }
     return reasons.get(error.value, f"NVML: {error}")
@@ -152,7 +152,7 @@ def _reason(error: Any) -> str:
 def _kernel_module() -> str:
     with contextlib.suppress(OSError):
         match = re.search(r"Kernel Module.*?(\d+\.[\d.]+)", KERNEL_MODULE.read_text("utf-8", "replace"))
-        return match.group(1) if match else "of a version that it does not tell"
+        return match.group(1) if match else "of an unknown version"
     return f"{KERNEL_MODULE} is not there"
 
 

@@ -92,7 +92,7 @@ def compare(
         Option("Other results, or those with this value, are the baselines.", "RESULTS|FIELD=VALUE", completes="file"),
     ] = "",
     metrics: Annotated[str, Option("Metrics, with commas, or 'all'.", "METRICS")] = "",
-    by: Annotated[str, Option("Fields that tell results apart, beside the usual ones, with commas.", "FIELDS")] = "",
+    by: Annotated[str, Option("More fields that separate rows, with commas.", "FIELDS")] = "",
     allow: Annotated[
         Strings, Option("Compare results that differ in this field, although they should not. Repeatable.", "FIELD")
     ] = (),

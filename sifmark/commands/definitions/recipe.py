@@ -38,7 +38,7 @@ def lock(
 @command("recipe.fetch", BASES, example="recipe.fetch sources/ --name cpu", former="fetch-sources")
 def fetch(
     settings: Settings,
-    folder: Annotated[str, Argument("Where bases and wheels go; what is there is kept.", completes="folder")],
+    folder: Annotated[str, Argument("Folder for bases and wheels; existing files are kept.", completes="folder")],
     name: Recipes = (),
 ) -> None:
     """Download what builds need, for hosts without a network."""

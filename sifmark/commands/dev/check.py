@@ -19,5 +19,5 @@ def run_checks() -> None:
         if not passes(name, watch=output):
             failed.append(name)
     if failed:
-        remedy = "`ruff format` and `ruff check --fix` mend what they can"
+        remedy = "`ruff format` and `ruff check --fix` repair most of it"
         raise SifmarkError(f"failed: {', '.join(failed)}", remedy, code="check-failed")

@@ -76,7 +76,7 @@ def _write_sarif(text: str, path: Path, scanner: Scanner) -> None:
         if "runs" not in json.loads(text):
             raise ValueError("it has no runs")
     except (ValueError, TypeError, RecursionError) as error:
-        cause = f"{scanner.program} printed what is no SARIF: {error}"
+        cause = f"{scanner.program} did not print SARIF: {error}"
         raise SifmarkError(cause, "leave out a format after --, or --sarif", code="command-failed") from error
     write_text(path, text)
     status(f"  SARIF: {path}")

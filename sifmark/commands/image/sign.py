@@ -27,9 +27,9 @@ def signing_key(key: str, pgp: str) -> SigningKey:
     """Return the key that two options name. Raises UsageError unless one of them names a key."""
     if bool(key) == bool(pgp):
         remedy = "name one: --key FILE.pem, or --pgp NUMBER of apptainer key list --secret"
-        raise UsageError("which key is to sign?", remedy, code="invalid-option")
+        raise UsageError("which key should sign?", remedy, code="invalid-option")
     if pgp and not pgp.isdigit():
-        remedy = "apptainer key list --secret tells the numbers"
+        remedy = "apptainer key list --secret shows the numbers"
         raise UsageError(f"--pgp {pgp!r} is no number", remedy, code="invalid-option")
     if key and not Path(key).is_file():
         remedy = "make a key: openssl genpkey -algorithm ed25519 -out FILE.pem"

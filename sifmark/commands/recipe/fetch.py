@@ -32,7 +32,7 @@ def fetch(folder: str, names: Iterable[str], settings: Settings) -> None:
             status(f"error: {error}")
             failed.append(recipe)
     if failed:
-        remedy = "what is whole is kept: run it again when that is mended"
+        remedy = "complete files are kept: run it again after the repair"
         raise SifmarkError(f"not fetched: {', '.join(failed)}", remedy, code="sources-incomplete")
     output(str(target))
 

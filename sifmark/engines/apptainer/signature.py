@@ -22,7 +22,7 @@ _FAULTS = (
         "something was added to it after it was signed",
         "signature-invalid",
     ),
-    (r"integrity compromised|hash|digest", "what it holds is not what was signed", "signature-invalid"),
+    (r"integrity compromised|hash|digest", "its contents differ from what was signed", "signature-invalid"),
     (
         rf"{_OTHER_KEY}|unknown entity",
         "a signature is by none of the keys that this site trusts",

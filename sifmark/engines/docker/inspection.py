@@ -161,7 +161,7 @@ class DockerInspection:
         if len(self.layers) != len(layers) + len(_OUR_LAYERS):
             cause = f"it adds {len(self.layers) - len(layers)} layers to the base, not {len(_OUR_LAYERS)}"
             raise CheckFailed(cause, REBUILD_REMEDY, code="image-altered")
-        return f"{len(layers)} layers of the base, all as they were, and {len(_OUR_LAYERS)} of ours"
+        return f"{len(layers)} unchanged layers of the base, and {len(_OUR_LAYERS)} of ours"
 
 
 def _with_host(reference: str) -> str:

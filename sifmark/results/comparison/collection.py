@@ -56,7 +56,7 @@ class ResultCollection:
             values = sorted({format_value(observation.fields.get(name)) for observation in self.observations})
             raise UsageError(
                 f"no result has {name}={value}",
-                f"the whole value counts; seen: {', '.join(values[:MOST_VALUES])}",
+                f"the whole value counts; existing values: {', '.join(values[:MOST_VALUES])}",
                 code="baseline-missing",
             )
 

@@ -19,7 +19,7 @@ MUST_MATCH: dict[str, str] = {
     "schema_version": "the numbers of another major version may mean something else",
     "workload.unit": "the units that were counted differ",
     "accelerator.granularity": "one device is not the same piece of hardware",
-    "provenance.stand_in": "a stand-in says nothing of the vendor's software",
+    "provenance.stand_in": "a test base says nothing about the vendor's software",
     "provenance.simulated": "a test double says nothing of a device",
 }
 SCOPE = "power.scope"

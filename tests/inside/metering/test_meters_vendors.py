@@ -442,7 +442,7 @@ def computed_on(count):
         (["812"] * 4, 4, False, [0, 1, 2, 3]),
         (["N/A"] * 4, 4, False, [0, 1, 2, 3]),
         (["812", "77", "N/A", "N/A"], 1, False, "shows 4 accelerators, 1 computed, and processes had 2"),
-        (["N/A"] * 4, 1, True, "it does not tell which processes had: use a partition of 1"),
+        (["N/A"] * 4, 1, True, "it does not report which ones processes used: use a partition of 1"),
     ],
 )
 def test_energy_is_of_the_ipus_that_computed(monkeypatch, users, count, of_boards, metered):

@@ -177,7 +177,7 @@ def test_the_conditions_of_devices_before_and_after():
     before, after = result.device_conditions(RUN.conditions), result.device_conditions(RUN.conditions_after)
     assert (before["clock"]["value"], after["clock"]["value"]) == (1410, 1095)
     assert before["driver"] == {"value": "550.1"} and set(before) == set(after) == set(DEVICE_CONDITIONS)
-    assert after["driver"] == {"value": None, "reason": "the device does not tell"}
+    assert after["driver"] == {"value": None, "reason": "the device does not report it"}
     cut = fold([DEVICE, DeviceConditions({}, None)], "images", "training")
     assert set(result.device_conditions(cut.conditions)) == set(DEVICE_CONDITIONS)
     assert "did not answer" in result.device_conditions(cut.conditions_after)["reason"]

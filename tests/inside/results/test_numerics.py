@@ -189,7 +189,7 @@ def test_a_probe_can_be_left_out(proving, option):
 def test_a_probe_that_dies_leaves_the_run_to_say_why(proving):
     document = proving.result("resnet50", "--steps", 8, fault="exit")
     assert document["status"]["state"] == "crashed"
-    assert "the probe ended in crashed" in document["numerics"]["reason"]
+    assert "the check ended in crashed" in document["numerics"]["reason"]
 
 
 def test_a_check_fails_where_numbers_do_not_match(proving):
@@ -203,7 +203,7 @@ def test_what_is_probed_alike_is_probed_once(monkeypatch, capsys):
 
     def checked(card, *_):
         probed.append(reference.probed_problem(card))
-        return Outcome("completed", 0, "numerics passed")
+        return Outcome("completed", 0, "correctness passed")
 
     monkeypatch.setattr("entrypoints.runs.numerics_check.check", checked)
     assert verbs.check(parse(["--check", "--all"])) == 0

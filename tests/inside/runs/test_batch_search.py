@@ -97,7 +97,7 @@ def test_another_failure_ends_the_search(double):
     assert document["status"]["state"] == "crashed"
     assert trials(document) == [(1, "completed"), (2, "completed"), (4, "crashed")]
     assert document["search"]["largest"] == 2
-    assert "3 of 3" not in errors and "2 of 3 runs were not begun" in errors
+    assert "3 of 3" not in errors and "2 of 3 runs were not started" in errors
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, None])

@@ -136,7 +136,7 @@ def test_a_signal_keeps_what_there_is_and_counts_what_there_is_not(double, numbe
     output, errors = process.communicate()
     assert process.returncode == code
     assert [d["status"]["state"] for d in lines(first + output)] == ["completed", "interrupted"]
-    assert "4 of 6 runs were not begun" in errors
+    assert "4 of 6 runs were not started" in errors
 
 
 def test_the_time_limit_is_for_all_runs_together(clocked):
@@ -147,7 +147,7 @@ def test_the_time_limit_is_for_all_runs_together(clocked):
     output, errors = process.communicate()
     assert process.returncode == 124
     assert [document["status"]["state"] for document in lines(output)] == ["completed", "time_limit"]
-    assert "1 of 3 runs were not begun" in errors
+    assert "1 of 3 runs were not started" in errors
 
 
 def test_a_failure_and_then_a_stop_is_a_stop(double):

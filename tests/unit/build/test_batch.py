@@ -100,7 +100,7 @@ def test_why_an_image_is_built_again(
 
 def test_an_image_without_labels_is_no_whole_one(site: Settings, engine: FakeEngine) -> None:
     engine.add("cpu").labels.clear()
-    assert plan_build("cpu", BuildOptions(), engine, site).reason == "what is there is no whole image"
+    assert plan_build("cpu", BuildOptions(), engine, site).reason == "the file there is not a complete image"
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_a_failure_stops_only_itself(site: Settings, engine: FakeEngine, monkeyp
 def test_a_build_that_is_started_tells_its_own_reason(site: Settings, engine: FakeEngine) -> None:
     (outcome,) = run_builds([build_of("cuda")], BuildOptions(bases="stand-in"), engine, site, jobs=1)
     assert (outcome.recipe, outcome.state) == ("cuda", "failed") and outcome.seconds > 0
-    assert outcome.reason.startswith("there is no stand-in for ") and "remedy: " in outcome.reason
+    assert outcome.reason.startswith("there is no test base for ") and "remedy: " in outcome.reason
 
 
 def test_options_go_on_to_the_builds_that_are_started() -> None:

@@ -196,7 +196,7 @@ def test_questions_whose_answer_is_elsewhere_are_skipped(tmp_path: Path, vocabul
     assert manifest["skipped"] == ["q8", "q9"]
     entries, contexts = rows(tmp_path / "t" / "data-000000.passages")
     assert [row.question for row in entries] == [0, 1] and len(contexts[0]["answers"]) == 2
-    with pytest.raises(SifmarkError, match="q9: its answer does not stand where it is said to"):
+    with pytest.raises(SifmarkError, match="q9: its answer is not at the stated position"):
         prepare(source, tmp_path / "s", "passages", tokenizer=vocabulary, strict=True)
 
 

@@ -42,7 +42,7 @@ def test_a_gpu_that_is_held_back_and_shared() -> None:
         "partitioning": {"value": "MIG"},
         "other_processes": {"value": 2},
         "power_cap": {"value": 700.0, "unit": "W"},
-        "clock": {"value": None, "reason": "the device does not tell"},
+        "clock": {"value": None, "reason": "the device does not report it"},
     }
     power = {"source": "nvml", "scope": "package"}
     checks = checks_of("training", accelerator=accelerator, device_conditions=conditions, power=power)
@@ -77,7 +77,7 @@ def test_an_answer_that_is_no_result_is_told(site: Settings, answered: str) -> N
     engine = FakeEngine(site)
     engine.add("image_compression-cpu")
     engine.programs["run"] = ["printf", "%s", answered]
-    with pytest.raises(SifmarkError, match="answered with what is no result") as error:
+    with pytest.raises(SifmarkError, match="did not answer with a result") as error:
         list(image.check_image("cpu", engine, site))
     assert error.value.code == "result-invalid"
 

@@ -95,6 +95,6 @@ def test_a_blob_that_is_damaged_is_refused(server: RegistryDouble, tmp_path: Pat
 def test_a_registry_that_sends_another_manifest_is_refused(server: RegistryDouble, tmp_path: Path) -> None:
     digest = image(server, b"a layer")
     server.manifests[REPOSITORY, digest] = server.manifests[REPOSITORY, image(server, b"another layer")]
-    with pytest.raises(RegistryError, match="what came has digest"):
+    with pytest.raises(RegistryError, match="the answer has digest"):
         fetched(server, digest, tmp_path)
     assert offline_base(base_of(server, digest), tmp_path / "sources") is None

@@ -25,7 +25,7 @@ LABELS = {
         ("inside.example:5000", {}, None),
         ("", {}, None),
         ("registry.example", {"org.sifmark.base-redistributable": "true"}, None),
-        ("registry.example", {"org.sifmark.stand-in": "true"}, "is built on a stand-in"),
+        ("registry.example", {"org.sifmark.stand-in": "true"}, "has a test base"),
         ("127.0.0.1:5000", {"org.sifmark.stand-in": "true"}, None),
     ],
 )

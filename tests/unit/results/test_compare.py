@@ -562,7 +562,7 @@ def test_refusals_end_in_an_error_and_allowing_is_said(tmp_path: Path, capsys: p
     with pytest.raises(SifmarkError, match=r"refused to compare what differs in provenance\.stand_in") as caught:
         compare_results(str(folder))
     assert caught.value.exit_code == 1
-    assert "a stand-in says nothing" in capsys.readouterr().err
+    assert "a test base says nothing" in capsys.readouterr().err
     compare_results(str(folder), allow=["provenance.stand_in"])
     assert "ALLOWED although not comparable: provenance.stand_in (false: 1, true: 1)" in capsys.readouterr().out
 
@@ -732,7 +732,7 @@ def test_numbers_beyond_measure_are_missing(tmp_path: Path, capsys: pytest.Captu
         ({"fail_below": "1", "baseline": "accelerator.kind=a", "metrics": "latency_p99"}, "less of it is better"),
         ({"fail_below": "1", "baseline": "accelerator.kind=a", "metrics": "energy_per_unit"}, "less of it is better"),
         ({"fail_above": "1", "baseline": "accelerator.kind=a"}, "more of it is better"),
-        ({"baseline": "accelerator.kind=xpu"}, "no result has accelerator.kind=xpu.*seen: "),
+        ({"baseline": "accelerator.kind=xpu"}, "no result has accelerator.kind=xpu.*existing values: "),
         ({"baseline": "accelerator.kid=cpu"}, "no result has the field 'accelerator.kid'"),
         ({"by": "host.hostnam.value"}, "no result has the field 'host.hostnam.value'"),
         ({"metrics": ","}, "--metrics is empty"),

@@ -212,7 +212,7 @@ def test_the_workload_that_an_image_is_named_for(engine: FakeEngine) -> None:
     ("keys", "signed_by", "said"),
     [
         ((), None, "none"),
-        ((), KEY, "nobody says whose: no keys in sifmark.toml"),
+        ((), KEY, "key unknown: no keys in sifmark.toml"),
         ((KEY,), KEY, f"by {KEY}"),
     ],
 )

@@ -113,7 +113,7 @@ def test_a_structure_that_is_not_ours_fails(engine: FakeEngine, fields: dict[str
     ("labels", "said"),
     [
         ({RECIPE: "nosuch"}, "no recipe 'nosuch' here"),
-        ({STAND_IN: "true"}, "no stand-ins are here"),
+        ({STAND_IN: "true"}, "no test bases here"),
         ({BASE_DIGEST: sha256("other")}, "another one is pinned here"),
         ({}, "the base as it was"),
     ],
@@ -126,7 +126,7 @@ def test_a_base_that_is_not_here_is_not_compared(engine: FakeEngine, labels: dic
 
 def test_links_need_no_mode(engine: FakeEngine) -> None:
     engine.images["fake:resnet50-cpu"].files = (("lrwx------", "/sifmark/x -> y"), ("-rw-r--r--", "/sifmark/run"))
-    assert stage(engine, "structure").findings[1] == "2 files of ours, all readable"
+    assert stage(engine, "structure").findings[1] == "2 files of sifmark, all readable"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from entrypoints.workloads.pytorch.build import Objective
 ReadConditions = Callable[[], Mapping[str, Any]]  # returns values by names of session.DEVICE_CONDITIONS
 # Earlier fused optimizers scale twice or apply non-finite gradients: github.com/pytorch/pytorch, 94060 and 95847.
 FUSED_SCALING = (2, 1)
-UNCOUNTED = "PyTorch does not count what is sent"
+UNCOUNTED = "PyTorch does not count transfers"
 
 
 class GpuSession(TorchSession):
