@@ -295,7 +295,7 @@ def test_a_result_says_that_it_is_simulated_and_how_the_batch_was_divided(image,
     assert document["steps"]["updates"] == 3 and document["steps"]["units"] == 36
 
 
-LIMIT = 4096  # MiB
+LIMIT = 2048  # MiB
 
 
 def due(card, task):

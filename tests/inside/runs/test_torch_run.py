@@ -305,6 +305,9 @@ def test_products_need_no_memory_later(streams):
 
 
 @pytest.mark.full
+@pytest.mark.skipif(
+    OLD, reason="test_torch_numerics checks each network with both; that one command checks all is the same"
+)
 def test_a_check_of_everything(program):
     code, output, errors = program.run("--check")
     assert (code, output) == (0, "") and "check of resnet50: completed" in errors
