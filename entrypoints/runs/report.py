@@ -9,6 +9,7 @@ from typing import Any, Iterator, Mapping
 
 Document = Mapping[str, Any]
 BUSY = 2.0  # %: of an otherwise idle host, run delay and stolen time stay below a half (docs/measure/good-numbers.md)
+FOR_P99 = 100  # timed steps, so that at least one is slower
 _LABEL = 13  # columns
 
 
@@ -23,7 +24,9 @@ def warnings_of(document: Document) -> Iterator[str]:
     if document["provenance"]["stand_in"]:
         yield "this image has a test base, not that of the vendor. Do not publish this number"
     if document["provenance"]["simulated"]:
-        yield "the device was simulated. Do not publish this number"
+        replayed = document["power"].get("source") == "replay"
+        what = "the meter replayed a recorded trace" if replayed else "the device was simulated"
+        yield f"{what}. Do not publish this number"
     delay = document["conditions_after"]["run_delay"]["value"] or 0.0
     if delay > BUSY and more_threads_than_processors(document):
         yield f"the run has more threads than processors: they waited {significant(delay)} % of their time"
@@ -97,10 +100,16 @@ def _measured(document: Document) -> Iterator[tuple[str, str]]:
     values = {name: metric["value"] for name, metric in metrics.items() if metric["value"] is not None}
     if "throughput" in values:
         yield "throughput", throughput_text(document)
-    for label, name in (("step time", "step_time"), ("latency", "latency")):
+    yield from _times(document, values)
+    if "token_throughput" in values:
+        yield "tokens", f"{significant(values['token_throughput'])} tokens/s"
+    if "decode_throughput" in values:
+        yield "generation", f"{significant(values['decode_throughput'])} new tokens/s"
+    for label, name in (("first token", "time_to_first_token"), ("next tokens", "time_between_tokens")):
         if f"{name}_p50" in values:
-            slowest = f", {_seconds(values[f'{name}_p99'])} p99" if f"{name}_p99" in values else ""
-            yield label, f"{_seconds(values[f'{name}_p50'])} median{slowest}"
+            yield label, f"{_seconds(values[f'{name}_p50'])} median"
+    if "time_to_target" in values:
+        yield "to target", duration_text(values["time_to_target"])
     sizes = {"host": values.get("peak_process_memory"), "device": values.get("peak_allocated_memory")}
     if memory := [f"{significant(size)} MiB {where}" for where, size in sizes.items() if size is not None]:
         yield "memory", ", ".join(memory)
@@ -109,6 +118,20 @@ def _measured(document: Document) -> Iterator[tuple[str, str]]:
         yield "energy", f"{significant(energy['value'])} {energy['unit']}"
     reason = f": {numerics['reason']}" if "reason" in numerics else ""
     yield "correctness", numerics["state"].replace("_", " ") + reason
+
+
+def _times(document: Document, values: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """Yield medians, with the 99th percentile if there are steps enough for it, else the slowest step."""
+    steps = document["steps"]
+    if "step_time_p50" in values:
+        enough = steps["count"] - steps["untimed"] >= FOR_P99
+        slowest = (
+            f"{_seconds(values['step_time_p99'])} p99" if enough else f"{_seconds(steps['quantiles']['p100'])} slowest"
+        )
+        yield "step time", f"{_seconds(values['step_time_p50'])} median, {slowest}"
+    if "latency_p50" in values:
+        p99 = f", {_seconds(values['latency_p99'])} p99" if "latency_p99" in values else ""
+        yield "latency", f"{_seconds(values['latency_p50'])} median{p99}"
 
 
 def _result(place: str | None) -> Iterator[tuple[str, str]]:

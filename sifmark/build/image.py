@@ -55,7 +55,7 @@ def render(name: str, form: str, settings: Settings, bases: str | None = None) -
         build_context(plan, folder, settings, log_file(recipe, settings))
     if form == "dockerfile":
         return dockerfile(plan.recipe, plan.base.pull, plan.labels(), str(folder))
-    status(f"  build it with: apptainer build{' --no-https' if plan.base.plain_http else ''} IMAGE.sif FILE")
+    status(f"  build it with: apptainer build --notest{' --no-https' if plan.base.plain_http else ''} IMAGE.sif FILE")
     return definition(plan.recipe, plan.base.pull, plan.labels(), str(folder))
 
 

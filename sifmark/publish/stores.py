@@ -29,6 +29,7 @@ IDENTITY, SIGNED = f"{LABEL}.identity", f"{LABEL}.signed"  # annotations, beside
 _CONFIG_MEDIA = "application/vnd.sylabs.sif.config.v1+json"
 _LAYER_MEDIA = "application/vnd.sylabs.sif.layer.v1.sif"
 _CONFIG = b"{}"
+MOST_LISTED = 5  # names in a message
 _PREFIX = re.compile(r"[A-Za-z0-9.-]+(:[0-9]+)?(/[a-z0-9._-]+)+")
 _SPOILED = "fetch it again: sifmark registry.mirror FOLDER"
 
@@ -97,6 +98,12 @@ def open_store(name: str, tag: str, settings: Settings) -> ImageStore:
         raise UsageError(f"no registry {address!r}", remedy, code="invalid-option")
     host, _, path = address.partition("/")
     return RegistryStore(host, path, tag)
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return the first names of a list, and how many there are."""
+    rest = len(names) - MOST_LISTED
+    return ", ".join(names[:MOST_LISTED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def publish(file: Path, digest: str, size: int, annotations: Mapping[str, str]) -> PublishedImage:
@@ -175,14 +182,14 @@ class LayoutStore:
         if not self.folder.is_dir():
             remedy = "name one that sifmark registry.mirror or sifmark registry.push has filled"
             raise RegistryError(f"{self.folder} is no folder", remedy, code="store-missing")
-        digest = self._layout.names().get(f"{name}:{self.tag}")
+        names = self._layout.names()
+        digest = names.get(f"{name}:{self.tag}")
         if digest is None:
-            raise RegistryError(
-                f"{self.reference(name)}: it has no such thing",
-                "sifmark registry.mirror brings images there",
-                status=404,
-                code="image-not-published",
+            cause = f"{self.folder} has no image {name}:{self.tag}"
+            remedy = (
+                f"it has {some_of(sorted(names))}" if names else "fill it: sifmark registry.push NAME --registry DIR"
             )
+            raise RegistryError(cause, remedy, status=404, code="image-not-published")
         return _read(self._layout.read(digest), self.reference(name))
 
     def pull(self, name: str, image: PublishedImage, target: Path, report: Callable[[int], None]) -> None:  # noqa: ARG002

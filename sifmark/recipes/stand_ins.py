@@ -15,8 +15,9 @@ def read_stand_in_pins(path: Path) -> dict[str, Any]:
     try:
         pins: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
-        cause = f"no test bases here ({path} is missing)"
-        raise SifmarkError(cause, "make them: ci/setup/stand-in", code="stand-ins-missing") from None
+        cause = f"no test bases in the cache ({path} is missing)"
+        remedy = "make them: ci/setup/stand-in; if the cache is elsewhere, set SIFMARK_CACHE"
+        raise SifmarkError(cause, remedy, code="stand-ins-missing") from None
     except ValueError as error:
         raise SifmarkError(f"{path}: {error}", "make it again: ci/setup/stand-in", code="document-invalid") from error
     check_document("pins-1.0", pins, str(path))

@@ -7,6 +7,7 @@ from sifmark.results.numbers import format_interval, format_quantity, format_sec
 from sifmark.results.warnings import duration, warnings_of
 
 Document = dict[str, Any]
+FOR_P99 = 100  # timed steps, so that at least one is slower
 _LABEL = 26  # columns of a label
 # Metrics that have lines of their own, or say the same as one of these.
 _SHOWN = {
@@ -21,6 +22,9 @@ _SHOWN = {
     "peak_allocated_memory",
 }
 _NO_RESULT = "-"
+
+
+SHORT_COLUMNS = ("run", "precision", "batch", "state", "throughput", "step time", "correctness", "site", "started")
 
 
 class Row(TypedDict):
@@ -63,6 +67,23 @@ def summary_row(document: Document) -> Row:
     }
 
 
+def short_row(document: Document) -> list[str]:
+    """Return a result as a row of the table for people, by SHORT_COLUMNS."""
+    row = summary_row(document)
+    flags = "!" if any(warnings_of(document)) else ""
+    return [
+        f"{row['workload']} {row['task']}",
+        row["precision"],
+        str(row["batch_size"]),
+        row["state"],
+        main_figure(document).partition("   ")[0] + flags,
+        "" if row["step_time_p50"] is None else format_quantity(row["step_time_p50"], "s"),
+        row["correctness"].replace("_", " "),
+        str(document["site"] or row["host"] or ""),
+        _started(document),
+    ]
+
+
 def summary(document: Document, every_metric: bool = False) -> list[str]:
     """Return the lines that summarise a valid result; with `every_metric` also why some metrics have no value."""
     lines = [title(document), *_labelled(_key_figures(document)), *_labelled(_other_metrics(document))]
@@ -97,15 +118,22 @@ def main_figure(document: Document) -> str:
 def _key_figures(document: Document) -> Iterator[tuple[str, str]]:
     metrics, numerics = document["metrics"], document["numerics"]
     yield "throughput", main_figure(document)
-    median, slowest = (_value(metrics, name) for name in ("step_time_p50", "step_time_p99"))
-    if median is not None:
-        worst = "" if slowest is None else f", {format_quantity(slowest, 's')} p99"
-        yield "step time", f"{format_quantity(median, 's')} median{worst}"
+    if (median := _value(metrics, "step_time_p50")) is not None:
+        yield "step time", f"{format_quantity(median, 's')} median{_slowest_step(document)}"
     memory = {"host": _value(metrics, "peak_process_memory"), "device": _value(metrics, "peak_allocated_memory")}
     if used := [f"{format_quantity(size, 'MiB')} {where}" for where, size in memory.items() if size is not None]:
         yield "memory", ", ".join(used)
     reason = f": {numerics['reason']}" if "reason" in numerics else ""
     yield "correctness", numerics["state"].replace("_", " ") + reason
+
+
+def _slowest_step(document: Document) -> str:
+    """Return the 99th percentile of the step time if there are steps enough for it, else the slowest step."""
+    steps, p99 = document["steps"], _value(document["metrics"], "step_time_p99")
+    if p99 is not None and steps["count"] - steps["untimed"] >= FOR_P99:
+        return f", {format_quantity(p99, 's')} p99"
+    slowest = (steps["quantiles"] or {}).get("p100")
+    return "" if slowest is None else f", {format_quantity(slowest, 's')} slowest"
 
 
 def _other_metrics(document: Document) -> Iterator[tuple[str, str]]:
@@ -122,7 +150,11 @@ def _origin(document: Document) -> Iterator[tuple[str, str]]:
     yield "image", f"{image['recipe']}, build {image['build_key'][7:19]}" if image else "none: run outside an image"
     if software.get("framework_version"):
         yield "framework", f"{software['framework']} {software['framework_version']}"
-    yield "started", str(document["started"]).partition(".")[0].replace("T", " ").removesuffix("Z") + " UTC"
+    yield "started", f"{_started(document)} UTC"
+
+
+def _started(document: Document) -> str:
+    return str(document["started"]).partition(".")[0].replace("T", " ").removesuffix("Z")
 
 
 def _missing_metrics(reasons: dict[str, str]) -> Iterator[str]:

@@ -17,7 +17,9 @@ def warnings_of(document: Document) -> Iterator[str]:
     if document["provenance"]["stand_in"]:
         yield f"this image has a test base, not that of the vendor. {DO_NOT_PUBLISH}"
     if document["provenance"].get("simulated"):
-        yield f"the device was simulated. {DO_NOT_PUBLISH}"
+        replayed = document["power"].get("source") == "replay"
+        what = "the meter replayed a recorded trace" if replayed else "the device was simulated"
+        yield f"{what}. {DO_NOT_PUBLISH}"
     yield from disturbances(document)
     steadiness = document["steadiness"]
     if steadiness["steady"] is False:

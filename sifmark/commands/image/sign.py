@@ -23,6 +23,16 @@ def sign(name: str, key: str, pgp: str, settings: Settings, registry: str = "", 
         status(report.summary)
 
 
+def _require_private(key: Path) -> None:
+    """Raise UsageError unless a file is there that is not a public key."""
+    if not key.is_file():
+        remedy = "make a key: openssl genpkey -algorithm ed25519 -out FILE.pem"
+        raise UsageError(f"there is no file {key}", remedy, code="key-unusable")
+    if b"PUBLIC KEY-----" in key.read_bytes():
+        remedy = "sign with the private key that belongs to it"
+        raise UsageError(f"{key} is a public key; signing needs the private one", remedy, code="key-unusable")
+
+
 def signing_key(key: str, pgp: str) -> SigningKey:
     """Return the key that two options name. Raises UsageError unless one of them names a key."""
     if bool(key) == bool(pgp):
@@ -31,7 +41,6 @@ def signing_key(key: str, pgp: str) -> SigningKey:
     if pgp and not pgp.isdigit():
         remedy = "apptainer key list --secret shows the numbers"
         raise UsageError(f"--pgp {pgp!r} is no number", remedy, code="invalid-option")
-    if key and not Path(key).is_file():
-        remedy = "make a key: openssl genpkey -algorithm ed25519 -out FILE.pem"
-        raise UsageError(f"there is no file {key}", remedy, code="key-unusable")
+    if key:
+        _require_private(Path(key))
     return SigningKey(Path(key) if key else None, pgp)

@@ -90,6 +90,7 @@ class Observation:
     numbers: dict[str, MetricValue]
     unsteady: bool = False  # False also where it cannot be decided
     disturbed: bool = False  # by other work on the host
+    host: str | None = None
 
 
 def observe(
@@ -109,6 +110,7 @@ def observe(
         numbers=numbers,
         unsteady=document["steadiness"]["steady"] is False,
         disturbed=is_disturbed(document),
+        host=document["host"]["hostname"]["value"],
     )
 
 

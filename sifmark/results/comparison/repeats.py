@@ -47,6 +47,11 @@ class RepeatGroup:
         return [observation.file for observation in self.observations if observation.unsteady]
 
     @property
+    def hosts(self) -> set[str | None]:
+        """The hosts of the repeats."""
+        return {observation.host for observation in self.observations}
+
+    @property
     def disturbed(self) -> list[str]:
         """The files of the repeats from which other work on the host kept processors."""
         return [observation.file for observation in self.observations if observation.disturbed]

@@ -107,7 +107,7 @@ def _titled(table: ComparisonTable, query: Query, layout: Layout, details: bool)
         yield f"ALLOWED although not comparable: {incompatibility_text(incompatibility)}"
     yield ""
     yield from layout(_pair_rows(table, query, varying) if query.relative else _plain_rows(table, query, varying))
-    if notes := list(dict.fromkeys(_notes(table))):
+    if notes := list(dict.fromkeys(_notes(table, query))):
         yield ""
         yield from map(printable, notes[:MOST_NOTES])
         if len(notes) > MOST_NOTES:
@@ -148,10 +148,10 @@ def _pair_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> 
         f"{systems.other} / {systems.baseline}",
     ]
     cells = [[*header, *(["efficiency"] if table.scales else [])]]
-    paired = {id(row.baseline) for row in table.rows if row.baseline}
+    lonely = set(map(id, _lonely_baselines(table, query)))
     for row in table.rows:
         is_baseline = query.is_baseline(row)
-        if is_baseline and id(row) in paired:
+        if is_baseline and id(row) not in lonely:
             continue
         for number, metric in enumerate(query.metrics):
             keys = [_cell(row.fields.get(name)) if number == 0 else "" for name in systems.keys]
@@ -160,6 +160,12 @@ def _pair_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> 
             efficiency = [_efficiency(row) if number == 0 else ""] if table.scales else []
             cells.append([*keys, f"{metric} [{table.units[metric]}]", *values, compared, *efficiency])
     return cells
+
+
+def _lonely_baselines(table: ComparisonTable, query: Query) -> list[RepeatGroup]:
+    """Return the baselines that no other row is compared with."""
+    paired = {id(row.baseline) for row in table.rows if row.baseline}
+    return [row for row in table.rows if query.relative and query.is_baseline(row) and id(row) not in paired]
 
 
 def _systems(table: ComparisonTable, query: Query, varying: Sequence[str]) -> Systems:
@@ -228,7 +234,7 @@ def _efficiency(row: RepeatGroup) -> str:
     return f"{efficiency.value:.0%}{interval} {row.scaling.kind}"
 
 
-def _notes(table: ComparisonTable) -> Iterator[str]:
+def _notes(table: ComparisonTable, query: Query) -> Iterator[str]:
     means = [mean for row in table.rows for mean in row.means.values()]
     if any(mean.low is not None for mean in means):
         kinds = "geometric means" if all(mean.geometric for mean in means if mean.value is not None) else "means"
@@ -246,6 +252,11 @@ def _notes(table: ComparisonTable) -> Iterator[str]:
         )
     if unsteady := [file for row in table.rows for file in row.unsteady]:
         yield f"warning: not steady within the timed window: {len(unsteady)} results, for example {unsteady[0]}"
+    hosts = max((len(row.hosts) for row in table.rows), default=1)
+    if hosts > 1:
+        yield f"repeats of {hosts} hosts are in one row: --by host.hostname.value separates them"
+    if lonely := len(_lonely_baselines(table, query)):
+        yield f"no ratio: {lonely} baselines have no counterpart with the same configuration"
     for row in table.rows:
         yield from _missing(row)
 

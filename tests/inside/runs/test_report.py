@@ -17,6 +17,7 @@ def whole():
     document = json.loads((ROOT / "schemas" / "examples" / "result-1.1" / "training.json").read_text())
     for name, value in {"throughput": 2.1784, "step_time_p50": 0.91944, "step_time_p99": 0.9216}.items():
         document["metrics"][name]["value"] = value
+    document["steps"]["quantiles"]["p100"] = 0.9219
     return {**document, "started": "2026-11-26T05:00:00.000Z", "finished": "2026-11-26T05:00:12.100Z"}
 
 
@@ -53,12 +54,42 @@ def test_the_report_has_the_number_first_and_the_place_last(whole):
     assert lines[:3] == [
         "resnet50 training  fp32  batch 2   completed in 12 s",
         "  throughput   2.178 images/s",
-        "  step time    919.4 ms median, 921.6 ms p99",
+        "  step time    919.4 ms median, 921.9 ms slowest",
     ]
     assert [line.split()[0] for line in lines[-2:]] == ["result", "next"]
     assert lines[-1].endswith("sifmark results.show 'results/a b.json'")
     assert any(line.split()[0] == "correctness" for line in lines)
     assert not [line for line in report(whole, None) if line.split()[0] in ("result", "next")]
+
+
+def test_a_percentile_is_shown_of_steps_that_are_enough_for_it(whole):
+    whole["steps"].update(count=110, untimed=10)
+    assert report(whole, None)[2] == "  step time    919.4 ms median, 921.6 ms p99"
+
+
+def test_language_models_and_targets_have_their_own_numbers(whole):
+    numbers = {
+        "token_throughput": 1234.5,
+        "decode_throughput": 99.0,
+        "time_to_first_token_p50": 0.25,
+        "time_between_tokens_p50": 0.0101,
+        "time_to_target": 72.0,
+    }
+    whole["metrics"].update({name: {"value": value, "unit": "x"} for name, value in numbers.items()})
+    lines = [line.strip() for line in report(whole, None)]
+    for line in (
+        "tokens       1,234 tokens/s",
+        "generation   99.00 new tokens/s",
+        "first token  250.0 ms median",
+        "next tokens  10.10 ms median",
+        "to target    1 min 12 s",
+    ):
+        assert line in lines, lines
+
+
+def test_a_replayed_meter_is_no_simulated_device(whole):
+    whole["provenance"]["simulated"], whole["power"] = True, {"source": "replay"}
+    assert "the meter replayed a recorded trace. Do not publish this number" in list(warnings_of(whole))
 
 
 @pytest.mark.parametrize(

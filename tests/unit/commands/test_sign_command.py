@@ -26,6 +26,13 @@ def test_which_key_is_to_sign_must_be_clear(key: str, pgp: str, code: str) -> No
     assert error.value.code == code
 
 
+def test_a_public_key_cannot_sign(tmp_path: Path) -> None:
+    (tmp_path / "site.pub").write_text("-----BEGIN PUBLIC KEY-----\nMCow\n-----END PUBLIC KEY-----\n")
+    with pytest.raises(UsageError, match="site.pub is a public key; signing needs the private one") as error:
+        signing_key(str(tmp_path / "site.pub"), "")
+    assert error.value.code == "key-unusable"
+
+
 def test_keys_by_file_and_by_number(tmp_path: Path) -> None:
     (tmp_path / "key.pem").write_text("a key")
     assert signing_key(str(tmp_path / "key.pem"), "") == SigningKey(tmp_path / "key.pem")

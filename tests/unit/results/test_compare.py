@@ -485,6 +485,20 @@ def test_results_that_were_not_steady_are_compared_and_named(
     assert "not steady" not in capsys.readouterr().out
 
 
+def test_a_row_of_several_hosts_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = [result(host__hostname={"value": name}) for name in ("node01", "node02", "node01")]
+    compare_results(str(write(tmp_path / "some", results)))
+    assert "repeats of 2 hosts are in one row: --by host.hostname.value" in capsys.readouterr().out
+    compare_results(str(tmp_path / "some"), by="host.hostname.value")
+    assert "are in one row" not in capsys.readouterr().out
+
+
+def test_a_baseline_without_counterpart_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = write(tmp_path / "old", [result(), result(configuration__batch_size=7)])
+    compare_results(str(write(tmp_path / "new", [result()])), baseline=str(old))
+    assert "no ratio: 1 baselines have no counterpart with the same configuration" in capsys.readouterr().out
+
+
 def test_results_of_a_busy_host_are_compared_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     quiet: dict[str, Any] = {"host__threads_usable": {"value": 10**6}, "conditions_after__cpu_stolen": {"value": 0}}
     busy = result(**quiet, conditions_after__run_delay={"value": 40.0, "unit": "%"})

@@ -312,6 +312,20 @@ def test_a_summary_says_each_reason_once() -> None:
     assert "clients" not in summary(document)[0]
 
 
+def test_several_results_are_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quiet = {"site": "alpha", "host__threads_usable": {"value": 10**6}, "conditions_after__cpu_stolen": {"value": 0}}
+    for name, delay in (("a", 0.1), ("b", 50.0)):
+        document = documents.result(**quiet, conditions_after__run_delay={"value": delay, "unit": "%"})
+        write(tmp_path, f"{name}.json", json.dumps(document).encode())
+    show_results([str(tmp_path)], "table")
+    printed = capsys.readouterr()
+    head, *rows = printed.out.splitlines()
+    assert head.split()[:4] == ["run", "precision", "batch", "state"] and len(rows) == 2
+    assert all("completed" in row and "alpha" in row for row in rows)
+    assert [row.count("!") for row in rows] == [0, 1]
+    assert f"2 results; ! marks a warning; one in full: sifmark results.show {tmp_path / 'a.json'}" in printed.err
+
+
 def test_a_summary_says_whether_the_numbers_are_proved() -> None:
     passed, failed = documents.result(), documents.result(numerics__state="failed", numerics__reason="loss is off")
     lines = [line for document in (passed, failed) for line in summary(document)]
