@@ -1,7 +1,7 @@
 """A command's answer in the format that its reader wants: a table for people; JSON, CSV or Markdown for others."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,11 @@ def answer(form: str, document: Any, table: Table, show: Callable[[], None] | No
         show()
     else:
         output_table(*table.columns, rows=table.rows)
+
+
+def answer_record(form: str, document: Mapping[str, Any], show: Callable[[], None]) -> None:
+    """Write one record: as JSON, or as a table of one row; people see what `show` writes."""
+    answer(form, dict(document), Table(tuple(document), [tuple(document.values())]), show)
 
 
 def _markdown(table: Table) -> list[str]:

@@ -1,9 +1,9 @@
 """Copying published images from one store to another."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from sifmark.core.settings import Settings
 from sifmark.engines.apptainer.sif import read_sif
@@ -14,8 +14,7 @@ from sifmark.publish.stores import ImageStore
 from sifmark.recipes.names import names_of
 
 
-@dataclass(frozen=True)
-class MirroredImage:
+class MirroredImage(NamedTuple):
     """An image that the target store has now."""
 
     reference: str  # with the digest

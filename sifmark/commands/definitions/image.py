@@ -30,6 +30,7 @@ def sign(
     pgp: PgpKey = "",
     registry: RegistryName = "",
     tag: Tag = "",
+    format_: Format = "table",
 ) -> None:
     """Sign an image: its file system, labels, SBOM and provenance.
 
@@ -37,7 +38,7 @@ def sign(
     """
     from sifmark.commands.image.sign import sign as sign_image
 
-    sign_image(name, key, pgp, settings, registry, tag)
+    sign_image(name, key, pgp, settings, registry, tag, format_)
 
 
 @command("image.reproduce", ENGINE, example="image.reproduce cpu", former="reproduce")
@@ -53,11 +54,12 @@ def to_sif(
     settings: Settings,
     name: Image,
     force: Annotated[bool, Option("Convert even if the SIF is up to date.")] = False,
+    format_: Format = "table",
 ) -> None:
     """Convert a Docker image that was built here to a SIF."""
     from sifmark.commands.image.to_sif import to_sif as convert
 
-    convert(name, settings, force=force)
+    convert(name, settings, format_, force=force)
 
 
 @command("image.audit", example="image.audit cpu", former="audit")

@@ -130,8 +130,9 @@ def clean(
     cache: Annotated[bool, Option("Also remove wheels and converted bases, which cost a download.")] = False,
     dry_run: Annotated[bool, Option("Show what would be removed.", short="n")] = False,
     yes: Annotated[bool, Option("Remove signed and pulled images without asking.")] = False,
+    format_: Format = "table",
 ) -> None:
     """Remove built images, logs and build folders; results stay."""
     from sifmark.commands.clean import clean as clean_up
 
-    clean_up(settings, cache=cache, dry_run=dry_run, confirmed=yes)
+    clean_up(settings, cache=cache, dry_run=dry_run, confirmed=yes, form=format_)

@@ -28,11 +28,12 @@ def lock(
     name: Annotated[str, Argument("A recipe.", "RECIPE", completes="recipe")],
     python: Annotated[str, Option("Minor version of Python. [default: that of the base]", "VERSION")] = "",
     platform: Annotated[str, Option("[default: this machine's]", choices=("x86_64", "aarch64"))] = "",
+    format_: Format = "table",
 ) -> None:
     """Resolve a recipe's wheels and write their lock file."""
     from sifmark.commands.recipe.lock import lock as write_lock
 
-    write_lock(name, settings, python, platform)
+    write_lock(name, settings, python, platform, format_)
 
 
 @command("recipe.fetch", BASES, example="recipe.fetch sources/ --name cpu", former="fetch-sources")
@@ -40,8 +41,9 @@ def fetch(
     settings: Settings,
     folder: Annotated[str, Argument("Folder for bases and wheels; existing files are kept.", completes="folder")],
     name: Recipes = (),
+    format_: Format = "table",
 ) -> None:
     """Download what builds need, for hosts without a network."""
     from sifmark.commands.recipe.fetch import fetch as fetch_sources
 
-    fetch_sources(folder, name, settings)
+    fetch_sources(folder, name, settings, format_)

@@ -86,12 +86,13 @@ def mirror(
     ] = (),
     registry: RegistryName = "",
     tag: Tag = "",
+    format_: Format = "table",
 ) -> None:
     """Copy published images to another registry or to a folder."""
     from sifmark.commands.registry.mirror import mirror as copy
     from sifmark.recipes.names import EVERYTHING
 
-    copy(target, name or (EVERYTHING,), registry, tag, settings)
+    copy(target, name or (EVERYTHING,), registry, tag, settings, format_)
 
 
 @command("registry.list", ENGINE, example="registry.list", former="catalog")

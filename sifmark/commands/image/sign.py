@@ -2,25 +2,29 @@
 
 from pathlib import Path
 
+from sifmark.commands.answers import TABLE, answer_record
 from sifmark.core.console import output, status
 from sifmark.core.errors import UsageError
 from sifmark.core.settings import Settings
 from sifmark.engines import open_engine
 from sifmark.publish.publisher import publisher_of
-from sifmark.publish.reports import SigningKey
+from sifmark.publish.reports import SigningKey, SignReport
 
 
-def sign(name: str, key: str, pgp: str, settings: Settings, registry: str = "", tag: str = "") -> None:
+def sign(
+    name: str, key: str, pgp: str, settings: Settings, registry: str = "", tag: str = "", form: str = TABLE
+) -> None:
     """Sign a recipe's image with a private key in PEM form; a SIF also with one of Apptainer's PGP keyring, by number.
 
     A SIF carries its signature; that of a Docker image is beside it in the registry. Raises SifmarkError.
     """
     engine = open_engine(settings)
     report = publisher_of(engine).sign(name, signing_key(key, pgp), registry, tag, engine, settings)
-    if report.published:
-        output(report.summary)
-    else:
-        status(report.summary)
+    answer_record(form, {"reference": report.reference, "published": report.published}, lambda: _show(report))
+
+
+def _show(report: SignReport) -> None:
+    (output if report.published else status)(report.summary)
 
 
 def _require_private(key: Path) -> None:

@@ -1,6 +1,6 @@
 """The registry.pull command."""
 
-from sifmark.commands.answers import Table, answer
+from sifmark.commands.answers import answer_record
 from sifmark.core.console import detail, output
 from sifmark.core.settings import Settings
 from sifmark.engines import open_engine
@@ -14,8 +14,7 @@ def pull(name: str, registry: str, tag: str, settings: Settings, form: str, sign
     engine = open_engine(settings)
     required = must_be_signed(signed, settings)
     report = publisher_of(engine).pull(name, registry, tag, engine, settings, required)
-    document = report.document()
-    answer(form, document, Table(tuple(document), [tuple(document.values())]), lambda: _show(report))
+    answer_record(form, report.document(), lambda: _show(report))
 
 
 def _show(report: PullReport) -> None:

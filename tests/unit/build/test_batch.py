@@ -56,7 +56,7 @@ def test_a_plan_says_what_and_why(site: Settings, monkeypatch: pytest.MonkeyPatc
     builds = {recipe: plan_build(recipe, BuildOptions(), engine, site) for recipe in recipe_names()}
     assert builds["cpu"] == PlannedBuild("cpu", Action.BUILD, "not built yet", Forecast(), ())
     refused = {recipe for recipe, build in builds.items() if build.action is Action.REFUSE}
-    assert refused and all("nobody has seen the digest" in builds[recipe].reason for recipe in refused)
+    assert refused and all("there is no digest" in builds[recipe].reason for recipe in refused)
 
 
 def test_forecasts_are_the_engine_s_own(site: Settings, engine: FakeEngine) -> None:
@@ -113,7 +113,7 @@ def no_stand_ins(site: Settings) -> None:
 @pytest.mark.usefixtures("no_stand_ins")
 def test_what_has_no_stand_in_here_is_skipped(site: Settings, engine: FakeEngine) -> None:
     build = plan_build("cuda", BuildOptions(bases="stand-in"), engine, site)
-    assert build.action is Action.REFUSE and "there is no stand-in" in build.reason
+    assert build.action is Action.REFUSE and "there is no test base" in build.reason
 
 
 @pytest.mark.parametrize(("estimate", "folder"), [({"cached": 2**50}, "cache"), ({"stored": 2**50}, "dist")])
