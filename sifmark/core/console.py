@@ -24,9 +24,9 @@ COLORS = ("auto", "always", "never")
 _GREEN, _YELLOW, _RED = 32, 33, 31  # SGR codes, ECMA-48
 # The colours of words that say how something is.
 _STYLES = {
-    **dict.fromkeys(("built", "passed", "good", "valid", "completed", "verified", "equal", "faster"), _GREEN),
-    **dict.fromkeys(("stale", "skipped", "warning", "poor", "unverified", "warning:", "missing"), _YELLOW),
-    **dict.fromkeys(("failed", "bad", "invalid", "contradicted", "error:", "differs", "slower"), _RED),
+    **dict.fromkeys(("built", "passed", "valid", "completed", "verified", "equal", "faster"), _GREEN),
+    **dict.fromkeys(("stale", "skipped", "warning", "unverified", "warning:", "missing"), _YELLOW),
+    **dict.fromkeys(("failed", "invalid", "contradicted", "error:", "differs", "slower"), _RED),
 }
 
 

@@ -18,26 +18,26 @@ from sifmark.datasets.image_files import grey_png
 
 def test_doctor_finds_this_host_ready(built: Site) -> None:
     findings = json.loads(built.inv("doctor", "--json").stdout)
-    subjects = {finding["subject"]: finding["state"] for finding in findings}
+    subjects = {finding["name"]: finding["status"] for finding in findings}
     for subject in ("Apptainer", "user namespaces", "fuse", "/etc/subuid", "cache folder", "dist folder",
                     "temporary folder", "registry of cpu", "devices"):  # fmt: skip
         assert subject in subjects
-    assert subjects["Apptainer"] == "good"
+    assert subjects["Apptainer"] == "passed"
 
 
 @pytest.mark.full  # the gate has it without an image: doctor/test_doctor_image.py; for real: test_docs.py
 def test_doctor_asks_an_image_what_it_sees(built: Site) -> None:
     listed = json.loads(built.inv("doctor", "--image", "cpu", "--json").stdout)
-    findings = {finding["subject"]: finding for finding in listed}
-    assert findings["run"]["seen"].startswith("completed") and findings["device"]["seen"].startswith("1 x ")
-    assert findings["framework"]["seen"].startswith("pytorch 2.") and "topology" in findings
-    assert findings["meter"]["state"] in ("good", "poor")
+    findings = {finding["name"]: finding for finding in listed}
+    assert findings["run"]["detail"].startswith("completed") and findings["device"]["detail"].startswith("1 x ")
+    assert findings["framework"]["detail"].startswith("pytorch 2.") and "topology" in findings
+    assert findings["meter"]["status"] in ("passed", "warning")
 
 
 def test_doctor_without_engine_says_what_to_do(site: Site) -> None:
     done = site.inv("doctor", check=False, PATH="/nonexistent")
     assert done.returncode == 1
-    assert "bad   Apptainer: not installed" in done.stdout
+    assert "failed  Apptainer: not installed" in done.stdout
     assert "remedy: ci/setup/apptainer" in done.stdout
 
 
