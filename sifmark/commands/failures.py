@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable
 
 from sifmark.core.console import fail, is_verbose, output, output_count, printable, status
-from sifmark.core.errors import SifmarkError
+from sifmark.core.errors import SifmarkError, locate_scripts
 from sifmark.core.signals import unwind_on_signals
 
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
@@ -47,13 +47,14 @@ def error_lines(error: SifmarkError) -> list[str]:
     """Return `error: CAUSE [CODE]` and the remedy. The code ends the first line of a longer cause."""
     first, *rest = [printable(line) for line in error.cause.splitlines() or [""]]
     lines = [f"error: {first} [{error.code}]" if error.code else f"error: {first}", *rest]
-    remedy = [printable(line) for line in f"  remedy: {error.remedy}".splitlines()] if error.remedy else []
-    return [*lines, *remedy]
+    if not error.remedy:
+        return lines
+    return [*lines, *map(printable, f"  remedy: {locate_scripts(error.remedy)}".splitlines())]
 
 
 def error_json(error: SifmarkError) -> str:
     """Return an error as programs read it."""
-    fields = {"code": error.code or None, "cause": error.cause, "remedy": error.remedy or None}
+    fields = {"code": error.code or None, "cause": error.cause, "remedy": locate_scripts(error.remedy) or None}
     return json.dumps({"error": fields}, indent=2)
 
 

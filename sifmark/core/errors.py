@@ -1,8 +1,12 @@
 """Errors that a user can act on: each has a cause, a remedy, a stable code and an exit code."""
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from sifmark.core.paths import IS_CHECKOUT
+
+_SCRIPT = re.compile(r"ci/setup/[a-z-]+")
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 # The remedy for a registry that fails.
@@ -13,6 +17,11 @@ REGISTRY_REMEDY = (
 UNTRUSTED_REMEDY = "do not run it; ask where it came from, or trust its key: keys in sifmark.toml"
 # The remedy for an image that differs from what its build made.
 REBUILD_REMEDY = "build it again: sifmark build NAME --force, with the --engine that it is of"
+
+
+def locate_scripts(remedy: str, in_clone: bool = IS_CHECKOUT) -> str:
+    """Return a remedy that says where its set-up scripts are: a wheel does not contain them."""
+    return remedy if in_clone else _SCRIPT.sub(r"\g<0> in a clone of sifmark", remedy)
 
 
 class SifmarkError(Exception):

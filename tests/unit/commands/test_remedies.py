@@ -12,6 +12,7 @@ import pytest
 from sifmark.commands.command_line import main
 from sifmark.commands.command_table import COMMANDS
 from sifmark.core import paths
+from sifmark.core.errors import locate_scripts
 
 SOURCES = sorted([*(paths.ROOT / "sifmark").rglob("*.py"), *(paths.ROOT / "entrypoints").rglob("*.py")])
 # A command of ours in a text: a name, then options, each with the word after it, or a quoted or capital word.
@@ -52,6 +53,12 @@ def test_every_command_in_a_text_exists_with_its_options() -> None:
 def test_every_script_in_a_text_exists() -> None:
     named = {script for _, text in texts() for script in re.findall(r"ci/setup/[a-z-]+", text)}
     assert len(named) > 4 and all((paths.CHECKOUT / script).is_file() for script in named)
+
+
+def test_in_a_wheel_a_script_is_said_to_be_in_a_clone() -> None:
+    remedy = "start one: ci/setup/docker; or name yours"
+    assert locate_scripts(remedy, in_clone=True) == remedy
+    assert locate_scripts(remedy, in_clone=False) == "start one: ci/setup/docker in a clone of sifmark; or name yours"
 
 
 def commands_of(text: str) -> list[str]:
