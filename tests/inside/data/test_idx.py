@@ -101,7 +101,7 @@ def test_a_file_cut_anywhere_keeps_its_whole_samples(kind, zipped, cut):
         try:
             source = opened(folder)
         except UsageError as error:
-            assert str(file) in str(error) or "no whole sample" in str(error)
+            assert str(file) in str(error) or "no complete sample" in str(error)
             return
         samples = [(entry.read(), entry.label) for entry in source.entries(range(source.samples), 0)]
         assert samples == expected[: len(samples)]

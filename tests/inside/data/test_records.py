@@ -90,5 +90,5 @@ def test_wrong_contents_are_for_the_framework_to_find(tmp_path):
 
 def test_files_without_records(tmp_path):
     (tmp_path / "a.tfrecord").write_bytes(b"no record at all")
-    with pytest.raises(UsageError, match=r"hold no record \(a.tfrecord \(a wrong length at byte 0"):
+    with pytest.raises(UsageError, match=r"contain no record \(a.tfrecord \(a wrong length at byte 0"):
         opened(tmp_path)

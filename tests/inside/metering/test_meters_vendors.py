@@ -50,7 +50,7 @@ def test_nvml_without_counter_or_instant_power_says_so(gpus):
     assert meter.read()[:2] == ([350.0], [])
     assert not meter.facts.has_counter and str(meter.facts.averaging_reason).startswith("the library does not say")
     gpus(nvidia.Gpu(A, energy=None, instant=None, power=None))
-    with pytest.raises(MeterError, match="tells neither"):
+    with pytest.raises(MeterError, match="reports neither"):
         nvml.find(None)
 
 
@@ -117,7 +117,7 @@ def test_a_process_is_not_taken_for_somebody_else(gpus, monkeypatch, tmp_path):
     assert nvml.conditions(A)["other_processes"]["value"] == 1
     (tmp_path / "pid").unlink()
     processes_are_numbered(monkeypatch, tmp_path, by_host=False)
-    assert "none can be told from our own" in nvml.conditions(A)["other_processes"]["reason"]
+    assert "its processes cannot be found" in nvml.conditions(A)["other_processes"]["reason"]
 
 
 @pytest.mark.parametrize(

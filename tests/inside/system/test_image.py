@@ -39,7 +39,7 @@ def test_without_a_signature_it_says_so():
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"build_key": "sha256:" + "9" * 64}, "tells of another image"),
+        ({"build_key": "sha256:" + "9" * 64}, "describes another image"),
         ({"digest": "sha256:short"}, "does not read"),
         ({"identity": 3}, "does not read"),
         ({"signer": ["a"]}, "does not read"),
@@ -71,12 +71,12 @@ def test_a_series_reads_it_once(sif):
 def test_an_order_to_stop_is_obeyed_within_the_file(sif):
     orders = iter([None, None, "interrupted"])
     file = file_of(lambda: next(orders), APPTAINER_CONTAINER=str(sif))
-    assert file["digest"] is None and "cut short" in file["reason"]
+    assert file["digest"] is None and "interrupted" in file["reason"]
 
 
 def test_what_is_not_there_or_no_image_is_not_read(tmp_path):
     other = tmp_path / "file"
     other.write_text("no image")
     for place in (other, tmp_path, tmp_path / "nothing"):
-        assert "not to be seen" in file_of(APPTAINER_CONTAINER=str(place))["reason"]
-    assert "does not tell" in file_of()["reason"]
+        assert "not visible" in file_of(APPTAINER_CONTAINER=str(place))["reason"]
+    assert "does not show" in file_of()["reason"]
