@@ -43,7 +43,7 @@ def distributions(modules: set[str]) -> set[str]:
 def foreign(path: Path) -> set[str]:
     """The modules from elsewhere that a file imports, at its top or later, or runs as `python -m MODULE`."""
     roots = {name.partition(".")[0] for name in imports(path)} - sys.stdlib_module_names
-    return (roots | set(run_as_modules(path))) - {"sifmark", "sifmark_tasks"}
+    return (roots | set(run_as_modules(path))) - {"sifmark"}
 
 
 def run_as_modules(path: Path) -> Iterator[str]:
@@ -55,7 +55,7 @@ def run_as_modules(path: Path) -> Iterator[str]:
 
 
 def used(*, by_datasets: bool) -> set[str]:
-    host = [path for path in [*files(paths.PACKAGE), paths.TASKS] if path != DEVELOPERS]
+    host = [path for path in [*files(paths.PACKAGE), paths.CHECKOUT / "tasks.py"] if path != DEVELOPERS]
     chosen = [path for path in host if path.is_relative_to(DATASETS) is by_datasets]
     return distributions(set().union(*map(foreign, chosen)))
 

@@ -13,7 +13,7 @@ from sifmark.core import errors, paths
 from sifmark.core.error_codes import CODES
 from sifmark.dev.golden import stale_pages
 
-SOURCES = [*files(paths.PACKAGE), paths.TASKS]
+SOURCES = [*files(paths.PACKAGE), paths.CHECKOUT / "tasks.py"]
 
 
 @cache
