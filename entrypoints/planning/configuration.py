@@ -14,9 +14,11 @@ from entrypoints.contract.target import Target
 from entrypoints.data import formats, table
 from entrypoints.data.source import Source
 from entrypoints.devices import selection
+from entrypoints.metering.meter import MeterError
+from entrypoints.metering.meters import replay
 from entrypoints.planning.arguments import Options
 from entrypoints.system import host
-from entrypoints.system.image import target
+from entrypoints.system.image import binding_hint, target
 
 SMOKE = {"batch_size": 2, "steps": 4, "warmup_steps": 1}
 REQUESTS = 700  # timed by default: a 99th percentile needs 662
@@ -111,6 +113,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
 
     Raises UsageError if options contradict each other, the card or the data.
     """
+    _require_trace(options.meter)
     framework, device = _target(options, image)
     task = options.task or card.tasks[0]
     options = options._replace(task=task)
@@ -264,6 +267,19 @@ def _require_divisible(options: Options, framework: str, device: str) -> None:
         raise UsageError(
             f"--micro-batch-size: {options.task} accumulates no gradients. Give --batch-size, or --task training"
         )
+
+
+def _require_trace(meter: str) -> None:
+    """Raise UsageError for a recorded trace that cannot be replayed, before anything runs."""
+    name, _, place = meter.partition(":")
+    if name != replay.NAME:
+        return
+    try:
+        replay.find(place or None)
+    except OSError as error:
+        raise UsageError(f"--meter {meter}: {error.strerror}.{binding_hint(place)}") from None
+    except MeterError as error:
+        raise UsageError(f"--meter {meter}: {error}") from None
 
 
 def _data(options: Options, card: Card, framework: str) -> tuple[str, Source | None]:

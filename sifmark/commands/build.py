@@ -107,7 +107,8 @@ def _plan_table(builds: Sequence[PlannedBuild]) -> Table:
 
 def _show_totals(builds: Sequence[PlannedBuild], settings: Settings) -> None:
     counts = Counter(build.action for build in builds)
-    total = ", ".join(f"{counts[action]} to {action.value}" for action in Action if counts[action])
+    words = {Action.BROKEN: "broken", Action.REFUSE: "skipped"}
+    total = ", ".join(f"{counts[act]} {words.get(act, f'to {act.value}')}" for act in Action if counts[act])
     status(f"{len(builds)} recipes: {total}")
     for role, folder in {"cache": settings.cache, "image": settings.dist}.items():
         status(f"  {role} folder {folder}: {human_size(free_space(folder))} free")

@@ -11,6 +11,7 @@ from sifmark.commands.pipelines import folded, write_junit
 from sifmark.core.checks import Status
 from sifmark.core.console import detail, output, paint, printable
 from sifmark.core.errors import SifmarkError, unknown_name
+from sifmark.core.keys import key_files
 from sifmark.core.settings import Settings
 from sifmark.engines.locate import engine_for, locate, names_file
 from sifmark.recipes.names import find_images, recipes_in, smallest_image
@@ -34,6 +35,7 @@ def verify_images(
     whatever its names. `junit` is a file for a report, or empty. Raises SifmarkError if a stage fails, or if one of
     the stages in `require` was skipped; where the variable CI is set, `trust` is required.
     """
+    key_files(settings.keys)  # a key that is not there is reported first
     selected = select_stages(stages)
     required = {stage.name for stage in select_stages(require)} if require else default_required(selected)
     targets = dict.fromkeys(target for name in names for target in _targets(name))

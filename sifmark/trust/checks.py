@@ -168,7 +168,7 @@ def _require_proof(image: ImageUnderTest, record: BuildRecord | None, signer: st
     """Compare an image with its record. Raises CheckFailed if it differs, CheckSkipped if the record proves nothing."""
     identity = image.inspection.identity()
     if record is None:
-        reason = f"identity {identity}; no record of its build is here to hold it against"
+        reason = f"identity {identity}; there is no record of its build here"
         raise CheckSkipped(reason, code="record-missing")
     comparison = f"{_compare_with_record(image, record, signer)}: {identity}"
     if not _is_proof(record, image):
@@ -194,7 +194,7 @@ def check_base_pin(image: ImageUnderTest, signer: str | None = None) -> str:
     """
     digest = image.labels[BASE_DIGEST]
     if image.recipe not in recipe_names():
-        reason = f"its base is {digest}; no recipe {image.recipe!r} here to hold it against"
+        reason = f"its base is {digest}; no recipe {image.recipe!r} here to compare it with"
         raise CheckSkipped(reason, code="recipe-missing")
     base = load_recipe(image.recipe).base
     pin = pin_of_base(image)
@@ -207,4 +207,5 @@ def check_base_pin(image: ImageUnderTest, signer: str | None = None) -> str:
         cause = f"its base is {digest}, pinned is {pin.digest}"
         remedy = f"check out the commit that it names, or {REBUILD_REMEDY}"
         raise CheckFailed(cause, remedy, code="base-mismatch")
-    return f"{'a stand-in for ' if image.labels[STAND_IN] == 'true' else ''}{base.reference}, {digest} as pinned"
+    replaced = "a test base in place of " if image.labels[STAND_IN] == "true" else ""
+    return f"{replaced}{base.reference}, {digest} as pinned"

@@ -15,6 +15,7 @@ from typing import Any, Callable, Mapping
 
 from entrypoints.metering.meter import MeterError, MeterFacts, Reading
 
+NAME = "replay"
 MEASURES = ()  # any device, if it is asked for
 
 
@@ -54,7 +55,7 @@ def _facts(trace: Mapping[str, Any]) -> MeterFacts:
         raise ValueError(f"its scope {trace['scope']!r} is not one of {', '.join(SCOPES)}")
     averaging = trace.get("averaging")
     return MeterFacts(
-        source="replay",
+        source=NAME,
         scope=trace["scope"],
         devices=devices,
         update_period=float(trace["update_period"]),

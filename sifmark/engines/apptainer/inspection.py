@@ -82,7 +82,7 @@ class SifInspection:
             raise CheckFailed(cause, REBUILD_REMEDY, code="image-altered")
         if render.run_script() not in str(attributes.get("runscript")):
             raise CheckFailed("its run script does not start our entrypoint", REBUILD_REMEDY, code="image-altered")
-        return f"{len(self.labels)} labels, apps {apps.replace(',', ', ')}"
+        return f"{len(self.labels)} labels, {len(apps.split(','))} apps"
 
     def file_modes(self) -> Iterator[tuple[str, str]]:
         """Yield mode and name of each file in our folders of its squashfs."""
@@ -128,7 +128,7 @@ class SifInspection:
             names = sorted({row[-1].partition(" -> ")[0] for row in changed})
             cause = f"{len(names)} files of the base are not as they were, for example {names[0]}"
             raise CheckFailed(cause, REBUILD_REMEDY, code="image-altered")
-        return f"{len(before)} files of the base, all as they were"
+        return f"{len(before)} unchanged files of the base"
 
 
 def _comparable(row: tuple[str, ...]) -> tuple[str, ...]:

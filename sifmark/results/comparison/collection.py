@@ -45,9 +45,7 @@ class ResultCollection:
         names = self.fields | {EVALUATED for observation in self.observations if EVALUATED in observation.fields}
         for name in query.extra_fields:
             if name not in names:
-                remedy = (
-                    "a field is a dotted path in the result, for example configuration.precision or host.hostname.value"
-                )
+                remedy = f"a field is a dotted path in the result, for example {_nearest_field(name, names)}"
                 raise UsageError(f"no result has the field {name!r}", remedy, code="unknown-name")
 
     def _require_baseline(self, query: Query) -> None:
@@ -106,3 +104,12 @@ def _add(collection: ResultCollection, result: LoadedResult, side: str, query: Q
 
 def _is_setting(name: str) -> bool:
     return name.startswith(SETTING)
+
+
+def _nearest_field(name: str, names: Iterable[str]) -> str:
+    """Return the field whose last part is most like that of a name; without one, two that every result has."""
+    from difflib import get_close_matches  # here: only a mistyped name needs it
+
+    by_last = {each.rpartition(".")[2]: each for each in names}
+    nearest = get_close_matches(name.rpartition(".")[2], by_last, n=1)
+    return by_last[nearest[0]] if nearest else "configuration.precision or host.hostname.value"

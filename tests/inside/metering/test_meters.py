@@ -13,12 +13,16 @@ import pytest
 from metered import Clock, meter_of, sampled, why_no_meter
 from program import ROOT
 
+from entrypoints.contract import cards
+from entrypoints.contract.statuses import UsageError
 from entrypoints.metering import kernel_files
 from entrypoints.metering.energy import window_energy
 from entrypoints.metering.meter import MeterError
 from entrypoints.metering.meters import hwmon, rapl, replay
 from entrypoints.metering.names import names
 from entrypoints.metering.selection import open_meter
+from entrypoints.planning.arguments import parse
+from entrypoints.planning.configuration import resolve
 
 TOP = 262_143_328_850  # max_energy_range_uj of a real server
 
@@ -227,6 +231,23 @@ def test_a_deep_file_is_no_trace(tmp_path):
     argv = [sys.executable, "-c", program, str(tmp_path / "trace")]
     said = subprocess.run(argv, env={"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, check=True).stdout.decode()
     assert "is no trace: RecursionError" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "No such file or directory."),
+        ("{}", "is no trace: KeyError: 'samples'"),
+        (json.dumps({**TRACE, "scope": "device"}), "its scope 'device' is not one of die, package, board, node"),
+    ],
+)
+def test_a_trace_that_cannot_be_replayed_is_refused_before_a_run(tmp_path, text, said):
+    path = tmp_path / "trace.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UsageError) as error:
+        resolve(parse(["--meter", f"replay:{path}"]), cards.load()["resnet50"], None)
+    assert str(error.value).startswith(f"--meter replay:{path}: ") and said in str(error.value)
 
 
 def test_a_replay_is_asked_for_with_a_file(tmp_path):
