@@ -202,7 +202,7 @@ def test_programs_read_stage_outcome_and_reasons(engine: FakeEngine) -> None:
 def test_an_image_of_0_1_0_is_verified_as_it_was_then(
     trusting: Settings, made_by_0_1_0: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The real image of an earlier version, by the real engine: what is found is the same, though some words changed."""
+    """The real image of an earlier version, by the real engine: the findings of then, though some words changed."""
     verify_images([str(made_by_0_1_0 / "cpu.sif")], trusting, "json", stages="trust", signed=True)
     ((address, answer),) = json.loads(capsys.readouterr().out).items()
     recorded = (made_by_0_1_0 / "expected-verify.json").read_text()
