@@ -27,7 +27,7 @@ def answer(form: str, document: Any, table: Table, show: Callable[[], None] | No
     the summary of a CI job.
     """
     if summary:
-        add_summary(summary, _markdown(table))
+        add_summary(summary, lambda: _markdown(table))
     if form == JSON:
         output(json.dumps(document, indent=2, allow_nan=False))
     elif form == CSV:

@@ -121,7 +121,7 @@ def compare(options: CompareOptions) -> None:
         _require_direction(gate, comparison)
     if comparison.tables or options.format == "json":
         output(write(comparison))
-        add_summary("Comparison", as_markdown(comparison).splitlines())
+        add_summary("Comparison", lambda: as_markdown(comparison).splitlines())
     _report_left_out(comparison)
     verdict = gate.judge(comparison) if gate is not None else GateVerdict(GateDecision.PASSED)
     _conclude(comparison, verdict)

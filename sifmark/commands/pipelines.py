@@ -4,7 +4,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree
@@ -17,11 +17,11 @@ _SUMMARY = "GITHUB_STEP_SUMMARY"  # the file that GitHub Actions shows as Markdo
 _ELEMENTS = {Status.FAILED: "failure", Status.SKIPPED: "skipped"}  # of JUnit, by the outcome of a check
 
 
-def add_summary(title: str, lines: Sequence[str]) -> None:
-    """Append a section in Markdown to the summary of a GitHub job; elsewhere do nothing."""
+def add_summary(title: str, markdown: Callable[[], Iterable[str]]) -> None:
+    """Append a section with the lines that `markdown` returns to the summary of a GitHub job; elsewhere do nothing."""
     if path := os.environ.get(_SUMMARY):
         with Path(path).open("a", encoding="utf-8") as stream:
-            stream.write("\n".join([f"### {title}", "", *lines, "", ""]))
+            stream.write("\n".join([f"### {title}", "", *markdown(), "", ""]))
 
 
 @contextmanager

@@ -485,6 +485,20 @@ def test_results_that_were_not_steady_are_compared_and_named(
     assert "not steady" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("batchsize", "configuration.batch_size"),
+        ("configuration.presicion", "configuration.precision"),
+        ("xyzzy", "configuration.precision or host.hostname.value"),
+    ],
+)
+def test_a_mistyped_field_gets_the_nearest_one(tmp_path: Path, name: str, nearest: str) -> None:
+    with pytest.raises(UsageError, match=f"no result has the field '{name}'") as error:
+        compare_results(str(write(tmp_path / "some", [result()])), by=name)
+    assert error.value.remedy == f"a field is a dotted path in the result, for example {nearest}"
+
+
 def test_a_row_of_several_hosts_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = [result(host__hostname={"value": name}) for name in ("node01", "node02", "node01")]
     compare_results(str(write(tmp_path / "some", results)))
