@@ -1,6 +1,7 @@
 """The catalog as an HTML page: a card for each image, readable without a network and without JavaScript."""
 
 import html
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -17,21 +18,21 @@ def catalog_page(document: Mapping[str, Any], pull_command: str, keys: Sequence[
 
     The catalog quotes annotations that anyone may have written, so everything is escaped.
     """
-    cards = "\n".join(_card(entry, pull_command) for entry in document["images"])
+    cards = "\n".join(_card(entry, document["place"], pull_command) for entry in document["images"])
     trusted = f"Trusted keys of this site: {_codes(keys)}." if keys else "This site names no key to trust."
     return _PAGE.format(
         place=_text(document["place"]), trusted=trusted, written=f"{written:%Y-%m-%d %H:%M} UTC", cards=cards
     )
 
 
-def _card(entry: Entry, pull_command: str) -> str:
+def _card(entry: Entry, place: str, pull_command: str) -> str:
     words = [entry["recipe"], entry["device"], entry["framework"], entry["title"], *entry["names"]]
     return _CARD.format(
         words=_text(" ".join(filter(None, words)).lower()),
         title=_text(entry["title"] or entry["recipe"]),
         badges=_badges(entry),
         facts="".join(f"<dt>{label}</dt><dd>{value}</dd>" for label, value in _facts(entry).items()),
-        commands="\n".join(map(_command, _commands(entry, pull_command))),
+        commands="\n".join(map(_command, _commands(entry, place, pull_command))),
         count=len(entry["names"]),
         names=_codes(entry["names"]),
         details="".join(f"<dt>{label}</dt><dd>{value}</dd>" for label, value in _details(entry).items()),
@@ -68,9 +69,17 @@ def _details(entry: Entry) -> dict[str, str]:
     }
 
 
-def _commands(entry: Entry, pull_command: str) -> list[str]:
-    name = entry["names"][0] if entry["names"] else entry["recipe"]
-    return [f"sifmark registry.pull {name}", f"{pull_command}{entry['reference']}", f"sifmark run {name}"]
+def _commands(entry: Entry, place: str, pull_command: str) -> list[str]:
+    """Return how to pull and run an image; `place` is HOST/PATH/NAME:TAG, or FOLDER: NAME:TAG, not for other tools."""
+    folder, is_folder, _ = place.partition(": NAME")
+    registry = folder if is_folder else place.rpartition("/NAME")[0]
+    name = next((name for name in entry["names"] if name.startswith("resnet50-")), entry["recipe"])
+    plain = [] if is_folder else [f"{pull_command}{entry['reference']}"]
+    return [
+        f"sifmark registry.pull {entry['recipe']} --registry {shlex.quote(registry)}",
+        *plain,
+        f"sifmark run {name}",
+    ]
 
 
 def _command(command: str) -> str:

@@ -42,6 +42,7 @@ def test_what_an_annotation_says_is_text_in_the_page(tmp_path) -> None:
     page = catalog_page(catalog_document(Listing({FIRST: image})), "docker pull ", ["<b>.pub"], NOW)
     assert page.count("<script") == 1 and "&lt;script&gt;alert(1)" in page
     assert f"docker pull registry.example/x/{FIRST}:1" in page
+    assert f"sifmark registry.pull {FIRST} --registry registry.example/x<" in page
     assert "Trusted keys of this site: <code>&lt;b&gt;.pub</code>" in page and "Written 2026-11-26 05:00 UTC" in page
 
 
@@ -90,4 +91,6 @@ def test_a_folder_is_written_as_a_document_and_a_page(
     assert capsys.readouterr().out.splitlines() == list(map(str, written))
     document = json.loads((tmp_path / "site" / "catalog.json").read_text())
     assert [entry["recipe"] for entry in document["images"]] == [FIRST]
-    assert FIRST in (tmp_path / "site" / "index.html").read_text()
+    page = (tmp_path / "site" / "index.html").read_text()
+    assert f"sifmark registry.pull {FIRST} --registry {tmp_path / 'store'}<" in page
+    assert "apptainer pull" not in page, "Apptainer cannot pull from a folder"
