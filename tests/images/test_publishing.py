@@ -435,7 +435,7 @@ def test_a_push_that_is_disturbed_is_begun_anew(made: Site, proxy: Proxy, name: 
     proxy.fail(1, *DISTURBED[name])
     made.inv("registry.push", RECIPE, "--registry", prefix)
     assert proxy.failed == 1
-    assert "it was there already" in made.inv("registry.push", RECIPE, "--registry", prefix).stderr
+    assert "was there already" in made.inv("registry.push", RECIPE, "--registry", prefix).stderr
 
 
 def test_two_publishers_at_once(made: Site, fetching: Site, proxy: Proxy, tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_an_evaluation_takes_all_once_and_puts_nothing_in_the_place_of_what_is_d
 def test_nothing_readable_is_a_data_error(photos, tmp_path):
     for path in photos.glob("*/*"):
         path.write_bytes(b"")
-    with pytest.raises(UsageError, match="hold no record"):
+    with pytest.raises(UsageError, match="contain no record"):
         source_of([write(tmp_path / "empty.tfrecord", [])])
     nothing = write(tmp_path / "nothing.tfrecord", [b"no example"] * 4)
     for read, source in ((folder_batches, photos), (record_batches, [nothing])):
