@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -17,7 +16,7 @@ from sifmark.build.records import read_record
 from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError, UnbuildableError
 from sifmark.core.files import free_space, human_size
-from sifmark.core.process import CommandError, CompletedCommand, describe_failure, run, thread_pool
+from sifmark.core.process import CommandError, CompletedCommand, describe_failure, run_sifmark, thread_pool
 from sifmark.core.settings import Settings, with_options
 from sifmark.engines import Engine, Forecast
 from sifmark.recipes.labels import BASE_DIGEST, LOCK
@@ -202,9 +201,8 @@ def _run_build(build: PlannedBuild, options: BuildOptions, engine: Engine, setti
 
 
 def _build_in_process(recipe: str, options: BuildOptions, settings: Settings) -> BuildOutcome:
-    # -P: a folder called sifmark where the user works is not this package.
-    argv = [sys.executable, "-P", "-m", "sifmark", "build", recipe, "--json", *options.arguments()]
-    command = run(argv, watch_errors=partial(_report, recipe), check=False, environment=settings.environment())
+    arguments = ["build", recipe, "--json", *options.arguments()]
+    command = run_sifmark(arguments, settings.environment(), watch_errors=partial(_report, recipe), check=False)
     return _read_outcome(command)
 
 

@@ -1,7 +1,6 @@
 """Building an image again from its sources alone, to find the first byte that differs."""
 
 import json
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import scratch_dir
 from sifmark.core.locks import exclusive_lock
-from sifmark.core.process import run
+from sifmark.core.process import run_sifmark
 from sifmark.core.settings import Settings, with_options
 from sifmark.engines import Engine, ImageInspection
 from sifmark.layers.cache import WHEELS
@@ -96,6 +95,4 @@ def _builder(inspection: ImageInspection) -> str:
 
 def _run_command(environment: dict[str, str], *arguments: str) -> str:
     """Run a command of sifmark and return what it printed on stdout."""
-    # -P: a folder called sifmark where the user works is not this package.
-    argv = [sys.executable, "-P", "-m", "sifmark", *arguments]
-    return run(argv, watch_errors=status, environment=environment).output
+    return run_sifmark(arguments, environment, watch_errors=status).output

@@ -5,6 +5,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,8 @@ from sifmark.core.signals import postponed_signals
 
 TERMINATION_GRACE = 10.0  # seconds between TERM and KILL
 TAIL = 20  # lines of a failed command that its error quotes
+# Commands of ours that others start show a CI system nothing.
+_NO_CI = dict.fromkeys(("GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS", "GITLAB_CI"), "")
 
 _Handlers = tuple[LineHandler | None, ...]
 _running: set[subprocess.Popen[str]] = set()  # commands that some thread waits for
@@ -38,6 +41,19 @@ class CompletedCommand:
 
 class CommandError(SifmarkError):
     """A command that could not start, ran out of time or ended with a non-zero exit code."""
+
+
+def run_sifmark(
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    watch_errors: LineHandler | None = None,
+    check: bool = True,
+) -> CompletedCommand:
+    """Run a command of ours in a process of its own, as `run` does. It shows a CI system nothing: its caller does."""
+    # -P: a folder called sifmark where the user works is not this package.
+    argv = [sys.executable, "-P", "-m", "sifmark", *arguments]
+    return run(argv, watch_errors=watch_errors, check=check, environment={**_NO_CI, **environment})
 
 
 def run(

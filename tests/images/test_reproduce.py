@@ -48,7 +48,7 @@ def test_an_image_of_other_code_is_refused_before_anything_is_built(site: Site) 
     clone = copy_project(site.folder / "clone")
     (clone / "entrypoints" / "more.py").write_text("")
     refused = site.inv("image.reproduce", RECIPE, check=False, PYTHONPATH=str(clone))
-    assert refused.returncode == 1 and "built of another recipe or other code than is here" in refused.stderr
+    assert refused.returncode == 1 and "built from another recipe or other code than those here" in refused.stderr
 
 
 @pytest.mark.full
