@@ -137,14 +137,14 @@ def test_jobs_are_at_most_what_the_host_carries(site: Settings) -> None:
 def test_a_failure_stops_only_itself(site: Settings, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
 
-    def run(argv: list[str], **_options: object) -> CompletedCommand:
+    def run(argv: list[str], _environment: dict[str, str], **_options: object) -> CompletedCommand:
         started.append(argv[argv.index("build") + 1])
         if started[-1] == "cuda":  # killed: it said nothing
             return CompletedCommand(tuple(argv), -9, "", ("unpacking",), 0.0)
         outcome = BuildOutcome(started[-1], OutcomeState.BUILT, names=("resnet50-cpu",))
         return CompletedCommand(tuple(argv), 0, json.dumps([asdict(outcome)]), (), 0.0)
 
-    monkeypatch.setattr(batch, "run", run)
+    monkeypatch.setattr(batch, "run_sifmark", run)
     engine.add("cpu_tf", labels=make_plan("cpu_tf", site).labels())
     builds = [build_of("cuda"), build_of("cpu"), PlannedBuild("cpu_tf", Action.LEAVE, "")]
     builds += [PlannedBuild("xpu", Action.REFUSE, "no digest"), PlannedBuild("ipu", Action.BROKEN, "ipu.toml: bad")]

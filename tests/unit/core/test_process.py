@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sifmark.core import process as process_module
-from sifmark.core.process import CommandError, run
+from sifmark.core.process import CommandError, run, run_sifmark
 from sifmark.core.signals import unwind_on_signals
 
 PYTHON = sys.executable
@@ -117,3 +117,11 @@ def test_what_a_command_leaves_running_is_ended_and_not_waited_for() -> None:
 def test_a_log_on_a_full_disk_is_reported_once_the_command_is_done(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left"):
         run([PYTHON, "-c", "print('x' * 10000)"], log=Path("/dev/full"))
+
+
+def test_a_command_of_ours_shows_a_ci_system_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS"):
+        monkeypatch.setenv(name, str(tmp_path / "summary.md"))
+    command = run_sifmark(["verify", "nothing"], {"SIFMARK_DIST": str(tmp_path)}, check=False)
+    assert command.exit_code == 2 and not any("::group::" in line for line in command.tail)
+    assert not (tmp_path / "summary.md").exists()
