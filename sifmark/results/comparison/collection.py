@@ -45,7 +45,8 @@ class ResultCollection:
         names = self.fields | {EVALUATED for observation in self.observations if EVALUATED in observation.fields}
         for name in query.extra_fields:
             if name not in names:
-                remedy = f"a field is a dotted path in the result, for example {_nearest_field(name, names)}"
+                existing = names.union(*(observation.fields for observation in self.observations)) - {name}
+                remedy = f"a field is a dotted path in the result, for example {_nearest_field(name, existing)}"
                 raise UsageError(f"no result has the field {name!r}", remedy, code="unknown-name")
 
     def _require_baseline(self, query: Query) -> None:
