@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Iterator, Mapping
 
 Document = Mapping[str, Any]
-BUSY = 2.0  # %: an idle host had 0.1 (docs/measure/good-numbers.md)
+BUSY = 2.0  # %: an idle host had 0.1 to 0.3 (docs/measure/good-numbers.md)
 FOR_P99 = 100  # timed steps, so that at least one is slower
 _LABEL = 13  # columns
 

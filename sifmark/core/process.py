@@ -50,7 +50,7 @@ def run_sifmark(
     watch_errors: LineHandler | None = None,
     check: bool = True,
 ) -> CompletedCommand:
-    """Run a command of ours in a process of its own, as `run` does. It shows a CI system nothing: its caller does."""
+    """Run a sifmark command in a new process, as `run` does. It writes nothing for CI systems: its caller does."""
     # -P: a folder called sifmark where the user works is not this package.
     argv = [sys.executable, "-P", "-m", "sifmark", *arguments]
     return run(argv, watch_errors=watch_errors, check=check, environment={**_NO_CI, **environment})

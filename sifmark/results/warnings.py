@@ -6,7 +6,7 @@ from typing import Any
 
 from sifmark.results.numbers import format_number
 
-BUSY = 2.0  # %: an idle host had 0.1 (docs/measure/good-numbers.md)
+BUSY = 2.0  # %: an idle host had 0.1 to 0.3 (docs/measure/good-numbers.md)
 DO_NOT_PUBLISH = "Do not publish this number."
 
 Document = dict[str, Any]
