@@ -25,6 +25,11 @@ def key_id(key: Path) -> str:
     return f"{key.name} ({sha256_file(key).removeprefix('sha256:')[:12]})"
 
 
+def key_names(keys: Sequence[str]) -> list[str]:
+    """Return a site's keys as people compare them: fingerprints, then files. Raises UsageError for a missing file."""
+    return [*(key for key in keys if FINGERPRINT.fullmatch(key)), *map(key_id, key_files(keys))]
+
+
 def same_key(name: str, other: str) -> bool:
     """Return whether two names mean one key: by their hashes, or by the file names if a name has no hash."""
     first, second = _WITH_HASH.fullmatch(name), _WITH_HASH.fullmatch(other)

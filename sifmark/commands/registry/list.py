@@ -8,7 +8,7 @@ from typing import Any
 from sifmark.commands.answers import Table, answer
 from sifmark.core.console import output
 from sifmark.core.files import write_json, write_text
-from sifmark.core.keys import FINGERPRINT, key_id
+from sifmark.core.keys import key_names
 from sifmark.core.settings import Settings
 from sifmark.engines import open_engine
 from sifmark.publish.catalog import COLUMNS, catalog_document, catalog_rows
@@ -30,8 +30,7 @@ def write_catalog(
     document: Mapping[str, Any], folder: Path, publisher: Publisher, settings: Settings
 ) -> tuple[Path, Path]:
     """Write a catalog to a folder as a document and a page, and return their paths."""
-    trusted = [key if FINGERPRINT.fullmatch(key) else key_id(Path(key).expanduser()) for key in settings.keys]
     paths = folder / "catalog.json", folder / "index.html"
     write_json(paths[0], document)
-    write_text(paths[1], catalog_page(document, publisher.PULL_COMMAND, trusted, datetime.now(UTC)))
+    write_text(paths[1], catalog_page(document, publisher.PULL_COMMAND, key_names(settings.keys), datetime.now(UTC)))
     return paths

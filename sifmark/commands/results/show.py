@@ -30,8 +30,7 @@ def show_results(paths: Sequence[str], form: str, every_metric: bool = False) ->
 def _show_table(results: Iterable[LoadedResult]) -> None:
     """Print a row for each valid result; a command for one of them shows the rest."""
     valid = [result for result in results if not result.problems]
-    rows = [short_row(result.document) for result in valid]
-    output_table(*SHORT_COLUMNS, rows=rows)
+    output_table(*SHORT_COLUMNS, rows=[short_row(result.document) for result in valid])
     marked = "; ! marks a warning" if any(any(warnings_of(result.document)) for result in valid) else ""
     status(f"{len(valid)} results{marked}; one in full: sifmark results.show {shlex.quote(valid[0].file)}")
 
