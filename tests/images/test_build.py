@@ -161,6 +161,7 @@ def test_an_option_with_a_bad_value_is_refused(site: Site) -> None:
         assert option[0] in done.stderr and f"'{option[1]}' is not one of" in done.stderr
 
 
+@pytest.mark.full
 def test_another_compression_is_built_when_asked_for(cold: Site) -> None:
     cold.build()
     assert "up to date" in cold.build("--compression", "zstd").stdout
@@ -189,7 +190,9 @@ def small_disk(site: Site) -> Iterator[Path]:
     call(["umount", "--lazy", folder])
 
 
-@pytest.mark.parametrize("role", ["SIFMARK_DIST", "SIFMARK_CACHE", "TMPDIR"])
+@pytest.mark.parametrize(
+    "role", ["SIFMARK_DIST", *(pytest.param(name, marks=pytest.mark.full) for name in ("SIFMARK_CACHE", "TMPDIR"))]
+)
 def test_a_full_disk_is_named_and_leaves_nothing(cold: Site, small_disk: Path, role: str) -> None:
     if role == "SIFMARK_CACHE":
         shutil.copytree(load_settings().cache / "stand-in", small_disk / "stand-in")

@@ -30,6 +30,7 @@ def able(site: Site) -> set[str]:
     return {intent["recipe"] for intent in planned if intent["what"] == "build"}
 
 
+@pytest.mark.full
 def test_the_whole_catalogue_then_nothing_to_do(site: Site) -> None:
     recipes = able(site)
     assert {"cpu", "cuda", "ipu"} <= recipes and not list(site.dist.glob("*.sif"))

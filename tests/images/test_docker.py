@@ -394,6 +394,7 @@ def vouched_for(site: Site, **environment: str) -> set[str]:
     return {standings["provenance"], standings["packages"]}
 
 
+@pytest.mark.full
 def test_a_registry_that_has_another_image_than_its_papers_say_gives_none(
     shop: Site, registry: str, pushed: str, refused: Refused
 ) -> None:
@@ -421,6 +422,7 @@ def test_a_name_that_stands_for_another_image_is_not_pushed(shop: Site, registry
     shop.inv("build", "cpu")
 
 
+@pytest.mark.full
 @NO_COSIGN
 def test_attestations_of_another_are_not_signed(
     shop: Site, registry: str, pushed: str, tmp_path: Path, refused: Refused
@@ -435,6 +437,7 @@ def test_attestations_of_another_are_not_signed(
     shop.inv("image.sign", "cpu", "--registry", registry, "--key", key)
 
 
+@pytest.mark.full
 @NO_COSIGN
 def test_an_image_that_0_1_0_published_is_pulled_when_its_papers_are_signed(
     shop: Site, registry: str, pushed: str, tmp_path: Path, refused: Refused

@@ -565,6 +565,7 @@ def test_a_folder_takes_images_to_a_site_without_a_network(made: Site, published
     assert broken.returncode == 1 and "is no index of an OCI image layout" in broken.stderr
 
 
+@pytest.mark.full
 def test_the_newcomer_s_four_commands(built: Site, tmp_path: Path) -> None:
     """As the page has them, on a site that has a key, the address of a registry, and nothing else."""
     registry = f"{json.loads(load_settings().stand_in_pins.read_text())['registry']}/test-{token_hex(4)}/images"

@@ -17,7 +17,7 @@ from sifmark.recipes.names import workloads_of
 from sifmark.recipes.plan import make_plan
 from sifmark.recipes.recipe import load_recipe, recipe_names
 
-GATE = ("cuda", "ipu")
+GATE = ("ipu",)
 VENDORS = [name for name in recipe_names() if load_recipe(name).access]
 RECIPES = [pytest.param(name, marks=[pytest.mark.full] * (name not in GATE)) for name in VENDORS]
 SMALL = "image_compression"

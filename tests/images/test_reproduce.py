@@ -32,6 +32,7 @@ def test_who_built_it_and_how_it_was_packed_need_not_be_as_here(site: Site) -> N
     assert not list(site.dist.glob(".*partial*"))
 
 
+@pytest.mark.full
 def test_another_date_is_the_first_difference(site: Site, tmp_path: Path) -> None:
     site.inv("build", RECIPE, SOURCE_DATE_EPOCH="86400")
     labels = read_sif(site.dist / f"{RECIPE}.sif").labels()

@@ -60,6 +60,7 @@ def test_what_is_damaged_is_not_built_on(bare: Site, what: str) -> None:
     assert ("damaged" if what == "base" else "has hash") in done.stderr
 
 
+@pytest.mark.full
 @pytest.mark.skipif(Docker(load_settings()).version() is None, reason="no Docker Engine answers: ci/setup/docker")
 def test_docker_builds_from_it_too(bare: Site) -> None:
     pins = bare.folder / "cache" / "stand-in" / "pins.json"

@@ -52,7 +52,7 @@ def session(batch_size=4):
     return cpu.open_session(build.model(CARD, seed=1), rule, "fp32")
 
 
-@pytest.mark.parametrize("task", ["training", "inference"])
+@pytest.mark.parametrize("task", ["training", pytest.param("inference", marks=pytest.mark.full)])
 def test_a_smoke_run(program, task):
     document = program.result("resnet50", "--smoke", "--task", task, *QUICK)
     assert document["status"]["state"] == "completed"

@@ -30,8 +30,15 @@ OLD = torch.__version__ < "2"  # Debian's 1.13, on OpenBLAS
 SMALL = "mobilenet_v3_small"  # the workload of photographs that takes least time
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("task", ["training", "inference"])
+@pytest.mark.parametrize(
+    ("task", "precision"),
+    [
+        ("training", "fp32"),
+        ("inference", "bf16"),
+        pytest.param("training", "bf16", marks=pytest.mark.full),
+        pytest.param("inference", "fp32", marks=pytest.mark.full),
+    ],
+)
 def test_a_smoke_run(program, task, precision):
     workload = "resnet50" if precision == "fp32" else SMALL  # without units for it, bf16 takes half a minute
     document = program.result(workload, "--smoke", "--task", task, "--precision", precision)
@@ -112,7 +119,7 @@ def test_streams_side_by_side_get_the_answers_of_one():
     assert not np.allclose(alone[0], alone[1], rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.full), 3])
 def test_a_stream_computes_with_as_many_threads_as_were_asked_for(threads):
     """PyTorch's threads belong to the one that asks; a new one takes all cores where nobody tells it."""
     code = f"""
@@ -144,7 +151,7 @@ thread.join()
     assert int(ran.stdout) == threads
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.full)])
 def test_requests_of_two_streams(program, precision):
     document = program.result(
         *(SMALL, "--task", "inference", "--concurrency", 2, "--steps", 16, "--threads", 1, "--meter", "none"),
@@ -183,8 +190,9 @@ def test_nothing_to_compile_with(program, tmp_path):
     assert "--compile: PyTorch " in document["status"]["message"]
 
 
+@pytest.mark.full
 @pytest.mark.skipif(OLD, reason="1.13 compiles nothing")
-@pytest.mark.parametrize("task", ["training", pytest.param("inference", marks=pytest.mark.full)])
+@pytest.mark.parametrize("task", ["training", "inference"])
 def test_a_compiler_that_fails(program, tmp_path, task):
     broken = tmp_path / "g++"
     broken.write_text("#!/bin/sh\necho broken >&2\nexit 1\n")
@@ -233,7 +241,7 @@ def test_the_weights_follow_the_updates():
     assert not any(np.array_equal(weight, before[name]) for name, weight in session.weights().items())
 
 
-@pytest.mark.parametrize("precision", ["fp16", "tf32"])
+@pytest.mark.parametrize("precision", [pytest.param("fp16", marks=pytest.mark.full), "tf32"])
 def test_a_precision_that_a_cpu_has_not(program, precision):
     document = program.result(SMALL, "--precision", precision, *(["--skip-numerics"] if precision == "tf32" else []))
     assert document["status"]["state"] == "unsupported" and document["status"]["exit_code"] == 3
@@ -248,6 +256,7 @@ def test_a_batch_beyond_all_memory(program):
     assert "nine tenths of free memory " in document["status"]["message"]
 
 
+@pytest.mark.full
 @pytest.mark.skipif(OLD, reason="the search knows nothing of PyTorch, and with 1.13 takes minutes")
 def test_the_largest_batch_within_a_limit(program):
     """Here a batch of 3 fits, and one of 4 does not."""
@@ -335,7 +344,7 @@ def test_photographs_of_which_none_is_readable(program, tmp_path):
     assert document["status"]["state"] == "data_error" and document["status"]["exit_code"] == 4
 
 
-@pytest.mark.parametrize("workers", [0, 3])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.full), 3])
 def test_shards_with_a_damaged_one_among_them(program, tmp_path, workers):
     """Two shards; the second breaks off within its last sample, and one image of the first is no image."""
     picture = packed.grey_png(28, 28, 8, 100)
@@ -357,7 +366,7 @@ def test_shards_with_a_damaged_one_among_them(program, tmp_path, workers):
     assert of_all["value"] == pytest.approx(max(workers, 1) * rate["value"])
 
 
-@pytest.mark.parametrize("task", ["training", "inference"])
+@pytest.mark.parametrize("task", ["training", pytest.param("inference", marks=pytest.mark.full)])
 def test_idx_files_of_the_task(program, tmp_path, task):
     noise = np.random.default_rng(1).integers(256, size=(12, 28, 28)).tolist()
     packed.idx(tmp_path, noise, [0] * 12)
@@ -387,7 +396,7 @@ def test_synthetic_data_are_not_decoded(program):
     assert document["metrics"]["decode_rate"] == {"value": None, "unit": "images/s", "reason": "nothing was decoded"}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.full), signal.SIGKILL])
 def test_no_process_outlives_the_program(program, tmp_path, number):
     photos = photographs.write(tmp_path)
     process = program.start(

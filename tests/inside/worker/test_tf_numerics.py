@@ -116,7 +116,8 @@ def test_the_code_as_it_is_passes(workload):
 
 
 @pytest.mark.parametrize(
-    "workload", ["resnet50", "image_compression", pytest.param("resnext101_32x4d", marks=pytest.mark.full)]
+    "workload",
+    ["image_compression", *(pytest.param(name, marks=pytest.mark.full) for name in ("resnet50", "resnext101_32x4d"))],
 )
 def test_it_computes_what_pytorch_computes(workload, pytorch):
     actual, expected = as_given(workload), pytorch(workload)

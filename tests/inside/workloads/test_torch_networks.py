@@ -101,7 +101,7 @@ def test_what_is_dropped_is_what_the_reference_drops(card, model):
     assert ours == pytest.approx(reference) and (len(ours) > 0) == ("dropout" in card.problem["model"])
 
 
-QUICK = ("image_compression", "mobilenet_v3_small")
+QUICK = ("image_compression",)
 BY_COST = [pytest.param(name, marks=[pytest.mark.full] * (name not in QUICK)) for name in CARDS]
 
 
