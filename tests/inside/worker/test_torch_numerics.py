@@ -54,7 +54,9 @@ def test_the_code_as_it_is_passes_in_single_precision(workload):
     assert verdict.state == "passed", verdict
 
 
-@pytest.mark.parametrize("workload", [pytest.param(name, marks=pytest.mark.full) for name in PROBED])
+# Without AVX-512 the larger EfficientNet takes minutes, and its layers are those of the smaller one.
+@pytest.mark.full
+@pytest.mark.parametrize("workload", [name for name in PROBED if name != "efficientnet_b4"])
 def test_in_bfloat16_it_lies_within_its_tolerances(workload):
     stored = stored_values(CARDS[workload])
     if not AVX512 and torch.__version__ < "2" and "bf16" in stored.not_provable:
