@@ -15,40 +15,10 @@ from images.sites import Site, call, copy_project
 
 from sifmark.core import paths
 from sifmark.core.settings import load_settings
-from sifmark.recipes.recipe import recipe_names
 
 
 def outcomes(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
     return {outcome["recipe"]: outcome for outcome in json.loads(done.stdout)}
-
-
-def able(site: Site) -> set[str]:
-    """The recipes that have a stand-in here."""
-    planned = json.loads(site.inv("build", "--all", "--dry-run", "--json").stdout)
-    assert {intent["recipe"] for intent in planned} == set(recipe_names())
-    assert all(intent["why"] for intent in planned)
-    return {intent["recipe"] for intent in planned if intent["what"] == "build"}
-
-
-@pytest.mark.full
-def test_the_whole_catalogue_then_nothing_to_do(site: Site) -> None:
-    recipes = able(site)
-    assert {"cpu", "cuda", "ipu"} <= recipes and not list(site.dist.glob("*.sif"))
-    first = outcomes(site.inv("build", "--all", "--jobs", "2", "--json"))
-    assert {name for name, outcome in first.items() if outcome["state"] == "built"} == recipes
-    assert {outcome["state"] for name, outcome in first.items() if name not in recipes} <= {"skipped"}
-    for recipe in recipes:
-        record = json.loads((site.dist / f"{recipe}.sif.json").read_text())
-        assert first[recipe]["digest"] == record["digest"] and first[recipe]["size"] > 2**20
-        assert (site.dist / f"{recipe}.sif").samefile(site.dist / f"{first[recipe]['names'][0]}.sif")
-    fakes = site.folder / "fakes"
-    fakes.mkdir()
-    for tool in ("apptainer", "mksquashfs", "pip", "git", "docker"):
-        (fakes / tool).write_text(f"#!/bin/sh\necho {tool} >> {site.folder}/called\nexit 1\n")
-        (fakes / tool).chmod(0o755)
-    done = site.inv("build", "--all", "--json", PATH=f"{fakes}:{os.environ['PATH']}")
-    assert {outcome["state"] for outcome in outcomes(done).values()} <= {"up to date", "skipped"}
-    assert not (site.folder / "called").exists()
 
 
 def test_a_failure_is_told_and_stops_no_other(cold: Site) -> None:

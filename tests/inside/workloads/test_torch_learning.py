@@ -101,9 +101,7 @@ def test_an_evaluation_leaves_training_as_it_was():
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("target", "reached"), [(6.9, True), pytest.param(0.0001, False, marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize(("target", "reached"), [(6.9, True), pytest.param(0.0001, False, marks=pytest.mark.full)])
 def test_a_target_on_other_photographs_than_those_of_training(program, photos, tmp_path, target, reached):
     """Evaluated every third step, on images of which one is damaged. The first loss is that of guessing, 6.908."""
     others = tmp_path / "others"
