@@ -102,7 +102,7 @@ def test_what_is_dropped_is_what_the_reference_drops(card, model):
 
 
 QUICK = ("image_compression",)
-SMALL = (*QUICK, "mobilenet_v3_small")  # the others take minutes for twenty steps in double precision
+FOR_LONG = (*QUICK, "mobilenet_v3_small")  # the others take minutes for twenty steps in double precision
 BY_COST = [pytest.param(name, marks=[pytest.mark.full] * (name not in QUICK)) for name in CARDS]
 
 
@@ -111,7 +111,7 @@ BY_COST = [pytest.param(name, marks=[pytest.mark.full] * (name not in QUICK)) fo
 def test_training_loses_what_a_plain_loop_loses(workload):
     """In double precision ours lies no further from the benchmark's loop over the reference than that loop from itself
     after rounding errors in its weights. Few samples make them grow, in residual networks beyond all measure."""
-    card, steps = CARDS[workload], 20 if workload in SMALL else 6
+    card, steps = CARDS[workload], 20 if workload in FOR_LONG else 6
     rule = OptimizerRule.from_problem(card.problem["optimizer"], 4)
     ours = build.without_randomness(build.model(card, seed=3)).double()
     weights = copy.deepcopy(list(ours.network.state_dict().values()))

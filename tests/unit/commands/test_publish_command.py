@@ -15,6 +15,7 @@ from sifmark.engines import Engine
 from sifmark.publish.reports import PullReport, PushReport, SigningKey, SignReport
 from sifmark.publish.stores import StoreListing, open_store
 from sifmark.trust.image import CheckSkipped
+from sifmark.trust.stages import Stage
 
 KEY = SigningKey(Path("site.pem"))
 OPTIONAL = ("sign", "signature", "catalog")
@@ -47,6 +48,15 @@ class FakePublisher:
 
 def publication(site: Settings, publisher: FakePublisher, key: SigningKey | None = KEY) -> Publication:
     return Publication("cpu", "registry", "", key, "", FakeEngine(site), publisher, site)
+
+
+def test_the_recipe_is_verified_by_its_smallest_image(site: Settings) -> None:
+    """By that of the recipe, every workload would be started, and the largest fit on few hosts."""
+    work = publication(site, FakePublisher())
+    assert isinstance(work.engine, FakeEngine)
+    work.engine.add("image_compression-cpu", workload="image_compression")
+    (check,) = work._require_passed([Stage("address", lambda image: [image.address])], signed=False)
+    assert check.detail == "fake:image_compression-cpu"
 
 
 @pytest.mark.parametrize(
