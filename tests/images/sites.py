@@ -104,6 +104,11 @@ def answer(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return document
 
 
+def outcomes(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
+    """What a build with --json says of each recipe."""
+    return {outcome["recipe"]: outcome for outcome in json.loads(done.stdout)}
+
+
 def assert_all_answered(
     results: list[dict[str, Any]], recipe: str, task: str | None = None, refused: float = 1 / 2
 ) -> None:

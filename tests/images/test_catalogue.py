@@ -5,20 +5,14 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-from images.sites import Site, call, copy_project
+from images.sites import Site, call, copy_project, outcomes
 
 from sifmark.core import paths
 from sifmark.core.settings import load_settings
-
-
-def outcomes(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
-    return {outcome["recipe"]: outcome for outcome in json.loads(done.stdout)}
 
 
 def test_a_failure_is_told_and_stops_no_other(cold: Site) -> None:

@@ -4,14 +4,12 @@ import itertools
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from images.sites import PLAIN_BUILD, Command, Site, answer, assert_same_tree, call, make_site
+from images.sites import PLAIN_BUILD, Command, Site, answer, assert_same_tree, call, make_site, outcomes
 
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
@@ -48,10 +46,6 @@ def image(site: Site, request: pytest.FixtureRequest) -> Path:
 
 def recipe_of(image: Path) -> str:
     return image.stem.partition("-")[2]
-
-
-def outcomes(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
-    return {outcome["recipe"]: outcome for outcome in json.loads(done.stdout)}
 
 
 def able(site: Site) -> set[str]:

@@ -30,21 +30,13 @@ def test_it_lists_what_its_framework_has(apptainer: Command, tensorflow: Site) -
     assert (refused.returncode, refused.stdout) == (2, "")
 
 
-ELSEWHERE = {("mcmc", "sampling"), ("image_compression", "training")}  # other tests of this file have them in the gate
-
-
-def tasks() -> Iterator[tuple[str, str, bool]]:
-    """Every task of what a machine of tests has memory for, and whether it is for the full run."""
-    for name, card in cards().items():
-        if name not in workloads_of("cpu_tf") or card["problem"]["parameters"] > 150e6:
-            continue
-        slow = name in ("gpt2", "gpt_117m", "resnext101_32x4d")
-        for task in card["tasks"]:
-            trained = task == "training" and name in ("bert_base", "resnet50")
-            yield name, task, slow or trained or (name, task) in ELSEWHERE
-
-
-TASKS = [pytest.param(name, task, marks=[pytest.mark.full] * slow) for name, task, slow in tasks()]
+# Every task of what a machine of tests has memory for.
+TASKS = [
+    (name, task)
+    for name, card in cards().items()
+    if name in workloads_of("cpu_tf") and card["problem"]["parameters"] <= 150e6
+    for task in card["tasks"]
+]
 
 
 @pytest.mark.matrix("apptainer", recipe="cpu_tf")
