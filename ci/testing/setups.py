@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from stages import NEWER_PYTHONS
-
 
 @dataclass(frozen=True)
 class Setup:
@@ -23,7 +21,7 @@ def setups(names: Iterable[str], full: bool) -> list[Setup]:
     """Return the set-ups of these names, in the order in which they must run."""
     # Of the vendors' recipes the gate uses those whose bases differ most.
     bases = ("--all",) if full else ("cuda", "ipu")
-    environments = ("py38", "torch_new", "torch_old", "tf_new", "tf_old", *NEWER_PYTHONS)
+    environments = ("py38", "torch_new", "torch_old", "tf_new", "tf_old", "py313")
     all_setups = [
         Setup("apptainer", ("ci/setup/apptainer",), alone=True),  # on Debian it upgrades libc6
         *(Setup(name, ("ci/setup/inside", name)) for name in environments),

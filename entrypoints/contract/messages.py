@@ -121,8 +121,12 @@ class Diagnosed(NamedTuple):
 
 
 class Scheduled(NamedTuple):
-    """Seconds that threads of the child ran in the timed window, and that they waited for a processor."""
+    """Seconds that threads of the child ran in the timed window, and that they waited for a processor.
 
+    `at` is when the window ended, on the monotonic clock (s).
+    """
+
+    at: float
     running: float
     waiting: float
 

@@ -216,14 +216,14 @@ def _steps_by_phase(messages: Sequence[Message]) -> dict[str, list[Step]]:
 
 
 def _phase_seconds(messages: Sequence[Message]) -> dict[str, float]:
-    """Return the length of each phase in s, without evaluations: until the next begins, or the end message."""
+    """Return the length of each phase in s, without evaluations: until the next, or the end of the run."""
     spans: dict[str, float] = {}
     begun: Phase | None = None
     evaluating = 0.0
     for message in messages:
         if isinstance(message, Evaluated):
             evaluating += message.ended - message.began
-        elif isinstance(message, (Phase, Ended)):
+        elif isinstance(message, (Phase, Scheduled, Ended)):
             if begun:
                 spans[begun.name] = message.at - begun.at - evaluating
             begun, evaluating = message if isinstance(message, Phase) else None, 0.0

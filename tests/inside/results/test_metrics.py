@@ -184,10 +184,10 @@ def test_the_conditions_of_devices_before_and_after():
 
 
 def test_the_run_delay_is_the_waiting_part_of_processor_time():
-    delay = result.run_delay(fold([*MESSAGES, Scheduled(7.6, 0.4)], "images", "training"))
+    delay = result.run_delay(fold([*MESSAGES, Scheduled(10.0, 7.6, 0.4)], "images", "training"))
     assert delay == {"value": 5.0, "unit": "%"}
     assert result.run_delay(RUN)["reason"] == "the timed window did not end"
-    uncounted = result.run_delay(fold([*MESSAGES, Scheduled(0.0, 0.0)], "images", "training"))
+    uncounted = result.run_delay(fold([*MESSAGES, Scheduled(10.0, 0.0, 0.0)], "images", "training"))
     assert uncounted["value"] is None and "schedstat" in uncounted["reason"]
 
 

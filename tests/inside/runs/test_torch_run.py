@@ -313,15 +313,6 @@ def test_products_need_no_memory_later(streams):
     assert done.stdout.decode().split() == ["1024.0"] * streams + ["refused"]
 
 
-@pytest.mark.full
-@pytest.mark.skipif(
-    OLD, reason="test_torch_numerics checks each network with both; that one command checks all is the same"
-)
-def test_a_check_of_everything(program):
-    code, output, errors = program.run("--check")
-    assert (code, output) == (0, "") and "check of resnet50: completed" in errors
-
-
 def test_photographs_with_damaged_ones_among_them(program, tmp_path):
     photos = photographs.write(tmp_path)
     (photos / "colour" / "broken.jpg").write_bytes((photos / "colour" / "coffee.jpg").read_bytes()[:3000])
