@@ -30,7 +30,11 @@ def test_training_answers_with_valid_json_alone(apptainer: Command, image: Path)
 
 
 @pytest.mark.parametrize(
-    ("workload", "options"), [("resnet50", ("--task", "inference")), ("image_compression", ("--precision", "bf16"))]
+    ("workload", "options"),
+    [
+        pytest.param("resnet50", ("--task", "inference"), marks=pytest.mark.full),
+        ("image_compression", ("--precision", "bf16")),
+    ],
 )
 def test_inference_and_bf16(apptainer: Command, built: Site, workload: str, options: tuple[str, ...]) -> None:
     result = answer(apptainer("run", built.dist / f"{workload}-cpu.sif", *SMALL, *options))

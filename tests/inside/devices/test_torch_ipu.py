@@ -269,7 +269,7 @@ def image(tmp_path_factory):
     return lay(tree, **{**IMAGE, "recipe": "ipu", "framework": "pytorch", "device": "ipu"})
 
 
-@pytest.mark.parametrize("sdk", ["3.1", pytest.param("3.3", marks=pytest.mark.full), "3.4"])
+@pytest.mark.parametrize("sdk", ["3.4", *(pytest.param(sdk, marks=pytest.mark.full) for sdk in ("3.1", "3.3"))])
 def test_a_result_says_that_it_is_simulated_and_how_the_batch_was_divided(image, tmp_path, sdk):
     document = Program(image, tmp_path).result(
         *(QUICK, "--batch-size", 12, "--micro-batch-size", 2, "--replicas", 2, "--stages", 2, "--steps", 3),

@@ -34,7 +34,7 @@ SMALL = "mobilenet_v3_small"  # the workload of photographs that takes least tim
     ("task", "precision"),
     [
         ("training", "fp32"),
-        ("inference", "bf16"),
+        pytest.param("inference", "bf16", marks=pytest.mark.full),
         pytest.param("training", "bf16", marks=pytest.mark.full),
         pytest.param("inference", "fp32", marks=pytest.mark.full),
     ],
@@ -165,7 +165,8 @@ def test_requests_of_two_streams(program, precision):
 
 
 @pytest.mark.skipif(OLD or not shutil.which("g++"), reason="nothing to compile with")
-@pytest.mark.parametrize("task", ["training", pytest.param("inference", marks=pytest.mark.full)])
+@pytest.mark.full  # the gate compiles with TensorFlow
+@pytest.mark.parametrize("task", ["training", "inference"])
 def test_a_compiled_model(program, task):
     words = ("image_compression", "--smoke", "--threads", 1, "--meter", "none", "--task", task)
     eager, compiled = program.result(*words), program.result(*words, "--compile")
@@ -222,6 +223,7 @@ def test_requests_of_photographs_with_a_damaged_one_among_them(program, tmp_path
     assert document["requests"]["parts"]["preprocessing"]["p50"] > 0
 
 
+@pytest.mark.full
 def test_requests_of_which_no_photograph_is_readable(program, tmp_path):
     photos = photographs.write(tmp_path)
     for path in photos.glob("*/*"):
@@ -327,6 +329,7 @@ def test_photographs_with_damaged_ones_among_them(program, tmp_path):
     assert 0 <= document["metrics"]["data_wait_fraction"]["value"] < 1
 
 
+@pytest.mark.full
 def test_photographs_of_which_none_is_readable(program, tmp_path):
     photos = photographs.write(tmp_path)
     for path in photos.glob("*/*"):
@@ -371,6 +374,7 @@ def test_idx_files_of_the_task(program, tmp_path, task):
     assert "with one class, loss and accuracy mean nothing" in errors
 
 
+@pytest.mark.full
 def test_requests_of_idx_images(program, tmp_path):
     noise = np.random.default_rng(1).integers(256, size=(4, 28, 28)).tolist()
     packed.idx(tmp_path, noise, [0, 1, 2, 3])
