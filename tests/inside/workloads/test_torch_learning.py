@@ -7,7 +7,6 @@ from statistics import fmean
 
 import photographs
 import pytest
-from program import lines
 
 torch = pytest.importorskip("torch")
 
@@ -43,23 +42,6 @@ def test_the_loss_falls_on_photographs(program, photos, workload):
     losses = document["steps"]["losses"]
     # The last epoch as a whole: with four samples a step, one of them may leap.
     assert len(losses) == 12 and fmean(losses[-3:]) < losses[0], losses
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("task, memory", [("training", 2500), ("inference", 1150), ("sampling", 1150)])  # in MiB
-def test_every_workload_answers(program, task, memory):
-    """As from a built image, but with each PyTorch that images may hold. A check of everything proves the numerics."""
-    code, output, errors = program.run("--all", "--smoke", "--task", task, "--memory-limit", memory, "--skip-numerics")
-    documents = lines(output)
-    assert code == (0 if task == "sampling" else 4), errors
-    able = [name for name, card in cards.load().items() if task in card.tasks]
-    assert [document["workload"]["name"] for document in documents] == able
-    refused = [document["status"] for document in documents if document["status"]["state"] != "completed"]
-    assert {status["state"] for status in refused} <= {"out_of_memory"}, refused
-    assert all(f"--memory-limit {memory} MiB" in status["message"] for status in refused), refused
-    # What surely does not fit is not tried; the estimate is the least, so one or two may be.
-    tried = [status["message"] for status in refused if not status["message"].startswith("not tried: at least ")]
-    assert len(tried) <= 2, tried
 
 
 def opened(workload, partition=None):
