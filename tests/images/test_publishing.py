@@ -348,7 +348,7 @@ def test_every_name_is_one_manifest_and_apptainer_itself_pulls_it(made: Site, pu
 # What goes wrong on the way, how often, and what is told; None: it is pulled all the same.
 FAULTS: dict[str, tuple[Callable[[Passing], None], int, str, str | None]] = {
     "401 without a login": (Passing.ask_for_login, 99, "", "it asks for a password"),
-    "404": (lambda request: request.refuse(404), 99, "manifests", "answers with 404, it has no such thing"),
+    "404": (lambda request: request.refuse(404), 99, "manifests", "answers with 404, it has no such image"),
     "429 twice": (lambda request: request.refuse(429, Retry_After="0"), 2, "", None),
     "429 always": (lambda request: request.refuse(429, Retry_After="0"), 99, "", "it is asked too often"),
     "500 twice": (lambda request: request.refuse(500), 2, "blobs", None),
