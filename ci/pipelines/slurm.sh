@@ -24,6 +24,6 @@ results=${SIFMARK_RESULTS:-results}/
 code=0
 srun --cpus-per-task="$SLURM_CPUS_ON_NODE" .venv/bin/sifmark run "$image" -- "${@:2}" --site "${SLURM_CLUSTER_NAME:-slurm}" --output "$results" || code=$?
 bad=0
-.venv/bin/sifmark results.validate "$results" --quiet || bad=$?
+.venv/bin/sifmark results.validate "$results" || bad=$?
 .venv/bin/sifmark results.trace "$results" || bad=$?
 exit "$((code ? code : bad))"

@@ -297,7 +297,7 @@ def test_a_trusted_signature_stands_in_for_the_record_of_the_build(copied: Site)
     for record in copied.dist.glob(f"{RECIPE}*.json"):
         record.unlink()
     verdict = trust(copied)
-    assert verdict["outcome"] == "passed" and "no record of its build is here" in verdict["reasons"][0]
+    assert verdict["outcome"] == "passed" and "there is no record of its build here" in verdict["reasons"][0]
     (copied.folder / "sifmark.toml").unlink()
     assert trust(copied)["outcome"] == "skipped"
 
@@ -332,7 +332,7 @@ def test_a_record_that_came_along_proves_nothing(copied: Site, tmp_path: Path, r
     refused("a record beside an image from elsewhere", trust(copied, str(elsewhere / IMAGE))["reasons"][0])
     (copied.folder / "sifmark.toml").unlink()
     verdict = trust(copied, str(elsewhere / IMAGE))
-    assert verdict["outcome"] == "skipped" and "no record of its build is here" in verdict["reasons"][0]
+    assert verdict["outcome"] == "skipped" and "there is no record of its build here" in verdict["reasons"][0]
 
 
 @pytest.mark.full
