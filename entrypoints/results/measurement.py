@@ -216,7 +216,7 @@ def _steps_by_phase(messages: Sequence[Message]) -> dict[str, list[Step]]:
 
 
 def _phase_seconds(messages: Sequence[Message]) -> dict[str, float]:
-    """Return the length of each phase in s, without evaluations: until the next, or the end of the run."""
+    """Return the length of each phase in s, without evaluations: until the next, or the end of window or run."""
     spans: dict[str, float] = {}
     begun: Phase | None = None
     evaluating = 0.0

@@ -185,8 +185,8 @@ def tree(path: Path) -> set[tuple[str, ...]]:
     }
 
 
-@pytest.mark.parametrize("recipe", ["ipu"])
-def test_converted_it_is_the_sif_that_a_build_gives(shop: Site, site: Site, recipe: str) -> None:
+def test_converted_it_is_the_sif_that_a_build_gives(shop: Site, site: Site) -> None:
+    recipe = "ipu"
     shop.inv("build", recipe, "--force")
     shop.inv("image.to-sif", recipe)
     site.inv("build", recipe)
@@ -254,15 +254,19 @@ class OtherSite:
     refused: Refused
 
     @property
+    def public(self) -> Path:
+        """The half of the key that it trusts."""
+        return self.key.with_suffix(".pub")
+
+    @property
     def trusting(self) -> dict[str, str]:
         """The setting with which this site asks for signatures."""
-        return {"SIFMARK_KEYS": str(self.key.with_suffix(".pub"))}
+        return {"SIFMARK_KEYS": str(self.public)}
 
     @property
     def fetch(self) -> tuple[str, ...]:
         """The command that pulls a name of the recipe, if it is signed."""
-        key = str(self.key.with_suffix(".pub"))
-        return ("registry.pull", "resnet50-cpu", "--registry", self.registry, "--key", key)
+        return ("registry.pull", "resnet50-cpu", "--registry", self.registry, "--key", str(self.public))
 
     def refuses(self, what: str, why: str) -> None:
         """Assert that it pulls nothing, for the reason `why`."""
@@ -272,10 +276,15 @@ class OtherSite:
         self.refused(f"Docker: {what}", said.stderr)
 
 
+def with_cache(site: Site, cache: Path) -> Site:
+    """The site with an empty cache, which knows the stand-ins alone."""
+    shutil.copytree(load_settings().cache / "stand-in", cache / "stand-in")
+    return site.using(SIFMARK_CACHE=str(cache))
+
+
 @pytest.fixture
 def other_site(shop: Site, registry: str, tmp_path: Path, refused: Refused) -> OtherSite:
-    site = replace(shop.using(SIFMARK_CACHE=str(tmp_path / "cache")), folder=tmp_path)
-    shutil.copytree(load_settings().cache / "stand-in", tmp_path / "cache" / "stand-in")
+    site = replace(with_cache(shop, tmp_path / "cache"), folder=tmp_path)
     return OtherSite(site, registry, make_key(tmp_path, "site"), refused)
 
 
@@ -321,8 +330,8 @@ def test_another_s_signature_is_refused(
 def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     shop: Site, registry: str, pushed: str, other_site: OtherSite
 ) -> None:
-    key, public, trusting = other_site.key, other_site.key.with_suffix(".pub"), other_site.trusting
-    publish_signed(shop, registry, key)
+    public, trusting = other_site.public, other_site.trusting
+    publish_signed(shop, registry, other_site.key)
     signed = attributes("sifmark:cpu")
     for name in ("cpu", f"{SMALL}-cpu"):  # as one who has cosign alone checks them
         (reference,) = [each for each in ENGINE.inspect(f"sifmark:{name}").references if each.startswith(registry)]
@@ -363,8 +372,7 @@ def test_attestations_of_an_image_fetched_without_a_key_are_not_verified(
     other_site.site.inv(*other_site.fetch)
     run = ("run", f"{SMALL}-cpu", "--require-signature", "--", "--smoke", "--output", "result.json")
     other_site.site.using(**other_site.trusting).inv(*run)
-    fresh = other_site.site.using(SIFMARK_CACHE=str(tmp_path / "fresh"))
-    shutil.copytree(load_settings().cache / "stand-in", tmp_path / "fresh" / "stand-in")
+    fresh = with_cache(other_site.site, tmp_path / "fresh")
     forget_all(registry)
     fresh.inv("registry.pull", "cpu", "--registry", registry)
     assert vouched_for(fresh.using(**other_site.trusting)) == {"unverified"}, "the image's signature is not theirs"
@@ -496,8 +504,7 @@ def test_an_image_that_0_1_0_published_is_pulled_when_its_papers_are_signed(
     """By the same way whoever takes the attestations away could offer others: these have to be signed as well."""
     host, _, path = registry.partition("/")
     name, repository, key = f"{path}/cpu", f"{registry}/cpu", make_key(tmp_path, "site")
-    site = shop.using(SIFMARK_CACHE=str(tmp_path / "cache"))
-    shutil.copytree(load_settings().cache / "stand-in", tmp_path / "cache" / "stand-in")
+    site = with_cache(shop, tmp_path / "cache")
     fetch = ("pull", "cpu", "--registry", registry, "--key", str(key.with_suffix(".pub")))
     layers, annotations = [], {}
     for entry in listed_by_tag(repository, pushed):
