@@ -80,11 +80,11 @@ def site() -> Iterator[Site]:
 def cold(site: Site) -> Site:
     """A site whose cache shares wheels and layers with the others, but has neither base nor stages."""
     cache = site.folder / "cache"
-    shutil.copytree(load_settings().cache / "stand-in", cache / "stand-in")
+    bare = site.with_cache(cache)
     for name in ("wheels", "layers"):
         (load_settings().cache / name).mkdir(exist_ok=True)  # where nothing was built yet
         (cache / name).symlink_to(load_settings().cache / name)
-    return site.using(SIFMARK_CACHE=str(cache))
+    return bare
 
 
 @pytest.fixture(scope="session")

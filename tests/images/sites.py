@@ -43,6 +43,11 @@ class Site:
         """The same site with other variables."""
         return replace(self, environment={**self.environment, **environment})
 
+    def with_cache(self, cache: Path) -> "Site":
+        """The same site with an empty cache, which knows the stand-ins alone."""
+        shutil.copytree(load_settings().cache / "stand-in", cache / "stand-in")
+        return self.using(SIFMARK_CACHE=str(cache))
+
     def inv(self, *words: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a verb as a user types it in a clone."""
         return call([*INV, *words], check=check, env={**self.environment, **environment}, cwd=self.folder)

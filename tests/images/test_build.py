@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import shlex
-import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -195,7 +194,7 @@ def small_disk(site: Site) -> Iterator[Path]:
 )
 def test_a_full_disk_is_named_and_leaves_nothing(cold: Site, small_disk: Path, role: str) -> None:
     if role == "SIFMARK_CACHE":
-        shutil.copytree(load_settings().cache / "stand-in", small_disk / "stand-in")
+        cold = cold.with_cache(small_disk)
     fill = small_disk / "fill"
     if role == "TMPDIR":
         fill.write_bytes(bytes(55 * 2**20))

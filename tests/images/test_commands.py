@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,7 +11,6 @@ import pytest
 from images.sites import Site, call
 
 from sifmark.core import paths
-from sifmark.core.settings import load_settings
 from sifmark.datasets.image_files import grey_png
 
 
@@ -121,8 +119,7 @@ def test_a_wheel_in_an_environment_of_its_own_has_the_same_verbs_without_the_clo
 ) -> None:
     # Nothing is at hand but the base: the wheels are fetched and unpacked by what came with ours.
     cache = site.folder / "cache"
-    shutil.copytree(load_settings().cache / "stand-in", cache / "stand-in")
-    fresh = site.using(SIFMARK_CACHE=str(cache))
+    fresh = site.with_cache(cache)
 
     def sifmark(*words: str, at: Site = built, check: bool = True) -> subprocess.CompletedProcess[str]:
         return call([alone / "sifmark", *words], check=check, env=without_python(at.environment), cwd=at.folder)

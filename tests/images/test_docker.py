@@ -276,15 +276,9 @@ class OtherSite:
         self.refused(f"Docker: {what}", said.stderr)
 
 
-def with_cache(site: Site, cache: Path) -> Site:
-    """The site with an empty cache, which knows the stand-ins alone."""
-    shutil.copytree(load_settings().cache / "stand-in", cache / "stand-in")
-    return site.using(SIFMARK_CACHE=str(cache))
-
-
 @pytest.fixture
 def other_site(shop: Site, registry: str, tmp_path: Path, refused: Refused) -> OtherSite:
-    site = replace(with_cache(shop, tmp_path / "cache"), folder=tmp_path)
+    site = replace(shop.with_cache(tmp_path / "cache"), folder=tmp_path)
     return OtherSite(site, registry, make_key(tmp_path, "site"), refused)
 
 
@@ -372,7 +366,7 @@ def test_attestations_of_an_image_fetched_without_a_key_are_not_verified(
     other_site.site.inv(*other_site.fetch)
     run = ("run", f"{SMALL}-cpu", "--require-signature", "--", "--smoke", "--output", "result.json")
     other_site.site.using(**other_site.trusting).inv(*run)
-    fresh = with_cache(other_site.site, tmp_path / "fresh")
+    fresh = other_site.site.with_cache(tmp_path / "fresh")
     forget_all(registry)
     fresh.inv("registry.pull", "cpu", "--registry", registry)
     assert vouched_for(fresh.using(**other_site.trusting)) == {"unverified"}, "the image's signature is not theirs"
@@ -504,7 +498,7 @@ def test_an_image_that_0_1_0_published_is_pulled_when_its_papers_are_signed(
     """By the same way whoever takes the attestations away could offer others: these have to be signed as well."""
     host, _, path = registry.partition("/")
     name, repository, key = f"{path}/cpu", f"{registry}/cpu", make_key(tmp_path, "site")
-    site = with_cache(shop, tmp_path / "cache")
+    site = shop.with_cache(tmp_path / "cache")
     fetch = ("pull", "cpu", "--registry", registry, "--key", str(key.with_suffix(".pub")))
     layers, annotations = [], {}
     for entry in listed_by_tag(repository, pushed):

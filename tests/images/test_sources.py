@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from contextlib import suppress
 
 import pytest
@@ -21,9 +20,7 @@ def bare(site: Site) -> Site:
     """A site with an empty cache, but for the names of the stand-ins, and a folder of sources for recipe ipu."""
     done = site.inv("recipe.fetch", "sources", "--name", "ipu", "--bases", "stand-in")
     assert done.stdout.strip() == str(site.folder / "sources")
-    cache = site.folder / "cache"
-    shutil.copytree(load_settings().cache / "stand-in", cache / "stand-in")
-    return site.using(SIFMARK_CACHE=str(cache), SIFMARK_SOURCES=str(site.folder / "sources"))
+    return site.with_cache(site.folder / "cache").using(SIFMARK_SOURCES=str(site.folder / "sources"))
 
 
 def test_a_build_in_a_network_namespace_without_routes(bare: Site) -> None:

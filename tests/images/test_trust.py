@@ -200,17 +200,16 @@ def test_an_unsigned_image_is_refused_where_the_site_asks_for_signatures(
 ) -> None:
     copied.inv("build", RECIPE, "--force", SOURCE_DATE_EPOCH="1000000")  # an image that no other test has built
     assert trust(copied)["reasons"][-1] == "signature: none", "to have been built here is a proof of its own"
-    elsewhere = {"SIFMARK_CACHE": str(tmp_path / "cache")}  # of somebody who did not build it
-    shutil.copytree(load_settings().cache / "stand-in", tmp_path / "cache" / "stand-in")
-    verdict = trust(copied, **elsewhere)
+    elsewhere = copied.with_cache(tmp_path / "cache")  # of somebody who did not build it
+    verdict = trust(elsewhere)
     assert verdict["outcome"] == "failed" and verdict["reasons"][0] == "it is not signed"
     refused("a record that came along with its image", verdict["reasons"][0])
     key = str(copied.folder / "site.pem")
-    done = copied.inv("image.sign", RECIPE, "--key", key, check=False, **elsewhere)
+    done = elsewhere.inv("image.sign", RECIPE, "--key", key, check=False)
     assert done.returncode == 1 and "was not built here, nor fetched with a trusted signature" in done.stderr
     trusting = (copied.folder / "sifmark.toml").read_text()
     (copied.folder / "sifmark.toml").write_text("")
-    unproven = trust(copied, **elsewhere)
+    unproven = trust(elsewhere)
     assert unproven["outcome"] == "skipped" and "it was not built here, and it had no trusted" in unproven["reasons"][0]
     (copied.folder / "sifmark.toml").write_text(trusting)
     with (copied.folder / "sifmark.toml").open("a") as stream:
@@ -305,18 +304,17 @@ def test_a_trusted_signature_stands_in_for_the_record_of_the_build(copied: Site)
 @pytest.mark.full  # the gate has it without an image: trust/test_trust_checks.py
 def test_a_signed_image_on_another_base_than_is_pinned_here_says_so(copied: Site, tmp_path: Path) -> None:
     """Pins move on; without a signature, nobody vouches for such an image."""
-    shutil.copytree(load_settings().cache / "stand-in", tmp_path / "cache" / "stand-in")
+    elsewhere = copied.with_cache(tmp_path / "cache")
     shutil.copytree(load_settings().cache / "proofs", tmp_path / "cache" / "proofs")
     pins = tmp_path / "cache" / "stand-in" / "pins.json"
     digest = read_sif(copied.dist / IMAGE).labels()[BASE_DIGEST]
     pins.write_text(pins.read_text().replace(digest, f"sha256:{'5' * 64}"))
-    elsewhere = {"SIFMARK_CACHE": str(tmp_path / "cache")}
-    verdict = trust(copied, **elsewhere)
+    verdict = trust(elsewhere)
     assert verdict["outcome"] == "passed" and f"the recipe here pins sha256:{'5' * 64}" in verdict["reasons"][1]
-    structure = copied.using(**elsewhere).inv("verify", f"dist/{IMAGE}", "--stages", "structure").stdout
+    structure = elsewhere.inv("verify", f"dist/{IMAGE}", "--stages", "structure").stdout
     assert "another one is pinned here, its files were not compared" in structure
     (copied.folder / "sifmark.toml").unlink()
-    verdict = trust(copied, **elsewhere)
+    verdict = trust(elsewhere)
     assert verdict["outcome"] == "failed"
     assert "pinned is" in verdict["reasons"][0] and "check out" in verdict["reasons"][1]
 
