@@ -21,7 +21,22 @@ def arrange_path() -> None:
     sys.path[:] = [ROOT, *kept, *([site] if os.path.isdir(site) else [])]
 
 
+def open_standard_streams() -> None:
+    """Open standard streams that the caller has closed, so that no file gets their numbers.
+
+    What is written to standard error is discarded then; writing a result to standard output fails.
+    """
+    for number, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, mode)  # gets the lowest free number, which is this one
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)
+
+
 if __name__ == "__main__":
+    open_standard_streams()
     arrange_path()
     if sys.argv[1:2] == ["--child"]:
         from entrypoints.worker.child import main

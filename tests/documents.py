@@ -60,6 +60,184 @@ def result(**changes: Any) -> dict[str, Any]:
     return document
 
 
+STEPS, WARMUP = 1100, 100  # more steps than a document lists
+NOT_MEASURED = "nobody measured it"
+
+
+def settled(document: dict[str, Any]) -> dict[str, Any]:
+    """A document made by `result` in which everything follows from what the rules of results let a test choose.
+
+    Throughput, energy per unit, latencies, the state of the check and steadiness are kept; every other number becomes
+    the one that they imply, as if all steps had taken equally long.
+    """
+    document = copy.deepcopy(document)
+    _settle_configuration(document)
+    rate = document["metrics"]["throughput"]["value"]
+    measured = document["status"]["state"] in ("completed", "numerics_mismatch") and rate is not None
+    step = document["configuration"]["batch_size"] / rate if measured else 0.0
+    _settle_steps(document, step)
+    _settle_times(document, step)
+    _settle_metrics(document, step)
+    return document
+
+
+def _settle_configuration(document: dict[str, Any]) -> None:
+    given, task = document["configuration"], document["workload"]["task"]
+    training = task == "training"
+    given |= {"steps": STEPS, "duration_seconds": None, "epochs": None, "warmup_steps": WARMUP, "goal": None}
+    given |= {"micro_batch_size": given["batch_size"], "gradient_accumulation": 1, "device_iterations": 1}
+    given |= {"stages": 1, "strategy": None, "replicas": 1, "meter": "auto", "repeat": {"index": 1, "of": 1}}
+    given |= {"data": document["data"]["source"], "evaluation_path": None, "smoke": given["smoke"]}
+    synthetic = given["data"] == "synthetic"
+    per_epoch = None if synthetic else 100 * given["batch_size"]
+    given |= {"data_path": None if synthetic else "/data", "samples_per_epoch": per_epoch}
+    given |= {"steps_per_epoch": None if synthetic else 100}
+    if training:
+        given["concurrency"] = None
+    given["probe_numerics"] = not given["smoke"]
+    samples = given["batch_size"] if synthetic else per_epoch
+    document["data"] |= {"samples": samples, "classes": None, "skipped": {"count": 0, "examples": []}}
+    document["target"] = document["search"] = None
+    device = document["accelerator"]
+    device |= {"kind": given["device"], "replicas": 1}
+    for name in ("peak", "rated_power"):
+        device[name] = {"value": None, "unit": device[name]["unit"], "reason": NOT_MEASURED}
+        device.pop(f"{name}_source", None)
+    provenance = document["provenance"]
+    provenance["software"]["framework"] = provenance["image"]["framework"] = given["framework"]
+    provenance["image"]["stand_in"] = provenance["stand_in"]
+    if document["power"].get("source") == "replay" or provenance["simulated"]:
+        provenance["simulated"] = True
+    numerics, own = document["numerics"], given["precision"]
+    worst = {"quantity": "loss", "deviation": 0.01, "tolerance": 0.1}
+    proof = {"precision": own, "state": "passed", "worst": worst, "mismatched": []}
+    bad = {"precision": own, "state": "failed", "worst": {**worst, "deviation": 1.0}, "mismatched": ["loss"]}
+    if given["smoke"]:
+        document["numerics"] = {"state": "not_run", "reason": "the check was skipped", "precisions": []}
+    else:
+        numerics["precisions"] = {"passed": [proof], "failed": [{**bad, "reason": "off"}]}.get(numerics["state"], [])
+    if numerics["state"] == "failed" and document["status"]["state"] == "completed":
+        document["status"] |= {"state": "numerics_mismatch", "exit_code": 5}
+
+
+def _settle_steps(document: dict[str, Any], step: float) -> None:
+    given, count = document["configuration"], STEPS if step else 0
+    quantiles = {f"p{share}": step for share in (0, 1, 5, 25, 50, 75, 90, 95, 99, 100)}
+    training = document["workload"]["task"] == "training"
+    listed = None if count else []
+    document["steps"] = {
+        "count": count,
+        "untimed": WARMUP if count else 0,
+        "units": count * given["batch_size"],
+        "updates": count if training else 0,
+        "seconds": listed,
+        "data_wait_seconds": listed,
+        "losses": listed,
+        "quantiles": quantiles if count else None,
+    }
+    size, units = given["steps_per_epoch"], given["batch_size"]
+    joules = {"value": None, "unit": "J", "reason": NOT_MEASURED}
+    document["epochs"] = [
+        {"index": index, "seconds": size * step, "units": size * units, "steps": size, "energy": joules}
+        for index in range(1, 1 + (count // size if size else 0))
+    ]
+    latency = document["metrics"]["latency_p99"]["value"] if given["concurrency"] and count else None
+    if given["concurrency"] and count:
+        of_all = dict.fromkeys(quantiles, latency if document["metrics"]["latency_p99"]["unit"] == "s" else step)
+        parts = ("preprocessing", "transfer", "retrieval", "other")
+        document["requests"] = {
+            "count": STEPS - WARMUP,
+            "latencies": None,
+            "quantiles": of_all,
+            "parts": {"compute": of_all, **{name: dict.fromkeys(quantiles, 0.0) for name in parts}},
+        }
+    else:
+        document["requests"] = {"reason": NOT_MEASURED}
+
+
+def _settle_times(document: dict[str, Any], step: float) -> None:
+    spans = {"import": 0.5, "data": 0.5, "model": 0.5, "compile": step, "warmup": (WARMUP - 1) * step}
+    spans["steady"] = (STEPS - WARMUP) * step
+    if chosen := document["phases"]["compile"]["seconds"]:
+        spans["compile"] = chosen if chosen > 1 else step
+    if step:
+        document["phases"] = {name: {"seconds": seconds} for name, seconds in spans.items()}
+        document["status"] |= {"phase": "steady", "exit_code": STATUS_CODES[document["status"]["state"]]}
+    else:
+        last = document["status"]["phase"]
+        before = list(spans)[: list(spans).index(last)] if last in spans else []
+        missing = {"seconds": None, "reason": NOT_MEASURED}
+        document["phases"] = {name: {"seconds": 0.5} if name in before else missing for name in spans}
+        document["status"]["exit_code"] = STATUS_CODES[document["status"]["state"]]
+    wall = sum(span["seconds"] or 0.0 for span in document["phases"].values()) + 1.0
+    began = datetime.fromisoformat(document["started"])
+    document["finished"] = f"{began + timedelta(seconds=wall):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
+    for name in ("elapsed_monotonic", "elapsed_kernel"):
+        document["conditions_after"][name] = {"value": wall, "unit": "s"}
+    steady, rate = document["steadiness"]["steady"], document["metrics"]["throughput"]
+    reason = {"reason": document["steadiness"].get("reason", NOT_MEASURED)}
+    change, low, high = (0.05, 0.04, 0.06) if steady is False else (0.0, -0.01, 0.01)
+    known = bool(step) and steady is not None
+    drift = {"value": change, "unit": "1"} if known else {"value": None, "unit": "1", **reason}
+    around = {"low": low, "high": high, "unit": "1"} if known else {"low": None, "high": None, "unit": "1", **reason}
+    none: dict[str, Any] = {"low": None, "high": None, "unit": rate["unit"], "reason": NOT_MEASURED}
+    document["steadiness"] = {
+        "steady": steady if known else None,
+        **({} if known else reason),
+        "drift": drift,
+        "drift_interval": around,
+        "throughput_interval": none,
+        "outliers": {"count": 0, "share_of_steps": 0.0, "share_of_time": 0.0} if step else None,
+    }
+
+
+def _settle_metrics(document: dict[str, Any], step: float) -> None:
+    given, metrics, unit = document["configuration"], document["metrics"], document["workload"]["unit"] = (
+        document["configuration"],
+        document["metrics"],
+        document["metrics"]["throughput"]["unit"].removesuffix("/s"),
+    )
+    window, units = (STEPS - WARMUP) * step, (STEPS - WARMUP) * given["batch_size"]
+    training, requests = document["workload"]["task"] == "training", document["requests"]
+    derived: dict[str, float | None] = {}
+    if step:
+        rate = metrics["throughput"]["value"]
+        devices = document["accelerator"]["count"]
+        derived = {"throughput": rate, "throughput_per_device": rate / devices, "step_time_mean": step}
+        derived |= {"achieved_flops": rate * document["workload"]["flops"]["per_unit"]}
+        derived |= {"training_time": STEPS * step} if training else {}
+        derived |= {} if "count" in requests else {f"step_time_p{share}": step for share in (50, 90, 95, 99)}
+        if "count" in requests:
+            slowest = requests["quantiles"]["p50"]
+            derived |= {f"latency_{name}": slowest for name in ("mean", "p50", "p90", "p95", "p99", "max")}
+            derived |= {f"latency_{part}_mean": quantiles["p50"] for part, quantiles in requests["parts"].items()}
+        if document["epochs"]:
+            derived |= {"epoch_time": document["epochs"][0]["seconds"]}
+    first = [document["phases"][name]["seconds"] for name in ("import", "data", "model", "compile")]
+    derived |= {"time_to_first_step": None if None in first else sum(first)}
+    each = metrics["energy_per_unit"]
+    document["power"], of_energy = _power(document["power"], each["value"] * units if each["unit"] != "a" else None, window)
+    if of_energy and step:
+        derived |= of_energy | {"energy_per_unit": each["value"], "energy_per_device": of_energy["energy"]}
+        derived |= {"units_per_watt_hour": 3600 * units / of_energy["energy"], "throughput_per_watt": units / of_energy["energy"]}
+    missing = {"value": None, "reason": NOT_MEASURED}
+    document["metrics"] = {
+        name: {"value": value, "unit": of} if (value := derived.get(name)) is not None else {**missing, "unit": of}
+        for name, of in units_of_metrics(unit, document["workload"]["task"]).items()
+    }
+
+
+def _power(power: dict[str, Any], joules: float | None, window: float) -> tuple[dict[str, Any], dict[str, float]]:
+    """The part `power` with one device that used so much, and the metrics of it; without energy no meter."""
+    if joules is None or not window:
+        return {"reason": NOT_MEASURED}, {}
+    energy, mean = {"value": joules, "unit": "J"}, {"value": joules / window, "unit": "W"}
+    return {**power, "devices": [{"name": "a", "energy": energy, "power_mean": mean}]}, {
+        "energy": joules,
+        "power_mean": joules / window,
+    }
+
+
 def mutations(document: dict[str, Any], within: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
     """The document with a place `within` it changed: values replaced by others, keys dropped, foreign keys added."""
     for path, value, rules in _places(document, [SCHEMA], ()):

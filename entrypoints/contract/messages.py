@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 import math
 import os
-from typing import Any, NamedTuple, Sequence, Union, get_args
+from typing import Any, NamedTuple, Sequence, Union, cast, get_args
 
-from entrypoints.contract.session import DeviceConditions, DeviceFacts, Usage
+from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceConditions, DeviceFacts, Usage
 
 PHASES = ("import", "data", "model", "compile", "warmup", "steady")
 LEAST_DRAWS = 4  # of each Markov chain for a diagnosis, so that each half has two
+LARGEST = 1e18  # of any number in a message that is not a result of the model
+NOT_FINITE = ("loss", "values", "effective", "r_hat")  # results of the model, which may be infinite or not a number
+LONGEST_CAUSE = 200  # characters of what a message about a message quotes
+
+
+class MessageError(ValueError):
+    """A line that is no message of the protocol."""
 
 
 class Phase(NamedTuple):
@@ -177,14 +184,69 @@ def encode(message: Message) -> bytes:
 
 
 def decode(line: bytes) -> Message:
-    """Return the message of one line. Raises ValueError, KeyError or TypeError for anything else."""
-    name, fields = json.loads(line)
-    message: Any = TYPES[name](*fields)
-    if isinstance(message, Step) and message.request is not None:
-        message = message._replace(request=Request(*message.request))
-    if isinstance(message, Step) and message.generated is not None:
-        message = message._replace(generated=Generated(*message.generated))
-    return message
+    """Return the message of one line. Raises MessageError for anything else."""
+    try:
+        name, fields = json.loads(line)
+        kind = TYPES[name]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise MessageError(f"{type(error).__name__}: {error}"[:LONGEST_CAUSE]) from None
+    message: Any = _checked(kind, fields)
+    if isinstance(message, Step):
+        parts = {"request": Request, "generated": Generated}
+        for field, part in parts.items():
+            if getattr(message, field) is not None:
+                message = message._replace(**{field: _checked(part, getattr(message, field))})
+    if isinstance(message, DeviceConditions) and not all(map(_is_condition, message.facts.items())):
+        raise MessageError("DeviceConditions.facts has something other than facts")
+    if isinstance(message, Phase) and message.name not in PHASES:
+        raise MessageError(f"there is no phase {message.name[:LONGEST_CAUSE]!r}")
+    return cast(Message, message)
+
+
+def _checked(kind: Any, fields: Any) -> Any:
+    """Return a named tuple whose fields have the types that its class declares."""
+    declared = kind.__annotations__
+    least = len(declared) - len(kind._field_defaults)
+    if not isinstance(fields, list) or not least <= len(fields) <= len(declared):
+        raise MessageError(f"{kind.__name__} has {least} to {len(declared)} fields")
+    for (name, hint), value in zip(declared.items(), fields):
+        words = getattr(hint, "__forward_arg__", hint)  # Python before 3.14 wraps the text
+        if not any(_is(word, value, name in NOT_FINITE) for word in str(words).split(" | ")):
+            raise MessageError(f"{kind.__name__}.{name} is no {words}: {value!r:.80}")
+    return kind(*fields)
+
+
+def _is_condition(item: tuple[str, Any]) -> bool:
+    name, fact = item
+    known = isinstance(fact, dict) and "value" in fact and {"value", "unit", "reason"}.issuperset(fact)
+    plain = known and all(isinstance(value, (str, int, float, type(None))) for value in fact.values())
+    return name in DEVICE_CONDITIONS and plain
+
+
+def _is(word: str, value: Any, anything: bool) -> bool:
+    """Return whether a value read from JSON has a type, by the type's text. Numbers are never negative or too large,
+    unless they may be anything, and lists have only numbers."""
+    if word == "float":
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return number and (anything or 0 <= value <= LARGEST)
+    if word == "int":
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
+    if word in ("Sequence[float]", "list[float]"):
+        return isinstance(value, list) and all(_is("float", item, anything) for item in value)
+    if word == "dict[str, str]":
+        return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
+    return isinstance(value, _PLAIN[word])
+
+
+# Types of fields as JSON has them, by their text. Parts of a step are checked on their own.
+_PLAIN: dict[str, Any] = {
+    "None": type(None),
+    "str": str,
+    "bool": bool,
+    "Mapping[str, Any]": dict,
+    "Request": list,
+    "Generated": list,
+}
 
 
 class Sender:

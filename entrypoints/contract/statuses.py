@@ -31,6 +31,9 @@ STATUSES = {
     ),
     "data_error": Status(4, "the input data could not be read", "repair the file or folder that the message names"),
     "crashed": Status(4, "the workload raised an error or its process died", "see the traceback on standard error"),
+    "inconsistent": Status(
+        4, "the workload's process reported what contradicts itself", "see which rule the message names, and report it"
+    ),
     "numerics_mismatch": Status(
         5, "the code does not compute what the workload's card says", "see which quantity, and report it"
     ),

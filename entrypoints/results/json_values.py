@@ -27,9 +27,16 @@ def finite(value: float | None) -> float | None:
 
 
 def printable(value: Any) -> Any:
-    """Return a JSON value with everything that is not Unicode, as in foreign file names, replaced by question marks."""
+    """Return a JSON value whose texts have only characters that show: others, as in foreign file names and in messages
+    of libraries, become question marks, and white space becomes spaces."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
+        return value if value.isprintable() else "".join(map(_shown, value))
     if isinstance(value, dict):
         return {key: printable(item) for key, item in value.items()}
     return [printable(item) for item in value] if isinstance(value, list) else value
+
+
+def _shown(character: str) -> str:
+    if character.isspace():
+        return " "
+    return character if character.isprintable() else "?"

@@ -102,9 +102,7 @@ def _together(results: tuple[PrecisionResult, ...], precision: str, cut: str | N
         return Numerics(FAILED, failed.reason, results)
     if cut or own is None:
         return Numerics(NOT_RUN, cut or f"{precision} was not checked", results)
-    if own.worst is not None and any(result.state == PASSED for result in results):
-        return Numerics(PASSED, None, results)
-    return Numerics(NOT_PROVABLE, own.reason, results)
+    return Numerics(own.state, own.reason, results)
 
 
 def _compare_precision(precision: str, values: Mapping[str, Sequence[float]], reference: Reference) -> PrecisionResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import NamedTuple, Sequence
 
-from entrypoints.contract.messages import Ended, Failed, Message, Phase
+from entrypoints.contract.messages import LONGEST_CAUSE, Ended, Failed, Message, Phase
 from entrypoints.contract.statuses import STATUSES, exit_code
 from entrypoints.results.numerics import FAILED, Numerics
 
@@ -37,8 +37,9 @@ class Outcome(NamedTuple):
 
 
 def determine_outcome(messages: Sequence[Message], ending: Ending) -> Outcome:
-    """Return how a run ended: a completed child counts first, then a stop, then the child's error."""
-    if any(isinstance(message, Ended) for message in messages):
+    """Return how a run ended: what the child reported first as its end counts, then a stop, then the child's error."""
+    end = next((message for message in messages if isinstance(message, (Ended, Failed))), None)
+    if isinstance(end, Ended):
         return _outcome("completed")
     if ending.stopped_by == "interrupted" and ending.signal is not None:
         return Outcome("interrupted", exit_code("interrupted", ending.signal), f"stopped by {_named(ending.signal)}")
@@ -56,6 +57,12 @@ def with_numerics(outcome: Outcome, numerics: Numerics) -> Outcome:
     if outcome.state == "completed" and numerics.state == FAILED:
         return _outcome("numerics_mismatch", numerics.reason)
     return outcome
+
+
+def inconsistent(contradictions: Sequence[str]) -> Outcome:
+    """Return the outcome of a run whose numbers contradict each other."""
+    more = f"; and {len(contradictions) - 1} more" if len(contradictions) > 1 else ""
+    return _outcome("inconsistent", f"{contradictions[0][:LONGEST_CAUSE]}{more}")
 
 
 def _silent_death(ending: Ending) -> str:

@@ -43,6 +43,7 @@ class Context:
     host: Mapping[str, Fact]
     conditions: Mapping[str, Fact]
     conditions_after: Mapping[str, Fact]
+    environment: Mapping[str, Any]  # settings of libraries
     site: str | None
     command: Sequence[str]
     started: datetime
@@ -66,6 +67,7 @@ def document(measurement: Measurement, outcome: Outcome, context: Context) -> Js
         "host": dict(context.host),
         "conditions": dict(context.conditions),
         "conditions_after": {**context.conditions_after, "run_delay": run_delay(measurement)},
+        "environment": dict(context.environment),
         "device_conditions": device_conditions(measurement.conditions),
         "device_conditions_after": device_conditions(measurement.conditions_after),
         "site": context.site,

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from typing import Callable, Iterator, Mapping, NamedTuple
 
 from entrypoints.contract.cards import Card
-from entrypoints.contract.messages import Message
+from entrypoints.contract.messages import Failed, Message
 from entrypoints.contract.target import Target
 from entrypoints.metering.energy import Metered, rest_needed
 from entrypoints.metering.meter import Absence
@@ -61,28 +61,34 @@ def execute(card: Card, resolved: Configuration, orders: Orders) -> ExecutedRun:
     started, counters = datetime.now(timezone.utc), host.counters()
     limit = resolved.memory_limit_mib or memory.default_limit(resolved.device)
     with metering(resolved, orders, progress) as metered:
-        child = Child(dataclasses.replace(resolved, memory_limit_mib=limit), orders)
-        for message in child.messages():
-            messages.append(message)
-            progress.follow(message)
+        try:
+            child = Child(dataclasses.replace(resolved, memory_limit_mib=limit), orders)
+            for message in child.messages():
+                messages.append(message)
+                progress.follow(message)
+            ending, peak = child.ending(), child.peak_memory_mib
+        except OSError as error:  # no process, or no file descriptor for it
+            messages.append(Failed("crashed", f"the workload's process could not be started or read: {error.strerror}"))
+            ending, peak = Ending(returncode=None, stopped_by=None, signal=None, oom_killed=False), None
     measurement = fold(
         messages,
         card.problem["unit"],
         resolved.task,
         resolved.steps_per_epoch,
-        child.peak_memory_mib,
+        peak,
         metered(),
         card.flops_per_unit(resolved.task),
         resolved.precision,
         resolved.goal,
     )
-    outcome = determine_outcome(messages, child.ending())
+    outcome = determine_outcome(messages, ending)
     if outcome.state == "out_of_memory":
         outcome = outcome._replace(message=f"{outcome.message}; {bounds(measurement, resolved, limit)}")
     elif outcome.state == "completed" and resolved.goal:
         outcome = outcome._replace(message=pursued(measurement, resolved.goal))
     progress.end()
-    after, finished = host.conditions_after(counters), datetime.now(timezone.utc)
+    finished = datetime.now(timezone.utc)
+    after = host.conditions_after(counters)
     return ExecutedRun(resolved, before, after, started, finished, measurement, outcome)
 
 

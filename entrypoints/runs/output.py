@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import socket
+import stat
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Protocol
@@ -21,6 +22,7 @@ from entrypoints.system.image import binding_hint
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "result-1.1.json"
 STDOUT = 1
+MOST_LINKS = 40  # as in Linux
 SHORT = 12  # hexadecimal digits of a hash in a file's name
 
 
@@ -41,6 +43,7 @@ def open_writer(output: str | None, count: int, one_a_line: bool = False) -> Wri
     """
     if output is None:
         return Stdout(indented=count == 1 and not one_a_line)
+    _require_own_links(output)
     target = Path(output).resolve()  # through links, which remain links
     if output and (output.endswith("/") or target.is_dir()):
         return ResultFolder(output, target)
@@ -196,6 +199,45 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _require_own_links(output: str) -> None:
+    """Raise UsageError if the path leads through a link that the kernel would not follow (fs.protected_symlinks).
+
+    Resolving a path reads its links one by one, which the kernel does not see: a link of another user in /tmp would
+    choose what is overwritten.
+    """
+    for link in _links(Path(output)):
+        if _is_strangers(link):
+            raise UsageError(
+                f"--output {output}: {link} is a link of another user in a folder that all may write to. "
+                "Name another place"
+            )
+
+
+def _links(path: Path) -> Iterator[Path]:
+    """Yield the links that a path leads through, up to a loop."""
+    folder, *parts = path.absolute().parts
+    current, pending, followed = Path(folder), parts[::-1], 0
+    while pending and followed < MOST_LINKS:
+        name = pending.pop()
+        step = current.parent if name == ".." else current / name
+        if not step.is_symlink():
+            current = step
+            continue
+        yield step
+        followed += 1
+        target = Path(os.readlink(str(step)))  # noqa: PTH115 - Path.readlink is of Python 3.9
+        if target.is_absolute():
+            current = Path(target.anchor)
+        pending += [part for part in reversed(target.parts) if part != target.anchor]
+
+
+def _is_strangers(link: Path) -> bool:
+    """Return whether a link in a sticky folder that others may write to is neither ours nor the folder's owner's."""
+    folder, owner = link.parent.stat(), link.lstat().st_uid
+    open_to_all = folder.st_mode & stat.S_ISVTX and folder.st_mode & stat.S_IWOTH
+    return bool(open_to_all) and owner not in (os.geteuid(), folder.st_uid)
 
 
 def _require_file(output: str, target: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Iterator, Mapping
 
 Document = Mapping[str, Any]
 BUSY = 2.0  # %: an idle host had 0.1 to 0.3 (docs/measure/good-numbers.md)
+STALLED = 0.1  # of the timed window
 FOR_P99 = 100  # timed steps, so that at least one is slower
 _LABEL = 13  # columns
 
@@ -35,6 +36,10 @@ def warnings_of(document: Document) -> Iterator[str]:
     stolen = stolen_percent(document)
     if stolen > BUSY:
         yield f"the hypervisor took {significant(stolen)} % of the processors' time. Do not publish this number"
+    outliers = document["steadiness"]["outliers"]
+    if outliers and outliers["share_of_time"] > STALLED:
+        share = outliers["share_of_time"]
+        yield f"outlying steps took {share:.0%} of the timed window: something stopped the run. Do not publish this number"
     if document["steadiness"]["steady"] is False:
         change = document["steadiness"]["drift"]["value"]
         yield f"step times changed by {change:+.1%} over the timed window. Warm up for longer, or run for longer"

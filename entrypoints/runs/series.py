@@ -15,15 +15,17 @@ from entrypoints.planning.arguments import Options
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results import peaks, result
 from entrypoints.results.json_values import Json
+from entrypoints.results.measurement import fold
 from entrypoints.results.numerics import Numerics, not_run
-from entrypoints.results.outcome import Outcome, with_numerics
+from entrypoints.results.outcome import Outcome, inconsistent, with_numerics
+from entrypoints.rules.check import violations
 from entrypoints.runs.batch_search import Search, search
 from entrypoints.runs.execute import ExecutedRun, execute, not_begun
 from entrypoints.runs.numerics_check import check_before_runs
 from entrypoints.runs.output import ResultSchema, Writer, line_text, open_writer
 from entrypoints.runs.report import duration_text, report, significant
 from entrypoints.runs.supervise import Orders
-from entrypoints.system import host
+from entrypoints.system import environment, host
 from entrypoints.system.console import aligned, status
 from entrypoints.system.image import file_of
 
@@ -124,6 +126,7 @@ class Series:
             host=self.facts,
             conditions=executed.conditions,
             conditions_after=executed.conditions_after,
+            environment=environment.described(os.environ),
             site=self.options.site,
             command=sys.argv[1:],
             started=executed.started,
@@ -132,7 +135,15 @@ class Series:
             numerics=numerics,
             jsonschema_version=self.contract.library_version,
         )
-        return result.document(executed.measurement, outcome, context)
+        document = result.document(executed.measurement, outcome, context)
+        complaints = self.contract.problems(document)
+        if complaints:  # what the child reported is no measurement at all
+            nothing = fold([], card.problem["unit"], executed.configuration.task)
+            return result.document(nothing, inconsistent(complaints), context)
+        contradictions = violations(document)
+        if contradictions:
+            document["status"] = {**inconsistent(contradictions)._asdict(), "phase": document["status"]["phase"]}
+        return document
 
 
 def summarise(done: Sequence[FinishedRun]) -> None:

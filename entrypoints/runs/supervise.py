@@ -14,11 +14,13 @@ import time
 from pathlib import Path
 from typing import Any, Iterator
 
-from entrypoints.contract.messages import Ended, Failed, Message, decode
+from entrypoints.contract.messages import Ended, Failed, Message
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results.outcome import Ending
+from entrypoints.runs.protocol import LONGEST_LINE, Protocol
 from entrypoints.system import allocator, host
 from entrypoints.system.facts import fact
+from entrypoints.system.parent_death import adopt_orphans, children, kill_orphans
 
 MAIN = Path(__file__).resolve().parent.parent / "main.py"
 # Seconds between asking the child to end and killing it: fewer than the ten that container engines give us.
@@ -66,6 +68,8 @@ class Child:
         self.reported_end = False
         self.peak_memory_mib: float | None = None  # of the child or of a process it waited for, once it is gone
         self.oom_kills_before = fact(host.oom_kills)["value"]
+        adopt_orphans()
+        self.others = children()
         self.stream, descriptor = os.pipe()
         self.rest = TICK if widen_pipe(self.stream) else 0.0
         self.process = _start({"job": job, "configuration": configuration.as_json()}, descriptor)
@@ -73,7 +77,7 @@ class Child:
 
     def messages(self) -> Iterator[Message]:
         """Yield the child's messages until it is gone."""
-        rest = b""
+        protocol, rest = Protocol(), bytearray()
         while True:
             self._keep_order()
             if not self._readable(TICK):
@@ -84,14 +88,19 @@ class Child:
             chunk = os.read(self.stream, CHUNK)
             if not chunk:
                 break
-            *lines, rest = (rest + chunk).split(b"\n")
-            for message in map(decode_line, lines):
+            for message in filter(None, map(protocol.accept, complete_lines(rest, chunk))):
                 if isinstance(message, (Ended, Failed)):
                     # A stop that reached the child's own processes first may have made it fail.
                     self.stopped_by = self.stopped_by or self.orders.stop()
                     self.reported_end = True
                     self._kill_after_grace()
                 yield message
+            if len(rest) > LONGEST_LINE:
+                rest.clear()
+                violation = protocol.violation(f"a line of more than {LONGEST_LINE >> 20} MiB")
+                if violation:
+                    self._kill()
+                    yield violation
             if len(chunk) < CHUNK and not self.reported_end:
                 time.sleep(self.rest)
         self._reap()
@@ -160,15 +169,23 @@ class Child:
             self._keep_order()
             time.sleep(TICK / 10)
         self._kill()
+        # Children in sessions of their own are in no process group of the child's.
+        kill_orphans({*self.others, self.process.pid})
         os.close(self.stream)
 
 
-def decode_line(line: bytes) -> Message:
-    """Return the message of a line. A line that a signal cut in two is the last of a child that was about to fail."""
-    try:
-        return decode(line)
-    except (ValueError, LookupError, TypeError) as error:
-        return Failed("crashed", f"the workload's process sent something other than a message: {error}")
+def complete_lines(rest: bytearray, chunk: bytes) -> list[bytes]:
+    """Return the lines that a chunk completes, and keep what follows them in `rest`.
+
+    A line that a signal cut in two is the last of a child that was about to fail.
+    """
+    if b"\n" not in chunk:  # so that a line without end costs no more than its length
+        rest += chunk
+        return []
+    first, *lines = chunk.split(b"\n")
+    lines.insert(0, bytes(rest) + first)
+    rest[:] = lines.pop()
+    return lines
 
 
 def widen_pipe(stream: int) -> bool:

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import socket
+import time
 from pathlib import Path
 from typing import Callable, Mapping
 
@@ -59,7 +60,10 @@ def conditions(power_cap: Callable[[], float]) -> dict[str, Fact]:
 
 
 def conditions_after(before: Mapping[str, Fact]) -> dict[str, Fact]:
-    """Return the host's conditions after a run, and what the `counters` gained since they were read as `before`."""
+    """Return the host's conditions after a run, and what the `counters` gained since they were read as `before`.
+
+    The counters are read first, so that the time that the rest takes is not among what they gained.
+    """
     gained = {}
     for name, after in counters().items():
         unknown = next((record for record in (before[name], after) if record["value"] is None), None)
@@ -86,6 +90,8 @@ def counters() -> dict[str, Fact]:
         "cpu_throttled": fact(throttle_events, "events"),
         "cpu_quota_waited": fact(quota_waited, "s"),
         "cpu_stolen": fact(stolen, "s"),
+        "elapsed_monotonic": fact(time.monotonic, "s"),
+        "elapsed_kernel": fact(uptime, "s"),
     }
 
 
@@ -224,6 +230,12 @@ def stolen() -> float:
     """Return the seconds that a hypervisor gave to others while this machine had work, over all its processors."""
     fields = (PROC / "stat").read_text().splitlines()[0].split()  # cpu user nice system idle iowait irq softirq steal
     return int(fields[8]) / os.sysconf("SC_CLK_TCK")
+
+
+def uptime() -> float:
+    """Return the seconds since the system was started, to a hundredth, by the kernel itself: no library that replaces
+    the clocks of a process changes it."""
+    return float((PROC / "uptime").read_text().split()[0])
 
 
 def runnable_others() -> int:

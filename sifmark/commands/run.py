@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from sifmark.core.console import output, status, step
+from sifmark.core.permissions import file_state, require_unshared
 from sifmark.core.process import CommandError
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed, Engine, ImageInspection, require_signed, should_check_signature
@@ -45,6 +46,10 @@ def start_image(
         *engine.bind_flags(binds_of(arguments, make_folders=not printed)),
     ]
     required = signed or settings.require_signature
+    is_file = Path(address).is_file()  # an address of Docker is none
+    if required and is_file:
+        require_unshared(Path(address), "an image whose signature is required")
+    before = file_state(Path(address)) if is_file else None
     if printed:
         if required:
             require_signed(engine.inspect(address), settings.keys)
@@ -54,6 +59,9 @@ def start_image(
         facts = image_facts(engine.inspect(address), required, settings.keys)
     argv = engine.command(address, "run", arguments, [*options, *engine.env_flags(IMAGE_VARIABLE)])
     status(f"+ {shlex.join(argv)}")
+    if is_file and file_state(Path(address)) != before:
+        cause = f"{address} was replaced while it was looked at"
+        raise CheckFailed(cause, "run it again if that was you", code="image-altered")
     _become(argv, {IMAGE_VARIABLE: json.dumps(facts)})
 
 

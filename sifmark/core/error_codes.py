@@ -52,6 +52,7 @@ CODES = {
     "not-reproduced": "A second build of the image differs from the first.",
     "not-sifmark-image": "The image does not have the labels of an image that sifmark built.",
     "package-missing": "Python packages that are needed are not installed.",
+    "path-shared": "Other users may change a file or folder that a decision rests on.",
     "pins-differ": "A pinned digest is not the one that the registry has now.",
     "pins-unchecked": "A registry did not say which digest it has.",
     "platform-unsupported": "A recipe has no base for this platform.",

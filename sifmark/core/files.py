@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -141,6 +142,22 @@ def normalise_tree(folder: Path) -> None:
         executable = path.is_dir() or path.stat().st_mode & 0o100
         path.chmod(0o755 if executable else 0o644)
         os.utime(path, (FIXED_MTIME, FIXED_MTIME))
+
+
+def read_bounded(path: Path, most: int) -> bytes:
+    """Return the content of an ordinary file of at most `most` bytes.
+
+    Raises OSError if it is something else, such as a pipe that nobody writes to, or does not read; ValueError if it is
+    larger.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as stream:  # noqa: PTH123 - pathlib opens without these flags
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not an ordinary file", str(path))
+        content = stream.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"it has more than {most} bytes")
+    return content
 
 
 def human_size(size: float) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sifmark.core.errors import UsageError
 from sifmark.core.files import sha256_file
+from sifmark.core.permissions import require_unshared
 
 FINGERPRINT = re.compile(r"[0-9A-Fa-f]{40}")
 _WITH_HASH = re.compile(r"(?P<name>.*) \((?P<hash>[0-9a-f]{12})\)")
@@ -17,6 +18,7 @@ def key_files(keys: Sequence[str]) -> list[Path]:
     for key, file in files.items():
         if not file.is_file():
             raise UsageError(f"there is no key {key}", "correct --key, or `keys` in sifmark.toml", code="key-unusable")
+        require_unshared(file, "a trusted key")
     return list(files.values())
 
 

@@ -32,6 +32,11 @@ import json
 from entrypoints.contract.statuses import STATUSES
 print(json.dumps(STATUSES))
 """
+_RULES = """
+import json
+from entrypoints.rules.check import RULES
+print(json.dumps([[rule.code, rule.formula, rule.tolerance, rule.reason] for rule in RULES.values()]))
+"""
 _COMMANDS = """
 import json
 from sifmark.commands.command_table import GROUPS, commands_of
@@ -70,6 +75,7 @@ def reference_pages() -> dict[str, str]:
         "exit-codes.md": exit_codes_page(),
         "metrics.md": metrics_page(),
         "recipes.md": recipes_page(),
+        "rules.md": rules_page(),
         "settings.md": settings_page(),
         "workloads.md": workloads_page(),
     }
@@ -177,6 +183,25 @@ def recipes_page() -> str:
         "A platform in parentheses is not pinned yet: its recipe renders, but builds only on a test base.",
         "",
         "Next: [Workloads](workloads.md)",
+    ]
+    return _page(lines)
+
+
+def rules_page() -> str:
+    """Return the page of the rules that results keep."""
+    rows = [[f"`{code}`", prose(formula), prose(tolerance), prose(reason)] for code, formula, tolerance, reason in _ask(_RULES)]
+    lines = [
+        *_head("Rules of results", "entrypoints/rules/"),
+        "A result that fits its schema also has to agree with itself and with the card of its workload. An image checks "
+        "every result before it writes it; one that breaks a rule gets the state `inconsistent`.",
+        "",
+        *markdown_lines([["rule", "what must hold", "tolerance", "why"]]),
+        *_rows(rows),
+        "",
+        "A result cannot prove what no number of it determines: peaks of memory, traffic, statistics of chains, and the "
+        "times of single tokens. Signatures and `sifmark results.trace` say where a result is from.",
+        "",
+        "Next: [Metrics](metrics.md)",
     ]
     return _page(lines)
 

@@ -21,6 +21,7 @@ from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import atomic_path, sha256_json, sha256_tree, write_json
 from sifmark.core.locks import file_lock, lock_file
+from sifmark.core.permissions import require_unshared
 
 WHEELS, LAYERS, BASES, BASES_WITH_WHEELS = KINDS = ("wheels", "layers", "bases", "stocked")  # folders of the cache
 SEAL = "seal.json"
@@ -67,6 +68,7 @@ class Entry:
         With `check` its files are compared with the seal first, and made again if they are damaged. Raises
         SifmarkError if they never read back as they were written.
         """
+        require_unshared(self.cache, "the cache")
         for _ in range(_ATTEMPTS):
             with in_use(self.folder):
                 if (seal := self.seal()) and (not check or self._matches(seal)):

@@ -37,7 +37,7 @@ APIS = {"docker.io": "registry-1.docker.io"}  # Docker Hub's API has another hos
 PATIENCE = 20  # seconds for one request
 SETTLING = 600  # seconds for what a registry does with a blob after its last byte: some copy it to another store
 ATTEMPTS = 5  # at transfers of images; a pause of seconds between them, doubled each time
-SLOWEST, FOR_SECONDS = 1024, 30.0  # bytes a second on average over so long: a slower connection counts as dead
+SLOWEST, FOR_SECONDS = 16 * 1024, 30.0  # bytes a second on average over so long: a slower connection counts as dead
 _BUSY = (429, 500, 502, 503, 504)
 # Also the answers to a write while another publisher writes the same: a blob or an upload is unknown for a moment.
 _UNSETTLED = (400, 404, *_BUSY)
@@ -86,12 +86,16 @@ class Registry:
         attempt = partial(self._attempt, method, urljoin(self.base, path), settled)
         # A PUT ends its upload, even without an answer, so it is not repeated here: the caller starts a new upload.
         answer = attempt(True) if method == "PUT" else self._retry(attempt)
-        if answer.status_code == 401 and authenticate:
+        if answer.status_code == 401 and authenticate and self._is_own(answer):
             answer.close()
             self.log_in(answer.headers.get("WWW-Authenticate", ""))
             _rewind(options.get("data"))
             return self.send(method, path, authenticate=False, **options)
         return answer
+
+    def _is_own(self, answer: requests.Response) -> bool:
+        """Return whether the registry itself answered: the challenge of a host that it redirects to is not its own."""
+        return not answer.history and urlsplit(answer.url)[:2] == urlsplit(self.base)[:2]
 
     def _retry(self, action: Callable[[bool], Result]) -> Result:
         """Return what an action returns; after a TransientError repeat it, with a pause that doubles.
@@ -258,7 +262,7 @@ class Registry:
         if kind == "basic" and isinstance(login, tuple):
             self.session.auth = login
             return
-        if kind != "bearer" or not realm.startswith(("https://", self.base[:7])):
+        if kind != "bearer" or not _may_ask(realm, self.host):
             raise RegistryError(f"{self.host}: it asks for a password", remedy, 401, code="registry-refused")
         asked = {key: fields[key] for key in ("service", "scope") if key in fields}
         asking: dict[str, Any] = {"method": "GET", "params": asked, "auth": login}
@@ -359,6 +363,14 @@ class _Upload:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
+
+
+def _may_ask(realm: str, host: str) -> bool:
+    """Return whether a login may go to a token server: encrypted, or from this machine to this machine."""
+    address = urlsplit(realm)
+    return address.scheme == "https" or (
+        address.scheme == "http" and is_loopback(host) and is_loopback(address.netloc)
+    )
 
 
 def _rewind(data: Any) -> None:

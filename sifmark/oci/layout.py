@@ -6,6 +6,7 @@ to a draft that is renamed. The index comes last: it says that everything is the
 
 import hashlib
 import shutil
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sifmark.core.errors import SifmarkError
-from sifmark.core.files import atomic_path, scratch_dir, sha256_bytes, sha256_file, write_json
+from sifmark.core.files import atomic_path, read_bounded, scratch_dir, sha256_bytes, sha256_file, write_json
 from sifmark.oci.manifest import Descriptor, read_index
 from sifmark.oci.reference import DIGEST, MAX_DOCUMENT_SIZE
 
@@ -75,10 +76,9 @@ class Layout:
 
     def read(self, digest: str) -> bytes:
         """Return a document by its digest. Raises SifmarkError if it is missing, damaged or too large."""
-        path = self.blob(digest)
         try:
-            content = path.read_bytes() if path.stat().st_size <= MAX_DOCUMENT_SIZE else b""
-        except OSError as error:
+            content = read_bounded(self.blob(digest), MAX_DOCUMENT_SIZE)
+        except (OSError, ValueError) as error:
             raise self._damaged(digest) from error
         if sha256_bytes(content) != digest:
             raise self._damaged(digest)
@@ -88,7 +88,8 @@ class Layout:
         """Copy a blob to a file. Raises SifmarkError if it has not `size` bytes, or not that digest."""
         path = self.blob(digest)
         try:
-            if path.stat().st_size != size:
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size != size:
                 raise SifmarkError(f"{path} does not have the {size} bytes announced", self.remedy, code="file-damaged")
             shutil.copyfile(path, target)
         except FileNotFoundError as error:
@@ -140,9 +141,7 @@ class Layout:
         if not self.index_file.exists():
             return {"schemaVersion": 2, "manifests": []}
         try:
-            if self.index_file.stat().st_size > MAX_DOCUMENT_SIZE:
-                raise ValueError(f"it has more than {MAX_DOCUMENT_SIZE} bytes")
-            return read_index(self.index_file.read_bytes())
+            return read_index(read_bounded(self.index_file, MAX_DOCUMENT_SIZE))
         except (OSError, ValueError) as error:
             cause = f"{self.index_file} is no index of an OCI image layout: {error}"
             raise SifmarkError(cause, self.remedy, code="document-invalid") from error

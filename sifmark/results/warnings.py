@@ -7,6 +7,7 @@ from typing import Any
 from sifmark.results.numbers import format_number
 
 BUSY = 2.0  # %: an idle host had 0.1 to 0.3 (docs/measure/good-numbers.md)
+STALLED = 0.1  # of the timed window
 DO_NOT_PUBLISH = "Do not publish this number."
 
 Document = dict[str, Any]
@@ -21,6 +22,8 @@ def warnings_of(document: Document) -> Iterator[str]:
         what = "the meter replayed a recorded trace" if replayed else "the device was simulated"
         yield f"{what}. {DO_NOT_PUBLISH}"
     yield from disturbances(document)
+    if (stalled := stalled_share(document)) > STALLED:
+        yield f"outlying steps took {stalled:.0%} of the timed window: something stopped the run. {DO_NOT_PUBLISH}"
     steadiness = document["steadiness"]
     if steadiness["steady"] is False:
         drift = steadiness["drift"]["value"]
@@ -39,9 +42,16 @@ def disturbances(document: Document) -> Iterator[str]:
         yield f"the hypervisor took {format_number(stolen)} % of the processors' time. {DO_NOT_PUBLISH}"
 
 
+def stalled_share(document: Document) -> float:
+    """Return the fraction of the timed window in steps that took far longer than the others."""
+    outliers = document["steadiness"]["outliers"]
+    return float(outliers["share_of_time"]) if outliers else 0.0
+
+
 def is_disturbed(document: Document) -> bool:
-    """Return whether other work kept processors from the run, so that its numbers are not for publication."""
-    return any(text.endswith(DO_NOT_PUBLISH) for text in disturbances(document))
+    """Return whether something disturbed the run, so that its numbers are not for publication."""
+    busy = any(text.endswith(DO_NOT_PUBLISH) for text in disturbances(document))
+    return busy or stalled_share(document) > STALLED
 
 
 def duration(document: Document) -> float:

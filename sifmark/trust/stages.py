@@ -39,7 +39,7 @@ class StageResult:
 def verify(
     engine: Engine, address: str, settings: Settings, stages: Sequence[Stage] | None = None, signed: bool = False
 ) -> list[StageResult]:
-    """Run stages on one image, in order; without `stages` all. An image that failed `trust` is not started.
+    """Run stages on one image, in order; without `stages` all. One that failed `trust` or `structure` is not started.
 
     With `signed` a trusted signature is required.
     """
@@ -52,7 +52,8 @@ def verify(
 
 
 def _is_distrusted(results: Sequence[StageResult]) -> bool:
-    return any(result.check.name == TRUST.name and result.check.status is Status.FAILED for result in results)
+    checked = (TRUST.name, STRUCTURE.name)
+    return any(result.check.name in checked and result.check.status is Status.FAILED for result in results)
 
 
 def _run_stage(
@@ -96,9 +97,10 @@ def check_golden(image: ImageUnderTest) -> list[str]:
 
 
 TRUST = Stage("trust", check_trust)
+STRUCTURE = Stage("structure", check_structure)
 STAGES = (
     TRUST,
-    Stage("structure", check_structure),
+    STRUCTURE,
     Stage("smoke", check_smoke, starts_image=True),
     Stage("golden", check_golden),
 )

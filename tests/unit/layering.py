@@ -16,6 +16,7 @@ ENTRYPOINTS: Layers = (
     ("main",),
     ("cli", "worker"),
     ("runs",),
+    ("rules",),
     ("results",),
     ("planning",),
     ("devices.pytorch", "devices.tensorflow"),

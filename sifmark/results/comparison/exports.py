@@ -12,12 +12,14 @@ from sifmark.results.comparison.compatibility import EXCLUSIONS, Excluded, Incom
 from sifmark.results.comparison.intervals import CONFIDENCE, Ratio
 from sifmark.results.comparison.repeats import RepeatGroup
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # owasp.org/www-community/attacks/CSV_Injection
+
 
 def as_csv(comparison: Comparison) -> str:
     """Return one record per row and metric, with a column for every field."""
     stream = io.StringIO()
     records = [
-        {name: printable(value) if isinstance(value, str) else value for name, value in record.items()}
+        {name: _cell(value) if isinstance(value, str) else value for name, value in record.items()}
         for record in _records(comparison)
     ]
     names = list(dict.fromkeys(name for record in records for name in record))
@@ -25,6 +27,12 @@ def as_csv(comparison: Comparison) -> str:
     writer.writeheader()
     writer.writerows(records)
     return stream.getvalue().rstrip("\n")
+
+
+def _cell(text: str) -> str:
+    """Return a text that no spreadsheet takes for a formula: one that begins like one gets an apostrophe."""
+    shown = printable(text)
+    return f"'{shown}" if shown.startswith(_FORMULA) else shown
 
 
 def as_json(comparison: Comparison) -> str:

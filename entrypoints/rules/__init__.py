@@ -1,0 +1,1 @@
+"""What must hold within a result beyond its schema: named rules, the same in an image and on a host."""

@@ -1,0 +1,20 @@
+"""All rules together, over one document."""
+
+from __future__ import annotations
+
+from typing import Any, List, Mapping
+
+# Importing a module registers its rules.
+from entrypoints.rules import correctness, counts, energy, identity, metrics, requests, times, training  # noqa: F401
+from entrypoints.rules.facts import Facts
+from entrypoints.rules.rule import RULES
+
+UNJUDGED = "inconsistent"  # a state that says itself that the numbers contradict each other
+
+
+def violations(document: Mapping[str, Any]) -> List[str]:
+    """Return what in a document that fits its schema contradicts itself or its card, as `field: what [rule]`."""
+    if document["status"]["state"] == UNJUDGED:
+        return []
+    facts = Facts(document)
+    return [f"{text} [{code}]" for code, rule in RULES.items() for text in rule.check(facts)]

@@ -1,0 +1,55 @@
+"""Rules about the correctness check: a state follows from its deviations."""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+from entrypoints.results.numerics import FAILED, NOT_RUN, PASSED
+from entrypoints.rules.facts import Document, Facts
+from entrypoints.rules.rule import differ, rule
+
+ANY_PRECISION = ("1.0",)  # schemas whose `passed` may rest on another precision than the run's
+
+
+@rule(
+    "a precision failed exactly if a quantity is beyond its tolerance, which `worst` then is and `mismatched` names",
+    "The state of a check is its numbers.",
+)
+def checks_follow_from_deviations(facts: Facts) -> Iterator[str]:
+    """Judge each precision again."""
+    for number, each in enumerate(facts.document["numerics"]["precisions"]):
+        field, failed = f"numerics.precisions.{number}", each["state"] == FAILED
+        if failed != bool(each["mismatched"]) or (each["worst"] is None and each["state"] in (PASSED, FAILED)):
+            yield f"{field}.state: {each['state']} with {len(each['mismatched'])} quantities beyond their tolerance"
+        elif each["worst"] is not None and _beyond(each["worst"]) != failed:
+            yield differ(f"{field}.worst.deviation", each["worst"]["deviation"], each["worst"]["tolerance"], each["state"])
+
+
+@rule(
+    "`numerics.state` is `failed` if a precision failed; `passed` if the run's own passed; without `probe_numerics` it "
+    "is `not_run`; each precision is checked once",
+    "A check that did not run in the run's precision says nothing about it.",
+)
+def correctness_is_that_of_the_run(facts: Facts) -> Iterator[str]:
+    """Judge the whole check again."""
+    numerics, own = facts.document["numerics"], facts.configuration["precision"]
+    states = {each["precision"]: each["state"] for each in numerics["precisions"]}
+    if len(states) != len(numerics["precisions"]):
+        yield "numerics.precisions: a precision is named twice"
+    if (FAILED in states.values()) != (numerics["state"] == FAILED):
+        yield f"numerics.state: {numerics['state']} where the precisions have {', '.join(states.values()) or 'no state'}"
+    if numerics["state"] == PASSED and not _passed(states, own, facts.document["schema_version"]):
+        yield f"numerics.state: passed where {own}, the run's precision, has {states.get(own, 'no state')}"
+    if not facts.configuration["probe_numerics"] and numerics["state"] != NOT_RUN:
+        yield differ("numerics.state", numerics["state"], NOT_RUN, "configuration.probe_numerics")
+
+
+def _passed(states: Document, own: str, version: str) -> bool:
+    if version in ANY_PRECISION:
+        return own in states and PASSED in states.values()
+    return bool(states.get(own) == PASSED)
+
+
+def _beyond(worst: Document) -> bool:
+    deviation = worst["deviation"]
+    return bool(deviation is None or deviation > worst["tolerance"])

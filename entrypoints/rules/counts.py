@@ -1,0 +1,199 @@
+"""Rules about counts: steps, units, updates, and how a batch is divided."""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+from entrypoints.results.quantiles import quantile
+from entrypoints.results.result import MOST_STEPS, QUANTILES
+from entrypoints.rules.facts import Facts, near
+from entrypoints.rules.rule import ROUNDING, differ, rule
+
+LISTS = ("seconds", "losses", "data_wait_seconds")
+
+
+@rule(
+    "`steps.seconds`, `losses` and `data_wait_seconds` have `steps.count` entries, and are listed up to 1000",
+    "The steps are what everything else follows from.",
+)
+def steps_are_listed(facts: Facts) -> Iterator[str]:
+    """Compare the lengths of the lists of steps with the count."""
+    for name in LISTS:
+        listed = facts.steps[name]
+        if listed is not None and len(listed) != facts.count:
+            yield differ(f"steps.{name}", len(listed), facts.count, "steps.count")
+    for name in ("seconds", "losses"):
+        if (facts.steps[name] is None) != (facts.count > MOST_STEPS):
+            yield f"steps.{name}: steps are listed if there are at most {MOST_STEPS}, and there are {facts.count}"
+
+
+@rule(
+    "completed: `steps.untimed` = `configuration.warmup_steps`, and `steps.count` = `configuration.steps` unless a "
+    "target ended the run; in every state at most as many, and `untimed` at most `count`",
+    "A run that did less than it was asked for has not completed.",
+)
+def steps_are_those_asked_for(facts: Facts) -> Iterator[str]:
+    """Compare the numbers of steps with those that were asked for."""
+    asked, warmup = facts.configuration["steps"], facts.configuration["warmup_steps"]
+    untimed = facts.steps["untimed"]
+    if untimed > facts.count:
+        yield differ("steps.untimed", untimed, facts.count, "at most steps.count")
+    if untimed > warmup or (facts.completed and not facts.target_reached and untimed != warmup):
+        yield differ("steps.untimed", untimed, warmup, "configuration.warmup_steps")
+    if asked is None:
+        return
+    if facts.count > asked or (facts.completed and not facts.target_reached and facts.count != asked):
+        yield differ("steps.count", facts.count, asked, "configuration.steps")
+
+
+@rule(
+    "completed and `configuration.duration_seconds` given: the timed steps last at least as long",
+    "A shorter window was not what was asked for.",
+    ROUNDING,
+)
+def window_is_as_long_as_asked_for(facts: Facts) -> Iterator[str]:
+    """Compare the timed window with the requested duration."""
+    asked, window = facts.configuration["duration_seconds"], facts.window
+    if asked is None or window is None or not facts.completed or facts.target_reached:
+        return
+    if window < asked and not near(window, asked):
+        yield differ("steps.seconds", window, asked, "configuration.duration_seconds")
+
+
+@rule(
+    "`steps.units` = `steps.count` x `batch_size` (x `device_iterations` in training)",
+    "Throughput counts units, and a step has a batch of them.",
+)
+def units_are_steps_times_batch(facts: Facts) -> Iterator[str]:
+    """Compare the units with the steps."""
+    expected = facts.count * facts.per_step
+    if facts.steps["units"] != expected:
+        yield differ("steps.units", facts.steps["units"], expected, "steps times batch")
+
+
+@rule(
+    "`steps.updates` = `steps.count` x `device_iterations` in training, else 0",
+    "Every training step updates the weights.",
+)
+def updates_follow_from_steps(facts: Facts) -> Iterator[str]:
+    """Compare the updates with the steps."""
+    expected = facts.count * facts.configuration["device_iterations"] if facts.task == "training" else 0
+    if facts.steps["updates"] != expected:
+        yield differ("steps.updates", facts.steps["updates"], expected, "steps.count")
+
+
+@rule(
+    "`steps.quantiles` are those of the timed `steps.seconds`; they never fall from one to the next",
+    "They stand for the steps where these are too many to list.",
+    ROUNDING,
+)
+def quantiles_are_those_of_the_steps(facts: Facts) -> Iterator[str]:
+    """Compute the quantiles again."""
+    given = facts.steps["quantiles"]
+    if (given is None) != (facts.timed_count <= 0):
+        yield "steps.quantiles: there are quantiles where there are timed steps"
+    elif given is not None:
+        values = [given[f"p{share}"] for share in QUANTILES]
+        if values != sorted(values) or values[0] < 0:
+            yield f"steps.quantiles: {values} do not rise"
+        if facts.timed:
+            ordered = sorted(facts.timed)
+            for share, value in zip(QUANTILES, values):
+                expected = quantile(ordered, share / 100)
+                if not near(value, expected):
+                    yield differ(f"steps.quantiles.p{share}", value, expected, "steps.seconds")
+
+
+@rule("0 <= each of `steps.data_wait_seconds` <= the step's seconds", "A step's time includes its wait.", ROUNDING)
+def waits_are_parts_of_steps(facts: Facts) -> Iterator[str]:
+    """Compare each wait with its step."""
+    waits = facts.steps["data_wait_seconds"]
+    if waits is None or facts.seconds is None:
+        return
+    for number, (wait, step) in enumerate(zip(waits, facts.seconds), start=1):
+        if wait > step and not near(wait, step):
+            yield differ(f"steps.data_wait_seconds of step {number}", wait, step, "at most the step's time")
+            return
+
+
+@rule(
+    "`batch_size` = `micro_batch_size` x `gradient_accumulation` x `replicas` (x `device_iterations` outside training)",
+    "A batch is what its parts make.",
+)
+def batch_is_the_product_of_its_parts(facts: Facts) -> Iterator[str]:
+    """Multiply the parts of a batch."""
+    configuration = facts.configuration
+    product = configuration["micro_batch_size"] * configuration["gradient_accumulation"] * configuration["replicas"]
+    if facts.task != "training":
+        product *= configuration["device_iterations"]
+    if product != configuration["batch_size"]:
+        yield differ("configuration.batch_size", configuration["batch_size"], product, "the product of its parts")
+
+
+@rule(
+    "one of `steps` and `duration_seconds` bounds a run; `steps` = `epochs` x `steps_per_epoch` if epochs were asked "
+    "for; warm-up leaves a step to time; only training accumulates gradients or has a goal; only inference has "
+    "requests; one stage has no strategy; a repeat's index is at most their number; a smoke run has no correctness "
+    "check; synthetic data have no path",
+    "No command line gives another configuration.",
+)
+def settings_fit_each_other(facts: Facts) -> Iterator[str]:
+    """Check what settings say about each other."""
+    given, training = facts.configuration, facts.task == "training"
+    if (given["steps"] is None) == (given["duration_seconds"] is None):
+        yield "configuration.steps: either steps or duration_seconds bounds a run"
+    if given["steps"] is not None and given["warmup_steps"] >= given["steps"]:
+        yield differ("configuration.warmup_steps", given["warmup_steps"], given["steps"], "fewer than configuration.steps")
+    if given["epochs"] is not None and given["steps"] != given["epochs"] * (given["steps_per_epoch"] or 0):
+        yield "configuration.epochs: they are not configuration.steps in steps_per_epoch each"
+    if given["gradient_accumulation"] != 1 and not training:
+        yield f"configuration.gradient_accumulation: {facts.task} has no gradients"
+    if given["goal"] is not None and not training:
+        yield f"configuration.goal: {facts.task} trains nothing"
+    if given["concurrency"] is not None and facts.task != "inference":
+        yield f"configuration.concurrency: {facts.task} answers no requests"
+    if (given["stages"] > 1) != (given["strategy"] is not None):
+        yield "configuration.strategy: it says how several stages alternate"
+    if given["repeat"]["index"] > given["repeat"]["of"]:
+        yield "configuration.repeat: its index is larger than the number of runs"
+    if given["smoke"] and given["probe_numerics"]:
+        yield "configuration.probe_numerics: a smoke run has no correctness check"
+    if (given["data"] == "synthetic") != (given["data_path"] is None):
+        yield "configuration.data_path: data on disk have a path, and synthetic data have none"
+
+
+@rule(
+    "`steps_per_epoch` = `samples_per_epoch` // the samples of a step; `samples_per_epoch` = `data.samples` of data on "
+    "disk, and a step has all `data.samples` of synthetic data",
+    "An epoch is a pass over the data.",
+)
+def epochs_fit_the_data(facts: Facts) -> Iterator[str]:
+    """Compare the size of an epoch with the data."""
+    given, samples = facts.configuration, facts.document["data"]["samples"]
+    of_epoch = given["samples_per_epoch"]
+    expected = None if of_epoch is None else of_epoch // facts.per_step
+    if given["steps_per_epoch"] != expected:
+        yield differ("configuration.steps_per_epoch", given["steps_per_epoch"], expected, "samples_per_epoch")
+    if samples is None or facts.task == "sampling":
+        return
+    if given["data"] != "synthetic" and of_epoch != samples:
+        yield differ("configuration.samples_per_epoch", of_epoch, samples, "data.samples")
+    if given["data"] == "synthetic" and samples != facts.per_step:
+        yield differ("data.samples", samples, facts.per_step, "one synthetic batch")
+
+
+@rule(
+    "`data.source` = `configuration.data`; `data.skipped` lists the first ten of its count; at most a class a sample",
+    "Both name the same data.",
+)
+def data_are_those_asked_for(facts: Facts) -> Iterator[str]:
+    """Compare the data with the configuration."""
+    data, skipped = facts.document["data"], facts.document["data"]["skipped"]
+    if data["source"] != facts.configuration["data"]:
+        yield differ("data.source", data["source"], facts.configuration["data"], "configuration.data")
+    if len(skipped["examples"]) != min(skipped["count"], 10):
+        yield differ("data.skipped.examples", len(skipped["examples"]), min(skipped["count"], 10), "data.skipped.count")
+    if data["source"] == "synthetic" and skipped["count"]:
+        yield "data.skipped.count: synthetic data have no damaged samples"
+    if data["classes"] is not None and data["samples"] is not None and data["classes"] > data["samples"]:
+        yield differ("data.classes", data["classes"], data["samples"], "at most data.samples")

@@ -1,0 +1,75 @@
+"""A result as rules see it: the numbers that several of them need, read once."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, Sequence
+
+Document = Mapping[str, Any]
+RELATIVE = 1e-9  # sums may be formed in another order, and Python 3.12 compensates them
+ABSOLUTE = 1e-12
+ENDED_WELL = ("completed", "numerics_mismatch")  # the second: completed, but the correctness check failed
+
+
+class Facts:
+    """The parts of a valid document. Times in s; None where the document does not have a number."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.configuration: Document = document["configuration"]
+        self.metrics: Document = document["metrics"]
+        self.task: str = document["workload"]["task"]
+        self.unit: str = document["workload"]["unit"]
+        self.state: str = document["status"]["state"]
+        steps: Document = document["steps"]
+        self.steps = steps
+        self.count: int = steps["count"]
+        self.timed_count: int = steps["count"] - steps["untimed"]
+        self.seconds: Sequence[float] | None = steps["seconds"]
+        self.timed: Sequence[float] | None = None if self.seconds is None else self.seconds[steps["untimed"] :]
+        self.per_step = units_of_step(self.configuration, self.task)
+        self.timed_units = self.timed_count * self.per_step
+
+    @property
+    def completed(self) -> bool:
+        """Whether the run did everything it was asked for."""
+        return self.state in ENDED_WELL
+
+    @property
+    def window(self) -> float | None:
+        """The length of the timed window: from the steps, or, if there are too many to list, from their mean."""
+        if self.timed is not None:
+            return sum(self.timed)
+        mean = self.metric("step_time_mean")
+        return None if mean is None else mean * self.timed_count
+
+    @property
+    def target_reached(self) -> bool:
+        """Whether a target ended the run before its other bounds."""
+        target = self.document["target"]
+        return bool(target and target["reached"])
+
+    def metric(self, name: str) -> float | None:
+        """Return a metric's value, None if it has none or is absent."""
+        entry = self.metrics.get(name)
+        return None if entry is None else entry["value"]
+
+
+def units_of_step(configuration: Document, task: str) -> int:
+    """Return the units in one step. One call of a device may be several updates, each of a batch."""
+    updates = configuration["device_iterations"] if task == "training" else 1
+    return int(configuration["batch_size"] * updates)
+
+
+def near(first: float, second: float, relative: float = RELATIVE) -> bool:
+    """Return whether two numbers are equal but for rounding."""
+    return abs(first - second) <= max(relative * max(abs(first), abs(second)), ABSOLUTE)
+
+
+def is_whole(value: float) -> bool:
+    """Return whether a number that was computed by a multiplication is a count."""
+    return abs(value - round(value)) <= 1e-3 + RELATIVE * abs(value)
+
+
+def names_and_values(parts: Mapping[str, Document], key: str) -> Dict[str, Any]:
+    """Return one entry of several parts by name."""
+    return {name: part[key] for name, part in parts.items()}

@@ -1,0 +1,150 @@
+"""Rules about names: workload, device and image are what they say, in characters that show."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Iterator, Mapping, Tuple
+
+from entrypoints.contract import cards
+from entrypoints.contract.cards import Card
+from entrypoints.rules.facts import Facts
+from entrypoints.rules.rule import differ, rule
+
+LONGEST = 8192  # characters of a text: a path has at most 4096, a message 1000 and what surrounds it
+LARGEST = 1e39  # of any number: a loss in single precision that has not overflowed is smaller
+# Fields whose texts are names of programs and vendors; all others may be in any language.
+ASCII = ("workload", "accelerator", "host")
+
+
+@rule(
+    "a workload with the identity of a card has its name, title, unit, parameters and operations",
+    "The identity decides what is compared, and the rest is what people read.",
+)
+def workload_is_that_of_its_identity(facts: Facts) -> Iterator[str]:
+    """Compare the workload with the card of its identity, if this sifmark has it."""
+    workload, card = facts.document["workload"], card_of(facts)
+    if card is None:
+        return
+    expected = {
+        "name": card.name,
+        "unit": card.problem["unit"],
+        "parameters": card.problem["parameters"],
+    }
+    for name, value in expected.items():
+        if workload[name] != value:
+            yield differ(f"workload.{name}", workload[name], value, f"the identity of {card.name}")
+    if facts.task not in card.tasks:
+        yield differ("workload.task", facts.task, ", ".join(card.tasks), f"the identity of {card.name}")
+    elif workload["flops"]["per_unit"] != card.flops_per_unit(facts.task):
+        given, per_unit = workload["flops"]["per_unit"], card.flops_per_unit(facts.task)
+        yield differ("workload.flops.per_unit", given, per_unit, f"the identity of {card.name}")
+
+
+@rule(
+    "`workload.name` is of small letters, digits and underscores",
+    "A name of other letters can look like that of a card.",
+)
+def workload_name_is_plain(facts: Facts) -> Iterator[str]:
+    """Look for other characters in the name."""
+    workload = facts.document["workload"]
+    name: str = workload["name"]
+    if not name.isascii() or not name.replace("_", "").isalnum() or name != name.lower():
+        yield f"workload.name: {name!r} is not of small letters, digits and underscores"
+
+
+@rule(
+    "`accelerator.kind` = `configuration.device`, with its replicas; `provenance.software.framework` = "
+    "`configuration.framework`; `provenance.stand_in` and `image.framework`, if there is an image, are the image's",
+    "What computed is what was asked to compute.",
+)
+def device_is_that_asked_for(facts: Facts) -> Iterator[str]:
+    """Compare device, framework and image with the configuration."""
+    given, device, provenance = facts.configuration, facts.document["accelerator"], facts.document["provenance"]
+    if device["kind"] != given["device"]:
+        yield differ("accelerator.kind", device["kind"], given["device"], "configuration.device")
+    if device.get("replicas", given["replicas"]) != given["replicas"]:
+        yield differ("accelerator.replicas", device["replicas"], given["replicas"], "configuration.replicas")
+    if provenance["software"]["framework"] != given["framework"]:
+        yield differ("provenance.software.framework", provenance["software"]["framework"], given["framework"], "configuration.framework")
+    image = provenance["image"]
+    if provenance["stand_in"] != bool(image and image["stand_in"]):
+        yield differ("provenance.stand_in", provenance["stand_in"], bool(image and image["stand_in"]), "provenance.image")
+    if image and image["framework"] != given["framework"]:
+        yield differ("provenance.image.framework", image["framework"], given["framework"], "configuration.framework")
+    if facts.completed and "count" not in device:
+        yield "accelerator.count: a completed run had a device"
+
+
+@rule(
+    "`peak` and `rated_power` of a device have a source if they have a value; counts of the host fit each other; shares "
+    "of time are 0 to 100 %",
+    "A number without a source cannot be checked, and no share is larger than the whole.",
+)
+def facts_are_possible(facts: Facts) -> Iterator[str]:
+    """Check what is known of device and host."""
+    device, host, after = facts.document["accelerator"], facts.document["host"], facts.document["conditions_after"]
+    for name in ("peak", "rated_power"):
+        entry = device.get(name)
+        if entry is None:
+            continue
+        if (entry["value"] is None) != (f"{name}_source" not in device):
+            yield f"accelerator.{name}_source: a number has a source"
+        if entry["value"] is not None and not entry["value"] > 0:
+            yield f"accelerator.{name}: {entry['value']!r} is not positive"
+    threads, usable = host["threads"]["value"], host["threads_usable"]["value"]
+    if _is_number(threads) and _is_number(usable) and usable > threads:
+        yield differ("host.threads_usable", usable, threads, "at most host.threads")
+    for name in ("cpu_pressure", "memory_pressure", "run_delay"):
+        value = (after.get(name) or {}).get("value")
+        if _is_number(value) and not 0 <= value <= 100:
+            yield f"conditions_after.{name}: {value!r} is no share of time"
+
+
+@rule(
+    "texts have only characters that show, at most 8192 of them; names of workload, device and host are ASCII; numbers "
+    "are at most 1e39",
+    "A name that looks like another, or hides a part of itself, misleads a reader.",
+)
+def texts_show_what_they_are(facts: Facts) -> Iterator[str]:
+    """Look for characters that do not show."""
+    for path, value in _leaves(facts.document, ()):
+        if isinstance(value, str):
+            if len(value) > LONGEST:
+                yield f"{'.'.join(path)}: a text of {len(value)} characters"
+            if not value.isprintable():
+                yield f"{'.'.join(path)}: {value[:80]!a} has characters that do not show"
+            elif path[0] in ASCII and not value.isascii():
+                yield f"{'.'.join(path)}: {value[:80]!a} has letters of another alphabet"
+        elif abs(value) > LARGEST:
+            yield f"{'.'.join(path)}: {value!r} is beyond any measurement"
+
+
+def _leaves(value: Any, path: Tuple[str, ...]) -> Iterator[Tuple[Tuple[str, ...], Any]]:
+    """Yield texts, keys and large numbers with their paths; lists of plain numbers are passed over."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not key.isprintable() or len(key) > LONGEST:
+                yield (*path, "key"), key
+            if isinstance(item, (str, Mapping, list)) or (isinstance(item, (int, float)) and abs(item) > LARGEST):
+                yield from _leaves(item, (*path, key))
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            if isinstance(item, (str, Mapping)) or (isinstance(item, (int, float)) and abs(item) > LARGEST):
+                yield from _leaves(item, (*path, str(number)))
+    else:
+        yield path, value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def card_of(facts: Facts) -> Card | None:
+    """Return the card of a result's workload; None if this sifmark has another one, or none."""
+    return cards_by_identity().get(facts.document["workload"]["identity"])
+
+
+@lru_cache(maxsize=None)
+def cards_by_identity() -> Mapping[str, Card]:
+    """Return the cards of this sifmark by their identity."""
+    return {card.identity: card for card in cards.load().values()}

@@ -1,0 +1,254 @@
+"""Rules about metrics: each follows from the steps, and has its own unit."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Iterator, Mapping
+
+from entrypoints.contract.cards import generates
+from entrypoints.results.measurement import fold
+from entrypoints.results.result import every_metric
+from entrypoints.rules.facts import Facts, is_whole, near
+from entrypoints.rules.identity import card_of
+from entrypoints.rules.rule import ROUNDING, differ, rule
+
+FRACTIONS = ("data_wait_fraction", "padding_fraction", "acceptance_rate", "utilisation")
+SIGNED = ("final_loss",)  # a likelihood's logarithm may have either sign
+LARGEST = 1e24  # no number of a measurement is larger
+# Of the timed steps, with the quantile that each is.
+STEP_TIMES = {f"step_time_p{share}": f"p{share}" for share in (50, 90, 95, 99)}
+# Shares of the steps between neighbouring quantiles, in order.
+BETWEEN = (0.01, 0.04, 0.20, 0.25, 0.25, 0.15, 0.05, 0.04, 0.01)
+
+
+@rule(
+    "each metric is one that sifmark has, in the unit that it has for this workload",
+    "A metric of another name or unit is of another program.",
+)
+def metrics_are_known(facts: Facts) -> Iterator[str]:
+    """Compare names and units with those of the metrics' functions."""
+    units = units_of_metrics(facts.unit, facts.task)
+    for name, entry in facts.metrics.items():
+        if name not in units:
+            yield f"metrics.{name}: there is no such metric"
+        elif entry["unit"] != units[name]:
+            yield differ(f"metrics.{name}.unit", entry["unit"], units[name], f"the unit {facts.unit}")
+
+
+@lru_cache(maxsize=64)
+def units_of_metrics(unit: str, task: str) -> Mapping[str, str]:
+    """Return the unit of every metric of a workload, from a measurement of nothing."""
+    nothing = fold([], unit, task)
+    return {name: metric(nothing).unit for name, metric in every_metric().items()}
+
+
+@rule(
+    "no metric is negative but `final_loss`, none is over 1e24, and fractions are at most 1",
+    "Nothing that is counted or timed is less than nothing, and no device does more than its peak.",
+    ROUNDING,
+)
+def metrics_are_possible(facts: Facts) -> Iterator[str]:
+    """Check the range of each metric."""
+    for name, entry in facts.metrics.items():
+        value = entry["value"]
+        if value is None:
+            continue
+        if value < 0 and name not in SIGNED:
+            yield f"metrics.{name}: {value!r} is negative"
+        if abs(value) > LARGEST and name not in SIGNED:
+            yield f"metrics.{name}: {value!r} is beyond any measurement"
+        if name in FRACTIONS and value > 1 and not near(value, 1):
+            yield f"metrics.{name}: {value!r} is more than 1"
+
+
+@rule(
+    "`throughput` = timed units / timed window; `throughput_per_device` = that / `accelerator.count`; "
+    "`step_time_mean` = window / timed steps",
+    "They are the same measurement in other words.",
+    ROUNDING,
+)
+def throughput_follows_from_the_steps(facts: Facts) -> Iterator[str]:
+    """Divide the units by the window again."""
+    window, timed = facts.window, facts.timed_count
+    expected: dict[str, float | None] = dict.fromkeys(("throughput", "throughput_per_device", "step_time_mean"))
+    if timed > 0 and window is not None:
+        expected["step_time_mean"] = window / timed
+        if window:
+            expected["throughput"] = rate = facts.timed_units / window
+            devices = facts.document["accelerator"].get("count")
+            expected["throughput_per_device"] = None if devices is None else rate / devices
+    yield from _unequal(facts, expected, "steps")
+
+
+@rule("`step_time_p50` to `p99` = those of `steps.quantiles`; none for requests, which overlap", "As for throughput.")
+def step_times_follow_from_the_steps(facts: Facts) -> Iterator[str]:
+    """Compare percentiles with the quantiles of the steps."""
+    quantiles = None if facts.configuration["concurrency"] else facts.steps["quantiles"]
+    expected = {name: quantiles[share] if quantiles else None for name, share in STEP_TIMES.items()}
+    yield from _unequal(facts, expected, "steps.quantiles")
+
+
+@rule(
+    "`step_time_mean` lies where `steps.quantiles` allow",
+    "Above 1000 steps the quantiles are all that is left of them.",
+    "twice the range of the steps / their number",
+)
+def mean_fits_the_quantiles(facts: Facts) -> Iterator[str]:
+    """Bound the mean by the quantiles."""
+    quantiles, mean = facts.steps["quantiles"], facts.metric("step_time_mean")
+    if quantiles is None or mean is None or facts.timed is not None or facts.timed_count <= 0:
+        return
+    values = [quantiles[f"p{share}"] for share in (0, 1, 5, 25, 50, 75, 90, 95, 99, 100)]
+    slack = 2 * (values[-1] - values[0]) / facts.timed_count
+    low = math.fsum(share * value for share, value in zip(BETWEEN, values)) - slack
+    high = math.fsum(share * value for share, value in zip(BETWEEN, values[1:])) + slack
+    if not (low <= mean <= high or near(mean, low) or near(mean, high)):
+        yield f"metrics.step_time_mean: {mean!r} where steps.quantiles allow {low!r} to {high!r}"
+
+
+@rule(
+    "`data_wait_fraction` = waits of the timed steps / window",
+    "A slow input explains a low number, or does not.",
+    ROUNDING,
+)
+def waits_follow_from_the_steps(facts: Facts) -> Iterator[str]:
+    """Add the waits up again."""
+    waits, window = facts.steps["data_wait_seconds"], facts.window
+    if waits is None or not window or facts.timed_count <= 0:
+        return
+    expected = sum(waits[facts.steps["untimed"] :]) / window
+    yield from _unequal(facts, {"data_wait_fraction": expected}, "steps.data_wait_seconds")
+
+
+@rule(
+    "`achieved_flops` = `throughput` x `workload.flops.per_unit`; `utilisation` = that / (`accelerator.peak` x "
+    "`accelerator.count`)",
+    "Operations are not measured, but counted from the units.",
+    ROUNDING,
+)
+def operations_follow_from_the_throughput(facts: Facts) -> Iterator[str]:
+    """Multiply the throughput again."""
+    throughput, device = facts.metric("throughput"), facts.document["accelerator"]
+    achieved = None if throughput is None else throughput * facts.document["workload"]["flops"]["per_unit"]
+    peak = (device.get("peak") or {}).get("value")
+    share = achieved / (peak * device["count"]) if achieved is not None and peak else None
+    yield from _unequal(facts, {"achieved_flops": achieved, "utilisation": share}, "throughput")
+
+
+@rule(
+    "`time_to_first_step` = phases import, data, model and compile; `training_time` = all steps; a part of them is no "
+    "longer",
+    "They are the same measurement in other words.",
+    ROUNDING,
+)
+def times_follow_from_phases_and_steps(facts: Facts) -> Iterator[str]:
+    """Add phases and steps up again."""
+    spans = [facts.document["phases"][name]["seconds"] for name in ("import", "data", "model", "compile")]
+    first = None if None in spans else sum(spans)
+    yield from _unequal(facts, {"time_to_first_step": first}, "phases")
+    given = facts.metric("training_time")
+    if facts.task != "training" or not facts.count:
+        if given is not None:
+            yield differ("metrics.training_time", given, None, "a run without a training step")
+    elif facts.seconds is not None:
+        yield from _unequal(facts, {"training_time": math.fsum(facts.seconds)}, "steps.seconds")
+    elif given is None or (facts.window is not None and given < facts.window and not near(given, facts.window)):
+        yield differ("metrics.training_time", given, facts.window, "at least the timed window")
+
+
+@rule(
+    "tokens of the timed window, and positions with their padding, are whole numbers, as many positions in each unit",
+    "Tokens are counted.",
+    "1e-3 + 1e-9 of the count",
+)
+def tokens_are_counted(facts: Facts) -> Iterator[str]:
+    """Compute the tokens from their rate."""
+    rate, padding, window = facts.metric("token_throughput"), facts.metric("padding_fraction"), facts.window
+    if rate is None or not window:
+        return
+    tokens = rate * window
+    if not is_whole(tokens):
+        yield f"metrics.token_throughput: {tokens!r} tokens in the timed window are no whole number"
+    if padding is None or padding >= 1 or facts.timed_units <= 0:
+        yield "metrics.padding_fraction: tokens have one, under 1"
+    elif not is_whole(tokens / (1 - padding)) or not is_whole(tokens / (1 - padding) / facts.timed_units):
+        yield f"metrics.padding_fraction: {padding!r} leaves no whole number of positions in each unit"
+
+
+@rule(
+    "`acceptance_rate` x timed samples is a whole number; `effective_sample_throughput` takes no longer than the "
+    "timed window",
+    "Accepted proposals are counted.",
+    "1e-3 + 1e-9 of the count",
+)
+def chains_are_counted(facts: Facts) -> Iterator[str]:
+    """Compute what was accepted from its rate."""
+    accepted, window = facts.metric("acceptance_rate"), facts.window
+    if accepted is not None and not is_whole(accepted * facts.timed_units):
+        yield f"metrics.acceptance_rate: {accepted * facts.timed_units!r} accepted proposals are no whole number"
+    size, rate = facts.metric("effective_sample_size"), facts.metric("effective_sample_throughput")
+    if size is not None and rate and window is not None:
+        seconds = size / rate
+        if seconds > window and not near(seconds, window):
+            yield differ("metrics.effective_sample_throughput", seconds, window, "at most the timed window")
+
+
+@rule(
+    "of texts that were generated, `token_throughput` = timed units x the card's new tokens / window, and the time of "
+    "prompts and of the other tokens lies in the window",
+    "The card says how many tokens a text has.",
+    ROUNDING,
+)
+def generation_fits_the_window(facts: Facts) -> Iterator[str]:
+    """Compute the seconds of prompts and new tokens from their rates."""
+    card, window = card_of(facts), facts.window
+    if card is None or not generates(card.problem, facts.task) or not window:
+        return
+    prompt, new = card.problem["generation"]["prompt"], card.problem["generation"]["new"]
+    yield from _unequal(facts, {"token_throughput": facts.timed_units * new / window}, "the card's new tokens")
+    prefill, decode = facts.metric("prefill_throughput"), facts.metric("decode_throughput")
+    if prefill and decode:
+        seconds = facts.timed_units * (prompt / prefill + (new - 1) / decode)
+        if seconds > window and not near(seconds, window):
+            yield differ("metrics.decode_throughput", seconds, window, "at most the timed window")
+
+
+@rule(
+    "`decode_rate_of_all_workers` = `decode_rate` x `configuration.data_workers`, at least 1",
+    "It is the rate of one worker for all of them.",
+    ROUNDING,
+)
+def decoding_is_that_of_all_workers(facts: Facts) -> Iterator[str]:
+    """Multiply the rate of a worker again."""
+    one, workers = facts.metric("decode_rate"), facts.configuration["data_workers"] or 1
+    yield from _unequal(facts, {"decode_rate_of_all_workers": None if one is None else one * workers}, "decode_rate")
+
+
+@rule(
+    "`peak_process_memory` is at most the host's memory; `peak_allocated_memory` at most `peak_reserved_memory`",
+    "No process has more memory than its host.",
+    "1 %",
+)
+def memory_fits(facts: Facts) -> Iterator[str]:
+    """Compare peaks of memory with what holds them."""
+    process, host = facts.metric("peak_process_memory"), facts.document["host"]["memory"]["value"]
+    if process is not None and isinstance(host, (int, float)) and process > 1.01 * host:
+        yield differ("metrics.peak_process_memory", process, host, "at most host.memory")
+    allocated, reserved = facts.metric("peak_allocated_memory"), facts.metric("peak_reserved_memory")
+    if allocated is not None and reserved is not None and allocated > 1.01 * reserved:
+        yield differ("metrics.peak_allocated_memory", allocated, reserved, "at most peak_reserved_memory")
+
+
+def _unequal(facts: Facts, expected: Mapping[str, float | None], source: str) -> Iterator[str]:
+    """Yield the metrics that differ from what follows from `source`. One that is absent is not compared."""
+    for name, value in expected.items():
+        entry = facts.metrics.get(name)
+        if entry is None:
+            continue
+        given = entry["value"]
+        if given is None or value is None:
+            if given is not value:
+                yield differ(f"metrics.{name}", given, value, source)
+        elif not near(given, value):
+            yield differ(f"metrics.{name}", given, value, source)

@@ -1,0 +1,120 @@
+"""Rules about requests: latencies, their parts and percentiles."""
+
+from __future__ import annotations
+
+import math
+from typing import Iterator
+
+from entrypoints.results.metrics import LEAST
+from entrypoints.results.quantiles import quantile
+from entrypoints.results.result import MOST_STEPS, PARTS, QUANTILES
+from entrypoints.rules.facts import Document, Facts, near
+from entrypoints.rules.rule import ROUNDING, differ, rule
+
+PERCENTILES = {"latency_p50": 0.50, "latency_p90": 0.90, "latency_p95": 0.95, "latency_p99": 0.99, "latency_max": 1.0}
+PARTS_SLACK = 1e-6  # the rest of a request is never negative, so that parts may exceed it by a rounding
+
+
+@rule(
+    "there are `requests` exactly if `configuration.concurrency` is given and steps were timed; each is a timed step",
+    "An answered request is a step.",
+)
+def requests_are_the_timed_steps(facts: Facts) -> Iterator[str]:
+    """Compare the requests with the steps."""
+    requests = facts.document["requests"]
+    expected = facts.timed_count if facts.configuration["concurrency"] else 0
+    count = requests.get("count", 0)
+    if count != max(expected, 0):
+        yield differ("requests.count", count, expected, "the timed steps")
+    if count:
+        if (requests["latencies"] is None) != (count > MOST_STEPS):
+            yield f"requests.latencies: they are listed if there are at most {MOST_STEPS}"
+        elif requests["latencies"] is not None and len(requests["latencies"]) != count:
+            yield differ("requests.latencies", len(requests["latencies"]), count, "requests.count")
+
+
+@rule(
+    "quantiles of latencies are those of `requests.latencies`; all quantiles rise; no part is longer than the longest "
+    "request",
+    "They stand for the requests where these are too many to list.",
+    ROUNDING,
+)
+def latencies_have_their_quantiles(facts: Facts) -> Iterator[str]:
+    """Compute the quantiles again."""
+    requests = facts.document["requests"]
+    if "count" not in requests:
+        return
+    yield from _rising(requests["quantiles"], "requests.quantiles")
+    longest = requests["quantiles"]["p100"]
+    for name in PARTS:
+        part = requests["parts"][name]
+        yield from _rising(part, f"requests.parts.{name}")
+        if part["p100"] > longest and not near(part["p100"], longest):
+            yield differ(f"requests.parts.{name}.p100", part["p100"], longest, "at most the longest request")
+    latencies = requests["latencies"]
+    if latencies:
+        ordered = sorted(latencies)
+        for share in QUANTILES:
+            value, expected = requests["quantiles"][f"p{share}"], quantile(ordered, share / 100)
+            if not near(value, expected):
+                yield differ(f"requests.quantiles.p{share}", value, expected, "requests.latencies")
+
+
+@rule(
+    "`latency_p50` to `max` = those of `requests.quantiles`, and none of fewer requests than each needs; `latency_mean` "
+    "= the mean of the latencies = the sum of the means of its parts",
+    "A percentile of too few requests is little more than the slowest of them.",
+    "1e-9 of a number; the sum of the parts 1e-6",
+)
+def latencies_follow_from_the_requests(facts: Facts) -> Iterator[str]:
+    """Compare the metrics of latency with the requests."""
+    requests = facts.document["requests"]
+    count, quantiles = requests.get("count", 0), requests.get("quantiles")
+    for name, share in PERCENTILES.items():
+        expected = quantiles[f"p{round(100 * share)}"] if quantiles and count >= LEAST[share] else None
+        yield from _unequal(facts, name, expected)
+    mean, latencies = facts.metric("latency_mean"), requests.get("latencies")
+    if latencies:
+        yield from _unequal(facts, "latency_mean", math.fsum(latencies) / len(latencies))
+    elif (mean is None) != (not count):
+        yield differ("metrics.latency_mean", mean, None, "requests.count")
+    elif mean is not None and quantiles and not quantiles["p0"] <= mean <= quantiles["p100"]:
+        yield f"metrics.latency_mean: {mean!r} lies outside of requests.quantiles"
+    parts = [facts.metric(f"latency_{name}_mean") for name in PARTS]
+    known = [part for part in parts if part is not None]
+    if mean is not None and len(known) == len(parts) and not near(math.fsum(known), mean, PARTS_SLACK):
+        yield differ("metrics.latency_mean", mean, math.fsum(known), "the sum of its parts")
+
+
+@rule(
+    "the latencies together are at most `concurrency` x (the window + the longest of them)",
+    "Each client waits for its answer before it sends again.",
+    ROUNDING,
+)
+def clients_wait_for_their_answers(facts: Facts) -> Iterator[str]:
+    """Compare the time that clients waited with the time that there was."""
+    requests, window, clients = facts.document["requests"], facts.window, facts.configuration["concurrency"]
+    mean = facts.metric("latency_mean")
+    if "count" not in requests or window is None or mean is None or not clients:
+        return
+    waited, most = mean * requests["count"], clients * (window + requests["quantiles"]["p100"])
+    if waited > most and not near(waited, most):
+        yield differ("requests.latencies", waited, most, f"at most the window for each of {clients} clients")
+
+
+def _rising(quantiles: Document, field: str) -> Iterator[str]:
+    values = [quantiles[f"p{share}"] for share in QUANTILES]
+    if values != sorted(values) or values[0] < 0:
+        yield f"{field}: {values} do not rise"
+
+
+def _unequal(facts: Facts, name: str, expected: float | None) -> Iterator[str]:
+    entry = facts.metrics.get(name)
+    if entry is None:
+        return
+    given = entry["value"]
+    if given is None or expected is None:
+        if given is not expected:
+            yield differ(f"metrics.{name}", given, expected, "requests")
+    elif not near(given, expected):
+        yield differ(f"metrics.{name}", given, expected, "requests")

@@ -1,0 +1,40 @@
+"""What a rule is: a named check of one result, with its formula, tolerance and reason."""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, Iterator, NamedTuple, Union
+
+from entrypoints.rules.facts import Facts
+
+Check = Callable[[Facts], Iterator[str]]
+EXACT = "exact"
+ROUNDING = "1e-9 of the number, for sums in another order"
+
+
+class Rule(NamedTuple):
+    """A named check. It yields what contradicts it, field first."""
+
+    code: str
+    formula: str
+    tolerance: str
+    reason: str  # why a result that breaks it is not a measurement
+    check: Check
+
+
+RULES: Dict[str, Rule] = {}
+
+
+def rule(formula: str, reason: str, tolerance: str = EXACT) -> Callable[[Check], Check]:
+    """Register a check under its own name, with hyphens, as a rule of every result."""
+
+    def register(check: Check) -> Check:
+        code = check.__name__.replace("_", "-")
+        RULES[code] = Rule(code, formula, tolerance, reason, check)
+        return check
+
+    return register
+
+
+def differ(field: str, value: Union[float, str, None], expected: Union[float, str, None], why: str) -> str:
+    """Return the sentence about a field that has another value than follows from others."""
+    return f"{field}: {value!r} where {why} gives {expected!r}"

@@ -1,0 +1,93 @@
+"""The order of a child's messages: what may follow what, so that nothing else is taken for a measurement."""
+
+from __future__ import annotations
+
+import time
+
+from entrypoints.contract.messages import (
+    PHASES,
+    Diagnosed,
+    Ended,
+    Evaluated,
+    Failed,
+    Message,
+    MessageError,
+    Phase,
+    Probed,
+    Scheduled,
+    Step,
+    decode,
+)
+from entrypoints.contract.session import DeviceConditions, Usage
+
+LONGEST_LINE = 16 << 20  # bytes: a step of 100,000 tokens takes a tenth of it
+AHEAD = 1.0  # s that a moment may lie ahead: processes of a host share the monotonic clock
+_AFTER_THE_END = (Usage, DeviceConditions)  # sent while the session is closed
+_FIRST_STEP = PHASES.index("compile")
+
+
+class Protocol:
+    """The messages of one child so far. After a violation nothing more is accepted."""
+
+    def __init__(self) -> None:
+        self.phase = -1  # index of the last phase that began
+        self.moment = 0.0  # of the last phase or end, s of the monotonic clock
+        self.steps = 0
+        self.ended = False
+        self.broken = False
+
+    def accept(self, line: bytes) -> Message | None:
+        """Return the message of a line; the first violation as a failure, and None for all that follows it."""
+        if self.broken:
+            return None
+        try:
+            message = decode(line)
+            self._follow(message)
+        except MessageError as error:
+            return self.violation(str(error))
+        return message
+
+    def violation(self, cause: str) -> Failed | None:
+        """Return the failure that ends the child's credit; None if it was lost before."""
+        if self.broken:
+            return None
+        self.broken = True
+        return Failed("inconsistent", f"the workload's process sent something other than its protocol allows: {cause}")
+
+    def _follow(self, message: Message) -> None:
+        """Raise MessageError if a message does not follow those before it."""
+        name = type(message).__name__
+        if self.ended and not isinstance(message, _AFTER_THE_END):
+            raise MessageError(f"{name} after the end")
+        if isinstance(message, Phase):
+            self._begin(message)
+        elif isinstance(message, Step) and self.phase < _FIRST_STEP:
+            raise MessageError(f"{name} before the phase {PHASES[_FIRST_STEP]}")
+        elif isinstance(message, Step):
+            self.steps += 1
+        elif isinstance(message, (Evaluated, Diagnosed, Scheduled)) and self.phase < _FIRST_STEP:
+            raise MessageError(f"{name} before the first step")
+        elif isinstance(message, Evaluated):
+            if message.steps > self.steps or message.ended < message.began:
+                raise MessageError(f"{name} after {message.steps} steps, of {self.steps}")
+        elif isinstance(message, Probed) and self.phase >= 0:
+            raise MessageError(f"{name} in a run")
+        elif isinstance(message, Ended):
+            self._at(message.at, name)
+            if 0 <= self.phase < len(PHASES) - 1:
+                raise MessageError(f"{name} in the phase {PHASES[self.phase]}")
+            self.ended = True
+        elif isinstance(message, Failed):
+            self.ended = True
+
+    def _begin(self, message: Phase) -> None:
+        if PHASES.index(message.name) != self.phase + 1:
+            raise MessageError(f"the phase {message.name} after {PHASES[self.phase] if self.phase >= 0 else 'nothing'}")
+        self._at(message.at, f"the phase {message.name}")
+        self.phase += 1
+
+    def _at(self, moment: float, what: str) -> None:
+        """Raise MessageError for a moment before the last one, or in the future."""
+        if not self.moment <= moment <= time.monotonic() + AHEAD:
+            raise MessageError(f"{what} at {moment:.3f} s, after {self.moment:.3f} s and now {time.monotonic():.3f} s")
+        self.moment = moment

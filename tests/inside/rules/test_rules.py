@@ -1,0 +1,302 @@
+"""Rules of results: genuine ones keep them all, and forged ones break one by name.
+
+The genuine results are of the real parent on a double of a device, one for each kind of run.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+
+import pytest
+from program import FEW, Program, lay_double
+
+from entrypoints.rules.check import violations
+from entrypoints.rules.rule import RULES
+
+SHORT = ("--warmup-steps", "2", "--batch-size", "3")
+METERED = ("--meter", "double", "--meter-period", "0.01", "--idle-seconds", "0.3")
+RUNS = {
+    "training": ("resnet50", "--steps", "60", *SHORT, *METERED),
+    "epochs": ("resnet50", "--epochs", "4", "--samples-per-epoch", "31", *SHORT, *METERED),
+    "target": ("resnet50", "--steps", "50", "--target-loss", "0.05", "--evaluation-steps", "10", *SHORT),
+    "tokens": ("bert_base", "--steps", "8", *SHORT),
+    "requests": ("resnet50", "--task", "inference", "--concurrency", "3", "--steps", "80", "--warmup-steps", "6"),
+    "chains": ("mcmc", "--steps", "8", *SHORT),
+    "generation": ("gpt2", "--task", "inference", "--steps", "4", *SHORT),
+    "many": ("image_compression", "--steps", "1100", *SHORT),
+    "search": ("resnet50", "--find-max-batch", "--batch-size", "4", "--steps", "4", "--warmup-steps", "1"),
+    "crashed": ("resnet50", "--steps", "60", *SHORT),
+    "no_device": ("resnet50", "--steps", "60", *SHORT),
+}
+FAULTS = {"search": "capacity:8", "crashed": "raise", "no_device": "no_device"}
+HASTE = {"many": "0.0005"}  # seconds of a step
+
+
+@pytest.fixture(scope="module")
+def genuine(tmp_path_factory):
+    """Results by kind of run."""
+    tree = lay_double(tmp_path_factory.mktemp("image") / "sifmark", workloads=FEW)
+    double = Program(tree, tmp_path_factory.mktemp("folder"))
+    speed = {name: {"DOUBLE_STEP_SECONDS": HASTE[name]} if name in HASTE else {} for name in RUNS}
+    return {name: double.result(*words, fault=FAULTS.get(name, ""), **speed[name]) for name, words in RUNS.items()}
+
+
+def put(document, path, change):
+    """A copy in which the value at a dotted path is changed, by a function or to another value."""
+    forged = copy.deepcopy(document)
+    *parents, last = (int(key) if key.lstrip("-").isdigit() else key for key in path.split("."))
+    part = forged
+    for key in parents:
+        part = part[key]
+    part[last] = change(part[last]) if callable(change) else change
+    return forged
+
+
+def codes(document):
+    return {text.rpartition("[")[2].rstrip("]") for text in violations(document)}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_genuine_result_keeps_every_rule(genuine, name):
+    assert violations(genuine[name]) == []
+    expected = {"crashed": "crashed", "no_device": "no_device"}
+    assert genuine[name]["status"]["state"] == expected.get(name, "completed"), genuine[name]["status"]
+
+
+def test_a_rule_has_a_formula_a_tolerance_and_a_reason():
+    assert len(RULES) > 40
+    assert all(rule.formula and rule.tolerance and rule.reason for rule in RULES.values())
+
+
+def tenfold(value):
+    return 10 * value
+
+
+def one_more(value):
+    return value + 1
+
+
+def double_list(values):
+    return [2 * value for value in values]
+
+
+FORGERIES = [
+    # The numbers of the steps.
+    ("training", "steps.seconds", lambda values: values[:-1], "steps-are-listed"),
+    ("training", "steps.losses", lambda values: [*values, 0.1], "steps-are-listed"),
+    ("training", "steps.seconds", None, "steps-are-listed"),
+    ("training", "steps.seconds", double_list, "throughput-follows-from-the-steps"),
+    ("training", "steps.count", one_more, "steps-are-those-asked-for"),
+    ("training", "configuration.steps", tenfold, "steps-are-those-asked-for"),
+    ("training", "steps.untimed", 50, "steps-are-those-asked-for"),
+    ("training", "steps.untimed", 61, "steps-are-those-asked-for"),
+    ("training", "configuration.duration_seconds", 1e4, "window-is-as-long-as-asked-for"),
+    ("training", "steps.units", tenfold, "units-are-steps-times-batch"),
+    ("training", "configuration.batch_size", tenfold, "units-are-steps-times-batch"),
+    ("training", "steps.updates", one_more, "updates-follow-from-steps"),
+    ("training", "steps.quantiles.p99", 0.0, "quantiles-are-those-of-the-steps"),
+    ("training", "steps.quantiles", None, "quantiles-are-those-of-the-steps"),
+    ("many", "steps.quantiles.p1", 0.0, "quantiles-are-those-of-the-steps"),
+    ("training", "steps.data_wait_seconds", lambda values: [1.0, *values[1:]], "waits-are-parts-of-steps"),
+    ("training", "configuration.micro_batch_size", 1, "batch-is-the-product-of-its-parts"),
+    ("training", "configuration.warmup_steps", 60, "settings-fit-each-other"),
+    ("training", "configuration.steps", None, "settings-fit-each-other"),
+    ("training", "configuration.concurrency", 2, "settings-fit-each-other"),
+    ("training", "configuration.strategy", "pipelined", "settings-fit-each-other"),
+    ("training", "configuration.stages", 2, "settings-fit-each-other"),
+    ("training", "configuration.repeat", {"index": 3, "of": 2}, "settings-fit-each-other"),
+    ("training", "configuration.smoke", True, "settings-fit-each-other"),
+    ("training", "configuration.data_path", "/data", "settings-fit-each-other"),
+    ("requests", "configuration.gradient_accumulation", 2, "settings-fit-each-other"),
+    ("requests", "configuration.goal", {"metric": "loss", "value": 1.0, "evaluation_steps": 1}, "settings-fit-each-other"),
+    ("epochs", "configuration.epochs", 5, "settings-fit-each-other"),
+    ("epochs", "configuration.steps_per_epoch", 11, "epochs-fit-the-data"),
+    ("training", "data.samples", 1000, "epochs-fit-the-data"),
+    ("training", "data.source", "folder", "data-are-those-asked-for"),
+    ("training", "data.skipped.count", 3, "data-are-those-asked-for"),
+    ("training", "data.classes", 5000, "data-are-those-asked-for"),
+    # States and times.
+    ("training", "status.exit_code", 3, "state-fits-the-exit-code"),
+    ("training", "status.phase", "warmup", "state-fits-the-exit-code"),
+    ("training", "status.state", "numerics_mismatch", "state-fits-the-exit-code"),
+    ("crashed", "status.state", "completed", "state-fits-the-exit-code"),
+    ("training", "phases.warmup", {"seconds": None, "reason": "not begun"}, "phases-follow-each-other"),
+    ("crashed", "phases.steady", {"seconds": 1.0}, "phases-follow-each-other"),
+    ("no_device", "steps.count", 1, "phases-follow-each-other"),
+    ("training", "phases.steady.seconds", tenfold, "phases-last-as-long-as-their-steps"),
+    ("training", "phases.steady.seconds", 0.1, "phases-last-as-long-as-their-steps"),
+    ("training", "phases.compile.seconds", 30.0, "phases-last-as-long-as-their-steps"),
+    ("many", "phases.steady.seconds", 60.0, "phases-last-as-long-as-their-steps"),
+    # Metrics.
+    ("training", "metrics.throughputs", {"value": 1.0, "unit": "images/s"}, "metrics-are-known"),
+    ("training", "metrics.throughput.unit", "tokens/s", "metrics-are-known"),
+    ("training", "metrics.step_time_p50.unit", "ms", "metrics-are-known"),
+    ("training", "metrics.peak_process_memory.value", -1.0, "metrics-are-possible"),
+    ("training", "metrics.host_device_traffic.value", 1e30, "metrics-are-possible"),
+    ("training", "metrics.data_wait_fraction.value", 1.5, "metrics-are-possible"),
+    ("training", "metrics.throughput.value", tenfold, "throughput-follows-from-the-steps"),
+    ("many", "metrics.throughput.value", tenfold, "throughput-follows-from-the-steps"),
+    ("training", "metrics.throughput_per_device.value", tenfold, "throughput-follows-from-the-steps"),
+    ("training", "accelerator.count", 2, "throughput-follows-from-the-steps"),
+    ("training", "metrics.step_time_mean.value", tenfold, "throughput-follows-from-the-steps"),
+    ("training", "metrics.step_time_p99.value", 1e-3, "step-times-follow-from-the-steps"),
+    ("training", "metrics.step_time_p50", {"value": None, "unit": "s", "reason": "no"}, "step-times-follow-from-the-steps"),
+    ("many", "metrics.step_time_mean.value", tenfold, "mean-fits-the-quantiles"),
+    ("training", "metrics.data_wait_fraction.value", 0.5, "waits-follow-from-the-steps"),
+    ("training", "metrics.achieved_flops.value", tenfold, "operations-follow-from-the-throughput"),
+    ("training", "metrics.utilisation", {"value": 0.4, "unit": "1"}, "operations-follow-from-the-throughput"),
+    ("training", "metrics.time_to_first_step.value", 0.1, "times-follow-from-phases-and-steps"),
+    ("training", "metrics.training_time.value", 0.1, "times-follow-from-phases-and-steps"),
+    ("many", "metrics.training_time.value", 0.001, "times-follow-from-phases-and-steps"),
+    ("tokens", "metrics.token_throughput.value", lambda value: value * 1.0001, "tokens-are-counted"),
+    ("tokens", "metrics.padding_fraction.value", 0.123456, "tokens-are-counted"),
+    ("chains", "metrics.acceptance_rate.value", 0.123456, "chains-are-counted"),
+    ("generation", "metrics.token_throughput.value", tenfold, "generation-fits-the-window"),
+    ("generation", "metrics.decode_throughput.value", 0.01, "generation-fits-the-window"),
+    ("training", "metrics.decode_rate_of_all_workers", {"value": 9.0, "unit": "images/s"}, "decoding-is-that-of-all-workers"),
+    ("training", "metrics.peak_process_memory.value", 1e9, "memory-fits"),
+    ("training", "metrics.peak_allocated_memory.value", 17.0, "memory-fits"),
+    # Steadiness.
+    ("training", "steadiness.drift.value", 0.5, "steadiness-is-that-of-the-steps"),
+    ("training", "steadiness.throughput_interval.low", 1.0, "steadiness-is-that-of-the-steps"),
+    ("training", "steadiness.outliers.count", 5, "steadiness-is-that-of-the-steps"),
+    ("training", "steadiness.outliers", None, "steadiness-is-that-of-the-steps"),
+    ("many", "steadiness.steady", lambda steady: not steady, "steadiness-follows-from-its-numbers"),
+    ("many", "steadiness.throughput_interval.low", 1e9, "steadiness-follows-from-its-numbers"),
+    # Requests.
+    ("requests", "requests.count", one_more, "requests-are-the-timed-steps"),
+    ("requests", "requests", {"reason": "no requests"}, "requests-are-the-timed-steps"),
+    ("requests", "requests.latencies", double_list, "latencies-have-their-quantiles"),
+    ("requests", "requests.quantiles.p50", 0.0, "latencies-have-their-quantiles"),
+    ("requests", "requests.parts.compute.p100", 9.0, "latencies-have-their-quantiles"),
+    ("requests", "metrics.latency_p90.value", 0.001, "latencies-follow-from-the-requests"),
+    ("requests", "metrics.latency_p99", {"value": 0.1, "unit": "s"}, "latencies-follow-from-the-requests"),
+    ("requests", "metrics.latency_mean.value", 0.001, "latencies-follow-from-the-requests"),
+    ("requests", "metrics.latency_compute_mean.value", 0.001, "latencies-follow-from-the-requests"),
+    ("requests", "configuration.concurrency", 1, "clients-wait-for-their-answers"),
+    # Energy.
+    ("training", "power", {"reason": "nothing was metered"}, "energy-has-a-meter"),
+    ("training", "configuration.meter", "none", "energy-has-a-meter"),
+    ("training", "configuration.meter", "nvml", "energy-has-a-meter"),
+    ("training", "power.source", "nvml", "energy-has-a-meter"),
+    ("training", "metrics.energy.value", 1.0, "energy-is-that-of-the-devices"),
+    ("training", "power.devices.0.energy.value", 1.0, "energy-is-that-of-the-devices"),
+    ("training", "power.devices.1.power_mean.value", 1.0, "energy-is-that-of-the-devices"),
+    ("training", "metrics.power_mean.value", 1.0, "efficiency-follows-from-energy"),
+    ("training", "metrics.energy_per_unit.value", 1.0, "efficiency-follows-from-energy"),
+    ("training", "metrics.energy_per_device.value", 1.0, "efficiency-follows-from-energy"),
+    ("training", "metrics.units_per_watt_hour.value", 1.0, "efficiency-follows-from-energy"),
+    ("training", "metrics.throughput_per_watt.value", 1.0, "efficiency-follows-from-energy"),
+    ("epochs", "metrics.energy_per_epoch", {"value": 1.0, "unit": "J"}, "energy-of-epochs-is-their-mean"),
+    # Training.
+    ("training", "metrics.final_loss.value", 0.001, "final-loss-is-the-last"),
+    ("requests", "metrics.final_loss", {"value": 0.001, "unit": "1"}, "final-loss-is-the-last"),
+    ("epochs", "epochs.1.seconds", 1.0, "epochs-follow-from-the-steps"),
+    ("epochs", "epochs.1.units", one_more, "epochs-follow-from-the-steps"),
+    ("epochs", "epochs", [], "epochs-follow-from-the-steps"),
+    ("epochs", "epochs.0.index", 2, "epochs-follow-from-the-steps"),
+    ("epochs", "metrics.epoch_time.value", 0.001, "epochs-follow-from-the-steps"),
+    ("target", "target", None, "targets-are-reached-by-evaluations"),
+    ("target", "target.value", 2.0, "targets-are-reached-by-evaluations"),
+    ("target", "target.reached", False, "targets-are-reached-by-evaluations"),
+    ("target", "target.evaluations", [], "targets-are-reached-by-evaluations"),
+    ("target", "target.evaluations.0.loss", 0.01, "targets-are-reached-by-evaluations"),
+    ("target", "target.evaluations.0.steps", 30, "targets-are-reached-by-evaluations"),
+    ("target", "target.evaluations.0.samples", 1, "targets-are-reached-by-evaluations"),
+    ("target", "target.evaluations.1.training_seconds", 0.001, "targets-are-reached-by-evaluations"),
+    ("target", "target.evaluations.0.accuracy", 1.5, "targets-are-reached-by-evaluations"),
+    ("target", "metrics.time_to_target.value", 0.001, "targets-are-reached-by-evaluations"),
+    ("target", "metrics.evaluation_time.value", 0.001, "targets-are-reached-by-evaluations"),
+    ("training", "metrics.time_to_target", {"value": 1.0, "unit": "s"}, "targets-are-reached-by-evaluations"),
+    ("search", "search.largest", 16, "search-found-the-batch"),
+    ("search", "configuration.batch_size", 4, "search-found-the-batch"),
+    # The correctness check.
+    ("training", "numerics", {"state": "passed", "precisions": []}, "correctness-is-that-of-the-run"),
+    ("training", "configuration.probe_numerics", False, "correctness-is-that-of-the-run"),
+    # Names.
+    ("training", "workload.name", "resnet18", "workload-is-that-of-its-identity"),
+    ("training", "workload.parameters", tenfold, "workload-is-that-of-its-identity"),
+    ("training", "workload.flops.per_unit", tenfold, "workload-is-that-of-its-identity"),
+    ("training", "workload.unit", "pictures", "workload-is-that-of-its-identity"),
+    ("training", "workload.name", "resnet50\u200b", "workload-name-is-plain"),
+    ("training", "workload.name", "r\u0435snet50", "workload-name-is-plain"),  # with a Cyrillic e
+    ("training", "accelerator.kind", "cuda", "device-is-that-asked-for"),
+    ("training", "accelerator.replicas", 2, "device-is-that-asked-for"),
+    ("training", "accelerator", {"kind": "double", "reason": "unknown"}, "device-is-that-asked-for"),
+    ("training", "provenance.stand_in", False, "device-is-that-asked-for"),
+    ("training", "provenance.software.framework", "pytorch", "device-is-that-asked-for"),
+    ("training", "accelerator.peak", {"value": 1e15, "unit": "FLOP/s"}, "facts-are-possible"),
+    ("training", "conditions_after.run_delay", {"value": 101.0, "unit": "%"}, "facts-are-possible"),
+    ("training", "host.threads_usable", {"value": 10**6, "unit": "threads"}, "facts-are-possible"),
+    ("training", "site", "a\x1b[2Kb", "texts-show-what-they-are"),
+    ("training", "site", "a\u202eb", "texts-show-what-they-are"),
+    ("training", "site", "a" * 10_000, "texts-show-what-they-are"),
+    ("training", "accelerator.vendor", "\u039dVIDIA", "texts-show-what-they-are"),  # with a Greek capital nu
+    ("training", "conditions.cpu_clock", {"value": 1e300, "unit": "MHz"}, "texts-show-what-they-are"),
+]
+
+
+@pytest.mark.parametrize(("name", "path", "change", "code"), FORGERIES, ids=lambda each: str(each)[:40].encode("ascii", "replace").decode())
+def test_a_forgery_breaks_a_rule(genuine, name, path, change, code):
+    assert code in codes(put(genuine[name], path, change))
+
+
+# What no other number of a result determines: peaks of memory, traffic, the statistics of chains beyond their bounds,
+# and the times of single tokens.
+FREE = (
+    *("peak_process_memory", "peak_allocated_memory", "peak_reserved_memory", "host_device_traffic"),
+    *("effective_sample_size", "effective_sample_throughput", "r_hat"),
+    *("prefill_throughput", "decode_throughput", "time_to_first_token_p50", "time_between_tokens_p50"),
+    *("time_between_tokens_p90", "time_between_tokens_p99"),
+)
+
+
+@pytest.mark.parametrize("name", [name for name in RUNS if name not in ("crashed", "no_device")])
+def test_no_metric_can_be_one_hundredth_larger(genuine, name):
+    document = genuine[name]
+    values = {key: metric["value"] for key, metric in document["metrics"].items() if metric["value"]}
+    changed = {key: put(document, f"metrics.{key}.value", 1.01 * value) for key, value in values.items()}
+    accepted = {key for key, forged in changed.items() if not violations(forged)}
+    assert accepted <= set(FREE)
+
+
+def test_a_simulated_clock_is_not_compared_but_a_real_one_is(genuine):
+    document = put(genuine["training"], "provenance.simulated", False)
+    assert "clocks-agree" not in codes(document)
+    assert "clocks-agree" in codes(put(document, "finished", document["started"]))
+    assert "clocks-agree" in codes(put(document, "finished", "2026-01-01T00:00:00.000Z"))
+    assert "clocks-agree" in codes(put(document, "finished", "2999-01-01T00:00:00.000Z"))
+
+
+def test_a_result_that_says_it_is_inconsistent_is_not_judged(genuine):
+    document = put(genuine["training"], "metrics.throughput.value", 1e9)
+    assert violations(document)
+    assert not violations(put(document, "status.state", "inconsistent"))
+
+
+def test_checks_in_a_precision_follow_from_their_deviations(genuine):
+    def check(state, deviation, mismatched, precision="fp32"):
+        worst = {"quantity": "loss", "deviation": deviation, "tolerance": 0.1}
+        return {"precision": precision, "state": state, "worst": worst, "mismatched": mismatched}
+
+    def judged(whole, *checks):
+        document = put(genuine["training"], "configuration.probe_numerics", True)
+        return codes(put(document, "numerics", {"state": whole, "precisions": [*checks]}))
+
+    assert not judged("passed", check("passed", 0.05, []))
+    assert judged("passed", check("passed", 0.5, [])) == {"checks-follow-from-deviations"}
+    assert judged("passed", check("passed", 0.05, ["loss"])) == {"checks-follow-from-deviations"}
+    assert judged("passed", check("passed", 0.05, [], "bf16")) == {"correctness-is-that-of-the-run"}
+    assert judged("passed", check("not_provable", 0.05, [])) == {"correctness-is-that-of-the-run"}
+    assert "correctness-is-that-of-the-run" in judged("passed", check("failed", 0.5, ["loss"]))
+    assert "correctness-is-that-of-the-run" in judged("passed", *2 * [check("passed", 0.05, [])])
+    old = put(genuine["training"], "schema_version", "1.0")
+    old["configuration"]["precision"] = "bf16"
+    old["numerics"]["precisions"] = [check("passed", 0.05, []), check("not_provable", 0.05, [], "bf16")]
+    old["numerics"]["state"] = "passed"
+    assert "correctness-is-that-of-the-run" not in codes(old)
+
+
+def test_rules_read_a_document_as_json_has_it(genuine):
+    assert all(violations(json.loads(json.dumps(document))) == [] for document in genuine.values())

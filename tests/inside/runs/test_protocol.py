@@ -1,0 +1,130 @@
+"""The messages of a child: what is well formed and in order is believed, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from entrypoints.contract.messages import PHASES, TYPES, Ended, Failed, MessageError, Phase, Step, decode, encode
+from entrypoints.runs.protocol import Protocol
+from entrypoints.runs.supervise import complete_lines
+
+STEP = ["Step", [0.1, 0.0, 4, 1, 2.5, None, None, None, None, None, None]]
+MALFORMED = [
+    b"\xff\xfe",
+    b'["Step", [1]]',
+    b"null",
+    b"[]",
+    b'["Step"]',
+    b'["Nonsense", []]',
+    b'{"Step": []}',
+    b"[" * 200_000,
+    json.dumps(["Step", {"seconds": 1}]).encode(),
+    *(json.dumps(["Step", [value, *STEP[1][1:]]]).encode() for value in (None, "1", True, -1.0, 1e308, float("nan"))),
+    *(json.dumps(["Step", [0.1, 0.0, value, 1, 2.5]]).encode() for value in (4.5, "4", None, -4, float("inf"))),
+    json.dumps(["Step", [0.1, 0.0, 4, 1, "low"]]).encode(),
+    json.dumps(["Step", [*STEP[1], 1, 2]]).encode(),
+    json.dumps(["Step", [*STEP[1][:5], [1.0]]]).encode(),
+    json.dumps(["Step", [*STEP[1][:5], {"latency": 1.0}]]).encode(),
+    json.dumps(["Phase", ["nap", 1.0]]).encode(),
+    json.dumps(["Phase", [["import"], 1.0]]).encode(),
+    json.dumps(["Phase", ["import", None]]).encode(),
+    json.dumps(["Ended", ["now"]]).encode(),
+    json.dumps(["Usage", [{}, 1.0, 1.0]]).encode(),
+    json.dumps(["DeviceConditions", [{"clock": 5}, None]]).encode(),
+    json.dumps(["DeviceConditions", [{"mood": {"value": 5}}, None]]).encode(),
+    json.dumps(["Software", ["1.0", {"numpy": 2}]]).encode(),
+]
+
+
+def lines(*messages):
+    return [encode(message).rstrip(b"\n") for message in messages]
+
+
+def phases(until):
+    now = time.monotonic()
+    return [Phase(name, now - 1 + number / 10) for number, name in enumerate(PHASES[: until + 1])]
+
+
+def step():
+    return decode(json.dumps(STEP).encode())
+
+
+def last(*messages):
+    """What the protocol makes of the last of several messages."""
+    protocol = Protocol()
+    return [protocol.accept(line) for line in lines(*messages)][-1]
+
+
+@pytest.mark.parametrize("line", MALFORMED, ids=lambda line: line[:30].decode("ascii", "replace"))
+def test_what_is_no_message_is_refused(line):
+    with pytest.raises(MessageError):
+        decode(line)
+
+
+@pytest.mark.parametrize("loss", [None, 2.5, float("nan"), float("inf"), -3.0])
+def test_a_loss_may_be_any_number(loss):
+    assert isinstance(decode(json.dumps(["Step", [*STEP[1][:4], loss]]).encode()), Step)
+
+
+@given(some.recursive(some.none() | some.booleans() | some.floats() | some.text(), some.lists, max_leaves=12))
+@settings(max_examples=300)
+def test_nothing_that_json_can_say_raises_anything_else(fields):
+    for name in TYPES:
+        try:
+            decode(json.dumps([name, fields]).encode())
+        except MessageError:
+            pass
+
+
+def test_a_run_in_order_is_believed():
+    begun = phases(5)
+    moment = Ended(time.monotonic())
+    protocol = Protocol()
+    accepted = [
+        protocol.accept(line) for line in lines(*begun[:4], step(), begun[4], step(), begun[5], step(), moment)
+    ]
+    assert accepted[-1] == moment and not any(isinstance(message, Failed) for message in accepted)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [step()],
+        [*phases(2), step()],
+        [phases(5)[1]],
+        [*phases(3), phases(5)[5]],
+        [*phases(1), phases(0)[0]],
+        [*phases(4), Ended(time.monotonic())],
+        [*phases(5), Ended(time.monotonic()), step()],
+        [*phases(5), Ended(time.monotonic()), Ended(time.monotonic())],
+        [Failed("crashed", "no"), Ended(time.monotonic())],
+        [Phase("import", time.monotonic() + 1e4)],
+        [Phase("import", 5.0), Phase("data", 4.0)],
+        [*phases(5), Ended(0.0)],
+    ],
+    ids=lambda messages: " ".join(type(message).__name__ for message in messages[-2:]),
+)
+def test_a_message_out_of_order_ends_the_run(messages):
+    answer = last(*messages)
+    assert isinstance(answer, Failed) and answer.state == "inconsistent"
+
+
+def test_nothing_is_believed_after_a_violation():
+    protocol = Protocol()
+    assert isinstance(protocol.accept(b"nonsense"), Failed)
+    assert protocol.accept(lines(phases(0)[0])[0]) is None
+    assert protocol.violation("more") is None
+
+
+@given(some.lists(some.binary(max_size=9)), some.integers(1, 7))
+def test_lines_are_those_of_the_stream(chunks, size):
+    stream = b"\n".join(chunks)
+    rest, found = bytearray(), []
+    for at in range(0, len(stream), size):
+        found += complete_lines(rest, stream[at : at + size])
+    assert [*found, bytes(rest)] == stream.split(b"\n")
