@@ -27,12 +27,18 @@ def open_standard_streams() -> None:
     What is written to standard error is discarded then; writing a result to standard output fails.
     """
     for number, mode in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
-        try:
-            os.fstat(number)
-        except OSError:
+        if not _is_open(number):
             os.open(os.devnull, mode)  # gets the lowest free number, which is this one
     if sys.stderr is None:
-        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - open until the program ends
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

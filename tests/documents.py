@@ -5,16 +5,22 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, cast
+from zlib import crc32
 
 from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.validators import extend
 
+from entrypoints.contract.statuses import STATUSES
+from entrypoints.rules.metrics import units_of_metrics
 from sifmark.core import paths
 
 SCHEMA = json.loads((paths.SCHEMAS / "result-1.1.json").read_text())
 VALIDATOR = Draft202012Validator(SCHEMA)
+EXAMPLES = paths.SCHEMAS / "examples" / "result-1.1"
+TRAINING = EXAMPLES / "training.json"
 
 # One of these matches each pattern of the schema; a new pattern needs a new word.
 WORDS = ["a", "sha256:" + "0f" * 32, "4d20c7dc-dbcb-4ee8-a7d9-1e864f5d61aa", "2024-02-29T12:00:00.123Z"]
@@ -52,7 +58,7 @@ def result(**changes: Any) -> dict[str, Any]:
     document["status"] |= {"state": "completed", "exit_code": 0, "phase": "steady"}
     document["configuration"]["smoke"] = False
     document["provenance"] |= {"stand_in": False, "simulated": False}
-    document["steadiness"]["steady"] = True
+    document["steadiness"] |= {"steady": True, "outliers": None}
     proof: dict[str, Any] = {"precision": "fp32", "state": "passed", "worst": None, "mismatched": []}
     document["numerics"] = {"state": "passed", "precisions": [proof]}
     for name, value in changes.items():
@@ -60,7 +66,24 @@ def result(**changes: Any) -> dict[str, Any]:
     return document
 
 
-STEPS, WARMUP = 1100, 100  # more steps than a document lists
+def valid(**changes: Any) -> dict[str, Any]:
+    """A document as `result` makes it, settled: a result that agrees with itself."""
+    return settled(result(**changes))
+
+
+def from_image(example: str = "training", **changes: Any) -> dict[str, Any]:
+    """An example of a result as of an image, with values at dotted paths."""
+    document: dict[str, Any] = json.loads((EXAMPLES / f"{example}.json").read_text())
+    software = document["provenance"]["software"]
+    document["provenance"] = whole()["provenance"] | {"software": software, "simulated": False}
+    document["provenance"]["image"]["framework"] = document["configuration"]["framework"]
+    for name, value in changes.items():
+        put(document, tuple(name.split("__")), value)
+    document["provenance"]["stand_in"] |= document["provenance"]["image"]["stand_in"]
+    return document
+
+
+STEPS, WARMUP = 1200, 100  # more timed steps than a document lists
 NOT_MEASURED = "nobody measured it"
 
 
@@ -124,7 +147,7 @@ def _settle_steps(document: dict[str, Any], step: float) -> None:
     given, count = document["configuration"], STEPS if step else 0
     quantiles = {f"p{share}": step for share in (0, 1, 5, 25, 50, 75, 90, 95, 99, 100)}
     training = document["workload"]["task"] == "training"
-    listed = None if count else []
+    listed: list[float] | None = None if count else []
     document["steps"] = {
         "count": count,
         "untimed": WARMUP if count else 0,
@@ -162,16 +185,18 @@ def _settle_times(document: dict[str, Any], step: float) -> None:
         spans["compile"] = chosen if chosen > 1 else step
     if step:
         document["phases"] = {name: {"seconds": seconds} for name, seconds in spans.items()}
-        document["status"] |= {"phase": "steady", "exit_code": STATUS_CODES[document["status"]["state"]]}
+        document["status"] |= {"phase": "steady", "exit_code": STATUSES[document["status"]["state"]].exit_code}
     else:
         last = document["status"]["phase"]
         before = list(spans)[: list(spans).index(last)] if last in spans else []
         missing = {"seconds": None, "reason": NOT_MEASURED}
         document["phases"] = {name: {"seconds": 0.5} if name in before else missing for name in spans}
-        document["status"]["exit_code"] = STATUS_CODES[document["status"]["state"]]
+        document["status"]["exit_code"] = STATUSES[document["status"]["state"]].exit_code
     wall = sum(span["seconds"] or 0.0 for span in document["phases"].values()) + 1.0
-    began = datetime.fromisoformat(document["started"])
-    document["finished"] = f"{began + timedelta(seconds=wall):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
+    # Runs of one host with other ids do not start together.
+    began = datetime.fromisoformat(document["started"]) + timedelta(seconds=crc32(document["id"].encode()) % 10**6)
+    document["started"] = _timestamp(began)
+    document["finished"] = _timestamp(began + timedelta(seconds=wall))
     for name in ("elapsed_monotonic", "elapsed_kernel"):
         document["conditions_after"][name] = {"value": wall, "unit": "s"}
     steady, rate = document["steadiness"]["steady"], document["metrics"]["throughput"]
@@ -191,19 +216,20 @@ def _settle_times(document: dict[str, Any], step: float) -> None:
     }
 
 
+def _timestamp(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
+
+
 def _settle_metrics(document: dict[str, Any], step: float) -> None:
-    given, metrics, unit = document["configuration"], document["metrics"], document["workload"]["unit"] = (
-        document["configuration"],
-        document["metrics"],
-        document["metrics"]["throughput"]["unit"].removesuffix("/s"),
-    )
+    given, metrics = document["configuration"], document["metrics"]
+    unit = document["workload"]["unit"] = metrics["throughput"]["unit"].removesuffix("/s")
     window, units = (STEPS - WARMUP) * step, (STEPS - WARMUP) * given["batch_size"]
     training, requests = document["workload"]["task"] == "training", document["requests"]
-    derived: dict[str, float | None] = {}
+    derived: dict[str, float | None] = {"peak_process_memory": metrics["peak_process_memory"]["value"]}
     if step:
         rate = metrics["throughput"]["value"]
         devices = document["accelerator"]["count"]
-        derived = {"throughput": rate, "throughput_per_device": rate / devices, "step_time_mean": step}
+        derived |= {"throughput": rate, "throughput_per_device": rate / devices, "step_time_mean": step}
         derived |= {"achieved_flops": rate * document["workload"]["flops"]["per_unit"]}
         derived |= {"training_time": STEPS * step} if training else {}
         derived |= {} if "count" in requests else {f"step_time_p{share}": step for share in (50, 90, 95, 99)}
@@ -216,10 +242,15 @@ def _settle_metrics(document: dict[str, Any], step: float) -> None:
     first = [document["phases"][name]["seconds"] for name in ("import", "data", "model", "compile")]
     derived |= {"time_to_first_step": None if None in first else sum(first)}
     each = metrics["energy_per_unit"]
-    document["power"], of_energy = _power(document["power"], each["value"] * units if each["unit"] != "a" else None, window)
+    document["power"], of_energy = _power(
+        document["power"], each["value"] * units if each["unit"] != "a" else None, window
+    )
     if of_energy and step:
         derived |= of_energy | {"energy_per_unit": each["value"], "energy_per_device": of_energy["energy"]}
-        derived |= {"units_per_watt_hour": 3600 * units / of_energy["energy"], "throughput_per_watt": units / of_energy["energy"]}
+        derived |= {
+            "units_per_watt_hour": 3600 * units / of_energy["energy"],
+            "throughput_per_watt": units / of_energy["energy"],
+        }
     missing = {"value": None, "reason": NOT_MEASURED}
     document["metrics"] = {
         name: {"value": value, "unit": of} if (value := derived.get(name)) is not None else {**missing, "unit": of}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Mapping
+from typing import Any, Mapping
 
 # Importing a module registers its rules.
 from entrypoints.rules import correctness, counts, energy, identity, metrics, requests, times, training  # noqa: F401
@@ -12,9 +12,12 @@ from entrypoints.rules.rule import RULES
 UNJUDGED = "inconsistent"  # a state that says itself that the numbers contradict each other
 
 
-def violations(document: Mapping[str, Any]) -> List[str]:
-    """Return what in a document that fits its schema contradicts itself or its card, as `field: what [rule]`."""
+def violations(document: Mapping[str, Any], text: str | None = None) -> list[str]:
+    """Return what in a document that fits its schema contradicts itself or its card, as `field: what [rule]`.
+
+    `text` is the JSON text that the document was read from; it is written if it is not given.
+    """
     if document["status"]["state"] == UNJUDGED:
         return []
-    facts = Facts(document)
+    facts = Facts(document, text)
     return [f"{text} [{code}]" for code, rule in RULES.items() for text in rule.check(facts)]

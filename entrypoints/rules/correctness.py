@@ -22,7 +22,9 @@ def checks_follow_from_deviations(facts: Facts) -> Iterator[str]:
         if failed != bool(each["mismatched"]) or (each["worst"] is None and each["state"] in (PASSED, FAILED)):
             yield f"{field}.state: {each['state']} with {len(each['mismatched'])} quantities beyond their tolerance"
         elif each["worst"] is not None and _beyond(each["worst"]) != failed:
-            yield differ(f"{field}.worst.deviation", each["worst"]["deviation"], each["worst"]["tolerance"], each["state"])
+            yield differ(
+                f"{field}.worst.deviation", each["worst"]["deviation"], each["worst"]["tolerance"], each["state"]
+            )
 
 
 @rule(
@@ -37,7 +39,7 @@ def correctness_is_that_of_the_run(facts: Facts) -> Iterator[str]:
     if len(states) != len(numerics["precisions"]):
         yield "numerics.precisions: a precision is named twice"
     if (FAILED in states.values()) != (numerics["state"] == FAILED):
-        yield f"numerics.state: {numerics['state']} where the precisions have {', '.join(states.values()) or 'no state'}"
+        yield f"numerics.state: {numerics['state']} where precisions have {', '.join(states.values()) or 'no state'}"
     if numerics["state"] == PASSED and not _passed(states, own, facts.document["schema_version"]):
         yield f"numerics.state: passed where {own}, the run's precision, has {states.get(own, 'no state')}"
     if not facts.configuration["probe_numerics"] and numerics["state"] != NOT_RUN:

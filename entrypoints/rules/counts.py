@@ -35,7 +35,7 @@ def steps_are_listed(facts: Facts) -> Iterator[str]:
 def steps_are_those_asked_for(facts: Facts) -> Iterator[str]:
     """Compare the numbers of steps with those that were asked for."""
     asked, warmup = facts.configuration["steps"], facts.configuration["warmup_steps"]
-    untimed = facts.steps["untimed"]
+    untimed = facts.untimed
     if untimed > facts.count:
         yield differ("steps.untimed", untimed, facts.count, "at most steps.count")
     if untimed > warmup or (facts.completed and not facts.target_reached and untimed != warmup):
@@ -132,20 +132,32 @@ def batch_is_the_product_of_its_parts(facts: Facts) -> Iterator[str]:
 
 @rule(
     "one of `steps` and `duration_seconds` bounds a run; `steps` = `epochs` x `steps_per_epoch` if epochs were asked "
-    "for; warm-up leaves a step to time; only training accumulates gradients or has a goal; only inference has "
-    "requests; one stage has no strategy; a repeat's index is at most their number; a smoke run has no correctness "
-    "check; synthetic data have no path",
+    "for; warm-up leaves a step to time; a repeat's index is at most their number",
     "No command line gives another configuration.",
 )
-def settings_fit_each_other(facts: Facts) -> Iterator[str]:
-    """Check what settings say about each other."""
-    given, training = facts.configuration, facts.task == "training"
+def length_is_bounded_once(facts: Facts) -> Iterator[str]:
+    """Check what settings of the length say about each other."""
+    given = facts.configuration
     if (given["steps"] is None) == (given["duration_seconds"] is None):
         yield "configuration.steps: either steps or duration_seconds bounds a run"
     if given["steps"] is not None and given["warmup_steps"] >= given["steps"]:
-        yield differ("configuration.warmup_steps", given["warmup_steps"], given["steps"], "fewer than configuration.steps")
+        yield differ(
+            "configuration.warmup_steps", given["warmup_steps"], given["steps"], "fewer than configuration.steps"
+        )
     if given["epochs"] is not None and given["steps"] != given["epochs"] * (given["steps_per_epoch"] or 0):
         yield "configuration.epochs: they are not configuration.steps in steps_per_epoch each"
+    if given["repeat"]["index"] > given["repeat"]["of"]:
+        yield "configuration.repeat: its index is larger than the number of runs"
+
+
+@rule(
+    "only training accumulates gradients or has a goal; only inference has requests; one stage has no strategy; a "
+    "smoke run has no correctness check; synthetic data have no path",
+    "No command line gives another configuration.",
+)
+def settings_fit_the_task(facts: Facts) -> Iterator[str]:
+    """Check what settings say about each other and the task."""
+    given, training = facts.configuration, facts.task == "training"
     if given["gradient_accumulation"] != 1 and not training:
         yield f"configuration.gradient_accumulation: {facts.task} has no gradients"
     if given["goal"] is not None and not training:
@@ -154,8 +166,6 @@ def settings_fit_each_other(facts: Facts) -> Iterator[str]:
         yield f"configuration.concurrency: {facts.task} answers no requests"
     if (given["stages"] > 1) != (given["strategy"] is not None):
         yield "configuration.strategy: it says how several stages alternate"
-    if given["repeat"]["index"] > given["repeat"]["of"]:
-        yield "configuration.repeat: its index is larger than the number of runs"
     if given["smoke"] and given["probe_numerics"]:
         yield "configuration.probe_numerics: a smoke run has no correctness check"
     if (given["data"] == "synthetic") != (given["data_path"] is None):

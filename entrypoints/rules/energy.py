@@ -78,7 +78,9 @@ def efficiency_follows_from_energy(facts: Facts) -> Iterator[str]:
     power, joules, window, units = facts.document["power"], facts.metric("energy"), facts.window, facts.timed_units
     if "devices" not in power:
         return
-    expected: dict[str, float | None] = dict.fromkeys(name for name in OF_ENERGY if name not in ("energy", "energy_per_epoch"))
+    expected: dict[str, float | None] = dict.fromkeys(
+        name for name in OF_ENERGY if name not in ("energy", "energy_per_epoch")
+    )
     if joules is not None and window and units > 0:
         expected.update(
             power_mean=joules / window,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Sequence
+import json
+from typing import Any, Mapping, Sequence
 
 Document = Mapping[str, Any]
 RELATIVE = 1e-9  # sums may be formed in another order, and Python 3.12 compensates them
@@ -11,10 +12,11 @@ ENDED_WELL = ("completed", "numerics_mismatch")  # the second: completed, but th
 
 
 class Facts:
-    """The parts of a valid document. Times in s; None where the document does not have a number."""
+    """The parts of a valid document, and its JSON text. Times in s; None where the document does not have a number."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, text: str | None = None) -> None:
         self.document = document
+        self.text = json.dumps(document, ensure_ascii=False) if text is None else text
         self.configuration: Document = document["configuration"]
         self.metrics: Document = document["metrics"]
         self.task: str = document["workload"]["task"]
@@ -22,10 +24,11 @@ class Facts:
         self.state: str = document["status"]["state"]
         steps: Document = document["steps"]
         self.steps = steps
-        self.count: int = steps["count"]
-        self.timed_count: int = steps["count"] - steps["untimed"]
+        self.count = int(steps["count"])  # the schema takes 1.0 for a whole number, as JSON does
+        self.untimed = int(steps["untimed"])
+        self.timed_count = self.count - self.untimed
         self.seconds: Sequence[float] | None = steps["seconds"]
-        self.timed: Sequence[float] | None = None if self.seconds is None else self.seconds[steps["untimed"] :]
+        self.timed: Sequence[float] | None = None if self.seconds is None else self.seconds[self.untimed :]
         self.per_step = units_of_step(self.configuration, self.task)
         self.timed_units = self.timed_count * self.per_step
 
@@ -65,11 +68,16 @@ def near(first: float, second: float, relative: float = RELATIVE) -> bool:
     return abs(first - second) <= max(relative * max(abs(first), abs(second)), ABSOLUTE)
 
 
+def is_number(value: Any) -> bool:
+    """Return whether a fact of the host, which may be of any type, is a number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def is_whole(value: float) -> bool:
     """Return whether a number that was computed by a multiplication is a count."""
     return abs(value - round(value)) <= 1e-3 + RELATIVE * abs(value)
 
 
-def names_and_values(parts: Mapping[str, Document], key: str) -> Dict[str, Any]:
+def names_and_values(parts: Mapping[str, Document], key: str) -> dict[str, Any]:
     """Return one entry of several parts by name."""
     return {name: part[key] for name, part in parts.items()}

@@ -117,7 +117,7 @@ def waits_follow_from_the_steps(facts: Facts) -> Iterator[str]:
     waits, window = facts.steps["data_wait_seconds"], facts.window
     if waits is None or not window or facts.timed_count <= 0:
         return
-    expected = sum(waits[facts.steps["untimed"] :]) / window
+    expected = sum(waits[facts.untimed :]) / window
     yield from _unequal(facts, {"data_wait_fraction": expected}, "steps.data_wait_seconds")
 
 

@@ -61,8 +61,8 @@ def latencies_have_their_quantiles(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "`latency_p50` to `max` = those of `requests.quantiles`, and none of fewer requests than each needs; `latency_mean` "
-    "= the mean of the latencies = the sum of the means of its parts",
+    "`latency_p50` to `max` = those of `requests.quantiles`, and none of fewer requests than each needs; "
+    "`latency_mean` = the mean of the latencies = the sum of the means of its parts",
     "A percentile of too few requests is little more than the slowest of them.",
     "1e-9 of a number; the sum of the parts 1e-6",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Iterator, NamedTuple, Union
+from typing import Callable, Iterator, NamedTuple
 
 from entrypoints.rules.facts import Facts
 
@@ -21,7 +21,7 @@ class Rule(NamedTuple):
     check: Check
 
 
-RULES: Dict[str, Rule] = {}
+RULES: dict[str, Rule] = {}
 
 
 def rule(formula: str, reason: str, tolerance: str = EXACT) -> Callable[[Check], Check]:
@@ -35,6 +35,6 @@ def rule(formula: str, reason: str, tolerance: str = EXACT) -> Callable[[Check],
     return register
 
 
-def differ(field: str, value: Union[float, str, None], expected: Union[float, str, None], why: str) -> str:
+def differ(field: str, value: float | str | None, expected: float | str | None, why: str) -> str:
     """Return the sentence about a field that has another value than follows from others."""
     return f"{field}: {value!r} where {why} gives {expected!r}"

@@ -9,7 +9,7 @@ from typing import Iterator
 from entrypoints.contract.messages import PHASES
 from entrypoints.contract.statuses import STATUSES
 from entrypoints.results.steadiness import FEWEST_STEPS, Drift, drift, outliers, throughput_interval
-from entrypoints.rules.facts import Document, Facts, near
+from entrypoints.rules.facts import Document, Facts, is_number, near
 from entrypoints.rules.rule import ROUNDING, differ, rule
 
 SIGNALS = (130, 143)
@@ -66,7 +66,7 @@ def phases_follow_each_other(facts: Facts) -> Iterator[str]:
     if facts.count and begun < PHASES.index("compile"):
         yield differ("steps.count", facts.count, 0, f"the phase {last}")
     if facts.timed_count > 0 and begun < PHASES.index("steady"):
-        yield differ("steps.untimed", facts.steps["untimed"], facts.count, f"the phase {last}")
+        yield differ("steps.untimed", facts.untimed, facts.count, f"the phase {last}")
 
 
 @rule(
@@ -91,7 +91,7 @@ def _steps_by_phase(facts: Facts) -> dict[str, float]:
     """Return the seconds of the steps of each phase; without a list of steps only those of the timed window."""
     if facts.seconds is None:
         return {} if facts.window is None else {"steady": facts.window}
-    untimed = facts.steps["untimed"]
+    untimed = facts.untimed
     return {
         "compile": sum(facts.seconds[: min(1, untimed)]),
         "warmup": sum(facts.seconds[1:untimed]),
@@ -103,7 +103,8 @@ def _steps_by_phase(facts: Facts) -> dict[str, float]:
     "`started` <= `finished`, which is not in the future; between them lie the phases, the evaluations and the rest, "
     "and, completed, little else; `conditions_after.elapsed_monotonic` = `elapsed_kernel` = `finished` - `started`",
     "The wall clock and the clock of the steps are different ones: one of them alone is easily made to run slower.",
-    "not for simulated devices; phases may be 0.1 s + 1 % longer than the run; 30 s + 20 % of a completed run may lie outside its phases",
+    "not for simulated devices; phases may be 0.1 s + 1 % longer than the run; 30 s + 20 % of a completed run may lie "
+    "outside its phases",
 )
 def clocks_agree(facts: Facts) -> Iterator[str]:
     """Compare wall clock and phases."""
@@ -125,7 +126,7 @@ def clocks_agree(facts: Facts) -> Iterator[str]:
         yield differ("phases", inside, wall, "`finished` - `started`")
     for name in ("elapsed_monotonic", "elapsed_kernel"):
         elapsed = facts.document["conditions_after"].get(name, {}).get("value")  # schema 1.0 has none
-        if elapsed is not None and facts.count and abs(elapsed - wall) > CLOCK_SLACK + CLOCK_SHARE * wall:
+        if is_number(elapsed) and facts.count and abs(elapsed - wall) > CLOCK_SLACK + CLOCK_SHARE * wall:
             yield differ(f"conditions_after.{name}", elapsed, wall, "`finished` - `started`")
 
 
@@ -215,6 +216,6 @@ def _differences(given: Document | None, expected: Document | None, field: str) 
 
 def _instant(text: str) -> datetime | None:
     try:
-        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=timezone.utc)
+        return datetime.fromisoformat(f"{text[:-1]}+00:00")  # Python 3.8 reads no Z
     except ValueError:
         return None

@@ -11,7 +11,9 @@ from entrypoints.rules.rule import ROUNDING, differ, rule
 FRACTIONS = ("accuracy", "exact_match", "f1")
 
 
-@rule("`final_loss` = the last of `steps.losses` that is a number; only training has losses", "Losses are read.", ROUNDING)
+@rule(
+    "`final_loss` = the last of `steps.losses` that is a number; only training has losses", "Losses are read.", ROUNDING
+)
 def final_loss_is_the_last(facts: Facts) -> Iterator[str]:
     """Look for the last loss again."""
     given, losses = facts.metric("final_loss"), facts.steps["losses"]
@@ -20,21 +22,23 @@ def final_loss_is_the_last(facts: Facts) -> Iterator[str]:
             yield f"metrics.final_loss: {facts.task} has no loss"
     elif losses is not None:
         expected = next((loss for loss in reversed(losses) if loss is not None), None)
-        if (given is None) != (expected is None) or (given is not None and expected is not None and not near(given, expected)):
+        if (given is None) != (expected is None) or (
+            given is not None and expected is not None and not near(given, expected)
+        ):
             yield differ("metrics.final_loss", given, expected, "steps.losses")
 
 
 @rule(
-    "epochs are numbered from 1, as many as the steps fill, each the sum of its `steps_per_epoch` steps; `epoch_time` = "
-    "the mean of all but the first",
+    "epochs are numbered from 1, as many as the steps fill, each the sum of its `steps_per_epoch` steps; "
+    "`epoch_time` = the mean of all but the first",
     "An epoch is a pass over the data, and the first contains compilation and warm-up.",
     ROUNDING,
 )
 def epochs_follow_from_the_steps(facts: Facts) -> Iterator[str]:
     """Add the steps of each epoch up again."""
-    size, epochs = facts.configuration["steps_per_epoch"], facts.document["epochs"]
+    size, epochs = int(facts.configuration["steps_per_epoch"] or 0), facts.document["epochs"]
     expected = facts.count // size if size else 0
-    if [epoch["index"] for epoch in epochs] != list(range(1, expected + 1)):
+    if len(epochs) != expected or any(epoch["index"] != number for number, epoch in enumerate(epochs, start=1)):
         yield differ("epochs", len(epochs), expected, "steps.count")
         return
     for number, epoch in enumerate(epochs):
@@ -94,9 +98,11 @@ def _evaluations(facts: Facts, evaluations: list[Document]) -> Iterator[str]:
         yield "target.evaluations: each has other samples"
     for number, each in enumerate(evaluations):
         if facts.seconds is not None:
-            seconds = math.fsum(facts.seconds[: each["steps"]])
+            seconds = math.fsum(facts.seconds[: int(each["steps"])])
             if not near(each["training_seconds"], seconds):
-                yield differ(f"target.evaluations.{number}.training_seconds", each["training_seconds"], seconds, "steps.seconds")
+                yield differ(
+                    f"target.evaluations.{number}.training_seconds", each["training_seconds"], seconds, "steps.seconds"
+                )
         for name in FRACTIONS:
             value = each.get(name)
             if value is not None and not 0 <= value <= 1:

@@ -227,7 +227,7 @@ def _links(path: Path) -> Iterator[Path]:
             continue
         yield step
         followed += 1
-        target = Path(os.readlink(str(step)))  # noqa: PTH115 - Path.readlink is of Python 3.9
+        target = Path(os.readlink(str(step)))  # Path.readlink is of Python 3.9
         if target.is_absolute():
             current = Path(target.anchor)
         pending += [part for part in reversed(target.parts) if part != target.anchor]

@@ -23,6 +23,7 @@ from entrypoints.contract.session import DeviceConditions, Usage
 LONGEST_LINE = 16 << 20  # bytes: a step of 100,000 tokens takes a tenth of it
 AHEAD = 1.0  # s that a moment may lie ahead: processes of a host share the monotonic clock
 _AFTER_THE_END = (Usage, DeviceConditions)  # sent while the session is closed
+_OF_STEPS = (Step, Evaluated, Diagnosed, Scheduled)
 _FIRST_STEP = PHASES.index("compile")
 
 
@@ -59,32 +60,37 @@ class Protocol:
         name = type(message).__name__
         if self.ended and not isinstance(message, _AFTER_THE_END):
             raise MessageError(f"{name} after the end")
+        if isinstance(message, _OF_STEPS) and self.phase < _FIRST_STEP:
+            raise MessageError(f"{name} before the phase {PHASES[_FIRST_STEP]}")
+        if isinstance(message, Probed) and self.phase >= 0:
+            raise MessageError(f"{name} in a run")
         if isinstance(message, Phase):
             self._begin(message)
-        elif isinstance(message, Step) and self.phase < _FIRST_STEP:
-            raise MessageError(f"{name} before the phase {PHASES[_FIRST_STEP]}")
         elif isinstance(message, Step):
             self.steps += 1
-        elif isinstance(message, (Evaluated, Diagnosed, Scheduled)) and self.phase < _FIRST_STEP:
-            raise MessageError(f"{name} before the first step")
         elif isinstance(message, Evaluated):
-            if message.steps > self.steps or message.ended < message.began:
-                raise MessageError(f"{name} after {message.steps} steps, of {self.steps}")
-        elif isinstance(message, Probed) and self.phase >= 0:
-            raise MessageError(f"{name} in a run")
-        elif isinstance(message, Ended):
-            self._at(message.at, name)
-            if 0 <= self.phase < len(PHASES) - 1:
-                raise MessageError(f"{name} in the phase {PHASES[self.phase]}")
-            self.ended = True
-        elif isinstance(message, Failed):
-            self.ended = True
+            self._evaluated(message)
+        elif isinstance(message, Scheduled):
+            self._at(message.at, "the end of the timed window")
+        elif isinstance(message, (Ended, Failed)):
+            self._end(message)
 
     def _begin(self, message: Phase) -> None:
         if PHASES.index(message.name) != self.phase + 1:
             raise MessageError(f"the phase {message.name} after {PHASES[self.phase] if self.phase >= 0 else 'nothing'}")
         self._at(message.at, f"the phase {message.name}")
         self.phase += 1
+
+    def _evaluated(self, message: Evaluated) -> None:
+        if message.steps > self.steps or message.ended < message.began:
+            raise MessageError(f"Evaluated after {message.steps} steps, of {self.steps}")
+
+    def _end(self, message: Ended | Failed) -> None:
+        if isinstance(message, Ended):
+            self._at(message.at, "the end")
+            if 0 <= self.phase < len(PHASES) - 1:
+                raise MessageError(f"the end in the phase {PHASES[self.phase]}")
+        self.ended = True
 
     def _at(self, moment: float, what: str) -> None:
         """Raise MessageError for a moment before the last one, or in the future."""

@@ -39,7 +39,7 @@ def warnings_of(document: Document) -> Iterator[str]:
     outliers = document["steadiness"]["outliers"]
     if outliers and outliers["share_of_time"] > STALLED:
         share = outliers["share_of_time"]
-        yield f"outlying steps took {share:.0%} of the timed window: something stopped the run. Do not publish this number"
+        yield f"outlying steps took {share:.0%} of the timed window: the run was disturbed. Do not publish this number"
     if document["steadiness"]["steady"] is False:
         change = document["steadiness"]["drift"]["value"]
         yield f"step times changed by {change:+.1%} over the timed window. Warm up for longer, or run for longer"

@@ -10,7 +10,19 @@ from typing import Any, Mapping
 PREFIXES = (
     *("ONEDNN_", "DNNL_", "MKL_", "OMP_", "KMP_", "GOMP_", "OPENBLAS_", "BLIS_", "ATEN_", "TORCH", "PYTORCH_"),
     *("CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_", "HIP_", "HSA_", "ROC", "RCCL_", "MIOPEN_", "AMD_"),
-    *("TF_", "XLA_", "POPLAR_", "POPART_", "POPTORCH_", "POPTORCH", "ZE_", "SYCL_", "IPEX_", "IGC_", "NEOReadDebugKeys"),
+    *(
+        "TF_",
+        "XLA_",
+        "POPLAR_",
+        "POPART_",
+        "POPTORCH_",
+        "POPTORCH",
+        "ZE_",
+        "SYCL_",
+        "IPEX_",
+        "IGC_",
+        "NEOReadDebugKeys",
+    ),
     *("LD_PRELOAD", "LD_AUDIT", "LD_BIND_NOW", "GLIBC_TUNABLES", "MALLOC_", "JEMALLOC_", "TCMALLOC_", "PYTHONMALLOC"),
 )
 PRELOAD_FILE = Path("/etc/ld.so.preload")  # ld.so(8)

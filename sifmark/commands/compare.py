@@ -140,7 +140,7 @@ def _require_direction(gate: Gate, comparison: Comparison) -> None:
 
 def _report_left_out(comparison: Comparison) -> None:
     if comparison.duplicates:
-        status(f"{comparison.duplicates} results are there twice, by their id, and were counted once")
+        status(f"{comparison.duplicates} results are copies of others, and each run was counted once")
     _list_left_out(comparison.invalid)
     _list_left_out([exclusion_text(excluded) for excluded in comparison.excluded])
     if comparison.excluded:

@@ -189,17 +189,20 @@ def recipes_page() -> str:
 
 def rules_page() -> str:
     """Return the page of the rules that results keep."""
-    rows = [[f"`{code}`", prose(formula), prose(tolerance), prose(reason)] for code, formula, tolerance, reason in _ask(_RULES)]
+    rows = [
+        [f"`{code}`", prose(formula), prose(tolerance), prose(reason)]
+        for code, formula, tolerance, reason in _ask(_RULES)
+    ]
     lines = [
         *_head("Rules of results", "entrypoints/rules/"),
-        "A result that fits its schema also has to agree with itself and with the card of its workload. An image checks "
-        "every result before it writes it; one that breaks a rule gets the state `inconsistent`.",
+        "A result that fits its schema also has to agree with itself and with the card of its workload. An image "
+        "checks every result before it writes it; one that breaks a rule gets the state `inconsistent`.",
         "",
         *markdown_lines([["rule", "what must hold", "tolerance", "why"]]),
         *_rows(rows),
         "",
-        "A result cannot prove what no number of it determines: peaks of memory, traffic, statistics of chains, and the "
-        "times of single tokens. Signatures and `sifmark results.trace` say where a result is from.",
+        "A result cannot prove what no number of it determines: peaks of memory, traffic, statistics of chains, and "
+        "the times of single tokens. Signatures and `sifmark results.trace` say where a result is from.",
         "",
         "Next: [Metrics](metrics.md)",
     ]

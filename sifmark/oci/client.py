@@ -368,9 +368,7 @@ class _Upload:
 def _may_ask(realm: str, host: str) -> bool:
     """Return whether a login may go to a token server: encrypted, or from this machine to this machine."""
     address = urlsplit(realm)
-    return address.scheme == "https" or (
-        address.scheme == "http" and is_loopback(host) and is_loopback(address.netloc)
-    )
+    return address.scheme == "https" or (address.scheme == "http" and is_loopback(host) and is_loopback(address.netloc))
 
 
 def _rewind(data: Any) -> None:

@@ -16,6 +16,7 @@ import orjson
 
 from sifmark.core.errors import UsageError
 from sifmark.core.schemas import errors_of, explain_error, known_versions
+from sifmark.results.rules import violations_of
 
 LARGEST_DOCUMENT = 16 * 1024**2  # bytes of one document; one with a thousand steps takes a hundredth of that
 MOST_PROBLEMS = 20  # reported for one document
@@ -77,7 +78,7 @@ def load_text(text: bytes) -> tuple[dict[str, Any], list[str]]:
         return {}, [f"is not JSON: {error}"]
     if not isinstance(document, dict):
         return {}, ["is not an object"]
-    return document, document_problems(document)
+    return document, document_problems(document, text.decode())
 
 
 def parse(text: bytes) -> Any:
@@ -96,15 +97,17 @@ def parse(text: bytes) -> Any:
     return document
 
 
-def document_problems(document: dict[str, Any]) -> list[str]:
-    """Return the problems of a document, checked against exactly the schema version it names."""
+def document_problems(document: dict[str, Any], text: str | None = None) -> list[str]:
+    """Return the problems of a document: with exactly the schema version that it names, or, if none, with itself."""
     version = document.get("schema_version")
     if "schema_version" not in document:
         return ["is not a sifmark result: it has no schema_version"]
     if version not in _versions():
         return [_unknown_version(version)]
     errors = list(islice(errors_of(f"{_SCHEMA}-{version}", document), MOST_PROBLEMS))
-    return [explain_error(error) for error in sorted(errors, key=lambda error: list(map(str, error.path)))]
+    if errors:
+        return [explain_error(error) for error in sorted(errors, key=lambda error: list(map(str, error.path)))]
+    return list(islice(violations_of()(document, text), MOST_PROBLEMS))
 
 
 def _unknown_version(version: Any) -> str:

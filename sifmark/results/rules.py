@@ -10,7 +10,7 @@ from typing import Any
 from sifmark.core import paths
 
 Document = dict[str, Any]
-Violations = Callable[[Document], Sequence[str]]
+Violations = Callable[[Document, str | None], Sequence[str]]
 _PACKAGE = "entrypoints"
 
 

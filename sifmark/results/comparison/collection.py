@@ -1,7 +1,8 @@
 """The results to compare, read from one or two paths and each counted once."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from sifmark.core.console import printable
 from sifmark.core.errors import UsageError, unknown_name
@@ -19,6 +20,7 @@ from sifmark.results.comparison.observation import (
 from sifmark.results.comparison.query import DEFAULT_METRICS, Query
 from sifmark.results.load import LoadedResult, load_all
 
+Document = dict[str, Any]
 MOST_VALUES = 20  # named in a message
 
 
@@ -75,22 +77,38 @@ class ResultCollection:
 
 
 def load_observations(paths: Iterable[str], query: Query, against: str = "") -> ResultCollection:
-    """Return every valid result of each side once, by its id, with the metrics of the query; of the rest, the problem.
+    """Return every valid result of each side once, with the metrics of the query; of the rest, the problem.
 
     Raises UsageError if a path has no result.
     """
     collection = ResultCollection()
     for side, names in (("results", paths), ("against", [against] if against else [])):
-        ids: set[str] = set()
+        runs: set[Hashable] = set()
         for result in load_all(names):
             if result.problems:
                 collection.invalid.append(printable(f"{result.file}: {result.problems[0]}"))
-            elif result.document["id"] in ids:
+                continue
+            keys = set(run_keys(result.document))
+            if keys & runs:
                 collection.duplicates += 1
             else:
-                ids.add(result.document["id"])
                 _add(collection, result, side, query)
+            runs |= keys
     return collection
+
+
+def run_keys(document: Document) -> Iterator[Hashable]:
+    """Yield what no two runs have in common: their id, their place in time on a host, and their step times.
+
+    A copy under another id would be a repeat that nobody measured. Steps that all take equally long say nothing.
+    """
+    yield document["id"]
+    if (host := document["host"]["hostname"]["value"]) is not None:
+        yield host, document["started"], document["finished"]
+    steps = document["steps"]
+    quantiles = steps["quantiles"]
+    if quantiles is not None and quantiles["p0"] != quantiles["p100"]:
+        yield tuple(quantiles.values()) if steps["seconds"] is None else tuple(steps["seconds"])
 
 
 def _add(collection: ResultCollection, result: LoadedResult, side: str, query: Query) -> None:

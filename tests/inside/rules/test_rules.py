@@ -81,7 +81,7 @@ def double_list(values):
     return [2 * value for value in values]
 
 
-FORGERIES = [
+FORGERIES: list[tuple[str, str, object, str]] = [
     # The numbers of the steps.
     ("training", "steps.seconds", lambda values: values[:-1], "steps-are-listed"),
     ("training", "steps.losses", lambda values: [*values, 0.1], "steps-are-listed"),
@@ -100,17 +100,22 @@ FORGERIES = [
     ("many", "steps.quantiles.p1", 0.0, "quantiles-are-those-of-the-steps"),
     ("training", "steps.data_wait_seconds", lambda values: [1.0, *values[1:]], "waits-are-parts-of-steps"),
     ("training", "configuration.micro_batch_size", 1, "batch-is-the-product-of-its-parts"),
-    ("training", "configuration.warmup_steps", 60, "settings-fit-each-other"),
-    ("training", "configuration.steps", None, "settings-fit-each-other"),
-    ("training", "configuration.concurrency", 2, "settings-fit-each-other"),
-    ("training", "configuration.strategy", "pipelined", "settings-fit-each-other"),
-    ("training", "configuration.stages", 2, "settings-fit-each-other"),
-    ("training", "configuration.repeat", {"index": 3, "of": 2}, "settings-fit-each-other"),
-    ("training", "configuration.smoke", True, "settings-fit-each-other"),
-    ("training", "configuration.data_path", "/data", "settings-fit-each-other"),
-    ("requests", "configuration.gradient_accumulation", 2, "settings-fit-each-other"),
-    ("requests", "configuration.goal", {"metric": "loss", "value": 1.0, "evaluation_steps": 1}, "settings-fit-each-other"),
-    ("epochs", "configuration.epochs", 5, "settings-fit-each-other"),
+    ("training", "configuration.warmup_steps", 60, "length-is-bounded-once"),
+    ("training", "configuration.steps", None, "length-is-bounded-once"),
+    ("training", "configuration.concurrency", 2, "settings-fit-the-task"),
+    ("training", "configuration.strategy", "pipelined", "settings-fit-the-task"),
+    ("training", "configuration.stages", 2, "settings-fit-the-task"),
+    ("training", "configuration.repeat", {"index": 3, "of": 2}, "length-is-bounded-once"),
+    ("training", "configuration.smoke", True, "settings-fit-the-task"),
+    ("training", "configuration.data_path", "/data", "settings-fit-the-task"),
+    ("requests", "configuration.gradient_accumulation", 2, "settings-fit-the-task"),
+    (
+        "requests",
+        "configuration.goal",
+        {"metric": "loss", "value": 1.0, "evaluation_steps": 1},
+        "settings-fit-the-task",
+    ),
+    ("epochs", "configuration.epochs", 5, "length-is-bounded-once"),
     ("epochs", "configuration.steps_per_epoch", 11, "epochs-fit-the-data"),
     ("training", "data.samples", 1000, "epochs-fit-the-data"),
     ("training", "data.source", "folder", "data-are-those-asked-for"),
@@ -141,7 +146,12 @@ FORGERIES = [
     ("training", "accelerator.count", 2, "throughput-follows-from-the-steps"),
     ("training", "metrics.step_time_mean.value", tenfold, "throughput-follows-from-the-steps"),
     ("training", "metrics.step_time_p99.value", 1e-3, "step-times-follow-from-the-steps"),
-    ("training", "metrics.step_time_p50", {"value": None, "unit": "s", "reason": "no"}, "step-times-follow-from-the-steps"),
+    (
+        "training",
+        "metrics.step_time_p50",
+        {"value": None, "unit": "s", "reason": "no"},
+        "step-times-follow-from-the-steps",
+    ),
     ("many", "metrics.step_time_mean.value", tenfold, "mean-fits-the-quantiles"),
     ("training", "metrics.data_wait_fraction.value", 0.5, "waits-follow-from-the-steps"),
     ("training", "metrics.achieved_flops.value", tenfold, "operations-follow-from-the-throughput"),
@@ -154,7 +164,12 @@ FORGERIES = [
     ("chains", "metrics.acceptance_rate.value", 0.123456, "chains-are-counted"),
     ("generation", "metrics.token_throughput.value", tenfold, "generation-fits-the-window"),
     ("generation", "metrics.decode_throughput.value", 0.01, "generation-fits-the-window"),
-    ("training", "metrics.decode_rate_of_all_workers", {"value": 9.0, "unit": "images/s"}, "decoding-is-that-of-all-workers"),
+    (
+        "training",
+        "metrics.decode_rate_of_all_workers",
+        {"value": 9.0, "unit": "images/s"},
+        "decoding-is-that-of-all-workers",
+    ),
     ("training", "metrics.peak_process_memory.value", 1e9, "memory-fits"),
     ("training", "metrics.peak_allocated_memory.value", 17.0, "memory-fits"),
     # Steadiness.
@@ -237,7 +252,9 @@ FORGERIES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "path", "change", "code"), FORGERIES, ids=lambda each: str(each)[:40].encode("ascii", "replace").decode())
+@pytest.mark.parametrize(
+    ("name", "path", "change", "code"), FORGERIES, ids=lambda each: str(each)[:40].encode("ascii", "replace").decode()
+)
 def test_a_forgery_breaks_a_rule(genuine, name, path, change, code):
     assert code in codes(put(genuine[name], path, change))
 

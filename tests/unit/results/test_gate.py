@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ def write(folder: Path, *values: float, **changes: Any) -> str:
     for value in values:
         number = uuid.uuid4()
         metric = {"value": value, "unit": "images/s"}
-        document = documents.result(id=str(number), metrics__throughput=metric, **changes)
+        document = documents.valid(id=str(number), metrics__throughput=metric, **changes)
         (folder / f"{number}.json").write_text(json.dumps(document))
     return str(folder)
 
@@ -49,6 +50,19 @@ def test_invalid_documents_and_copies_are_counted(tmp_path: Path) -> None:
     (folder / "bad.json").write_text("{}")
     comparison = compare_results([str(folder)], Query(METRIC))
     assert comparison.duplicates == 1 and len(comparison.invalid) == 1 and "bad.json" in comparison.invalid[0]
+
+
+def test_a_copy_under_another_id_is_the_same_run(tmp_path: Path) -> None:
+    original = documents.from_image()
+    for number, changes in enumerate(({}, {"started": "2026-11-26T05:00:00.000Z"}, {"site": "elsewhere"})):
+        copy = original | {"id": str(uuid.uuid4())} | changes
+        if "started" in changes:  # the run is moved in time as a whole
+            shift = datetime.fromisoformat(copy["started"]) - datetime.fromisoformat(original["started"])
+            moved = datetime.fromisoformat(original["finished"]) + shift
+            copy["finished"] = f"{moved:%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
+        (tmp_path / f"{number}.json").write_text(json.dumps(copy))
+    comparison = compare_results([str(tmp_path)], Query(METRIC))
+    assert (comparison.invalid, comparison.duplicates) == ([], 2)
 
 
 @pytest.mark.parametrize(

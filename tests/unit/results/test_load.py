@@ -29,7 +29,7 @@ from sifmark.results.summary import summary
 from sifmark.results.warnings import is_disturbed, warnings_of
 
 NAME = "result-1.1"
-WHOLE = json.dumps(documents.whole()).encode()
+WHOLE = json.dumps(documents.valid()).encode()
 
 
 def write(folder: Path, name: str, *texts: bytes) -> Path:
@@ -282,11 +282,12 @@ def garble(text: bytearray, chance: random.Random) -> None:
 def test_what_others_wrote_is_shown_without_its_escape_sequences(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    document = documents.whole()
+    document = documents.valid()
     document["status"] |= {"state": "crashed", "message": "\x1b[2Jgone\nvalid  forged.json"}
     write(tmp_path, "a.json", json.dumps(document).encode())
     write(tmp_path, "b\n\x1b.json", b'{"schema_version": "\x1b"}')
-    show_results([str(tmp_path / "a.json")], TABLE)
+    with pytest.raises(SifmarkError):
+        show_results([str(tmp_path / "a.json")], TABLE)
     with pytest.raises(SifmarkError):
         validate_results([str(tmp_path)], TABLE)
     output = capsys.readouterr().out
@@ -315,7 +316,11 @@ def test_a_summary_says_each_reason_once() -> None:
 def test_several_results_are_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     quiet = {"site": "alpha", "host__threads_usable": {"value": 10**6}, "conditions_after__cpu_stolen": {"value": 0}}
     for name, delay in (("a", 0.1), ("b", 50.0)):
-        document = documents.result(**quiet, conditions_after__run_delay={"value": delay, "unit": "%"})
+        document = documents.valid(
+            id=f"{name * 8}-0000-4000-8000-{name * 12}",
+            **quiet,
+            conditions_after__run_delay={"value": delay, "unit": "%"},
+        )
         write(tmp_path, f"{name}.json", json.dumps(document).encode())
     show_results([str(tmp_path)], "table")
     printed = capsys.readouterr()

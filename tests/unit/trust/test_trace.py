@@ -7,26 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import result
+from documents import TRAINING, from_image
 from unit.fakes import FakeEngine, FakeInspection, labels_of, sha256
 
 from sifmark.attestations.sbom import CYCLONEDX
 from sifmark.build import ledger
 from sifmark.build.records import record_path
 from sifmark.commands.results.trace import STATES, link_document, trace_results
-from sifmark.core import git, paths
+from sifmark.core import git
 from sifmark.core.checks import Check, Status
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import write_json
 from sifmark.core.settings import Settings
 from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, PLATFORM, REVISION, STAND_IN
-from sifmark.recipes.names import cards
 from sifmark.recipes.plan import make_plan
 from sifmark.results.load import LoadedResult, load_text
 from sifmark.trust.image import image_under_test
 from sifmark.trust.trace import Tracer
 
-TRAINING = paths.SCHEMAS / "examples" / "result-1.1" / "training.json"
 KEY, OTHER = "site.pub", "other.pub"
 COMMIT = "0f" * 20
 PROVEN, CLAIMED, BROKEN, MISSING = Status.PASSED, Status.WARNING, Status.FAILED, Status.SKIPPED
@@ -62,18 +60,11 @@ def document_of(image: FakeInspection, **changes: Any) -> dict[str, Any]:
         },
     }
     made = {f"provenance__image__{name}": value for name, value in claims.items()}
-    workload = {"workload__name": "resnet50", "workload__identity": workload_identity("resnet50")}
-    document = result(**{**made, **workload, **changes})
+    document = from_image(**{**made, **changes})
     file = document["provenance"]["image"]["file"]
     if None in (file["identity"], file["digest"], file["signer"]):
         file.setdefault("reason", "nobody looked")
     return document
-
-
-def workload_identity(name: str) -> str:
-    from sifmark.core.files import sha256_json
-
-    return sha256_json(cards()[name]["problem"])
 
 
 def links(engine: FakeEngine, document: dict[str, Any], named: bool = False, **settings: Any) -> dict[str, Check]:
@@ -248,7 +239,6 @@ def test_a_base_that_is_pinned_no_more_is_claimed(engine: FakeEngine) -> None:
         ({"provenance__image__revision": None}, COMMIT, (PROVEN, PROVEN, MISSING)),
         ({"provenance__image__revision": "HEAD"}, COMMIT, (PROVEN, PROVEN, BROKEN)),
         ({"workload__identity": sha256("x")}, COMMIT, (PROVEN, BROKEN, PROVEN)),
-        ({"workload__name": "nosuch"}, COMMIT, (PROVEN, BROKEN, PROVEN)),
     ],
 )
 def test_sources(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import result
+from documents import TRAINING, from_image
 from unit.fakes import FakeEngine, sha256
 
 from sifmark.build import ledger
@@ -23,8 +23,6 @@ from sifmark.engines import CheckFailed
 from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, RECIPE, STAND_IN
 from sifmark.trust import stages as module
 from sifmark.trust.stages import STAGES, StageResult, verify
-
-TRAINING = paths.SCHEMAS / "examples" / "result-1.1" / "training.json"
 
 
 @pytest.fixture
@@ -41,7 +39,7 @@ def engine(site: Settings, tmp_path: Path) -> FakeEngine:
 def answer(engine: FakeEngine, folder: Path, exit_code: int = 0, **changes: Any) -> None:
     """Let a run print a valid result of the image, with other values at dotted paths."""
     key = engine.images["fake:resnet50-cpu"].labels[BUILD_KEY]
-    document = result(provenance__image__build_key=key, **changes)
+    document = from_image(provenance__image__build_key=key, **changes)
     (folder / "result.json").write_text(json.dumps(document))
     engine.programs["run"] = ["sh", "-c", f"cat {shlex.quote(str(folder / 'result.json'))}; exit {exit_code}"]
 
@@ -157,7 +155,8 @@ def test_a_run_that_fails_is_told_with_its_state(engine: FakeEngine, tmp_path: P
 
 
 def test_without_a_device_a_valid_answer_is_no_failure(engine: FakeEngine, tmp_path: Path) -> None:
-    answer(engine, tmp_path, exit_code=3, status__state="no_device", status__exit_code=3, status__phase="import")
+    ending = {"state": "no_device", "exit_code": 3, "message": "no device", "phase": "import"}
+    answer(engine, tmp_path, exit_code=3, example="out_of_memory", status=ending)
     verdict = stage(engine, "smoke")
     assert verdict.check.status is Status.SKIPPED and "its answer is valid" in verdict.check.detail
 
