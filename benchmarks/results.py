@@ -7,6 +7,7 @@ import resource
 import sys
 import tempfile
 import uuid
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,14 +32,23 @@ for file in sorted(Path(sys.argv[2]).rglob("*.json")):
 
 
 def make(folder: Path, document: dict[str, Any], count: int, seed: int) -> Path:
-    """Generate results as in a store: each with its own id and throughput, REPEATS of each batch size."""
+    """Generate results as in a store: each a run of its own by id, time and step times, REPEATS of each site.
+
+    Only the first step, which is not timed, takes longer, so that each agrees with itself as the given one does.
+    """
     chance = random.Random(seed)  # noqa: S311 - no secret
     folder.mkdir()
     for number in range(count):
         result = copy.deepcopy(document)
         result["id"] = str(uuid.UUID(int=chance.getrandbits(128), version=4))
-        result["configuration"]["batch_size"] = 1 + number // REPEATS
-        result["metrics"]["throughput"]["value"] *= chance.lognormvariate(0, 0.01)
+        result["site"] = f"site-{number // REPEATS}"
+        for name in ("started", "finished"):
+            moment = datetime.fromisoformat(result[name]) - timedelta(seconds=number + 1)
+            result[name] = f"{moment:%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
+        longer = number * 1e-9  # s
+        result["steps"]["seconds"][0] += longer
+        for sums in (result["metrics"]["training_time"], *result["epochs"][:1]):
+            sums["seconds" if "seconds" in sums else "value"] += longer
         (folder / f"{number:06d}.json").write_text(json.dumps(result))
     return folder
 
@@ -59,11 +69,10 @@ def verb(*words: str | Path) -> Times:
 def main() -> None:
     """Generate the files, measure, print and save. Raises SifmarkError."""
     grammar = parser(__doc__, pairs=5)
-    grammar.add_argument("--result", type=Path, required=True, metavar="FILE", help="a completed result to vary")
+    grammar.add_argument("--result", type=Path, required=True, metavar="FILE", help="a completed training run to vary")
     grammar.add_argument("--count", type=positive, default=10_000, metavar="N", help="files a side; default 10000")
     options = grammar.parse_args()
     document = json.loads(options.result.read_text())
-    document["steps"] |= {"seconds": None, "data_wait_seconds": None, "losses": None}  # as above a thousand steps
     with tempfile.TemporaryDirectory(prefix="sifmark-benchmark-") as name:
         new, old, few = (
             make(Path(name, side), document, count, seed)

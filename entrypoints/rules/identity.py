@@ -141,7 +141,7 @@ def _odd_texts(part: Any, name: str) -> Iterator[str]:
                 yield f"{'.'.join(path)}: {value[:80]!a} has characters that do not show"
             elif path[0] in ASCII and not value.isascii():
                 yield f"{'.'.join(path)}: {value[:80]!a} has letters of another alphabet"
-        elif abs(value) > LARGEST:
+        elif is_number(value) and abs(value) > LARGEST:
             yield f"{'.'.join(path)}: {value!r} is beyond any measurement"
 
 

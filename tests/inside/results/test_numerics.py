@@ -86,8 +86,10 @@ def test_a_precision_that_proves_nothing_proves_nothing_however_well_it_matches(
     )
 
 
-def test_single_precision_proves_the_code_and_any_failure_refutes_it():
-    assert numerics.compare_with_reference(messages() + messages("bf16"), STORED, "bf16").state == "passed"
+def test_the_run_s_own_precision_is_what_passes_and_any_failure_refutes_it():
+    assert numerics.compare_with_reference(messages(), STORED, "fp32").state == "passed"
+    judged = numerics.compare_with_reference(messages() + messages("bf16"), STORED, "bf16")
+    assert (judged.state, [each.state for each in judged.precisions]) == ("not_provable", ["passed", "not_provable"])
     assert numerics.compare_with_reference(messages() + messages("bf16", loss=[9.0]), STORED, "bf16").state == "failed"
     assert numerics.compare_with_reference(messages(loss=[9.0]) + messages("bf16"), STORED, "bf16").state == "failed"
 
