@@ -9,6 +9,7 @@ from pathlib import Path
 from sifmark.commands.pipelines import add_summary
 from sifmark.core.console import is_verbose, output, printable, status, warn
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
+from sifmark.core.keys import key_files
 from sifmark.core.schemas import read_schema
 from sifmark.results.comparison.compare import Comparison, compare_results
 from sifmark.results.comparison.exports import as_csv, as_json
@@ -50,6 +51,7 @@ class CompareOptions:
     format: str = "table"
     fail_below: str = ""
     fail_above: str = ""
+    trusted_keys: tuple[str, ...] | None = None  # if signatures are required
 
     def writer(self) -> Callable[[Comparison], str]:
         """Return what writes a comparison in the chosen format. Raises UsageError."""
@@ -116,7 +118,10 @@ def full_name(field: str) -> str:
 def compare(options: CompareOptions) -> None:
     """Print the comparison. Raises SifmarkError if something cannot be compared, GateError if the gate fails."""
     write, gate = options.writer(), options.gate()
-    comparison = compare_results(options.paths, options.query(), options.against)
+    if options.trusted_keys is not None and not key_files(options.trusted_keys):
+        remedy = 'name a public key: --key FILE.pub, or keys = ["FILE.pub"] in sifmark.toml'
+        raise UsageError("no key is trusted here that could sign results", remedy, code="no-trusted-key")
+    comparison = compare_results(options.paths, options.query(), options.against, options.trusted_keys)
     if gate is not None:
         _require_direction(gate, comparison)
     if comparison.tables or options.format == "json":
@@ -142,6 +147,7 @@ def _report_left_out(comparison: Comparison) -> None:
     if comparison.duplicates:
         status(f"{comparison.duplicates} results are copies of others, and each run was counted once")
     _list_left_out(comparison.invalid)
+    _list_left_out(comparison.unsigned)
     _list_left_out([exclusion_text(excluded) for excluded in comparison.excluded])
     if comparison.excluded:
         counts = Counter(field for excluded in comparison.excluded for field in excluded.fields)
@@ -172,7 +178,8 @@ def _conclude(comparison: Comparison, verdict: GateVerdict) -> None:
             raise SifmarkError(verdict.reason, _UNDECIDED_REMEDY, code="gate-undecided")
         problems.insert(0, verdict.reason)
     if problems:
-        code = "result-invalid" if comparison.invalid else "results-incomparable"
+        code = "signature-untrusted" if comparison.unsigned else "results-incomparable"
+        code = "result-invalid" if comparison.invalid else code
         raise SifmarkError("; ".join(problems), _INCOMPARABLE_REMEDY, code=code)
 
 
@@ -182,6 +189,8 @@ def _problems(comparison: Comparison) -> list[str]:
         problems.append("nothing is left to compare")
     if comparison.invalid:
         problems.append(f"{len(comparison.invalid)} documents are not valid")
+    if comparison.unsigned:
+        problems.append(f"{len(comparison.unsigned)} documents are not signed by a trusted key")
     if comparison.refused:
         fields = ", ".join(sorted({incompatibility.field for incompatibility in comparison.refused}))
         problems.append(f"refused to compare what differs in {fields}")

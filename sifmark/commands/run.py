@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import NoReturn
 
 from sifmark.core.console import output, status, step
-from sifmark.core.permissions import file_state, require_unshared
-from sifmark.core.process import CommandError
+from sifmark.core.permissions import FileState, file_state, require_unshared
+from sifmark.core.process import CommandError, attend
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed, Engine, ImageInspection, require_signed, should_check_signature
-from sifmark.engines.binds import binds_of
+from sifmark.engines.binds import binds_of, output_of
 from sifmark.engines.locate import device_options, engine_for, locate, locate_recipe, require_platform
 from sifmark.recipes.labels import BUILD_KEY
 from sifmark.recipes.recipe import recipe_names
+from sifmark.results.envelope import sign_results
+from sifmark.results.load import files_of
 
 IMAGE_VARIABLE = "SIFMARK_IMAGE"  # which entrypoints/system/image.py reads
 
@@ -62,7 +64,26 @@ def start_image(
     if is_file and file_state(Path(address)) != before:
         cause = f"{address} was replaced while it was looked at"
         raise CheckFailed(cause, "run it again if that was you", code="image-altered")
-    _become(argv, {IMAGE_VARIABLE: json.dumps(facts)})
+    variables = {IMAGE_VARIABLE: json.dumps(facts)}
+    results = output_of(arguments)
+    if settings.results_key is None or results is None:
+        _become(argv, variables)
+    _run_and_sign(argv, variables, results, settings.results_key)
+
+
+def _run_and_sign(argv: list[str], variables: Mapping[str, str], results: Path, key: Path) -> NoReturn:
+    """Run an image to its end, sign what it wrote to `results`, and exit as it did. Raises SifmarkError."""
+    before = _states(results)
+    code = attend(argv, variables)
+    for file, state in _states(results).items():
+        if before.get(file) != state:
+            status(f"signed: {sign_results(Path(file), key)}")
+    sys.exit(code)
+
+
+def _states(results: Path) -> dict[str, FileState]:
+    """Return the state of each result file at a path, which need not exist yet."""
+    return {file: file_state(Path(file)) for file in files_of([str(results)])} if results.exists() else {}
 
 
 def image_facts(image: ImageInspection, required: bool, keys: Sequence[str]) -> dict[str, str | None]:

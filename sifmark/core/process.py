@@ -56,6 +56,29 @@ def run_sifmark(
     return run(argv, watch_errors=watch_errors, check=check, environment={**_NO_CI, **environment})
 
 
+def attend(argv: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a command that has this process's terminal, and return its exit code: 128 and its number for a signal.
+
+    Signals for this process go to the command, which decides when to end. Raises CommandError if it cannot start.
+    """
+    with contextlib.ExitStack() as handlers:
+        process: subprocess.Popen[bytes] | None = None
+
+        def pass_on(number: int, _frame: object) -> None:
+            if process is not None and number != signal.SIGINT:  # which a terminal sends to the command too
+                process.send_signal(number)
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            handlers.callback(signal.signal, number, signal.signal(number, pass_on))
+        try:
+            process = subprocess.Popen(argv, env={**os.environ, **environment})
+        except OSError as error:
+            cause, remedy = f"cannot start {argv[0]}: {error.strerror}", f"install it: ci/setup/{Path(argv[0]).name}"
+            raise CommandError(cause, remedy, code="program-missing") from error
+        code = process.wait()
+    return 128 - code if code < 0 else code
+
+
 def run(
     argv: Sequence[str | Path],
     *,

@@ -44,6 +44,7 @@ class Settings:
     builder: str = "https://sifmark.org/builder/by-hand"  # who builds, as provenance names it
     keys: tuple[str, ...] = _list(os.pathsep)  # trusted keys: files of public keys, fingerprints of PGP keys
     require_signature: bool = field(default=False, metadata=_FILE_ONLY)  # of each image that is run
+    results_key: Path | None = None  # the private key that signs results
     registry: str | None = None  # `host/path` under which images are pushed and pulled
     private_registries: tuple[str, ...] = _list(",")  # hosts that nobody outside may pull from
 
@@ -113,8 +114,11 @@ def _from_file() -> dict[str, Any]:
         remedy = "correct the file, or remove it to use the defaults"
         raise UsageError(f"{path}: {error}", remedy, code="settings-invalid") from error
     _check(document, str(path), "settings-invalid")
-    keys = {"keys": [_resolve_key(path, key) for key in document["keys"]]} if "keys" in document else {}
-    return document | keys
+    if "keys" in document:
+        document["keys"] = [_resolve_key(path, key) for key in document["keys"]]
+    if "results_key" in document:
+        document["results_key"] = _resolve_key(path, document["results_key"])
+    return document
 
 
 def _resolve_key(path: Path, key: str) -> str:

@@ -43,6 +43,12 @@ def binds_of(arguments: Sequence[str], make_folders: bool = True) -> list[Bind]:
     return [bind for bind in binds if not (bind.path == here or here in bind.path.parents)]
 
 
+def output_of(arguments: Sequence[str]) -> Path | None:
+    """Return the file or folder that the arguments of an image let it write results to, or None."""
+    values = [value for option, value in _values(arguments) if option == OUTPUT_OPTION]
+    return _absolute(values[-1]) if values else None
+
+
 def _values(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield options that name paths with their values, written as two words or as `--option=value`."""
     options = (*READ_OPTIONS, OUTPUT_OPTION, METER_OPTION)

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from sifmark.core.errors import UsageError
+from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import errors_of, explain_error, known_versions
 from sifmark.results.rules import violations_of
 
@@ -47,8 +47,24 @@ def load_results(path: str) -> Iterator[LoadedResult]:
         empty = False
         yield from [LoadedResult(file, {}, (problem,))] if problem else load_file(file)
     if empty:
-        remedy = "name a .json or .jsonl file, a folder with some, or a quoted glob"
-        raise UsageError(f"no result at {path}", remedy, code="result-missing")
+        raise _no_result(path)
+
+
+def files_of(paths: Iterable[str]) -> Iterator[str]:
+    """Yield the result files of several files, folders or globs. Raises SifmarkError for one that has none."""
+    for path in paths:
+        found = list(_find(path))
+        if not found:
+            raise _no_result(path)
+        for file, problem in found:
+            if problem:
+                raise SifmarkError(f"{file} {problem}", "make it readable", code="file-unreadable")
+            yield file
+
+
+def _no_result(path: str) -> UsageError:
+    remedy = "name a .json or .jsonl file, a folder with some, or a quoted glob"
+    return UsageError(f"no result at {path}", remedy, code="result-missing")
 
 
 def load_file(file: str) -> Iterator[LoadedResult]:

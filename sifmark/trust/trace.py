@@ -24,6 +24,7 @@ from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, REV
 from sifmark.recipes.names import cards
 from sifmark.recipes.plan import make_plan
 from sifmark.recipes.recipe import recipe_names
+from sifmark.results.envelope import signer_of
 from sifmark.results.load import LoadedResult
 from sifmark.trust.checks import SignatureStatus, check_base_pin, check_provenance, check_signature, is_own_build
 from sifmark.trust.image import CheckSkipped, ImageUnderTest, image_under_test
@@ -56,13 +57,14 @@ class Tracer:
         self._engine, self._settings, self._named_image = engine, settings, image
         self._built_images: dict[str, ImageUnderTest | None] = {}
         self._signatures: dict[str, SignatureStatus | CheckFailed] = {}
+        self._signers: dict[str, str | SifmarkError] = {}  # of files of results
 
     def trace(self, result: LoadedResult) -> list[Check]:
         """Return the links from a result back to its sources."""
         if result.problems:
             return [Check("result", Status.FAILED, result.problems[0])]
         document = result.document
-        first = Check("result", Status.PASSED, f"{document['id']}: valid, {document['status']['state']}")
+        first = self._result_link(result)
         claims = document["provenance"]["image"]
         if claims is None:
             return [first, Check("image", Status.SKIPPED, document["provenance"]["reason"])]
@@ -73,6 +75,29 @@ class Tracer:
         proven = trace.image if image.status is Status.PASSED else None
         sources = _source_links(trace, document["workload"], self._settings)
         return [first, image, *self._content_links(trace, proven), _base_link(trace, proven), *sources]
+
+    def _result_link(self, result: LoadedResult) -> Check:
+        """Return who vouches for a valid result, if anybody does."""
+        state = f"{result.document['id']}: valid, {result.document['status']['state']}"
+        try:
+            return Check("result", Status.PASSED, f"{state}; signed by {self._signer(result.file)}")
+        except SifmarkError as error:
+            if error.code == "key-unusable":
+                raise
+            status = Status.FAILED if error.code == "signature-invalid" else Status.WARNING
+            return Check("result", status, f"{state}; {error.cause}")
+
+    def _signer(self, file: str) -> str:
+        """Return who has signed a file of results. Raises SifmarkError if nobody that is trusted here has."""
+        if file not in self._signers:
+            try:
+                self._signers[file] = signer_of(Path(file), self._settings.keys)
+            except SifmarkError as error:
+                self._signers[file] = error
+        signer = self._signers[file]
+        if isinstance(signer, SifmarkError):
+            raise signer
+        return signer
 
     def _built_image(self, recipe: str) -> ImageUnderTest | None:
         """Return the image of a recipe that is here. A result names the recipe, so it may be any text."""

@@ -86,6 +86,7 @@ def verify(
 
 @command("compare", example="compare results/ --baseline site=alpha")
 def compare(
+    settings: Settings,
     paths: Results,
     baseline: Annotated[
         str,
@@ -100,13 +101,17 @@ def compare(
         str, Option("Exit with 7 if the first metric is below this ratio to its baseline.", "RATIO")
     ] = "",
     fail_above: Annotated[str, Option("Exit with 7 if it is above; for metrics where less is better.", "RATIO")] = "",
+    require_signature: Annotated[bool, Option("Leave out results that no trusted key has signed.")] = False,
+    key: Keys = (),  # noqa: ARG001 - it is in the settings
     format_: Format = "table",
 ) -> None:
     """Compare results, and refuse what is not comparable."""
     from sifmark.commands.compare import CompareOptions
     from sifmark.commands.compare import compare as compare_results
 
-    options = CompareOptions(tuple(paths), baseline, metrics, by, tuple(allow), format_, fail_below, fail_above)
+    trusted = settings.keys if require_signature else None
+    gate = {"fail_below": fail_below, "fail_above": fail_above}
+    options = CompareOptions(tuple(paths), baseline, metrics, by, tuple(allow), format_, **gate, trusted_keys=trusted)
     compare_results(options)
 
 

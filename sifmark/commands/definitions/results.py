@@ -27,6 +27,32 @@ def validate(paths: Results, format_: Format = "table") -> None:
     validate_results(paths, format_)
 
 
+@command("results.sign", example="results.sign results/ --key site.pem")
+def sign(
+    settings: Settings,
+    paths: Results,
+    key: Annotated[str, Option("Private key in PEM form. [default: results_key]", "FILE", completes="file")] = "",
+    format_: Format = "table",
+) -> None:
+    """Sign result files: a signed statement goes beside each."""
+    from sifmark.commands.results.sign import sign_files
+
+    sign_files(paths, key, settings, format_)
+
+
+@command("results.verify", example="results.verify results/ --key site.pub")
+def verify(
+    settings: Settings,
+    paths: Results,
+    key: Keys = (),  # noqa: ARG001 - it is in the settings
+    format_: Format = "table",
+) -> None:
+    """Check that result files are signed by a trusted key."""
+    from sifmark.commands.results.sign import verify_files
+
+    verify_files(paths, settings, format_)
+
+
 @command("results.trace", ENGINE, example="results.trace result.json", former="trace")
 def trace(
     settings: Settings,

@@ -1,11 +1,13 @@
 """The results to compare, read from one or two paths and each counted once."""
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from sifmark.core.console import printable
-from sifmark.core.errors import UsageError, unknown_name
+from sifmark.core.errors import SifmarkError, UsageError, unknown_name
 from sifmark.results.comparison.compatibility import FIELDS, format_value, unit_field
 from sifmark.results.comparison.observation import (
     EVALUATED,
@@ -18,6 +20,7 @@ from sifmark.results.comparison.observation import (
     observe,
 )
 from sifmark.results.comparison.query import DEFAULT_METRICS, Query
+from sifmark.results.envelope import signer_of
 from sifmark.results.load import LoadedResult, load_all
 
 Document = dict[str, Any]
@@ -32,6 +35,7 @@ class ResultCollection:
     metrics: set[str] = field(default_factory=set)  # that any result has, compared or not
     fields: set[str] = field(default_factory=set)  # those of the query that any result has, even with the value null
     invalid: list[str] = field(default_factory=list)
+    unsigned: list[str] = field(default_factory=list)
     duplicates: int = 0
 
     def require_names(self, query: Query) -> None:
@@ -76,10 +80,12 @@ class ResultCollection:
                 raise unknown_name("field", name, fields)
 
 
-def load_observations(paths: Iterable[str], query: Query, against: str = "") -> ResultCollection:
+def load_observations(
+    paths: Iterable[str], query: Query, against: str = "", trusted_keys: Sequence[str] | None = None
+) -> ResultCollection:
     """Return every valid result of each side once, with the metrics of the query; of the rest, the problem.
 
-    Raises UsageError if a path has no result.
+    With `trusted_keys`, one that none of them has signed is left out. Raises UsageError if a path has no result.
     """
     collection = ResultCollection()
     for side, names in (("results", paths), ("against", [against] if against else [])):
@@ -88,6 +94,9 @@ def load_observations(paths: Iterable[str], query: Query, against: str = "") -> 
             if result.problems:
                 collection.invalid.append(printable(f"{result.file}: {result.problems[0]}"))
                 continue
+            if trusted_keys is not None and (reason := _distrust(result.file, tuple(trusted_keys))):
+                collection.unsigned.append(printable(f"{result.file}: {reason}"))
+                continue
             keys = set(run_keys(result.document))
             if keys & runs:
                 collection.duplicates += 1
@@ -95,6 +104,18 @@ def load_observations(paths: Iterable[str], query: Query, against: str = "") -> 
                 _add(collection, result, side, query)
             runs |= keys
     return collection
+
+
+@lru_cache(maxsize=1)  # the results of a file follow each other
+def _distrust(file: str, keys: tuple[str, ...]) -> str:
+    """Return why a file is not signed by a trusted key; empty if it is. Raises UsageError for an unusable key."""
+    try:
+        signer_of(Path(file), keys)
+    except UsageError:
+        raise
+    except SifmarkError as error:
+        return error.cause
+    return ""
 
 
 def run_keys(document: Document) -> Iterator[Hashable]:

@@ -48,6 +48,7 @@ class Comparison:
     excluded: list[Excluded]
     units: dict[str, str] = field(default_factory=dict)  # the first unit of each metric, in compared results or others
     invalid: list[str] = field(default_factory=list)  # documents that are not valid: file and first problem
+    unsigned: list[str] = field(default_factory=list)  # documents that no trusted key has signed, if signatures count
     duplicates: int = 0  # copies of results, which were counted once
 
     @property
@@ -57,18 +58,28 @@ class Comparison:
         return [row for row in rows if not (self.query.relative and self.query.is_baseline(row))]
 
 
-def compare_results(paths: Iterable[str], query: Query, against: str = "") -> Comparison:
+def compare_results(
+    paths: Iterable[str], query: Query, against: str = "", trusted_keys: Sequence[str] | None = None
+) -> Comparison:
     """Compare the results of files, folders or globs, with those at `against` as baselines if it is given.
+
+    With `trusted_keys` only results that one of them has signed are compared.
 
     Raises UsageError if the query names a field, metric or baseline that no result has.
     """
-    collection = load_observations(paths, query, against)
+    collection = load_observations(paths, query, against, trusted_keys)
     collection.require_names(query)
     if query.every_metric:
         query = replace(query, metrics=tuple(sorted(collection.metrics)))
     comparison = compare_observations(collection.observations, query)
     units = _first_units(collection, query.metrics)
-    return replace(comparison, units=units, invalid=collection.invalid, duplicates=collection.duplicates)
+    return replace(
+        comparison,
+        units=units,
+        invalid=collection.invalid,
+        unsigned=collection.unsigned,
+        duplicates=collection.duplicates,
+    )
 
 
 def compare_observations(observations: Iterable[Observation], query: Query) -> Comparison:

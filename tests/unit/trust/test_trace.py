@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from documents import TRAINING, from_image
 from unit.fakes import FakeEngine, FakeInspection, labels_of, sha256
+from unit.keys import make_key
 
 from sifmark.attestations.sbom import CYCLONEDX
 from sifmark.build import ledger
@@ -21,7 +22,8 @@ from sifmark.core.files import write_json
 from sifmark.core.settings import Settings
 from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, PLATFORM, REVISION, STAND_IN
 from sifmark.recipes.plan import make_plan
-from sifmark.results.load import LoadedResult, load_text
+from sifmark.results.envelope import sign_results
+from sifmark.results.load import LoadedResult, load_file, load_text
 from sifmark.trust.image import image_under_test
 from sifmark.trust.trace import Tracer
 
@@ -89,7 +91,25 @@ def test_everything_is_proven_where_all_is_here(engine: FakeEngine, monkeypatch:
     assert list(traced) == [
         *("result", "image", "signature", "provenance", "packages", "base", "recipe", "workload", "commit")
     ]
+    assert traced.pop("result").status is CLAIMED, "nobody has signed it"
     assert {link.status for link in traced.values()} == {PROVEN}, traced
+
+
+def test_a_signed_result_says_who_vouches_for_it(engine: FakeEngine, tmp_path: Path) -> None:
+    (key, public), (_, other) = make_key(tmp_path, "site"), make_key(tmp_path, "other")
+    file = tmp_path / "result.json"
+    file.write_text(json.dumps(document_of(image_of(engine))))
+
+    def result_link(*keys: str) -> Check:
+        (loaded,) = load_file(str(file))
+        return Tracer(engine, replace(engine.settings, keys=keys)).trace(loaded)[0]
+
+    assert result_link(public).status is CLAIMED
+    sign_results(file, key)
+    assert result_link(public).status is PROVEN and "signed by site.pub" in result_link(public).detail
+    assert result_link(other).status is CLAIMED and link_document(result_link(other))["state"] == "valid"
+    file.write_text(file.read_text() + "\n")
+    assert result_link(public).status is BROKEN and "differs from what was signed" in result_link(public).detail
 
 
 def test_a_result_that_is_not_valid_leads_nowhere(engine: FakeEngine) -> None:
@@ -100,7 +120,7 @@ def test_a_result_that_is_not_valid_leads_nowhere(engine: FakeEngine) -> None:
 def test_a_result_from_outside_an_image_has_none(engine: FakeEngine) -> None:
     document = json.loads(TRAINING.read_text())
     traced = Tracer(engine, engine.settings).trace(LoadedResult("x.json", document, ()))
-    assert [(link.name, link.status) for link in traced] == [("result", PROVEN), ("image", MISSING)]
+    assert [(link.name, link.status) for link in traced] == [("result", CLAIMED), ("image", MISSING)]
 
 
 NO_FILE = {"identity": None, "digest": None, "signer": None, "seen_by": None, "reason": "nobody saw it"}
@@ -288,7 +308,7 @@ def test_a_broken_link_fails(site: Settings, tmp_path: Path, capsys: pytest.Capt
         ("", "", None),
         ("", "true", "trace-incomplete"),
         ("image,commit", "", "trace-incomplete"),
-        ("result", "true", None),
+        ("result", "true", "trace-incomplete"),
     ],
 )
 def test_a_required_link_must_be_verified(
@@ -313,6 +333,7 @@ def test_a_result_of_0_1_0_is_traced_as_it_was_then(
     ((traced),) = json.loads(capsys.readouterr().out)
     ((expected),) = json.loads((made_by_0_1_0 / "expected-trace.json").read_text())
     words = {"proven": "verified", "claimed": "unverified", "broken": "contradicted", "missing": "missing"}
-    links = [{"name": e["name"], "state": words[e["standing"]], "detail": e["told"]} for e in expected["links"][:6]]
-    assert Path(traced["file"]).name == expected["file"] and traced["links"][:6] == links
+    links = [{"name": e["name"], "state": words[e["standing"]], "detail": e["told"]} for e in expected["links"][1:6]]
+    assert Path(traced["file"]).name == expected["file"] and traced["links"][1:6] == links
+    assert traced["links"][0]["state"] == "valid"
     assert [link["name"] for link in traced["links"]] == [link["name"] for link in expected["links"]]
