@@ -51,6 +51,7 @@ PLATFORM = (
 SETTING = "configuration."
 # The data that a target was evaluated on. The same data may have another path, so their number identifies them.
 EVALUATED = f"{SETTING}evaluated"
+ENVIRONMENT = "environment."
 # A number outside is no measurement, and its square might be no number.
 SMALLEST, LARGEST = 1e-100, 1e100
 
@@ -106,12 +107,28 @@ def observe(
         id=document["id"],
         title=workload["title"],
         group=ComparisonGroup(workload["identity"], workload["task"], phase, document["data"]["source"]),
-        fields=_settings(document) | named,
+        fields=_settings(document) | named | _environment(document),
         numbers=numbers,
         unsteady=document["steadiness"]["steady"] is False,
         disturbed=is_disturbed(document),
         host=document["host"]["hostname"]["value"],
     )
+
+
+def _environment(document: Document) -> dict[str, Any]:
+    """Return what of the user's environment changes the speed of libraries, as fields; results of 1.0 do not have it.
+
+    Which devices are visible is left out: the result has the device itself.
+    """
+    environment = document.get("environment", {})
+    fields = {
+        f"{ENVIRONMENT}{name}": value
+        for name, value in environment.get("variables", {}).items()
+        if not name.endswith("VISIBLE_DEVICES")
+    }
+    if preloaded := environment.get("preloaded"):
+        fields[f"{ENVIRONMENT}preloaded"] = " ".join(preloaded)
+    return fields
 
 
 def value_at(document: Document, path: str) -> Any:

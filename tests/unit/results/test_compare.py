@@ -212,6 +212,20 @@ def test_a_gate_for_what_is_better_when_it_is_less(tmp_path: Path) -> None:
         compare_results(str(slow), str(old), **chosen)
 
 
+def test_variables_that_change_the_speed_keep_results_apart() -> None:
+    def run_with(rate: float, preloaded: Sequence[str] = (), **variables: str) -> dict[str, Any]:
+        return result(rate, environment={"variables": variables, "preloaded": list(preloaded)})
+
+    slow = [run_with(5, ONEDNN_MAX_CPU_ISA="SSE41", CUDA_VISIBLE_DEVICES=str(number)) for number in range(2)]
+    clocked = run_with(300, preloaded=["/tmp/slowclock.so"])
+    answer = ask([run_with(30), *slow, clocked], baseline=("environment.ONEDNN_MAX_CPU_ISA", "SSE41"))
+    by_environment = {len(line.observations): line.fields for line in lines(answer)}
+    assert sorted(len(line.observations) for line in lines(answer)) == [1, 1, 2]
+    assert by_environment[2]["environment.ONEDNN_MAX_CPU_ISA"] == "SSE41"
+    ratios = {round(line.ratios["throughput"].value or 0) for line in lines(answer) if line.ratios}
+    assert ratios == {6, 60}, "the platform of a baseline may differ, its settings not"
+
+
 # What is left out, and refusal
 
 UNLIKE: dict[str, list[Any]] = {
