@@ -4,10 +4,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from email.parser import HeaderParser
+from email.utils import parseaddr
 
 from sifmark.core.console import status
 
 SYSTEM, PYTHON = "deb", "pypi"  # types of package URLs
+_PYTHON_INDEX = "Python Package Index"
 # Names of files in an image, without a slash before them.
 _OS = ("etc/os-release", "usr/lib/os-release")
 _DPKG = re.compile(r"var/lib/dpkg/status(\.d/[^/]+)?")
@@ -26,6 +28,7 @@ class Package:
     name: str
     version: str
     licence: str = ""
+    supplier: str = ""  # who maintains it, by name, or else who distributes it
     place: str = ""  # of a Python package: the folder that it is imported from
     # Of a system package:
     architecture: str = ""
@@ -57,7 +60,7 @@ def read_packages(files: Mapping[str, bytes]) -> list[Package]:
             packages.update(_python_packages(text, f"/{match['folder']}"))
     # Some installers leave two records of one package in one folder: keep the one with the longer licence.
     by_licence = sorted(packages, key=lambda package: (len(package.licence), package))
-    return sorted({replace(package, licence=""): package for package in by_licence}.values())
+    return sorted({replace(package, licence="", supplier=""): package for package in by_licence}.values())
 
 
 def _distribution(files: Mapping[str, bytes]) -> str:
@@ -78,6 +81,7 @@ def _system_packages(text: str, distribution: str) -> Iterator[Package]:
                 SYSTEM,
                 name,
                 version,
+                supplier=_person(fields.get("Maintainer", "")) or distribution.partition("-")[0],
                 architecture=fields.get("Architecture", ""),
                 distribution=distribution,
                 source=_source(fields.get("Source", ""), name),
@@ -101,4 +105,13 @@ def _python_packages(text: str, folder: str) -> Iterator[Package]:
     licence = " ".join(str(fields.get("License-Expression") or fields.get("License") or "").split())
     if name and version:
         # Some records have the whole text of the licence in place of its name.
-        yield Package(PYTHON, canonicalize_name(name), version.strip(), licence if len(licence) <= 100 else "", folder)
+        people = (fields.get(field, "") for field in ("Maintainer", "Maintainer-email", "Author", "Author-email"))
+        supplier = next(filter(None, map(_person, people)), _PYTHON_INDEX)
+        licence = licence if len(licence) <= 100 else ""
+        yield Package(PYTHON, canonicalize_name(name), version.strip(), licence, supplier, folder)
+
+
+def _person(field: object) -> str:
+    """Return the first name in a field of people, without an address: `Ann` of `Ann <ann@example.org>, Bob`."""
+    text = " ".join(str(field).split())
+    return parseaddr(text)[0] if "@" in text else text

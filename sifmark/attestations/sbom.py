@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SPDX, CYCLONEDX = "sbom.spdx.json", "sbom.cyclonedx.json"  # names of the documents
 _SPACE = "https://sifmark.org/sbom"
 _IMAGE, _DOCUMENT = "SPDXRef-image", "SPDXRef-DOCUMENT"
+_SUPPLIER = "sifmark"  # of images
 _NO_DATE = datetime.fromtimestamp(0, UTC)  # of a draft
 
 
@@ -63,6 +64,12 @@ def base_package_url(plan: Plan) -> str:
     return str(PackageURL("oci", None, name, plan.base.digest, qualifiers))
 
 
+def base_supplier(plan: Plan) -> str:
+    """Return who publishes the base: its registry, and the name that it belongs to there."""
+    registry, *names = plan.recipe.base.image.split("/")
+    return f"{registry}/{names[0]}" if len(names) > 1 else registry
+
+
 def _finish_spdx(draft: dict[str, Any], name: str, version: str, key: str, created: datetime) -> dict[str, Any]:
     (image,) = (entry for entry in draft["packages"] if entry["SPDXID"] == _IMAGE)
     return {
@@ -96,11 +103,21 @@ def _spdx(plan: Plan, packages: Iterable[Package]) -> dict[str, Any]:
 
     base = plan.recipe.base
     entries = [
-        _spdx_package(_IMAGE, "image", ""),
-        _spdx_package("SPDXRef-base", base.reference, plan.base.digest, base_package_url(plan), base.licence),
+        _spdx_package(_IMAGE, "image", "", supplier=_SUPPLIER),
+        _spdx_package(
+            *("SPDXRef-base", base.reference, plan.base.digest),
+            supplier=base_supplier(plan),
+            url=base_package_url(plan),
+            licence=base.licence,
+        ),
     ]
     entries += [
-        _spdx_package(f"SPDXRef-package-{number}", package.name, package.version, package_url(package), package.licence)
+        _spdx_package(
+            *(f"SPDXRef-package-{number}", package.name, package.version),
+            supplier=package.supplier,
+            url=package_url(package),
+            licence=package.licence,
+        )
         for number, package in enumerate(packages, start=1)
     ]
     contained = [Relationship(_IMAGE, RelationshipType.CONTAINS, entry.spdx_id) for entry in entries[1:]]
@@ -119,8 +136,10 @@ def _spdx(plan: Plan, packages: Iterable[Package]) -> dict[str, Any]:
     return dict(DocumentConverter().convert(document))
 
 
-def _spdx_package(spdx_id: str, name: str, version: str, url: str = "", licence: str = "") -> "SpdxPackage":
-    from spdx_tools.spdx.model import ExternalPackageRef, ExternalPackageRefCategory
+def _spdx_package(
+    spdx_id: str, name: str, version: str, *, supplier: str, url: str = "", licence: str = ""
+) -> "SpdxPackage":
+    from spdx_tools.spdx.model import Actor, ActorType, ExternalPackageRef, ExternalPackageRefCategory
     from spdx_tools.spdx.model.package import Package as SpdxPackage
     from spdx_tools.spdx.model.spdx_no_assertion import SpdxNoAssertion
 
@@ -129,6 +148,7 @@ def _spdx_package(spdx_id: str, name: str, version: str, url: str = "", licence:
         name=name,
         download_location=SpdxNoAssertion(),
         version=version,
+        supplier=Actor(ActorType.ORGANIZATION, supplier),
         files_analyzed=False,
         license_declared=SpdxNoAssertion(),
         comment=f"its record says of its licence: {licence}" if licence else None,
@@ -141,10 +161,12 @@ def _spdx_package(spdx_id: str, name: str, version: str, url: str = "", licence:
 def _cyclonedx(plan: Plan, packages: Iterable[Package]) -> dict[str, Any]:
     from cyclonedx.model.bom import Bom, BomMetaData
     from cyclonedx.model.component import Component, ComponentType
+    from cyclonedx.model.contact import OrganizationalEntity
     from cyclonedx.output.json import JsonV1Dot6
 
     base = _cyclonedx_base(plan)
-    image = Component(type=ComponentType.CONTAINER, name="image", bom_ref="image")
+    own = OrganizationalEntity(name=_SUPPLIER)
+    image = Component(type=ComponentType.CONTAINER, name="image", bom_ref="image", supplier=own)
     bom = Bom(
         serial_number=uuid5(NAMESPACE_URL, _SPACE),
         metadata=BomMetaData(component=image, timestamp=_NO_DATE),
@@ -157,6 +179,7 @@ def _cyclonedx(plan: Plan, packages: Iterable[Package]) -> dict[str, Any]:
 def _cyclonedx_base(plan: Plan) -> "Component":
     from cyclonedx.model import HashAlgorithm, HashType, Property
     from cyclonedx.model.component import Component, ComponentType
+    from cyclonedx.model.contact import OrganizationalEntity
     from packageurl import PackageURL
 
     return Component(
@@ -164,6 +187,7 @@ def _cyclonedx_base(plan: Plan) -> "Component":
         name=plan.recipe.base.reference,
         version=plan.base.digest,
         bom_ref="base",
+        supplier=OrganizationalEntity(name=base_supplier(plan)),
         purl=PackageURL.from_string(base_package_url(plan)),
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=plan.base.digest.removeprefix("sha256:"))],
         properties=[Property(name="sifmark:stand-in", value=str(plan.base.stand_in).lower())],
@@ -173,6 +197,7 @@ def _cyclonedx_base(plan: Plan) -> "Component":
 def _cyclonedx_package(package: Package) -> "Component":
     from cyclonedx.model import Property
     from cyclonedx.model.component import Component, ComponentType
+    from cyclonedx.model.contact import OrganizationalEntity
     from cyclonedx.model.license import DisjunctiveLicense
     from packageurl import PackageURL
 
@@ -181,6 +206,7 @@ def _cyclonedx_package(package: Package) -> "Component":
         type=ComponentType.LIBRARY,
         name=package.name,
         version=package.version,
+        supplier=OrganizationalEntity(name=package.supplier),
         bom_ref=f"{url}#{package.place}" if package.place else url,
         purl=PackageURL.from_string(url),
         licenses=[DisjunctiveLicense(name=package.licence)] if package.licence else [],

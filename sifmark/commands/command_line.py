@@ -8,7 +8,7 @@ import click
 
 from sifmark import __version__
 from sifmark.commands.answers import JSON
-from sifmark.commands.command_table import COMMANDS, GROUPS, commands_of
+from sifmark.commands.command_table import COMMANDS, GROUPS
 from sifmark.commands.definition import Command, Parameter
 from sifmark.commands.failures import report, run_body
 from sifmark.core.console import COLORS, configure, status
@@ -51,9 +51,9 @@ class _Program(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         width = max(map(len, COMMANDS))
-        for title, module in GROUPS.items():
+        for title, commands in GROUPS.items():
             formatter.write(f"{title}:\n")
-            for command in commands_of(module):
+            for command in commands:
                 formatter.write(f"  {command.name:<{width}}  {command.summary.rstrip('.')}\n")
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

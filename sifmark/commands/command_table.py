@@ -5,20 +5,18 @@ from types import ModuleType
 from sifmark.commands.definition import Command
 from sifmark.commands.definitions import data, dev, image, main, recipe, registry, results
 
-GROUPS: dict[str, ModuleType] = {
-    "Commands": main,
-    "Images": image,
-    "Registries": registry,
-    "Results": results,
-    "Recipes": recipe,
-    "Data": data,
-    "Development": dev,
-}
 
-
-def commands_of(module: ModuleType) -> list[Command]:
+def _commands_of(module: ModuleType) -> list[Command]:
     """Return the commands that a module defines, in their order."""
     return [value for value in vars(module).values() if isinstance(value, Command)]
 
 
-COMMANDS = {command.name: command for module in GROUPS.values() for command in commands_of(module)}
+GROUPS: dict[str, list[Command]] = {
+    "Commands": _commands_of(main),
+    "Images": _commands_of(image),
+    "Registries": _commands_of(registry),
+    "Results": _commands_of(results),
+    "Recipes and data": _commands_of(recipe) + _commands_of(data),
+    "Development": _commands_of(dev),
+}
+COMMANDS = {command.name: command for commands in GROUPS.values() for command in commands}

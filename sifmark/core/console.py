@@ -210,12 +210,23 @@ def align_columns(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> 
         yield "  ".join(put(cell, width) for put, cell, width in zip(just, row, widths, strict=True)).rstrip()
 
 
-def markdown_lines(rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield a Markdown table; the first row is its header."""
+def markdown_lines(rows: Iterable[Sequence[str]], trusted: bool = False) -> Iterator[str]:
+    """Yield a Markdown table; the first row is its header.
+
+    Cells are texts of anybody, in which no HTML, link or image begins, unless they are `trusted` to be Markdown.
+    """
     for number, row in enumerate(rows):
-        yield "| " + " | ".join(printable(cell).replace("|", "\\|") for cell in row) + " |"
+        yield "| " + " | ".join(_markdown_cell(cell) if trusted else _text_cell(cell) for cell in row) + " |"
         if number == 0:
             yield "|" + "---|" * len(row)
+
+
+def _markdown_cell(text: str) -> str:
+    return printable(text).replace("|", "\\|")
+
+
+def _text_cell(text: str) -> str:
+    return _markdown_cell(text.replace("&", "&amp;").replace("<", "&lt;").replace("](", "]\\("))
 
 
 def printable(text: str) -> str:

@@ -1,6 +1,7 @@
 """Checks by JSON Schema 2020-12, with errors that name the document, the field and the remedy."""
 
 import json
+import re
 from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ from sifmark.core.errors import UsageError
 # Imported where a document has errors: commands whose documents are valid should not wait for it.
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator, ValidationError
+
+_LOGIN = re.compile(r"[^\s/@'\"]+:[^\s/@'\"]+@")  # the user and the password of an address
 
 
 @cache
@@ -48,7 +51,12 @@ def check_document(schema: str, document: Any, where: str, code: str = "document
 
 def explain_error(error: "ValidationError") -> str:
     """Return one line: the field by its dotted path, and what is wrong with it."""
-    return f"{field_of(error)}: {_shorten(error.message)}"
+    return f"{field_of(error)}: {without_passwords(_shorten(error.message))}"
+
+
+def without_passwords(text: str) -> str:
+    """Return a text without the user and the password of addresses in it."""
+    return _LOGIN.sub("***@", text)
 
 
 def remedy_for(error: "ValidationError") -> str:

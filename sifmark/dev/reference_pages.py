@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from sifmark.core import paths
@@ -11,6 +12,8 @@ from sifmark.core.console import markdown_lines
 from sifmark.dev.schema_pages import prose
 from sifmark.recipes.names import cards, workloads_of
 from sifmark.recipes.recipe import Recipe, load_recipe, recipe_names
+
+_table = partial(markdown_lines, trusted=True)
 
 # Programs that print facts as JSON, in processes of their own: this package imports neither the commands, which are
 # above it, nor the in-image code.
@@ -39,7 +42,7 @@ print(json.dumps([[rule.code, rule.formula, rule.tolerance, rule.reason] for rul
 """
 _COMMANDS = """
 import json
-from sifmark.commands.command_table import GROUPS, commands_of
+from sifmark.commands.command_table import GROUPS
 
 def parameter(each):
     option, value = each.option, each.option.metavar or "|".join(each.option.choices)
@@ -52,8 +55,8 @@ def described(command):
     options = [*map(parameter, command.parameters)]
     return {"name": command.name, "text": command.description, "example": command.example, "options": options}
 
-print(json.dumps([{"title": title, "commands": [*map(described, commands_of(module))]}
-                  for title, module in GROUPS.items()]))
+print(json.dumps([{"title": title, "commands": [*map(described, commands)]}
+                  for title, commands in GROUPS.items()]))
 """
 # Exit codes of the host's commands; those of images are in entrypoints/contract/statuses.py.
 HOST_CODES = {
@@ -93,13 +96,13 @@ def commands_page() -> str:
         *_head("Commands", "sifmark/commands/definitions/"),
         "`sifmark COMMAND` runs anywhere; in a clone `inv COMMAND` is the same. Every command takes these options:",
         "",
-        *markdown_lines([["option", "meaning"], *common]),
+        *_table([["option", "meaning"], *common]),
     ]
     for group in _ask(_COMMANDS):
         lines += ["", f"## {'Main commands' if group['title'] == 'Commands' else group['title']}"]
         for command in group["commands"]:
             options = [["option", "meaning"], *map(_option, command["options"])] if command["options"] else []
-            lines += ["", f"### {command['name']}", "", command["text"], "", *markdown_lines(options)]
+            lines += ["", f"### {command['name']}", "", command["text"], "", *_table(options)]
             lines += [*([""] if options else []), f"```text\nsifmark {command['example']}\n```"]
     lines += ["", "Next: [Options of images](cli-image.md)"]
     return _page(lines)
@@ -114,7 +117,7 @@ def image_options_page() -> str:
     for group in _ask(_OPTIONS):
         if group["title"] not in ("options", "optional arguments"):
             rows = [["option", "meaning"], *map(_option, group["options"])]
-            lines += ["", f"## {group['title'].capitalize()}", "", *markdown_lines(rows)]
+            lines += ["", f"## {group['title'].capitalize()}", "", *_table(rows)]
     lines += ["", "Times: seconds, or `90s`, `30m`, `2h`, `00:30:00`. Sizes: MiB, or `512M`, `4G`, `4GiB`, `4GB`."]
     lines += ["", "Next: [Exit codes](exit-codes.md)"]
     return _page(lines)
@@ -136,13 +139,13 @@ def exit_codes_page() -> str:
         "A run writes its state to `status.state` of the result and ends with the exit code of that state. "
         "With every code but 2 and 6 it leaves a valid result with everything measured until then.",
         "",
-        *markdown_lines(rows),
+        *_table(rows),
         "",
         "Of several runs, 6 counts first, then a signal or the time limit, then the first run that did not complete.",
         "",
         "## Commands",
         "",
-        *markdown_lines([["exit code", "meaning"], *([str(code), text] for code, text in HOST_CODES.items())]),
+        *_table([["exit code", "meaning"], *([str(code), text] for code, text in HOST_CODES.items())]),
         "",
         "`sifmark run` ends with the exit code of the image. [Error codes](../error-codes.md) distinguish failures.",
         "",
@@ -162,7 +165,7 @@ def metrics_page() -> str:
         "",
         "`sifmark compare --metrics` takes these names, and also `phases.NAME` and `epochs.N`.",
         "",
-        *markdown_lines([["metric", "meaning"]]),
+        *_table([["metric", "meaning"]]),
         *_rows(rows),
         "",
         "Next: [every field of a result](../../schemas/result-1.1.md)",
@@ -177,7 +180,7 @@ def recipes_page() -> str:
         *_head("Recipes", "recipes/*.toml"),
         "A recipe defines the base image and what is added to it. One recipe makes one image file.",
         "",
-        *markdown_lines([header]),
+        *_table([header]),
         *_rows(_recipe_row(load_recipe(name)) for name in recipe_names()),
         "",
         "A platform in parentheses is not pinned yet: its recipe renders, but builds only on a test base.",
@@ -198,7 +201,7 @@ def rules_page() -> str:
         "A result that fits its schema also has to agree with itself and with the card of its workload. An image "
         "checks every result before it writes it; one that breaks a rule gets the state `inconsistent`.",
         "",
-        *markdown_lines([["rule", "what must hold", "tolerance", "why"]]),
+        *_table([["rule", "what must hold", "tolerance", "why"]]),
         *_rows(rows),
         "",
         "A result cannot prove what no number of it determines: peaks of memory, traffic, statistics of chains, and "
@@ -219,7 +222,7 @@ def settings_page() -> str:
         "`SIFMARK_SETTINGS` names. Every key is optional. A variable `SIFMARK_NAME` overrides the file where the key "
         "allows it, and an option of the command line overrides both.",
         "",
-        *markdown_lines([["key", "type", "meaning"]]),
+        *_table([["key", "type", "meaning"]]),
         *_rows(rows),
         "",
         "Next: [Commands](cli.md)",
@@ -251,7 +254,7 @@ def workloads_page() -> str:
         "Each workload is the same problem on every accelerator. Its card fixes network, loss, optimizer and input; "
         "the hash of the card is in every result. Operations are those of a forward pass, or of a step of sampling.",
         "",
-        *markdown_lines([header]),
+        *_table([header]),
         *_rows(rows),
         "",
         "Next: [Metrics](metrics.md)",

@@ -47,6 +47,7 @@ class ImageInfo:
 
     labels: dict[str, str]
     size: int  # bytes
+    content: str  # equal for the names of one image
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,10 @@ def _locate_image(name: str, engine: Engine) -> str:
         raise SifmarkError(f"{image.name} is not built", remedy, code="image-not-built")
     if (recipe := info.labels.get(RECIPE)) not in (None, image.recipe):
         raise SifmarkError(f"{address} is an image of recipe {recipe}", REBUILD_REMEDY, code="recipe-mismatch")
+    whole = engine.image_info(engine.address(image.recipe))
+    if whole is not None and whole.content != info.content:
+        cause = f"{address} is another image than that of its recipe, {engine.address(image.recipe)}"
+        raise SifmarkError(cause, "set the names again: sifmark build NAME", code="names-stale")
     return address
 
 

@@ -21,6 +21,7 @@ from sifmark.recipes.recipe import UNRESOLVED, Recipe, Target, load_recipe
 from sifmark.recipes.shipped import code_hash
 
 _BUILDER = 5  # raise it when the same inputs must give another image
+_LISTS = 2  # raise it when the same packages must give other lists
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Plan:
     @property
     def base_with_wheels_key(self) -> str:
         """The key of the base with wheels in the cache; its lists of packages also describe the base."""
-        base = [self.recipe.base.reference, self.recipe.base.licence, self.base.stand_in, __version__]
+        base = [self.recipe.base.reference, self.recipe.base.licence, self.base.stand_in, __version__, _LISTS]
         return _key([self.base_key, self.site_key, base])
 
     @cached_property

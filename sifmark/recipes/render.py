@@ -7,6 +7,7 @@ import json
 import shlex
 from collections.abc import Mapping
 
+from sifmark.core.errors import UsageError
 from sifmark.recipes.labels import BUILD_DATE, TITLE
 from sifmark.recipes.recipe import Recipe
 
@@ -117,14 +118,15 @@ def _exports(recipe: Recipe) -> str:
 
 
 def _labels(labels: Mapping[str, str]) -> str:
-    """Return the section of labels. Raises ValueError for a label of several lines, which could begin a section."""
+    """Return the section of labels. Raises UsageError for a label of several lines, which could begin a section."""
     if broken := [key for key, value in labels.items() if not f"{key}{value}".isprintable()]:
-        raise ValueError(f"label {broken[0]} is not one line of text")
+        cause = f"label {broken[0]} is not one line of text: {labels[broken[0]]!a}"
+        raise UsageError(cause, "remove the characters that do not show from the recipe", code="document-invalid")
     return _section("labels", "\n".join(f"{key} {value}" for key, value in sorted(labels.items())))
 
 
 def _section(name: str, body: str) -> str:
-    indented = "\n".join(f"    {line}".rstrip() for line in body.splitlines())
+    indented = "\n".join(f"    {line}".rstrip() for line in body.split("\n"))
     return f"%{name}\n{indented}"
 
 

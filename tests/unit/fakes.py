@@ -162,7 +162,8 @@ class FakeEngine:
         return f"fake:{name}"
 
     def image_info(self, address: str) -> ImageInfo | None:
-        return ImageInfo(self.images[address].labels, 1000) if address in self.images else None
+        image = self.images.get(address)
+        return ImageInfo(image.labels, 1000, image.runs) if image is not None else None
 
     @contextmanager
     def build(self, plan: Plan, log: Path) -> Iterator[BuiltImage]:

@@ -66,10 +66,12 @@ class Apptainer:
         path = Path(address)
         if not path.exists():
             return None
+        status = path.stat()
+        content = f"{status.st_dev}:{status.st_ino}"
         try:
-            return ImageInfo(read_sif(path).labels(), path.stat().st_size)
+            return ImageInfo(read_sif(path).labels(), status.st_size, content)
         except SifError:
-            return ImageInfo({}, path.stat().st_size)
+            return ImageInfo({}, status.st_size, content)
 
     @contextmanager
     def build(self, plan: Plan, log: Path) -> Iterator[BuiltImage]:

@@ -36,7 +36,7 @@ def write_attestations(plan: Plan, stage: str, identity: str, daemon: DockerDaem
 
 def _packages_of(stage: str, daemon: DockerDaemon, cache: Path) -> list[Package]:
     """Return the packages of a base with our wheels, which are listed once."""
-    path = cache / "docker" / "packages" / f"{stage.rpartition(':')[2]}.json"
+    path = cache / "docker" / "packages-2" / f"{stage.rpartition(':')[2]}.json"
     if not path.is_file():
         write_json(path, [asdict(package) for package in _list_packages(stage, daemon)])
     return [Package(**fields) for fields in json.loads(path.read_text())]

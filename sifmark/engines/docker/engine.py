@@ -69,7 +69,10 @@ class Docker:
     def image_info(self, address: str) -> ImageInfo | None:
         """Return labels and size of a local image, or None if there is no such image."""
         image = self.daemon.attributes(address)
-        return None if image is None else ImageInfo(dict(image["Config"].get("Labels") or {}), int(image["Size"]))
+        if image is None:
+            return None
+        labels = dict(image["Config"].get("Labels") or {})
+        return ImageInfo(labels, int(image["Size"]), sha256_json([image["RootFS"], labels]))
 
     @contextmanager
     def build(self, plan: Plan, log: Path) -> Iterator[BuiltImage]:

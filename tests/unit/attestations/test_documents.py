@@ -13,8 +13,8 @@ from sifmark.core.settings import Settings
 from sifmark.recipes.plan import Plan, make_plan
 
 PACKAGES = [
-    Package("deb", "bash", "5.2", architecture="amd64", distribution="debian-12", source="bash@5.1"),
-    Package("pypi", "jinja2", "3.1", "BSD-3-Clause", "/sifmark-site"),
+    Package(*("deb", "bash", "5.2"), supplier="Ann", architecture="amd64", distribution="debian-12", source="bash@5.1"),
+    Package("pypi", "jinja2", "3.1", licence="BSD-3-Clause", supplier="Pallets", place="/sifmark-site"),
 ]
 
 
@@ -32,6 +32,18 @@ def test_both_sboms_name_the_packages_and_the_base(plan: Plan) -> None:
     assert "pkg:deb/debian/bash@5.2?arch=amd64&distro=debian-12&upstream=bash%405.1" in urls
     assert spdx["creationInfo"]["created"] == "1970-01-02T00:00:00Z"
     assert cyclonedx["metadata"]["timestamp"] == "1970-01-02T00:00:00+00:00"
+
+
+def test_every_component_has_what_ntia_asks_for(plan: Plan) -> None:
+    """Supplier, name, version, identifier, relationship, author and time: "The Minimum Elements for an SBOM", 2021."""
+    documents = sbom.finish_documents(plan, sbom.draft_documents(plan, PACKAGES), 86400)
+    spdx, cyclonedx = (json.loads(documents[name]) for name in (sbom.SPDX, sbom.CYCLONEDX))
+    assert all(entry["supplier"].startswith("Organization: ") and entry["versionInfo"] for entry in spdx["packages"])
+    assert {relation["relatedSpdxElement"] for relation in spdx["relationships"]} == {
+        entry["SPDXID"] for entry in spdx["packages"]
+    }
+    assert all(entry["supplier"]["name"] and entry["version"] and entry["purl"] for entry in cyclonedx["components"])
+    assert cyclonedx["metadata"]["component"]["supplier"]["name"] == "sifmark"
 
 
 def _locator(reference: dict[str, str]) -> str:

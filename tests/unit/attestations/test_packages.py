@@ -45,6 +45,29 @@ def test_packages_are_those_that_are_installed() -> None:
     assert packages["jinja2"].place == "/sifmark-site"
 
 
+@pytest.mark.parametrize(
+    ("fields", "supplier"),
+    [
+        ("Author: The Pallets Team", "The Pallets Team"),
+        ("Author: Ann\nMaintainer: Bob", "Bob"),
+        ("Author-email: Ann Example <ann@example.org>, Bob <bob@example.org>", "Ann Example"),
+        ("Author-email: ann@example.org", "Python Package Index"),
+        ("Author: ", "Python Package Index"),
+        ("", "Python Package Index"),
+    ],
+)
+def test_a_package_s_supplier_is_who_maintains_it_or_distributes_it(fields: str, supplier: str) -> None:
+    record = f"Name: x\nVersion: 1\n{fields}\n\n".encode()
+    (package,) = read_packages({"site/x-1.dist-info/METADATA": record})
+    assert package.supplier == supplier
+
+
+def test_a_system_package_is_supplied_by_its_maintainer() -> None:
+    maintained = STATUS + b"Maintainer: Matthias Klose <doko@debian.org>\n"
+    packages = {package.name: package for package in read_packages(FILES | {"var/lib/dpkg/status": maintained})}
+    assert (packages["bash"].supplier, packages["libssl3"].supplier) == ("Matthias Klose", "debian")
+
+
 def test_two_records_of_one_package_in_one_place_are_one() -> None:
     beside = {
         "sifmark-site/jinja2-3.1.2.dist-info/METADATA": METADATA,

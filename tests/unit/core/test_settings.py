@@ -103,7 +103,7 @@ def test_another_process_gets_the_same_settings(here: Path, monkeypatch: pytest.
     site = load_settings(
         cache="c", dist="d", bases="stand-in", engine="docker", compression="xz", sources="s", cache_limit="1.5",
         builder="https://x.example/", keys=os.pathsep.join(("a.pub", "b.pub")), registry="r.example/x",
-        private_registries="a.example,b.example",
+        private_registries="a.example,b.example", results_key="k.pem",
     )  # fmt: skip
     for name, value in site.environment().items():
         monkeypatch.setenv(name, value)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from sifmark.core.errors import UsageError
 from sifmark.recipes.golden import REFRESH, differences
 from sifmark.recipes.recipe import load_recipe, recipe_names
 from sifmark.recipes.render import base_definition, definition, dockerfile
@@ -44,7 +45,7 @@ def test_docker_quoting_escapes_what_docker_expands() -> None:
 
 @pytest.mark.parametrize("value", ["a\n%post\n  rm -rf /", "a\rb", "\x1b[0m"])
 def test_a_label_of_several_lines_is_no_section_of_its_own(value: str) -> None:
-    with pytest.raises(ValueError, match="label x is not one line of text"):
+    with pytest.raises(UsageError, match="label x is not one line of text"):
         definition(load_recipe("cpu"), "host/x@sha256:0", {"x": value}, "/c")
 
 

@@ -645,7 +645,7 @@ def test_tables_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     markdown = answers(tmp_path, "markdown", capsys)
     rows = [line for line in markdown.splitlines() if line.startswith("|")]
     assert len({row.replace("\\|", "").count("|") for row in rows}) == 1
-    assert len(rows) == 2 + 3
+    assert len(rows) == 2 + 3 and "a\\|b" in markdown
 
 
 def test_tables_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
