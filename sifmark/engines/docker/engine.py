@@ -203,8 +203,14 @@ class Docker:
         return [f"--env={variable}"]
 
     def isolation_flags(self) -> list[str]:
-        """Return the options for a user whom the image does not know, without privileges."""
-        return ["--user=65534:65534", "--cap-drop=ALL", "--security-opt=no-new-privileges", *_HOME_OF_UNKNOWN_USER]
+        """Return the options for a user whom the image does not know, without privileges and without a network."""
+        return [
+            "--network=none",
+            "--user=65534:65534",
+            "--cap-drop=ALL",
+            "--security-opt=no-new-privileges",
+            *_HOME_OF_UNKNOWN_USER,
+        ]
 
     def inspect(self, address: str) -> DockerInspection:
         """Inspect a local image. Raises SifmarkError if there is no such image."""
