@@ -43,7 +43,11 @@ def write_lock(recipe: Recipe, target: Target, wheels: Iterable[LockedWheel]) ->
 
 
 def _parse(path: Path) -> Iterator[LockedWheel]:
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SifmarkError(f"{path}: {error}", "run `sifmark recipe.lock` again", code="document-invalid") from error
+    for number, line in enumerate(lines, start=1):
         if not line.strip() or line.startswith("#"):
             continue
         match = _LINE.match(line.strip())
