@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Sequence, Union, cast, get_args
 from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceConditions, DeviceFacts, Usage
 
 PHASES = ("import", "data", "model", "compile", "warmup", "steady")
+RUN_CHECKS = ("gradients", "answers")
 LEAST_DRAWS = 4  # of each Markov chain for a diagnosis, so that each half has two
 LARGEST = 1e18  # of any number in a message that is not a result of the model
 NOT_FINITE = ("loss", "values", "effective", "r_hat")  # results of the model, which may be infinite or not a number
@@ -146,6 +147,18 @@ class Probed(NamedTuple):
     values: list[float]
 
 
+class RunCheck(NamedTuple):
+    """A check of the run itself after its first step, from `began` to `ended` on the monotonic clock (s).
+
+    `faults` are what it found, such as weights without a gradient; `name` is one of RUN_CHECKS.
+    """
+
+    name: str
+    began: float
+    ended: float
+    faults: list[str]
+
+
 class Failed(NamedTuple):
     """The child cannot go on; `state` is one of `statuses.STATUSES`."""
 
@@ -171,6 +184,7 @@ Message = Union[
     Diagnosed,
     Scheduled,
     Probed,
+    RunCheck,
     Usage,
     Failed,
     Ended,
@@ -200,6 +214,8 @@ def decode(line: bytes) -> Message:
         raise MessageError("DeviceConditions.facts has something other than facts")
     if isinstance(message, Phase) and message.name not in PHASES:
         raise MessageError(f"there is no phase {message.name[:LONGEST_CAUSE]!r}")
+    if isinstance(message, RunCheck) and message.name not in RUN_CHECKS:
+        raise MessageError(f"there is no check {message.name[:LONGEST_CAUSE]!r}")
     return cast(Message, message)
 
 
@@ -233,6 +249,8 @@ def _is(word: str, value: Any, anything: bool) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
     if word in ("Sequence[float]", "list[float]"):
         return isinstance(value, list) and all(_is("float", item, anything) for item in value)
+    if word == "list[str]":
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
     if word == "dict[str, str]":
         return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
     return isinstance(value, _PLAIN[word])

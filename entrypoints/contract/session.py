@@ -107,14 +107,15 @@ class Batch(NamedTuple):
 
 
 class StepReport(NamedTuple):
-    """What one call did: samples, optimizer updates, and a way to read the loss.
+    """What one call did: samples, optimizer updates, and ways to read the loss and the output.
 
-    Calling `loss` may wait for the device; it is None if the task has no loss.
+    Calling them may wait for the device; `loss` is None if the task has no loss, `output` if it has one.
     """
 
     samples: int
     updates: int
     loss: Callable[[], float] | None
+    output: Callable[[], Any] | None = None
 
 
 class EvaluationResult(NamedTuple):
@@ -225,6 +226,12 @@ class Session(Protocol):
 
     def weights(self) -> Mapping[str, Any]:
         """Return the network's weights by name, as NumPy arrays; a later step may change them."""
+
+    def gradients(self) -> Mapping[str, bool] | None:
+        """Return by weight whether the last training step had a gradient for it, finite and not all zero.
+
+        None if the device does not show its gradients. Waits for the device.
+        """
 
     def usage(self) -> Usage:
         """Return what has been used of the devices so far."""

@@ -16,6 +16,7 @@ from entrypoints.contract.messages import (
     Message,
     Phase,
     Request,
+    RunCheck,
     Scheduled,
     Skipped,
     Software,
@@ -53,6 +54,7 @@ class Measurement:
     warmup_steps: tuple[Step, ...]
     timed_steps: tuple[Step, ...]
     evaluations: tuple[Evaluated, ...]
+    run_checks: tuple[RunCheck, ...]
     diagnosed: Diagnosed | None  # if Markov chains ran to their end
     scheduled: Scheduled | None  # if the timed window ended
     steps_per_epoch: int | None
@@ -139,6 +141,7 @@ def fold(
         warmup_steps=tuple(steps["warmup"]),
         timed_steps=tuple(steps["steady"]),
         evaluations=tuple(_of(Evaluated, messages)),
+        run_checks=tuple(_of(RunCheck, messages)),
         diagnosed=_last(Diagnosed, messages),
         scheduled=_last(Scheduled, messages),
         steps_per_epoch=steps_per_epoch,
@@ -216,12 +219,12 @@ def _steps_by_phase(messages: Sequence[Message]) -> dict[str, list[Step]]:
 
 
 def _phase_seconds(messages: Sequence[Message]) -> dict[str, float]:
-    """Return the length of each phase in s, without evaluations: until the next, or the end of window or run."""
+    """Return each phase's length in s, less evaluations and checks: until the next, or the end of window or run."""
     spans: dict[str, float] = {}
     begun: Phase | None = None
     evaluating = 0.0
     for message in messages:
-        if isinstance(message, Evaluated):
+        if isinstance(message, (Evaluated, RunCheck)):
             evaluating += message.ended - message.began
         elif isinstance(message, (Phase, Scheduled, Ended)):
             if begun:

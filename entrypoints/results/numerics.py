@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Mapping, NamedTuple, Sequence
 
-from entrypoints.contract.messages import Message, Probed
+from entrypoints.contract.messages import Message, Probed, RunCheck
 from entrypoints.contract.reference import Reference
 from entrypoints.results.json_values import Json, finite
 
 PASSED, FAILED, NOT_PROVABLE, NOT_RUN = "passed", "failed", "not_provable", "not_run"
+MOST_FAULTS = 20  # in a result
+_FAULTS = {"gradients": "the first step had no gradient for ", "answers": ""}
 NO_REFERENCE = "there are no stored values for this problem"
 
 
@@ -49,6 +51,7 @@ class Numerics:
     state: str
     reason: str | None
     precisions: tuple[PrecisionResult, ...] = ()
+    run_checks: tuple[RunCheck, ...] = ()  # of the run itself, after its first step
 
     def __str__(self) -> str:
         """Return the state, and the reason or the deviations."""
@@ -67,12 +70,27 @@ class Numerics:
             }
             for result in self.precisions
         ]
-        return {"state": self.state, **({"reason": self.reason} if self.reason else {}), "precisions": precisions}
+        of_run = [
+            {"check": check.name, "state": FAILED if check.faults else PASSED, "faults": check.faults[:MOST_FAULTS]}
+            for check in self.run_checks
+        ]
+        reason = {"reason": self.reason} if self.reason else {}
+        return {"state": self.state, **reason, "precisions": precisions, "run_checks": of_run}
 
 
 def not_run(reason: str) -> Numerics:
     """Return the result of a check that did not run."""
     return Numerics(NOT_RUN, reason)
+
+
+def with_run_checks(numerics: Numerics, checks: Sequence[RunCheck]) -> Numerics:
+    """Return the result with the checks of the run itself. One that failed fails all."""
+    whole = replace(numerics, run_checks=tuple(checks))
+    failed = next((check for check in checks if check.faults), None)
+    if failed is None or numerics.state == FAILED:
+        return whole
+    more = f" and {len(failed.faults) - 1} more" if len(failed.faults) > 1 else ""
+    return replace(whole, state=FAILED, reason=f"{_FAULTS[failed.name]}{failed.faults[0]}{more}")
 
 
 def compare_with_reference(

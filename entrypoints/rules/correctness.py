@@ -12,7 +12,8 @@ ANY_PRECISION = ("1.0",)  # schemas whose `passed` may rest on another precision
 
 
 @rule(
-    "a precision failed exactly if a quantity is beyond its tolerance, which `worst` then is and `mismatched` names",
+    "a precision failed exactly if a quantity is beyond its tolerance, which `worst` then is and `mismatched` names; a "
+    "check of the run exactly if it has faults",
     "The state of a check is its numbers.",
 )
 def checks_follow_from_deviations(facts: Facts) -> Iterator[str]:
@@ -25,11 +26,14 @@ def checks_follow_from_deviations(facts: Facts) -> Iterator[str]:
             yield differ(
                 f"{field}.worst.deviation", each["worst"]["deviation"], each["worst"]["tolerance"], each["state"]
             )
+    for number, each in enumerate(facts.document["numerics"].get("run_checks", [])):
+        if (each["state"] == FAILED) != bool(each["faults"]):
+            yield f"numerics.run_checks.{number}.state: {each['state']} with {len(each['faults'])} faults"
 
 
 @rule(
-    "`numerics.state` is `failed` if a precision failed; `passed` if the run's own passed; without `probe_numerics` it "
-    "is `not_run`; each precision is checked once",
+    "`numerics.state` is `failed` if a precision or a check of the run failed; `passed` if the run's own precision "
+    "passed; without `probe_numerics` it is `not_run` or `failed`; each precision and the run are checked once",
     "A check that did not run in the run's precision says nothing about it.",
 )
 def correctness_is_that_of_the_run(facts: Facts) -> Iterator[str]:
@@ -38,11 +42,15 @@ def correctness_is_that_of_the_run(facts: Facts) -> Iterator[str]:
     states = {each["precision"]: each["state"] for each in numerics["precisions"]}
     if len(states) != len(numerics["precisions"]):
         yield "numerics.precisions: a precision is named twice"
-    if (FAILED in states.values()) != (numerics["state"] == FAILED):
-        yield f"numerics.state: {numerics['state']} where precisions have {', '.join(states.values()) or 'no state'}"
+    of_run = {each["check"]: each["state"] for each in numerics.get("run_checks", [])}  # schema 1.0 has none
+    if len(of_run) != len(numerics.get("run_checks", [])):
+        yield "numerics.run_checks: a check is named twice"
+    together = [*states.values(), *of_run.values()]
+    if (FAILED in together) != (numerics["state"] == FAILED):
+        yield f"numerics.state: {numerics['state']} where its parts have {', '.join(together) or 'no state'}"
     if numerics["state"] == PASSED and not _passed(states, own, facts.document["schema_version"]):
         yield f"numerics.state: passed where {own}, the run's precision, has {states.get(own, 'no state')}"
-    if not facts.configuration["probe_numerics"] and numerics["state"] != NOT_RUN:
+    if not facts.configuration["probe_numerics"] and numerics["state"] not in (NOT_RUN, FAILED):
         yield differ("numerics.state", numerics["state"], NOT_RUN, "configuration.probe_numerics")
 
 

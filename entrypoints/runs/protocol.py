@@ -14,6 +14,7 @@ from entrypoints.contract.messages import (
     MessageError,
     Phase,
     Probed,
+    RunCheck,
     Scheduled,
     Step,
     decode,
@@ -23,7 +24,7 @@ from entrypoints.contract.session import DeviceConditions, Usage
 LONGEST_LINE = 16 << 20  # bytes: a step of 100,000 tokens takes a tenth of it
 AHEAD = 1.0  # s that a moment may lie ahead: processes of a host share the monotonic clock
 _AFTER_THE_END = (Usage, DeviceConditions)  # sent while the session is closed
-_OF_STEPS = (Step, Evaluated, Diagnosed, Scheduled)
+_OF_STEPS = (Step, Evaluated, Diagnosed, Scheduled, RunCheck)
 _FIRST_STEP = PHASES.index("compile")
 
 

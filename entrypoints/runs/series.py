@@ -16,7 +16,7 @@ from entrypoints.planning.configuration import Configuration
 from entrypoints.results import peaks, result
 from entrypoints.results.json_values import Json
 from entrypoints.results.measurement import fold
-from entrypoints.results.numerics import Numerics, not_run
+from entrypoints.results.numerics import Numerics, not_run, with_run_checks
 from entrypoints.results.outcome import Outcome, inconsistent, with_numerics
 from entrypoints.rules.check import violations
 from entrypoints.runs.batch_search import Search, search
@@ -93,6 +93,7 @@ class Series:
 
     def finish(self, card: Card, executed: ExecutedRun, search_result: Search | None, numerics: Numerics) -> None:
         """Write the document of a run."""
+        numerics = with_run_checks(numerics, executed.measurement.run_checks)
         outcome = with_numerics(executed.outcome, numerics)
         document = self.document(card, executed, outcome, search_result, numerics, self.orders.stop)
         code, place = deliver(document, self.contract, self.writer)

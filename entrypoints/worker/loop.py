@@ -7,10 +7,11 @@ import time
 from collections import deque
 from typing import Callable, Iterator, NamedTuple
 
-from entrypoints.contract.messages import Message, Step
+from entrypoints.contract.messages import Message, RunCheck, Step
 from entrypoints.contract.session import Batch, Session, StepReport
 from entrypoints.contract.statuses import RunError
 from entrypoints.planning.configuration import Configuration
+from entrypoints.worker import run_checks
 from entrypoints.worker.phases import PhasedRun, data_wait
 from entrypoints.worker.target_pursuit import TargetPursuit
 
@@ -50,6 +51,7 @@ class Loop(PhasedRun):
         self.call = session.train if task == "training" else session.infer
         self.last: object = None  # the end of the step before; None if the next step follows no other
         self.pending: deque[PendingStep] = deque()
+        self.first: tuple[Batch, StepReport] | None = None  # the first step, until it is checked
 
     def run(self, configuration: Configuration) -> None:
         """Run all phases; if there is a target, evaluate once more at the end."""
@@ -77,6 +79,18 @@ class Loop(PhasedRun):
         self.report_skipped(pursuit.skipped)
         self.last = None  # the evaluation is no part of the next step
 
+    def check_first_step(self) -> None:
+        """Check that the first step trained every weight, or that its output is that of a request."""
+        if self.first is None:
+            return
+        began, (batch, report) = time.monotonic(), self.first
+        self.first = None
+        check = run_checks.gradients(self.session) if report.loss else run_checks.answers(self.session, batch, report)
+        if check is not None:
+            name, faults = check
+            self.send(RunCheck(name, began, time.monotonic(), faults))
+        self.last = None  # the check is no part of the next step
+
     def settle(self) -> None:
         """Wait for the device and report all finished steps."""
         self.session.synchronise()
@@ -91,6 +105,8 @@ class Loop(PhasedRun):
         wait, ready = time.perf_counter() - fetch_start, self.session.mark()
         report = self.call(batch)
         done = self.session.mark()
+        if not self.steps:
+            self.first = batch, report
         self.steps += 1
         # Without the batch's tensors: the device may be far behind, and queued steps must not hold memory.
         counts = batch._replace(inputs=(), targets=())

@@ -23,6 +23,7 @@ class PhasedRun:
     def run(self, configuration: Configuration) -> None:
         """Run all phases from the first step on."""
         self.phase("compile", lambda: self.steps >= 1)
+        self.check_first_step()
         self.phase("warmup", lambda: self.reached or self.steps >= configuration.warmup_steps)
         before = thread_times()
         self.phase("steady", lambda: self.enough(configuration))
@@ -43,6 +44,9 @@ class PhasedRun:
         self.seconds = 0.0
         while not over():
             self.advance()
+
+    def check_first_step(self) -> None:
+        """Check what the first step did, and report it. It is no part of a phase."""
 
     def edge(self) -> float:
         """Return when the next phase begins, on the monotonic clock (s)."""

@@ -21,6 +21,7 @@ except AssertionError as mismatch:  # each build asserts that it has its own ver
     ) from mismatch
 
 import contextlib
+import functools
 import os
 import threading
 from typing import Any, Iterator, Mapping
@@ -193,8 +194,11 @@ class IpuSession(SynchronousSession):
 
     def infer(self, batch: Batch) -> StepReport:
         """Do a forward pass in evaluation mode."""
-        self.run_inference(self.to_device(batch))
-        return StepReport(samples=batch.samples, updates=0, loss=None)
+        output = self.run_inference(self.to_device(batch))
+        return StepReport(batch.samples, updates=0, loss=None, output=functools.partial(to_host, output))
+
+    def gradients(self) -> None:
+        """Return nothing: gradients stay on the IPUs."""
 
     def evaluate(self, batch: Batch) -> EvaluationResult:
         """Do a forward pass in evaluation mode; the host computes the loss of the real samples."""

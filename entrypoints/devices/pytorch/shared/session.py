@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
 import time
 from typing import Any, Iterator, Mapping, Sequence
 
@@ -61,6 +63,14 @@ def compilation() -> Iterator[None]:
         if any(kind.__module__.startswith(COMPILERS) for kind in type(error).__mro__):
             raise RunError("compile_failure", f"--compile: {str(error)[:1000]}") from error
         raise
+
+
+def _is_gradient(gradient: torch.Tensor | None) -> bool:
+    """Return whether there is a gradient that is finite and not all zero."""
+    if gradient is None:
+        return False
+    largest = gradient.detach().abs().max().item()  # not a number if any is
+    return 0 < largest < math.inf
 
 
 class TorchSession:
@@ -153,8 +163,8 @@ class TorchSession:
 
     def infer(self, batch: Batch) -> StepReport:
         """Do a forward pass in evaluation mode."""
-        self.forward(self.to_device(batch._replace(targets=None)))
-        return StepReport(samples=batch.samples, updates=0, loss=None)
+        output, _ = self.forward(self.to_device(batch._replace(targets=None)))
+        return StepReport(batch.samples, updates=0, loss=None, output=functools.partial(to_host, output))
 
     def evaluate(self, batch: Batch) -> EvaluationResult:
         """Do a forward pass in evaluation mode, by micro-batches as in training.
@@ -211,6 +221,11 @@ class TorchSession:
     def weights(self) -> Mapping[str, np.ndarray]:
         """Return the parameters on the host, as views if they are there already."""
         return weights(self.model)
+
+    def gradients(self) -> Mapping[str, bool] | None:
+        """Return by weight whether it has a gradient, which is kept until the next step; None after an overflow."""
+        found = {name: _is_gradient(weight.grad) for name, weight in self.model.network.named_parameters()}
+        return None if self.scaler and not any(found.values()) else found
 
     def forward(self, batch_on_device: Batch) -> tuple[Any, Any]:
         """Return the output, and the loss if there are targets."""

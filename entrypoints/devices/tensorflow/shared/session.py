@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+import functools
+from typing import Any, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +11,7 @@ import tensorflow as tf
 from entrypoints.contract.session import Answer, Batch, ChainSample, EvaluationResult, OptimizerRule, Rule, StepReport
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.host_session import SynchronousSession
-from entrypoints.workloads.tensorflow.build import Objective, Tensors, weights
+from entrypoints.workloads.tensorflow.build import Objective, Tensors, variables, weights
 from entrypoints.workloads.tensorflow.optimizers import optimizer
 from entrypoints.workloads.tensorflow.samplers import chain_sample, sampler
 
@@ -25,14 +26,24 @@ def to_host(output: Tensors) -> Any:
     return tuple(map(to_host, output)) if isinstance(output, tuple) else output.numpy()
 
 
+def are_gradients(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Return which of some gradients are finite and not all zero."""
+    largest = tf.stack([tf.reduce_max(tf.abs(gradient)) for gradient in gradients])  # not a number if any is
+    return (largest > 0) & tf.math.is_finite(largest)
+
+
 class TensorFlowSession(SynchronousSession):
     """A session in TensorFlow. Each kind of step is one graph, traced at its first call for the shape of its batch.
 
     Subclasses have the device's facts, the transfer of a batch, and the wait for a result.
     """
 
+    shows_gradients = True
+
     def __init__(self, model: Objective, rule: Rule, compiled: bool) -> None:
         self.model, self.compiled = model, compiled
+        self.reached: Any = None  # by weight whether the last step had a gradient for it, while that is asked for
+        self.asking: Any = None
         self.rule: Any = rule
         self.optimizer: Any = None  # created for training only: its state is as large as the weights, or twice
         self.sampler = None if isinstance(rule, OptimizerRule) else sampler(model.network, rule, compiled)
@@ -53,15 +64,18 @@ class TensorFlowSession(SynchronousSession):
 
     def train(self, batch: Batch) -> StepReport:
         """Do forward, backward and update."""
-        self.optimizer = self.optimizer or optimizer(self.model, self.rule)
+        if self.optimizer is None:
+            self.optimizer = optimizer(self.model, self.rule)
+            self.asking = tf.Variable(self.shows_gradients, trainable=False)
+            self.reached = tf.Variable(tf.zeros(len(self.optimizer.parameters), tf.bool), trainable=False)
         batch = self.to_device(batch)
         loss = self.wait_for(self.step(batch.inputs, batch.targets))
         return StepReport(samples=batch.samples, updates=1, loss=lambda: float(loss))
 
     def infer(self, batch: Batch) -> StepReport:
         """Do a forward pass with the running means."""
-        self.wait_for(self.forward(self.to_device(batch).inputs))
-        return StepReport(samples=batch.samples, updates=0, loss=None)
+        output = self.wait_for(self.forward(self.to_device(batch).inputs))
+        return StepReport(batch.samples, updates=0, loss=None, output=functools.partial(to_host, output))
 
     def evaluate(self, batch: Batch) -> EvaluationResult:
         """Do a forward pass with the running means, and count right predictions if targets are labels."""
@@ -105,6 +119,15 @@ class TensorFlowSession(SynchronousSession):
         """Return the sampler's state as arrays."""
         return chain_sample(state)
 
+    def gradients(self) -> Mapping[str, bool] | None:
+        """Return by weight whether the last step had a gradient for it; later steps are not asked any more."""
+        if not self.shows_gradients:
+            return None
+        self.asking.assign(False)
+        names = {id(variable): name for name, variable in variables(self.model.network)}
+        reached = zip(self.optimizer.parameters, self.reached.numpy().tolist())
+        return {names[id(variable)]: has_one for variable, has_one in reached}
+
     def weights(self) -> Mapping[str, np.ndarray]:
         """Return the parameters, named and laid out as in PyTorch."""
         return weights(self.model)
@@ -114,6 +137,8 @@ class TensorFlowSession(SynchronousSession):
             _, loss = self.model(inputs, targets, training=True)
         # An embedding's gradient is a list of rows, some of them twice; only a dense one has the right norm.
         gradients = list(map(tf.convert_to_tensor, tape.gradient(loss, self.optimizer.parameters)))
+        if self.shows_gradients:
+            self.reached.assign(tf.cond(self.asking, lambda: are_gradients(gradients), self.reached.read_value))
         if self.rule.gradient_norm is not None:
             gradients, _ = tf.clip_by_global_norm(gradients, self.rule.gradient_norm)
         self.optimizer.update(gradients)

@@ -92,7 +92,8 @@ class Double:
         return StepReport(samples=batch.samples, updates=1, loss=lambda: loss)
 
     def infer(self, batch):
-        return StepReport(samples=batch.samples, updates=0, loss=None)
+        output = [1.0 if FAULT == "answers" else 0.0] * batch.samples
+        return StepReport(samples=batch.samples, updates=0, loss=None, output=lambda: output)
 
     def evaluate(self, batch):
         time.sleep(STEP_SECONDS)
@@ -129,6 +130,9 @@ class Double:
 
     def weights(self):
         return {}
+
+    def gradients(self):
+        return {"first.weight": True, "last.bias": FAULT != "gradients"}
 
     def usage(self):
         if FAULT == "silent":
