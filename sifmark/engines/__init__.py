@@ -153,6 +153,9 @@ class ImageInspection(Protocol):
         Raises CheckFailed.
         """
 
+    def require_covered(self) -> None:
+        """Raise CheckFailed if the image holds something that no signature of it covers."""
+
     def require_start(self) -> str:
         """Compare labels, names and start as the engine sees them with what was built. Raises CheckFailed."""
 

@@ -32,11 +32,12 @@ class SignatureStatus:
 
 
 def check_trust(image: ImageUnderTest) -> list[str]:
-    """Check record, base pin, provenance and signature of an image. Return what each check found.
+    """Check contents, record, base pin, provenance and signature of an image. Return what each check found.
 
     The record of a build here proves an image. Every other image needs a signature, if this site trusts keys. Raises
     CheckFailed, or CheckSkipped if something cannot be checked and no trusted signature stands in for it.
     """
+    image.inspection.require_covered()
     record = _local_record(image)
     proven = record is not None and _is_proof(record, image)
     required = image.signature_required or (bool(image.settings.keys) and not proven)

@@ -67,11 +67,10 @@ def trust(site: Site, name: str = f"dist/{IMAGE}", **environment: str) -> dict[s
 
 def flip(path: Path, place: int) -> None:
     """Change one bit of a file."""
-    with path.open("r+b") as stream:
+    with path.open("rb") as stream:
         stream.seek(place)
         byte = stream.read(1)[0]
-        stream.seek(place)
-        stream.write(bytes([byte ^ 1]))
+    put(path, place, bytes([byte ^ 1]))
 
 
 def sif_add(path: Path, *options: str) -> None:
@@ -80,10 +79,18 @@ def sif_add(path: Path, *options: str) -> None:
     call(["apptainer", "sif", "add", *options, path, extra])
 
 
-def lose(path: Path, kind: int) -> None:
-    """Take an object away."""
-    number = next(entry.id for entry in read_sif(path).descriptors if entry.kind == kind)
-    call(["apptainer", "sif", "del", str(number), path])
+def lose(path: Path, kind: int, name: str = "") -> None:
+    """Take an object away, and its bytes too, which Apptainer leaves."""
+    entry = next(e for e in read_sif(path).descriptors if e.kind == kind and name in e.name)
+    call(["apptainer", "sif", "del", str(entry.id), path])
+    put(path, entry.offset, bytes(entry.size))
+    os.truncate(path, read_sif(path).end)
+
+
+def put(path: Path, place: int, content: bytes) -> None:
+    with path.open("r+b") as stream:
+        stream.seek(place)
+        stream.write(content)
 
 
 def object_of(path: Path, kind: int, name: str = "") -> int:
@@ -111,7 +118,15 @@ ATTACKS: dict[str, tuple[Callable[[Path], object], str]] = {
         "an overlay changes what runs",
     ),
     "the signature taken away": (lambda path: lose(path, SIGNATURE), "the file has changed since its build"),
-    "the SBOM taken away": (lambda path: lose(path, SBOM), "was taken away"),
+    "the SBOM taken away": (lambda path: lose(path, SBOM, CYCLONEDX), "was taken away"),
+    "the SBOM hidden": (
+        lambda path: call(["apptainer", "sif", "del", "4", path]),
+        "are in none of its objects",
+    ),
+    "bytes behind the last object": (
+        lambda path: put(path, path.stat().st_size, b"hidden"),
+        "are behind its last object",
+    ),
     "cut short": (lambda path: os.truncate(path, path.stat().st_size // 2), "reaches beyond the file's end"),
     "no image at all": (lambda path: path.write_text("hello"), "is not a SIF file"),
 }

@@ -1,12 +1,15 @@
 """What every unit test needs: the settings of the test run, not of whoever sits here."""
 
 import os
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from properties import load_profile
 
 from sifmark.core import paths
-from sifmark.core.settings import load_settings
+from sifmark.core.settings import Settings, load_settings
+from sifmark.engines import open_engine
 
 load_profile()
 
@@ -32,3 +35,11 @@ def site(monkeypatch, tmp_path):
 def made_by_0_1_0():
     """The folder of an image and results that 0.1.0 made, with what it answered about them."""
     return paths.CHECKOUT / "tests" / "fixtures" / "0.1.0"
+
+
+@pytest.fixture
+def trusting(site: Settings, made_by_0_1_0: Path) -> Settings:
+    """Settings that trust the key of the image of 0.1.0, which the real engine reads."""
+    if open_engine(site, "apptainer").version() is None:
+        pytest.skip("Apptainer is not installed: ci/setup/apptainer")
+    return replace(site, keys=(str(made_by_0_1_0 / "key.pub"),))

@@ -73,6 +73,7 @@ class FakeInspection:
     documents: dict[str, bytes] = field(default_factory=lambda: {sbom.CYCLONEDX: b'{"components": [{}, {}]}'})
     start: str | CheckFailed = "starts our entrypoint"
     base: str | CheckFailed = "the base as it was"
+    covered: str | CheckFailed = "all of it"
     differs: str | None = None  # in what, from whatever it is compared with
     files: tuple[tuple[str, str], ...] = (("drwxr-xr-x", "/sifmark"), ("-rw-r--r--", "/sifmark/run"))
 
@@ -88,6 +89,9 @@ class FakeInspection:
         if signer:
             return f"signed since, by {signer}"
         raise CheckFailed("the file has changed", code="digest-mismatch")
+
+    def require_covered(self) -> None:
+        _raise_or_return(self.covered)
 
     def require_start(self) -> str:
         return _raise_or_return(self.start)

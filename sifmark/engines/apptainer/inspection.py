@@ -12,6 +12,7 @@ from sifmark.core.process import run
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed
 from sifmark.engines.apptainer.build import SQUASHFS, SYSTEM_NAME, converted_base
+from sifmark.engines.apptainer.coverage import require_covered
 from sifmark.engines.apptainer.diff import difference
 from sifmark.engines.apptainer.sif import INSPECT_NAME, SBOM, Fingerprints, fingerprints, read_sif
 from sifmark.engines.apptainer.signature import signed, signer
@@ -62,12 +63,16 @@ class SifInspection:
         if recorded == self._fingerprints.digest:
             return "identity and digest as recorded"
         if signer:
-            return f"identity as recorded; the file was signed since, by {signer}"
+            return f"identity as recorded; the digest is not the one recorded: signed since, by {signer}"
         raise CheckFailed(
-            "what would run is as recorded, but the file has changed since its build",
+            "its digest is not the one recorded: what would run is, but the file has changed since its build",
             f"name the key that signed it, if it was signed since: --key; or {REBUILD_REMEDY}",
             code="digest-mismatch",
         )
+
+    def require_covered(self) -> None:
+        """Raise CheckFailed if the file holds something in none of its objects."""
+        require_covered(self.sif)
 
     def require_start(self) -> str:
         """Compare labels, apps and run script as Apptainer sees them with what was built. Raises CheckFailed."""
@@ -90,7 +95,11 @@ class SifInspection:
             yield mode, name
 
     def signer(self, keys: Sequence[str]) -> str:
-        """Return which trusted key signed all of it. Apptainer checks every object. Raises CheckFailed for none."""
+        """Return which trusted key signed all of it. Raises CheckFailed for none.
+
+        Apptainer checks every object, but nothing that is in none.
+        """
+        self.require_covered()
         return signer(self.path, keys)
 
     def signed(self) -> bool:

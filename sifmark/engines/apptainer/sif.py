@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import human_size, sha256_bytes, sha256_file
@@ -45,7 +45,10 @@ class SifError(SifmarkError):
 
 @dataclass(frozen=True)
 class SifDescriptor:
-    """One object in the file: `offset` and `size` in bytes; `partition` is the partition type or 0."""
+    """One object in the file: `offset` and `size` in bytes; `partition` is the partition type or 0.
+
+    `architecture` is that of a partition, as the header has it.
+    """
 
     id: int
     kind: int
@@ -53,6 +56,30 @@ class SifDescriptor:
     size: int
     name: str
     partition: int
+    architecture: bytes
+
+    @property
+    def end(self) -> int:
+        """The place behind its last byte."""
+        return self.offset + self.size
+
+
+class SifHeader(NamedTuple):
+    """The fields of a header. Dates are in seconds since 1970; places and sizes in bytes."""
+
+    launch: bytes
+    magic: bytes
+    version: bytes
+    architecture: bytes
+    unique: bytes
+    created: int
+    modified: int
+    free: int  # descriptors
+    total: int  # descriptors
+    table: int
+    table_size: int
+    data: int
+    data_size: int
 
 
 @dataclass(frozen=True)
@@ -70,7 +97,20 @@ class Sif:
     """A SIF file's table of contents."""
 
     path: Path
+    header: SifHeader
     descriptors: tuple[SifDescriptor, ...]
+    unused: bytes  # the packed descriptors that are not in use
+
+    def parts(self) -> list[tuple[int, int]]:
+        """Return where header, table and objects begin and end, in the order of the file."""
+        table = self.header.table
+        others = [(0, _HEADER.size), (table, table + self.header.total * _DESCRIPTOR.size)]
+        return sorted([*others, *((entry.offset, entry.end) for entry in self.descriptors)])
+
+    @property
+    def end(self) -> int:
+        """The place behind its last object, and so the size that the file should have."""
+        return max(end for _, end in self.parts())
 
     @property
     def system(self) -> SifDescriptor:
@@ -161,8 +201,11 @@ def read_sif(path: Path) -> Sif:
     """Read the table of contents of a SIF file. Raises SifError if it is not one, or is cut short."""
     try:
         with path.open("rb") as stream:
+            header = _read_header(path, stream)
+            rows = _read_rows(path, stream, header)
             size = path.stat().st_size
-            return Sif(path, tuple(_descriptors(path, stream, size)))
+            unused = b"".join(row for row in rows if not _is_used(row))
+            return Sif(path, header, tuple(_descriptors(path, filter(_is_used, rows), size)), unused)
     except OSError as error:
         remedy = "name an image that exists: `sifmark list`"
         raise SifError(f"{path}: {error.strerror}", remedy, code="file-unreadable") from error
@@ -227,34 +270,43 @@ def _row(number: int, kind: int, start: int, size: int, seconds: int, name: str 
     return _DESCRIPTOR.pack(kind, True, number, _GROUP | 1, 0, *fields, name.encode(), extra)
 
 
-def _descriptors(path: Path, stream: BinaryIO, size: int) -> Iterator[SifDescriptor]:
-    """Yield the descriptors of a file of `size` bytes. Raises SifError."""
-    for fields in _DESCRIPTOR.iter_unpack(_read_table(path, stream)):
-        kind, used, number, _group, _link, start, length, *_, name, extra = fields
-        if not used:
-            continue
+def _is_used(row: bytes) -> bool:
+    return bool(_DESCRIPTOR.unpack(row)[1])
+
+
+def _descriptors(path: Path, rows: Iterable[bytes], size: int) -> Iterator[SifDescriptor]:
+    """Yield the descriptors in packed rows of a file of `size` bytes. Raises SifError."""
+    for row in rows:
+        kind, _used, number, _group, _link, start, length, *_, name, extra = _DESCRIPTOR.unpack(row)
         if start < 0 or length < 0 or start + length > size:
             whole = human_size(start + length) if min(start, length) >= 0 else "an unknown size"
             sizes = f"{human_size(size)} of {whole}"
             cause = f"{path} is incomplete: object {number} reaches beyond the file's end ({sizes})"
             raise SifError(cause, "build or pull it again", code="file-damaged")
         partition = struct.unpack_from("<i", extra, 4)[0] if kind == PARTITION else 0
-        yield SifDescriptor(number, kind, start, length, name.split(b"\0", 1)[0].decode(errors="replace"), partition)
+        text = name.split(b"\0", 1)[0].decode(errors="replace")
+        yield SifDescriptor(number, kind, start, length, text, partition, extra[8:11])
 
 
-def _read_table(path: Path, stream: BinaryIO) -> bytes:
-    """Return the packed descriptors. Raises SifError."""
-    header = stream.read(_HEADER.size)
-    if len(header) < _HEADER.size or header[32:42] != _MAGIC:
+def _read_header(path: Path, stream: BinaryIO) -> SifHeader:
+    """Return the header. Raises SifError."""
+    packed = stream.read(_HEADER.size)
+    if len(packed) < _HEADER.size or packed[32:42] != _MAGIC:
         remedy = "name an image that sifmark or Apptainer built"
         raise SifError(f"{path} is not a SIF file", remedy, code="not-a-sif")
-    *_, total, offset, _size, _data, _data_size = _HEADER.unpack(header)
-    if not 0 < total <= _MAX_DESCRIPTORS:
+    header = SifHeader(*_HEADER.unpack(packed))
+    if not 0 < header.total <= _MAX_DESCRIPTORS:
         remedy = "the file is damaged: build or fetch it again"
-        raise SifError(f"{path}: its header counts {total} objects", remedy, code="file-damaged")
-    stream.seek(offset)
-    table = stream.read(total * _DESCRIPTOR.size)
-    if len(table) < total * _DESCRIPTOR.size:
+        raise SifError(f"{path}: its header counts {header.total} objects", remedy, code="file-damaged")
+    return header
+
+
+def _read_rows(path: Path, stream: BinaryIO, header: SifHeader) -> list[bytes]:
+    """Return the packed descriptors. Raises SifError."""
+    size = _DESCRIPTOR.size
+    stream.seek(header.table)
+    table = stream.read(header.total * size)
+    if len(table) < header.total * size:
         cause = f"{path} ends within its table of contents"
         raise SifError(cause, "build or fetch it again", code="file-damaged")
-    return table
+    return [table[start : start + size] for start in range(0, len(table), size)]

@@ -1,6 +1,7 @@
 """Signatures in SIF files: verified by Apptainer, and compared with the keys that this site trusts."""
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,6 +45,8 @@ def sign(path: Path, key: Path | None, keyring_number: str) -> None:
     for entry in read_sif(path).descriptors:
         if entry.kind == SIGNATURE:
             run(["apptainer", "sif", "del", str(entry.id), path])
+    # Apptainer leaves the bytes of what it deletes: a shorter signature would not cover all of them.
+    os.truncate(path, read_sif(path).end)
     options = ["--key", key.absolute()] if key else ["--keyidx", keyring_number]
     run(["apptainer", "sign", *options, path], remedy="is it a private key without a passphrase?")
 

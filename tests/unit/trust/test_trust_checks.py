@@ -73,6 +73,15 @@ def test_a_record_or_a_signature_is_a_proof(
     assert outcome(image) == expected
 
 
+@pytest.mark.parametrize("signed_by", [None, KEY])
+@pytest.mark.parametrize("keys", [(), (KEY,)])
+def test_what_no_signature_covers_is_refused_also_without_a_record(
+    engine: FakeEngine, signed_by: str | None, keys: tuple[str, ...]
+) -> None:
+    hidden = CheckFailed("bytes behind its last object", code="image-altered")
+    assert outcome(under_test(engine, keys, signed_by=signed_by, covered=hidden)) == "image-altered"
+
+
 @pytest.mark.parametrize(("signed_by", "code"), [(None, "signature-missing"), (KEY, "passed")])
 def test_a_signature_that_is_asked_for_must_be_there(engine: FakeEngine, signed_by: str | None, code: str) -> None:
     image = under_test(engine, (KEY,), signed=True, signed_by=signed_by)
