@@ -11,7 +11,7 @@ from sifmark.core.errors import SifmarkError
 from sifmark.core.process import run
 from sifmark.core.settings import Settings
 from sifmark.engines import Engine, require_signed
-from sifmark.engines.locate import device_options, locate
+from sifmark.engines.locate import isolated_options, locate
 from sifmark.recipes.labels import DRIVER, WORKLOADS
 from sifmark.recipes.names import SMALLEST, smallest_image
 from sifmark.recipes.recipe import recipe_names
@@ -53,7 +53,7 @@ def check_image(name: str, engine: Engine, settings: Settings) -> Iterator[Check
         raise SifmarkError(cause, "is it an image that sifmark built?", code="not-sifmark-image")
     if settings.require_signature:
         require_signed(engine.inspect(address), settings.keys)
-    options = [*engine.isolation_flags(), *device_options(engine, address)]
+    options = isolated_options(engine, address)
     argv = engine.command(address, "run", [SMALLEST, "--smoke"], options)
     command = run(argv, time_limit=settings.time_limit, check=False)
     result, problems = load_text(command.output.encode())

@@ -127,8 +127,8 @@ class Engine(Protocol):
     def env_flags(self, variable: str) -> list[str]:
         """Return the options that pass a variable of our environment, if the engine does not do so anyway."""
 
-    def isolation_flags(self) -> list[str]:
-        """Return the options that keep the user's folders and variables out of a container."""
+    def isolation_flags(self, network: bool) -> list[str]:
+        """Return the options that keep the user's folders and variables out of a container, and the network or not."""
 
     def inspect(self, address: str) -> "ImageInspection":
         """Inspect an image. Raises SifmarkError if it cannot be read."""

@@ -72,8 +72,7 @@ def device_options(engine: Engine, address: str) -> list[str]:
 
     Raises SifmarkError if the labels ask for options that no recipe has.
     """
-    info = engine.image_info(address)
-    access = _access(info.labels if info else {})
+    access = _access_of_image(engine, address)
     if access is None:
         return []
     if not access.is_allowed():
@@ -82,6 +81,21 @@ def device_options(engine: Engine, address: str) -> list[str]:
     if not access.existing_files():
         status(f"  this host has no {' and no '.join(access.devices)}: {Path(address).name} will find no device")
     return engine.device_flags(access)
+
+
+def isolated_options(engine: Engine, address: str) -> list[str]:
+    """Return the options of a run that sees its device, but nothing of the user and no network that it can do without.
+
+    Raises SifmarkError as `device_options`.
+    """
+    access = _access_of_image(engine, address)
+    network = access is not None and access.is_on_network()
+    return [*engine.isolation_flags(network), *device_options(engine, address)]
+
+
+def _access_of_image(engine: Engine, address: str) -> Access | None:
+    info = engine.image_info(address)
+    return _access(info.labels if info else {})
 
 
 def _access(labels: dict[str, str]) -> Access | None:

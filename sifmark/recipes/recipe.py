@@ -77,6 +77,10 @@ class Access:
         only_devices = all(_DEVICE.fullmatch(path) and ".." not in path for path in self.devices)
         return only_devices and set(self.apptainer) <= FLAGS["apptainer"] and set(self.docker) <= FLAGS["docker"]
 
+    def is_on_network(self) -> bool:
+        """Return whether this host reaches the device over a network."""
+        return "--network=host" in self.docker and bool(self.existing_files())
+
     def existing_files(self) -> list[str]:
         """Return the device files and folders that exist on this host."""
         return sorted(path for pattern in self.devices for path in glob(pattern))  # noqa: PTH207 - from the root

@@ -7,7 +7,7 @@ from typing import Any
 from sifmark.core.errors import REBUILD_REMEDY
 from sifmark.core.process import run
 from sifmark.engines import CheckFailed
-from sifmark.engines.locate import device_options
+from sifmark.engines.locate import isolated_options
 from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY
 from sifmark.recipes.recipe import recipe_names
 from sifmark.results.load import document_problems
@@ -22,7 +22,7 @@ def check_smoke(image: ImageUnderTest) -> list[str]:
     require_engine(image)
     if image.signature_required:
         image.inspection.signer(image.settings.keys)
-    options = [*image.engine.isolation_flags(), *device_options(image.engine, image.address)]
+    options = isolated_options(image.engine, image.address)
     run(image.engine.command(image.address, "test", [], options), time_limit=image.settings.time_limit)
     return ["self-test passed", *(_run_workload(image, workload, options) for workload in image.named_workloads)]
 

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -80,11 +81,13 @@ def sif_add(path: Path, *options: str) -> None:
 
 
 def lose(path: Path, kind: int, name: str = "") -> None:
-    """Take an object away, and its bytes too, which Apptainer leaves."""
+    """Take an object away, and also what Apptainer leaves of it: its bytes, and the size in the header."""
     entry = next(e for e in read_sif(path).descriptors if e.kind == kind and name in e.name)
     call(["apptainer", "sif", "del", str(entry.id), path])
     put(path, entry.offset, bytes(entry.size))
-    os.truncate(path, read_sif(path).end)
+    left = read_sif(path)
+    os.truncate(path, left.end)
+    put(path, 120, struct.pack("<q", left.end - left.header.data))
 
 
 def put(path: Path, place: int, content: bytes) -> None:

@@ -215,8 +215,8 @@ class FakeEngine:
     def env_flags(self, variable: str) -> list[str]:
         return [f"--env={variable}"]
 
-    def isolation_flags(self) -> list[str]:
-        return ["--isolated"]
+    def isolation_flags(self, network: bool) -> list[str]:
+        return ["--isolated", "--with-network"] if network else ["--isolated"]
 
     def inspect(self, address: str) -> FakeInspection:
         self.inspected.append(address)

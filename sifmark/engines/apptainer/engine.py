@@ -146,10 +146,10 @@ class Apptainer:
         """Return nothing: Apptainer shows a run all variables anyway."""
         return []
 
-    def isolation_flags(self) -> list[str]:
-        """Return the options that keep network and everything of the user out, except for the selection of devices."""
+    def isolation_flags(self, network: bool) -> list[str]:
+        """Return the options that keep everything of the user out, except for the selection of devices."""
         selection = [word for name, value in device_selection().items() for word in ("--env", f"{name}={value}")]
-        return ["--containall", "--cleanenv", "--net", "--network=none", *selection]
+        return ["--containall", "--cleanenv", *([] if network else ["--net", "--network=none"]), *selection]
 
     def inspect(self, address: str) -> SifInspection:
         """Inspect a file. Raises SifmarkError if it is no SIF, or has no labels."""

@@ -202,10 +202,13 @@ class Docker:
         """Return the option that lets Docker take the value from its own environment."""
         return [f"--env={variable}"]
 
-    def isolation_flags(self) -> list[str]:
-        """Return the options for a user whom the image does not know, without privileges and without a network."""
+    def isolation_flags(self, network: bool) -> list[str]:
+        """Return the options for a user whom the image does not know, without privileges.
+
+        A network is in the device's own options, which Docker does not take twice.
+        """
         return [
-            "--network=none",
+            *([] if network else ["--network=none"]),
             "--user=65534:65534",
             "--cap-drop=ALL",
             "--security-opt=no-new-privileges",

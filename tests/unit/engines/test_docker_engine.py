@@ -89,7 +89,7 @@ def test_a_container_is_told_which_devices_a_run_may_use(monkeypatch: pytest.Mon
         "--env=IPUOF_CONFIG_PATH",
         f"--volume={partition}:{partition}:ro",
     ]
-    assert Apptainer(load_settings()).isolation_flags() == [
+    assert Apptainer(load_settings()).isolation_flags(network=True) == [
         "--containall",
         "--cleanenv",
         *("--env", "CUDA_VISIBLE_DEVICES=3,5", "--env", f"IPUOF_CONFIG_PATH={partition}"),
@@ -116,6 +116,27 @@ def test_devices_are_passed_where_they_are() -> None:
         "--cap-add=IPC_LOCK",
     ]
     assert tool.device_flags(Access(("/dev/null",), docker=("--gpus=all",))) == [*groups, "--gpus=all"]
+
+
+@pytest.mark.usefixtures("unchosen")
+def test_what_is_isolated_has_no_network_unless_the_device_is_on_one() -> None:
+    docker, apptainer = Docker(load_settings()), Apptainer(load_settings())
+    assert apptainer.isolation_flags(network=False) == ["--containall", "--cleanenv", "--net", "--network=none"]
+    assert apptainer.isolation_flags(network=True) == ["--containall", "--cleanenv"]
+    without = docker.command("sifmark:cpu", "test", [], docker.isolation_flags(network=False))
+    assert [word for word in without if word.startswith("--net")] == ["--network=none"]
+    assert "--user=65534:65534" in without and "--cap-drop=ALL" in without
+    on_network = Access(("/dev/null",), docker=("--network=host",))
+    options = [*docker.isolation_flags(network=True), *docker.device_flags(on_network)]
+    words = docker.command("sifmark:ipu", "test", [], options)
+    assert [word for word in words if word.startswith("--net")] == ["--network=host"]  # Docker refuses two
+
+
+def test_a_device_is_on_the_network_only_where_it_is() -> None:
+    flags = ("--network=host",)
+    assert Access(("/dev/null",), docker=flags).is_on_network()
+    assert not Access(("/dev/null",), docker=("--gpus=all",)).is_on_network()
+    assert not Access(("/dev/none*",), docker=flags).is_on_network()
 
 
 def test_flags_that_no_recipe_has_are_refused() -> None:

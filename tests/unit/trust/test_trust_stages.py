@@ -20,7 +20,8 @@ from sifmark.core.errors import UsageError
 from sifmark.core.files import write_json
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed
-from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, RECIPE, STAND_IN
+from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, DEVICES, DOCKER_FLAGS, RECIPE, STAND_IN
+from sifmark.recipes.recipe import Access
 from sifmark.trust import stages as module
 from sifmark.trust.stages import STAGES, StageResult, verify
 
@@ -67,6 +68,33 @@ def test_stages_are_chosen_by_name_and_keep_their_order() -> None:
     with pytest.raises(UsageError) as error:
         select_stages("trust,smok")
     assert error.value.code == "unknown-name" and "smoke" in error.value.remedy
+
+
+@pytest.mark.parametrize(("here", "isolation"), [(False, ["--isolated"]), (True, ["--isolated", "--with-network"])])
+def test_the_self_test_and_all_runs_are_isolated(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, here: bool, isolation: list[str]
+) -> None:
+    """A network is there only for a device that is on one, and only where that device is."""
+    monkeypatch.setattr(Access, "existing_files", lambda _: ["/dev/ipu0"] if here else [])
+    labels = {DEVICES: "/dev/ipu*", DOCKER_FLAGS: "--network=host", RECIPE: "of_others"}
+    engine.images["fake:resnet50-cpu"].labels.update(labels)
+    assert stage(engine, "smoke").check.status is Status.PASSED
+    started = engine.commands[:2]  # a third one is only named, in the advice to run it by hand
+    assert [(verb, list(options)) for _, verb, _, options in started] == [
+        ("test", [*isolation, "--device"]),
+        ("run", [*isolation, "--device"]),
+    ]
+
+
+@pytest.mark.parametrize("stages", ["structure,smoke", "trust,structure,smoke"])
+def test_what_structure_refutes_is_not_started(engine: FakeEngine, tmp_path: Path, stages: str) -> None:
+    """Also where the image is unsigned and unknown, so that trust says nothing."""
+    record_path("cpu", engine).unlink()
+    engine.images["fake:resnet50-cpu"].start = CheckFailed("starts something else", code="image-altered")
+    engine.programs |= {name: ["touch", str(tmp_path / "started")] for name in ("run", "test")}
+    results = verify(engine, "fake:resnet50-cpu", engine.settings, select_stages(stages))
+    assert [verdict.check.status for verdict in results[-2:]] == [Status.FAILED, Status.SKIPPED]
+    assert not (tmp_path / "started").exists()
 
 
 def test_what_is_not_to_be_trusted_is_not_started(engine: FakeEngine, tmp_path: Path) -> None:
