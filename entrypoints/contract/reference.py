@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
@@ -11,6 +11,8 @@ from entrypoints.contract.cards import Card
 
 FOLDER = Path(__file__).resolve().parent.parent / "references"
 PLAIN_BATCH = 2  # samples of the check if there is no reference
+# Quantities of an update by the card's own rule: of the batch as a whole, and divided in two micro-batches.
+OWN_RULE, ACCUMULATED = "own_rule", "accumulated"
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,16 @@ class Reference:
     tolerances: Mapping[str, Mapping[str, float]]
     not_provable: Mapping[str, str]
     source: str
+
+    def of_run(self, accumulation: int) -> Reference:
+        """Return the reference without the quantities that a run of so many micro-batches per update does not have."""
+        other = (OWN_RULE if accumulation > 1 else ACCUMULATED) + "."
+
+        def kept(quantities: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: value for name, value in quantities.items() if not name.startswith(other)}
+
+        tolerances = {precision: kept(quantities) for precision, quantities in self.tolerances.items()}
+        return replace(self, values=kept(self.values), tolerances=tolerances)
 
 
 def probed_card(card: Card, reference: Reference | None) -> Card:

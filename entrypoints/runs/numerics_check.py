@@ -39,4 +39,5 @@ def probe(stored: Reference | None, resolved: Configuration, orders: Orders) -> 
     messages = list(child.messages())
     outcome = determine_outcome(messages, child.ending())
     cut = None if outcome.state == "completed" else f"the check ended in {outcome.state}: {outcome.message}"
-    return outcome, numerics.compare_with_reference(messages, stored, resolved.precision, cut)
+    expected = stored and stored.of_run(resolved.gradient_accumulation)
+    return outcome, numerics.compare_with_reference(messages, expected, resolved.precision, cut)

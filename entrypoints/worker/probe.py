@@ -1,4 +1,4 @@
-"""The correctness check: two training steps, or a few transitions of Markov chains, from generated weights and inputs.
+"""The correctness check: a few training steps, or transitions of Markov chains, from generated weights and inputs.
 
 Every framework and device starts from the same state, so that their numbers can be compared with stored values.
 """
@@ -8,23 +8,33 @@ from __future__ import annotations
 import dataclasses
 import functools
 from types import ModuleType
-from typing import Any, Callable, Dict, Iterable, Iterator, Mapping
+from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
 from entrypoints.contract import reference
 from entrypoints.contract.cards import Card
 from entrypoints.contract.messages import Probed
-from entrypoints.contract.session import Batch, SamplerRule, Session, rule_of
+from entrypoints.contract.reference import Reference
+from entrypoints.contract.session import Batch, BatchPartition, Rule, SamplerRule, Session, rule_of
 from entrypoints.contract.statuses import RunError
 from entrypoints.planning.configuration import Configuration
 from entrypoints.system import memory
 
 OUTPUTS = 64  # numbers that represent an output
-UPDATES = ("first_update", "second_update")
+UPDATES = ("first_update", "second_update", "third_update", "fourth_update")
 TRANSITIONS = ("first_transition", "second_transition", "third_transition")
 Quantities = Dict[str, np.ndarray]
 Weights = Mapping[str, np.ndarray]
+
+
+class Stage(NamedTuple):
+    """A part of the check, with a session of its own."""
+
+    rule: Rule
+    partition: BatchPartition | None  # of the batch; None: it is computed as a whole
+    examine: Callable[[Session], Quantities]
+    remembering: bool = False  # weights with which recurrent layers keep their state
 
 
 def precisions(configuration: Configuration) -> list[str]:
@@ -44,9 +54,6 @@ def run(
     stored = reference.load(card)
     card = reference.probed_card(card, stored)
     batch_size = stored.batch_size if stored else reference.PLAIN_BATCH
-    rule = rule_of(card.problem, batch_size)
-    examine = functools.partial(transitions, chains=batch_size) if isinstance(rule, SamplerRule) else quantities
-    rule = dataclasses.replace(rule, **(stored.optimizer if stored else {}))
     for precision in precisions(configuration):
         try:
             device.prepare(precision, configuration.threads)
@@ -57,21 +64,49 @@ def run(
         memory.limit_process(configuration.memory_limit_mib)
         batch = loader.formula_batch(card, batch_size)  # not earlier: some frameworks start up at their first tensor
         model = build.model(card, configuration.seed)
-        open_session = functools.partial(device.open_session, model, rule, precision, configuration.compile)
-        for name, values in probe_precision(model, build, open_session, functools.partial(examine, batch=batch)):
+
+        open_session = functools.partial(_open_session, device, model, precision, configuration.compile)
+        parts = stages(card, stored, batch, configuration.gradient_accumulation)
+        for name, values in probe_precision(model, build, open_session, parts):
             send(Probed(precision, name, values))
         del model, open_session  # before the next one, since memory holds only one
 
 
+def _open_session(device: ModuleType, model: Any, precision: str, compiled: bool, stage: Stage) -> Session:
+    session: Session = device.open_session(model, stage.rule, precision, compiled, stage.partition)
+    return session
+
+
+def stages(card: Card, stored: Reference | None, batch: Batch, accumulation: int) -> list[Stage]:
+    """Return the parts of the check: by a rule whose hyper-parameters are large enough to show, and by the card's own.
+
+    The latter divides its batch in two micro-batches if the run has several.
+    """
+    own = rule_of(card.problem, batch.samples)
+    rule = dataclasses.replace(own, **(stored.optimizer if stored else {}))
+    if isinstance(rule, SamplerRule):
+        chains = stored.batch_size if stored else reference.PLAIN_BATCH
+        return [Stage(rule, None, functools.partial(transitions, batch=batch, chains=chains))]
+    name, partition = reference.OWN_RULE, None
+    if accumulation > 1:
+        name, partition = reference.ACCUMULATED, BatchPartition(batch.samples // 2, accumulation=2)
+    return [
+        Stage(rule, None, functools.partial(quantities, batch=batch)),
+        Stage(own, partition, functools.partial(updates, batch=batch, names=[name]), remembering=True),
+    ]
+
+
 def probe_precision(
-    model: Any, build: ModuleType, open_session: Callable[[], Session], examine: Callable[[Session], Quantities]
+    model: Any, build: ModuleType, open_session: Callable[[Stage], Session], parts: Sequence[Stage]
 ) -> Iterator[tuple[str, list[float]]]:
     """Yield the quantities of a freshly initialised model in one precision, by name."""
     values_by_name = initialisation(build.weights(model))
-    build.load_probe_weights(build.without_randomness(model))
-    session = open_session()
-    values_by_name.update(examine(session))
-    session.close()
+    build.without_randomness(model)
+    for stage in parts:
+        build.load_probe_weights(model, stage.remembering)
+        session = open_session(stage)
+        values_by_name.update(stage.examine(session))
+        session.close()
     for name, values in values_by_name.items():
         yield name, [float(value) for value in values]
 
@@ -82,17 +117,28 @@ def initialisation(weights: Weights) -> Quantities:
 
 
 def quantities(session: Session, batch: Batch) -> Quantities:
-    """Return the output, the losses and updates of two training steps, and the output after them."""
+    """Return the output, the losses and updates of four training steps, and the output after two of them.
+
+    The output between them shows that training goes on after inference as before.
+    """
     values_by_name = {"output": sample_output(session.infer_request(batch).output)}
+    values_by_name.update(updates(session, batch, UPDATES[:2]))
+    values_by_name["output_after_updates"] = sample_output(session.infer_request(batch).output)
+    values_by_name.update(updates(session, batch, UPDATES[2:]))
+    return values_by_name
+
+
+def updates(session: Session, batch: Batch, names: Sequence[str]) -> Quantities:
+    """Return the loss of a training step and the norm of each group's update, for a step of each name."""
+    values_by_name: Quantities = {}
     before = copy_weights(session.weights())
-    for step in UPDATES:
+    for step in names:
         report = session.train(batch)
         values_by_name[f"{step}.loss"] = np.array([report.loss() if report.loss else np.nan])
         after = copy_weights(session.weights())
         changes = ((name, weight - before[name]) for name, weight in after.items())
         values_by_name.update({f"{step}.{group}": norm for group, norm in group_norms(changes).items()})
         before = after
-    values_by_name["output_after_updates"] = sample_output(session.infer_request(batch).output)
     return values_by_name
 
 

@@ -14,6 +14,8 @@ import numpy as np
 
 SPREAD = 0.25  # of the values of a vector around their centre
 CENTRES = {"weight": 1.0, "running_var": 1.0}  # of vectors, by the last part of their name; otherwise 0
+# Added to the biases of forget gates: a cell keeps 99.3 % from step to step, and 26 % over 200 steps.
+REMEMBERING = 5.0
 
 
 def uniform(name: str, shape: Sequence[int]) -> np.ndarray:
@@ -28,16 +30,21 @@ def uniform(name: str, shape: Sequence[int]) -> np.ndarray:
     return ((mixed >> np.uint64(40)).astype(np.float32) * np.float32(2**-23) - np.float32(1)).reshape(shape)
 
 
-def weight(name: str, shape: Sequence[int]) -> np.ndarray:
+def weight(name: str, shape: Sequence[int], remembering: bool = False) -> np.ndarray:
     """Return a parameter or buffer: float32 of `shape`, outputs first, then inputs, then any extent of a kernel.
 
     Matrices and kernels preserve the magnitude of what passes through them. Vectors lie around 1 if they scale,
-    otherwise around 0.
+    otherwise around 0. With `remembering`, recurrent layers keep their state over a whole series.
     """
     values = uniform(name, shape)
     if len(shape) > 1:
         return values * np.float32(math.sqrt(3 / math.prod(shape[1:])))
-    return np.float32(CENTRES.get(name.rpartition(".")[2], 0.0)) + values * np.float32(SPREAD)
+    last = name.rpartition(".")[2]
+    values = np.float32(CENTRES.get(last, 0.0)) + values * np.float32(SPREAD)
+    if remembering and last.startswith("bias_ih"):
+        gate = shape[0] // 4  # input, forget, cell and output gates, in PyTorch's order
+        values[gate : 2 * gate] += np.float32(REMEMBERING)
+    return values
 
 
 class Formula:

@@ -215,11 +215,11 @@ def with_random_source(model: Objective, chance: synthetic.RandomSource) -> Obje
     return model
 
 
-def load_probe_weights(model: Objective) -> None:
+def load_probe_weights(model: Objective, remembering: bool = False) -> None:
     """Set weights and buffers to the values that `data.generated.formula` makes of their names."""
     state = itertools.chain(model.network.named_parameters(), model.network.named_buffers())
     persistent = model.network.state_dict().keys()  # other buffers are constants
     with torch.no_grad():
         for name, value in state:
             if name in persistent and value.is_floating_point():
-                value.copy_(torch.from_numpy(formula.weight(name, value.shape)))
+                value.copy_(torch.from_numpy(formula.weight(name, value.shape, remembering)))

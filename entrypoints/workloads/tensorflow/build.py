@@ -121,8 +121,8 @@ def with_random_source(model: Objective, chance: synthetic.RandomSource) -> Obje
     return model
 
 
-def load_probe_weights(model: Objective) -> None:
+def load_probe_weights(model: Objective, remembering: bool = False) -> None:
     """Set weights and running means to the values that `data.generated.formula` makes of their names in PyTorch."""
     for name, variable in variables(model.network):
         shape = to_pytorch(variable.numpy()).shape
-        variable.assign(from_pytorch(formula.weight(name, shape)))
+        variable.assign(from_pytorch(formula.weight(name, shape, remembering)))

@@ -50,6 +50,14 @@ def test_vectors_lie_around_their_centre(name, centre):
     assert abs(vector - centre).max() <= 0.25
 
 
+def test_a_recurrent_layer_that_remembers_differs_in_the_biases_of_its_forget_gates_alone():
+    name, rows = "memory.bias_ih_l0", 40
+    difference = formula.weight(name, (rows,), remembering=True) - formula.weight(name, (rows,))
+    assert difference.tolist() == pytest.approx([0.0] * 10 + [5.0] * 10 + [0.0] * 20)
+    for other, shape in (("memory.bias_hh_l0", (rows,)), ("memory.weight_ih_l0", (rows, 3))):
+        assert (formula.weight(other, shape, remembering=True) == formula.weight(other, shape)).all()
+
+
 def test_images_and_labels_cover_their_ranges():
     inputs, labels, *_ = synthetic.batch(PROBLEM, 64, formula.Formula())
     assert isinstance(inputs, np.ndarray) and isinstance(labels, np.ndarray)

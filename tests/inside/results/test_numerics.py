@@ -94,6 +94,19 @@ def test_the_run_s_own_precision_is_what_passes_and_any_failure_refutes_it():
     assert numerics.compare_with_reference(messages(loss=[9.0]) + messages("bf16"), STORED, "bf16").state == "failed"
 
 
+@pytest.mark.parametrize(("accumulation", "missing"), [(1, "own_rule.loss"), (8, "accumulated.loss")])
+def test_a_run_has_the_update_of_its_own_kind(accumulation, missing):
+    """With micro-batches or without: the other's is not expected, and its own has to be there."""
+    both = {"own_rule.loss": [1.0], "accumulated.loss": [1.0]}
+    tolerances = {"fp32": {**STORED.tolerances["fp32"], **dict.fromkeys(both, 0.1)}}
+    stored = dataclasses.replace(STORED, values={**STORED.values, **both}, tolerances=tolerances)
+    expected = stored.of_run(accumulation)
+    assert set(expected.values) == set(expected.tolerances["fp32"]) == {*RIGHT, missing}
+    assert numerics.compare_with_reference(messages(**{missing: [1.0]}), expected, "fp32").state == "passed"
+    judged = numerics.compare_with_reference(messages(), expected, "fp32")
+    assert judged.state == "failed" and judged.precisions[0].mismatched == (missing,)
+
+
 def test_what_the_run_itself_computes_in_has_to_be_held_against_something():
     judged = numerics.compare_with_reference(messages() + messages("fp16"), STORED, "fp16")
     assert (judged.state, judged.reason) == ("not_provable", "there are no tolerances for fp16")

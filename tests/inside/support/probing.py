@@ -1,7 +1,8 @@
 """The numerics probe without a process of its own: as it is, in honest variants, with mistakes, and written out.
 
-`python tests/inside/support/probing.py reference|honest|mutants PRECISION` is for `benchmarks/numerics.py`: it prints
-one JSON object per variant, and takes on standard input a reference that says how to probe, perhaps without values.
+`python tests/inside/support/probing.py reference|honest|few|mutants PRECISION` is for `benchmarks/numerics.py`: it
+prints one JSON object per variant, and takes on standard input a reference that says how to probe, perhaps without
+values.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from watching import stored_values
 
 from entrypoints.contract import cards, reference
 from entrypoints.contract.messages import Probed
-from entrypoints.contract.session import Batch
+from entrypoints.contract.session import Batch, OptimizerRule
 from entrypoints.contract.statuses import RunError
 from entrypoints.data.generated import formula
 from entrypoints.devices.pytorch import cpu
@@ -37,18 +38,33 @@ ROUNDINGS = 4  # inputs with the last bit of each number changed or not, another
 
 
 def probed(workload, precision, threads=1, batch_of=loader.formula_batch, compiled=False):
-    """Quantities of the probe in one precision, by name."""
+    """Quantities of the probe in one precision, by name: of runs with and without micro-batches."""
     messages: list[Probed] = []
     configuration: Any = SimpleNamespace(
-        precision=precision, threads=threads, seed=0, compile=compiled, memory_limit_mib=None
+        precision=precision,
+        threads=threads,
+        seed=0,
+        compile=compiled,
+        memory_limit_mib=None,
+        gradient_accumulation=1,
     )
     others: Any = SimpleNamespace(formula_batch=batch_of)
     device: Any = SimpleNamespace(
         prepare=functools.partial(prepare_only, precision),
         open_session=cpu.open_session,
     )
-    probe.run(cards.load()[workload], configuration, device, build, others, messages.append)
+    with mock.patch.object(probe, "stages", all_stages(probe.stages)):
+        probe.run(cards.load()[workload], configuration, device, build, others, messages.append)
     return {message.quantity: message.values for message in messages}
+
+
+def all_stages(stages):
+    """Stages of a run without micro-batches, and what one with micro-batches has in their place."""
+
+    def both(card, stored, batch, accumulation):
+        return [*stages(card, stored, batch, 1), *stages(card, stored, batch, 2)[1:]]
+
+    return both
 
 
 def prepare_only(wanted, precision, threads):
@@ -58,18 +74,28 @@ def prepare_only(wanted, precision, threads):
     cpu.prepare(precision, threads)
 
 
-def honest(workload, precision):
-    """(variant, quantities) of everything that may differ while the code is right."""
+def honest(workload, precision, roundings=ROUNDINGS):
+    """(variant, quantities) of what may differ while the code is right, except initialisation and compiler."""
     yield "1 thread", probed(workload, precision)
     yield "2 threads", probed(workload, precision, threads=2)
     if precision == "fp32":  # in bf16 these are hundreds of times slower
         with other_kernels():
             yield "other kernels", probed(workload, precision)
-        if hasattr(torch, "compile"):
-            yield "compiled", probed(workload, precision, compiled=True)
-    for seed in range(ROUNDINGS):
+    for seed in range(roundings):
         with rounded_weights(seed) if has_tokens(workload) else contextlib.nullcontext():
             yield f"rounding {seed}", probed(workload, precision, batch_of=rounded(seed))
+
+
+def few(workload, precision):
+    """(variant, quantities) of a few of these, for quantities that are new."""
+    return honest(workload, precision, roundings=1)
+
+
+def all_honest(workload, precision):
+    """(variant, quantities) of all of these, and of other seeds and the compiler."""
+    yield from honest(workload, precision)
+    if precision == "fp32" and hasattr(torch, "compile"):
+        yield "compiled", probed(workload, precision, compiled=True)
     card = cards.load()[workload]
     card = reference.probed_card(card, reference.load(card))
     for seed in range(SEEDS):
@@ -107,9 +133,9 @@ def rounded_weights(seed):
     """Weights moved by one rounding error at random."""
     random, weight = np.random.default_rng(seed), formula.weight
 
-    def moved(name, shape):
+    def moved(name, shape, remembering=False):
         signs = random.choice([-1.0, 1.0], tuple(shape))
-        return (weight(name, shape).astype(np.float64) * (1 + signs * 2.0**-24)).astype(np.float32)
+        return (weight(name, shape, remembering).astype(np.float64) * (1 + signs * 2.0**-24)).astype(np.float32)
 
     with mock.patch.object(formula, "weight", moved):
         yield
@@ -143,31 +169,65 @@ def written_out(workload, _):
         sizes.append(probe.initialisation(named(network_of(card)[0], names)))
     quantities = {name: np.mean([norms[name] for norms in sizes], axis=0) for name in sizes[0]}
     model, source = network_of(card)
-    plain(model)
-    with torch.no_grad():
-        for name, value in zip(names, model.state_dict().values()):
-            if value.is_floating_point():
-                value.copy_(torch.from_numpy(formula.weight(name, value.shape)))
-    model.double()
+    plain(model).double()
     batch = loader.formula_batch(card, stored.batch_size)
-    inputs = batch.inputs if isinstance(batch.inputs, tuple) else (batch.inputs,)
-    inputs = tuple(tensor.double() if tensor.is_floating_point() else tensor for tensor in inputs)
-    quantities["output"] = answered(model, inputs)
-    update = UPDATES[rule["name"]](model, rule)
-    for step in probe.UPDATES:
-        loss = LOSSES[card.problem["loss"]["name"]](model.train()(*inputs), batch.targets, card.problem["loss"])
-        quantities[f"{step}.loss"] = np.array([loss.item()])
-        model.zero_grad()
-        loss.backward()
+    loss_of = LOSSES[card.problem["loss"]["name"]]
+
+    def trained(update, parts, step):
+        """The loss and the norms of one update, whose gradient is the mean over the parts of the batch."""
+        model.train().zero_grad()
+        losses = [
+            loss_of(model(*doubles(part.inputs)), part.targets, card.problem["loss"]) / len(parts) for part in parts
+        ]
+        for loss in losses:
+            loss.backward()
         before = {name: value.copy() for name, value in named(model, names).items()}
         update()
         changes = ((name, value - before[name]) for name, value in named(model, names).items())
-        quantities.update({f"{step}.{group}": norm for group, norm in probe.group_norms(changes).items()})
-    quantities["output_after_updates"] = answered(model, inputs)
+        norms = {f"{step}.{group}": norm for group, norm in probe.group_norms(changes).items()}
+        return {f"{step}.loss": np.array([sum(loss.item() for loss in losses)]), **norms}
+
+    set_by_formula(model, names)
+    quantities["output"] = answered(model, doubles(batch.inputs))
+    update = UPDATES[rule["name"]](model, rule)
+    for step in probe.UPDATES:
+        if step == probe.UPDATES[2]:
+            quantities["output_after_updates"] = answered(model, doubles(batch.inputs))
+        quantities.update(trained(update, [batch], step))
+    rate = OptimizerRule.from_problem(card.problem["optimizer"], stored.batch_size).learning_rate
+    own = {**card.problem["optimizer"], "learning_rate": rate}
+    for name, count in ((reference.OWN_RULE, 1), (reference.ACCUMULATED, 2)):
+        set_by_formula(model, names, remembering=True)
+        quantities.update(trained(UPDATES[own["name"]](model, own), parts_of(batch, count), name))
     yield (
         f"{source}, torch {torch.__version__}, float64",
         {name: list(map(float, values)) for name, values in quantities.items()},
     )
+
+
+def doubles(inputs):
+    """Inputs as a tuple, in double precision where they are no whole numbers."""
+    inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+    return tuple(tensor.double() if tensor.is_floating_point() else tensor for tensor in inputs)
+
+
+def parts_of(batch, count):
+    """A batch divided in parts of equal size."""
+
+    def part(tensors, samples):
+        return tuple(each[samples] for each in tensors) if isinstance(tensors, tuple) else tensors[samples]
+
+    size = batch.samples // count
+    slices = [slice(number * size, (number + 1) * size) for number in range(count)]
+    return [Batch(part(batch.inputs, samples), part(batch.targets, samples)) for samples in slices]
+
+
+def set_by_formula(model, names, remembering=False):
+    """Set weights and buffers by the formula."""
+    with torch.no_grad():
+        for name, value in zip(names, model.state_dict().values()):
+            if value.is_floating_point():
+                value.copy_(torch.from_numpy(formula.weight(name, value.shape, remembering)))
 
 
 def written_chains(card, stored):
@@ -213,7 +273,7 @@ def named(network, names):
     return {name: value.detach().numpy() for name, value in state if id(value) in parameters}
 
 
-KINDS = {"reference": written_out, "honest": honest, "mutants": mutated}
+KINDS = {"reference": written_out, "honest": all_honest, "few": few, "mutants": mutated}
 
 if __name__ == "__main__":
     kind, precision = sys.argv[1:]

@@ -21,14 +21,14 @@ class MismatchError(Exception):
     """A quantity that does not match; its text is the quantity's name."""
 
 
-def first_mismatch(run, rules):
+def first_mismatch(run, rules, stages=(reference.OWN_RULE,)):
     """Run the probe up to the first quantity that does not match. Return its name, or None if all match.
 
-    `run` probes and returns all quantities by name; `rules` has for each a function of its values that says
-    whether they match. A quantity that is missing does not.
+    `run` probes and returns all quantities by name, of `stages` after the updates; `rules` has for each a function of
+    its values that says whether they match. A quantity that is missing does not.
     """
     norms, sampled = probe.group_norms, probe.sample_output
-    groups = iter(("initialisation", *probe.UPDATES))
+    groups = iter(("initialisation", *probe.UPDATES, *stages))
     outputs = iter(("output", "output_after_updates"))
 
     def judge(name, values):

@@ -42,6 +42,8 @@ TOLERANCES = {
     "first_update.bn1.vectors": 4.5e-2,  # what ResNeXt-101's reference allows; 1.5e-2 was seen on a CPU without AVX-512
     "second_update": 0.4,
     "output_after_updates": 0.1,
+    "own_rule.loss": 1e-5,
+    "own_rule": 4.5e-2,
 }
 PROBE_PYTORCH = """
 import json, sys
@@ -80,7 +82,9 @@ def pytorch():
 def probed(workload):
     """Quantities of the probe by name."""
     messages: list[Probed] = []
-    configuration: Any = SimpleNamespace(precision="fp32", threads=1, seed=0, compile=False, memory_limit_mib=None)
+    configuration: Any = SimpleNamespace(
+        precision="fp32", threads=1, seed=0, compile=False, memory_limit_mib=None, gradient_accumulation=1
+    )
     probe.run(CARDS[workload], configuration, cpu, build, loader, messages.append)
     return {message.quantity: message.values for message in messages}
 
@@ -92,15 +96,15 @@ def as_given(workload):
 
 
 def near(expected):
-    """Whether quantities lie near those expected; initialisation has tests of its own."""
-    names = [name for name in expected if not name.startswith("initialisation")]
-    return within(expected, {name: TOLERANCES.get(name, TOLERANCES[name.partition(".")[0]]) for name in names})
+    """Whether quantities lie near those expected; initialisation has tests of its own, later updates are far apart."""
+    tolerances = {name: TOLERANCES.get(name, TOLERANCES.get(name.partition(".")[0])) for name in expected}
+    return within(expected, {name: tolerance for name, tolerance in tolerances.items() if tolerance})
 
 
 def judged(workload):
     """Held against the stored values, which are PyTorch's too."""
     messages = [Probed("fp32", *quantity) for quantity in probed(workload).items()]
-    return numerics.compare_with_reference(messages, reference.load(CARDS[workload]), "fp32")
+    return numerics.compare_with_reference(messages, stored_values(CARDS[workload]).of_run(1), "fp32")
 
 
 # Those of the gate: each family, each head of the transformers, AdamW and LAMB.
@@ -121,7 +125,7 @@ def test_the_code_as_it_is_passes(workload):
 )
 def test_it_computes_what_pytorch_computes(workload, pytorch):
     actual, expected = as_given(workload), pytorch(workload)
-    assert set(actual) == set(expected)
+    assert set(actual) == {name for name in expected if not name.startswith(reference.ACCUMULATED)}
     assert [name for name, matches in near(expected).items() if not matches(actual[name])] == []
 
 

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 from mutants import REPRESENTATIVE  # noqa: E402
 from mutants_sequences import MUTANTS  # noqa: E402
+from mutants_steps import NOT_DETECTABLE, STEPS, first_micro_batch_alone, last_places_alone  # noqa: E402
 from probing import probed  # noqa: E402
 from watching import first_mismatch, stored_values, within  # noqa: E402
 
@@ -99,9 +100,37 @@ def test_a_mistake_fails(workload, mutant):
         assert watched(workload) is not None
 
 
+def mistakes_of_steps():
+    """Every mistake in how a step is done; those of the gate in what is small."""
+    in_gate = {("image_compression", first_micro_batch_alone), ("lstm", last_places_alone)}
+    for workload, mutants in STEPS.items():
+        for mutant in mutants:
+            marks = () if (workload, mutant) in in_gate else (pytest.mark.full,)
+            yield pytest.param(workload, mutant, id=f"{workload}-{mutant.__name__}", marks=marks)
+
+
+@pytest.mark.skipif(torch.__version__ < "2", reason="mistakes are the same in every version, and 1.13 takes minutes")
+@pytest.mark.parametrize(("workload", "mutant"), list(mistakes_of_steps()))
+def test_a_mistake_in_a_step_fails(workload, mutant):
+    with mutant():
+        assert watched(workload) is not None
+
+
+@pytest.mark.full
+@pytest.mark.skipif(torch.__version__ < "2", reason="mistakes are the same in every version, and 1.13 takes minutes")
+@pytest.mark.parametrize(
+    ("workload", "mutant"), [pytest.param(*key, id=f"{key[0]}-{key[1].__name__}") for key in NOT_DETECTABLE]
+)
+def test_what_cannot_be_detected_is_not(workload, mutant):
+    """A mistake that is found after all belongs to the others."""
+    with mutant():
+        assert watched(workload) is None
+
+
 def watched(workload):
     stored = stored_values(CARDS[workload])
-    return first_mismatch(lambda: probed(workload, "fp32"), within(stored.values, stored.tolerances["fp32"]))
+    rules = within(stored.values, stored.tolerances["fp32"])
+    return first_mismatch(lambda: probed(workload, "fp32"), rules, (reference.OWN_RULE, reference.ACCUMULATED))
 
 
 def test_what_is_right_is_right_while_it_is_watched():

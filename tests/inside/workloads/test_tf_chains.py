@@ -34,7 +34,9 @@ RULE = SamplerRule("hamiltonian_monte_carlo", 7, 0.25, 0.2, 0.01, 0.1)
 def judged():
     """By the stored values, which PyTorch is held against too."""
     messages: list[Probed] = []
-    configuration: Any = SimpleNamespace(precision="fp32", threads=1, seed=0, compile=False, memory_limit_mib=None)
+    configuration: Any = SimpleNamespace(
+        precision="fp32", threads=1, seed=0, compile=False, memory_limit_mib=None, gradient_accumulation=1
+    )
     probe.run(CARD, configuration, cpu, build, loader, messages.append)
     return numerics.compare_with_reference([Probed(*message) for message in messages], reference.load(CARD), "fp32")
 

@@ -21,5 +21,5 @@ def without_randomness(model):
     return model
 
 
-def load_probe_weights(model):
+def load_probe_weights(model, remembering=False):
     pass
