@@ -10,6 +10,7 @@ CODES = {
     "base-unresolved": "A recipe has no digest for its base on this platform, or its registry has none.",
     "baseline-missing": "No result is the baseline that was asked for.",
     "build-failed": "At least one of several recipes was not built.",
+    "cache-altered": "The cache holds a file that no build put there, or one that was changed since.",
     "cache-unreliable": "Files in the cache do not read back as they were written.",
     "check-failed": "A linter, the type checker or a test failed in `dev.check`.",
     "checkout-missing": "Only a clone of the repository has what this command or check needs.",

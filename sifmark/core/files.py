@@ -128,10 +128,15 @@ def sha256_json(document: Any) -> str:
 
 def sha256_tree(files: dict[str, Path]) -> str:
     """Return `sha256:<hex>` over the names and contents of some files, independent of their order and dates."""
+    return sha256_json(sha256_files(files))
+
+
+def sha256_files(files: dict[str, Path]) -> dict[str, str]:
+    """Return `sha256:<hex>` of each of some files by its name."""
     with ThreadPoolExecutor() as pool:  # a small file is hashed sooner than a thread is started
         large = {name: pool.submit(sha256_file, path) for name, path in files.items() if path.stat().st_size > _SMALL}
         digests = {name: sha256_file(path) for name, path in files.items() if name not in large}
-        return sha256_json(digests | {name: digest.result() for name, digest in large.items()})
+        return digests | {name: digest.result() for name, digest in large.items()}
 
 
 def normalise_tree(folder: Path) -> None:

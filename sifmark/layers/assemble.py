@@ -3,16 +3,17 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 from sifmark.core.console import status, step
-from sifmark.core.files import atomic_path, normalise_tree, write_json
+from sifmark.core.files import atomic_path, normalise_tree, sha256_file, write_json
 from sifmark.core.process import run, thread_pool
 from sifmark.core.settings import Settings
 from sifmark.layers import bytecode
 from sifmark.layers.cache import LAYERS, Entry
+from sifmark.layers.contents import altered, require_listed
 from sifmark.layers.wheels import fetch_wheels, unpack
 from sifmark.recipes import render
 from sifmark.recipes.names import workloads_of
@@ -27,7 +28,8 @@ _COMPILER_ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONOPTIMIZE": "", "PYTHONPAT
 
 def site_layer(plan: Plan, settings: Settings, log: Path | None = None) -> Entry:
     """Return the cache entry of the folder with `sifmark-site/`, the unpacked wheels of a plan's lock."""
-    return Entry(settings.cache, LAYERS, plan.site_key, partial(_make_site, plan, settings, log))
+    make, require = partial(_make_site, plan, settings, log), partial(_require_site, plan, settings, log)
+    return Entry(settings.cache, LAYERS, plan.site_key, make, require)
 
 
 def code_layer(plan: Plan, folder: Path, settings: Settings) -> None:
@@ -73,6 +75,19 @@ def _make_site(plan: Plan, settings: Settings, log: Path | None, folder: Path) -
     normalise_tree(folder)
 
 
+def _require_site(plan: Plan, settings: Settings, log: Path | None, content: Path, digests: Mapping[str, str]) -> None:
+    """Raise SifmarkError unless a layer holds what the locked wheels list, and the bytecode of that."""
+    with fetch_wheels(plan.recipe, plan.target, settings, log) as wheels, step("compare the layer with its wheels"):
+        compiled = require_listed(content, render.SITE, digests, wheels)
+        with tempfile.TemporaryDirectory(prefix="sifmark-") as folder:
+            if compiled and plan.python is not None:
+                _compile(plan.python, content, render.SITE, settings, log, Path(folder))
+            for name in compiled:
+                expected = Path(folder) / name
+                if not expected.is_file() or sha256_file(expected) != digests[name]:
+                    raise altered(content / name, "is not what its source compiles to")
+
+
 def _write_app(folder: Path) -> None:
     folder.mkdir(parents=True)
     script = folder / "runscript"
@@ -80,12 +95,17 @@ def _write_app(folder: Path) -> None:
     script.chmod(0o755)
 
 
-def _compile(python: str, folder: Path, layer: str, settings: Settings, log: Path | None = None) -> None:
-    """Compile a layer: in the read-only image, Python could not keep the bytecode that it makes."""
+def _compile(
+    python: str, folder: Path, layer: str, settings: Settings, log: Path | None = None, target: Path | None = None
+) -> None:
+    """Compile a layer: in the read-only image, Python could not keep the bytecode that it makes.
+
+    The bytecode is written beside its sources, or to the same places below `target`.
+    """
     sources = sorted(str(path.relative_to(folder)) for path in (folder / layer).rglob("*.py"))
     sources = [name for name in sources if _TESTS.isdisjoint(name.split("/"))]
     with tempfile.TemporaryDirectory(prefix="sifmark-") as lists, thread_pool(os.cpu_count() or 1) as pool:
-        compile_list = partial(_compile_list, python, folder, settings.time_limit, log)
+        compile_list = partial(_compile_list, python, folder, target or folder, settings.time_limit, log)
         for _ in pool.map(compile_list, _write_lists(sources, Path(lists))):
             pass
 
@@ -98,9 +118,9 @@ def _write_lists(sources: list[str], folder: Path) -> Iterator[Path]:
         yield path
 
 
-def _compile_list(python: str, folder: Path, time_limit: float, log: Path | None, names: Path) -> None:
+def _compile_list(python: str, folder: Path, target: Path, time_limit: float, log: Path | None, names: Path) -> None:
     run(
-        [python, "-s", bytecode.__file__, names, folder],
+        [python, "-s", bytecode.__file__, names, folder, target],
         log=log,
         time_limit=time_limit,
         remedy="the log names the file; is there space left in the cache?",

@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import cycle
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 
 from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
-from sifmark.core.files import atomic_path, sha256_json, sha256_tree, write_json
+from sifmark.core.files import atomic_path, sha256_files, sha256_json, sha256_tree, write_json
 from sifmark.core.locks import file_lock, lock_file
 from sifmark.core.permissions import require_unshared
 
@@ -40,12 +40,17 @@ class Seal:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a cache folder, which may not exist yet. `make` fills the empty folder that it is given."""
+    """One entry of a cache folder, which may not exist yet. `make` fills the empty folder that it is given.
+
+    `require` gets the folder of an entry that was made earlier, and the hashes of its files by name. It raises
+    SifmarkError if they are not what `make` makes.
+    """
 
     cache: Path
     kind: str
     key: str
     make: Callable[[Path], None]
+    require: Callable[[Path, Mapping[str, str]], None] | None = None
 
     @property
     def folder(self) -> Path:
@@ -66,12 +71,12 @@ class Entry:
         """Return the folder with its files; make the entry if it does not exist. It is not removed during the block.
 
         With `check` its files are compared with the seal first, and made again if they are damaged. Raises
-        SifmarkError if they never read back as they were written.
+        SifmarkError if they never read back as they were written, or if `require` does.
         """
         require_unshared(self.cache, "the cache")
-        for _ in range(_ATTEMPTS):
+        for attempt in range(_ATTEMPTS):
             with in_use(self.folder):
-                if (seal := self.seal()) and (not check or self._matches(seal)):
+                if (seal := self.seal()) and (not check or self._matches(seal, made_now=attempt > 0)):
                     os.utime(self.folder / SEAL)  # the time of the last use
                     yield self.content
                     return
@@ -123,10 +128,17 @@ class Entry:
             seal = Seal(sha256_tree(files), size, round(time.monotonic() - started, 3))
             write_json(draft / SEAL, asdict(seal))
 
-    def _matches(self, seal: Seal) -> bool:
-        with suppress(OSError):
-            return sha256_tree(_files(self.content)) == seal.digest
-        return False
+    def _matches(self, seal: Seal, made_now: bool = True) -> bool:
+        """Return whether the files are as sealed. Raises SifmarkError if they were made earlier and are not allowed."""
+        try:
+            digests = sha256_files(_files(self.content))
+        except OSError:
+            return False
+        if sha256_json(digests) != seal.digest:
+            return False
+        if self.require is not None and not made_now:
+            self.require(self.content, digests)
+        return True
 
     def _unreliable(self) -> SifmarkError:
         return SifmarkError(
