@@ -45,11 +45,21 @@ def _locate_image(name: str, engine: Engine) -> str:
         raise SifmarkError(f"{image.name} is not built", remedy, code="image-not-built")
     if (recipe := info.labels.get(RECIPE)) not in (None, image.recipe):
         raise SifmarkError(f"{address} is an image of recipe {recipe}", REBUILD_REMEDY, code="recipe-mismatch")
-    whole = engine.image_info(engine.address(image.recipe))
-    if whole is not None and whole.content != info.content:
-        cause = f"{address} is another image than that of its recipe, {engine.address(image.recipe)}"
-        raise SifmarkError(cause, "set the names again: sifmark build NAME", code="names-stale")
+    _require_same(engine, address, engine.address(image.recipe))
     return address
+
+
+def _require_same(engine: Engine, address: str, recipe: str) -> None:
+    """Raise SifmarkError if a name's image is another one than its recipe's, where that is here.
+
+    A name whose content seems another may be a copy, on a file system without hard links: what would run decides.
+    """
+    info, whole = engine.image_info(address), engine.image_info(recipe)
+    if info is None or whole is None or info.content == whole.content:
+        return
+    if engine.inspect(address).identity() != engine.inspect(recipe).identity():
+        cause = f"{address} is another image than that of its recipe, {recipe}"
+        raise SifmarkError(cause, "set the names again: sifmark build NAME", code="names-stale")
 
 
 def locate_recipe(recipe: str, engine: Engine) -> str:

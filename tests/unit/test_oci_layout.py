@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,28 @@ def test_a_damaged_blob_is_refused_with_its_remedy(tmp_path: Path, damage: bytes
         with pytest.raises(SifmarkError) as raised:
             use(DIGEST)
         assert str(blob) in raised.value.cause and raised.value.remedy == "fetch it again"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "endless", "folder"])
+@pytest.mark.parametrize("place", ["blob", "index"])
+def test_what_is_no_file_is_neither_waited_for_nor_read_to_its_end(tmp_path: Path, kind: str, place: str) -> None:
+    layout = Layout(tmp_path)
+    layout.add(CONTENT)
+    path = layout.blob(DIGEST) if place == "blob" else layout.index_file
+    path.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "endless":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+    uses: list[Callable[[], object]] = [layout.index]
+    if place == "blob":
+        uses = [lambda: layout.read(DIGEST), lambda: layout.copy(DIGEST, len(CONTENT), tmp_path / "target")]
+        uses += [lambda: layout.copy(DIGEST, path.stat().st_size, tmp_path / "target")]
+    for use in uses:
+        with pytest.raises(SifmarkError):
+            use()
 
 
 @pytest.mark.parametrize("digest", ["", "sha256:../../etc/passwd", "sha512:" + "0" * 128, "SHA256:" + "0" * 64])

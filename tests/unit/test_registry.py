@@ -254,6 +254,40 @@ def test_a_redirect_to_another_host_takes_no_login_along(
     assert storage.logins == [None]
 
 
+@pytest.mark.parametrize("kind", ["bearer", "basic"])
+def test_the_challenge_of_a_host_behind_a_redirect_is_not_answered(
+    served: Served, storage: Served, no_logins: Path, kind: str
+) -> None:
+    """Else it would get the registry's password, or send it to a token server of its own."""
+    auth = b64encode(b"me:secret").decode()
+    (no_logins / "config.json").write_text(json.dumps({"auths": {served.host: {"auth": auth}}}))
+    storage.put("/token", {"token": "open sesame"})
+    realm = {"bearer": f'Bearer realm="http://{storage.host}/token",service="here"', "basic": 'Basic realm="here"'}
+    storage.put("blob", b"{}", 401, WWW_Authenticate=realm[kind])
+    served.answers["x/blobs/1"] = (307, b"", {"Location": f"http://{storage.host}/v2/blob"})
+    with pytest.raises(RegistryError) as error:
+        Registry(served.host).content("x/blobs/1")
+    assert error.value.status == 401 and error.value.code == "registry-refused"
+    assert not storage.asked and storage.logins == [None] and served.logins == [None]
+
+
+@pytest.mark.parametrize(
+    ("realm", "host", "allowed"),
+    [
+        ("https://evil.example/token", "registry.example", True),  # the registry says who gives its tokens
+        ("http://registry.example/token", "registry.example", False),
+        ("http://evil.example/token", "127.0.0.1:5000", False),
+        ("http://localhost:5001/token", "127.0.0.1:5000", True),
+        ("http://127.0.0.1.evil.example/token", "127.0.0.1:5000", False),
+        ("http://127.0.0.1@evil.example/token", "127.0.0.1:5000", False),
+        ("ftp://127.0.0.1/token", "127.0.0.1:5000", False),
+        ("", "127.0.0.1:5000", False),
+    ],
+)
+def test_a_login_goes_out_encrypted_or_not_at_all(realm: str, host: str, allowed: bool) -> None:
+    assert client._may_ask(realm, host) == allowed
+
+
 def test_a_busy_host_behind_a_redirect_is_asked_again(served: Served, storage: Served) -> None:
     storage.put("blob", b"bytes")
     storage.busy = 2
@@ -380,7 +414,7 @@ def test_the_digest_of_all_platforms_is_one_too(
 
 
 class Dripping(BaseHTTPRequestHandler):
-    """A byte now and then, of many that were announced."""
+    """Some bytes now and then, 2 KB a second, of many that were announced."""
 
     def do_GET(self) -> None:
         self.send_response(200)
@@ -388,7 +422,7 @@ class Dripping(BaseHTTPRequestHandler):
         self.end_headers()
         with contextlib.suppress(OSError):
             for _ in range(100):
-                self.wfile.write(b"x")
+                self.wfile.write(b"x" * 100)
                 self.wfile.flush()
                 time.sleep(0.05)
 
@@ -402,7 +436,7 @@ def test_a_blob_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     registry = client.Registry(f"127.0.0.1:{server.server_address[1]}", attempts=2)
     try:
-        with pytest.raises(RegistryError, match="broke 2 times, .* less than 1024 bytes a second came"):
+        with pytest.raises(RegistryError, match="broke 2 times, .* less than 16384 bytes a second came"):
             registry.download("x/blobs/y", AMD, 1_000_000, tmp_path / "blob")
         monkeypatch.setattr(transport, "LONGEST", 0.3)
         with pytest.raises(RegistryError, match="bytes of a document came in 0 s, and no end"):

@@ -9,11 +9,12 @@ from sifmark.attestations.sbom import CYCLONEDX
 from sifmark.attestations.scanners import Scanner, choose_scanner
 from sifmark.core.console import output, printable, status
 from sifmark.core.errors import SifmarkError, UsageError
-from sifmark.core.files import write_text
+from sifmark.core.files import human_size, read_bounded, write_text
 from sifmark.core.process import CompletedCommand, run
 from sifmark.core.settings import Settings
 from sifmark.engines.locate import engine_for, locate
 
+_MOST = 256 * 1024 * 1024  # bytes of a list of packages, which is some hundred bytes for each
 _DOCUMENT = "sifmark.cdx.json"  # OSV-Scanner reads the format from the name
 
 
@@ -52,11 +53,13 @@ def read_document(name: str, settings: Settings) -> bytes:
 
 
 def _read(path: Path) -> bytes:
+    remedy = "name an image, or a CycloneDX file that exists"
     try:
-        return path.read_bytes()
+        return read_bounded(path, _MOST)
     except OSError as error:
-        remedy = "name an image, or a CycloneDX file that exists"
         raise UsageError(f"{path}: {error.strerror}", remedy, code="file-unreadable") from error
+    except ValueError as error:
+        raise UsageError(f"{path} has more than {human_size(_MOST)}", remedy, code="file-unreadable") from error
 
 
 def _scan(command: Sequence[str], time_limit: float, collected: bool) -> CompletedCommand:

@@ -200,6 +200,8 @@ class Sif:
 def read_sif(path: Path) -> Sif:
     """Read the table of contents of a SIF file. Raises SifError if it is not one, or is cut short."""
     try:
+        if path.exists() and not path.is_file():  # nobody may ever write to a pipe
+            raise SifError(f"{path} is not a SIF file", "name a file", code="not-a-sif")
         with path.open("rb") as stream:
             header = _read_header(path, stream)
             rows = _read_rows(path, stream, header)

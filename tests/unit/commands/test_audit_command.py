@@ -1,6 +1,7 @@
 """The audit command, with stand-ins for the scanners on PATH."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -167,3 +168,17 @@ def test_what_is_no_cyclonedx_document(install: Install, tmp_path: Path, content
         command.audit(str(path), load_settings(), "", [])
     with pytest.raises(UsageError, match="No such file"):
         command.audit(str(tmp_path / "nowhere.json"), load_settings(), "", [])
+
+
+def test_what_is_no_file_of_a_bounded_size_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe, endless, large = (tmp_path / f"{name}.json" for name in ("pipe", "endless", "large"))
+    os.mkfifo(pipe)
+    endless.symlink_to("/dev/zero")
+    large.write_bytes(DOCUMENT)
+    monkeypatch.setattr(command, "_MOST", len(DOCUMENT) - 1)
+    for path in (pipe, endless, large):
+        with pytest.raises(UsageError) as error:
+            command.read_document(str(path), load_settings())
+        assert error.value.code == "file-unreadable"
+    monkeypatch.setattr(command, "_MOST", len(DOCUMENT))
+    assert command.read_document(str(large), load_settings()) == DOCUMENT

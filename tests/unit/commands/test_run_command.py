@@ -1,19 +1,22 @@
 """Running an image: what is started, with which facts, and what is not started."""
 
+import errno
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.fakes import FakeEngine, settings_for, sha256
+from unit.fakes import FakeEngine, FakeInspection, settings_for, sha256, write_image
 
 from sifmark.commands.run import IMAGE_VARIABLE, image_facts, run_image, start_image
 from sifmark.core.errors import SifmarkError
 from sifmark.core.process import CommandError
 from sifmark.core.settings import Settings
-from sifmark.engines import CheckFailed
+from sifmark.engines import CheckFailed, open_engine
+from sifmark.engines.apptainer.sif import DATA_START
 from sifmark.engines.locate import device_options, locate, names_file
 from sifmark.recipes.labels import DEVICES, RECIPE, RUN_FLAGS
 
@@ -129,6 +132,81 @@ def test_what_is_not_there_is_not_located(engine: FakeEngine, name: str, labels:
     with pytest.raises(SifmarkError) as error:
         locate(name, engine)
     assert error.value.code == code
+
+
+def test_a_name_that_is_another_image_than_its_recipe_s_is_not_started(engine: FakeEngine) -> None:
+    recipe = engine.add("cpu")
+    assert locate("resnet50-cpu", engine) == "fake:resnet50-cpu"
+    recipe.runs = sha256("what was built since")
+    with pytest.raises(SifmarkError) as error:
+        locate("resnet50-cpu", engine)
+    assert error.value.code == "names-stale" and "sifmark build" in error.value.remedy
+
+
+def test_a_name_that_is_a_copy_is_started(site: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the file system has no hard links."""
+    apptainer = open_engine(site, "apptainer")
+    write_image(Path(apptainer.address("cpu")), "cpu", site)
+    monkeypatch.setattr(os, "link", _no_links)
+    apptainer.tag_workloads("cpu")
+    name = apptainer.address("resnet50-cpu")
+    assert locate("resnet50-cpu", apptainer) == name
+    with Path(name).open("r+b") as stream:
+        stream.seek(DATA_START)
+        stream.write(b"another")
+    with pytest.raises(SifmarkError) as error:
+        locate("resnet50-cpu", apptainer)
+    assert error.value.code == "names-stale"
+
+
+def _no_links(*_: object) -> None:
+    raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+
+@pytest.fixture
+def file(engine: FakeEngine, tmp_path: Path) -> Path:
+    """A file whose image is signed by a key of this site, in a folder that nobody else may write to."""
+    path = tmp_path / "signed.sif"
+    path.write_text("an image")
+    tmp_path.chmod(0o755)
+    engine.images[str(path)] = engine.add("cpu", signed_by=KEY)
+    return path
+
+
+@pytest.mark.parametrize("signed", [True, False])
+@pytest.mark.parametrize("how", ["replaced", "written to"])
+def test_an_image_that_changes_while_it_is_looked_at_is_not_started(
+    engine: FakeEngine, started: dict[str, Any], monkeypatch: pytest.MonkeyPatch, file: Path, how: str, signed: bool
+) -> None:
+    def replaced(image: FakeInspection, keys: Sequence[str]) -> str:
+        target = file if how == "written to" else file.with_name("other")
+        target.write_text("another image")
+        target.replace(file)
+        return KEY
+
+    monkeypatch.setattr(FakeInspection, "signer", replaced)
+    with pytest.raises(CheckFailed) as error:
+        start_image(str(file), (), engine, replace(engine.settings, keys=(KEY,)), False, signed)
+    assert error.value.code == "image-altered" and not started
+
+
+@pytest.mark.parametrize(("mode", "signed"), [(0o755, True), (0o777, False)])
+def test_an_image_that_stays_is_started(
+    engine: FakeEngine, started: dict[str, Any], file: Path, mode: int, signed: bool
+) -> None:
+    file.parent.chmod(mode)
+    with pytest.raises(StartedError):
+        start_image(str(file), (), engine, replace(engine.settings, keys=(KEY,)), False, signed)
+    assert started["facts"]["signer"] == KEY
+
+
+def test_a_signature_that_is_asked_for_needs_a_file_that_nobody_else_can_replace(
+    engine: FakeEngine, started: dict[str, Any], file: Path
+) -> None:
+    file.parent.chmod(0o777)
+    with pytest.raises(SifmarkError) as error:
+        start_image(str(file), (), engine, replace(engine.settings, keys=(KEY,)), False, True)
+    assert error.value.code == "path-shared" and not started
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Whole or absent."""
 
+import os
 import stat
 import subprocess
 import sys
@@ -8,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from sifmark.core.files import atomic_path, normalise_tree, remove_stale_drafts, sha256_json, write_json
+from sifmark.core.files import (
+    atomic_path,
+    normalise_tree,
+    read_bounded,
+    remove_stale_drafts,
+    sha256_json,
+    write_json,
+)
 
 
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -85,3 +93,15 @@ def test_trees_become_readable_for_everyone(tmp_path: Path) -> None:
     normalise_tree(tmp_path / "t")
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "t").rglob("*")}
     assert modes == {"run": 0o755, "d": 0o755, "x": 0o644}
+
+
+def test_a_bounded_read_waits_for_nobody_and_ends(tmp_path: Path) -> None:
+    path, pipe = tmp_path / "file", tmp_path / "pipe"
+    path.write_bytes(b"12345")
+    os.mkfifo(pipe)
+    assert read_bounded(path, 5) == b"12345"
+    with pytest.raises(ValueError, match="more than 4 bytes"):
+        read_bounded(path, 4)
+    for other in (pipe, Path("/dev/zero"), tmp_path, tmp_path / "nothing"):
+        with pytest.raises(OSError):
+            read_bounded(other, 5)

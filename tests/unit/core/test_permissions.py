@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from sifmark.core.errors import SifmarkError
+from sifmark.core.keys import key_files
 from sifmark.core.permissions import changeable_by_others, file_state, require_unshared
 
 
@@ -63,3 +64,11 @@ def test_a_file_that_is_replaced_or_written_to_has_another_state(file: Path) -> 
     before = file_state(file)
     file.write_text("another\n")
     assert file_state(file) != before
+
+
+def test_a_trusted_key_that_others_may_write_to_is_not_used(file: Path) -> None:
+    assert key_files([str(file)]) == [file]
+    file.chmod(0o666)
+    with pytest.raises(SifmarkError) as error:
+        key_files([str(file)])
+    assert error.value.code == "path-shared"

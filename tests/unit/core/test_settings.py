@@ -88,6 +88,20 @@ def test_bad_settings_name_the_file(here: Path, text: str) -> None:
     assert caught.value.code == "settings-invalid"
 
 
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ('registry = "user:hunter2@registry.example/x y"', "registry"),
+        ('[mirrors]\n"docker.io" = "https://user:hunter2@mirror.example/"', "mirrors"),
+    ],
+)
+def test_an_error_shows_no_password(here: Path, text: str, field: str) -> None:
+    (here / "sifmark.toml").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        load_settings()
+    assert field in caught.value.cause and "hunter2" not in str(caught.value) and "user" not in str(caught.value)
+
+
 def test_a_bad_variable_is_named(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIFMARK_BASES", "mine")
     with pytest.raises(UsageError, match="SIFMARK_"):

@@ -101,6 +101,13 @@ def test_missing_file_is_an_error_with_remedy(tmp_path: Path) -> None:
     assert caught.value.remedy
 
 
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.sif")
+    with pytest.raises(SifError) as caught:
+        read_sif(tmp_path / "pipe.sif")
+    assert caught.value.code == "not-a-sif"
+
+
 def written(path: Path, **changed) -> Path:
     path.write_bytes(bytes(DATA_START_OF_OURS) + b"squashfs bytes")
     attributes = {"labels": {"a": "b"}, **changed.pop("attributes", {})}

@@ -122,3 +122,17 @@ def test_without_a_limit_everything_stays(tmp_path: Path) -> None:
     entry.ensure()
     trim(tmp_path, limit=None)
     assert entry.seal() is not None
+
+
+def test_a_cache_that_others_may_write_to_is_not_used(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir(mode=0o755)
+    entry = Entry(cache, BASES, "key", Maker())
+    entry.ensure()
+    cache.chmod(0o777)
+    with pytest.raises(SifmarkError) as caught, entry.use():
+        raise AssertionError
+    assert caught.value.code == "path-shared"
+    with pytest.raises(SifmarkError) as caught:
+        entry.copy(tmp_path / "target")
+    assert caught.value.code == "path-shared"

@@ -11,6 +11,8 @@ from sifmark.engines.apptainer.engine import Apptainer
 from sifmark.recipes.recipe import Access, load_recipe, pinned_digest, read_recipe, recipe_names
 
 CPU = (paths.RECIPES / "cpu.toml").read_text()
+# What Python, and so a reader of lines, takes for the end of one, beside those below a blank.
+LINE_ENDS = ("\\u0085", "\\u2028", "\\u2029", "\\u007f", "\\u009b")
 
 
 def refused(tmp_path: Path, text: str) -> UsageError:
@@ -44,6 +46,11 @@ def test_every_recipe_reads(name: str) -> None:
         ('PYTHONHOME = ""', 'PYTHONHOME = "{{ x }}"', "environment.PYTHONHOME"),
         ('"numpy==2.4.6"', '"numpy>=2"', "wheels.requires"),
         ('title = "CPU, PyTorch"', 'title = "a\\n%post\\n    id"', "title"),
+        *(('title = "CPU, PyTorch"', f'title = "a{end}%post{end}    id"', "title") for end in LINE_ENDS),
+        *(('PYTHONHOME = ""', f'PYTHONHOME = "a{end}%post"', "environment.PYTHONHOME") for end in LINE_ENDS),
+        *(('licence = "PSF', f'licence = "a{end}PSF', "base.licence") for end in LINE_ENDS),
+        ('"numpy==2.4.6"', '"--index-url==1"', "wheels.requires"),
+        ('"numpy==2.4.6"', '".numpy==1"', "wheels.requires"),
         ('title = "CPU, PyTorch"', 'title = "{{ x }}"', "title"),
         ('licence = "PSF', 'licence = "x\\norg.sifmark.stand-in false PSF', "base.licence"),
         ('tag = "3.11-slim-bookworm"', 'tag = "3.11-slim-bookworm\\n"', "base.tag"),

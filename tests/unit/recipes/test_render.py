@@ -43,7 +43,7 @@ def test_docker_quoting_escapes_what_docker_expands() -> None:
     assert 'LABEL label="a \\"b\\" \\$c"' in text
 
 
-@pytest.mark.parametrize("value", ["a\n%post\n  rm -rf /", "a\rb", "\x1b[0m"])
+@pytest.mark.parametrize("value", ["a\n%post\n  rm -rf /", "a\rb", "\x1b[0m", "a\u2028%post", "a\x85%post"])
 def test_a_label_of_several_lines_is_no_section_of_its_own(value: str) -> None:
     with pytest.raises(UsageError, match="label x is not one line of text"):
         definition(load_recipe("cpu"), "host/x@sha256:0", {"x": value}, "/c")
@@ -54,3 +54,13 @@ def test_the_run_script_passes_arguments_word_for_word() -> None:
     line = text.split("%runscript\n")[1].splitlines()[0]
     assert shlex.split(line) == ["exec", "/sifmark/run", "$@"]
     assert '"$@"' in line
+
+
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85"])
+def test_only_a_newline_ends_a_line_of_a_section(end: str) -> None:
+    """As Apptainer and a shell read it; the schema lets no recipe have such a value, so this is a second wall."""
+    recipe = replace(load_recipe("cpu"), environment={"X": f"a{end}%post{end}id"})
+    sections = [line for line in definition(recipe, "host/x@sha256:0", {}, "/c").split("\n") if line.startswith("%")]
+    assert sections == [
+        line for line in definition(load_recipe("cpu"), "host/x@sha256:0", {}, "/c").split("\n") if line.startswith("%")
+    ]

@@ -24,6 +24,7 @@ from sifmark.core import paths
 from sifmark.core.console import configure
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import fast_validator
+from sifmark.results.comparison.collection import run_keys
 from sifmark.results.comparison.compare import Comparison, compare_observations
 from sifmark.results.comparison.compatibility import FIELDS
 from sifmark.results.comparison.observation import metric_value, metrics_of, observe
@@ -628,6 +629,42 @@ def test_a_copy_is_no_repeat(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     output = capsys.readouterr()
     assert json.loads(output.out)["tables"][0]["lines"][0]["metrics"]["throughput"]["repeats"] == 1
     assert "5 results are copies of others" in output.err
+
+
+def test_a_run_under_other_ids_is_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, repeat = documents.settled(result()), documents.settled(result(101))
+    copies = [{**run, "id": str(uuid.uuid4())} for _ in range(3)]
+    for number, document in enumerate((run, *copies, repeat)):
+        (tmp_path / f"{number}.json").write_text(json.dumps(document))
+    compare_results(str(tmp_path), format="json")
+    output = capsys.readouterr()
+    assert json.loads(output.out)["tables"][0]["lines"][0]["metrics"]["throughput"]["repeats"] == 2
+    assert "3 results are copies of others" in output.err
+
+
+def test_what_no_two_runs_have_in_common() -> None:
+    run = documents.settled(result())
+    run["steps"]["quantiles"]["p0"] /= 2
+    moved = {**run, "id": "x", "started": "1999-01-01T00:00:00Z"}
+    assert set(run_keys(run)) & set(run_keys(moved)), "its steps take as long, to the nanosecond"
+    moved["steps"] = {**run["steps"], "quantiles": {**run["steps"]["quantiles"], "p1": 0.5}}
+    assert not set(run_keys(run)) & set(run_keys(moved))
+    even = documents.settled(result())
+    other = {**even, "id": "x", "started": "1999-01-01T00:00:00Z"}
+    assert not set(run_keys(even)) & set(run_keys(other)), "steps that are all equally long say nothing"
+
+
+def test_no_text_of_a_result_is_html_a_link_or_a_formula(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = ("<img src=x onerror=alert(1)>", "![x](https://evil.example)", "=HYPERLINK(1)", "@SUM(1)", "+1", "-1")
+    folder = str(write(tmp_path, [result(100 + number, site=text) for number, text in enumerate(texts)]))
+    compare_results(folder, metrics="throughput", format="markdown")
+    markdown = capsys.readouterr().out
+    assert "onerror" in markdown and "evil" in markdown
+    assert "<img" not in markdown and "](" not in markdown
+    compare_results(folder, metrics="throughput", format="csv")
+    cells = [cell for row in csv.reader(io.StringIO(capsys.readouterr().out)) for cell in row]
+    assert {f"'{text}" for text in texts[2:]} <= set(cells)
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@"))]
 
 
 def answers(tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]) -> str:
