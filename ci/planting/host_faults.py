@@ -10,6 +10,7 @@ def _fault(name: str, symbol: str, was: str, becomes: str, *tests: str, side: st
 
 
 REGISTRY, LAYERS, TRUST = "tests/unit/test_registry.py", "tests/unit/layers", "tests/unit/trust"
+COVERAGE, RUN = "tests/unit/engines/test_sif_coverage.py", "tests/unit/commands/test_run_command.py"
 HOST = (
     _fault("a download's digest is not compared", "Registry.download", "arrival.digest != digest", "False", REGISTRY),
     _fault("a document's digest is not compared", "Registry.blob", "actual != digest", "False", REGISTRY),
@@ -21,7 +22,13 @@ HOST = (
         *("a wheel in the cache is believed", "_checked", 'digest != f"sha256:{wheel.sha256}"', "False"),
         *(LAYERS, "tests/unit/recipes"),
     ),
-    _fault("an entry of the cache is not compared with its seal", "Entry.use", "self._matches(seal)", "True", LAYERS),
+    _fault(
+        "an entry of the cache is not compared with its seal",
+        "Entry.use",
+        "self._matches(seal, made_now=attempt > 0)",
+        "True",
+        LAYERS,
+    ),
     _fault(
         *("locks exclude nobody", "file_lock", "fcntl.LOCK_SH if shared else fcntl.LOCK_EX", "fcntl.LOCK_SH"),
         *(LAYERS, "tests/unit/core", "tests/unit/publish"),
@@ -63,5 +70,58 @@ HOST = (
         *("what a command started outlives it", "stop_process", "os.killpg(process.pid, signal.SIGKILL)"),
         *("process.kill()", "tests/unit/core/test_process.py"),
         side="/core",
+    ),
+    _fault("bytes behind the last object are no matter", "_behind", "sif.path.stat().st_size - sif.end", "0", COVERAGE),
+    _fault("bytes between objects are no matter", "_gaps", "any(stream.read(size))", "False", COVERAGE),
+    _fault(
+        *("what is deleted from a SIF stays in it", "sign", "os.truncate(path, read_sif(path).end)", "None", COVERAGE),
+        side="/engines/apptainer",
+    ),
+    _fault(
+        *("what somebody added to a layer is taken", "Entry._matches"),
+        *("self.require is not None and not made_now", "False", "tests/unit/layers/test_contents.py"),
+    ),
+    _fault(
+        *("bytecode in a layer is believed", "_require_site", "sha256_file(expected) != digests[name]", "False"),
+        "tests/unit/layers/test_contents.py",
+    ),
+    _fault(
+        *("a cache that others may write to is used", "Entry.use", 'require_unshared(self.cache, "the cache")', "None"),
+        "tests/unit/layers/test_cache.py",
+    ),
+    _fault(
+        *("a smoke run has a network", "Apptainer.isolation_flags"),
+        *('[] if network else ["--net", "--network=none"]', "[]", "tests/unit/engines/test_docker_engine.py"),
+    ),
+    _fault(
+        "what structure refuted is started", "_is_distrusted", "(TRUST.name, STRUCTURE.name)", "(TRUST.name,)", TRUST
+    ),
+    _fault("anybody's challenge gets the login", "Registry.send", "self._is_own(answer)", "True", REGISTRY),
+    _fault(
+        *("a login goes out unencrypted", "_may_ask", "is_loopback(address.netloc)", "True"),
+        REGISTRY,
+    ),
+    _fault(
+        *("an image may be replaced after its check", "start_image", "file_state(Path(address)) != before", "False"),
+        RUN,
+    ),
+    _fault("a name may be another image", "_require_same", "info.content == whole.content", "True", RUN),
+    _fault(
+        *("a copy under another id is a run", "load_observations", "set(run_keys(result.document))"),
+        *('{result.document["id"]}', "tests/unit/results/test_compare.py"),
+    ),
+    _fault(
+        *("a pipe is read", "read_bounded", "not stat.S_ISREG(os.fstat(descriptor).st_mode)", "False"),
+        *("tests/unit/core/test_files.py", "tests/unit/test_oci_layout.py"),
+    ),
+    _fault(
+        *("any end of a line is one in a section", "_section", 'body.split("\\n")', "body.splitlines()"),
+        "tests/unit/recipes/test_render.py",
+    ),
+    _fault("an error shows passwords", "without_passwords", '_LOGIN.sub("***@", text)', "text", "tests/unit/core"),
+    _fault(
+        *("a cell of CSV may be a formula", "_cell", "shown.startswith(_FORMULA)", "False"),
+        *("tests/unit/results/test_compare.py",),
+        side="/results",
     ),
 )
