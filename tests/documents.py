@@ -202,13 +202,13 @@ def _settle_times(document: dict[str, Any], step: float) -> None:
     steady, rate = document["steadiness"]["steady"], document["metrics"]["throughput"]
     reason = {"reason": document["steadiness"].get("reason", NOT_MEASURED)}
     change, low, high = (0.05, 0.04, 0.06) if steady is False else (0.0, -0.01, 0.01)
-    known = bool(step) and steady is not None
-    drift = {"value": change, "unit": "1"} if known else {"value": None, "unit": "1", **reason}
-    around = {"low": low, "high": high, "unit": "1"} if known else {"low": None, "high": None, "unit": "1", **reason}
+    measured = bool(step) and steady is not None
+    drift = {"value": change, "unit": "1"} if measured else {"value": None, "unit": "1", **reason}
+    around = {"low": low, "high": high, "unit": "1"} if measured else {"low": None, "high": None, "unit": "1", **reason}
     none: dict[str, Any] = {"low": None, "high": None, "unit": rate["unit"], "reason": NOT_MEASURED}
     document["steadiness"] = {
-        "steady": steady if known else None,
-        **({} if known else reason),
+        "steady": steady if measured else None,
+        **({} if measured else reason),
         "drift": drift,
         "drift_interval": around,
         "throughput_interval": none,

@@ -8,14 +8,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from sifmark.core.environment import tool_environment
 from sifmark.core.errors import SifmarkError
-from sifmark.core.pipes import LineHandler, PipeReader
 from sifmark.core.signals import postponed_signals
 
 TERMINATION_GRACE = 10.0  # seconds between TERM and KILL
@@ -23,6 +23,7 @@ TAIL = 20  # lines of a failed command that its error quotes
 # Commands of ours that others start show a CI system nothing.
 _NO_CI = dict.fromkeys(("GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS", "GITLAB_CI"), "")
 
+LineHandler = Callable[[str], None]
 _Handlers = tuple[LineHandler | None, ...]
 _running: set[subprocess.Popen[str]] = set()  # commands that some thread waits for
 _stopping = threading.Event()  # the program ends: commands that are started from now on are stopped at once
@@ -41,6 +42,40 @@ class CompletedCommand:
 
 class CommandError(SifmarkError):
     """A command that could not start, ran out of time or ended with a non-zero exit code."""
+
+
+class PipeReader(threading.Thread):
+    """Reads one pipe of a command to its end, so that a command with much output never blocks on a full pipe.
+
+    Each line goes to `lines` and to the handlers. `failure` is the first error of a handler, such as a log on a full
+    disk; after it the pipe is still read to its end.
+    """
+
+    def __init__(self, pipe: IO[str] | None, *handlers: LineHandler | None) -> None:
+        super().__init__(daemon=True)
+        self.lines: list[str] = []
+        self.failure: OSError | None = None
+        self._pipe = pipe
+        self._handlers = [handler for handler in handlers if handler is not None]
+        self.start()
+
+    def run(self) -> None:
+        """Read the pipe; the thread calls this."""
+        if self._pipe is None:
+            return
+        with self._pipe:
+            for line in self._pipe:
+                self.lines.append(line.rstrip("\n"))
+                self._handle(self.lines[-1])
+
+    def _handle(self, line: str) -> None:
+        if self.failure is not None:
+            return
+        try:
+            for handler in self._handlers:
+                handler(line)
+        except OSError as error:
+            self.failure = error
 
 
 def run_sifmark(

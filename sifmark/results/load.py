@@ -53,10 +53,10 @@ def load_results(path: str) -> Iterator[LoadedResult]:
 def files_of(paths: Iterable[str]) -> Iterator[str]:
     """Yield the result files of several files, folders or globs. Raises SifmarkError for one that has none."""
     for path in paths:
-        found = list(_find(path))
-        if not found:
+        files = list(_find(path))
+        if not files:
             raise _no_result(path)
-        for file, problem in found:
+        for file, problem in files:
             if problem:
                 raise SifmarkError(f"{file} {problem}", "make it readable", code="file-unreadable")
             yield file
