@@ -86,7 +86,7 @@ HOST = (
         "tests/unit/layers/test_contents.py",
     ),
     _fault(
-        *("a cache that others may write to is used", "Entry.use", 'require_unshared(self.cache, "the cache")', "None"),
+        *("a cache that others may write to is used", "Entry.use", 'require_unshared(folder, "the cache")', "None"),
         "tests/unit/layers/test_cache.py",
     ),
     _fault(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sifmark.core.files import sha256_file, write_text
 from sifmark.core.keys import key_id
+from sifmark.core.permissions import require_unshared
 from sifmark.core.settings import Settings
 from sifmark.oci.reference import DIGEST
 
@@ -28,9 +29,13 @@ def copy_trust(digest: str, former: str, settings: Settings) -> None:
 
 
 def is_trusted(digest: str, settings: Settings) -> bool:
-    """Return whether an image was built here, or had a valid signature by a key that is still trusted."""
+    """Return whether an image was built here, or had a valid signature by a key that is still trusted.
+
+    Raises SifmarkError if others may change what the ledger says.
+    """
     if DIGEST.fullmatch(digest) is None:
         return False
+    require_unshared(_entry(digest, settings), "the ledger of trusted images")
     return not _reasons(digest, settings).isdisjoint({_BUILT, *_key_hashes(settings).values()})
 
 

@@ -73,7 +73,8 @@ class Entry:
         With `check` its files are compared with the seal first, and made again if they are damaged. Raises
         SifmarkError if they never read back as they were written, or if `require` does.
         """
-        require_unshared(self.cache, "the cache")
+        for folder in (self.cache, self.folder):  # the second one may be behind a link
+            require_unshared(folder, "the cache")
         for attempt in range(_ATTEMPTS):
             with in_use(self.folder):
                 if (seal := self.seal()) and (not check or self._matches(seal, made_now=attempt > 0)):

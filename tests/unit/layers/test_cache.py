@@ -124,12 +124,16 @@ def test_without_a_limit_everything_stays(tmp_path: Path) -> None:
     assert entry.seal() is not None
 
 
-def test_a_cache_that_others_may_write_to_is_not_used(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    cache.mkdir(mode=0o755)
+@pytest.mark.parametrize("shared", ["cache", "entries", "elsewhere"])
+def test_a_cache_that_others_may_write_to_is_not_used(tmp_path: Path, shared: str) -> None:
+    cache, elsewhere = tmp_path / "cache", tmp_path / "elsewhere"
+    for folder in (cache, elsewhere):
+        folder.mkdir(mode=0o755)
+    if shared == "elsewhere":
+        (cache / BASES).symlink_to(elsewhere)
     entry = Entry(cache, BASES, "key", Maker())
     entry.ensure()
-    cache.chmod(0o777)
+    {"cache": cache, "entries": cache / BASES, "elsewhere": elsewhere}[shared].chmod(0o777)
     with pytest.raises(SifmarkError) as caught, entry.use():
         raise AssertionError
     assert caught.value.code == "path-shared"

@@ -8,6 +8,7 @@ from unit.fakes import FakeEngine, FakeInspection, sha256, statement_of
 
 from sifmark.build import ledger
 from sifmark.build.records import record_path
+from sifmark.core.errors import SifmarkError
 from sifmark.core.files import write_json
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed
@@ -258,6 +259,15 @@ def test_a_record_beside_a_file_elsewhere_is_of_another_place(engine: FakeEngine
     here = f"{engine.home}/cpu.sif"
     engine.images[here] = image
     assert outcome(image_under_test(engine, here, engine.settings)) == "passed"
+
+
+def test_a_ledger_that_others_may_write_to_proves_nothing(engine: FakeEngine) -> None:
+    image = under_test(engine)
+    record(engine, engine.images["fake:cpu"])
+    engine.settings.cache.chmod(0o777)
+    with pytest.raises(SifmarkError) as error:
+        check_trust(image)
+    assert error.value.code == "path-shared"
 
 
 def test_trust_ends_with_the_key(site: Settings, tmp_path) -> None:
