@@ -63,16 +63,14 @@ def run(
             continue
         memory.limit_process(configuration.memory_limit_mib)
         batch = loader.formula_batch(card, batch_size)  # not earlier: some frameworks start up at their first tensor
-        model = build.model(card, configuration.seed)
-
-        open_session = functools.partial(_open_session, device, model, precision, configuration.compile)
+        new_model = functools.partial(build.model, card, configuration.seed)
+        open_session = functools.partial(_open_session, device, precision, configuration.compile)
         parts = stages(card, stored, batch, configuration.gradient_accumulation)
-        for name, values in probe_precision(model, build, open_session, parts):
+        for name, values in probe_precision(new_model, build, open_session, parts):
             send(Probed(precision, name, values))
-        del model, open_session  # before the next one, since memory holds only one
 
 
-def _open_session(device: ModuleType, model: Any, precision: str, compiled: bool, stage: Stage) -> Session:
+def _open_session(device: ModuleType, precision: str, compiled: bool, model: Any, stage: Stage) -> Session:
     session: Session = device.open_session(model, stage.rule, precision, compiled, stage.partition)
     return session
 
@@ -97,16 +95,21 @@ def stages(card: Card, stored: Reference | None, batch: Batch, accumulation: int
 
 
 def probe_precision(
-    model: Any, build: ModuleType, open_session: Callable[[Stage], Session], parts: Sequence[Stage]
+    new_model: Callable[[], Any],
+    build: ModuleType,
+    open_session: Callable[[Any, Stage], Session],
+    parts: Sequence[Stage],
 ) -> Iterator[tuple[str, list[float]]]:
-    """Yield the quantities of a freshly initialised model in one precision, by name."""
-    values_by_name = initialisation(build.weights(model))
-    build.without_randomness(model)
+    """Yield the quantities of freshly initialised models in one precision, by name."""
+    values_by_name: Quantities = {}
     for stage in parts:
-        build.load_probe_weights(model, stage.remembering)
-        session = open_session(stage)
+        model = new_model()
+        values_by_name = values_by_name or initialisation(build.weights(model))
+        build.load_probe_weights(build.without_randomness(model), stage.remembering)
+        session = open_session(model, stage)
         values_by_name.update(stage.examine(session))
         session.close()
+        del model, session  # before the next one, since memory holds only one
     for name, values in values_by_name.items():
         yield name, [float(value) for value in values]
 
