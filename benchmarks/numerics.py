@@ -65,13 +65,13 @@ def _extend(document: Reference) -> None:
     nothing gets none: what it lacks is not compared.
     """
     for precision in [each for each in PRECISIONS if each not in document["not_provable"]]:
-        known = document["tolerances"][precision]
+        earlier = document["tolerances"][precision]
         here = _tolerances(document, precision, "few")
-        for name in here.keys() - known.keys():
+        for name in here.keys() - earlier.keys():
             stage, _, group = name.partition(".")
             alike = f"{ALIKE[stage]}.{group}"
-            here[name] = float(f"{here[name] * max(1.0, known[alike] / here[alike]):.2g}")
-        document["tolerances"][precision] = here | known
+            here[name] = float(f"{here[name] * max(1.0, earlier[alike] / here[alike]):.2g}")
+        document["tolerances"][precision] = here | earlier
 
 
 def _measure(document: Reference, earlier: dict[str, dict[str, float]]) -> None:

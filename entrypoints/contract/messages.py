@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Sequence, Union, cast, get_args
 from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceConditions, DeviceFacts, Usage
 
 PHASES = ("import", "data", "model", "compile", "warmup", "steady")
-RUN_CHECKS = ("gradients", "answers")
+RUN_CHECKS = ("gradients", "samples", "dropout", "answers", "generation", "trajectory")
 LEAST_DRAWS = 4  # of each Markov chain for a diagnosis, so that each half has two
 LARGEST = 1e18  # of any number in a message that is not a result of the model
 NOT_FINITE = ("loss", "values", "effective", "r_hat")  # results of the model, which may be infinite or not a number
@@ -148,9 +148,9 @@ class Probed(NamedTuple):
 
 
 class RunCheck(NamedTuple):
-    """A check of the run itself after its first step, from `began` to `ended` on the monotonic clock (s).
+    """A check of the run itself, from `began` to `ended` on the monotonic clock (s).
 
-    `faults` are what it found, such as weights without a gradient; `name` is one of RUN_CHECKS.
+    `faults` are what it found, such as weights without a gradient, as sentences; `name` is one of RUN_CHECKS.
     """
 
     name: str
@@ -234,8 +234,8 @@ def _checked(kind: Any, fields: Any) -> Any:
 
 def _is_condition(item: tuple[str, Any]) -> bool:
     name, fact = item
-    known = isinstance(fact, dict) and "value" in fact and {"value", "unit", "reason"}.issuperset(fact)
-    plain = known and all(isinstance(value, (str, int, float, type(None))) for value in fact.values())
+    is_fact = isinstance(fact, dict) and "value" in fact and {"value", "unit", "reason"}.issuperset(fact)
+    plain = is_fact and all(isinstance(value, (str, int, float, type(None))) for value in fact.values())
     return name in DEVICE_CONDITIONS and plain
 
 

@@ -7,7 +7,7 @@ rule. It compiles forward, backward and update itself, since some vendors do the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, NamedTuple, Protocol, Union
+from typing import Any, Callable, Mapping, NamedTuple, Protocol, Sequence, Union
 
 # What the vendors' management libraries report of a device; the result's schema has units and meanings.
 DEVICE_CONDITIONS = (
@@ -144,6 +144,14 @@ class ChainSample(NamedTuple):
     accepted: Any  # (C,), whether the proposal was accepted
     log_acceptance: Any  # (C,), the logarithm of the acceptance ratio
     step_size: Any  # (C,), of the next transition
+    evaluations: int  # of the density's gradient, for all chains together, since their start
+
+
+class Observed(NamedTuple):
+    """What a session saw of its first training step; None where the device does not show it."""
+
+    samples: int | None = None  # that passed through the network
+    dropped: Mapping[str, float] | None = None  # by dropout, the fraction that it drops; 0.0 if it was not applied
 
 
 class DeviceFacts(NamedTuple):
@@ -214,12 +222,16 @@ class Session(Protocol):
     def begin(self, batch: Batch, iterations: int, chains: int = 1) -> Any:
         """Return the state after the first of `iterations` iterations.
 
-        For texts, after the first new token of each. For Markov chains over one batch of observations, after the first
-        transition of each; step sizes adapt during `iterations`, and more may follow.
+        For texts, after the first new token of each; the newest tokens (N, 1) are its `token`. For Markov chains over
+        one batch of observations, after the first transition of each; step sizes adapt during `iterations`, and more
+        may follow.
         """
 
     def iterate(self, state: Any) -> Any:
         """Return the next state. The given one is no longer valid."""
+
+    def continued(self, batch: Batch, tokens: Sequence[Any]) -> tuple[Batch, Any]:
+        """Return texts with new tokens, each (N, 1), at their end, and these tokens on the host (N, K)."""
 
     def chain_sample(self, state: Any) -> ChainSample:
         """Return the current sample of a state's chains. Waits for the device."""
@@ -227,11 +239,17 @@ class Session(Protocol):
     def weights(self) -> Mapping[str, Any]:
         """Return the network's weights by name, as NumPy arrays; a later step may change them."""
 
-    def gradients(self) -> Mapping[str, bool] | None:
-        """Return by weight whether the last training step had a gradient for it, finite and not all zero.
+    def gradients(self) -> Mapping[str, float] | None:
+        """Return by weight the fraction of its units for which the last training step had a gradient that is not 0.
 
-        None if the device does not show its gradients. Waits for the device.
+        Units are the first axis of a matrix or kernel, and the second one; the smaller fraction counts. Of an embedding
+        only the second one: not every entry is in a batch. A vector has 1.0 or 0.0, and a gradient that is not finite
+        NaN. Left out are weights of units that may have none by chance. None if the device does not show its gradients,
+        or if they overflowed and a later step will have smaller ones. Waits for the device.
         """
+
+    def observed(self) -> Observed:
+        """Return what was seen of the first training step. Called after it, before anything else is computed."""
 
     def usage(self) -> Usage:
         """Return what has been used of the devices so far."""

@@ -12,7 +12,6 @@ from entrypoints.results.json_values import Json, finite
 
 PASSED, FAILED, NOT_PROVABLE, NOT_RUN = "passed", "failed", "not_provable", "not_run"
 MOST_FAULTS = 20  # in a result
-_FAULTS = {"gradients": "the first step had no gradient for ", "answers": ""}
 NO_REFERENCE = "there are no stored values for this problem"
 
 
@@ -51,7 +50,7 @@ class Numerics:
     state: str
     reason: str | None
     precisions: tuple[PrecisionResult, ...] = ()
-    run_checks: tuple[RunCheck, ...] = ()  # of the run itself, after its first step
+    run_checks: tuple[RunCheck, ...] = ()  # of the run itself
 
     def __str__(self) -> str:
         """Return the state, and the reason or the deviations."""
@@ -90,7 +89,7 @@ def with_run_checks(numerics: Numerics, checks: Sequence[RunCheck]) -> Numerics:
     if failed is None or numerics.state == FAILED:
         return whole
     more = f" and {len(failed.faults) - 1} more" if len(failed.faults) > 1 else ""
-    return replace(whole, state=FAILED, reason=f"{_FAULTS[failed.name]}{failed.faults[0]}{more}")
+    return replace(whole, state=FAILED, reason=f"{failed.faults[0]}{more}")
 
 
 def compare_with_reference(

@@ -221,8 +221,8 @@ def generation_fits_the_window(facts: Facts) -> Iterator[str]:
 )
 def decoding_is_that_of_all_workers(facts: Facts) -> Iterator[str]:
     """Multiply the rate of a worker again."""
-    one, workers = facts.metric("decode_rate"), facts.configuration["data_workers"] or 1
-    yield from _unequal(facts, {"decode_rate_of_all_workers": None if one is None else one * workers}, "decode_rate")
+    rate, workers = facts.metric("decode_rate"), facts.configuration["data_workers"] or 1
+    yield from _unequal(facts, {"decode_rate_of_all_workers": None if rate is None else rate * workers}, "decode_rate")
 
 
 @rule(

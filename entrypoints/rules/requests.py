@@ -81,9 +81,9 @@ def latencies_follow_from_the_requests(facts: Facts) -> Iterator[str]:
     elif mean is not None and quantiles and not quantiles["p0"] <= mean <= quantiles["p100"]:
         yield f"metrics.latency_mean: {mean!r} lies outside of requests.quantiles"
     parts = [facts.metric(f"latency_{name}_mean") for name in PARTS]
-    known = [part for part in parts if part is not None]
-    if mean is not None and len(known) == len(parts) and not near(math.fsum(known), mean, PARTS_SLACK):
-        yield differ("metrics.latency_mean", mean, math.fsum(known), "the sum of its parts")
+    seconds = [part for part in parts if part is not None]
+    if mean is not None and len(seconds) == len(parts) and not near(math.fsum(seconds), mean, PARTS_SLACK):
+        yield differ("metrics.latency_mean", mean, math.fsum(seconds), "the sum of its parts")
 
 
 @rule(

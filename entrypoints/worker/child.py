@@ -179,18 +179,16 @@ def open_work(
         cleanup.callback(streams.close)
         return streams
     if configuration.task == "sampling":
-        return SamplingLoop(
-            session, session.to_device(next(inputs)), configuration.batch_size, card.problem["parameters"], send
-        )
+        return SamplingLoop(session, session.to_device(next(inputs)), configuration.batch_size, card, send)
     if configuration.data == "synthetic":
         batch = session.to_device(next(inputs))
         inputs = itertools.repeat(batch)
         evaluation = evaluation or Evaluation(lambda: [batch])
     if generates(card.problem, configuration.task):
-        return Generation(session, inputs, card.problem["generation"], send)
+        return Generation(session, inputs, card.problem["generation"], configuration.precision, send)
     target = configuration.goal
     pursuit = TargetPursuit(target, session, evaluation, send) if target and evaluation else None
-    return Loop(session, configuration.task, inputs, send, pursuit)
+    return Loop(session, configuration.task, inputs, send, card, pursuit)
 
 
 def report_device_state(session: Session, send: Sender) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, Iterator, Mapping, NamedTuple
+from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
 from entrypoints.contract.messages import Generated, Message, Step
 from entrypoints.contract.session import Batch, Session
+from entrypoints.worker import run_checks
 from entrypoints.worker.phases import PhasedRun, data_wait
 
 
@@ -32,13 +33,19 @@ class Generation(PhasedRun):
     """
 
     def __init__(
-        self, session: Session, batches: Iterator[Batch], rule: Mapping[str, int], send: Callable[[Message], None]
+        self,
+        session: Session,
+        batches: Iterator[Batch],
+        rule: Mapping[str, int],
+        precision: str,
+        send: Callable[[Message], None],
     ) -> None:
         super().__init__(send)
-        self.session, self.batches = session, batches
+        self.session, self.batches, self.precision = session, batches, precision
         self.prompt, self.new = rule["prompt"], rule["new"]
         self.last = session.mark()
         self.pending: list[PendingBatch] = []
+        self.first: tuple[Batch, list[Any]] | None = None  # prompts and new tokens, until they are checked
 
     def phase(self, name: str, over: Callable[[], bool]) -> None:
         """Step until `over`. The device is idle at the start and at the end."""
@@ -54,15 +61,27 @@ class Generation(PhasedRun):
         marks = [self.last, self.session.mark()]
         state = self.session.begin(batch, self.new)
         marks.append(self.session.mark())
+        tokens = [state.token]
         for _ in range(self.new - 1):
             state = self.session.iterate(state)
             marks.append(self.session.mark())
+            tokens.append(state.token)
         self.last = marks[-1]
+        if not self.steps:
+            self.first = batch, tokens
         self.steps += 1
         self.pending.append(
             PendingBatch(tuple(marks), wait, batch.samples, batch.samples * self.prompt, batch.decode_seconds)
         )
         self.report_finished()
+
+    def check_steps(self) -> None:
+        """Check that the first batch was continued as the network without a cache continues it."""
+        if self.first is None:
+            return
+        prompts, tokens = self.first
+        self.check("generation", lambda: run_checks.generation(self.session, prompts, tokens, self.precision))
+        self.first, self.last = None, self.session.mark()  # the check is no part of the next step
 
     def settle(self) -> None:
         """Wait for the device and report all finished steps."""

@@ -7,7 +7,8 @@ import time
 from collections import deque
 from typing import Callable, Iterator, NamedTuple
 
-from entrypoints.contract.messages import Message, RunCheck, Step
+from entrypoints.contract.cards import Card
+from entrypoints.contract.messages import Message, Step
 from entrypoints.contract.session import Batch, Session, StepReport
 from entrypoints.contract.statuses import RunError
 from entrypoints.planning.configuration import Configuration
@@ -44,14 +45,15 @@ class Loop(PhasedRun):
         task: str,
         batches: Iterator[Batch],
         send: Callable[[Message], None],
+        card: Card,
         pursuit: TargetPursuit | None = None,
     ) -> None:
         super().__init__(send)
-        self.session, self.batches, self.pursuit = session, batches, pursuit
+        self.session, self.batches, self.card, self.pursuit = session, batches, card, pursuit
         self.call = session.train if task == "training" else session.infer
         self.last: object = None  # the end of the step before; None if the next step follows no other
         self.pending: deque[PendingStep] = deque()
-        self.first: tuple[Batch, StepReport] | None = None  # the first step, until it is checked
+        self.first: tuple[Batch, StepReport] | None = None  # the first step, while it is checked
 
     def run(self, configuration: Configuration) -> None:
         """Run all phases; if there is a target, evaluate once more at the end."""
@@ -79,17 +81,20 @@ class Loop(PhasedRun):
         self.report_skipped(pursuit.skipped)
         self.last = None  # the evaluation is no part of the next step
 
-    def check_first_step(self) -> None:
-        """Check that the first step trained every weight, or that its output is that of a request."""
+    def check_steps(self) -> None:
+        """Check that the first step trained the whole network, or that its output is that of a request."""
         if self.first is None:
             return
-        began, (batch, report) = time.monotonic(), self.first
-        self.first = None
-        check = run_checks.gradients(self.session) if report.loss else run_checks.answers(self.session, batch, report)
-        if check is not None:
-            name, faults = check
-            self.send(RunCheck(name, began, time.monotonic(), faults))
-        self.last = None  # the check is no part of the next step
+        batch, report = self.first
+        if report.loss:
+            self.check("gradients", lambda: run_checks.gradients(self.session, self.card, report.samples))
+            self.check("samples", lambda: run_checks.samples(self.session.observed(), report))
+            self.check("dropout", lambda: run_checks.dropout(self.session.observed(), self.card))
+        else:
+            self.check("answers", lambda: run_checks.answers(self.session, batch, report))
+        # Gradients that overflowed are looked at again after the warm-up.
+        self.first = self.first if report.loss and "gradients" not in self.checked and self.steps == 1 else None
+        self.last = None  # the checks are no part of the next step
 
     def settle(self) -> None:
         """Wait for the device and report all finished steps."""
@@ -105,11 +110,11 @@ class Loop(PhasedRun):
         wait, ready = time.perf_counter() - fetch_start, self.session.mark()
         report = self.call(batch)
         done = self.session.mark()
-        if not self.steps:
-            self.first = batch, report
-        self.steps += 1
         # Without the batch's tensors: the device may be far behind, and queued steps must not hold memory.
         counts = batch._replace(inputs=(), targets=())
+        if not self.steps:
+            self.first = counts if report.loss else batch, report
+        self.steps += 1
         self.pending.append(PendingStep(self.steps, self.last, ready, done, wait, report, counts))
         self.last = done
         self.report_skipped(batch.skipped)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import Callable, Iterable
 
-from entrypoints.contract.messages import Message, Phase, Scheduled, Skipped
+from entrypoints.contract.messages import Message, Phase, RunCheck, Scheduled, Skipped
 from entrypoints.planning.configuration import Configuration
 from entrypoints.system.scheduling import elapsed, thread_times
+from entrypoints.worker.run_checks import Faults
 
 
 class PhasedRun:
@@ -18,13 +19,15 @@ class PhasedRun:
         self.steps = 0
         self.seconds = 0.0  # of the steps reported in this phase
         self.skipped: set[str] = set()
+        self.checked: set[str] = set()  # names of the checks that were reported
         self.reached = False  # whether a target was reached before the requested end
 
     def run(self, configuration: Configuration) -> None:
         """Run all phases from the first step on."""
         self.phase("compile", lambda: self.steps >= 1)
-        self.check_first_step()
+        self.check_steps()
         self.phase("warmup", lambda: self.reached or self.steps >= configuration.warmup_steps)
+        self.check_steps()
         before = thread_times()
         self.phase("steady", lambda: self.enough(configuration))
         ended = self.edge()  # asking for the times of many threads takes longer than 1 % of a short window
@@ -45,8 +48,16 @@ class PhasedRun:
         while not over():
             self.advance()
 
-    def check_first_step(self) -> None:
-        """Check what the first step did, and report it. It is no part of a phase."""
+    def check_steps(self) -> None:
+        """Check what the untimed steps did: after the first one, and for what it does not show after the last one."""
+
+    def check(self, name: str, examine: Callable[[], Faults]) -> None:
+        """Report a check, unless it was reported before or there is nothing to check. It is no part of a phase."""
+        began = time.monotonic()
+        faults = None if name in self.checked else examine()
+        if faults is not None:
+            self.checked.add(name)
+            self.send(RunCheck(name, began, time.monotonic(), faults))
 
     def edge(self) -> float:
         """Return when the next phase begins, on the monotonic clock (s)."""

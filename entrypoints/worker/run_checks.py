@@ -1,26 +1,79 @@
-"""Checks of the run itself: what the correctness check before it, with other sizes, cannot see."""
+"""Checks of the run itself: what the correctness check before it, with other networks and sizes, cannot see.
+
+Each returns what it found, as sentences; nothing if all is well, and None if there is nothing to check.
+"""
 
 from __future__ import annotations
 
-from entrypoints.contract.session import Batch, Session, StepReport
+import math
+from typing import Any, List, Optional, Sequence
+
+from entrypoints.contract.cards import Card
+from entrypoints.contract.session import Batch, ChainSample, Observed, Session, StepReport
+
+Faults = Optional[List[str]]
 
 # Of two outputs of the same weights for the same batch, in the L2 norm: the same arithmetic, perhaps in another order.
 NEAR = 1e-2
+# The smallest fraction of the units of each weight that has a gradient. Features of data that are always 0 have none,
+# nor have units that a ReLU silences: in Deep Voice 3 up to a tenth of those at its entrance.
+LEAST_USED = {"transformer": 0.98, "lstm": 0.9}
+LEAST_USED_ELSEWHERE = 0.75
+BY_CHANCE = 1e-5  # that all samples of a batch skip a block
+# How far the likeliest token may be above the chosen one, over how far it is above the mean: rounding lets two of them
+# change places.
+TIES = {"fp32": 1e-3}
+TIES_ELSEWHERE = 0.05
+DROPPED = 60_000  # numbers, at least, to which a dropout is applied
+DEVIATIONS = 6  # standard deviations that the fraction of dropped ones may be off
 
 
-def gradients(session: Session) -> tuple[str, list[str]] | None:
-    """Return which weights had no gradient in the last training step; None if the device does not show them.
+def gradients(session: Session, card: Card, samples: int) -> Faults:
+    """Check that the last training step has a gradient for each weight: a head or block without one is not computed.
 
-    A block, a head or a unit that is not computed has none. Nor has a weight whose gradient is not finite.
+    There is nothing to check if a block that skips samples at random may have skipped the whole batch.
     """
-    reached = session.gradients()
-    if reached is None:
+    if card.problem["model"].get("stochastic_depth", 0.0) ** samples > BY_CHANCE:
         return None
-    return "gradients", [name for name, has_one in reached.items() if not has_one]
+    used = session.gradients()
+    if used is None:
+        return None
+    least = LEAST_USED.get(card.family, LEAST_USED_ELSEWHERE)
+    return [_unused(name, fraction) for name, fraction in used.items() if not fraction >= least]
 
 
-def answers(session: Session, batch: Batch, report: StepReport) -> tuple[str, list[str]] | None:
-    """Return how the output of a batch of inference differs from the answer to it as a request; None if it has none."""
+def _unused(name: str, fraction: float) -> str:
+    if math.isnan(fraction):
+        return f"the first step had no finite gradient for {name}"
+    return f"the first step had a gradient for only {math.floor(100 * fraction)} % of the units of {name}"
+
+
+def samples(observed: Observed, report: StepReport) -> Faults:
+    """Check that all samples of the first training step passed through the network."""
+    if observed.samples is None:
+        return None
+    if observed.samples == report.samples:
+        return []
+    return [f"{observed.samples} of the {report.samples} samples of the first step passed through the network"]
+
+
+def dropout(observed: Observed, card: Card) -> Faults:
+    """Check that each dropout of the network is applied, and drops the fraction that the card says."""
+    wanted = card.problem["model"].get("dropout")
+    if wanted is None or observed.dropped is None:
+        return None
+    if wanted and not observed.dropped:
+        return ["the network has no dropout"]
+    near = DEVIATIONS * math.sqrt(wanted * (1 - wanted) / DROPPED)
+    return [
+        f"{name} drops {100 * fraction:.1f} %, where the card says {100 * wanted:g} %"
+        for name, fraction in observed.dropped.items()
+        if not abs(fraction - wanted) <= near
+    ]
+
+
+def answers(session: Session, batch: Batch, report: StepReport) -> Faults:
+    """Check that the output of a batch of inference is that of a request with the same inputs."""
     if report.output is None:
         return None
     from entrypoints.results.numerics import deviation
@@ -28,4 +81,29 @@ def answers(session: Session, batch: Batch, report: StepReport) -> tuple[str, li
 
     output, answer = (sample_output(each) for each in (report.output(), session.infer_request(batch).output))
     difference = deviation(list(map(float, output)), list(map(float, answer)))
-    return "answers", [] if difference <= NEAR else [f"the output differs from that of a request by {difference:.2g}"]
+    return [] if difference <= NEAR else [f"the output differs from that of a request by {difference:.2g}"]
+
+
+def generation(session: Session, prompts: Batch, tokens: Sequence[Any], precision: str) -> Faults:
+    """Check that each new token of the last text is the likeliest after those before it, by the whole network at once.
+
+    `tokens` are the newest ones (N, 1) after each iteration. Ties within rounding are no fault.
+    """
+    import numpy as np  # late, as in the other checks
+
+    last = prompts._replace(inputs=prompts.inputs[-1:])
+    texts, new = session.continued(last, [newest[-1:] for newest in tokens])
+    count = len(tokens)
+    logits = np.asarray(session.infer_request(texts).output)[0, -count - 1 : -1]  # (K, vocabulary)
+    largest, chosen = logits.max(1), logits[np.arange(count), np.asarray(new)[0]]
+    likeliest = largest - chosen <= TIES.get(precision, TIES_ELSEWHERE) * (largest - logits.mean(1))
+    wrong = count - int(likeliest.sum())
+    return [f"{wrong} of {count} new tokens are not the likeliest ones"] if wrong else []
+
+
+def trajectory(card: Card, last: ChainSample, transitions: int) -> Faults:
+    """Check that all transitions together evaluated the gradient once per leapfrog step, and once at their start."""
+    wanted = 1 + transitions * card.problem["sampler"]["leapfrog_steps"]
+    if last.evaluations == wanted:
+        return []
+    return [f"{transitions} transitions evaluated the gradient {last.evaluations} times, and not {wanted} times"]

@@ -6,10 +6,12 @@ import math
 from collections import deque
 from typing import Any, Callable, Sequence
 
+from entrypoints.contract.cards import Card
 from entrypoints.contract.messages import Diagnosed, Message, Step
 from entrypoints.contract.session import Batch, ChainSample, Session
 from entrypoints.contract.statuses import RunError
 from entrypoints.planning.configuration import Configuration
+from entrypoints.worker import run_checks
 from entrypoints.worker.phases import PhasedRun
 
 MOST_DRAWS = 2000  # the last draws of each chain, kept for the diagnosis
@@ -23,20 +25,22 @@ class SamplingLoop(PhasedRun):
     """
 
     def __init__(
-        self, session: Session, batch: Batch, chains: int, parameters: int, send: Callable[[Message], None]
+        self, session: Session, batch: Batch, chains: int, card: Card, send: Callable[[Message], None]
     ) -> None:
         super().__init__(send)
-        self.session, self.batch, self.chains = session, batch, chains
+        self.session, self.batch, self.chains, self.card = session, batch, chains, card
         self.adapting = 0
         self.state: Any = None
-        most = min(MOST_DRAWS, MOST_NUMBERS // (chains * parameters))
+        most = min(MOST_DRAWS, MOST_NUMBERS // (chains * card.problem["parameters"]))
         self.kept: deque[tuple[float, ChainSample]] = deque(maxlen=most)  # of this phase, each with its seconds
         self.last = session.mark()
 
     def run(self, configuration: Configuration) -> None:
-        """Run all phases, and report how well the chains mixed."""
+        """Run all phases, check that every trajectory was whole, and report how well the chains mixed."""
         self.adapting = configuration.warmup_steps
         super().run(configuration)
+        last = self.session.chain_sample(self.state)
+        self.check("trajectory", lambda: run_checks.trajectory(self.card, last, self.steps))
         self.send(diagnose(self.kept))
 
     def phase(self, name: str, over: Callable[[], bool]) -> None:

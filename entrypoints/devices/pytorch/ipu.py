@@ -38,6 +38,7 @@ from entrypoints.contract.session import (
     DeviceConditions,
     DeviceFacts,
     EvaluationResult,
+    Observed,
     OptimizerRule,
     Rule,
     StepReport,
@@ -200,6 +201,10 @@ class IpuSession(SynchronousSession):
     def gradients(self) -> None:
         """Return nothing: gradients stay on the IPUs."""
 
+    def observed(self) -> Observed:
+        """Return nothing: a step is one program."""
+        return Observed()
+
     def evaluate(self, batch: Batch) -> EvaluationResult:
         """Do a forward pass in evaluation mode; the host computes the loss of the real samples."""
         output = to_float32(self.run_inference(self.to_device(batch)))
@@ -219,6 +224,10 @@ class IpuSession(SynchronousSession):
         raise RunError("unsupported", "texts are not continued on IPUs: PopTorch compiles one shape, and a text grows")
 
     def iterate(self, state: Any) -> Any:
+        """Raise NotImplementedError: there is no state."""
+        raise NotImplementedError
+
+    def continued(self, batch: Batch, tokens: object) -> Any:
         """Raise NotImplementedError: there is no state."""
         raise NotImplementedError
 

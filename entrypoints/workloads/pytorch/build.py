@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import itertools
-from typing import Any, Mapping, Tuple, Union
+from typing import Any, Iterator, Mapping, Tuple, Union
 
 import numpy as np
 import PIL
@@ -18,7 +18,7 @@ from entrypoints.contract.cards import Card
 from entrypoints.contract.messages import Software
 from entrypoints.contract.statuses import RunError
 from entrypoints.data.generated import formula, synthetic
-from entrypoints.workloads.pytorch.layers import StochasticDepth
+from entrypoints.workloads.pytorch.layers import SqueezeExcitation, StochasticDepth
 from entrypoints.workloads.pytorch.samplers import Density
 
 Tensors = Union[torch.Tensor, Tuple[torch.Tensor, ...]]
@@ -153,6 +153,22 @@ def model(card: Card, seed: int) -> Objective:
 def weights(model: Objective) -> dict[str, np.ndarray]:
     """Return the network's parameters by name. On the host they are views, which change with the next step."""
     return {name: weight.detach().cpu().numpy() for name, weight in model.network.named_parameters()}
+
+
+def units(network: nn.Module) -> Iterator[tuple[str, nn.Parameter, tuple[int, ...]]]:
+    """Yield by name the weights that every training step reaches, and the axes over which it reaches every unit.
+
+    A batch has not every entry of an embedding. Left out are weights on either side of a squeeze's activation: with one
+    vector per sample, a ReLU may silence all of its units. A vector is one unit: some gradients, such as that of the
+    bias of attention's keys, are 0 but for rounding.
+    """
+    tables = {id(layer.weight) for layer in network.modules() if isinstance(layer, nn.Embedding)}
+    squeezes = [layer for layer in network.modules() if isinstance(layer, SqueezeExcitation)]
+    silent = {id(weight) for layer in squeezes for weight in (*layer.squeeze.parameters(), layer.excite.weight)}
+    for name, weight in network.named_parameters():
+        if id(weight) not in silent:
+            axes = (1,) if id(weight) in tables else (0, 1)
+            yield name, weight, axes if weight.dim() > 1 else ()
 
 
 def fold_batch_norms(model: Objective) -> Objective:

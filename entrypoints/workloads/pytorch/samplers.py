@@ -49,6 +49,7 @@ class ChainState(NamedTuple):
     accepted: torch.Tensor  # (C,)
     transitions: int
     adapting: int  # transitions after which the step sizes change
+    evaluations: int  # of the gradient, since the start
 
 
 class HamiltonianMonteCarlo:
@@ -60,17 +61,24 @@ class HamiltonianMonteCarlo:
     """
 
     def __init__(self, density: Density, density_and_gradient: DensityAndGradient, rule: SamplerRule) -> None:
-        self.density, self.density_and_gradient, self.rule = density, density_and_gradient, rule
+        self.density, self.evaluate, self.rule = density, density_and_gradient, rule
+        self.evaluations = 0  # since the chains started
 
     def begin(self, inputs: torch.Tensor, targets: torch.Tensor, adapting: int, chains: int) -> ChainState:
         """Return all chains after their first transition."""
+        self.evaluations = 0
         observed = self.density.observe(inputs, targets)
         position = self.density.start().repeat(chains, 1)
         log_density, gradient = self.density_and_gradient(position, observed)
         step_size = position.new_full((chains, 1), self.rule.step_size)
         zeros = torch.zeros_like(log_density)
-        start = ChainState(observed, position, log_density, gradient, step_size, zeros, zeros > 0, 0, adapting)
+        start = ChainState(observed, position, log_density, gradient, step_size, zeros, zeros > 0, 0, adapting, 1)
         return self.follow(start)
+
+    def density_and_gradient(self, position: torch.Tensor, observed: Observed) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return log densities (C,) and gradients (C, P) at positions (C, P), and count the evaluation."""
+        self.evaluations += 1
+        return self.evaluate(position, observed)
 
     def follow(self, chains: ChainState) -> ChainState:
         """Return all chains after one transition."""
@@ -91,6 +99,7 @@ class HamiltonianMonteCarlo:
             log_acceptance=ratio,
             accepted=accepted,
             transitions=chains.transitions + 1,
+            evaluations=self.evaluations,
         )
 
     def trajectory(self, chains: ChainState, momentum: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -121,7 +130,7 @@ def energy(log_density: torch.Tensor, momentum: torch.Tensor) -> torch.Tensor:
 def chain_sample(chains: ChainState) -> ChainSample:
     """Return a sample of all chains as arrays on the host."""
     parts = (chains.position, chains.log_density, chains.accepted, chains.log_acceptance, chains.step_size[:, 0])
-    return ChainSample(*(part.cpu().numpy() for part in parts))
+    return ChainSample(*(part.cpu().numpy() for part in parts), evaluations=chains.evaluations)
 
 
 RULES = {"hamiltonian_monte_carlo": HamiltonianMonteCarlo}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, Callable, Mapping, Tuple, Union
+from typing import Any, Callable, Iterator, Mapping, Tuple, Union
 
 import numpy as np
 import PIL
@@ -13,11 +13,20 @@ from entrypoints.contract.cards import Card
 from entrypoints.contract.messages import Software
 from entrypoints.contract.statuses import RunError
 from entrypoints.data.generated import formula, synthetic
-from entrypoints.workloads.tensorflow.layers import Dropout, from_pytorch, to_pytorch, variables
+from entrypoints.workloads.tensorflow.layers import (
+    TO_PYTORCH,
+    Dropout,
+    Embedding,
+    dropouts,
+    from_pytorch,
+    to_pytorch,
+    variables,
+)
 from entrypoints.workloads.tensorflow.samplers import Density
 
 Tensors = Union[tf.Tensor, Tuple[tf.Tensor, ...]]
 Loss = Callable[[Tensors, Tensors], tf.Tensor]
+ONES = 100_000  # numbers to which a dropout is applied
 
 
 class Objective(tf.Module):
@@ -104,6 +113,26 @@ def weights(model: Objective) -> dict[str, np.ndarray]:
     """Return the network's parameters, named and laid out as in PyTorch."""
     named = variables(model.network)
     return {name: to_pytorch(variable.numpy()) for name, variable in named if variable.trainable}
+
+
+def units(network: tf.Module) -> Iterator[tuple[str, tf.Variable, tuple[int, ...]]]:
+    """Yield by name the weights that every training step reaches, and the axes over which it reaches every unit.
+
+    A batch has not every entry of an embedding. A vector is one unit: some gradients, such as that of the bias of
+    attention's keys, are 0 but for rounding.
+    """
+    tables = {id(layer.weight) for layer in network.submodules if isinstance(layer, Embedding)}
+    for name, weight in variables(network):
+        if weight.trainable:
+            axes = TO_PYTORCH[weight.shape.rank][:2] if weight.shape.rank > 1 else ()
+            yield name, weight, (1,) if id(weight) in tables else axes
+
+
+def dropped_fractions(network: tf.Module) -> dict[str, float]:
+    """Return by dropout the fraction of ones that it drops; 0.0 if no traced training step applied it."""
+    applied = {name: layer for name, layer in dropouts(network) if layer.applied}
+    dropped = {name: float(tf.math.zero_fraction(layer(tf.ones(ONES), True))) for name, layer in applied.items()}
+    return {name: dropped.get(name, 0.0) for name, _ in dropouts(network)}
 
 
 def without_randomness(model: Objective) -> Objective:

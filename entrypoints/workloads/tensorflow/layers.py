@@ -137,9 +137,11 @@ class Dropout(tf.Module):
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
+        self.applied = False  # in training
 
     def __call__(self, x: tf.Tensor, training: bool) -> tf.Tensor:
         """Any shape -> the same."""
+        self.applied = self.applied or training
         return tf.nn.dropout(x, self.p) if training and self.p else x
 
 
@@ -190,6 +192,15 @@ def variables(module: tf.Module) -> Iterator[tuple[str, tf.Variable]]:
         if id(variable) not in yielded:
             yielded.add(id(variable))
             yield name, variable
+
+
+def dropouts(module: tf.Module, prefix: str = "") -> Iterator[tuple[str, Dropout]]:
+    """Yield every dropout of a module with its name: attributes joined by dots."""
+    for name, value in vars(module).items():
+        if isinstance(value, Dropout):
+            yield f"{prefix}{name}", value
+        elif isinstance(value, tf.Module):
+            yield from dropouts(value, f"{prefix}{name}.")
 
 
 def _named(module: tf.Module, prefix: str) -> Iterator[tuple[str, tf.Variable]]:

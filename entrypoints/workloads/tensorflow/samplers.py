@@ -54,6 +54,7 @@ class ChainState(NamedTuple):
     accepted: tf.Tensor  # (C,)
     transitions: int
     adapting: int  # transitions after which the step sizes change
+    evaluations: int  # of the gradient, since the start
 
 
 class HamiltonianMonteCarlo:
@@ -75,27 +76,31 @@ class HamiltonianMonteCarlo:
         standing = ChainPosition(position, *self.density(position, observed))
         step_size = tf.fill([chains, 1], tf.cast(self.rule.step_size, position.dtype))
         zeros = tf.zeros_like(standing.log_density)
-        return self.follow(ChainState(observed, standing, step_size, zeros, zeros > 0, 0, adapting))
+        return self.follow(ChainState(observed, standing, step_size, zeros, zeros > 0, 0, adapting, 1))
 
     def follow(self, chains: ChainState) -> ChainState:
         """Return all chains after one transition."""
         chance, number, standing = self.density.chance, chains.transitions, chains.current
         momentum = tf.cast(chance.normal(f"momentum {number}", standing.position.shape), standing.position.dtype)
         threshold = tf.cast(chance.share(f"threshold {number}", standing.log_density.shape), momentum.dtype)
-        standing, ratio, accepted = self.transition(chains.observed, standing, chains.step_size, momentum, threshold)
+        standing, ratio, accepted, evaluations = self.transition(
+            chains.observed, standing, chains.step_size, momentum, threshold
+        )
         return chains._replace(
             current=standing,
             step_size=self.adapted(chains, ratio),
             log_acceptance=ratio,
             accepted=accepted,
             transitions=number + 1,
+            evaluations=chains.evaluations + int(evaluations),
         )
 
     def _transition(
         self, observed: Observed, start: ChainPosition, step: tf.Tensor, momentum: tf.Tensor, threshold: tf.Tensor
-    ) -> tuple[ChainPosition, tf.Tensor, tf.Tensor]:
-        """Return the new positions, the log acceptance ratio (C,), and whether the proposal was accepted (C,)."""
-        end, last = self.trajectory(observed, start, step, momentum)
+    ) -> tuple[ChainPosition, tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Return the new positions, the log acceptance ratio (C,), whether the proposal was accepted (C,), and how
+        often the gradient was evaluated."""
+        end, last, evaluations = self.trajectory(observed, start, step, momentum)
         ratio = energy(end.log_density, last) - energy(start.log_density, momentum)
         ratio = tf.where(
             tf.math.is_nan(ratio), tf.constant(-math.inf, ratio.dtype), ratio
@@ -107,23 +112,29 @@ class HamiltonianMonteCarlo:
             tf.where(accepted, end.log_density, start.log_density),
             tf.where(moved, end.gradient, start.gradient),
         )
-        return chosen, ratio, accepted
+        return chosen, ratio, accepted, evaluations
 
     def trajectory(
         self, observed: Observed, start: ChainPosition, step: tf.Tensor, momentum: tf.Tensor
-    ) -> tuple[ChainPosition, tf.Tensor]:
-        """Return the end and the momentum there. The momentum makes half a step at either end."""
+    ) -> tuple[ChainPosition, tf.Tensor, tf.Tensor]:
+        """Return the end, the momentum there, and how often the gradient was evaluated.
 
-        def leap(left: tf.Tensor, at: ChainPosition, momentum: tf.Tensor) -> tuple[tf.Tensor, ChainPosition, tf.Tensor]:
+        The momentum makes half a step at either end.
+        """
+
+        def leap(
+            evaluations: tf.Tensor, at: ChainPosition, momentum: tf.Tensor
+        ) -> tuple[tf.Tensor, ChainPosition, tf.Tensor]:
             position = at.position + step * momentum
             log_density, gradient = self.density(position, observed)
-            momentum_step = tf.where(left > 1, step, step / 2)
-            return left - 1, ChainPosition(position, log_density, gradient), momentum + momentum_step * gradient
+            evaluations += 1
+            momentum_step = tf.where(evaluations < steps, step, step / 2)
+            return evaluations, ChainPosition(position, log_density, gradient), momentum + momentum_step * gradient
 
-        steps = tf.constant(self.rule.leapfrog_steps)
-        state = (steps, start, momentum + step / 2 * start.gradient)
-        _, end, last = tf.while_loop(lambda left, *_: left > 0, leap, state)
-        return end, last
+        steps = self.rule.leapfrog_steps
+        state = (tf.constant(0), start, momentum + step / 2 * start.gradient)
+        evaluations, end, last = tf.while_loop(lambda evaluations, *_: evaluations < steps, leap, state)
+        return end, last, evaluations
 
     def adapted(self, chains: ChainState, ratio: tf.Tensor) -> tf.Tensor:
         """Return the step sizes of the next transition (C, 1)."""
@@ -143,7 +154,7 @@ def chain_sample(chains: ChainState) -> ChainSample:
     """Return a sample of all chains as arrays."""
     position, log_density, _ = chains.current
     parts = (position, log_density, chains.accepted, chains.log_acceptance, chains.step_size[:, 0])
-    return ChainSample(*(part.numpy() for part in parts))
+    return ChainSample(*(part.numpy() for part in parts), evaluations=chains.evaluations)
 
 
 RULES = {"hamiltonian_monte_carlo": HamiltonianMonteCarlo}

@@ -121,7 +121,7 @@ def test_nothing_is_believed_after_a_violation():
 @given(some.lists(some.binary(max_size=9)), some.integers(1, 7))
 def test_lines_are_those_of_the_stream(chunks, size):
     stream = b"\n".join(chunks)
-    rest, found = bytearray(), []
+    rest, whole = bytearray(), []
     for at in range(0, len(stream), size):
-        found += complete_lines(rest, stream[at : at + size])
-    assert [*found, bytes(rest)] == stream.split(b"\n")
+        whole += complete_lines(rest, stream[at : at + size])
+    assert [*whole, bytes(rest)] == stream.split(b"\n")

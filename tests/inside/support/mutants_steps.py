@@ -13,7 +13,6 @@ from torch import nn
 
 from entrypoints.contract import session as contract
 from entrypoints.devices.pytorch.shared.session import TorchSession
-from entrypoints.worker import probe
 from entrypoints.workloads.pytorch import build, lstm, optimizers, transformer
 
 
@@ -319,8 +318,8 @@ def trust_capped():
     def capped(self):
         where = torch.where
 
-        def at_most_ten(condition, ratio, one):
-            return where(condition, ratio, one).clamp(max=10)
+        def at_most_ten(condition, ratio, otherwise):
+            return where(condition, ratio, otherwise).clamp(max=10)
 
         with mock.patch.object(torch, "where", at_most_ten):
             step(self)
@@ -453,9 +452,9 @@ STEPS = {
     "resnet50": (first_micro_batch_alone, rate_not_scaled_by_the_batch, no_update_from_the_third_step),
     "deep_voice_3": (first_micro_batch_alone, no_update_from_the_third_step, rate_of_half),
 }
-UPDATES_ALIKE = "the first updates are the same: squares of gradients grow until the thousandth, and so does their largest"
+UPDATES_ALIKE = "the squares of gradients grow in the first updates, so that the largest of them are the last"
 NOT_DETECTABLE = {
     ("image_compression", largest_squares_kept): UPDATES_ALIKE,
-    ("mobilenet_v3_small", running_variance_biased): "n is so large that n - 1 is the same to single precision's errors",
+    ("mobilenet_v3_small", running_variance_biased): "n is so large that n - 1 makes no difference beyond rounding",
     ("bert_large_pretraining_128", trust_capped): "no tensor of the check is ten times as long as its step",
 }

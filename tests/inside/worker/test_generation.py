@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,10 +41,10 @@ class Slow:
 
     def begin(self, batch, iterations):
         self.asked.append((batch.inputs, iterations))
-        return 1
+        return SimpleNamespace(token=1)
 
     def iterate(self, state):
-        return state + 1
+        return SimpleNamespace(token=state.token + 1)
 
     def synchronise(self):
         self.lag = 0
@@ -53,7 +54,7 @@ class Slow:
 def test_every_new_token_is_timed_and_no_device_is_waited_for(lag):
     sent: list[Any] = []
     session: Any = Slow(lag)
-    generation = Generation(session, itertools.repeat(Batch(Texts(), None)), RULE, sent.append)
+    generation = Generation(session, itertools.repeat(Batch(Texts(), None)), RULE, "fp32", sent.append)
     for _ in range(2):
         generation.advance()
     generation.settle()
@@ -79,7 +80,7 @@ def test_only_what_held_the_device_up_is_a_wait():
 
     sent: list[Any] = []
     session: Any = Busy(0)
-    generation = Generation(session, slowly(), RULE, sent.append)
+    generation = Generation(session, slowly(), RULE, "fp32", sent.append)
     generation.advance()
     generation.settle()
     assert [step.wait for step in sent] == [0.002]

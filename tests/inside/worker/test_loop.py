@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from entrypoints.contract import cards
-from entrypoints.contract.messages import Message, Phase, Skipped, Step, decode, encode
-from entrypoints.contract.session import Batch, StepReport
+from entrypoints.contract.messages import Message, Phase, RunCheck, Skipped, Step, decode, encode
+from entrypoints.contract.session import Batch, Observed, StepReport
 from entrypoints.contract.statuses import RunError
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.configuration import resolve
 from entrypoints.worker.loop import LOSS_INTERVAL, Loop
 
+CARD = cards.load()["resnet50"]
 LAG = 3  # calls that the device is behind
 
 
@@ -43,6 +44,9 @@ class Lagging:
     def gradients(self):
         return None
 
+    def observed(self):
+        return Observed()
+
     def mark(self):
         return self.handed
 
@@ -57,7 +61,7 @@ class Lagging:
 def run(session, *argv, batch=None):
     sent: list[Message] = []
     batches = itertools.repeat(batch or Batch(inputs=range(4), targets=None))
-    Loop(session, "training", batches, sent.append).run(resolve(parse(argv), cards.load()["resnet50"], None))
+    Loop(session, "training", batches, sent.append, CARD).run(resolve(parse(argv), CARD, None))
     return sent
 
 
@@ -99,6 +103,18 @@ def test_the_seconds_of_decoding_go_with_their_step():
     assert {message.decode_seconds for message in sent if isinstance(message, Step)} == {0.25}
 
 
+def test_gradients_that_overflow_are_looked_at_again_after_the_warmup():
+    class Overflowing(Lagging):
+        def gradients(self):
+            return None if self.handed == 1 else {"weight": 0.5}
+
+    sent = run(Overflowing(), "--steps", "6", "--warmup-steps", "3")
+    names = [message.name if isinstance(message, (Phase, RunCheck)) else type(message).__name__ for message in sent]
+    assert names == ["compile", "Step", "warmup", "Step", "Step", "gradients", "steady", *["Step"] * 3, "Scheduled"]
+    (check,) = (message for message in sent if isinstance(message, RunCheck))
+    assert check.faults == ["the first step had a gradient for only 50 % of the units of weight"]
+
+
 def test_messages_survive_the_wire():
     for message in run(Lagging(), "--steps", "3"):
         assert decode(encode(message)) == message
@@ -120,8 +136,8 @@ def test_only_what_held_the_device_up_is_a_wait(idle, waited):
 
     sent: list[Message] = []
     session: Any = Busy()
-    Loop(session, "training", slowly(), sent.append).run(
-        resolve(parse(["--steps", "3", "--warmup-steps", "1"]), cards.load()["resnet50"], None)
+    Loop(session, "training", slowly(), sent.append, CARD).run(
+        resolve(parse(["--steps", "3", "--warmup-steps", "1"]), CARD, None)
     )
     waits = [message.wait for message in sent if isinstance(message, Step)]
     assert len(waits) == 3

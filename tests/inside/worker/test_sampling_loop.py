@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from entrypoints.contract import cards
-from entrypoints.contract.messages import Diagnosed, Phase, Step, decode, encode
+from entrypoints.contract.messages import Diagnosed, Phase, RunCheck, Step, decode, encode
 from entrypoints.contract.session import Batch, ChainSample
 from entrypoints.contract.statuses import RunError
 from entrypoints.results import metrics
@@ -22,8 +22,10 @@ CARD = cards.load()["mcmc"]
 class Walk:
     """Two chains of one parameter, of which the second moves every other time; a clock that a transition moves on."""
 
-    def __init__(self, finite=True):
-        self.clock, self.asked, self.finite = 0.0, [], finite
+    leaps = CARD.problem["sampler"]["leapfrog_steps"]
+
+    def __init__(self, finite=True, leaps=leaps):
+        self.clock, self.asked, self.finite, self.leaps = 0.0, [], finite, leaps
 
     def mark(self):
         return self.clock
@@ -45,7 +47,12 @@ class Walk:
     def chain_sample(self, state):
         density = -1.0 if self.finite else math.nan
         return ChainSample(
-            [[float(state)], [float(state // 2)]], [density] * 2, [True, state % 2 == 0], [0.0] * 2, [0.1] * 2
+            [[float(state)], [float(state // 2)]],
+            [density] * 2,
+            [True, state % 2 == 0],
+            [0.0] * 2,
+            [0.1] * 2,
+            1 + state * self.leaps,
         )
 
 
@@ -53,7 +60,8 @@ def ran(steps=5, warmup=2, parameters=1, **options):
     sent: list[Any] = []
     session: Any = Walk(**options)
     configuration: Any = SimpleNamespace(steps=steps, warmup_steps=warmup, duration_seconds=None)
-    SamplingLoop(session, Batch("data", None), 2, parameters, sent.append).run(configuration)
+    card = CARD._replace(problem={**CARD.problem, "parameters": parameters})
+    SamplingLoop(session, Batch("data", None), 2, card, sent.append).run(configuration)
     return sent, session
 
 
@@ -81,8 +89,17 @@ def test_the_timed_draws_are_judged_and_the_last_of_very_many():
 
 def test_where_nothing_was_accepted_nothing_is_judged():
     pytest.importorskip("numpy")
-    still = ChainSample([[0.0]], [0.0], [False], [-9.0], [0.1])
+    still = ChainSample([[0.0]], [0.0], [False], [-9.0], [0.1], 9)
     assert diagnose([(1.0, still)] * 8) == Diagnosed(8, 8.0, None, None)
+
+
+@pytest.mark.parametrize(
+    ("leaps", "faults"), [(1000, []), (20, ["5 transitions evaluated the gradient 101 times, and not 5001 times"])]
+)
+def test_trajectories_are_as_long_as_the_card_says(leaps, faults):
+    pytest.importorskip("numpy")
+    (check,) = (message for message in ran(leaps=leaps)[0] if isinstance(message, RunCheck))
+    assert (check.name, check.faults) == ("trajectory", faults)
 
 
 def test_a_density_that_is_none_ends_the_run():

@@ -176,8 +176,8 @@ def test_density_and_trajectory_are_those_of_tensorflow_probability():
     standing = samplers.ChainPosition(start, *network(start, observed))
     step = tf.fill([3, 1], rule.step_size)
     (momentum,) = results.initial_momentum if isinstance(results.initial_momentum, list) else [results.initial_momentum]
-    ours, last = sampler.trajectory(observed, standing, step, momentum)
-    assert ours.position.numpy() == pytest.approx(end.numpy(), rel=1e-3, abs=1e-4)
+    ours, last, evaluations = sampler.trajectory(observed, standing, step, momentum)
+    assert int(evaluations) == 20 and ours.position.numpy() == pytest.approx(end.numpy(), rel=1e-3, abs=1e-4)
     difference = (log_density(end) - log_density(start)).numpy()
     assert (ours.log_density - standing.log_density).numpy() == pytest.approx(difference, abs=0.01)
     kinetic = (tf.reduce_sum(tf.square(momentum), 1) - tf.reduce_sum(tf.square(last), 1)).numpy() / 2

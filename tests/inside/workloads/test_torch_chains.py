@@ -113,9 +113,8 @@ def test_leapfrog_goes_back_where_it_came_from():
             sampler = HamiltonianMonteCarlo(density, density, rule)
             log_density, slope = density(position, observed)
             sizes, accepted = torch.full((2, 1), step).double(), position[:, 0] > 9
-            start = samplers.ChainState(
-                observed, position, log_density, slope, sizes, torch.zeros(2), accepted, transitions=0, adapting=0
-            )
+            rest = torch.zeros(2), accepted, 0, 0, 1
+            start = samplers.ChainState(observed, position, log_density, slope, sizes, *rest)
             end, value, gradient, last = sampler.trajectory(start, momentum)
             proposal = start._replace(position=end, log_density=value, gradient=gradient)
             back, _, _, turned = sampler.trajectory(proposal, -last)

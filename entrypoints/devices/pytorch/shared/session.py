@@ -17,13 +17,15 @@ from entrypoints.contract.session import (
     BatchPartition,
     ChainSample,
     EvaluationResult,
+    Observed,
     OptimizerRule,
     Rule,
     StepReport,
 )
 from entrypoints.contract.statuses import RunError
+from entrypoints.devices.pytorch.shared.observation import StepObserver, used_fraction
 from entrypoints.devices.pytorch.shared.tensors import combine_results, evaluation_result, micro_batches, to_host
-from entrypoints.workloads.pytorch.build import Objective, fold_batch_norms, weights
+from entrypoints.workloads.pytorch.build import Objective, fold_batch_norms, units, weights
 from entrypoints.workloads.pytorch.optimizers import optimizer
 from entrypoints.workloads.pytorch.samplers import chain_sample, sampler
 
@@ -65,14 +67,6 @@ def compilation() -> Iterator[None]:
         raise
 
 
-def _is_gradient(gradient: torch.Tensor | None) -> bool:
-    """Return whether there is a gradient that is finite and not all zero."""
-    if gradient is None:
-        return False
-    largest = gradient.detach().abs().max().item()  # not a number if any is
-    return 0 < largest < math.inf
-
-
 class TorchSession:
     """A session in PyTorch, eager or compiled. Weights stay fp32; bf16 and fp16 use autocast.
 
@@ -98,6 +92,7 @@ class TorchSession:
         self.model = model.to(hardware, memory_format=torch.channels_last)
         self.train_model = self.maybe_compiled(self.model, self.graphs)
         self.optimizer: Any = None
+        self.observer: StepObserver | None = None  # of the first training step, unless it is compiled
         self.sampler: Any = None
         if isinstance(rule, OptimizerRule):
             self.optimizer = optimizer(self.model, rule, updates_fused(hardware))
@@ -134,9 +129,13 @@ class TorchSession:
         self.model.train()
         self.cached_inference_model = None
         batch = self.to_device(batch)
+        observer = StepObserver(self.model.network) if self.observer is None and not self.compiled else None
         self.optimizer.zero_grad(set_to_none=True)
         losses = [self.forward_backward(part) for part in self.micro_batches(batch)]
         self.update()
+        if observer:
+            observer.stop()
+            self.observer = observer
         loss = losses[0] if self.accumulation_steps == 1 else torch.stack(losses).mean()
         return StepReport(samples=batch.samples, updates=1, loss=loss.item)
 
@@ -214,6 +213,12 @@ class TorchSession:
         with self.without_gradients():
             return (self.sampler or self.inference_model().network).follow(state)
 
+    def continued(self, batch: Batch, tokens: Sequence[torch.Tensor]) -> tuple[Batch, np.ndarray]:
+        """Return texts with new tokens, each (N, 1), at their end, and these tokens on the host (N, K)."""
+        new = torch.cat(list(tokens), 1)
+        texts = torch.cat([self.tensor_to_device(batch.inputs), new], 1)
+        return batch._replace(inputs=texts, targets=None), new.cpu().numpy()
+
     def chain_sample(self, state: Any) -> ChainSample:
         """Return the sampler's state on the host."""
         return chain_sample(state)
@@ -222,10 +227,17 @@ class TorchSession:
         """Return the parameters on the host, as views if they are there already."""
         return weights(self.model)
 
-    def gradients(self) -> Mapping[str, bool] | None:
-        """Return by weight whether it has a gradient, which is kept until the next step; None after an overflow."""
-        found = {name: _is_gradient(weight.grad) for name, weight in self.model.network.named_parameters()}
-        return None if self.scaler and not any(found.values()) else found
+    def gradients(self) -> Mapping[str, float] | None:
+        """Return by weight the fraction of its units with a gradient, which is kept until the next step.
+
+        None if the scaler has skipped the update, since gradients in half precision overflowed.
+        """
+        used = {name: used_fraction(weight.grad, axes) for name, weight, axes in units(self.model.network)}
+        return None if self.scaler and any(map(math.isnan, used.values())) else used
+
+    def observed(self) -> Observed:
+        """Return what was seen of the first training step: nothing if it was compiled."""
+        return self.observer.observed() if self.observer else Observed()
 
     def forward(self, batch_on_device: Batch) -> tuple[Any, Any]:
         """Return the output, and the loss if there are targets."""

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from entrypoints.contract.session import Answer, Batch, ChainSample, EvaluationResult, OptimizerRule, Rule, StepReport
+from entrypoints.contract.session import (
+    Answer,
+    Batch,
+    ChainSample,
+    EvaluationResult,
+    Observed,
+    OptimizerRule,
+    Rule,
+    StepReport,
+)
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.host_session import SynchronousSession
-from entrypoints.workloads.tensorflow.build import Objective, Tensors, variables, weights
+from entrypoints.workloads.tensorflow.build import Objective, Tensors, dropped_fractions, units, weights
 from entrypoints.workloads.tensorflow.optimizers import optimizer
 from entrypoints.workloads.tensorflow.samplers import chain_sample, sampler
 
@@ -26,10 +36,16 @@ def to_host(output: Tensors) -> Any:
     return tuple(map(to_host, output)) if isinstance(output, tuple) else output.numpy()
 
 
-def are_gradients(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Return which of some gradients are finite and not all zero."""
-    largest = tf.stack([tf.reduce_max(tf.abs(gradient)) for gradient in gradients])  # not a number if any is
-    return (largest > 0) & tf.math.is_finite(largest)
+def used_fraction(gradient: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
+    """Return the smallest fraction of units, over `axes`, with a gradient that is not 0; NaN if one is not finite.
+
+    Without axes the whole gradient is one unit.
+    """
+    sizes = tf.abs(gradient)
+    apart = [[other for other in range(gradient.shape.rank) if other != axis] for axis in axes] or [None]
+    largest = [tf.reduce_max(sizes, others) for others in apart]
+    fractions = [tf.reduce_mean(tf.cast(each > 0, tf.float32)) for each in largest]
+    return tf.where(tf.reduce_all(tf.math.is_finite(gradient)), tf.reduce_min(tf.stack(fractions)), math.nan)
 
 
 class TensorFlowSession(SynchronousSession):
@@ -42,8 +58,9 @@ class TensorFlowSession(SynchronousSession):
 
     def __init__(self, model: Objective, rule: Rule, compiled: bool) -> None:
         self.model, self.compiled = model, compiled
-        self.reached: Any = None  # by weight whether the last step had a gradient for it, while that is asked for
-        self.asking: Any = None
+        self.asking = (tf.constant(True),) if self.shows_gradients else ()  # whether a step has to show its gradients
+        self.samples: int | None = None  # that passed through the network in the first step
+        self.used: Sequence[float] = ()  # in the first step, of each weight the fraction of units with a gradient
         self.rule: Any = rule
         self.optimizer: Any = None  # created for training only: its state is as large as the weights, or twice
         self.sampler = None if isinstance(rule, OptimizerRule) else sampler(model.network, rule, compiled)
@@ -66,10 +83,11 @@ class TensorFlowSession(SynchronousSession):
         """Do forward, backward and update."""
         if self.optimizer is None:
             self.optimizer = optimizer(self.model, self.rule)
-            self.asking = tf.Variable(self.shows_gradients, trainable=False)
-            self.reached = tf.Variable(tf.zeros(len(self.optimizer.parameters), tf.bool), trainable=False)
         batch = self.to_device(batch)
-        loss = self.wait_for(self.step(batch.inputs, batch.targets))
+        loss, *shown = self.wait_for(self.step(batch.inputs, batch.targets, *self.asking))
+        if shown and self.samples is None:
+            self.samples, self.used = int(shown[0]), shown[1].numpy().tolist()
+            self.asking = (tf.constant(False),)
         return StepReport(samples=batch.samples, updates=1, loss=lambda: float(loss))
 
     def infer(self, batch: Batch) -> StepReport:
@@ -115,34 +133,51 @@ class TensorFlowSession(SynchronousSession):
         """Return the next state, from the sampler or from the network."""
         return self.wait_for(self.sampler.follow(state) if self.sampler else self.next_token(state))
 
+    def continued(self, batch: Batch, tokens: Sequence[tf.Tensor]) -> tuple[Batch, np.ndarray]:
+        """Return texts with new tokens, each (N, 1), at their end, and these tokens as an array (N, K)."""
+        new = tf.concat(list(tokens), 1)
+        texts = tf.concat([self.to_device(batch).inputs, tf.cast(new, batch.inputs.dtype)], 1)
+        return batch._replace(inputs=texts, targets=None), new.numpy()
+
     def chain_sample(self, state: Any) -> ChainSample:
         """Return the sampler's state as arrays."""
         return chain_sample(state)
 
-    def gradients(self) -> Mapping[str, bool] | None:
-        """Return by weight whether the last step had a gradient for it; later steps are not asked any more."""
+    def gradients(self) -> Mapping[str, float] | None:
+        """Return by weight the fraction of its units with a gradient in the first step; later ones do not show it."""
         if not self.shows_gradients:
             return None
-        self.asking.assign(False)
-        names = {id(variable): name for name, variable in variables(self.model.network)}
-        reached = zip(self.optimizer.parameters, self.reached.numpy().tolist())
-        return {names[id(variable)]: has_one for variable, has_one in reached}
+        return dict(zip((name for name, _, _ in units(self.model.network)), self.used))
+
+    def observed(self) -> Observed:
+        """Return what was seen of the first training step."""
+        return Observed(self.samples, dropped_fractions(self.model.network))
 
     def weights(self) -> Mapping[str, np.ndarray]:
         """Return the parameters, named and laid out as in PyTorch."""
         return weights(self.model)
 
-    def _step(self, inputs: Tensors, targets: Tensors) -> tf.Tensor:
+    def _step(self, inputs: Tensors, targets: Tensors, *asking: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Return the loss, and what is shown of a step, if it is `asking`: whether gradients are wanted this time."""
         with tf.GradientTape() as tape:
-            _, loss = self.model(inputs, targets, training=True)
+            output, loss = self.model(inputs, targets, training=True)
         # An embedding's gradient is a list of rows, some of them twice; only a dense one has the right norm.
         gradients = list(map(tf.convert_to_tensor, tape.gradient(loss, self.optimizer.parameters)))
-        if self.shows_gradients:
-            self.reached.assign(tf.cond(self.asking, lambda: are_gradients(gradients), self.reached.read_value))
+        shown = self._shown(output, gradients, *asking) if asking else ()
         if self.rule.gradient_norm is not None:
             gradients, _ = tf.clip_by_global_norm(gradients, self.rule.gradient_norm)
         self.optimizer.update(gradients)
-        return loss
+        return (loss, *shown)
+
+    def _shown(self, output: Tensors, gradients: Sequence[tf.Tensor], asking: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the samples of the output, and the fraction of the units of each weight with a gradient.
+
+        Weights are in the order of `units`; fractions are 0 if nobody asks.
+        """
+        by_variable = {id(variable): gradient for variable, gradient in zip(self.optimizer.parameters, gradients)}
+        pairs = [(by_variable[id(variable)], axes) for _, variable, axes in units(self.model.network)]
+        used = tf.cond(asking, lambda: tf.stack([used_fraction(*pair) for pair in pairs]), lambda: tf.zeros(len(pairs)))
+        return tf.shape(tf.nest.flatten(output)[0])[0], used
 
     def _forward(self, inputs: Tensors) -> Tensors:
         output, _ = self.model(inputs)

@@ -21,6 +21,7 @@ from entrypoints.contract.session import (
     DeviceConditions,
     DeviceFacts,
     EvaluationResult,
+    Observed,
     StepReport,
     Usage,
 )
@@ -62,7 +63,14 @@ def free_mib():
 
 
 def open_session(model, rule, precision, compiled, partition=None):
-    return Double()
+    return Double(model)
+
+
+class Text:
+    """The state of texts that are continued with the token 0."""
+
+    def __init__(self, texts):
+        self.texts, self.token = texts, [[0]] * texts
 
 
 class Double:
@@ -70,7 +78,8 @@ class Double:
     facts = DeviceFacts("double", "nobody", None, 1, "board", None, 1, 1, "not at all", simulated=True)
     steps = 0
 
-    def __init__(self):
+    def __init__(self, card):
+        self.card = card
         self.lock = threading.Lock()  # there is one device, however many streams ask
 
     def to_device(self, batch):
@@ -78,6 +87,7 @@ class Double:
 
     def train(self, batch):
         self.steps += 1
+        self.samples = batch.samples
         time.sleep(STEP_SECONDS)
         if self.steps == FAULTY_STEP:
             fail()
@@ -97,6 +107,8 @@ class Double:
 
     def evaluate(self, batch):
         time.sleep(STEP_SECONDS)
+        if FAULT == "evaluation":
+            raise RuntimeError("out of memory, said the double")
         samples = batch.samples
         return EvaluationResult(samples, 1.0 / self.steps, min(samples, self.steps))
 
@@ -109,30 +121,46 @@ class Double:
             for seconds in (TRANSFER, COMPUTE, RETRIEVAL):
                 time.sleep(seconds)
                 marks.append(self.mark())
-        return Answer([0.0] * len(batch.inputs), *(later - earlier for earlier, later in zip(marks, marks[1:])))
+        output = getattr(batch.inputs, "logits", [0.0] * len(batch.inputs))
+        return Answer(output, *(later - earlier for earlier, later in zip(marks, marks[1:])))
 
     def begin(self, batch, iterations, chains=1):
-        return self.iterate(chains)
+        return self.iterate(Text(batch.samples) if "generation" in self.card.problem else chains)
 
     def iterate(self, state):
         self.steps += 1
         time.sleep(STEP_SECONDS)
         if self.steps == FAULTY_STEP:
             fail()
-        if SIZE and state > int(SIZE):
+        if SIZE and not isinstance(state, Text) and state > int(SIZE):
             too_large()
         return state
 
+    def continued(self, batch, tokens):
+        """Texts after which the token 1 is likelier than 0, if that is the fault."""
+        batch.inputs.logits = [[[0.0, 1.0 if FAULT == "generation" else -1.0]] * (len(tokens) + 1)]
+        return batch, [[token for ((token,),) in tokens]]
+
     def chain_sample(self, state):
+        leaps = self.card.problem["sampler"]["leapfrog_steps"] - (FAULT == "trajectory")
         return ChainSample(
-            [[float(self.steps)]] * state, [-1.0] * state, [False] * state, [-9.0] * state, [0.1] * state
+            [[float(self.steps)]] * state,
+            [-1.0] * state,
+            [False] * state,
+            [-9.0] * state,
+            [0.1] * state,
+            1 + self.steps * leaps,
         )
 
     def weights(self):
         return {}
 
     def gradients(self):
-        return {"first.weight": True, "last.bias": FAULT != "gradients"}
+        return {"first.weight": 1.0, "last.weight": 0.34 if FAULT == "gradients" else 1.0}
+
+    def observed(self):
+        dropout = 0.0 if FAULT == "dropout" else self.card.problem["model"].get("dropout", 0.0)
+        return Observed(self.samples - (FAULT == "samples"), {"first.dropout": dropout})
 
     def usage(self):
         if FAULT == "silent":

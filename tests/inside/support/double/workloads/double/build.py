@@ -10,7 +10,7 @@ def software():
 
 
 def model(card, seed):
-    return None
+    return card
 
 
 def weights(model):
