@@ -9,6 +9,11 @@ from entrypoints.rules.facts import Document, Facts
 from entrypoints.rules.rule import differ, rule
 
 ANY_PRECISION = ("1.0",)  # schemas whose `passed` may rest on another precision than the run's
+RUN_CHECKS = {
+    "training": ("gradients", "samples", "dropout"),
+    "inference": ("answers", "generation"),
+    "sampling": ("trajectory",),
+}
 
 
 @rule(
@@ -52,6 +57,19 @@ def correctness_is_that_of_the_run(facts: Facts) -> Iterator[str]:
         yield f"numerics.state: passed where {own}, the run's precision, has {states.get(own, 'no state')}"
     if not facts.configuration["probe_numerics"] and numerics["state"] not in (NOT_RUN, FAILED):
         yield differ("numerics.state", numerics["state"], NOT_RUN, "configuration.probe_numerics")
+
+
+@rule(
+    "`numerics.run_checks` are of the run's task, and made after a step: gradients, samples and dropout of training, "
+    "answers or generation of inference, trajectory of sampling; none of request streams",
+    "A check that the run cannot have made was not made.",
+)
+def run_checks_fit_the_task(facts: Facts) -> Iterator[str]:
+    """Compare the names of the checks with the task."""
+    possible = () if facts.configuration["concurrency"] or not facts.count else RUN_CHECKS[facts.task]
+    for number, each in enumerate(facts.document["numerics"].get("run_checks", [])):
+        if each["check"] not in possible:
+            yield f"numerics.run_checks.{number}.check: {each['check']} in {facts.task} with {facts.count} steps"
 
 
 def _passed(states: Document, own: str, version: str) -> bool:

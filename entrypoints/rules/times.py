@@ -52,7 +52,8 @@ def state_fits_the_exit_code(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "phases that finished are those before `status.phase`, and, completed, all; steps need the phase that they are in",
+    "phases that finished are those before `status.phase`, and, completed, all; one that failed after the "
+    "last step asked for may have finished `steady`; steps need the phase that they are in",
     "Phases follow each other.",
 )
 def phases_follow_each_other(facts: Facts) -> Iterator[str]:
@@ -61,12 +62,18 @@ def phases_follow_each_other(facts: Facts) -> Iterator[str]:
     begun = PHASES.index(last) if last in PHASES else -1
     for number, name in enumerate(PHASES):
         finished = spans[name]["seconds"] is not None
-        if finished != (facts.completed or number < begun):
+        either = name == last == PHASES[-1] and not facts.completed and _window_ended(facts)
+        if not either and finished != (facts.completed or number < begun):
             yield f"phases.{name}.seconds: the state is {facts.state} and the last phase that began {last}"
     if facts.count and begun < PHASES.index("compile"):
         yield differ("steps.count", facts.count, 0, f"the phase {last}")
     if facts.timed_count > 0 and begun < PHASES.index("steady"):
         yield differ("steps.untimed", facts.untimed, facts.count, f"the phase {last}")
+
+
+def _window_ended(facts: Facts) -> bool:
+    """Return whether the timed window may have ended: it is followed by an evaluation or a diagnosis."""
+    return facts.target_reached or facts.configuration["steps"] in (None, facts.count)
 
 
 @rule(

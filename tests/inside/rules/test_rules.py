@@ -28,8 +28,22 @@ RUNS = {
     "search": ("resnet50", "--find-max-batch", "--batch-size", "4", "--steps", "4", "--warmup-steps", "1"),
     "crashed": ("resnet50", "--steps", "60", *SHORT),
     "no_device": ("resnet50", "--steps", "60", *SHORT),
+    "late": ("resnet50", "--steps", "8", "--target-loss", "0.05", "--evaluation-steps", "100", *SHORT),
+    "mismatch": ("bert_base", "--steps", "8", *SHORT),
 }
-FAULTS = {"search": "capacity:8", "crashed": "raise", "no_device": "no_device"}
+FAULTS = {
+    "search": "capacity:8",
+    "crashed": "raise",
+    "no_device": "no_device",
+    "late": "evaluation",
+    "mismatch": "gradients",
+}
+STATES = {
+    "crashed": "crashed",
+    "no_device": "no_device",
+    "late": "out_of_memory",
+    "mismatch": "numerics_mismatch",
+}
 HASTE = {"many": "0.0005"}  # seconds of a step
 
 
@@ -60,8 +74,14 @@ def codes(document):
 @pytest.mark.parametrize("name", RUNS)
 def test_a_genuine_result_keeps_every_rule(genuine, name):
     assert violations(genuine[name]) == []
-    expected = {"crashed": "crashed", "no_device": "no_device"}
-    assert genuine[name]["status"]["state"] == expected.get(name, "completed"), genuine[name]["status"]
+    assert genuine[name]["status"]["state"] == STATES.get(name, "completed"), genuine[name]["status"]
+
+
+def test_a_run_that_fails_after_its_window_has_measured_it(genuine):
+    """Its last evaluation ran out of memory."""
+    document = genuine["late"]
+    assert document["status"]["phase"] == "steady" and document["phases"]["steady"]["seconds"] > 0
+    assert document["steps"]["count"] == 8 and document["conditions_after"]["run_delay"]["value"] is not None
 
 
 def test_a_rule_has_a_formula_a_tolerance_and_a_reason():
@@ -79,6 +99,10 @@ def one_more(value):
 
 def double_list(values):
     return [2 * value for value in values]
+
+
+def double_list_of_checks(checks):
+    return 2 * checks
 
 
 FORGERIES: list[tuple[str, str, object, str]] = [
@@ -127,6 +151,7 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("training", "status.state", "numerics_mismatch", "state-fits-the-exit-code"),
     ("crashed", "status.state", "completed", "state-fits-the-exit-code"),
     ("training", "phases.warmup", {"seconds": None, "reason": "not begun"}, "phases-follow-each-other"),
+    ("training", "phases.steady", {"seconds": None, "reason": "not begun"}, "phases-follow-each-other"),
     ("crashed", "phases.steady", {"seconds": 1.0}, "phases-follow-each-other"),
     ("no_device", "steps.count", 1, "phases-follow-each-other"),
     ("training", "phases.steady.seconds", tenfold, "phases-last-as-long-as-their-steps"),
@@ -229,6 +254,12 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     # The correctness check.
     ("training", "numerics", {"state": "passed", "precisions": []}, "correctness-is-that-of-the-run"),
     ("training", "configuration.probe_numerics", False, "correctness-is-that-of-the-run"),
+    ("training", "numerics.run_checks.0.check", "trajectory", "run-checks-fit-the-task"),
+    ("generation", "numerics.run_checks.0.check", "dropout", "run-checks-fit-the-task"),
+    ("training", "numerics.run_checks", double_list_of_checks, "correctness-is-that-of-the-run"),
+    ("mismatch", "numerics.run_checks.0.state", "passed", "checks-follow-from-deviations"),
+    ("mismatch", "numerics.run_checks.0.faults", [], "checks-follow-from-deviations"),
+    ("mismatch", "numerics.state", "not_run", "correctness-is-that-of-the-run"),
     # Names.
     ("training", "workload.name", "resnet18", "workload-is-that-of-its-identity"),
     ("training", "workload.parameters", tenfold, "workload-is-that-of-its-identity"),
@@ -269,7 +300,7 @@ FREE = (
 )
 
 
-@pytest.mark.parametrize("name", [name for name in RUNS if name not in ("crashed", "no_device")])
+@pytest.mark.parametrize("name", [name for name in RUNS if name not in STATES or name == "mismatch"])
 def test_no_metric_can_be_one_hundredth_larger(genuine, name):
     document = genuine[name]
     values = {key: metric["value"] for key, metric in document["metrics"].items() if metric["value"]}
