@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import math
 import os
-from typing import Any, NamedTuple, Sequence, Union, cast, get_args
+from typing import Any, Callable, NamedTuple, Sequence, Union, cast, get_args
 
+from entrypoints.contract.choices import PRECISIONS
 from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceConditions, DeviceFacts, Usage
+from entrypoints.contract.statuses import FAILURES
 
 PHASES = ("import", "data", "model", "compile", "warmup", "steady")
 RUN_CHECKS = ("gradients", "samples", "dropout", "answers", "generation", "trajectory")
 LEAST_DRAWS = 4  # of each Markov chain for a diagnosis, so that each half has two
 LARGEST = 1e18  # of any number in a message that is not a result of the model
 NOT_FINITE = ("loss", "values", "effective", "r_hat")  # results of the model, which may be infinite or not a number
+MOST_LIBRARIES = 1000
 LONGEST_CAUSE = 200  # characters of what a message about a message quotes
 
 
@@ -210,12 +213,9 @@ def decode(line: bytes) -> Message:
         for field, part in parts.items():
             if getattr(message, field) is not None:
                 message = message._replace(**{field: _checked(part, getattr(message, field))})
-    if isinstance(message, DeviceConditions) and not all(map(_is_condition, message.facts.items())):
-        raise MessageError("DeviceConditions.facts has something other than facts")
-    if isinstance(message, Phase) and message.name not in PHASES:
-        raise MessageError(f"there is no phase {message.name[:LONGEST_CAUSE]!r}")
-    if isinstance(message, RunCheck) and message.name not in RUN_CHECKS:
-        raise MessageError(f"there is no check {message.name[:LONGEST_CAUSE]!r}")
+    allowed, what = _ALLOWED.get(kind, (None, ""))
+    if allowed is not None and not allowed(message):
+        raise MessageError(f"{name} has {what}: {str(fields)[:LONGEST_CAUSE]}")
     return cast(Message, message)
 
 
@@ -235,8 +235,12 @@ def _checked(kind: Any, fields: Any) -> Any:
 def _is_condition(item: tuple[str, Any]) -> bool:
     name, fact = item
     is_fact = isinstance(fact, dict) and "value" in fact and {"value", "unit", "reason"}.issuperset(fact)
-    plain = is_fact and all(isinstance(value, (str, int, float, type(None))) for value in fact.values())
+    plain = is_fact and all(map(_is_plain, fact.values()))
     return name in DEVICE_CONDITIONS and plain
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, str) or (isinstance(value, (int, float)) and abs(value) <= LARGEST)
 
 
 def _is(word: str, value: Any, anything: bool) -> bool:
@@ -244,7 +248,7 @@ def _is(word: str, value: Any, anything: bool) -> bool:
     unless they may be anything, and lists have only numbers."""
     if word == "float":
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return number and (anything or 0 <= value <= LARGEST)
+        return number and (0 <= value <= LARGEST or (anything and (isinstance(value, float) or -LARGEST <= value < 0)))
     if word == "int":
         return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
     if word in ("Sequence[float]", "list[float]"):
@@ -255,6 +259,19 @@ def _is(word: str, value: Any, anything: bool) -> bool:
         return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
     return isinstance(value, _PLAIN[word])
 
+
+# What a message of a kind must be besides its types, and what it has otherwise.
+_ALLOWED: dict[Any, tuple[Callable[[Any], bool], str]] = {
+    Phase: (lambda message: message.name in PHASES, "an unknown phase"),
+    RunCheck: (lambda message: message.name in RUN_CHECKS, "an unknown check"),
+    Probed: (lambda message: message.precision in PRECISIONS, "an unknown precision"),
+    Failed: (lambda message: message.state in FAILURES, "a state that no process of a workload reports"),
+    Step: (lambda message: message.units > 0, "no sample"),
+    Evaluated: (lambda message: message.samples > 0, "no sample"),
+    Software: (lambda message: len(message.libraries) <= MOST_LIBRARIES, "too many libraries"),
+    DeviceFacts: (lambda message: 0 not in (message.devices, message.ranks, message.replicas), "no device"),
+    DeviceConditions: (lambda message: all(map(_is_condition, message.facts.items())), "something other than facts"),
+}
 
 # Types of fields as JSON has them, by their text. Parts of a step are checked on their own.
 _PLAIN: dict[str, Any] = {

@@ -40,6 +40,8 @@ STATUSES = {
     "time_limit": Status(124, "--time-limit was reached", "a longer `--time-limit`, or fewer `--steps`"),
     "interrupted": Status(143, "a signal stopped the run; the exit code is 128 plus its number", "run it again"),
 }
+# What the process of a workload may report; the others are for its parent to say.
+FAILURES = ("no_device", "unsupported", "out_of_memory", "compile_failure", "non_finite", "data_error", "crashed")
 USAGE_EXIT = 2
 INVALID_RESULT_EXIT = 6
 

@@ -38,9 +38,10 @@ class Outcome(NamedTuple):
 
 def determine_outcome(messages: Sequence[Message], ending: Ending) -> Outcome:
     """Return how a run ended: what the child reported first as its end counts, then a stop, then the child's error."""
-    end = next((message for message in messages if isinstance(message, (Ended, Failed))), None)
-    if isinstance(end, Ended):
-        return _outcome("completed")
+    ends = [message for message in messages if isinstance(message, (Ended, Failed))]
+    if ends and isinstance(ends[0], Ended):
+        violation = next((end for end in ends if isinstance(end, Failed)), None)  # which may follow the end
+        return _outcome(*violation) if violation else _outcome("completed")
     if ending.stopped_by == "interrupted" and ending.signal is not None:
         return Outcome("interrupted", exit_code("interrupted", ending.signal), f"stopped by {_named(ending.signal)}")
     if ending.stopped_by is not None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import sys
 import time
 from datetime import datetime, timezone
 from typing import Callable, Iterator, Mapping, NamedTuple
 
 from entrypoints.contract.cards import Card
-from entrypoints.contract.messages import Failed, Message
 from entrypoints.contract.target import Target
 from entrypoints.metering.energy import Metered, rest_needed
 from entrypoints.metering.meter import Absence
@@ -19,10 +19,10 @@ from entrypoints.metering.sampling import Sampler
 from entrypoints.metering.selection import open_meter
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results.measurement import Measurement, fold
-from entrypoints.results.outcome import Ending, Outcome, determine_outcome
+from entrypoints.results.outcome import Ending, Outcome, determine_outcome, inconsistent
 from entrypoints.runs.progress import Progress
 from entrypoints.runs.ranks import counted_elsewhere
-from entrypoints.runs.supervise import Child, Orders
+from entrypoints.runs.supervise import Orders, converse
 from entrypoints.system import host, memory
 from entrypoints.system.facts import Fact, fact
 
@@ -50,7 +50,6 @@ def not_begun(card: Card, resolved: Configuration, conditions: Mapping[str, Fact
 
 def execute(card: Card, resolved: Configuration, orders: Orders) -> ExecutedRun:
     """Run the configuration in a child, with progress on standard error."""
-    messages: list[Message] = []
     progress = Progress(resolved, card.problem["unit"], sys.stderr)
     length = f"{resolved.steps} steps" if resolved.steps else f"{resolved.duration_seconds:g} s"
     progress.note(
@@ -61,21 +60,14 @@ def execute(card: Card, resolved: Configuration, orders: Orders) -> ExecutedRun:
     started, counters = datetime.now(timezone.utc), host.counters()
     limit = resolved.memory_limit_mib or memory.default_limit(resolved.device)
     with metering(resolved, orders, progress) as metered:
-        try:
-            child = Child(dataclasses.replace(resolved, memory_limit_mib=limit), orders)
-            for message in child.messages():
-                messages.append(message)
-                progress.follow(message)
-            ending, peak = child.ending(), child.peak_memory_mib
-        except OSError as error:  # no process, or no file descriptor for it
-            messages.append(Failed("crashed", f"the workload's process could not be started or read: {error.strerror}"))
-            ending, peak = Ending(returncode=None, stopped_by=None, signal=None, oom_killed=False), None
+        limited = dataclasses.replace(resolved, memory_limit_mib=limit)
+        messages, ending = converse(limited, orders, follow=progress.follow)
     measurement = fold(
         messages,
         card.problem["unit"],
         resolved.task,
         resolved.steps_per_epoch,
-        peak,
+        ending.peak_mib,
         metered(),
         card.flops_per_unit(resolved.task),
         resolved.precision,
@@ -85,20 +77,24 @@ def execute(card: Card, resolved: Configuration, orders: Orders) -> ExecutedRun:
     if outcome.state == "out_of_memory":
         outcome = outcome._replace(message=f"{outcome.message}; {bounds(measurement, resolved, limit)}")
     elif outcome.state == "completed" and resolved.goal:
-        outcome = outcome._replace(message=pursued(measurement, resolved.goal))
+        sentence = pursued(measurement, resolved.goal)
+        outcome = outcome._replace(message=sentence) if sentence else inconsistent(["the target was never evaluated"])
     progress.end()
     finished = datetime.now(timezone.utc)
     after = host.conditions_after(counters)
     return ExecutedRun(resolved, before, after, started, finished, measurement, outcome)
 
 
-def pursued(measurement: Measurement, target: Target) -> str:
-    """Return how the pursuit of a target ended, as a sentence."""
+def pursued(measurement: Measurement, target: Target) -> str | None:
+    """Return how the pursuit of a target ended, as a sentence; None if it was never evaluated."""
     aim = f"{target['metric']} {target['value']:g}"
     if measurement.reaching:
         return f"the target, {aim}, was reached after {measurement.reaching.steps} steps"
     values = [getattr(evaluation, target["metric"]) for evaluation in measurement.evaluations]
-    best = (max if target["metric"] == "accuracy" else min)(values)
+    values = [value for value in values if value is not None]
+    if not values:
+        return None
+    best = (max if target["metric"] == "accuracy" else min)(filter(math.isfinite, values), default=values[-1])
     return f"the target, {aim}, was not reached in {len(measurement.steps)} steps; the best was {best:.4g}"
 
 

@@ -9,7 +9,7 @@ from entrypoints.planning.configuration import Configuration
 from entrypoints.results import numerics
 from entrypoints.results.numerics import Numerics
 from entrypoints.results.outcome import Outcome, determine_outcome, with_numerics
-from entrypoints.runs.supervise import Child, Orders
+from entrypoints.runs.supervise import Orders, converse
 from entrypoints.system.console import status
 
 
@@ -35,9 +35,8 @@ def check_before_runs(card: Card, resolved: Configuration, orders: Orders) -> Nu
 
 def probe(stored: Reference | None, resolved: Configuration, orders: Orders) -> tuple[Outcome, Numerics]:
     """Run the correctness check, and return how it ended and its result."""
-    child = Child(resolved, orders, "probe")
-    messages = list(child.messages())
-    outcome = determine_outcome(messages, child.ending())
+    messages, ending = converse(resolved, orders, "probe")
+    outcome = determine_outcome(messages, ending)
     cut = None if outcome.state == "completed" else f"the check ended in {outcome.state}: {outcome.message}"
     expected = stored and stored.of_run(resolved.gradient_accumulation)
     return outcome, numerics.compare_with_reference(messages, expected, resolved.precision, cut)

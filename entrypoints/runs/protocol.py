@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from entrypoints.contract.messages import (
     PHASES,
+    Data,
     Diagnosed,
     Ended,
     Evaluated,
@@ -16,15 +18,17 @@ from entrypoints.contract.messages import (
     Probed,
     RunCheck,
     Scheduled,
+    Software,
     Step,
     decode,
 )
-from entrypoints.contract.session import DeviceConditions, Usage
+from entrypoints.contract.session import DeviceConditions, DeviceFacts, Usage
 
 LONGEST_LINE = 16 << 20  # bytes: a step of 100,000 tokens takes a tenth of it
 AHEAD = 1.0  # s that a moment may lie ahead: processes of a host share the monotonic clock
 _AFTER_THE_END = (Usage, DeviceConditions)  # sent while the session is closed
 _OF_STEPS = (Step, Evaluated, Diagnosed, Scheduled, RunCheck)
+_OF_EVERY_RUN = (Software, Data, DeviceFacts, Scheduled)  # each exactly once
 _FIRST_STEP = PHASES.index("compile")
 
 
@@ -35,6 +39,8 @@ class Protocol:
         self.phase = -1  # index of the last phase that began
         self.moment = 0.0  # of the last phase or end, s of the monotonic clock
         self.steps = 0
+        self.loss: float | None = None  # the last one that is no finite number
+        self.told: set[object] = set()  # what is said only once
         self.ended = False
         self.broken = False
 
@@ -65,16 +71,36 @@ class Protocol:
             raise MessageError(f"{name} before the phase {PHASES[_FIRST_STEP]}")
         if isinstance(message, Probed) and self.phase >= 0:
             raise MessageError(f"{name} in a run")
+        if isinstance(message, Step) and Scheduled in self.told:
+            raise MessageError(f"{name} after the timed window")
+        self._once(message)
         if isinstance(message, Phase):
             self._begin(message)
         elif isinstance(message, Step):
-            self.steps += 1
+            self._step(message)
         elif isinstance(message, Evaluated):
             self._evaluated(message)
         elif isinstance(message, Scheduled):
             self._at(message.at, "the end of the timed window")
         elif isinstance(message, (Ended, Failed)):
             self._end(message)
+
+    def _once(self, message: Message) -> None:
+        """Raise MessageError for what was said before."""
+        subject: object = type(message) if isinstance(message, _OF_EVERY_RUN) else None
+        if isinstance(message, Probed):
+            subject = (message.precision, message.quantity)
+        elif isinstance(message, RunCheck):
+            subject = message.name
+        if subject in self.told:
+            raise MessageError(f"{type(message).__name__} twice")
+        if subject is not None:
+            self.told.add(subject)
+
+    def _step(self, message: Step) -> None:
+        self.steps += 1
+        if message.loss is not None and not math.isfinite(message.loss):
+            self.loss = message.loss
 
     def _begin(self, message: Phase) -> None:
         if PHASES.index(message.name) != self.phase + 1:
@@ -89,9 +115,19 @@ class Protocol:
     def _end(self, message: Ended | Failed) -> None:
         if isinstance(message, Ended):
             self._at(message.at, "the end")
-            if 0 <= self.phase < len(PHASES) - 1:
-                raise MessageError(f"the end in the phase {PHASES[self.phase]}")
+            if self.phase >= 0:
+                self._whole()
         self.ended = True
+
+    def _whole(self) -> None:
+        """Raise MessageError for the end of a run that lacks something."""
+        if self.phase < len(PHASES) - 1:
+            raise MessageError(f"the end in the phase {PHASES[self.phase]}")
+        missing = [kind.__name__ for kind in _OF_EVERY_RUN if kind not in self.told]
+        if missing:
+            raise MessageError(f"the end without {', '.join(missing)}")
+        if self.loss is not None:
+            raise MessageError(f"the end of a run whose loss became {self.loss}")
 
     def _at(self, moment: float, what: str) -> None:
         """Raise MessageError for a moment before the last one, or in the future."""

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 from entrypoints.contract.messages import Ended, Failed, Message
 from entrypoints.planning.configuration import Configuration
@@ -172,6 +172,22 @@ class Child:
         # Children in sessions of their own are in no process group of the child's.
         kill_orphans({*self.others, self.process.pid})
         os.close(self.stream)
+
+
+def converse(
+    configuration: Configuration, orders: Orders, job: str = "run", follow: Callable[[Message], None] = lambda _: None
+) -> tuple[list[Message], Ending]:
+    """Return the messages of a child, each of which `follow` gets as it arrives, and how it ended."""
+    messages: list[Message] = []
+    try:
+        child = Child(configuration, orders, job)
+        for message in child.messages():
+            messages.append(message)
+            follow(message)
+        return messages, child.ending()
+    except OSError as error:  # no process, or no file descriptor for it
+        messages.append(Failed("crashed", f"the workload's process could not be started or read: {error.strerror}"))
+        return messages, Ending(returncode=None, stopped_by=None, signal=None, oom_killed=False)
 
 
 def complete_lines(rest: bytearray, chunk: bytes) -> list[bytes]:

@@ -10,7 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from entrypoints.contract.messages import PHASES, TYPES, Ended, Failed, MessageError, Phase, Step, decode, encode
+from entrypoints.contract.messages import (
+    PHASES,
+    TYPES,
+    Data,
+    Ended,
+    Failed,
+    MessageError,
+    Phase,
+    Probed,
+    RunCheck,
+    Scheduled,
+    Software,
+    Step,
+    decode,
+    encode,
+)
+from entrypoints.contract.session import DeviceFacts
+from entrypoints.results.outcome import Ending, determine_outcome
 from entrypoints.runs.protocol import Protocol
 from entrypoints.runs.supervise import complete_lines
 
@@ -39,6 +56,15 @@ MALFORMED = [
     json.dumps(["DeviceConditions", [{"clock": 5}, None]]).encode(),
     json.dumps(["DeviceConditions", [{"mood": {"value": 5}}, None]]).encode(),
     json.dumps(["Software", ["1.0", {"numpy": 2}]]).encode(),
+    json.dumps(["Software", ["1.0", {f"library{number}": "1" for number in range(1001)}]]).encode(),
+    json.dumps(["Step", [0.1, 0.0, 0, 1, 2.5]]).encode(),
+    json.dumps(["Step", [*STEP[1][:4], 10**400]]).encode(),
+    json.dumps(["Evaluated", [0, 1.0, 2.0, 0, 1.0, None]]).encode(),
+    json.dumps(["DeviceConditions", [{"clock": {"value": 10**400}}, None]]).encode(),
+    json.dumps(["DeviceConditions", [{"clock": {"value": float("nan")}}, None]]).encode(),
+    json.dumps(["DeviceFacts", ["cpu", None, None, 0, "node", None, 1, 1, "eager", False]]).encode(),
+    json.dumps(["Probed", ["fp99", "output", [1.0]]]).encode(),
+    *(json.dumps(["Failed", [state, "so"]]).encode() for state in ("completed", "fantastic", "time_limit")),
 ]
 
 
@@ -51,8 +77,17 @@ def phases(until):
     return [Phase(name, now - 1 + number / 10) for number, name in enumerate(PHASES[: until + 1])]
 
 
-def step():
-    return decode(json.dumps(STEP).encode())
+def step(loss=2.5):
+    return decode(json.dumps(["Step", [*STEP[1][:4], loss]]).encode())
+
+
+def whole(*steps):
+    """The messages of a run up to its end, with these steps in its timed window."""
+    begun = phases(5)
+    facts = DeviceFacts("cpu", None, None, 1, "node", None, 1, 1, "eager", False)
+    software, data = Software("1.0", {}), Data(4, None)
+    before = [begun[0], software, begun[1], data, begun[2], facts, *begun[3:]]
+    return [*before, *steps, Scheduled(time.monotonic(), 1.0, 0.0)]
 
 
 def last(*messages):
@@ -81,11 +116,33 @@ def test_nothing_that_json_can_say_raises_anything_else(fields):
 
 
 def test_a_run_in_order_is_believed():
-    begun = phases(5)
-    moment = Ended(time.monotonic())
+    messages = [*whole(step(), step()), Ended(time.monotonic())]
     protocol = Protocol()
-    accepted = [protocol.accept(line) for line in lines(*begun[:4], step(), begun[4], step(), begun[5], step(), moment)]
-    assert accepted[-1] == moment and not any(isinstance(message, Failed) for message in accepted)
+    accepted = [protocol.accept(line) for line in lines(*messages)]
+    assert accepted[-1] == messages[-1] and not any(isinstance(message, Failed) for message in accepted)
+
+
+@pytest.mark.parametrize("kind", [Software, Data, DeviceFacts, Scheduled])
+def test_a_run_that_ends_without_what_every_run_says_is_not_believed(kind):
+    messages = [message for message in whole(step()) if not isinstance(message, kind)]
+    answer = last(*messages, Ended(time.monotonic()))
+    assert isinstance(answer, Failed) and f"without {kind.__name__}" in answer.message
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_run_whose_loss_is_no_number_does_not_complete(loss):
+    answer = last(*whole(step(), step(loss), step()), Ended(time.monotonic()))
+    assert isinstance(answer, Failed) and "whose loss became" in answer.message
+    assert last(*whole(step(loss))[:-1], Failed("non_finite", "so")) == Failed("non_finite", "so")
+
+
+def test_what_follows_the_end_takes_it_back():
+    """Whatever ended the run first, a message after it shows that it had not."""
+    messages = [*whole(step()), Ended(time.monotonic()), step()]
+    protocol = Protocol()
+    accepted = [message for message in map(protocol.accept, lines(*messages)) if message]
+    outcome = determine_outcome(accepted, Ending(0, None, None, oom_killed=False))
+    assert outcome.state == "inconsistent" and "Step after the end" in outcome.message
 
 
 @pytest.mark.parametrize(
@@ -97,8 +154,13 @@ def test_a_run_in_order_is_believed():
         [*phases(3), phases(5)[5]],
         [*phases(1), phases(0)[0]],
         [*phases(4), Ended(time.monotonic())],
-        [*phases(5), Ended(time.monotonic()), step()],
-        [*phases(5), Ended(time.monotonic()), Ended(time.monotonic())],
+        [*whole(), Ended(time.monotonic()), step()],
+        [*whole(), Ended(time.monotonic()), Ended(time.monotonic())],
+        [*whole(), step()],
+        [*whole(), *whole()[-1:]],
+        [*whole(), Software("1.0", {})],
+        [Probed("fp32", "output", [1.0]), Probed("fp32", "output", [2.0])],
+        [*phases(3), *[RunCheck("gradients", 1.0, 2.0, [])] * 2],
         [Failed("crashed", "no"), Ended(time.monotonic())],
         [Phase("import", time.monotonic() + 1e4)],
         [Phase("import", 5.0), Phase("data", 4.0)],
