@@ -28,6 +28,8 @@ def warnings_of(document: Document) -> Iterator[str]:
         replayed = document["power"].get("source") == "replay"
         what = "the meter replayed a recorded trace" if replayed else "the device was simulated"
         yield f"{what}. Do not publish this number"
+    if preloaded := document["environment"]["preloaded"]:
+        yield f"loaded before all other libraries, where they can change what is measured: {', '.join(preloaded)}"
     delay = document["conditions_after"]["run_delay"]["value"] or 0.0
     if delay > BUSY and more_threads_than_processors(document):
         yield f"the run has more threads than processors: they waited {significant(delay)} % of their time"

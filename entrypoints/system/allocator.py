@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Mapping
 
+from entrypoints.system.environment import readable
+
 # Otherwise glibc returns a large block to the kernel when it is freed, and the next step gets it again, cleared page by
 # page: for a network with large activations, a quarter of a step on a CPU. Huge pages only if the kernel gives them on
 # request. Each version uses the settings it knows (2.26, huge pages 2.35).
@@ -26,4 +28,4 @@ def with_tunables(environment: Mapping[str, str]) -> dict[str, str]:
 def described(environment: Mapping[str, str]) -> str:
     """Return the settings for the workload's process, and the library that its user preloads, if any."""
     preloaded = environment.get("LD_PRELOAD")
-    return tunables(environment) + (f"; LD_PRELOAD={preloaded}" if preloaded else "")
+    return readable(tunables(environment)) + (f"; LD_PRELOAD={readable(preloaded)}" if preloaded else "")

@@ -5,34 +5,37 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Mapping
 
-# Variables that oneDNN, MKL, OpenMP, PyTorch, TensorFlow, CUDA, ROCm, oneAPI, Poplar, the C library and the dynamic
-# loader read, by their prefixes. An image's own ones are among them.
+# Variables that oneDNN, MKL, OpenMP, PyTorch, TensorFlow, CUDA, ROCm, oneAPI, Poplar, the C library, the dynamic loader
+# and Python read, by their prefixes. An image's own ones are among them.
 PREFIXES = (
-    *("ONEDNN_", "DNNL_", "MKL_", "OMP_", "KMP_", "GOMP_", "OPENBLAS_", "BLIS_", "ATEN_", "TORCH", "PYTORCH_"),
-    *("CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_", "HIP_", "HSA_", "ROC", "RCCL_", "MIOPEN_", "AMD_"),
-    *(
-        "TF_",
-        "XLA_",
-        "POPLAR_",
-        "POPART_",
-        "POPTORCH_",
-        "POPTORCH",
-        "ZE_",
-        "SYCL_",
-        "IPEX_",
-        "IGC_",
-        "NEOReadDebugKeys",
-    ),
-    *("LD_PRELOAD", "LD_AUDIT", "LD_BIND_NOW", "GLIBC_TUNABLES", "MALLOC_", "JEMALLOC_", "TCMALLOC_", "PYTHONMALLOC"),
+    *("ONEDNN_", "DNNL_", "MKL_", "OMP_", "KMP_", "GOMP_", "OPENBLAS_", "BLIS_"),
+    *("ATEN_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "PYTORCH_"),
+    *("CUDA_", "CUBLAS_", "CUBLASLT_", "CUDNN_", "NVIDIA_", "NCCL_"),
+    *("HIP_", "HIPBLASLT_", "HSA_", "ROCR_", "ROCM_", "ROCBLAS_", "RCCL_", "MIOPEN_", "AMD_"),
+    *("TF_CPP_", "TF_CUDNN_", "TF_DETERMINISTIC_", "TF_DISABLE_", "TF_ENABLE_", "TF_FORCE_", "TF_GPU_", "TF_NUM_"),
+    *("TF_ONEDNN_", "TF_POPLAR_", "TF_USE_", "TF_XLA_", "XLA_"),
+    *("POPLAR_", "POPART_", "POPTORCH_", "ZE_", "SYCL_", "IPEX_", "IGC_", "NEOReadDebugKeys"),
+    *("LD_PRELOAD", "LD_AUDIT", "LD_BIND_NOW", "LD_LIBRARY_PATH", "GLIBC_TUNABLES"),
+    *("MALLOC_", "JEMALLOC_", "TCMALLOC_", "PYTHONMALLOC", "PYTHONOPTIMIZE", "PYTHONPATH"),
 )
+SECRETS = ("AUTH", "CREDENTIAL", "KEY", "PASS", "SECRET", "TOKEN")  # parts of names whose values nobody else may read
 PRELOAD_FILE = Path("/etc/ld.so.preload")  # ld.so(8)
 LONGEST = 1000  # characters of a value
 
 
 def described(environment: Mapping[str, str]) -> dict[str, Any]:
     """Return the part `environment` of a result: variables by name, and libraries that are loaded before all others."""
-    chosen = {name: value[:LONGEST] for name, value in sorted(environment.items()) if name.startswith(PREFIXES)}
+    chosen = {readable(name): readable(value) for name, value in sorted(environment.items()) if _is_recorded(name)}
     return {"variables": chosen, "preloaded": preloaded(environment)}
+
+
+def _is_recorded(name: str) -> bool:
+    return name.startswith(PREFIXES) and not any(part in name for part in SECRETS)
+
+
+def readable(value: str) -> str:
+    """Return a text that JSON can hold: what is not UTF-8 is replaced."""
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")[:LONGEST]
 
 
 def preloaded(environment: Mapping[str, str]) -> list[str]:
@@ -43,4 +46,4 @@ def preloaded(environment: Mapping[str, str]) -> list[str]:
         of_system = ""
     of_user = environment.get("LD_PRELOAD", "").replace(":", " ")
     lines = (line.partition("#")[0] for line in of_system.splitlines())
-    return [name[:LONGEST] for text in (of_user, *lines) for name in text.replace(":", " ").split()]
+    return [readable(name) for text in (of_user, *lines) for name in text.replace(":", " ").split()]

@@ -21,6 +21,8 @@ def warnings_of(document: Document) -> Iterator[str]:
         replayed = document["power"].get("source") == "replay"
         what = "the meter replayed a recorded trace" if replayed else "the device was simulated"
         yield f"{what}. {DO_NOT_PUBLISH}"
+    if preloaded := document.get("environment", {}).get("preloaded"):  # results of schema 1.0 do not say it
+        yield f"loaded before all other libraries, where they can change what is measured: {', '.join(preloaded)}"
     yield from disturbances(document)
     if (stalled := stalled_share(document)) > STALLED:
         yield f"outlying steps took {stalled:.0%} of the timed window: something stopped the run. {DO_NOT_PUBLISH}"
