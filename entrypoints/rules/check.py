@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 # Importing a module registers its rules.
-from entrypoints.rules import correctness, counts, energy, identity, metrics, requests, times, training  # noqa: F401
+from entrypoints.rules import command, correctness, counts, energy, identity, metrics, requests, times, training  # noqa: F401
 from entrypoints.rules.facts import Facts
 from entrypoints.rules.rule import RULES
 

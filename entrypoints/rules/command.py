@@ -1,0 +1,193 @@
+"""Rules about the command line: what it asks for is what was configured, and nothing else was."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence, Tuple
+
+from entrypoints.planning import values
+from entrypoints.rules.facts import Document, Facts
+from entrypoints.rules.identity import card_of
+from entrypoints.rules.rule import differ, rule
+
+FIRST_OPTIONS = ("1.0",)  # schemas of versions whose options may be others, with other defaults
+WELL = ("completed", "out_of_memory")  # ends of the last trial of a search that is followed by a run
+SYNTHETIC = "synthetic"
+FLAGS = ("all", "compile", "find-max-batch", "smoke", "skip-numerics", "json")
+OTHERS = (  # options with a value that is in another part, in another form, or in none
+    *("task", "device", "data", "evaluation-data", "batch-size", "batch-sizes", "repeat", "site", "output"),
+    *("target-accuracy", "target-loss", "evaluation-steps"),
+)
+
+
+Comparison = Tuple[str, Tuple[Any, Any]]  # a field, what it has, and what the command line asks for
+
+
+class Setting(NamedTuple):
+    """An option whose value a result repeats: how it is read, where it is, and what is there without it."""
+
+    read: Callable[[str], Any]
+    field: str  # of `configuration`
+    default: Any = ...  # an ellipsis: it follows from the card or the host
+
+
+SETTINGS = {
+    "precision": Setting(str.lower, "precision"),
+    "threads": Setting(int, "threads"),
+    "seed": Setting(int, "seed", 0),
+    "steps": Setting(int, "steps"),
+    "duration": Setting(values.seconds, "duration_seconds", None),
+    "epochs": Setting(int, "epochs", None),
+    "warmup-steps": Setting(int, "warmup_steps"),
+    "samples-per-epoch": Setting(int, "samples_per_epoch"),
+    "time-limit": Setting(values.seconds, "time_limit_seconds", None),
+    "memory-limit": Setting(values.mebibytes, "memory_limit_mib", None),
+    "concurrency": Setting(int, "concurrency", None),
+    "micro-batch-size": Setting(int, "micro_batch_size"),
+    "replicas": Setting(int, "replicas", 1),
+    "device-iterations": Setting(int, "device_iterations"),
+    "stages": Setting(int, "stages", 1),
+    "strategy": Setting(str, "strategy"),
+    "data-workers": Setting(int, "data_workers"),
+    "meter": Setting(str, "meter", "auto"),
+    "meter-period": Setting(values.seconds_within(0.01, 10.0), "meter_period_seconds", 0.1),
+    "idle-seconds": Setting(values.seconds_within(0.0, 3600.0), "idle_seconds"),
+}
+# What the trials of a search have for themselves; a search without an answer ends with the document of its last trial.
+OF_TRIALS = (
+    *("steps", "duration_seconds", "warmup_steps", "samples_per_epoch", "meter", "idle_seconds"),
+    *("memory_limit_mib", "batch_size", "micro_batch_size"),
+)
+IDLE_SECONDS, SMOKE_IDLE_SECONDS = 5.0, 0.0
+
+
+class Command(NamedTuple):
+    """The words of a command line, taken apart: values by option, and the workload."""
+
+    options: Mapping[str, str | None]  # the last one of each; None for flags
+    workload: str | None
+    odd: Sequence[str]  # words that no run has
+
+
+def taken_apart(words: Sequence[str]) -> Command:
+    """Return the parts of a command line. `argparse` would take longer than all rules together."""
+    options: dict[str, str | None] = {}
+    places, odd = [], []
+    rest = iter(words)
+    for word in rest:
+        name, equals, value = word[2:].partition("=")
+        if not word.startswith("--"):
+            places.append(word)
+        elif name in FLAGS and not equals:
+            options[name] = None
+        elif name in SETTINGS or name in OTHERS:
+            text = value if equals else next(rest, None)
+            options[name] = text
+            odd += [] if text is not None else [word]
+        elif word != "--":
+            odd.append(word)
+    return Command(options, places[0] if places else None, [*odd, *places[1:]])
+
+
+@rule(
+    "each option in `provenance.command` has its value in `configuration`, `workload`, `search`, `target` or `site`; "
+    "what only an option sets is there",
+    "The command line is how a run is repeated.",
+)
+def command_is_what_was_configured(facts: Facts) -> Iterator[str]:
+    """Take the command line apart, and compare it in both directions."""
+    command = taken_apart(facts.document["provenance"]["command"])
+    same_options = facts.document["schema_version"] not in FIRST_OPTIONS
+    if same_options:
+        for word in command.odd[:1]:
+            yield f"provenance.command: no run has {word[:60]!r}"
+    try:
+        expected = dict(_expected(command, facts, same_options))
+    except (ValueError, argparse.ArgumentTypeError) as error:
+        yield f"provenance.command: {error}"
+        return
+    for field, (value, wanted) in expected.items():
+        if value != wanted:
+            yield differ(field, value, wanted, "provenance.command")
+
+
+def _expected(command: Command, facts: Facts, same_options: bool) -> Iterator[Comparison]:
+    """Yield fields, with what they have and what they should have."""
+    given, options, document = facts.configuration, command.options, facts.document
+    of_trial = OF_TRIALS if _ends_with_a_trial(document["search"]) else ()
+    for name, setting in SETTINGS.items():
+        if setting.field in of_trial:
+            continue
+        text, field = options.get(name), f"configuration.{setting.field}"
+        if text is not None:
+            yield field, (given.get(setting.field), setting.read(text))
+        elif same_options and setting.default is not ... and not (name == "memory-limit" and document["search"]):
+            yield field, (given.get(setting.field), setting.default)  # a search sets the limit of its run
+    yield from _flags(options, facts, of_trial, same_options)
+    yield from _names(command, facts, same_options)
+    yield from _batch(options, facts)
+    yield from _goal(options, facts)
+
+
+def _flags(
+    options: Mapping[str, str | None], facts: Facts, of_trial: Sequence[str], same_options: bool
+) -> Iterator[Comparison]:
+    given, smoke = facts.configuration, "smoke" in options
+    yield "configuration.compile", (given["compile"], "compile" in options)
+    yield "configuration.smoke", (given["smoke"], smoke)
+    yield "configuration.probe_numerics", (given["probe_numerics"], not smoke and "skip-numerics" not in options)
+    yield "search", (facts.document["search"] is not None, "find-max-batch" in options)
+    if same_options and "idle-seconds" not in options and "idle_seconds" not in of_trial:
+        idle = SMOKE_IDLE_SECONDS if smoke else IDLE_SECONDS
+        yield "configuration.idle_seconds", (given["idle_seconds"], idle)
+    device = options.get("device")
+    if device not in (None, "auto"):
+        yield "configuration.device", (given["device"], device)
+
+
+def _names(command: Command, facts: Facts, same_options: bool) -> Iterator[Comparison]:
+    options, given, workload = command.options, facts.configuration, facts.document["workload"]
+    if command.workload is not None:  # else the image's name says it, or there are several
+        yield "workload.name", (workload["name"], command.workload)
+    card, task = card_of(facts), options.get("task")
+    if task is not None:
+        yield "workload.task", (facts.task, values.task(task))
+    elif card is not None:
+        yield "workload.task", (facts.task, card.tasks[0])
+    yield "site", (facts.document["site"], options.get("site"))
+    data, evaluation = options.get("data") or SYNTHETIC, options.get("evaluation-data")
+    yield "configuration.data", (given["data"] == SYNTHETIC, data == SYNTHETIC)
+    if same_options:
+        yield "configuration.evaluation_path", (given["evaluation_path"] is not None, evaluation is not None)
+    if not _ends_with_a_trial(facts.document["search"]):
+        yield "configuration.repeat.of", (given["repeat"]["of"], int(options.get("repeat") or 1))
+
+
+def _batch(options: Mapping[str, str | None], facts: Facts) -> Iterator[Comparison]:
+    search, size, sizes = facts.document["search"], options.get("batch-size"), options.get("batch-sizes")
+    if search is not None:
+        if search["trials"]:
+            yield "search.trials.0.batch_size", (search["trials"][0]["batch_size"], int(size or 1))
+    elif size is not None:
+        yield "configuration.batch_size", (facts.configuration["batch_size"], int(size))
+    elif sizes is not None:
+        yield "configuration.batch_size", (facts.configuration["batch_size"] in values.wholes(sizes), True)
+
+
+def _goal(options: Mapping[str, str | None], facts: Facts) -> Iterator[Comparison]:
+    goal = facts.configuration["goal"] or {}
+    read = {"accuracy": values.fraction, "loss": values.positive}
+    asked = {metric: options.get(f"target-{metric}") for metric in read}
+    targets = {metric: read[metric](text) for metric, text in asked.items() if text is not None}
+    yield "configuration.goal", ({goal["metric"]: goal["value"]} if goal else {}, targets)
+    every = options.get("evaluation-steps")
+    if every is not None:
+        yield "configuration.goal.evaluation_steps", (goal.get("evaluation_steps"), int(every))
+
+
+def _ends_with_a_trial(search: Document | None) -> bool:
+    """Return whether a document is of the last trial of a search that had no answer."""
+    if search is None:
+        return False
+    last = search["trials"][-1]["state"] if search["trials"] else "completed"
+    return search["largest"] is None or last not in WELL
