@@ -97,7 +97,7 @@ def open_session(
 class IpuSession(TensorFlowSession):
     """A session on an IPU: each kind of step is one program, and a call returns when the IPU is done."""
 
-    shows_gradients = False  # a program would have to contain both ways of a condition
+    shows_steps = False  # a program would have to contain both ways of a condition
 
     def __init__(self, model: Objective, rule: Rule) -> None:
         super().__init__(model, rule, compiled=True)

@@ -54,11 +54,11 @@ class TensorFlowSession(SynchronousSession):
     Subclasses have the device's facts, the transfer of a batch, and the wait for a result.
     """
 
-    shows_gradients = True
+    shows_steps = True  # whether a step is a graph that can also return what was observed of it
 
     def __init__(self, model: Objective, rule: Rule, compiled: bool) -> None:
         self.model, self.compiled = model, compiled
-        self.asking = (tf.constant(True),) if self.shows_gradients else ()  # whether a step has to show its gradients
+        self.asking = (tf.constant(True),) if self.shows_steps else ()  # whether a step has to show its gradients
         self.samples: int | None = None  # that passed through the network in the first step
         self.used: Sequence[float] = ()  # in the first step, of each weight the fraction of units with a gradient
         self.rule: Any = rule
@@ -145,13 +145,13 @@ class TensorFlowSession(SynchronousSession):
 
     def gradients(self) -> Mapping[str, float] | None:
         """Return by weight the fraction of its units with a gradient in the first step; later ones do not show it."""
-        if not self.shows_gradients:
+        if not self.shows_steps:
             return None
         return dict(zip((name for name, _, _ in units(self.model.network)), self.used))
 
     def observed(self) -> Observed:
         """Return what was seen of the first training step."""
-        return Observed(self.samples, dropped_fractions(self.model.network))
+        return Observed(self.samples, dropped_fractions(self.model.network)) if self.shows_steps else Observed()
 
     def weights(self) -> Mapping[str, np.ndarray]:
         """Return the parameters, named and laid out as in PyTorch."""
