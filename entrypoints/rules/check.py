@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 # Importing a module registers its rules.
-from entrypoints.rules import command, correctness, counts, energy, identity, metrics, requests, times, training  # noqa: F401
+from entrypoints.rules import (  # noqa: F401
+    command,
+    correctness,
+    counts,
+    energy,
+    identity,
+    machine,
+    metrics,
+    requests,
+    times,
+    training,
+)
 from entrypoints.rules.facts import Facts
 from entrypoints.rules.rule import RULES
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Iterator
 
-from entrypoints.results.numerics import FAILED, NOT_RUN, PASSED
+from entrypoints.contract import reference
+from entrypoints.contract.reference import Reference
+from entrypoints.results.numerics import FAILED, NOT_PROVABLE, NOT_RUN, PASSED
 from entrypoints.rules.facts import Document, Facts
+from entrypoints.rules.identity import card_of, cards_by_identity
 from entrypoints.rules.rule import differ, rule
 
 ANY_PRECISION = ("1.0",)  # schemas whose `passed` may rest on another precision than the run's
+PROVES = "fp32"  # the precision that is always checked
+SKIPPED = "the check was skipped"  # how the reason begins if a run did not ask for it
+CUT, UNCHECKED = "the check ended in", "was not checked"  # and how it begins or ends if a run did
 RUN_CHECKS = {
     "training": ("gradients", "samples", "dropout"),
     "inference": ("answers", "generation"),
@@ -70,6 +77,83 @@ def run_checks_fit_the_task(facts: Facts) -> Iterator[str]:
     for number, each in enumerate(facts.document["numerics"].get("run_checks", [])):
         if each["check"] not in possible:
             yield f"numerics.run_checks.{number}.check: {each['check']} in {facts.task} with {facts.count} steps"
+
+
+@rule(
+    "`numerics.state` is that of the run's precision, `not_run` with the reason that the check ended early or was "
+    "skipped, or `not_provable` without any; only fp32 and the run's precision are checked",
+    "A check that was not made is no proof.",
+)
+def whole_check_is_that_of_its_parts(facts: Facts) -> Iterator[str]:
+    """Put the parts together again."""
+    numerics, own = facts.document["numerics"], facts.configuration["precision"]
+    if facts.document["schema_version"] in ANY_PRECISION or numerics["state"] == FAILED:
+        return
+    states = {each["precision"]: each["state"] for each in numerics["precisions"]}
+    for precision in sorted(set(states) - {PROVES, own}):
+        yield f"numerics.precisions: {precision} is neither {PROVES} nor the run's precision"
+    if numerics["state"] != NOT_RUN:
+        expected = states.get(own, NOT_RUN if states else NOT_PROVABLE)
+        if numerics["state"] != expected:
+            yield differ("numerics.state", numerics["state"], expected, "numerics.precisions")
+        return
+    reason, asked = numerics["reason"], facts.configuration["probe_numerics"]
+    cut = reason.startswith(CUT) or (reason.endswith(UNCHECKED) and own not in states)
+    if not (cut if asked else reason.startswith(SKIPPED) and not states):
+        yield f"numerics.reason: {reason[:80]!r} where probe_numerics is {asked}"
+
+
+@rule(
+    "quantities of the check are those of the stored reference, with at most its tolerances; a precision without "
+    "tolerances, or that it says is not provable, has not passed, and no other is not provable",
+    "A wider tolerance lets a mistake pass.",
+    "smaller tolerances: they have only grown, with each machine that was measured",
+)
+def tolerances_are_those_of_the_reference(facts: Facts) -> Iterator[str]:
+    """Compare with the reference of the card, if this sifmark has it."""
+    precisions = facts.document["numerics"]["precisions"]
+    stored = reference_of(facts.document["workload"]["identity"]) if precisions else None
+    if stored is None:
+        return
+    for number, each in enumerate(precisions):
+        field, tolerances = f"numerics.precisions.{number}", stored.tolerances.get(each["precision"], {})
+        provable = bool(tolerances) and each["precision"] not in stored.not_provable
+        if each["state"] in (PASSED, NOT_PROVABLE) and (each["state"] == PASSED) != provable:
+            expected = PASSED if provable else NOT_PROVABLE
+            yield differ(f"{field}.state", each["state"], expected, f"the reference of {stored.workload}")
+        worst = each["worst"]
+        if worst and worst["tolerance"] > tolerances.get(worst["quantity"], 0.0):
+            least = tolerances.get(worst["quantity"])
+            yield differ(f"{field}.worst.tolerance", worst["tolerance"], least, f"the reference of {stored.workload}")
+        for quantity in sorted(set(each["mismatched"]) - set(tolerances)):
+            yield f"{field}.mismatched: {quantity[:60]!r} is no quantity of the reference of {stored.workload}"
+
+
+@rule(
+    "completed training has checked its gradients, but on IPUs, in fp16, and in networks that skip blocks at random",
+    "A check that is left out hides what it has seen.",
+)
+def gradients_are_checked(facts: Facts) -> Iterator[str]:
+    """Look for the check of the run that every training has."""
+    given, card = facts.configuration, card_of(facts)
+    if facts.document["schema_version"] in ANY_PRECISION or not facts.completed or facts.task != "training":
+        return
+    if given["device"] == "ipu" or given["precision"] == "fp16":  # programs do not show them; they may overflow
+        return
+    if card is None or card.problem["model"].get("stochastic_depth"):
+        return
+    if all(each["check"] != "gradients" for each in facts.document["numerics"].get("run_checks", [])):
+        yield "numerics.run_checks: a completed training has looked at its gradients"
+
+
+@lru_cache(maxsize=None)
+def reference_of(identity: str) -> Reference | None:
+    """Return the reference of the card with an identity; None without one, or if its file system is gone by now."""
+    card = cards_by_identity().get(identity)
+    try:
+        return card and reference.load(card)
+    except OSError:
+        return None
 
 
 def _passed(states: Document, own: str, version: str) -> bool:

@@ -15,6 +15,7 @@ LONGEST = 8192  # characters of a text: a path has at most 4096, a message 1000 
 LARGEST = 1e39  # of any number: a loss in single precision that has not overflowed is smaller
 _DIGITS = 39
 _LARGE = re.compile(f"[0-9]{{{_DIGITS}}}")  # how JSON writes a large number, if not with an exponent
+CORRECTED = 2  # the largest factor between a number of a card and that of another version of it
 # Fields whose texts are names of programs and vendors; all others may be in any language.
 ASCII = ("workload", "accelerator", "host")
 
@@ -41,6 +42,31 @@ def workload_is_that_of_its_identity(facts: Facts) -> Iterator[str]:
     elif workload["flops"]["per_unit"] != card.flops_per_unit(facts.task):
         given, per_unit = workload["flops"]["per_unit"], card.flops_per_unit(facts.task)
         yield differ("workload.flops.per_unit", given, per_unit, f"the identity of {card.name}")
+
+
+@rule(
+    "a workload with the name of a card, and another identity, has the card's unit, and its parameters and operations "
+    "but for a factor of 2; a card's title is that of no other workload",
+    "Another version of a workload is still the same network.",
+    "a factor of 2: a card's problem may have been corrected",
+)
+def known_name_is_that_of_its_card(facts: Facts) -> Iterator[str]:
+    """Compare the workload with the card of its name, and its title with those of other cards."""
+    workload = facts.document["workload"]
+    titled = names_by_title().get(workload["title"], workload["name"])
+    if titled != workload["name"]:
+        yield differ("workload.name", workload["name"], titled, "workload.title")
+    card = cards_by_name().get(workload["name"])
+    if card is None or card is card_of(facts):
+        return
+    if workload["unit"] != card.problem["unit"]:
+        yield differ("workload.unit", workload["unit"], card.problem["unit"], f"the name {card.name}")
+    numbers = {"parameters": (workload["parameters"], card.problem["parameters"])}
+    if facts.task in card.tasks:
+        numbers["flops.per_unit"] = workload["flops"]["per_unit"], card.flops_per_unit(facts.task)
+    for name, (value, expected) in numbers.items():
+        if not expected / CORRECTED <= value <= expected * CORRECTED:
+            yield differ(f"workload.{name}", value, expected, f"the name {card.name}")
 
 
 @rule(
@@ -86,37 +112,15 @@ def device_is_that_asked_for(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "`peak` and `rated_power` of a device have a source if they have a value; counts of the host fit each other; "
-    "shares of time are 0 to 100 %",
-    "A number without a source cannot be checked, and no share is larger than the whole.",
-)
-def facts_are_possible(facts: Facts) -> Iterator[str]:
-    """Check what is known of device and host."""
-    device, host, after = facts.document["accelerator"], facts.document["host"], facts.document["conditions_after"]
-    for name in ("peak", "rated_power"):
-        entry = device.get(name)
-        if entry is None:
-            continue
-        if (entry["value"] is None) != (f"{name}_source" not in device):
-            yield f"accelerator.{name}_source: a number has a source"
-        if entry["value"] is not None and not entry["value"] > 0:
-            yield f"accelerator.{name}: {entry['value']!r} is not positive"
-    threads, usable = host["threads"]["value"], host["threads_usable"]["value"]
-    if is_number(threads) and is_number(usable) and usable > threads:
-        yield differ("host.threads_usable", usable, threads, "at most host.threads")
-    for name in ("cpu_pressure", "memory_pressure", "run_delay"):
-        value = (after.get(name) or {}).get("value")
-        if is_number(value) and not 0 <= value <= 100:
-            yield f"conditions_after.{name}: {value!r} is no share of time"
-
-
-@rule(
     "texts have only characters that show, at most 8192 of them; names of workload, device and host are ASCII; numbers "
     "are at most 1e39",
     "A name that looks like another, or hides a part of itself, misleads a reader.",
 )
 def texts_show_what_they_are(facts: Facts) -> Iterator[str]:
     """Look for characters that do not show."""
+    message = facts.document["status"]["message"]
+    if message.isspace():
+        yield "status.message: it does not show"
     if _is_plain(facts.text) and facts.text.isascii():
         return
     for name, part in facts.document.items():
@@ -167,6 +171,18 @@ def card_of(facts: Facts) -> Card | None:
 
 
 @lru_cache(maxsize=None)
+def cards_by_name() -> Mapping[str, Card]:
+    """Return the cards of this sifmark by their name."""
+    return cards.load()
+
+
+@lru_cache(maxsize=None)
 def cards_by_identity() -> Mapping[str, Card]:
     """Return the cards of this sifmark by their identity."""
-    return {card.identity: card for card in cards.load().values()}
+    return {card.identity: card for card in cards_by_name().values()}
+
+
+@lru_cache(maxsize=None)
+def names_by_title() -> Mapping[str, str]:
+    """Return the names of the cards of this sifmark by their title."""
+    return {card.title: name for name, card in cards_by_name().items()}

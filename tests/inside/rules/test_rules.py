@@ -12,6 +12,7 @@ import pytest
 from program import FEW, Program, lay_double
 
 from entrypoints.rules.check import violations
+from entrypoints.rules.correctness import reference_of
 from entrypoints.rules.rule import RULES
 
 SHORT = ("--warmup-steps", "2", "--batch-size", "3")
@@ -53,7 +54,22 @@ def genuine(tmp_path_factory):
     tree = lay_double(tmp_path_factory.mktemp("image") / "sifmark", workloads=FEW)
     double = Program(tree, tmp_path_factory.mktemp("folder"))
     speed = {name: {"DOUBLE_STEP_SECONDS": HASTE[name]} if name in HASTE else {} for name in RUNS}
-    return {name: double.result(*words, fault=FAULTS.get(name, ""), **speed[name]) for name, words in RUNS.items()}
+    results = {name: double.result(*words, fault=FAULTS.get(name, ""), **speed[name]) for name, words in RUNS.items()}
+    return {**results, "cpu": as_on_a_cpu(results["training"])}
+
+
+def as_on_a_cpu(document):
+    """A copy of a double's result that says what one of a CPU without an image does, but for its simulated meter."""
+    copied = copy.deepcopy(document)
+    host, provenance = copied["host"], copied["provenance"]
+    copied["accelerator"].update(kind="cpu", granularity="node", execution="eager, channels_last")
+    copied["accelerator"].update(memory_mib=host["memory"]["value"], name=host["cpu_model"]["value"] or "")
+    host["cpu_model"] = {"value": copied["accelerator"]["name"]}
+    copied["configuration"].update(framework="pytorch", device="cpu")
+    copied["device_conditions"] = copied["device_conditions_after"] = {"reason": "the host is the device"}
+    provenance.update(image=None, reason="no image", stand_in=False)
+    provenance["software"].update(framework="pytorch", framework_version="2.6.0+cpu")
+    return copied
 
 
 def put(document, path, change):
@@ -69,6 +85,10 @@ def put(document, path, change):
 
 def codes(document):
     return {text.rpartition("[")[2].rstrip("]") for text in violations(document)}
+
+
+def test_a_result_of_a_cpu_keeps_every_rule(genuine):
+    assert violations(genuine["cpu"]) == []
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -103,6 +123,14 @@ def double_list(values):
 
 def double_list_of_checks(checks):
     return 2 * checks
+
+
+def with_words(*words):
+    return lambda command: [*command, *words]
+
+
+def without(name):
+    return lambda parts: {key: value for key, value in parts.items() if key != name}
 
 
 FORGERIES: list[tuple[str, str, object, str]] = [
@@ -272,7 +300,7 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("training", "accelerator", {"kind": "double", "reason": "unknown"}, "device-is-that-asked-for"),
     ("training", "provenance.stand_in", False, "device-is-that-asked-for"),
     ("training", "provenance.software.framework", "pytorch", "device-is-that-asked-for"),
-    ("training", "accelerator.peak", {"value": 1e15, "unit": "FLOP/s"}, "facts-are-possible"),
+    ("training", "accelerator.peak", {"value": 1e15, "unit": "FLOP/s"}, "peaks-are-those-of-the-table"),
     ("training", "conditions_after.run_delay", {"value": 101.0, "unit": "%"}, "facts-are-possible"),
     ("training", "host.threads_usable", {"value": 10**6, "unit": "threads"}, "facts-are-possible"),
     ("training", "site", "a\x1b[2Kb", "texts-show-what-they-are"),
@@ -284,10 +312,68 @@ FORGERIES: list[tuple[str, str, object, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("name", "path", "change", "code"), FORGERIES, ids=lambda each: str(each)[:40].encode("ascii", "replace").decode()
+    ("name", "path", "change", "code"),
+    FORGERIES,
+    ids=lambda each: str(getattr(each, "__name__", each))[:40].encode("ascii", "replace").decode(),
 )
 def test_a_forgery_breaks_a_rule(genuine, name, path, change, code):
     assert code in codes(put(genuine[name], path, change))
+    ("training", "numerics.state", "not_run", "whole-check-is-that-of-its-parts"),
+    ("cpu", "numerics.run_checks", [], "gradients-are-checked"),
+    # The command line.
+    ("training", "provenance.command", [], "command-is-what-was-configured"),
+    ("training", "provenance.command.0", "lstm", "command-is-what-was-configured"),
+    ("training", "provenance.command.2", "600", "command-is-what-was-configured"),
+    ("training", "provenance.command.2", "many", "command-is-what-was-configured"),
+    ("training", "provenance.command", with_words("--smoke"), "command-is-what-was-configured"),
+    ("training", "provenance.command", with_words("--skip-numerics"), "command-is-what-was-configured"),
+    ("training", "provenance.command", with_words("--precision=bf16"), "command-is-what-was-configured"),
+    ("training", "provenance.command", with_words("--task", "infer"), "command-is-what-was-configured"),
+    ("many", "provenance.command", ["image_compression", "--batch-sizes", "1,2"], "command-is-what-was-configured"),
+    ("training", "provenance.command", with_words("--site", "here"), "command-is-what-was-configured"),
+    ("training", "provenance.command", with_words("--device", "cpu"), "command-is-what-was-configured"),
+    ("training", "provenance.command", with_words("--data", "/data"), "command-is-what-was-configured"),
+    ("training", "provenance.command", with_words("--repeat", "3"), "command-is-what-was-configured"),
+    ("training", "provenance.command", with_words("--list"), "command-is-what-was-configured"),
+    ("training", "provenance.command", with_words("lstm"), "command-is-what-was-configured"),
+    ("training", "provenance.command", with_words("--find-max-batch"), "command-is-what-was-configured"),
+    ("training", "configuration.seed", 7, "command-is-what-was-configured"),
+    ("training", "configuration.time_limit_seconds", 60.0, "command-is-what-was-configured"),
+    ("training", "site", "alpha", "command-is-what-was-configured"),
+    ("target", "configuration.goal.value", 0.06, "command-is-what-was-configured"),
+    ("target", "configuration.goal.evaluation_steps", 11, "command-is-what-was-configured"),
+    ("search", "search.trials.0.batch_size", 5, "command-is-what-was-configured"),
+    # The machine.
+    ("cpu", "accelerator.granularity", "package", "device-is-one-of-its-kind"),
+    ("cpu", "accelerator.name", "NVIDIA H100 80GB HBM3", "device-is-one-of-its-kind"),
+    ("cpu", "accelerator.memory_mib", 1e9, "device-is-one-of-its-kind"),
+    ("cpu", "accelerator.identifier", "GPU-1", "device-is-one-of-its-kind"),
+    ("cpu", "accelerator.ranks", 8, "device-is-one-of-its-kind"),
+    ("cpu", "accelerator.count", 8, "device-is-one-of-its-kind"),
+    ("cpu", "accelerator.kind", "ipu", "device-is-one-of-its-kind"),
+    ("cpu", "accelerator.kind", "cuda", "device-is-one-of-its-kind"),
+    ("cpu", "accelerator.kind", "quantum", "device-is-one-of-its-kind"),
+    ("cpu", "accelerator.execution", "compiled by TorchInductor, channels_last", "device-is-one-of-its-kind"),
+    ("cpu", "configuration.framework", "jax", "device-is-one-of-its-kind"),
+    ("cpu", "configuration.precision", "fp16", "device-is-one-of-its-kind"),
+    ("cpu", "device_conditions", {"driver": {"value": "1"}}, "device-is-one-of-its-kind"),
+    ("cpu", "accelerator.rated_power", {"value": 1.0, "unit": "W"}, "peaks-are-those-of-the-table"),
+    ("cpu", "accelerator.rated_power_scope", "board", "peaks-are-those-of-the-table"),
+    ("cpu", "power", {"reason": "nothing was metered"}, "software-is-what-ran"),
+    ("cpu", "provenance.software.framework_version", None, "software-is-what-ran"),
+    ("cpu", "provenance.software.libraries", {"torch": "1.0"}, "software-is-what-ran"),
+    ("training", "host.sockets", {"value": 10**5}, "facts-are-possible"),
+    ("training", "host.cores", {"value": 10**6}, "facts-are-possible"),
+    ("training", "conditions.cpu_affinity", {"value": "0-99999"}, "facts-are-possible"),
+    ("training", "conditions.memory_available", {"value": 1e12}, "facts-are-possible"),
+    ("training", "conditions_after.cpu_stolen", {"value": 1e12, "unit": "s"}, "facts-are-possible"),
+    (
+        "training",
+        "conditions_after.run_delay",
+        {"value": None, "unit": "%", "reason": "the timed window did not end"},
+        "facts-are-possible",
+    ),
+    ("training", "environment.variables", {"LD_PRELOAD": "a.so"}, "preloaded-libraries-are-named"),
 
 
 # What no other number of a result determines: peaks of memory, traffic, the statistics of chains beyond their bounds,
@@ -304,6 +390,13 @@ FREE = (
 def test_no_metric_can_be_one_hundredth_larger(genuine, name):
     document = genuine[name]
     values = {key: metric["value"] for key, metric in document["metrics"].items() if metric["value"]}
+    ("training", "status.message", " ", "texts-show-what-they-are"),
+    (
+        "training",
+        "workload.title",
+        "Bayesian neural network of 963 weights, sampled by Hamiltonian Monte Carlo",
+        "known-name-is-that-of-its-card",
+    ),
     changed = {key: put(document, f"metrics.{key}.value", 1.01 * value) for key, value in values.items()}
     accepted = {key for key, forged in changed.items() if not violations(forged)}
     unlisted = ("data_wait_fraction", "training_time", "final_loss") if document["steps"]["seconds"] is None else ()
@@ -325,24 +418,35 @@ def test_a_result_that_says_it_is_inconsistent_is_not_judged(genuine):
 
 
 def test_checks_in_a_precision_follow_from_their_deviations(genuine):
-    def check(state, deviation, mismatched, precision="fp32"):
-        worst = {"quantity": "loss", "deviation": deviation, "tolerance": 0.1}
+    stored = reference_of(genuine["training"]["workload"]["identity"])
+    quantity, tolerance = sorted(stored.tolerances["fp32"].items())[0]
+
+    def check(state, share, mismatched, precision="fp32", times=1.0):
+        worst = {"quantity": quantity, "deviation": share * tolerance, "tolerance": times * tolerance}
         return {"precision": precision, "state": state, "worst": worst, "mismatched": mismatched}
 
-    def judged(whole, *checks):
-        document = put(genuine["training"], "configuration.probe_numerics", True)
-        return codes(put(document, "numerics", {"state": whole, "precisions": [*checks]}))
+    def judged(whole, *checks, **more):
+        numerics = {**genuine["training"]["numerics"], **more, "state": whole, "precisions": [*checks]}
+        return codes(put(genuine["training"], "numerics", numerics))
 
-    assert not judged("passed", check("passed", 0.05, []))
-    assert judged("passed", check("passed", 0.5, [])) == {"checks-follow-from-deviations"}
-    assert judged("passed", check("passed", 0.05, ["loss"])) == {"checks-follow-from-deviations"}
-    assert judged("passed", check("passed", 0.05, [], "bf16")) == {"correctness-is-that-of-the-run"}
-    assert judged("passed", check("not_provable", 0.05, [])) == {"correctness-is-that-of-the-run"}
-    assert "correctness-is-that-of-the-run" in judged("passed", check("failed", 0.5, ["loss"]))
-    assert "correctness-is-that-of-the-run" in judged("passed", *2 * [check("passed", 0.05, [])])
+    whole, own = "whole-check-is-that-of-its-parts", "correctness-is-that-of-the-run"
+    limits = "tolerances-are-those-of-the-reference"
+    assert not judged("passed", check("passed", 0.5, []))
+    assert judged("passed", check("passed", 5, [])) == {"checks-follow-from-deviations"}
+    assert judged("passed", check("passed", 0.5, [quantity])) == {"checks-follow-from-deviations"}
+    assert judged("passed", check("passed", 0.5, [], times=2)) == {limits}
+    assert {own, whole, limits} <= judged("passed", check("passed", 0.5, [], "bf16"))
+    assert judged("passed", check("not_provable", 0.5, [])) == {own, whole, limits}
+    assert whole in judged("passed", check("passed", 0.5, []), check("not_provable", 0.5, [], "tf32"))
+    assert own in judged("passed", check("failed", 5, [quantity]))
+    assert limits in judged("failed", check("failed", 5, ["quantity"]))
+    assert own in judged("passed", *2 * [check("passed", 0.5, [])])
+    assert not judged("not_run", check("passed", 0.5, []), reason="the check ended in crashed: no")
+    assert judged("not_run", check("passed", 0.5, []), reason="no time") == {whole}
+    assert judged("not_run", reason="the check was skipped (--smoke)") == {whole}
     old = put(genuine["training"], "schema_version", "1.0")
     old["configuration"]["precision"] = "bf16"
-    old["numerics"]["precisions"] = [check("passed", 0.05, []), check("not_provable", 0.05, [], "bf16")]
+    old["numerics"]["precisions"] = [check("passed", 0.5, []), check("not_provable", 0.5, [], "bf16")]
     old["numerics"]["state"] = "passed"
     assert "correctness-is-that-of-the-run" not in codes(old)
 

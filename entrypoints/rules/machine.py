@@ -1,0 +1,199 @@
+"""Rules about the machine: accelerator, host and environment are possible, and fit each other."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Iterator
+
+from entrypoints.contract.session import DeviceFacts
+from entrypoints.results import peaks
+from entrypoints.rules.facts import Document, Facts, is_number
+from entrypoints.rules.rule import differ, rule
+
+FRAMEWORKS = ("pytorch", "tensorflow")
+KINDS = {  # of devices, and the precisions that sessions on them have
+    "cpu": ("fp32", "bf16"),
+    "cuda": ("fp32", "tf32", "bf16", "fp16"),
+    "xpu": ("fp32", "bf16", "fp16"),
+    "ipu": ("fp32", "fp16"),
+}
+EXECUTION = {  # how it begins, by framework and whether the model is compiled
+    "pytorch": {False: "eager,", True: "compiled by TorchInductor,"},
+    "tensorflow": {False: "graph (tf.function),", True: "graph (tf.function) compiled by XLA,"},
+}
+MOST_PROCESSORS = 8192  # of a Linux kernel: the most that can count a second at the same time
+PLUGGED = 2  # memory may be plugged into a virtual machine, or out of it, between two readings
+RANGES = re.compile(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*")
+NO_WINDOW = "the timed window did not end"
+LONGEST = 1000  # characters of a variable in a result
+
+
+@rule(
+    "kind and framework are those of sifmark, unless a stand-in says so; a CPU is one node, the host, with its model "
+    "and memory; a GPU is one device; IPUs are one for each stage of each replica; one process; the precision is one "
+    "that such a device has; `execution` says whether the model is compiled",
+    "Numbers are compared by device.",
+    "memory: a factor of 2, since memory may be plugged in meanwhile",
+)
+def device_is_one_of_its_kind(facts: Facts) -> Iterator[str]:
+    """Check the accelerator by its kind."""
+    device, given, provenance = facts.document["accelerator"], facts.configuration, facts.document["provenance"]
+    kind, framework = device["kind"], given["framework"]
+    if kind not in KINDS or framework not in FRAMEWORKS:
+        if not provenance["stand_in"]:
+            yield f"accelerator.kind: {kind!r} in {framework!r} is none of sifmark, nor a stand-in"
+        return
+    if "count" not in device:
+        return
+    count = given["replicas"] * (1 if given["strategy"] == "phased" else given["stages"]) if kind == "ipu" else 1
+    if device["count"] != count:
+        yield differ("accelerator.count", device["count"], count, f"a {kind}")
+    if device["ranks"] != 1:
+        yield differ("accelerator.ranks", device["ranks"], 1, "a run")
+    if given["precision"] not in KINDS[kind]:
+        yield differ("configuration.precision", given["precision"], ", ".join(KINDS[kind]), f"a {kind}")
+    execution = EXECUTION[framework][given["compile"]]
+    if kind != "ipu" and not device["execution"].startswith(execution):
+        yield differ("accelerator.execution", device["execution"][:60], execution, "configuration.compile")
+    yield from _of_kind(facts, device)
+
+
+def _of_kind(facts: Facts, device: Document) -> Iterator[str]:
+    kind, host, software = device["kind"], facts.document["host"], facts.document["provenance"]["software"]
+    if kind == "cpu":
+        if device["granularity"] != "node":
+            yield differ("accelerator.granularity", device["granularity"], "node", "a cpu")
+        if device.get("name") != host["cpu_model"]["value"]:
+            yield differ("accelerator.name", device.get("name"), host["cpu_model"]["value"], "host.cpu_model")
+        memory, of_host = device.get("memory_mib"), host["memory"]["value"]
+        if is_number(memory) and is_number(of_host) and not of_host / PLUGGED <= memory <= of_host * PLUGGED:
+            yield differ("accelerator.memory_mib", memory, of_host, "host.memory")
+        for field in ("device_conditions", "device_conditions_after"):
+            if "driver" in facts.document.get(field, {}):
+                yield f"{field}: a cpu is the host, whose conditions are elsewhere"
+        if "identifier" in device:
+            yield "accelerator.identifier: no vendor's library names a cpu"
+    elif kind == "ipu" and (device.get("vendor"), device["granularity"]) != ("Graphcore", "package"):
+        yield "accelerator: an ipu is a package of Graphcore"
+    elif kind in ("cuda", "xpu") and str(software["framework_version"]).endswith("+cpu"):
+        yield f"accelerator.kind: {kind} with {software['framework_version']}, which is for CPUs"
+
+
+@rule(
+    "`peak` and `rated_power` are those of the device's name in the table of sifmark, and have a source",
+    "Utilisation is a share of the peak: a number that is in no table cannot be checked.",
+)
+def peaks_are_those_of_the_table(facts: Facts) -> Iterator[str]:
+    """Look the device up, if there is a number: the table of an older sifmark may have lacked it."""
+    device = facts.document["accelerator"]
+    entries = {name: device.get(name) for name in ("peak", "rated_power")}
+    for name, entry in entries.items():
+        without = entry is None or entry["value"] is None
+        if without != (f"{name}_source" not in device):
+            yield f"accelerator.{name}_source: a number has a source"
+        if name == "rated_power" and without != ("rated_power_scope" not in device):
+            yield "accelerator.rated_power_scope: a number has a scope"
+    if not any(entry and entry["value"] is not None for entry in entries.values()):
+        return
+    named = DeviceFacts(
+        device["kind"], None, device.get("name"), 1, device.get("granularity", ""), None, 1, 1, "", simulated=False
+    )
+    rated = peaks.rated_power(named)
+    cited = {"peak": peaks.of_device(named, facts.configuration["precision"]).flops, "rated_power": rated.watts}
+    for name, entry in entries.items():
+        if entry and entry["value"] not in (None, cited[name]):
+            yield differ(f"accelerator.{name}", entry["value"], cited[name], "the table of peaks")
+    if device.get("rated_power_scope", rated.scope) != rated.scope:
+        yield differ("accelerator.rated_power_scope", device["rated_power_scope"], rated.scope, "the table of peaks")
+
+
+@rule(
+    "a completed run has a version of its framework, and `libraries` no other one; `simulated` is a device of a test, "
+    "a model of an IPU or a meter that plays a trace; an image is for the host's architecture",
+    "Versions say what ran.",
+)
+def software_is_what_ran(facts: Facts) -> Iterator[str]:
+    """Compare versions with each other, and with the machine."""
+    provenance, power = facts.document["provenance"], facts.document["power"]
+    software, kind = provenance["software"], facts.document["accelerator"]["kind"]
+    version = software["framework_version"]
+    if facts.completed and version is None:
+        yield "provenance.software.framework_version: a completed run has imported its framework"
+    for name in ("torch", *FRAMEWORKS):
+        other = software["libraries"].get(name, version)
+        if other != version:
+            yield differ(f"provenance.software.libraries.{name}", other, version, "framework_version")
+    if kind in ("cpu", "cuda", "xpu") and provenance["simulated"] and "source" not in power:
+        yield f"provenance.simulated: a {kind} without a meter is none of a test"
+    image, architecture = provenance["image"], facts.document["host"]["architecture"]["value"]
+    both = {architecture, image["platform"]} if image else set()
+    if both == {"x86_64", "aarch64"} and software["framework"] in FRAMEWORKS:
+        yield differ("provenance.image.platform", image["platform"], architecture, "host.architecture")
+
+
+@rule(
+    "sockets <= cores <= threads, threads_usable <= threads, at most as many processors in `cpu_affinity`; available "
+    "memory <= memory; shares of time are 0 to 100 %; stolen and waited times are 0 to those of all processors; a "
+    "completed run has timed",
+    "No part is larger than the whole.",
+    "memory: a factor of 2, since some may be plugged in; times: those of 8192 processors, the most of Linux",
+)
+def facts_are_possible(facts: Facts) -> Iterator[str]:
+    """Compare facts of the host with each other."""
+    host, before, after = (facts.document[name] for name in ("host", "conditions", "conditions_after"))
+    for part, whole in (("sockets", "cores"), ("cores", "threads"), ("threads_usable", "threads")):
+        fewer, more = host[part]["value"], host[whole]["value"]
+        if is_number(fewer) and is_number(more) and fewer > more:
+            yield differ(f"host.{part}", fewer, more, f"at most host.{whole}")
+    bound, threads = before["cpu_affinity"]["value"], host["threads"]["value"]
+    if isinstance(bound, str) and is_number(threads) and processors(bound) > threads:
+        yield differ("conditions.cpu_affinity", bound[:60], threads, "at most host.threads")
+    memory = host["memory"]["value"]
+    for field, conditions in (("conditions", before), ("conditions_after", after)):
+        available = conditions["memory_available"]["value"]
+        if is_number(available) and is_number(memory) and available > PLUGGED * memory:
+            yield differ(f"{field}.memory_available", available, memory, "at most host.memory")
+    yield from _counted(facts, after)
+
+
+def _counted(facts: Facts, after: Document) -> Iterator[str]:
+    delay = after.get("run_delay") or {}
+    if is_number(delay.get("value")) and not 0 <= delay["value"] <= 100:
+        yield f"conditions_after.run_delay: {delay['value']!r} is no share of time"
+    if facts.completed and delay.get("reason") == NO_WINDOW:
+        yield f"conditions_after.run_delay: {NO_WINDOW}, in a run that is {facts.state}"
+    elapsed = _value(after, "elapsed_kernel")
+    for name in ("cpu_quota_waited", "cpu_stolen"):
+        seconds = _value(after, name)
+        if is_number(seconds) and is_number(elapsed) and not 0 <= seconds <= MOST_PROCESSORS * (elapsed + 1):
+            yield f"conditions_after.{name}: {seconds!r} s in {elapsed!r} s"
+
+
+@rule(
+    "libraries of `LD_PRELOAD` are the first in `environment.preloaded`, and in `conditions.memory_allocator`",
+    "A library in place of the allocator makes another run of it.",
+)
+def preloaded_libraries_are_named(facts: Facts) -> Iterator[str]:
+    """Compare the variable with both."""
+    environment, allocator = facts.document.get("environment"), _value(facts.document["conditions"], "memory_allocator")
+    if environment is None:
+        return
+    variable, preloaded = environment["variables"].get("LD_PRELOAD", ""), environment["preloaded"]
+    names = variable.replace(":", " ").split()
+    if len(variable) < LONGEST and preloaded[: len(names)] != names:
+        yield differ("environment.preloaded", ", ".join(preloaded)[:200], ", ".join(names)[:200], "LD_PRELOAD")
+    if isinstance(allocator, str) and ("; LD_PRELOAD=" in allocator) != bool(variable):
+        yield differ("conditions.memory_allocator", allocator[:200], variable[:200], "LD_PRELOAD")
+
+
+def processors(ranges: str) -> float:
+    """Return the number of processors in a text such as 0-3,8; none are infinitely many, so that they are too many."""
+    if not RANGES.fullmatch(ranges):
+        return float("inf")
+    bounds = [part.partition("-") for part in ranges.split(",")]
+    return sum(int(high or low) - int(low) + 1 for low, _, high in bounds)
+
+
+def _value(part: Document, name: str) -> Any:
+    """Return the value of a fact, None if it has none or if an older schema lacks it."""
+    return (part.get(name) or {}).get("value")
