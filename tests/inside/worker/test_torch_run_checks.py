@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import math
+import sys
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -37,15 +38,15 @@ def card_of(workload):
     return smaller(card) if card.family in ("transformer", "lstm") else card
 
 
-def opened(card, batch=4, precision="fp32", partition=None):
+def opened(card, batch=4, precision="fp32", partition=None, compiled=False):
     cpu.prepare(precision, 1)
-    return cpu.open_session(build.model(card, 1), rule_of(card.problem, batch), precision, partition=partition)
+    return cpu.open_session(build.model(card, 1), rule_of(card.problem, batch), precision, compiled, partition)
 
 
-def trained(workload, batch=4, precision="fp32", partition=None):
+def trained(workload, batch=4, precision="fp32", partition=None, compiled=False):
     """What the checks find after a step of training, by name."""
     card = card_of(workload)
-    session = opened(card, batch, precision, partition)
+    session = opened(card, batch, precision, partition, compiled)
     sent: list[Message] = []
     placed = session.to_device(loader.synthetic_batch(card, batch, seed=1))
     loop = Loop(session, "training", itertools.repeat(placed), sent.append, card)
@@ -221,6 +222,16 @@ def test_each_dropout_is_applied_and_drops_what_the_card_says(where, name, mista
         with mock.patch.object(where, name, mistake):
             said = trained("bert_base")["dropout"]
     assert {each.partition(" ")[0] for each in said} == {*found, *(each.replace("0", "1") for each in found)}
+
+
+def test_a_compiled_step_shows_its_gradients_and_the_fractions_of_its_dropouts(monkeypatch):
+    if not hasattr(torch, "compile"):
+        pytest.skip("this torch compiles nothing")
+    monkeypatch.setenv("CXX", sys.executable)  # a compiler has to be here, which is not called
+    monkeypatch.setattr(torch, "compile", lambda model, mode: model)
+    assert trained("bert_base", compiled=True) == {"gradients": [], "dropout": []}
+    with mock.patch.object(transformer.Block, "__init__", never):
+        assert len(trained("bert_base", compiled=True)["dropout"]) == 4
 
 
 def test_a_network_without_any_dropout_is_not_the_card_s():

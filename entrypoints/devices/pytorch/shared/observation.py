@@ -58,10 +58,15 @@ class StepObserver:
 
     def observed(self) -> Observed:
         """Return what was seen, with the fraction that each dropout drops at the first call of this."""
-        self.dropped = self.dropped or {
-            name: measure() if name in self.applied else 0.0 for name, _, measure in dropouts(self.network)
-        }
+        if not self.dropped:
+            dropped = dropped_fractions(self.network)
+            self.dropped = {name: dropped[name] if name in self.applied else 0.0 for name in dropped}
         return Observed(self.samples, self.dropped)
+
+
+def dropped_fractions(network: nn.Module) -> dict[str, float]:
+    """Return by dropout the fraction that it drops of what it is applied to."""
+    return {name: measure() for name, _, measure in dropouts(network)}
 
 
 def dropouts(network: nn.Module) -> Iterator[tuple[str, nn.Module, Callable[[], float]]]:

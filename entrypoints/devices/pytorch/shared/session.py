@@ -23,7 +23,7 @@ from entrypoints.contract.session import (
     StepReport,
 )
 from entrypoints.contract.statuses import RunError
-from entrypoints.devices.pytorch.shared.observation import StepObserver, used_fraction
+from entrypoints.devices.pytorch.shared.observation import StepObserver, dropped_fractions, used_fraction
 from entrypoints.devices.pytorch.shared.tensors import combine_results, evaluation_result, micro_batches, to_host
 from entrypoints.workloads.pytorch.build import Objective, fold_batch_norms, units, weights
 from entrypoints.workloads.pytorch.optimizers import optimizer
@@ -236,8 +236,8 @@ class TorchSession:
         return None if self.scaler and any(map(math.isnan, used.values())) else used
 
     def observed(self) -> Observed:
-        """Return what was seen of the first training step: nothing if it was compiled."""
-        return self.observer.observed() if self.observer else Observed()
+        """Return what was seen of the first training step. If it was compiled, dropouts count as applied."""
+        return self.observer.observed() if self.observer else Observed(None, dropped_fractions(self.model.network))
 
     def forward(self, batch_on_device: Batch) -> tuple[Any, Any]:
         """Return the output, and the loss if there are targets."""
