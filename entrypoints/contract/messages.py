@@ -14,6 +14,8 @@ from entrypoints.contract.statuses import FAILURES
 PHASES = ("import", "data", "model", "compile", "warmup", "steady")
 RUN_CHECKS = ("gradients", "samples", "dropout", "answers", "generation", "trajectory")
 LEAST_DRAWS = 4  # of each Markov chain for a diagnosis, so that each half has two
+MOST_DRAWS = 2000  # the last draws of each chain, kept for the diagnosis
+MOST_NUMBERS = 2**25  # of all draws together: 128 MiB
 LARGEST = 1e18  # of any number in a message that is not a result of the model
 NOT_FINITE = ("loss", "values", "effective", "r_hat")  # results of the model, which may be infinite or not a number
 MOST_LIBRARIES = 1000

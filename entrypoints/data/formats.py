@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import ModuleType
-from typing import Sequence
+from typing import Any, Mapping, Sequence
 
 from entrypoints.contract.cards import PICTURES, Card
 from entrypoints.contract.statuses import UsageError
@@ -32,10 +32,14 @@ READERS = {"records": "tensorflow", **dict.fromkeys(("shards", "tokens", "passag
 KINDS = {"tokens": ("text",), "passages": ("passage",), "speech": ("speech",)}
 
 
+def formats_of(problem: Mapping[str, Any]) -> list[str]:
+    """Return the formats that hold what a workload takes."""
+    return [name for name in (FOLDER, *FORMATS) if problem["input"]["kind"] in KINDS.get(name, PICTURES)]
+
+
 def open_for(card: Card, path: Path, task: str, framework: str, option: str = "--data") -> tuple[str, Source]:
     """Return format and source as `open_source` does, ready for a card. Raises UsageError also if they do not match."""
-    kind = card.problem["input"]["kind"]
-    fitting = [name for name in (FOLDER, *FORMATS) if kind in KINDS.get(name, PICTURES)]
+    kind, fitting = card.problem["input"]["kind"], formats_of(card.problem)
     if not fitting:
         raise UsageError(f"{option} {path}: no files are read of {kind}, which {card.name} takes. Leave it out")
     name, source = open_source(path, task, framework, fitting)

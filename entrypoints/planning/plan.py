@@ -8,10 +8,8 @@ from typing import Any, Mapping
 from entrypoints.contract.cards import Card
 from entrypoints.contract.statuses import UsageError
 from entrypoints.planning.arguments import Options
+from entrypoints.planning.bracket import MOST_BATCH
 from entrypoints.planning.configuration import Configuration, resolve
-
-# Of a search; so there are at most 32 trials: from 1, 17 sizes and 15 halvings between the last two of them.
-MOST_BATCH = 2**16
 
 
 def plan(options: Options, card: Card, image: Mapping[str, Any] | None) -> list[Configuration]:

@@ -110,9 +110,18 @@ class Measurement:
         size = self.steps_per_epoch
         if not size or not self.steps:
             return []
-        moments = list(accumulate([self.began["compile"], *(step.seconds for step in self.steps)]))
+        spans = self._spans()
         starts = range(0, len(self.steps) - size + 1, size)
-        return [Epoch(self.steps[at : at + size], (moments[at], moments[at + size])) for at in starts]
+        return [Epoch(self.steps[at : at + size], (spans[at][0], spans[at + size - 1][1])) for at in starts]
+
+    def _spans(self) -> list[Window]:
+        """Return when each step began and ended; between two phases lies what is part of none, as checks are."""
+        phases = {"compile": self.compile_steps, "warmup": self.warmup_steps, "steady": self.timed_steps}
+        spans: list[Window] = []
+        for name, steps in phases.items():
+            moments = list(accumulate([self.began.get(name, 0.0), *(step.seconds for step in steps)]))
+            spans.extend(zip(moments, moments[1:]))
+        return spans
 
 
 def fold(

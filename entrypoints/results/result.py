@@ -284,13 +284,17 @@ OF_CHAINS = frozenset(("acceptance_rate", "effective_sample_size", "effective_sa
 
 def possible_metrics(context: Context) -> dict[str, Callable[[Measurement], metrics.Metric]]:
     """Return every metric, except those of tokens, generated texts and Markov chains if the workload has none."""
-    problem, task = context.card.problem, context.configuration.task
-    left_out = (
+    impossible = impossible_metrics(context.card.problem, context.configuration.task)
+    return {name: metric for name, metric in every_metric().items() if name not in impossible}
+
+
+def impossible_metrics(problem: Mapping[str, Any], task: str) -> frozenset[str]:
+    """Return the names of the metrics that a workload cannot have."""
+    return (
         (frozenset() if tokenised(problem) else OF_TOKENS)
         | (frozenset() if generates(problem, task) else OF_GENERATION)
         | (frozenset() if task == "sampling" else OF_CHAINS)
     )
-    return {name: metric for name, metric in every_metric().items() if name not in left_out}
 
 
 def every_metric() -> dict[str, Callable[[Measurement], metrics.Metric]]:

@@ -6,14 +6,19 @@ from typing import Any, Mapping
 
 # Importing a module registers its rules.
 from entrypoints.rules import (  # noqa: F401
+    chains,
     command,
     correctness,
     counts,
+    data,
     energy,
+    generation,
     identity,
     machine,
+    memory,
     metrics,
     requests,
+    search,
     times,
     training,
 )

@@ -6,12 +6,11 @@ import argparse
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence, Tuple
 
 from entrypoints.planning import values
-from entrypoints.rules.facts import Document, Facts
+from entrypoints.rules.facts import Facts
 from entrypoints.rules.identity import card_of
 from entrypoints.rules.rule import differ, rule
 
 FIRST_OPTIONS = ("1.0",)  # schemas of versions whose options may be others, with other defaults
-WELL = ("completed", "out_of_memory")  # ends of the last trial of a search that is followed by a run
 SYNTHETIC = "synthetic"
 FLAGS = ("all", "compile", "find-max-batch", "smoke", "skip-numerics", "json")
 OTHERS = (  # options with a value that is in another part, in another form, or in none
@@ -114,7 +113,7 @@ def command_is_what_was_configured(facts: Facts) -> Iterator[str]:
 def _expected(command: Command, facts: Facts, same_options: bool) -> Iterator[Comparison]:
     """Yield fields, with what they have and what they should have."""
     given, options, document = facts.configuration, command.options, facts.document
-    of_trial = OF_TRIALS if _ends_with_a_trial(document["search"]) else ()
+    of_trial = OF_TRIALS if facts.is_trial else ()
     for name, setting in SETTINGS.items():
         if setting.field in of_trial:
             continue
@@ -159,7 +158,7 @@ def _names(command: Command, facts: Facts, same_options: bool) -> Iterator[Compa
     yield "configuration.data", (given["data"] == SYNTHETIC, data == SYNTHETIC)
     if same_options:
         yield "configuration.evaluation_path", (given["evaluation_path"] is not None, evaluation is not None)
-    if not _ends_with_a_trial(facts.document["search"]):
+    if not facts.is_trial:
         yield "configuration.repeat.of", (given["repeat"]["of"], int(options.get("repeat") or 1))
 
 
@@ -183,11 +182,3 @@ def _goal(options: Mapping[str, str | None], facts: Facts) -> Iterator[Compariso
     every = options.get("evaluation-steps")
     if every is not None:
         yield "configuration.goal.evaluation_steps", (goal.get("evaluation_steps"), int(every))
-
-
-def _ends_with_a_trial(search: Document | None) -> bool:
-    """Return whether a document is of the last trial of a search that had no answer."""
-    if search is None:
-        return False
-    last = search["trials"][-1]["state"] if search["trials"] else "completed"
-    return search["largest"] is None or last not in WELL

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, Mapping, Sequence
+
+from entrypoints.results.result import QUANTILES
 
 Document = Mapping[str, Any]
 RELATIVE = 1e-9  # sums may be formed in another order, and Python 3.12 compensates them
 ABSOLUTE = 1e-12
+FIRST_VERSION = "1.0"  # of the schema
+BETWEEN = (0.01, 0.04, 0.20, 0.25, 0.25, 0.15, 0.05, 0.04, 0.01)  # shares of values between neighbours of QUANTILES
+TRIED = ("completed", "out_of_memory")  # ends of the last trial of a search that is followed by a run
 ENDED_WELL = ("completed", "numerics_mismatch")  # the second: completed, but the correctness check failed
 
 
@@ -33,6 +39,17 @@ class Facts:
         self.timed_units = self.timed_count * self.per_step
 
     @property
+    def real_clock(self) -> bool:
+        """Whether phases are on the host's clock: that of a model of a device may be another."""
+        replayed = self.document["power"].get("source") == "replay" and self.configuration["device"] == "cpu"
+        return replayed or not self.document["provenance"]["simulated"]
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the host computed: its clock is that of the phases, and a step is done when its call returns."""
+        return bool(self.configuration["device"] == "cpu" and self.document["schema_version"] != FIRST_VERSION)
+
+    @property
     def completed(self) -> bool:
         """Whether the run did everything it was asked for."""
         return self.state in ENDED_WELL
@@ -51,6 +68,15 @@ class Facts:
         target = self.document["target"]
         return bool(target and target["reached"])
 
+    @property
+    def is_trial(self) -> bool:
+        """Whether the document is of the last trial of a search that had no answer."""
+        search = self.document["search"]
+        if search is None:
+            return False
+        last = search["trials"][-1]["state"] if search["trials"] else "completed"
+        return search["largest"] is None or last not in TRIED
+
     def metric(self, name: str) -> float | None:
         """Return a metric's value, None if it has none or is absent."""
         entry = self.metrics.get(name)
@@ -66,6 +92,15 @@ def units_of_step(configuration: Document, task: str) -> int:
 def near(first: float, second: float, relative: float = RELATIVE) -> bool:
     """Return whether two numbers are equal but for rounding."""
     return abs(first - second) <= max(relative * max(abs(first), abs(second)), ABSOLUTE)
+
+
+def mean_bounds(quantiles: Document, count: int) -> tuple[float, float]:
+    """Return the smallest and largest mean of `count` values with these quantiles, give or take two ranges of them."""
+    values = [quantiles[f"p{share}"] for share in QUANTILES]
+    slack = 2 * (values[-1] - values[0]) / count
+    low = math.fsum(share * value for share, value in zip(BETWEEN, values)) - slack
+    high = math.fsum(share * value for share, value in zip(BETWEEN, values[1:])) + slack
+    return low, high
 
 
 def is_number(value: Any) -> bool:

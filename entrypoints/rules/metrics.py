@@ -8,18 +8,28 @@ from typing import Iterator, Mapping
 
 from entrypoints.contract.cards import generates
 from entrypoints.results.measurement import fold
-from entrypoints.results.result import every_metric
-from entrypoints.rules.facts import Facts, is_whole, near
+from entrypoints.results.result import PARTS, every_metric
+from entrypoints.rules.facts import FIRST_VERSION, Facts, is_whole, mean_bounds, near
 from entrypoints.rules.identity import card_of
 from entrypoints.rules.rule import ROUNDING, differ, rule
 
 FRACTIONS = ("data_wait_fraction", "padding_fraction", "acceptance_rate", "utilisation")
 SIGNED = ("final_loss",)  # a likelihood's logarithm may have either sign
+LEAST_LOSS = -0.01
 LARGEST = 1e24  # no number of a measurement is larger
 # Of the timed steps, with the quantile that each is.
 STEP_TIMES = {f"step_time_p{share}": f"p{share}" for share in (50, 90, 95, 99)}
-# Shares of the steps between neighbouring quantiles, in order.
-BETWEEN = (0.01, 0.04, 0.20, 0.25, 0.25, 0.15, 0.05, 0.04, 0.01)
+# Metrics that every version with schema 1.1 writes, with or without a value.
+ALWAYS = (
+    *("throughput", "throughput_per_device", "step_time_mean", *STEP_TIMES, "data_wait_fraction", "decode_rate"),
+    *("latency_mean", "latency_p50", "latency_p90", "latency_p95", "latency_p99", "latency_max"),
+    *(f"latency_{name}_mean" for name in PARTS),
+    *("time_to_first_step", "training_time", "final_loss", "peak_process_memory", "achieved_flops", "utilisation"),
+    *("energy", "energy_per_unit", "power_mean", "throughput_per_watt", "units_per_watt_hour"),
+)
+HASTE = 0.5  # the fastest of a few steps before the window, over that of a thousand in it
+KEPT, KEPT_SHARE = 0.1, 0.05  # s, of the window: fetching a batch that is there takes a microsecond
+DECODED = (1e-3, 1.01)  # of the waits: a file is read, decoded, and put into a batch
 
 
 @rule(
@@ -29,11 +39,16 @@ BETWEEN = (0.01, 0.04, 0.20, 0.25, 0.25, 0.15, 0.05, 0.04, 0.01)
 def metrics_are_known(facts: Facts) -> Iterator[str]:
     """Compare names and units with those of the metrics' functions."""
     units = units_of_metrics(facts.unit, facts.task)
+    if facts.document["schema_version"] != FIRST_VERSION:
+        yield from (f"metrics.{name}: it is missing" for name in ALWAYS if name not in facts.metrics)
     for name, entry in facts.metrics.items():
         if name not in units:
             yield f"metrics.{name}: there is no such metric"
         elif entry["unit"] != units[name]:
             yield differ(f"metrics.{name}.unit", entry["unit"], units[name], f"the unit {facts.unit}")
+    unit = facts.document["steadiness"]["throughput_interval"]["unit"]
+    if unit != units["throughput"]:
+        yield differ("steadiness.throughput_interval.unit", unit, units["throughput"], f"the unit {facts.unit}")
 
 
 @lru_cache(maxsize=64)
@@ -99,10 +114,14 @@ def mean_fits_the_quantiles(facts: Facts) -> Iterator[str]:
     quantiles, mean = facts.steps["quantiles"], facts.metric("step_time_mean")
     if quantiles is None or mean is None or facts.timed is not None or facts.timed_count <= 0:
         return
-    values = [quantiles[f"p{share}"] for share in (0, 1, 5, 25, 50, 75, 90, 95, 99, 100)]
-    slack = 2 * (values[-1] - values[0]) / facts.timed_count
-    low = math.fsum(share * value for share, value in zip(BETWEEN, values)) - slack
-    high = math.fsum(share * value for share, value in zip(BETWEEN, values[1:])) + slack
+    low, high = mean_bounds(quantiles, facts.timed_count)
+    half = facts.timed_count // 2 - 1  # of the steps are as long as the median, beside the longest
+    least = quantiles["p100"] + half * (quantiles["p50"] + quantiles["p0"])
+    if mean * facts.timed_count < least and not near(mean * facts.timed_count, least):
+        yield differ("steps.quantiles.p100", quantiles["p100"], mean * facts.timed_count, "a part of the timed window")
+    first, warmup = facts.document["phases"]["warmup"]["seconds"], facts.untimed - 1
+    if first is not None and first < HASTE * warmup * quantiles["p0"]:
+        yield differ("phases.warmup.seconds", first, warmup * quantiles["p0"], "as many steps")
     if not (low <= mean <= high or near(mean, low) or near(mean, high)):
         yield f"metrics.step_time_mean: {mean!r} where steps.quantiles allow {low!r} to {high!r}"
 
@@ -119,6 +138,45 @@ def waits_follow_from_the_steps(facts: Facts) -> Iterator[str]:
         return
     expected = sum(waits[facts.untimed :]) / window
     yield from _unequal(facts, {"data_wait_fraction": expected}, "steps.data_wait_seconds")
+
+
+@rule(
+    "synthetic batches are not waited for, nor decoded; a run without workers waits as long as it decodes",
+    "Data that are there already take no time.",
+    "0.1 s + 5 % of the window; 1 % of the time of decoding",
+)
+def waits_fit_the_data(facts: Facts) -> Iterator[str]:
+    """Compare waits and decoding with where the data come from."""
+    given, window, wait = facts.configuration, facts.window, facts.metric("data_wait_fraction")
+    rate = facts.metric("decode_rate")
+    if given["data"] in ("synthetic", "csv") or given["concurrency"]:
+        if rate is not None:
+            yield differ("metrics.decode_rate", rate, None, "data that are not decoded in steps")
+        if window and wait is not None and wait * window > KEPT + KEPT_SHARE * window:
+            yield f"metrics.data_wait_fraction: {wait!r} for a batch that is kept"
+    elif given["data_workers"] == 0 and facts.on_host and given["framework"] == "pytorch" and rate and window:
+        seconds = facts.timed_units / rate
+        waited = window if wait is None else wait * window
+        if not DECODED[0] * waited <= seconds <= DECODED[1] * waited:
+            yield f"metrics.decode_rate: {seconds!r} s of decoding where steps waited {waited!r} s for it"
+
+
+@rule(
+    "losses are not negative; a run on the host has one of each step, but for the last one that was not finite",
+    "Cross-entropies and squared errors are sums of what is positive.",
+    "0.01, for rounding in half precision",
+)
+def losses_are_possible(facts: Facts) -> Iterator[str]:
+    """Check the losses of training."""
+    losses = facts.steps["losses"]
+    if facts.task != "training" or not losses:
+        return
+    numbers = [loss for loss in losses if loss is not None]
+    if numbers and min(numbers) < LEAST_LOSS and card_of(facts) is not None:
+        yield f"steps.losses: {min(numbers)!r} is negative"
+    last = facts.state == "non_finite"
+    if facts.on_host and len(numbers) < len(losses) - last:
+        yield differ("steps.losses", len(numbers), len(losses) - last, "a loss of each step on the host")
 
 
 @rule(
@@ -223,21 +281,6 @@ def decoding_is_that_of_all_workers(facts: Facts) -> Iterator[str]:
     """Multiply the rate of a worker again."""
     rate, workers = facts.metric("decode_rate"), facts.configuration["data_workers"] or 1
     yield from _unequal(facts, {"decode_rate_of_all_workers": None if rate is None else rate * workers}, "decode_rate")
-
-
-@rule(
-    "`peak_process_memory` is at most the host's memory; `peak_allocated_memory` at most `peak_reserved_memory`",
-    "No process has more memory than its host.",
-    "1 %",
-)
-def memory_fits(facts: Facts) -> Iterator[str]:
-    """Compare peaks of memory with what holds them."""
-    process, host = facts.metric("peak_process_memory"), facts.document["host"]["memory"]["value"]
-    if process is not None and isinstance(host, (int, float)) and process > 1.01 * host:
-        yield differ("metrics.peak_process_memory", process, host, "at most host.memory")
-    allocated, reserved = facts.metric("peak_allocated_memory"), facts.metric("peak_reserved_memory")
-    if allocated is not None and reserved is not None and allocated > 1.01 * reserved:
-        yield differ("metrics.peak_allocated_memory", allocated, reserved, "at most peak_reserved_memory")
 
 
 def _unequal(facts: Facts, expected: Mapping[str, float | None], source: str) -> Iterator[str]:

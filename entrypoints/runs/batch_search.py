@@ -7,6 +7,7 @@ import time
 from typing import Any, NamedTuple
 
 from entrypoints.contract.cards import Card
+from entrypoints.planning.bracket import Bracket, limit_of_trials
 from entrypoints.planning.configuration import Configuration
 from entrypoints.planning.plan import most_batch
 from entrypoints.results.json_values import Json
@@ -15,8 +16,6 @@ from entrypoints.runs.supervise import Orders
 from entrypoints.system import memory
 from entrypoints.system.console import status
 
-# A trial's fraction of the limit: in twelve steps of ResNet-50 a process used up to 4 % more than in three.
-TRIAL_SHARE = 0.9
 STEPS = 3  # of a trial, since frameworks use more in the second than in the first
 # Settings of a trial, for any run.
 TRIAL: dict[str, Any] = {
@@ -28,23 +27,6 @@ TRIAL: dict[str, Any] = {
     "idle_seconds": 0.0,
     "repeat": {"index": 1, "of": 1},
 }
-
-
-class Bracket(NamedTuple):
-    """The largest size that fitted so far, 0 for none, and the smallest that did not."""
-
-    fits: int = 0
-    fails: int | None = None
-
-    def next(self, start: int, most: int) -> int | None:
-        """Return the size to try next, or None once the answer is determined."""
-        if self.fails is not None:
-            return (self.fits + self.fails) // 2 if self.fails - self.fits > 1 else None
-        return min(2 * self.fits or start, most) if self.fits < most else None
-
-    def after(self, size: int, fits: bool) -> Bracket:
-        """Return the bracket after `size` was tried."""
-        return self._replace(fits=size) if fits else self._replace(fails=size)
 
 
 class Trial(NamedTuple):
@@ -87,7 +69,7 @@ def trial_line(number: int, trial: Trial) -> str:
 def search(card: Card, start: Configuration, orders: Orders) -> Search:
     """Search from the batch of `start` on, until the answer is known or a trial ends for another reason than memory."""
     limit, most = start.memory_limit_mib or memory.default_limit(start.device), most_batch(start)
-    trial_limit = max(1, int(TRIAL_SHARE * limit)) if limit else None
+    trial_limit = limit_of_trials(limit) if limit else None
     within = f"{trial_limit} MiB" if trial_limit else "the memory of the device"
     status(f"searching for the largest batch up to {most} within {within}")
     # The first request runs alone. Two more rounds of N streams have all of them at work.

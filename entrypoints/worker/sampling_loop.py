@@ -7,15 +7,12 @@ from collections import deque
 from typing import Any, Callable, Sequence
 
 from entrypoints.contract.cards import Card
-from entrypoints.contract.messages import Diagnosed, Message, Step
+from entrypoints.contract.messages import MOST_DRAWS, MOST_NUMBERS, Diagnosed, Message, Step
 from entrypoints.contract.session import Batch, ChainSample, Session
 from entrypoints.contract.statuses import RunError
 from entrypoints.planning.configuration import Configuration
 from entrypoints.worker import run_checks
 from entrypoints.worker.phases import PhasedRun
-
-MOST_DRAWS = 2000  # the last draws of each chain, kept for the diagnosis
-MOST_NUMBERS = 2**25  # of all draws together: 128 MiB
 
 
 class SamplingLoop(PhasedRun):

@@ -95,7 +95,7 @@ def _parts(path: str, schema: Schema) -> Iterator[tuple[str, Schema]]:
         where = _joined(path, name)
         if "items" in inner:
             where, inner = f"{where}[]", inner["items"]
-        if "properties" in inner:
+        if "properties" in inner and "$ref" not in inner:
             yield where, inner
             yield from _parts(where, inner)
 
@@ -120,18 +120,31 @@ def _joined(path: str, name: str) -> str:
 def _type(schema: Schema, path: str = "") -> str:
     """Return what a value may be, in words."""
     if "$ref" in schema:
-        return _link(schema["$ref"].rsplit("/", 1)[1])
+        narrowed = [f"{name} {_values(inner)}" for name, inner in schema.get("properties", {}).items()]
+        return ", ".join([_link(schema["$ref"].rsplit("/", 1)[1]), *narrowed])
     if "oneOf" in schema:
         return " or ".join(_type(option, path) for option in schema["oneOf"])
     if "const" in schema or "enum" in schema:
-        return ", ".join(code(json.dumps(value).strip('"')) for value in schema.get("enum", [schema.get("const")]))
+        return _values(schema)
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     nullable = "null" in kinds and len(kinds) > 1
-    limits = [text.format(schema[key]) for key, text in _LIMITS.items() if key in schema]
+    limits = _limits(schema)
     limits += [f"matches {code(_pattern(schema))}"] if "pattern" in schema else []
     named = [_kind(kind, schema, path) for kind in kinds if not nullable or kind != "null"]
     ending = "" if not nullable else ", or null" if limits else " or null"
     return ", ".join([" or ".join(named), *limits]) + ending
+
+
+def _values(schema: Schema) -> str:
+    """Return the choices, or else the limits, of a schema that may have no type."""
+    if "const" in schema or "enum" in schema:
+        choices = schema.get("enum", [schema.get("const")])
+        return ", ".join(code(json.dumps(value, ensure_ascii=False).strip('"')) for value in choices)
+    return ", ".join(_limits(schema))
+
+
+def _limits(schema: Schema) -> list[str]:
+    return [text.format(schema[key]) for key, text in _LIMITS.items() if key in schema]
 
 
 def _kind(kind: str, schema: Schema, path: str) -> str:

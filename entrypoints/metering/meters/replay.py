@@ -53,6 +53,8 @@ def _facts(trace: Mapping[str, Any]) -> MeterFacts:
     first, devices = trace["samples"][0], tuple(trace["devices"])
     if trace["scope"] not in SCOPES:
         raise ValueError(f"its scope {trace['scope']!r} is not one of {', '.join(SCOPES)}")
+    if len(set(devices)) < len(devices) or (trace["scope"] == "node" and len(devices) > 1):
+        raise ValueError("its devices have not each their own name, or are several nodes")
     averaging = trace.get("averaging")
     return MeterFacts(
         source=NAME,
