@@ -9,6 +9,8 @@ from entrypoints.results.result import MOST_STEPS, QUANTILES
 from entrypoints.rules.facts import Facts, near
 from entrypoints.rules.rule import ROUNDING, differ, rule
 
+ONE_DEVICE = ("cpu", "cuda", "xpu")  # kinds of devices of which a run uses one
+SEEDS = 2**32
 LISTS = ("seconds", "losses", "data_wait_seconds")
 
 
@@ -58,6 +60,45 @@ def window_is_as_long_as_asked_for(facts: Facts) -> Iterator[str]:
         return
     if window < asked and not near(window, asked):
         yield differ("steps.seconds", window, asked, "configuration.duration_seconds")
+
+
+@rule(
+    "completed on the host and `configuration.duration_seconds` given: the timed steps but the last one are shorter",
+    "The window ends with the step that fills it.",
+    ROUNDING,
+)
+def window_is_no_longer_than_asked_for(facts: Facts) -> Iterator[str]:
+    """Compare the timed window with the requested duration, without its last step."""
+    asked, window = facts.configuration["duration_seconds"], facts.window
+    if asked is None or window is None or not facts.on_host or not facts.steps["quantiles"]:
+        return
+    before = window - (facts.timed[-1] if facts.timed else facts.steps["quantiles"]["p100"])
+    if before > asked and not near(before, asked):
+        yield differ("steps.seconds", before, asked, "configuration.duration_seconds without the last step")
+
+
+@rule(
+    "only PopTorch divides a batch between replicas, iterations and stages; a CPU is one device, a node, of one rank; "
+    "only data that are decoded in steps have workers; seeds have 32 bits",
+    "No command line gives another configuration.",
+)
+def settings_fit_the_device(facts: Facts) -> Iterator[str]:
+    """Check what settings say about the device and the data."""
+    given, device = facts.configuration, facts.document["accelerator"]
+    if given["device"] in ONE_DEVICE:
+        parts = ["replicas", "stages"] if given["device"] != "cpu" else ["replicas", "stages", "device_iterations"]
+        for name in parts:
+            if given[name] != 1:
+                yield differ(f"configuration.{name}", given[name], 1, f"the device {given['device']}")
+    if given["device"] == "cpu" and "count" in device:
+        for name, value in (("count", 1), ("ranks", 1), ("replicas", 1), ("granularity", "node")):
+            if device[name] != value:
+                yield differ(f"accelerator.{name}", device[name], value, "the device cpu")
+    without = given["data"] in ("synthetic", "csv") or given["concurrency"] is not None
+    if without != (given["data_workers"] is None):
+        yield f"configuration.data_workers: {given['data_workers']!r} for the data {given['data']}"
+    if given["seed"] >= SEEDS:
+        yield f"configuration.seed: {given['seed']} has more than 32 bits"
 
 
 @rule(

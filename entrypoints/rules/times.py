@@ -8,8 +8,8 @@ from typing import Iterator
 
 from entrypoints.contract.messages import PHASES
 from entrypoints.contract.statuses import STATUSES
-from entrypoints.results.steadiness import FEWEST_STEPS, Drift, drift, outliers, throughput_interval
-from entrypoints.rules.facts import Document, Facts, is_number, near
+from entrypoints.results.steadiness import FAR_OUT, FEWEST_STEPS, Drift, drift, outliers, throughput_interval
+from entrypoints.rules.facts import FIRST_VERSION, RELATIVE, Document, Facts, is_number, near
 from entrypoints.rules.rule import ROUNDING, differ, rule
 
 SIGNALS = (130, 143)
@@ -17,9 +17,23 @@ SIGNALS = (130, 143)
 PHASE_SLACK, PHASE_SHARE = 1.0, 0.05  # s, of the phase
 # Marks of a device, and of a session that was opened before its phase began.
 EARLY, EARLY_SHARE = 0.1, 0.01  # s, of the phase
+# On the host, steps and phases are read from one clock.
+SAME_CLOCK = 1e-3  # s
+EXACT_PHASE = 1e-6  # s: phases of requests begin with an answer
+TURN, QUOTA_PERIOD, UNKNOWN_WAIT = 0.02, 0.1, 0.3  # s: Linux lets a thread run a few ms, and refills quotas each 0.1 s
+FREEING = 0.1  # of a step: the memory of its tensors is given back when it has ended
+CHECKS = 0.1  # s + of the first step: a check that has nothing to say is counted
 # Before its first phase a child starts Python; after its last it closes the device, and is killed after 5 s.
-OUTSIDE, OUTSIDE_SHARE = 30.0, 0.2  # s, of the run
+OUTSIDE, OUTSIDE_SHARE, OUTSIDE_STEPS = 15.0, 0.2, 5  # s, of the run, of the first step
+KERNEL_SHARE = 1e-3  # of the run: both clocks are the kernel's
 CLOCK_SLACK, CLOCK_SHARE = 0.1, 0.01  # s, of the run: the wall clock is corrected while a run goes on
+# Importing one of these runs a thousand modules.
+FRAMEWORKS, IMPORT = ("pytorch", "tensorflow"), 0.05  # s
+FEW_MS = 0.02  # s, between two readings of one clock
+SOON, STOPPING = 2.0, 8.0  # s: signals and limits are looked at each half second, and a process has 5 s to end
+PREPARED, CHECKED = 60.0, 1800.0  # s before a run: looking at data and host; the correctness check
+MEANINGS = frozenset(status.meaning for name, status in STATUSES.items() if name in ("completed", "time_limit"))
+ROUNDED = 1e-6
 STATISTICS = 1e-6  # libraries of other systems compute a cosine with another last digit
 FUTURE = timedelta(days=1)  # clocks of hosts differ
 
@@ -52,6 +66,100 @@ def state_fits_the_exit_code(facts: Facts) -> Iterator[str]:
 
 
 @rule(
+    "`status.message` of `completed`, `time_limit`, `interrupted` and `numerics_mismatch` is the one that the program "
+    "makes, and no other state has it; `out_of_memory` names the batch",
+    "A message says how the run ended.",
+)
+def message_fits_the_state(facts: Facts) -> Iterator[str]:
+    """Compare the message with those that the program makes of the state."""
+    if facts.document["schema_version"] == FIRST_VERSION:
+        return
+    status, given = facts.document["status"], facts.document["status"]["message"]
+    expected = {
+        "time_limit": STATUSES["time_limit"].meaning,
+        "interrupted": "stopped by SIGINT" if status["exit_code"] == 130 else "stopped by SIGTERM",
+        "numerics_mismatch": facts.document["numerics"].get("reason"),
+        "completed": _pursuit(facts) if facts.configuration["goal"] else STATUSES["completed"].meaning,
+    }
+    if facts.state in expected:
+        if expected[facts.state] is not None and not given.startswith(str(expected[facts.state])):
+            yield differ("status.message", given[:80], expected[facts.state], f"the state {facts.state}")
+    elif given in MEANINGS or given.startswith("stopped by SIG"):
+        yield f"status.message: {given!r} with the state {facts.state}"
+    bounds = f"batch {facts.configuration['batch_size']}, limits of memory: "
+    if (facts.state == "out_of_memory") != (bounds in given):
+        yield f"status.message: a run without enough memory, and no other, names its {bounds[:-2]}"
+
+
+def _pursuit(facts: Facts) -> str | None:
+    """Return how the message about a target begins."""
+    target = facts.document["target"]
+    if target is None or not target["evaluations"]:
+        return None
+    aim = f"the target, {target['metric']} {target['value']:g}, was "
+    if target["reached"]:
+        return f"{aim}reached after {target['evaluations'][-1]['steps']} steps"
+    return f"{aim}not reached in {facts.count} steps"
+
+
+@rule(
+    "`time_limit` needs `time_limit_seconds`, which no run exceeds; a missing device or feature ends a run before it "
+    "warms up, a compiler before the timed window unless another batch or an evaluation follows; `data_error` needs "
+    "data, `non_finite` a loss that is not a number; after the window only an evaluation or a diagnosis fails",
+    "A state is reached in one way.",
+    "8 s over the limit, 2 s if completed: a process has 5 s to end",
+)
+def state_can_be_reached(facts: Facts) -> Iterator[str]:
+    """Look for what each state needs."""
+    given, phase, state = facts.configuration, facts.document["status"]["phase"], facts.state
+    begun = PHASES.index(phase) if phase in PHASES else -1
+    on_disk = given["data"] != "synthetic" or given["evaluation_path"] is not None
+    evaluates = given["goal"] is not None
+    impossible = {
+        "no_device": begun > PHASES.index("model"),
+        "unsupported": begun > PHASES.index("compile") and not evaluates,
+        "compile_failure": begun > PHASES.index("warmup") and not evaluates and not on_disk,
+        "data_error": not on_disk,
+        "non_finite": _all_finite(facts),
+        "time_limit": given["time_limit_seconds"] is None,
+    }
+    if impossible.get(state):
+        yield f"status.state: {state} in the phase {phase} of this run"
+    stopped = facts.completed or state in ("interrupted", "time_limit") or evaluates or facts.task == "sampling"
+    if not stopped and facts.document["phases"]["steady"]["seconds"] is not None:
+        yield f"status.state: {state} after the timed window"
+    if ("count" in facts.document["accelerator"]) and begun < PHASES.index("model"):
+        yield f"accelerator.count: its session was open in the phase {phase}"
+    yield from _within_the_limit(facts)
+
+
+def _all_finite(facts: Facts) -> bool:
+    """Return whether no loss can have ended the run: the last one is a number, or there is none."""
+    if facts.task == "inference" or not facts.count:
+        return True
+    losses = facts.steps["losses"]
+    return bool(facts.task == "training" and losses and losses[-1] is not None)
+
+
+def _within_the_limit(facts: Facts) -> Iterator[str]:
+    """Compare the time limit, which is of all runs of a command together, with the run."""
+    limit, inside = facts.configuration["time_limit_seconds"], _inside(facts)
+    if limit is None or not facts.real_clock:
+        return
+    if inside > limit + (SOON if facts.completed else STOPPING):
+        yield differ("configuration.time_limit_seconds", limit, inside, "at least the phases")
+    first = facts.configuration["repeat"]["index"] == 1 and facts.document["search"] is None
+    alone = first and not {"--all", "--batch-sizes"}.intersection(
+        word.partition("=")[0] for word in facts.document["provenance"]["command"]
+    )
+    elapsed = _condition(facts, "elapsed_monotonic")
+    if facts.state == "time_limit" and alone and elapsed is not None:
+        before = CHECKED if facts.configuration["probe_numerics"] else PREPARED
+        if elapsed + before < limit:
+            yield differ("configuration.time_limit_seconds", limit, elapsed, "the run that reached it")
+
+
+@rule(
     "phases that finished are those before `status.phase`, and, completed, all; one that failed after the "
     "last step asked for may have finished `steady`; steps need the phase that they are in",
     "Phases follow each other.",
@@ -79,10 +187,14 @@ def _window_ended(facts: Facts) -> bool:
 @rule(
     "each of `phases.compile`, `warmup` and `steady` lasts as long as the steps in it",
     "Phases are read from the clock, and steps from the device's own.",
-    "a phase is at most 0.1 s + 1 % shorter, and 1 s + 5 % longer, without limit if it also evaluates or diagnoses",
+    "a phase is at most 0.1 s + 1 % shorter, and 1 s + 5 % longer, without limit if it also evaluates or diagnoses; on "
+    "the host all phases together 1 ms shorter, and one the wait for a processor longer; requests 1 us",
 )
 def phases_last_as_long_as_their_steps(facts: Facts) -> Iterator[str]:
     """Compare the steps of each phase with its seconds."""
+    exact = facts.configuration["concurrency"] and facts.document["schema_version"] != FIRST_VERSION
+    if exact or facts.on_host:
+        yield from _phases_on_one_clock(facts, bool(exact))
     for name, steps in _steps_by_phase(facts).items():
         span = facts.document["phases"][name]["seconds"]
         if span is None:
@@ -92,6 +204,49 @@ def phases_last_as_long_as_their_steps(facts: Facts) -> Iterator[str]:
         longer = facts.document["target"] is None and facts.task != "sampling"
         if longer and span - steps > PHASE_SLACK + PHASE_SHARE * steps:
             yield differ(f"phases.{name}.seconds", span, steps, "the sum of its steps")
+
+
+def _phases_on_one_clock(facts: Facts, exact: bool) -> Iterator[str]:
+    """Compare steps and phases where a step begins when the one before it ends: a phase is longer by what lies between
+    its last step and its end, and the next one shorter by as much at most."""
+    spans, wait = facts.document["phases"], EXACT_PHASE if exact else _longest_wait(facts)
+    over = 0.0  # by how much the phases up to now are longer than their steps
+    opened_before = facts.task == "sampling" or "decode_throughput" in facts.metrics  # the first step has an early mark
+    for name, steps in _steps_by_phase(facts).items():
+        span = spans[name]["seconds"]
+        if span is None:
+            return
+        over += span - steps
+        early = EXACT_PHASE if exact else (wait if opened_before or facts.seconds is None else SAME_CLOCK)
+        if over < -early - RELATIVE * steps:
+            yield differ(f"phases.{name}.seconds", span, steps, "the sum of its steps, as far as they are no phase's")
+            return
+        count = {"compile": 1, "warmup": facts.untimed - 1}.get(name, facts.timed_count)
+        late = wait if exact else wait + FREEING * steps / max(count, 1) + _between_steps(facts, name, wait)
+        if span - steps > late:
+            yield differ(f"phases.{name}.seconds", span, steps, "the sum of its steps")
+
+
+def _between_steps(facts: Facts, name: str, wait: float) -> float:
+    """Return the seconds of a phase that checks and evaluations may add to what they measure of themselves."""
+    target = facts.document["target"]
+    scaled = facts.configuration["precision"] == "fp16" and name == "warmup"  # gradients that overflowed
+    checks = CHECKS * (1 + facts.document["phases"]["compile"]["seconds"]) if name == "compile" or scaled else 0.0
+    return checks + (wait / 4 * len(target["evaluations"]) if target else 0.0)
+
+
+def _longest_wait(facts: Facts) -> float:
+    """Return how long a thread may wait for a processor: a turn of each that competes with it, and for its quota."""
+    waited = _condition(facts, "run_delay")
+    if waited is None or waited >= 100:
+        return UNKNOWN_WAIT
+    return TURN * 100 / (100 - waited) + (QUOTA_PERIOD if _condition(facts, "cpu_quota_waited") else 0.0)
+
+
+def _condition(facts: Facts, name: str) -> float | None:
+    """Return a number that was counted during the run, None if it was not; schema 1.0 lacks some."""
+    value = (facts.document["conditions_after"].get(name) or {}).get("value")
+    return None if value is None or not is_number(value) else float(value)
 
 
 def _steps_by_phase(facts: Facts) -> dict[str, float]:
@@ -110,13 +265,13 @@ def _steps_by_phase(facts: Facts) -> dict[str, float]:
     "`started` <= `finished`, which is not in the future; between them lie the phases, the evaluations and the rest, "
     "and, completed, little else; `conditions_after.elapsed_monotonic` = `elapsed_kernel` = `finished` - `started`",
     "The wall clock and the clock of the steps are different ones: one of them alone is easily made to run slower.",
-    "not for simulated devices; phases may be 0.1 s + 1 % longer than the run; 30 s + 20 % of a completed run may lie "
-    "outside its phases",
+    "not for simulated devices; phases may be 0.1 s + 1 % longer than the run, 20 ms by its own clock; 15 s + 20 % of "
+    "a completed run and 5 first steps may lie outside its phases",
 )
 def clocks_agree(facts: Facts) -> Iterator[str]:
     """Compare wall clock and phases."""
-    if facts.document["provenance"]["simulated"]:
-        return  # the clock of a model of a device is not the host's
+    if not facts.real_clock:
+        return
     started, finished = (_instant(facts.document[name]) for name in ("started", "finished"))
     if started is None or finished is None:
         yield "started: it is not a time"
@@ -129,11 +284,27 @@ def clocks_agree(facts: Facts) -> Iterator[str]:
     wall, inside = (finished - started).total_seconds(), _inside(facts)
     if inside > wall + CLOCK_SLACK + CLOCK_SHARE * wall:
         yield differ("phases", inside, wall, "`finished` - `started`")
-    if facts.completed and wall - inside > OUTSIDE + OUTSIDE_SHARE * wall:
+    compiled = facts.document["phases"]["compile"]["seconds"] or 0.0  # checks of the run take as long as a few steps
+    if facts.completed and wall - inside > OUTSIDE + OUTSIDE_SHARE * wall + OUTSIDE_STEPS * compiled:
         yield differ("phases", inside, wall, "`finished` - `started`")
-    for name in ("elapsed_monotonic", "elapsed_kernel"):
-        elapsed = facts.document["conditions_after"].get(name, {}).get("value")  # schema 1.0 has none
-        if is_number(elapsed) and facts.count and abs(elapsed - wall) > CLOCK_SLACK + CLOCK_SHARE * wall:
+    imported = facts.document["phases"]["import"]["seconds"]
+    if facts.configuration["framework"] in FRAMEWORKS and imported is not None and imported < IMPORT:
+        yield "phases.import.seconds: no framework is imported so fast"
+    yield from _elapsed(facts, wall, inside)
+
+
+def _elapsed(facts: Facts, wall: float, inside: float) -> Iterator[str]:
+    """Compare the clocks that were read before and after the run."""
+    monotonic, kernel = _condition(facts, "elapsed_monotonic"), _condition(facts, "elapsed_kernel")
+    if facts.document["schema_version"] != FIRST_VERSION and facts.count and monotonic is None:
+        yield "conditions_after.elapsed_monotonic: every system has this clock"
+    if monotonic is not None and facts.count:
+        if inside > monotonic + FEW_MS:
+            yield differ("phases", inside, monotonic, "conditions_after.elapsed_monotonic")
+        if kernel is not None and abs(kernel - monotonic) > CLOCK_SLACK + KERNEL_SHARE * monotonic:
+            yield differ("conditions_after.elapsed_kernel", kernel, monotonic, "conditions_after.elapsed_monotonic")
+    for name, elapsed in (("elapsed_monotonic", monotonic), ("elapsed_kernel", kernel)):
+        if elapsed is not None and facts.count and abs(elapsed - wall) > CLOCK_SLACK + CLOCK_SHARE * wall:
             yield differ(f"conditions_after.{name}", elapsed, wall, "`finished` - `started`")
 
 
@@ -195,9 +366,35 @@ def steadiness_follows_from_its_numbers(facts: Facts) -> Iterator[str]:
     throughput = facts.metric("throughput")
     if throughput is not None:
         yield from _inside_of(throughput, given["throughput_interval"], "steadiness.throughput_interval")
+    yield from _enough_steps(facts)
     far = given["outliers"]
     if far is not None and facts.timed_count > 0 and not near(far["share_of_steps"], far["count"] / facts.timed_count):
         yield differ("steadiness.outliers.share_of_steps", far["share_of_steps"], far["count"], "the count")
+
+
+def _enough_steps(facts: Facts) -> Iterator[str]:
+    """Look for numbers of too few steps, and for an interval and outliers that the quantiles exclude."""
+    given, quantiles = facts.document["steadiness"], facts.steps["quantiles"]
+    around, far = given["throughput_interval"], given["outliers"]
+    for name in ("drift_interval", "throughput_interval"):
+        if given[name]["low"] is not None and facts.timed_count < FEWEST_STEPS:
+            yield f"steadiness.{name}: {facts.timed_count} timed steps do not show it"
+    if quantiles is None or facts.timed is not None:
+        return  # listed steps are compared as such
+    if around["low"] is not None and around["low"] == around["high"] and quantiles["p0"] < quantiles["p100"]:
+        yield "steadiness.throughput_interval: steps that differ leave one"
+    reach = FAR_OUT * (quantiles["p75"] - quantiles["p25"])
+    low, high = quantiles["p25"] - reach, quantiles["p75"] + reach
+    if far is None or bool(far["count"]) != (quantiles["p0"] < low or quantiles["p100"] > high):
+        yield f"steadiness.outliers.count: steps beyond {low!r} to {high!r} are outliers"
+        return
+    window = facts.window or 0.0
+    least = high if quantiles["p0"] >= low else quantiles["p0"]
+    if not near(window, 0) and not (
+        least * far["count"] <= window * far["share_of_time"] * (1 + ROUNDED)
+        and window * far["share_of_time"] <= quantiles["p100"] * far["count"] * (1 + ROUNDED)
+    ):
+        yield f"steadiness.outliers.share_of_time: {far['share_of_time']!r} of {far['count']} outliers"
 
 
 def _inside_of(value: float, interval: Document, field: str) -> Iterator[str]:

@@ -173,6 +173,8 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("training", "data.source", "folder", "data-are-those-asked-for"),
     ("training", "data.skipped.count", 3, "data-are-those-asked-for"),
     ("training", "data.classes", 5000, "data-are-those-asked-for"),
+    ("training", "configuration.data_workers", 4, "settings-fit-the-device"),
+    ("training", "configuration.seed", 2**40, "settings-fit-the-device"),
     # States and times.
     ("training", "status.exit_code", 3, "state-fits-the-exit-code"),
     ("training", "status.phase", "warmup", "state-fits-the-exit-code"),
@@ -186,7 +188,28 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("training", "phases.steady.seconds", 0.1, "phases-last-as-long-as-their-steps"),
     ("training", "phases.compile.seconds", 30.0, "phases-last-as-long-as-their-steps"),
     ("many", "phases.steady.seconds", 60.0, "phases-last-as-long-as-their-steps"),
+    ("requests", "phases.steady.seconds", lambda value: value + 1e-4, "phases-last-as-long-as-their-steps"),
+    ("requests", "phases.warmup.seconds", lambda value: value - 1e-4, "phases-last-as-long-as-their-steps"),
+    ("training", "status.message", "all is well", "message-fits-the-state"),
+    ("training", "status.message", "--time-limit was reached", "message-fits-the-state"),
+    ("target", "status.message", "the target, loss 0.05, was reached after 49 steps", "message-fits-the-state"),
+    ("crashed", "status.message", "everything that was asked for was measured", "message-fits-the-state"),
+    ("late", "status.message", "--time-limit was reached", "message-fits-the-state"),
+    ("crashed", "status.state", "no_device", "state-can-be-reached"),
+    ("crashed", "status.state", "unsupported", "state-can-be-reached"),
+    ("crashed", "status.state", "compile_failure", "state-can-be-reached"),
+    ("crashed", "status.state", "data_error", "state-can-be-reached"),
+    ("crashed", "status.state", "non_finite", "state-can-be-reached"),
+    ("crashed", "status.state", "time_limit", "state-can-be-reached"),
+    ("training", "status.state", "crashed", "state-can-be-reached"),
     # Metrics.
+    ("training", "metrics", without("step_time_p99"), "metrics-are-known"),
+    ("requests", "metrics", without("latency_mean"), "metrics-are-known"),
+    ("many", "steps.quantiles.p100", 1e3, "mean-fits-the-quantiles"),
+    ("many", "phases.warmup.seconds", 0.0, "mean-fits-the-quantiles"),
+    ("training", "metrics.data_wait_fraction.value", 0.9, "waits-fit-the-data"),
+    ("training", "metrics.decode_rate", {"value": 9.0, "unit": "images/s"}, "waits-fit-the-data"),
+    ("training", "steps.losses", lambda values: [-1.0, *values[1:]], "losses-are-possible"),
     ("training", "metrics.throughputs", {"value": 1.0, "unit": "images/s"}, "metrics-are-known"),
     ("training", "metrics.throughput.unit", "tokens/s", "metrics-are-known"),
     ("training", "metrics.step_time_p50.unit", "ms", "metrics-are-known"),
@@ -232,7 +255,17 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("training", "steadiness.outliers", None, "steadiness-is-that-of-the-steps"),
     ("many", "steadiness.steady", lambda steady: not steady, "steadiness-follows-from-its-numbers"),
     ("many", "steadiness.throughput_interval.low", 1e9, "steadiness-follows-from-its-numbers"),
+    ("many", "steadiness.outliers.count", lambda count: 0 if count else 9, "steadiness-follows-from-its-numbers"),
+    (
+        "many",
+        "steadiness.outliers.share_of_time",
+        lambda share: 0.0 if share else 0.9,
+        "steadiness-follows-from-its-numbers",
+    ),
     # Requests.
+    ("requests", "requests.parts.compute.p0", 9.0, "parts-fit-their-requests"),
+    ("requests", "metrics.latency_compute_mean.value", 9.0, "parts-fit-their-requests"),
+    ("requests", "configuration.concurrency", 30, "clients-wait-for-their-answers"),
     ("requests", "requests.count", one_more, "requests-are-the-timed-steps"),
     ("requests", "requests", {"reason": "no requests"}, "requests-are-the-timed-steps"),
     ("requests", "requests.latencies", double_list, "latencies-have-their-quantiles"),
@@ -288,36 +321,6 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("mismatch", "numerics.run_checks.0.state", "passed", "checks-follow-from-deviations"),
     ("mismatch", "numerics.run_checks.0.faults", [], "checks-follow-from-deviations"),
     ("mismatch", "numerics.state", "not_run", "correctness-is-that-of-the-run"),
-    # Names.
-    ("training", "workload.name", "resnet18", "workload-is-that-of-its-identity"),
-    ("training", "workload.parameters", tenfold, "workload-is-that-of-its-identity"),
-    ("training", "workload.flops.per_unit", tenfold, "workload-is-that-of-its-identity"),
-    ("training", "workload.unit", "pictures", "workload-is-that-of-its-identity"),
-    ("training", "workload.name", "resnet50\u200b", "workload-name-is-plain"),
-    ("training", "workload.name", "r\u0435snet50", "workload-name-is-plain"),  # with a Cyrillic e
-    ("training", "accelerator.kind", "cuda", "device-is-that-asked-for"),
-    ("training", "accelerator.replicas", 2, "device-is-that-asked-for"),
-    ("training", "accelerator", {"kind": "double", "reason": "unknown"}, "device-is-that-asked-for"),
-    ("training", "provenance.stand_in", False, "device-is-that-asked-for"),
-    ("training", "provenance.software.framework", "pytorch", "device-is-that-asked-for"),
-    ("training", "accelerator.peak", {"value": 1e15, "unit": "FLOP/s"}, "peaks-are-those-of-the-table"),
-    ("training", "conditions_after.run_delay", {"value": 101.0, "unit": "%"}, "facts-are-possible"),
-    ("training", "host.threads_usable", {"value": 10**6, "unit": "threads"}, "facts-are-possible"),
-    ("training", "site", "a\x1b[2Kb", "texts-show-what-they-are"),
-    ("training", "site", "a\u202eb", "texts-show-what-they-are"),
-    ("training", "site", "a" * 10_000, "texts-show-what-they-are"),
-    ("training", "accelerator.vendor", "\u039dVIDIA", "texts-show-what-they-are"),  # with a Greek capital nu
-    ("training", "conditions.cpu_clock", {"value": 1e300, "unit": "MHz"}, "texts-show-what-they-are"),
-]
-
-
-@pytest.mark.parametrize(
-    ("name", "path", "change", "code"),
-    FORGERIES,
-    ids=lambda each: str(getattr(each, "__name__", each))[:40].encode("ascii", "replace").decode(),
-)
-def test_a_forgery_breaks_a_rule(genuine, name, path, change, code):
-    assert code in codes(put(genuine[name], path, change))
     ("training", "numerics.state", "not_run", "whole-check-is-that-of-its-parts"),
     ("cpu", "numerics.run_checks", [], "gradients-are-checked"),
     # The command line.
@@ -374,6 +377,43 @@ def test_a_forgery_breaks_a_rule(genuine, name, path, change, code):
         "facts-are-possible",
     ),
     ("training", "environment.variables", {"LD_PRELOAD": "a.so"}, "preloaded-libraries-are-named"),
+    # Names.
+    ("training", "workload.name", "resnet18", "workload-is-that-of-its-identity"),
+    ("training", "workload.parameters", tenfold, "workload-is-that-of-its-identity"),
+    ("training", "workload.flops.per_unit", tenfold, "workload-is-that-of-its-identity"),
+    ("training", "workload.unit", "pictures", "workload-is-that-of-its-identity"),
+    ("training", "workload.name", "resnet50\u200b", "workload-name-is-plain"),
+    ("training", "workload.name", "r\u0435snet50", "workload-name-is-plain"),  # with a Cyrillic e
+    ("training", "accelerator.kind", "cuda", "device-is-that-asked-for"),
+    ("training", "accelerator.replicas", 2, "device-is-that-asked-for"),
+    ("training", "accelerator", {"kind": "double", "reason": "unknown"}, "device-is-that-asked-for"),
+    ("training", "provenance.stand_in", False, "device-is-that-asked-for"),
+    ("training", "provenance.software.framework", "pytorch", "device-is-that-asked-for"),
+    ("training", "accelerator.peak", {"value": 1e15, "unit": "FLOP/s"}, "peaks-are-those-of-the-table"),
+    ("training", "conditions_after.run_delay", {"value": 101.0, "unit": "%"}, "facts-are-possible"),
+    ("training", "host.threads_usable", {"value": 10**6, "unit": "threads"}, "facts-are-possible"),
+    ("training", "site", "a\x1b[2Kb", "texts-show-what-they-are"),
+    ("training", "status.message", " ", "texts-show-what-they-are"),
+    (
+        "training",
+        "workload.title",
+        "Bayesian neural network of 963 weights, sampled by Hamiltonian Monte Carlo",
+        "known-name-is-that-of-its-card",
+    ),
+    ("training", "site", "a\u202eb", "texts-show-what-they-are"),
+    ("training", "site", "a" * 10_000, "texts-show-what-they-are"),
+    ("training", "accelerator.vendor", "\u039dVIDIA", "texts-show-what-they-are"),  # with a Greek capital nu
+    ("training", "conditions.cpu_clock", {"value": 1e300, "unit": "MHz"}, "texts-show-what-they-are"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "change", "code"),
+    FORGERIES,
+    ids=lambda each: str(getattr(each, "__name__", each))[:40].encode("ascii", "replace").decode(),
+)
+def test_a_forgery_breaks_a_rule(genuine, name, path, change, code):
+    assert code in codes(put(genuine[name], path, change))
 
 
 # What no other number of a result determines: peaks of memory, traffic, the statistics of chains beyond their bounds,
@@ -390,13 +430,6 @@ FREE = (
 def test_no_metric_can_be_one_hundredth_larger(genuine, name):
     document = genuine[name]
     values = {key: metric["value"] for key, metric in document["metrics"].items() if metric["value"]}
-    ("training", "status.message", " ", "texts-show-what-they-are"),
-    (
-        "training",
-        "workload.title",
-        "Bayesian neural network of 963 weights, sampled by Hamiltonian Monte Carlo",
-        "known-name-is-that-of-its-card",
-    ),
     changed = {key: put(document, f"metrics.{key}.value", 1.01 * value) for key, value in values.items()}
     accepted = {key for key, forged in changed.items() if not violations(forged)}
     unlisted = ("data_wait_fraction", "training_time", "final_loss") if document["steps"]["seconds"] is None else ()
@@ -453,3 +486,38 @@ def test_checks_in_a_precision_follow_from_their_deviations(genuine):
 
 def test_rules_read_a_document_as_json_has_it(genuine):
     assert all(violations(json.loads(json.dumps(document))) == [] for document in genuine.values())
+
+
+def test_phases_on_the_clock_of_the_steps_are_as_long_as_these(genuine):
+    """A host that computes has one clock for both."""
+    host = put(genuine["target"], "configuration.device", "cpu")
+    host["conditions_after"]["run_delay"] = {"value": 1.0, "unit": "%"}
+    rule = "phases-last-as-long-as-their-steps"
+    assert rule not in codes(host)
+    assert rule in codes(put(host, "phases.steady.seconds", lambda value: value - 0.05))
+    assert rule in codes(put(host, "phases.steady.seconds", lambda value: value + 0.2))
+    assert rule in codes(put(host, "phases.compile.seconds", lambda value: value + 0.5))
+    busy = put(host, "conditions_after.run_delay.value", 95.0)
+    assert rule not in codes(put(busy, "phases.steady.seconds", lambda value: value + 0.2))
+    assert rule not in codes(
+        put(put(host, "schema_version", "1.0"), "phases.steady.seconds", lambda value: value + 0.2)
+    )
+
+
+def test_what_only_a_host_can_say(genuine):
+    host = put(genuine["training"], "configuration.device", "cpu")
+    assert "losses-are-possible" not in codes(host)
+    assert "losses-are-possible" in codes(put(host, "steps.losses.3", None))
+    assert "settings-fit-the-device" in codes(put(host, "accelerator.ranks", 8))
+    assert "settings-fit-the-device" in codes(put(host, "configuration.replicas", 2))
+    for_a_time = put(put(host, "configuration.steps", None), "configuration.duration_seconds", 1e-3)
+    assert "window-is-no-longer-than-asked-for" in codes(for_a_time)
+
+
+def test_no_run_is_longer_than_its_limit(genuine):
+    document = put(genuine["training"], "provenance.simulated", False)
+    document["configuration"]["time_limit_seconds"] = 60.0
+    assert "state-can-be-reached" not in codes(document)
+    assert "state-can-be-reached" in codes(put(document, "phases.import.seconds", 63.0))
+    soon = put(put(document, "status.state", "time_limit"), "configuration.time_limit_seconds", 1e5)
+    assert "state-can-be-reached" in codes(soon)
