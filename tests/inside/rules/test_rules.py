@@ -6,11 +6,14 @@ The genuine results are of the real parent on a double of a device, one for each
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 
 import pytest
 from program import FEW, Program, lay_double
 
+from entrypoints.metering import names as meters
+from entrypoints.rules import energy
 from entrypoints.rules.check import violations
 from entrypoints.rules.correctness import reference_of
 from entrypoints.rules.rule import RULES
@@ -67,6 +70,9 @@ def as_on_a_cpu(document):
     host["cpu_model"] = {"value": copied["accelerator"]["name"]}
     copied["configuration"].update(framework="pytorch", device="cpu")
     copied["device_conditions"] = copied["device_conditions_after"] = {"reason": "the host is the device"}
+    copied["metrics"]["peak_process_memory"]["value"] += 100.0
+    for name in ("peak_allocated_memory", "peak_reserved_memory", "host_device_traffic"):
+        copied["metrics"][name] = {"value": None, "unit": "MiB", "reason": "not counted"}
     provenance.update(image=None, reason="no image", stand_in=False)
     provenance["software"].update(framework="pytorch", framework_version="2.6.0+cpu")
     return copied
@@ -123,6 +129,10 @@ def double_list(values):
 
 def double_list_of_checks(checks):
     return 2 * checks
+
+
+def with_samples(count):
+    return lambda evaluations: [{**each, "samples": count} for each in evaluations]
 
 
 def with_words(*words):
@@ -312,6 +322,65 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("training", "metrics.time_to_target", {"value": 1.0, "unit": "s"}, "targets-are-reached-by-evaluations"),
     ("search", "search.largest", 16, "search-found-the-batch"),
     ("search", "configuration.batch_size", 4, "search-found-the-batch"),
+    # Readings of a meter.
+    ("training", "power.method", None, "energy-is-covered-by-readings"),
+    ("training", "power.samples", 2, "energy-is-covered-by-readings"),
+    ("training", "power.samples", 100_000, "energy-is-covered-by-readings"),
+    ("training", "power.update_period_seconds", 10.0, "energy-is-covered-by-readings"),
+    ("training", "power.sampling_period_seconds", 0.02, "energy-is-covered-by-readings"),
+    ("training", "power.failed_readings", 10**9, "energy-is-covered-by-readings"),
+    ("training", "power.counter_integral_difference", {"value": 0.1, "unit": "1"}, "energy-is-covered-by-readings"),
+    ("training", "metrics", without("energy_per_unit"), "energy-has-a-meter"),
+    ("training", "power.devices.1.name", "die 0", "energy-is-that-of-the-devices"),
+    ("training", "power.devices.1.energy.value", 0.0, "energy-is-that-of-the-devices"),
+    ("training", "power.devices.1.power_mean.value", 1e9, "energy-is-that-of-the-devices"),
+    ("training", "power.idle.duration.value", 1000.0, "idle-power-is-of-a-rest"),
+    ("training", "power.idle.duration", {"value": None, "unit": "s", "reason": "no"}, "idle-power-is-of-a-rest"),
+    ("training", "power.idle.power.value", -5.0, "idle-power-is-of-a-rest"),
+    ("training", "power.idle.power.value", 1e9, "idle-power-is-of-a-rest"),
+    ("training", "power.averaging_time.value", 100.0, "idle-power-is-of-a-rest"),
+    ("training", "configuration.idle_seconds", 0.0, "idle-power-is-of-a-rest"),
+    ("training", "configuration.idle_seconds", 60.0, "idle-power-is-of-a-rest"),
+    ("epochs", "epochs.1.energy", {"value": 1e3, "unit": "J"}, "energy-of-epochs-is-that-of-the-window"),
+    ("epochs", "epochs.0.energy", {"value": -1.0, "unit": "J"}, "energy-of-epochs-is-that-of-the-window"),
+    # Evaluations.
+    ("target", "target.evaluations", lambda each: [each[0], *each[2:]], "evaluations-follow-when-due"),
+    ("target", "configuration.goal.evaluation_steps", 7, "evaluations-follow-when-due"),
+    ("target", "target.evaluations", with_samples(1000), "evaluations-fit-the-workload"),
+    ("target", "target.evaluations.0.accuracy", 0.1234, "evaluations-fit-the-workload"),
+    ("target", "target.evaluations.0.exact_match", 0.5, "evaluations-fit-the-workload"),
+    ("target", "target.evaluations.0.loss", -1.0, "evaluations-fit-the-workload"),
+    # Data.
+    ("training", "data.source", "tokens", "data-are-of-a-format-for-the-workload"),
+    ("training", "configuration.data_workers", 4, "data-are-of-a-format-for-the-workload"),
+    ("training", "configuration.evaluation_path", "/data", "data-are-of-a-format-for-the-workload"),
+    ("training", "data.part", "train-images-idx3-ubyte", "data-have-what-their-format-has"),
+    ("training", "data.classes", 2, "data-have-what-their-format-has"),
+    ("training", "data.samples", None, "data-have-what-their-format-has"),
+    ("chains", "data.samples", 1000, "data-have-what-their-format-has"),
+    # A search.
+    ("search", "search.trials", lambda trials: trials[::-1], "trials-follow-the-bracket"),
+    ("search", "search.trials", lambda trials: trials[:1], "trials-follow-the-bracket"),
+    ("search", "search.trials.0.state", "interrupted", "trials-follow-the-bracket"),
+    ("search", "search.memory_limit_mib", 7, "trials-have-their-limit"),
+    ("search", "search.trials.0.seconds", 1e9, "trials-have-their-limit"),
+    ("search", "search.trials.0.peak_process_mib", 1e9, "trials-have-their-limit"),
+    # Memory, tokens and chains.
+    ("training", "metrics.peak_process_memory.value", 0.5, "memory-holds-the-weights"),
+    ("cpu", "metrics.peak_allocated_memory", {"value": 100.0, "unit": "MiB"}, "memory-is-counted"),
+    ("cpu", "metrics.host_device_traffic", {"value": 100.0, "unit": "MiB"}, "memory-is-counted"),
+    ("training", "metrics.acceptance_rate", {"value": 0.5, "unit": "1"}, "metrics-fit-the-workload"),
+    ("training", "metrics.token_throughput", {"value": 9.0, "unit": "tokens/s"}, "metrics-fit-the-workload"),
+    ("training", "steadiness.throughput_interval.unit", "tokens/s", "metrics-are-known"),
+    ("generation", "metrics.padding_fraction.value", 0.5, "generation-fills-the-window"),
+    ("generation", "metrics.decode_throughput.value", tenfold, "generation-fills-the-window"),
+    ("generation", "metrics.decode_throughput", {"value": None, "unit": "tokens/s"}, "generation-fills-the-window"),
+    ("generation", "metrics.time_between_tokens_p90.value", 100.0, "token-times-fit-the-throughput"),
+    ("generation", "metrics.time_between_tokens_p90.value", 0.0, "token-times-fit-the-throughput"),
+    ("generation", "metrics.time_between_tokens_p99", {"value": 0.01, "unit": "s"}, "token-times-fit-the-throughput"),
+    ("generation", "metrics.time_to_first_token_p50", {"value": 0.01, "unit": "s"}, "token-times-fit-the-throughput"),
+    ("chains", "metrics.effective_sample_size", {"value": 5.0, "unit": "samples"}, "chains-are-judged-by-draws"),
+    ("chains", "metrics.r_hat", {"value": 1.0, "unit": "1"}, "chains-are-judged-by-draws"),
     # The correctness check.
     ("training", "numerics", {"state": "passed", "precisions": []}, "correctness-is-that-of-the-run"),
     ("training", "configuration.probe_numerics", False, "correctness-is-that-of-the-run"),
@@ -521,3 +590,73 @@ def test_no_run_is_longer_than_its_limit(genuine):
     assert "state-can-be-reached" in codes(put(document, "phases.import.seconds", 63.0))
     soon = put(put(document, "status.state", "time_limit"), "configuration.time_limit_seconds", 1e5)
     assert "state-can-be-reached" in codes(soon)
+
+
+def test_the_meters_of_rules_measure_what_their_modules_say():
+    modules = {name: importlib.import_module(f"entrypoints.metering.meters.{name}") for name in meters.names()}
+    assert {name: meter.devices for name, meter in energy.METERS.items()} == {
+        name: module.MEASURES for name, module in modules.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("meter", "device", "source", "scope", "method", "fits"),
+    [
+        ("auto", "cuda", "nvml", "package", "counter", True),
+        ("amd:0", "cuda", "rocm_smi", "package", "integral", True),
+        ("auto", "cpu", "acpi_power_meter", "package", "integral", True),
+        ("grace_hopper:0", "cuda", "acpi_power_meter", "board", "integral", True),
+        ("intel", "xpu", "drm_hwmon", "board", "counter", True),
+        ("auto", "cpu", "nvml", "package", "counter", False),
+        ("nvml", "cpu", "nvml", "package", "counter", False),
+        ("rapl", "cpu", "rapl", "board", "counter", False),
+        ("rapl", "cpu", "rapl", "package", "integral", False),
+        ("auto", "cpu", "magic", "package", "counter", False),
+    ],
+)
+def test_a_meter_has_a_source_a_scope_and_a_method(genuine, meter, device, source, scope, method, fits):
+    document = genuine["training"]
+    for path, value in {
+        "configuration.meter": meter,
+        "configuration.device": device,
+        "power.source": source,
+        "power.scope": scope,
+        "power.method": method,
+    }.items():
+        document = put(document, path, value)
+    assert ("energy-has-a-meter" not in codes(document)) is fits
+
+
+def test_chains_mix_as_far_as_they_are_drawn(genuine):
+    """40 draws of 3 chains, that is 6 halves of 20."""
+    document = genuine["chains"]
+    document = put(document, "steps.seconds", [0.5] * 42)
+    document = put(put(document, "steps.count", 42), "steps.untimed", 2)
+    document = put(document, "metrics.acceptance_rate", {"value": 0.5, "unit": "1"})
+
+    def judged(size, spread, rate):
+        changes = {
+            "effective_sample_size": (size, "samples"),
+            "r_hat": (spread, "1"),
+            "effective_sample_throughput": (rate, "samples/s"),
+        }
+        forged = document
+        for name, (value, unit) in changes.items():
+            forged = put(forged, f"metrics.{name}", {"value": value, "unit": unit})
+        return codes(forged) & {"chains-mix-as-far-as-drawn", "chains-are-judged-by-draws"}
+
+    assert not judged(30.0, 1.0, 1.5) and not judged(4.5, 3.0, 0.225)
+    assert judged(30.0, 1.0, 3.0) == {"chains-mix-as-far-as-drawn"}
+    assert judged(300.0, 1.0, 15.0) == {"chains-mix-as-far-as-drawn"}
+    assert judged(30.0, 0.5, 1.5) == {"chains-mix-as-far-as-drawn"}
+    assert judged(4.5, 1.0, 0.225) == {"chains-mix-as-far-as-drawn"}
+
+
+def test_samples_are_skipped_once(genuine):
+    document = put(put(genuine["training"], "data.source", "idx"), "data.samples", 40)
+    rule = "samples-are-skipped-once"
+    names_of = [f"train-images-idx3-ubyte/{number}" for number in range(2)]
+    assert rule not in codes(put(document, "data.skipped", {"count": 2, "examples": names_of}))
+    assert rule in codes(put(document, "data.skipped", {"count": 2, "examples": 2 * names_of[:1]}))
+    assert rule in codes(put(document, "data.skipped", {"count": 2, "examples": ["a", "b"]}))
+    assert rule in codes(put(document, "data.skipped", {"count": 1000, "examples": names_of}))
