@@ -43,9 +43,8 @@ def not_begun(card: Card, resolved: Configuration, conditions: Mapping[str, Fact
     """Return a run that was never started."""
     now = datetime.now(timezone.utc)
     outcome = determine_outcome([], Ending(returncode=None, stopped_by="time_limit", signal=None, oom_killed=False))
-    return ExecutedRun(
-        resolved, conditions, conditions, now, now, fold([], card.problem["unit"], resolved.task), outcome
-    )
+    after, nothing = host.conditions_after(host.counters()), fold([], card.problem["unit"], resolved.task)
+    return ExecutedRun(resolved, conditions, after, now, now, nothing, outcome)
 
 
 def execute(card: Card, resolved: Configuration, orders: Orders) -> ExecutedRun:
