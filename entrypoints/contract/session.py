@@ -147,7 +147,7 @@ class ChainSample(NamedTuple):
     evaluations: int  # of the density's gradient, for all chains together, since their start
 
 
-class Observed(NamedTuple):
+class FirstStep(NamedTuple):
     """What a session saw of its first training step; None where the device does not show it."""
 
     samples: int | None = None  # that passed through the network
@@ -248,7 +248,7 @@ class Session(Protocol):
         or if they overflowed and a later step will have smaller ones. Waits for the device.
         """
 
-    def observed(self) -> Observed:
+    def observed(self) -> FirstStep:
         """Return what was seen of the first training step. Called after it, before anything else is computed."""
 
     def usage(self) -> Usage:

@@ -6,23 +6,19 @@ from typing import Any, Mapping
 
 # Importing a module registers its rules.
 from entrypoints.rules import (  # noqa: F401
-    chains,
     command,
     correctness,
     counts,
     data,
     energy,
-    generation,
     identity,
     machine,
     memory,
     metrics,
-    requests,
-    search,
     times,
-    training,
 )
 from entrypoints.rules.facts import Facts
+from entrypoints.rules.kinds import chains, generation, requests, search, training  # noqa: F401
 from entrypoints.rules.rule import RULES
 
 UNJUDGED = "inconsistent"  # a state that says itself that the numbers contradict each other

@@ -142,7 +142,8 @@ def gradients_are_checked(facts: Facts) -> Iterator[str]:
         return
     if card is None or card.problem["model"].get("stochastic_depth"):
         return
-    if all(each["check"] != "gradients" for each in facts.document["numerics"].get("run_checks", [])):
+    of_run = facts.document["numerics"].get("run_checks")  # results of the first days of schema 1.1 have none
+    if of_run is not None and all(each["check"] != "gradients" for each in of_run):
         yield "numerics.run_checks: a completed training has looked at its gradients"
 
 

@@ -20,7 +20,7 @@ COUNTER, INTEGRAL = "counter", "integral"
 ANY_METHOD = (COUNTER, INTEGRAL)
 
 
-class Meter(NamedTuple):
+class KindOfMeter(NamedTuple):
     """What readings a meter has, as its module in `metering/meters` says."""
 
     sources: tuple[str, ...]
@@ -30,14 +30,14 @@ class Meter(NamedTuple):
 
 
 METERS = {
-    "amd": Meter(("amdsmi", "rocm_smi"), ("cuda",), ("package",)),
-    "gcipuinfo": Meter(("gcipuinfo",), ("ipu",), ("die", "board"), (INTEGRAL,)),
-    "grace_hopper": Meter(("acpi_power_meter",), (), ("board",), (INTEGRAL,)),
-    "hwmon": Meter(("acpi_power_meter",), ("cpu",), ("package",), (INTEGRAL,)),
-    "intel": Meter(("level_zero", "drm_hwmon"), ("xpu",), ("package", "board"), (COUNTER,)),
-    "nvml": Meter(("nvml",), ("cuda",), ("package",)),
-    "rapl": Meter(("rapl",), ("cpu",), ("package", "die"), (COUNTER,)),
-    "replay": Meter((replay.NAME,), (), replay.SCOPES),
+    "amd": KindOfMeter(("amdsmi", "rocm_smi"), ("cuda",), ("package",)),
+    "gcipuinfo": KindOfMeter(("gcipuinfo",), ("ipu",), ("die", "board"), (INTEGRAL,)),
+    "grace_hopper": KindOfMeter(("acpi_power_meter",), (), ("board",), (INTEGRAL,)),
+    "hwmon": KindOfMeter(("acpi_power_meter",), ("cpu",), ("package",), (INTEGRAL,)),
+    "intel": KindOfMeter(("level_zero", "drm_hwmon"), ("xpu",), ("package", "board"), (COUNTER,)),
+    "nvml": KindOfMeter(("nvml",), ("cuda",), ("package",)),
+    "rapl": KindOfMeter(("rapl",), ("cpu",), ("package", "die"), (COUNTER,)),
+    "replay": KindOfMeter((replay.NAME,), (), replay.SCOPES),
 }
 JOULES_PER_WATT_HOUR = 3600.0
 MOST_WATTS = 1e5  # of a device: no node takes 100 kW
@@ -51,13 +51,13 @@ MOST_DIFFERENCE = 4.0
 WINDOWS = 1e-6  # of an energy: two windows are interpolated at the same edge
 
 
-def meters_of(asked: str, device: str) -> Sequence[Meter]:
+def meters_of(asked: str, device: str) -> Sequence[KindOfMeter]:
     """Return the meters that `configuration.meter` may stand for; none of them for `none`."""
     name = asked.partition(":")[0]
     if name == names.AUTO:
         return [meter for meter in METERS.values() if device in meter.devices]
     # The name of any other meter is that of its source.
-    meter = METERS.get(name, Meter((name,), (), replay.SCOPES))
+    meter = METERS.get(name, KindOfMeter((name,), (), replay.SCOPES))
     return [] if name == names.NONE or (meter.devices and device not in meter.devices) else [meter]
 
 

@@ -40,7 +40,7 @@ class Protocol:
         self.moment = 0.0  # of the last phase or end, s of the monotonic clock
         self.steps = 0
         self.loss: float | None = None  # the last one that is no finite number
-        self.told: set[object] = set()  # what is said only once
+        self.said_once: set[object] = set()  # what is said only once
         self.ended = False
         self.broken = False
 
@@ -71,7 +71,7 @@ class Protocol:
             raise MessageError(f"{name} before the phase {PHASES[_FIRST_STEP]}")
         if isinstance(message, Probed) and self.phase >= 0:
             raise MessageError(f"{name} in a run")
-        if isinstance(message, Step) and Scheduled in self.told:
+        if isinstance(message, Step) and Scheduled in self.said_once:
             raise MessageError(f"{name} after the timed window")
         self._once(message)
         if isinstance(message, Phase):
@@ -92,10 +92,10 @@ class Protocol:
             subject = (message.precision, message.quantity)
         elif isinstance(message, RunCheck):
             subject = message.name
-        if subject in self.told:
+        if subject in self.said_once:
             raise MessageError(f"{type(message).__name__} twice")
         if subject is not None:
-            self.told.add(subject)
+            self.said_once.add(subject)
 
     def _step(self, message: Step) -> None:
         self.steps += 1
@@ -123,7 +123,7 @@ class Protocol:
         """Raise MessageError for the end of a run that lacks something."""
         if self.phase < len(PHASES) - 1:
             raise MessageError(f"the end in the phase {PHASES[self.phase]}")
-        missing = [kind.__name__ for kind in _OF_EVERY_RUN if kind not in self.told]
+        missing = [kind.__name__ for kind in _OF_EVERY_RUN if kind not in self.said_once]
         if missing:
             raise MessageError(f"the end without {', '.join(missing)}")
         if self.loss is not None:

@@ -9,7 +9,7 @@ import math
 from typing import Any, List, Optional, Sequence
 
 from entrypoints.contract.cards import Card
-from entrypoints.contract.session import Batch, ChainSample, Observed, Session, StepReport
+from entrypoints.contract.session import Batch, ChainSample, FirstStep, Session, StepReport
 
 Faults = Optional[List[str]]
 
@@ -49,7 +49,7 @@ def _unused(name: str, fraction: float) -> str:
     return f"the first step had a gradient for only {math.floor(100 * fraction)} % of the units of {name}"
 
 
-def samples(observed: Observed, report: StepReport) -> Faults:
+def samples(observed: FirstStep, report: StepReport) -> Faults:
     """Check that all samples of the first training step passed through the network."""
     if observed.samples is None:
         return None
@@ -58,7 +58,7 @@ def samples(observed: Observed, report: StepReport) -> Faults:
     return [f"{observed.samples} of the {report.samples} samples of the first step passed through the network"]
 
 
-def dropout(observed: Observed, card: Card) -> Faults:
+def dropout(observed: FirstStep, card: Card) -> Faults:
     """Check that each dropout of the network is applied, and drops the fraction that the card says."""
     wanted = card.problem["model"].get("dropout")
     if wanted is None or observed.dropped is None:

@@ -38,7 +38,7 @@ from entrypoints.contract.session import (
     DeviceConditions,
     DeviceFacts,
     EvaluationResult,
-    Observed,
+    FirstStep,
     OptimizerRule,
     Rule,
     StepReport,
@@ -201,9 +201,9 @@ class IpuSession(SynchronousSession):
     def gradients(self) -> None:
         """Return nothing: gradients stay on the IPUs."""
 
-    def observed(self) -> Observed:
+    def observed(self) -> FirstStep:
         """Return nothing: a step is one program."""
-        return Observed()
+        return FirstStep()
 
     def evaluate(self, batch: Batch) -> EvaluationResult:
         """Do a forward pass in evaluation mode; the host computes the loss of the real samples."""

@@ -521,6 +521,7 @@ def test_a_result_that_says_it_is_inconsistent_is_not_judged(genuine):
 
 def test_checks_in_a_precision_follow_from_their_deviations(genuine):
     stored = reference_of(genuine["training"]["workload"]["identity"])
+    assert stored is not None
     quantity, tolerance = sorted(stored.tolerances["fp32"].items())[0]
 
     def check(state, share, mismatched, precision="fp32", times=1.0):

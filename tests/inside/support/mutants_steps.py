@@ -6,6 +6,7 @@ Each is a context in which our session makes it. `NOT_DETECTABLE` has those that
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 from unittest import mock
 
 import torch
@@ -161,10 +162,10 @@ def gradients_kept_from_the_step_before():
 
 def own_rate(change):
     """The card's own rate, changed by `change` of it and the card's words."""
-    original = contract.OptimizerRule.from_problem.__func__
+    original: Any = contract.OptimizerRule.from_problem
 
     def from_problem(cls, optimizer, batch_size):
-        rule = original(cls, optimizer, batch_size)
+        rule = original(optimizer, batch_size)
         return dataclasses.replace(rule, learning_rate=change(rule.learning_rate, optimizer["learning_rate"]))
 
     return mock.patch.object(contract.OptimizerRule, "from_problem", classmethod(from_problem))
@@ -183,10 +184,10 @@ def rate_of_half():
 
 
 def decay_of_another_rule():
-    original = contract.OptimizerRule.from_problem.__func__
+    original: Any = contract.OptimizerRule.from_problem
 
     def from_problem(cls, optimizer, batch_size):
-        rule = original(cls, optimizer, batch_size)
+        rule = original(optimizer, batch_size)
         return dataclasses.replace(rule, weight_decay=rule.weight_decay + 0.05)
 
     return mock.patch.object(contract.OptimizerRule, "from_problem", classmethod(from_problem))
@@ -367,7 +368,6 @@ def one_block_alone():
 
 def near_places_alone():
     """Attention over no more than the last 64 places."""
-    attend = transformer.SelfAttention.attend
 
     def local(part, query, key, value, attention_mask):
         places = torch.arange(query.shape[-2])
@@ -376,7 +376,7 @@ def near_places_alone():
             near &= places[:, None] >= places[None]
         return nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=near)
 
-    return mock.patch.object(transformer.SelfAttention, "attend", local if attend else attend)
+    return mock.patch.object(transformer.SelfAttention, "attend", local)
 
 
 def last_token_not_told():

@@ -10,7 +10,7 @@ import pytest
 
 from entrypoints.contract import cards
 from entrypoints.contract.messages import Message, Phase, RunCheck, Skipped, Step, decode, encode
-from entrypoints.contract.session import Batch, Observed, StepReport
+from entrypoints.contract.session import Batch, FirstStep, StepReport
 from entrypoints.contract.statuses import RunError
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.configuration import resolve
@@ -45,7 +45,7 @@ class Lagging:
         return None
 
     def observed(self):
-        return Observed()
+        return FirstStep()
 
     def mark(self):
         return self.handed

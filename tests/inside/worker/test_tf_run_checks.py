@@ -96,8 +96,8 @@ def feed_forward(self, x, training):
 )
 def test_a_head_or_a_unit_that_is_left_out_has_no_gradient(where, name, mistake, said):
     with mock.patch.object(where, name, mistake):
-        found = trained("bert_base")
-    assert f"the first step had a gradient for only {said}" in found["gradients"]
+        faults = trained("bert_base")
+    assert f"the first step had a gradient for only {said}" in faults["gradients"]
 
 
 def test_all_samples_of_a_step_pass_through_the_network():
@@ -105,8 +105,8 @@ def test_all_samples_of_a_step_pass_through_the_network():
         return original(self, inputs[:4], None if targets is None else targets[:4], training)
 
     with mock.patch.object(build.Objective, "__call__", four):
-        found = trained("lstm", 8)
-    assert found["samples"] == ["4 of the 8 samples of the first step passed through the network"]
+        faults = trained("lstm", 8)
+    assert faults["samples"] == ["4 of the 8 samples of the first step passed through the network"]
 
 
 def never(self, p, original=transformer.Dropout.__init__):
@@ -119,17 +119,17 @@ def not_applied(self, x, attention_mask, training, _=None):
 
 
 @pytest.mark.parametrize(
-    ("where", "name", "mistake", "found"),
+    ("where", "name", "mistake", "faults"),
     [
         (transformer.Dropout, "__init__", never, {"embedding", "blocks.0", "blocks.0.attention"}),
         (transformer.Block, "__call__", not_applied, {"blocks.0"}),
     ],
 )
-def test_each_dropout_is_applied_and_drops_what_the_card_says(where, name, mistake, found):
+def test_each_dropout_is_applied_and_drops_what_the_card_says(where, name, mistake, faults):
     with mock.patch.object(where, name, mistake):
         said = trained("bert_base")["dropout"]
     names = {each.replace(".dropout drops 0.0 %, where the card says 10 %", "") for each in said}
-    assert names == {*found, *(each.replace("0", "1") for each in found)}
+    assert names == {*faults, *(each.replace("0", "1") for each in faults)}
 
 
 def generated(workload):

@@ -62,15 +62,15 @@ def faults(sent):
 @pytest.mark.parametrize("workload", [*TEXT, "lstm", "deep_voice_3", "image_compression", "mobilenet_v3_small"])
 @pytest.mark.parametrize("batch", [1, 4])
 def test_a_step_of_ours_passes(workload, batch):
-    found = trained(workload, batch)
+    faults = trained(workload, batch)
     dropout = ["dropout"] if "dropout" in CARDS[workload].problem["model"] else []
-    assert found == {name: [] for name in ("gradients", "samples", *dropout)}
+    assert faults == {name: [] for name in ("gradients", "samples", *dropout)}
 
 
 @pytest.mark.parametrize("workload", ["bert_base", "gpt2", "image_compression"])
 def test_a_step_of_ours_passes_in_half_precision(workload):
-    found = trained(workload, precision="bf16")
-    assert all(each == [] for each in found.values()) and "gradients" in found
+    faults = trained(workload, precision="bf16")
+    assert all(each == [] for each in faults.values()) and "gradients" in faults
 
 
 def test_a_block_that_skips_samples_may_have_skipped_a_small_batch():
@@ -127,9 +127,9 @@ def blocks(kept):
 @pytest.mark.parametrize("workload", ["gpt2", "bert_base"])
 def test_a_head_a_unit_or_a_block_that_is_left_out_has_no_gradient(workload, mistakes, said):
     with contexts(mistakes):
-        found = trained(workload)
-    assert f"the first step had a gradient for only {said}" in found["gradients"]
-    assert found["samples"] == [] and found["gradients"]
+        faults = trained(workload)
+    assert f"the first step had a gradient for only {said}" in faults["gradients"]
+    assert faults["samples"] == [] and faults["gradients"]
 
 
 def contexts(entered):
@@ -171,18 +171,18 @@ def four_samples(self, inputs, targets=None, original=build.Objective.forward):
 
 
 @pytest.mark.parametrize(
-    ("mistake", "seen"),
+    ("mistake", "passed"),
     [
         (mock.patch.object(TorchSession, "micro_batches", first_micro_batch), 1),
         (mock.patch.object(build.Objective, "forward", four_samples), 4),
     ],
 )
-def test_all_samples_of_a_step_pass_through_the_network(mistake, seen):
-    partition = BatchPartition(1, accumulation=8) if seen == 1 else None
+def test_all_samples_of_a_step_pass_through_the_network(mistake, passed):
+    partition = BatchPartition(1, accumulation=8) if passed == 1 else None
     assert trained("lstm", 8, partition=partition)["samples"] == []
     with mistake:
-        found = trained("lstm", 8, partition=partition)
-    assert found["samples"] == [f"{seen} of the 8 samples of the first step passed through the network"]
+        faults = trained("lstm", 8, partition=partition)
+    assert faults["samples"] == [f"{passed} of the 8 samples of the first step passed through the network"]
 
 
 def never(self, model, original=transformer.Block.__init__):
@@ -208,7 +208,7 @@ def attention_without(self, query, key, value, attention_mask, original=transfor
 
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize(
-    ("where", "name", "mistake", "found"),
+    ("where", "name", "mistake", "faults"),
     [
         (transformer.Block, "__init__", never, ["blocks.0.attention.dropout", "blocks.0.dropout"]),
         (transformer.InputEmbedding, "__init__", half, ["embedding.dropout"]),
@@ -216,12 +216,12 @@ def attention_without(self, query, key, value, attention_mask, original=transfor
         (transformer.SelfAttention, "attend", attention_without, ["blocks.0.attention.dropout"]),
     ],
 )
-def test_each_dropout_is_applied_and_drops_what_the_card_says(where, name, mistake, found, fused):
+def test_each_dropout_is_applied_and_drops_what_the_card_says(where, name, mistake, faults, fused):
     with mock.patch.object(transformer, "FUSED", fused and transformer.FUSED):
         assert trained("bert_base")["dropout"] == []
         with mock.patch.object(where, name, mistake):
             said = trained("bert_base")["dropout"]
-    assert {each.partition(" ")[0] for each in said} == {*found, *(each.replace("0", "1") for each in found)}
+    assert {each.partition(" ")[0] for each in said} == {*faults, *(each.replace("0", "1") for each in faults)}
 
 
 def test_a_compiled_step_shows_its_gradients_and_the_fractions_of_its_dropouts(monkeypatch):

@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterator, Sequence
 import torch
 from torch import nn
 
-from entrypoints.contract.session import Observed
+from entrypoints.contract.session import FirstStep
 from entrypoints.devices.pytorch.shared.tensors import as_tuple
 from entrypoints.workloads.pytorch.transformer import SelfAttention
 
@@ -56,12 +56,12 @@ class StepObserver:
         for hook in self.hooks:
             hook.remove()
 
-    def observed(self) -> Observed:
+    def observed(self) -> FirstStep:
         """Return what was seen, with the fraction that each dropout drops at the first call of this."""
         if not self.dropped:
             dropped = dropped_fractions(self.network)
             self.dropped = {name: dropped[name] if name in self.applied else 0.0 for name in dropped}
-        return Observed(self.samples, self.dropped)
+        return FirstStep(self.samples, self.dropped)
 
 
 def dropped_fractions(network: nn.Module) -> dict[str, float]:

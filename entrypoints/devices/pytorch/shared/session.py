@@ -17,7 +17,7 @@ from entrypoints.contract.session import (
     BatchPartition,
     ChainSample,
     EvaluationResult,
-    Observed,
+    FirstStep,
     OptimizerRule,
     Rule,
     StepReport,
@@ -235,9 +235,9 @@ class TorchSession:
         used = {name: used_fraction(weight.grad, axes) for name, weight, axes in units(self.model.network)}
         return None if self.scaler and any(map(math.isnan, used.values())) else used
 
-    def observed(self) -> Observed:
+    def observed(self) -> FirstStep:
         """Return what was seen of the first training step. If it was compiled, dropouts count as applied."""
-        return self.observer.observed() if self.observer else Observed(None, dropped_fractions(self.model.network))
+        return self.observer.observed() if self.observer else FirstStep(None, dropped_fractions(self.model.network))
 
     def forward(self, batch_on_device: Batch) -> tuple[Any, Any]:
         """Return the output, and the loss if there are targets."""

@@ -14,7 +14,7 @@ from entrypoints.contract.session import (
     Batch,
     ChainSample,
     EvaluationResult,
-    Observed,
+    FirstStep,
     OptimizerRule,
     Rule,
     StepReport,
@@ -149,9 +149,9 @@ class TensorFlowSession(SynchronousSession):
             return None
         return dict(zip((name for name, _, _ in units(self.model.network)), self.used))
 
-    def observed(self) -> Observed:
+    def observed(self) -> FirstStep:
         """Return what was seen of the first training step."""
-        return Observed(self.samples, dropped_fractions(self.model.network)) if self.shows_steps else Observed()
+        return FirstStep(self.samples, dropped_fractions(self.model.network)) if self.shows_steps else FirstStep()
 
     def weights(self) -> Mapping[str, np.ndarray]:
         """Return the parameters, named and laid out as in PyTorch."""

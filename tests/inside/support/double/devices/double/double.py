@@ -21,7 +21,7 @@ from entrypoints.contract.session import (
     DeviceConditions,
     DeviceFacts,
     EvaluationResult,
-    Observed,
+    FirstStep,
     StepReport,
     Usage,
 )
@@ -160,7 +160,7 @@ class Double:
 
     def observed(self):
         dropout = 0.0 if FAULT == "dropout" else self.card.problem["model"].get("dropout", 0.0)
-        return Observed(self.samples - (FAULT == "samples"), {"first.dropout": dropout})
+        return FirstStep(self.samples - (FAULT == "samples"), {"first.dropout": dropout})
 
     def usage(self):
         if FAULT == "silent":
