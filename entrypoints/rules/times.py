@@ -104,8 +104,8 @@ def _pursuit(facts: Facts) -> str | None:
 
 @rule(
     "`time_limit` needs `time_limit_seconds`, which no run exceeds; a missing device or feature ends a run before it "
-    "warms up, a compiler before the timed window unless another batch or an evaluation follows; `data_error` needs "
-    "data, `non_finite` a loss that is not a number; after the window only an evaluation or a diagnosis fails",
+    "warms up, and a compiler not before there is a model; `data_error` needs data, `non_finite` a loss "
+    "that is not a number; after the window only an evaluation or a diagnosis fails",
     "A state is reached in one way.",
     "8 s over the limit, 2 s if completed: a process has 5 s to end",
 )
@@ -118,7 +118,7 @@ def state_can_be_reached(facts: Facts) -> Iterator[str]:
     impossible = {
         "no_device": begun > PHASES.index("model"),
         "unsupported": begun > PHASES.index("compile") and not evaluates,
-        "compile_failure": begun > PHASES.index("warmup") and not evaluates and not on_disk,
+        "compile_failure": begun < PHASES.index("model"),  # a step of any phase may be compiled again
         "data_error": not on_disk,
         "non_finite": _all_finite(facts),
         "time_limit": given["time_limit_seconds"] is None,

@@ -207,7 +207,7 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("late", "status.message", "--time-limit was reached", "message-fits-the-state"),
     ("crashed", "status.state", "no_device", "state-can-be-reached"),
     ("crashed", "status.state", "unsupported", "state-can-be-reached"),
-    ("crashed", "status.state", "compile_failure", "state-can-be-reached"),
+    ("no_device", "status.state", "compile_failure", "state-can-be-reached"),
     ("crashed", "status.state", "data_error", "state-can-be-reached"),
     ("crashed", "status.state", "non_finite", "state-can-be-reached"),
     ("crashed", "status.state", "time_limit", "state-can-be-reached"),
