@@ -12,7 +12,7 @@ from entrypoints.rules.facts import ABSOLUTE, Document, Facts, mean_bounds, near
 from entrypoints.rules.rule import ROUNDING, differ, rule
 
 PERCENTILES = {"latency_p50": 0.50, "latency_p90": 0.90, "latency_p95": 0.95, "latency_p99": 0.99, "latency_max": 1.0}
-BUSY_SHARE = 0.85  # 92 % on a host with four threads a processor
+BUSY_SHARE = 0.85  # 2 and 3 clients on a busy host with two processors: 92 %
 PARTS_SLACK = 1e-6  # the rest of a request is never negative, so that parts may exceed it by a rounding
 
 
