@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.validators import extend
 
 from entrypoints.contract.statuses import STATUSES
+from entrypoints.results.result import impossible_metrics
 from entrypoints.rules.metrics import units_of_metrics
 from sifmark.core import paths
 
@@ -85,6 +86,9 @@ def from_image(example: str = "training", **changes: Any) -> dict[str, Any]:
 
 
 STEPS, WARMUP = 1200, 100  # more timed steps than a document lists
+HOST_MIB, PROCESS_MIB = 100_000, 100.0
+METER_PERIOD = 0.1  # s
+TOKENS: dict[str, Any] = {"input": {"kind": "text"}}  # a problem of which only what the task rules out is impossible
 NOT_MEASURED = "nobody measured it"
 
 
@@ -102,7 +106,32 @@ def settled(document: dict[str, Any]) -> dict[str, Any]:
     _settle_steps(document, step)
     _settle_times(document, step)
     _settle_metrics(document, step)
+    document["provenance"]["command"] = _command_of(document)
     return document
+
+
+def _command_of(document: dict[str, Any]) -> list[str]:
+    """The command line that asks for what a document has."""
+    given, workload = document["configuration"], document["workload"]
+    values = {
+        **{name: given[name] for name in ("device", "precision", "threads", "seed", "steps", "epochs", "concurrency")},
+        **{name: given[name] for name in ("replicas", "stages", "strategy", "meter", "batch_size", "micro_batch_size")},
+        **{name: given[name] for name in ("warmup_steps", "samples_per_epoch", "device_iterations", "data_workers")},
+        **{name: given[name] for name in ("idle_seconds", "evaluation_path")},
+        "duration": given["duration_seconds"],
+        "time_limit": given["time_limit_seconds"],
+        "memory_limit": given["memory_limit_mib"],
+        "meter_period": given["meter_period_seconds"],
+        "data": given["data_path"],
+        "task": workload["task"],
+        "repeat": given["repeat"]["of"],
+        "site": document["site"],
+    }
+    values["evaluation_data"] = values.pop("evaluation_path")
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in values.items() if value is not None]
+    flags = {"--compile": given["compile"], "--smoke": given["smoke"]}
+    flags["--skip-numerics"] = not (given["smoke"] or given["probe_numerics"])
+    return [workload["name"], *words, *(flag for flag, wanted in flags.items() if wanted)]
 
 
 def _settle_configuration(document: dict[str, Any]) -> None:
@@ -119,15 +148,30 @@ def _settle_configuration(document: dict[str, Any]) -> None:
     if training:
         given["concurrency"] = None
     given["probe_numerics"] = not given["smoke"]
+    given |= {"seed": 0, "time_limit_seconds": None, "memory_limit_mib": None, "meter_period_seconds": METER_PERIOD}
+    given |= {"idle_seconds": 0.0 if given["smoke"] else 5.0}
+    given["data_workers"] = None if synthetic or given["concurrency"] else 1
     samples = given["batch_size"] if synthetic else per_epoch
-    document["data"] |= {"samples": samples, "classes": None, "skipped": {"count": 0, "examples": []}}
+    document["data"] |= {"samples": samples, "classes": None if synthetic else 1, "part": None}
+    document["data"]["skipped"] = {"count": 0, "examples": []}
+    host = document["host"]
+    host["memory"]["value"] = max(host["memory"]["value"] or 0, HOST_MIB)
+    document["conditions"]["cpu_affinity"] = {"value": "0"}
     document["target"] = document["search"] = None
     device = document["accelerator"]
     device |= {"kind": given["device"], "replicas": 1}
     for name in ("peak", "rated_power"):
         device[name] = {"value": None, "unit": device[name]["unit"], "reason": NOT_MEASURED}
         device.pop(f"{name}_source", None)
+    device.pop("rated_power_scope", None)
     provenance = document["provenance"]
+    provenance["command"] = [
+        *(["--site", document["site"]] if document["site"] else []),
+        *(["--smoke"] if given["smoke"] else []),
+        *(["--compile"] if given["compile"] else []),
+        *([] if synthetic else ["--data", "/data"]),
+        *([] if given["concurrency"] is None else ["--concurrency", str(given["concurrency"])]),
+    ]
     provenance["software"]["framework"] = provenance["image"]["framework"] = given["framework"]
     provenance["image"]["stand_in"] = provenance["stand_in"]
     if document["power"].get("source") == "replay" or provenance["simulated"]:
@@ -206,7 +250,8 @@ def _settle_times(document: dict[str, Any], step: float) -> None:
     measured = bool(step) and steady is not None
     drift = {"value": change, "unit": "1"} if measured else {"value": None, "unit": "1", **reason}
     around = {"low": low, "high": high, "unit": "1"} if measured else {"low": None, "high": None, "unit": "1", **reason}
-    none: dict[str, Any] = {"low": None, "high": None, "unit": rate["unit"], "reason": NOT_MEASURED}
+    of_rate = f"{rate['unit'].removesuffix('/s')}/s"
+    none: dict[str, Any] = {"low": None, "high": None, "unit": of_rate, "reason": NOT_MEASURED}
     document["steadiness"] = {
         "steady": steady if measured else None,
         **({} if measured else reason),
@@ -226,7 +271,9 @@ def _settle_metrics(document: dict[str, Any], step: float) -> None:
     unit = document["workload"]["unit"] = metrics["throughput"]["unit"].removesuffix("/s")
     window, units = (STEPS - WARMUP) * step, (STEPS - WARMUP) * given["batch_size"]
     training, requests = document["workload"]["task"] == "training", document["requests"]
-    derived: dict[str, float | None] = {"peak_process_memory": metrics["peak_process_memory"]["value"]}
+    derived: dict[str, float | None] = {
+        "peak_process_memory": max(metrics["peak_process_memory"]["value"] or 0.0, PROCESS_MIB)
+    }
     if step:
         rate = metrics["throughput"]["value"]
         devices = document["accelerator"]["count"]
@@ -244,7 +291,11 @@ def _settle_metrics(document: dict[str, Any], step: float) -> None:
     derived |= {"time_to_first_step": None if None in first else sum(first)}
     each = metrics["energy_per_unit"]
     document["power"], of_energy = _power(
-        document["power"], each["value"] * units if each["unit"] != "a" else None, window
+        document["power"],
+        each["value"] * units if each["unit"] != "a" else None,
+        window,
+        given,
+        document["provenance"]["command"],
     )
     if of_energy and step:
         derived |= of_energy | {"energy_per_unit": each["value"], "energy_per_device": of_energy["energy"]}
@@ -253,18 +304,39 @@ def _settle_metrics(document: dict[str, Any], step: float) -> None:
             "throughput_per_watt": units / of_energy["energy"],
         }
     missing = {"value": None, "reason": NOT_MEASURED}
+    impossible = impossible_metrics(TOKENS, document["workload"]["task"])
     document["metrics"] = {
         name: {"value": value, "unit": of} if (value := derived.get(name)) is not None else {**missing, "unit": of}
         for name, of in units_of_metrics(unit, document["workload"]["task"]).items()
+        if name not in impossible
     }
 
 
-def _power(power: dict[str, Any], joules: float | None, window: float) -> tuple[dict[str, Any], dict[str, float]]:
+def _power(
+    power: dict[str, Any], joules: float | None, window: float, given: dict[str, Any], command: list[str]
+) -> tuple[dict[str, Any], dict[str, float]]:
     """The part `power` with one device that used so much, and the metrics of it; without energy no meter."""
     if joules is None or not window:
         return {"reason": NOT_MEASURED}, {}
     energy, mean = {"value": joules, "unit": "J"}, {"value": joules / window, "unit": "W"}
-    return {**power, "devices": [{"name": "a", "energy": energy, "power_mean": mean}]}, {
+    replayed = power.get("source") == "replay"
+    meter = "replay:trace.json" if replayed else "a"
+    given["meter"] = meter
+    command += ["--meter", meter]
+    missing = {"value": None, "reason": NOT_MEASURED}
+    readings: dict[str, Any] = {
+        "source": meter.partition(":")[0],
+        "scope": "package",
+        "method": "counter",
+        "sampling_period_seconds": METER_PERIOD,
+        "update_period_seconds": METER_PERIOD,
+        "averaging_time": {**missing, "unit": "s"},
+        "samples": round(window / METER_PERIOD),
+        "failed_readings": 0,
+        "idle": {"duration": {**missing, "unit": "s"}, "power": {**missing, "unit": "W"}},
+        "counter_integral_difference": {**missing, "unit": "1"},
+    }
+    return {**readings, "devices": [{"name": "a", "energy": energy, "power_mean": mean}]}, {
         "energy": joules,
         "power_mean": joules / window,
     }
@@ -411,7 +483,7 @@ def _places(value: Any, schemas: list[Any], path: Path) -> Iterator[tuple[Path, 
         for key, item in value.items():
             inner = [r["properties"][key] for r in rules if key in r.get("properties", {})]
             foreign = [r["additionalProperties"] for r in rules if isinstance(r.get("additionalProperties"), dict)]
-            shared = str([schema.get("$ref") for schema in inner or foreign])
+            shared = str([schema.get("$ref") for schema in inner or foreign if "properties" not in schema])
             counts[shared] += "$defs" in shared
             if counts[shared] <= 3:  # there are dozens of metrics, and all follow one definition
                 yield from _places(item, inner or foreign, (*path, key))
@@ -439,7 +511,16 @@ def _at_the_edge(rules: list[dict[str, Any]]) -> Iterator[Any]:
 
 
 def _resolved(schema: Any) -> dict[str, Any]:
-    return SCHEMA["$defs"][schema["$ref"].rsplit("/", 1)[1]] if "$ref" in schema else schema
+    """A schema with what it refers to, narrowed by what stands beside the reference."""
+    if "$ref" not in schema:
+        return dict(schema)
+    shared = _resolved(SCHEMA["$defs"][schema["$ref"].rsplit("/", 1)[1]])
+    narrowed = {
+        name: {**shared.get("properties", {}).get(name, {}), **inner}
+        for name, inner in schema.get("properties", {}).items()
+    }
+    required = [*shared.get("required", []), *schema.get("required", [])]
+    return {**shared, "properties": {**shared.get("properties", {}), **narrowed}, "required": required}
 
 
 def changed(document: dict[str, Any], path: Path, value: Any) -> Any:
