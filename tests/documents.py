@@ -60,6 +60,7 @@ def result(**changes: Any) -> dict[str, Any]:
     document["status"] |= {"state": "completed", "exit_code": 0, "phase": "steady"}
     document["configuration"]["smoke"] = False
     document["provenance"] |= {"stand_in": False, "simulated": False}
+    document["environment"]["preloaded"] = []
     document["steadiness"] |= {"steady": True, "outliers": None}
     proof: dict[str, Any] = {"precision": "fp32", "state": "passed", "worst": None, "mismatched": []}
     document["numerics"] = {"state": "passed", "precisions": [proof]}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from datetime import datetime, timedelta, timezone
-from typing import Iterator
+from typing import Iterator, cast
 
-from entrypoints.contract.messages import PHASES
+from entrypoints.contract.messages import PHASES, Step
 from entrypoints.contract.statuses import STATUSES
 from entrypoints.results.steadiness import FAR_OUT, FEWEST_STEPS, Drift, drift, outliers, throughput_interval
 from entrypoints.rules.facts import FIRST_VERSION, RELATIVE, Document, Facts, is_number, near
@@ -332,7 +332,7 @@ def steadiness_is_that_of_the_steps(facts: Facts) -> Iterator[str]:
         yield f"steadiness.drift: {len(timed)} timed steps do not show one"
     elif enough:
         computed = drift(timed)
-        interval = throughput_interval([_Step(second, facts.per_step) for second in timed])
+        interval = throughput_interval(cast("list[Step]", [_Step(second, facts.per_step) for second in timed]))
         yield from _differences(
             {"drift": given["drift"]["value"], **_bounds(given["drift_interval"], "drift")},
             {"drift": computed.change, "drift_low": computed.low, "drift_high": computed.high},

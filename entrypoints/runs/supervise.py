@@ -88,7 +88,7 @@ class Child:
             chunk = os.read(self.stream, CHUNK)
             if not chunk:
                 break
-            for message in filter(None, map(protocol.accept, complete_lines(rest, chunk))):
+            for message in _accepted(protocol, complete_lines(rest, chunk)):
                 if isinstance(message, (Ended, Failed)):
                     # A stop that reached the child's own processes first may have made it fail.
                     self.stopped_by = self.stopped_by or self.orders.stop()
@@ -188,6 +188,13 @@ def converse(
     except OSError as error:  # no process, or no file descriptor for it
         messages.append(Failed("crashed", f"the workload's process could not be started or read: {error.strerror}"))
         return messages, Ending(returncode=None, stopped_by=None, signal=None, oom_killed=False)
+
+
+def _accepted(protocol: Protocol, lines: list[bytes]) -> Iterator[Message]:
+    for line in lines:
+        message = protocol.accept(line)
+        if message is not None:
+            yield message
 
 
 def complete_lines(rest: bytearray, chunk: bytes) -> list[bytes]:

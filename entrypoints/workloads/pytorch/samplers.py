@@ -130,7 +130,8 @@ def energy(log_density: torch.Tensor, momentum: torch.Tensor) -> torch.Tensor:
 def chain_sample(chains: ChainState) -> ChainSample:
     """Return a sample of all chains as arrays on the host."""
     parts = (chains.position, chains.log_density, chains.accepted, chains.log_acceptance, chains.step_size[:, 0])
-    return ChainSample(*(part.cpu().numpy() for part in parts), evaluations=chains.evaluations)
+    of_chains = [part.cpu().numpy() for part in parts]
+    return ChainSample(*of_chains, chains.evaluations)  # type: ignore[call-arg] # five
 
 
 RULES = {"hamiltonian_monte_carlo": HamiltonianMonteCarlo}

@@ -154,7 +154,8 @@ def chain_sample(chains: ChainState) -> ChainSample:
     """Return a sample of all chains as arrays."""
     position, log_density, _ = chains.current
     parts = (position, log_density, chains.accepted, chains.log_acceptance, chains.step_size[:, 0])
-    return ChainSample(*(part.numpy() for part in parts), evaluations=chains.evaluations)
+    of_chains = [part.numpy() for part in parts]
+    return ChainSample(*of_chains, chains.evaluations)  # type: ignore[call-arg] # five
 
 
 RULES = {"hamiltonian_monte_carlo": HamiltonianMonteCarlo}

@@ -42,8 +42,8 @@ def used_fraction(gradient: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
     Without axes the whole gradient is one unit.
     """
     sizes = tf.abs(gradient)
-    apart = [[other for other in range(gradient.shape.rank) if other != axis] for axis in axes] or [None]
-    largest = [tf.reduce_max(sizes, others) for others in apart]
+    others: list[Any] = [[other for other in range(gradient.shape.rank) if other != axis] for axis in axes]
+    largest = [tf.reduce_max(sizes, each) for each in others or [None]]
     fractions = [tf.reduce_mean(tf.cast(each > 0, tf.float32)) for each in largest]
     return tf.where(tf.reduce_all(tf.math.is_finite(gradient)), tf.reduce_min(tf.stack(fractions)), math.nan)
 
