@@ -15,6 +15,7 @@ from jsonschema.validators import extend
 
 from entrypoints.contract.statuses import STATUSES
 from entrypoints.results.result import impossible_metrics
+from entrypoints.rules.correctness import SKIPPED
 from entrypoints.rules.metrics import units_of_metrics
 from sifmark.core import paths
 
@@ -54,6 +55,14 @@ def unseen() -> dict[str, Any]:
     return document
 
 
+def unproved() -> dict[str, Any]:
+    """The whole one, whose correctness check failed in a precision."""
+    document = whole()
+    proof = {**document["numerics"]["precisions"][0], "state": "failed", "reason": "a reason"}
+    document["numerics"] |= {"state": "failed", "reason": "a reason", "precisions": [proof]}
+    return document
+
+
 def result(**changes: Any) -> dict[str, Any]:
     """A whole, completed, comparable document with values at dotted paths; `configuration__precision="bf16"`."""
     document = whole()
@@ -77,8 +86,8 @@ def valid(**changes: Any) -> dict[str, Any]:
 def from_image(example: str = "training", **changes: Any) -> dict[str, Any]:
     """An example of a result as of an image, with values at dotted paths."""
     document: dict[str, Any] = json.loads((EXAMPLES / f"{example}.json").read_text())
-    software = document["provenance"]["software"]
-    document["provenance"] = whole()["provenance"] | {"software": software, "simulated": False}
+    kept = {name: document["provenance"][name] for name in ("software", "command")}
+    document["provenance"] = whole()["provenance"] | kept | {"simulated": False}
     document["provenance"]["image"]["framework"] = document["configuration"]["framework"]
     for name, value in changes.items():
         put(document, tuple(name.split("__")), value)
@@ -107,8 +116,18 @@ def settled(document: dict[str, Any]) -> dict[str, Any]:
     _settle_steps(document, step)
     _settle_times(document, step)
     _settle_metrics(document, step)
+    _settle_texts(document)
     document["provenance"]["command"] = _command_of(document)
     return document
+
+
+def _settle_texts(document: dict[str, Any]) -> None:
+    """Messages and reasons as the program writes them."""
+    status, batch_size = document["status"], document["configuration"]["batch_size"]
+    of_state = {name: STATUSES[name].meaning for name in ("completed", "time_limit")}
+    of_state |= {"interrupted": "stopped by SIGTERM", "numerics_mismatch": document["numerics"].get("reason")}
+    of_state["out_of_memory"] = f"batch {batch_size}, limits of memory: none"
+    status["message"] = of_state.get(status["state"]) or status["message"]
 
 
 def _command_of(document: dict[str, Any]) -> list[str]:
@@ -182,9 +201,12 @@ def _settle_configuration(document: dict[str, Any]) -> None:
     proof = {"precision": own, "state": "passed", "worst": worst, "mismatched": []}
     bad = {"precision": own, "state": "failed", "worst": {**worst, "deviation": 1.0}, "mismatched": ["loss"]}
     if given["smoke"]:
-        document["numerics"] = {"state": "not_run", "reason": "the check was skipped", "precisions": []}
+        document["numerics"] = {"state": "not_run", "reason": SKIPPED, "precisions": []}
     else:
         numerics["precisions"] = {"passed": [proof], "failed": [{**bad, "reason": "off"}]}.get(numerics["state"], [])
+    if numerics["state"] == "not_run":
+        given["probe_numerics"] = False
+        numerics["reason"] = SKIPPED
     if numerics["state"] == "failed" and document["status"]["state"] == "completed":
         document["status"] |= {"state": "numerics_mismatch", "exit_code": 5}
 
@@ -272,9 +294,8 @@ def _settle_metrics(document: dict[str, Any], step: float) -> None:
     unit = document["workload"]["unit"] = metrics["throughput"]["unit"].removesuffix("/s")
     window, units = (STEPS - WARMUP) * step, (STEPS - WARMUP) * given["batch_size"]
     training, requests = document["workload"]["task"] == "training", document["requests"]
-    derived: dict[str, float | None] = {
-        "peak_process_memory": max(metrics["peak_process_memory"]["value"] or 0.0, PROCESS_MIB)
-    }
+    peak = metrics["peak_process_memory"]["value"]
+    derived: dict[str, float | None] = {"peak_process_memory": None if peak is None else max(peak, PROCESS_MIB)}
     if step:
         rate = metrics["throughput"]["value"]
         devices = document["accelerator"]["count"]

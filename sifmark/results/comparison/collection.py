@@ -25,6 +25,8 @@ from sifmark.results.load import LoadedResult, load_all
 
 Document = dict[str, Any]
 MOST_VALUES = 20  # named in a message
+STRETCHES = 16  # of steps in a run, at most about twice as many
+LEAST_STRETCH = 3  # steps: with nanoseconds as their unit no two runs have those of the same place in common
 
 
 @dataclass
@@ -119,9 +121,10 @@ def _distrust(file: str, keys: tuple[str, ...]) -> str:
 
 
 def run_keys(document: Document) -> Iterator[Hashable]:
-    """Yield what no two runs have in common: their id, their place in time on a host, and their step times.
+    """Yield what no two runs have in common: their id, their place in time on a host, and stretches of step times.
 
-    A copy under another id would be a repeat that nobody measured. Steps that all take equally long say nothing.
+    A copy under another id would be a repeat that nobody measured, also if some of its steps were changed. Steps that
+    all take equally long say nothing.
     """
     yield document["id"]
     if (host := document["host"]["hostname"]["value"]) is not None:
@@ -129,7 +132,13 @@ def run_keys(document: Document) -> Iterator[Hashable]:
     steps = document["steps"]
     quantiles = steps["quantiles"]
     if quantiles is not None and quantiles["p0"] != quantiles["p100"]:
-        yield tuple(quantiles.values()) if steps["seconds"] is None else tuple(steps["seconds"])
+        times = tuple(quantiles.values()) if steps["seconds"] is None else tuple(steps["seconds"])
+        yield times
+        length = max(LEAST_STRETCH, len(times) // STRETCHES)
+        for first in range(0, len(times) - length + 1, length):
+            stretch = times[first : first + length]
+            if len(set(stretch)) > 1:
+                yield first, stretch
 
 
 def _add(collection: ResultCollection, result: LoadedResult, side: str, query: Query) -> None:

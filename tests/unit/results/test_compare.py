@@ -529,7 +529,11 @@ def test_a_baseline_without_counterpart_is_named(tmp_path: Path, capsys: pytest.
 
 
 def test_results_of_a_busy_host_are_compared_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    quiet: dict[str, Any] = {"host__threads_usable": {"value": 10**6}, "conditions_after__cpu_stolen": {"value": 0}}
+    quiet: dict[str, Any] = {
+        "host__threads": {"value": 10**6, "unit": "threads"},
+        "host__threads_usable": {"value": 10**6, "unit": "threads"},
+        "conditions_after__cpu_stolen": {"value": 0, "unit": "s"},
+    }
     busy = result(**quiet, conditions_after__run_delay={"value": 40.0, "unit": "%"})
     calm = result(**quiet, conditions_after__run_delay={"value": 0.3, "unit": "%"})
     compare_results(str(write(tmp_path / "some", [busy, calm])))
@@ -640,6 +644,18 @@ def test_a_run_under_other_ids_is_one_run(tmp_path: Path, capsys: pytest.Capture
     output = capsys.readouterr()
     assert json.loads(output.out)["tables"][0]["lines"][0]["metrics"]["throughput"]["repeats"] == 2
     assert "3 results are copies of others" in output.err
+
+
+def test_a_run_of_which_some_steps_were_changed_is_one_run() -> None:
+    run = documents.from_image()
+    elsewhere = {**run, "id": "x", "started": "1999-01-01T00:00:00Z"}
+    seconds = run["steps"]["seconds"]
+    for number in range(len(seconds)):
+        changed = [*seconds[:number], seconds[number] + 1e-9, *seconds[number + 1 :]]
+        copy = {**elsewhere, "steps": {**run["steps"], "seconds": changed}}
+        assert set(run_keys(copy)) & set(run_keys(run)), number
+    repeat = {**elsewhere, "steps": {**run["steps"], "seconds": [each + 1e-9 for each in seconds]}}
+    assert not set(run_keys(repeat)) & set(run_keys(run))
 
 
 def test_what_no_two_runs_have_in_common() -> None:

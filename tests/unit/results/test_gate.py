@@ -56,6 +56,8 @@ def test_a_copy_under_another_id_is_the_same_run(tmp_path: Path) -> None:
     original = documents.from_image()
     for number, changes in enumerate(({}, {"started": "2026-11-26T05:00:00.000Z"}, {"site": "elsewhere"})):
         copy = original | {"id": str(uuid.uuid4())} | changes
+        if "site" in changes:
+            copy["provenance"] = {**copy["provenance"], "command": [*copy["provenance"]["command"], "--site=elsewhere"]}
         if "started" in changes:  # the run is moved in time as a whole
             shift = datetime.fromisoformat(copy["started"]) - datetime.fromisoformat(original["started"])
             moved = datetime.fromisoformat(original["finished"]) + shift

@@ -257,7 +257,6 @@ def test_a_base_that_is_pinned_no_more_is_claimed(engine: FakeEngine) -> None:
         ({}, "1e" * 20, (PROVEN, PROVEN, CLAIMED)),
         ({"provenance__image__revision": f"{COMMIT}-dirty"}, COMMIT, (PROVEN, PROVEN, CLAIMED)),
         ({"provenance__image__revision": None}, COMMIT, (PROVEN, PROVEN, MISSING)),
-        ({"provenance__image__revision": "HEAD"}, COMMIT, (PROVEN, PROVEN, BROKEN)),
         ({"workload__identity": sha256("x")}, COMMIT, (PROVEN, BROKEN, PROVEN)),
     ],
 )
