@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import textwrap
 from typing import NamedTuple, NoReturn, Sequence
 
 from entrypoints.contract.choices import PRECISIONS, STRATEGIES, TASKS
@@ -256,4 +257,5 @@ def _exit_codes() -> str:
     meanings = {USAGE_EXIT: ["wrong usage"], INVALID_RESULT_EXIT: ["the result is invalid or could not be written"]}
     for state, status in STATUSES.items():
         meanings.setdefault(status.exit_code, []).append(state)
-    return "exit codes:\n" + "\n".join(f"  {code:>3}  {', '.join(names)}" for code, names in sorted(meanings.items()))
+    lines = [f"  {code:>3}  {', '.join(names)}" for code, names in sorted(meanings.items())]
+    return "\n".join(["exit codes:", *(textwrap.fill(line, 80, subsequent_indent=" " * 7) for line in lines)])

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-import pytest
 
+import pytest
+import re
 from entrypoints.contract.statuses import UsageError
 from entrypoints.planning.arguments import parse
 
@@ -104,7 +105,7 @@ def test_the_help_has_groups_and_exit_codes(capsys):
     assert max(map(len, text.splitlines())) <= 80
     for title in ("what to run", "how long", "batch and memory", "data", "power", "output", "exit codes"):
         assert f"\n{title}:\n" in text
-    codes = [int(line.split()[0]) for line in text.partition("exit codes:\n")[2].splitlines() if line.strip()]
+    codes = [int(code) for code in re.findall(r"^ +(\d+)  ", text.partition("exit codes:\n")[2], re.MULTILINE)]
     assert codes == sorted(codes) and len(codes) == len(set(codes))
 
 
