@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import re
 
 import pytest
-import re
+
 from entrypoints.contract.statuses import UsageError
 from entrypoints.planning.arguments import parse
 
