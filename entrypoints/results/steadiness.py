@@ -7,6 +7,9 @@ dependence. Work is bounded: above `MOST_BATCHES` steps, means of as many consec
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+from itertools import accumulate
+from operator import mul
 from statistics import fmean
 from typing import NamedTuple, Sequence, Tuple, TypeVar
 
@@ -80,8 +83,10 @@ def drift(seconds: Sequence[float]) -> Drift:
     """
     smooth = _medians_of_three([fmean(batch) for batch in _batches(seconds)])
     level, count = fmean(smooth), len(smooth)
-    sizes = {wave: fmean(v * _cosine(wave, at, count) for at, v in enumerate(smooth)) for wave in (*SHAPES, *NOISE)}
-    left = [v - level - sum(sizes[wave] * _cosine(wave, at, count) for wave in SHAPES) for at, v in enumerate(smooth)]
+    sizes = {wave: fmean(map(mul, smooth, _cosine(wave, count))) for wave in (*SHAPES, *NOISE)}
+    slow, fast = (sizes[wave] for wave in SHAPES)
+    cosines = zip(*(_cosine(wave, count) for wave in SHAPES))
+    left = [v - level - slow * half - fast * whole for v, (half, whole) in zip(smooth, cosines)]
     correlation = _correlation(left)
     power = {wave: _spectrum(correlation, wave, count) for wave in (1, *NOISE)}
     noise = math.sqrt(fmean(sizes[wave] ** 2 * power[1] / power[wave] for wave in NOISE))
@@ -104,7 +109,8 @@ def throughput_interval(steps: Sequence[Step]) -> Interval:
     pace = sum(taken) / sum(units)
     excess = [time - pace * unit for time, unit in zip(taken, units)]
     count, length = len(excess), len(excess) // BLOCKS
-    sums = [sum(excess[at : at + length]) for at in range(count - length + 1)]
+    so_far = [0.0, *accumulate(excess)]
+    sums = [end - start for start, end in zip(so_far, so_far[length:])]
     # The last factor corrects for the mean, which is of the same window, so that its deviations sum to zero.
     variance = fmean(value**2 for value in sums) * (count / length) * (count / (count - length))
     half = STUDENT_BLOCKS * math.sqrt(variance) / sum(taken)
@@ -153,9 +159,10 @@ def _medians_of_three(values: Sequence[float]) -> list[float]:
     return [inner[0], *inner, inner[-1]]
 
 
-def _cosine(wave: int, at: int, count: int) -> float:
-    """Return a cosine of `wave` half waves over a window, of mean 0 and mean square 1."""
-    return math.sqrt(2) * math.cos(math.pi * wave * (at + 0.5) / count)
+@lru_cache(maxsize=256)
+def _cosine(wave: int, count: int) -> Tuple[float, ...]:
+    """Return `count` values of a cosine of `wave` half waves over a window, of mean 0 and mean square 1."""
+    return tuple(math.sqrt(2) * math.cos(math.pi * wave * (at + 0.5) / count) for at in range(count))
 
 
 def _correlation(values: Sequence[float]) -> float:
