@@ -160,7 +160,7 @@ def _medians_of_three(values: Sequence[float]) -> list[float]:
 
 
 @lru_cache(maxsize=256)
-def _cosine(wave: int, count: int) -> Tuple[float, ...]:
+def _cosine(wave: int, count: int) -> tuple[float, ...]:
     """Return `count` values of a cosine of `wave` half waves over a window, of mean 0 and mean square 1."""
     return tuple(math.sqrt(2) * math.cos(math.pi * wave * (at + 0.5) / count) for at in range(count))
 
