@@ -72,7 +72,7 @@ def result(**changes: Any) -> dict[str, Any]:
     document["environment"]["preloaded"] = []
     document["steadiness"] |= {"steady": True, "outliers": None}
     proof: dict[str, Any] = {"precision": "fp32", "state": "passed", "worst": None, "mismatched": []}
-    document["numerics"] = {"state": "passed", "precisions": [proof]}
+    document["numerics"] = {"state": "passed", "precisions": [proof], "run_checks": []}
     for name, value in changes.items():
         put(document, tuple(name.split("__")), value)
     return document
@@ -201,7 +201,7 @@ def _settle_configuration(document: dict[str, Any]) -> None:
     proof = {"precision": own, "state": "passed", "worst": worst, "mismatched": []}
     bad = {"precision": own, "state": "failed", "worst": {**worst, "deviation": 1.0}, "mismatched": ["loss"]}
     if given["smoke"]:
-        document["numerics"] = {"state": "not_run", "reason": SKIPPED, "precisions": []}
+        document["numerics"] = {"state": "not_run", "reason": SKIPPED, "precisions": [], "run_checks": []}
     else:
         numerics["precisions"] = {"passed": [proof], "failed": [{**bad, "reason": "off"}]}.get(numerics["state"], [])
     if numerics["state"] == "not_run":

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Iterator
 
 from entrypoints.contract import reference
+from entrypoints.contract.cards import generates
 from entrypoints.contract.reference import Reference
 from entrypoints.results.numerics import FAILED, NOT_PROVABLE, NOT_RUN, PASSED
 from entrypoints.rules.facts import Document, Facts
@@ -130,21 +131,25 @@ def tolerances_are_those_of_the_reference(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "completed training has checked its gradients, but on IPUs, in fp16, and in networks that skip blocks at random",
+    "a completed run has the check that every run of its task has: gradients of training, answers or generation of "
+    "inference, trajectory of sampling; not on IPUs nor in request streams, and no gradients in fp16 and in networks "
+    "that skip blocks at random",
     "A check that is left out hides what it has seen.",
 )
-def gradients_are_checked(facts: Facts) -> Iterator[str]:
-    """Look for the check of the run that every training has."""
+def completed_run_is_checked(facts: Facts) -> Iterator[str]:
+    """Look for the check of the run that every run of its task has."""
     given, card = facts.configuration, card_of(facts)
-    if facts.document["schema_version"] in ANY_PRECISION or not facts.completed or facts.task != "training":
+    if facts.document["schema_version"] in ANY_PRECISION or not facts.completed or given["concurrency"]:
         return
-    if given["device"] == "ipu" or given["precision"] == "fp16":  # programs do not show them; they may overflow
+    if given["device"] == "ipu" or card is None:  # programs of IPUs do not show what they compute
         return
-    if card is None or card.problem["model"].get("stochastic_depth"):
+    skipped = given["precision"] == "fp16" or card.problem["model"].get("stochastic_depth")  # they may overflow
+    if facts.task == "training" and skipped:
         return
-    of_run = facts.document["numerics"].get("run_checks")  # results of the first days of schema 1.1 have none
-    if of_run is not None and all(each["check"] != "gradients" for each in of_run):
-        yield "numerics.run_checks: a completed training has looked at its gradients"
+    inference = "generation" if generates(card.problem, facts.task) else "answers"
+    check = {"training": "gradients", "inference": inference, "sampling": "trajectory"}[facts.task]
+    if all(each["check"] != check for each in facts.document["numerics"]["run_checks"]):
+        yield f"numerics.run_checks: completed {facts.task} has the check {check}"
 
 
 @lru_cache(maxsize=None)

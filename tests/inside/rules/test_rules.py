@@ -382,7 +382,7 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("chains", "metrics.effective_sample_size", {"value": 5.0, "unit": "samples"}, "chains-are-judged-by-draws"),
     ("chains", "metrics.r_hat", {"value": 1.0, "unit": "1"}, "chains-are-judged-by-draws"),
     # The correctness check.
-    ("training", "numerics", {"state": "passed", "precisions": []}, "correctness-is-that-of-the-run"),
+    ("training", "numerics", {"state": "passed", "precisions": [], "run_checks": []}, "correctness-is-that-of-the-run"),
     ("training", "configuration.probe_numerics", False, "correctness-is-that-of-the-run"),
     ("training", "numerics.run_checks.0.check", "trajectory", "run-checks-fit-the-task"),
     ("generation", "numerics.run_checks.0.check", "dropout", "run-checks-fit-the-task"),
@@ -391,7 +391,9 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("mismatch", "numerics.run_checks.0.faults", [], "checks-follow-from-deviations"),
     ("mismatch", "numerics.state", "not_run", "correctness-is-that-of-the-run"),
     ("training", "numerics.state", "not_run", "whole-check-is-that-of-its-parts"),
-    ("cpu", "numerics.run_checks", [], "gradients-are-checked"),
+    ("cpu", "numerics.run_checks", [], "completed-run-is-checked"),
+    ("generation", "numerics.run_checks", [], "completed-run-is-checked"),
+    ("chains", "numerics.run_checks", [], "completed-run-is-checked"),
     # The command line.
     ("training", "provenance.command", [], "command-is-what-was-configured"),
     ("training", "provenance.command.0", "lstm", "command-is-what-was-configured"),

@@ -53,4 +53,4 @@ def small(workload, length, vocabulary=50, **model):
     if "generation" in problem:
         problem["generation"] = {"prompt": length // 2, "new": length // 2}
     problem["optimizer"]["learning_rate"]["value"] = 0.003
-    return card._replace(name=f"small_{workload}", problem=problem)
+    return card._replace(name=f"small_{workload}", title=f"a small {workload}", problem=problem)

@@ -111,7 +111,8 @@ def checked(text):
     document = json.loads(text)
     schema = json.loads((ROOT / "schemas" / "result-1.1.json").read_text("utf-8"))
     jsonschema.Draft202012Validator(schema).validate(document)
-    assert violations(document) == [], document
+    broken = violations(document)
+    assert not broken, (broken, document)
     if KEEP in os.environ:
         Path(os.environ[KEEP], f"{document['id']}.json").write_text(text, "utf-8")
     return document

@@ -322,7 +322,7 @@ def test_scopes_of_meters_matter_to_energy_and_to_nothing_else() -> None:
 
 
 def proved(state: str, throughput: float = 100.0) -> dict[str, Any]:
-    return result(throughput, numerics={"state": state, "reason": "a reason", "precisions": []})
+    return result(throughput, numerics={"state": state, "reason": "a reason", "precisions": [], "run_checks": []})
 
 
 @pytest.mark.parametrize("state", ["not_run", "not_provable"])
