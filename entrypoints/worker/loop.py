@@ -76,6 +76,8 @@ class Loop(PhasedRun):
     def evaluate(self, pursuit: TargetPursuit) -> None:
         """Evaluate between two steps."""
         self.settle()
+        if self.steps == 1:  # the session shows its first step only until it computes something else
+            self.check_steps()
         pursuit.evaluate(self.steps)
         self.reached = pursuit.reached
         self.report_skipped(pursuit.skipped)

@@ -60,11 +60,20 @@ def render(name: str, form: str, settings: Settings, bases: str | None = None) -
 
 
 def state(name: str, plan: Plan, engine: Engine) -> BuildState:
-    """Return whether the image of a name or recipe exists, and has the build key of today's inputs."""
+    """Return whether the image of a name or recipe exists, has the build key of today's inputs, and is the recipe's."""
     info = engine.image_info(engine.address(name))
     if info is None:
         return BuildState.MISSING
-    return BuildState.BUILT if is_current(info, plan) else BuildState.STALE
+    current = is_current(info, plan) and _is_same(info, engine.image_info(engine.address(plan.recipe.name)))
+    return BuildState.BUILT if current else BuildState.STALE
+
+
+def _is_same(info: ImageInfo, whole: ImageInfo | None) -> bool:
+    """Return whether a name's image seems to be its recipe's, as far as that shows without reading all of both.
+
+    Another file of the same size may be a copy, on a file system without hard links: `engines.locate` compares them.
+    """
+    return whole is None or info.content == whole.content or info.size == whole.size
 
 
 def context_folder(recipe: str, settings: Settings) -> Path:

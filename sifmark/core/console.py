@@ -1,6 +1,7 @@
 """What a person sees on a terminal or in a log: timed steps and progress on stderr, answers and tables on stdout."""
 
 import os
+import re
 import sys
 import threading
 import time
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 HEARTBEAT = 10.0  # seconds between two lines about the same step without a terminal
 WATCHED_EVERY = 1.0  # seconds between two looks at a growing file
 COLORS = ("auto", "always", "never")
+# What begins links and code in Markdown, and at the beginning of a line headings, lists, quotes and fences.
+_MARKDOWN = re.compile(r"[\\\[`]|^[#>|~=+*_-]")
 _GREEN, _YELLOW, _RED = 32, 33, 31  # SGR codes, ECMA-48
 # The colours of words that say how something is.
 _STYLES = {
@@ -227,6 +230,12 @@ def _markdown_cell(text: str) -> str:
 
 def _text_cell(text: str) -> str:
     return _markdown_cell(text.replace("&", "&amp;").replace("<", "&lt;").replace("](", "]\\("))
+
+
+def markdown_text(text: str) -> str:
+    """Return a text of anybody as a line of Markdown outside of tables: no HTML, link, image, code or heading in it."""
+    escaped = _MARKDOWN.sub(r"\\\g<0>", printable(text).lstrip())
+    return escaped.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def printable(text: str) -> str:

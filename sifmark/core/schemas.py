@@ -15,7 +15,9 @@ from sifmark.core.errors import UsageError
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator, ValidationError
 
-_LOGIN = re.compile(r"[^\s/@'\"]+:[^\s/@'\"]+@")  # the user and the password of an address
+# The login of an address: all between its scheme and its last `@`, since a password may hold any character. A digest
+# follows an `@` too.
+_LOGIN = re.compile(r"(?:^(?![\w.+-]+://)|(?<=://)).*@(?!sha256:[0-9a-f]{64})", re.DOTALL)
 
 
 @cache
@@ -51,12 +53,29 @@ def check_document(schema: str, document: Any, where: str, code: str = "document
 
 def explain_error(error: "ValidationError") -> str:
     """Return one line: the field by its dotted path, and what is wrong with it."""
-    return f"{field_of(error)}: {without_passwords(_shorten(error.message))}"
+    return f"{field_of(error)}: {_shorten(_message_of(error))}"
 
 
 def without_passwords(text: str) -> str:
-    """Return a text without the user and the password of addresses in it."""
+    """Return an address without its login."""
     return _LOGIN.sub("***@", text)
+
+
+def _message_of(error: "ValidationError") -> str:
+    """Return what is wrong, without the logins in the values that jsonschema quotes, as `repr` does."""
+    message = error.message
+    for text in sorted(set(_addresses(error.instance)), key=len, reverse=True):  # one may be a part of another
+        message = message.replace(repr(text), repr(without_passwords(text)))
+    return message
+
+
+def _addresses(value: Any) -> Iterator[str]:
+    """Yield the texts within a value that may have a login, keys among them."""
+    if isinstance(value, str) and "@" in value:
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in [*value, *value.values()] if isinstance(value, dict) else value:
+            yield from _addresses(inner)
 
 
 def remedy_for(error: "ValidationError") -> str:
@@ -73,7 +92,7 @@ def remedy_for(error: "ValidationError") -> str:
 
 def field_of(error: "ValidationError") -> str:
     """Return a field such as `base.digests.x86_64`, or `the document` for the top level."""
-    return ".".join(str(part) for part in error.absolute_path) or "the document"
+    return ".".join(without_passwords(str(part)) for part in error.absolute_path) or "the document"
 
 
 def known_versions(prefix: str) -> Iterator[str]:

@@ -11,6 +11,7 @@ from sifmark.core.environment import platform_name
 from sifmark.core.errors import REBUILD_REMEDY, SifmarkError, UsageError
 from sifmark.core.files import atomic_path, free_space, human_size
 from sifmark.core.locks import exclusive_lock
+from sifmark.core.permissions import require_unshared
 from sifmark.core.settings import Settings
 from sifmark.engines import BuiltImage, CheckFailed, Engine
 from sifmark.engines.apptainer import signature
@@ -38,10 +39,14 @@ _NOT_ANNOUNCED_REMEDY = "do not run it; ask the publisher"
 
 
 def push(name: str, registry: str, tag: str, engine: Engine, settings: Settings) -> PushReport:
-    """Push a recipe's image to a store, under each of its names. Raises SifmarkError."""
+    """Push a recipe's image to a store, under each of its names. Raises SifmarkError.
+
+    An image that others may replace is not pushed: what the store then announces would be theirs.
+    """
     recipe, store = find_recipe(name), open_store(registry, tag, settings)
     path, names = Path(engine.address(recipe)), (recipe, *names_of(recipe))
     with exclusive_lock(lock_path(recipe, engine)):
+        require_unshared(path, "an image that is to be pushed")
         image = image_under_test(engine, str(path), settings)
         _require_recipe(image, recipe, path)
         require_allowed(store.host, path.name, image.labels, settings)
@@ -90,7 +95,7 @@ def sign(name: str, key: SigningKey, registry: str, tag: str, engine: Engine, se
     """Sign a recipe's image in place of its signatures until now. All its names become links to the signed file.
 
     The image keeps its identity. An image that is not as its record says is not signed: a signature would hide that.
-    Raises SifmarkError.
+    Nor is one in a folder where others could replace the draft after this check. Raises SifmarkError.
     """
     if registry or tag:
         remedy = "leave --registry and --tag to sifmark registry.push"
@@ -99,6 +104,7 @@ def sign(name: str, key: SigningKey, registry: str, tag: str, engine: Engine, se
     target = Path(engine.address(recipe))
     with exclusive_lock(lock_path(recipe, engine)):
         engine.inspect(str(target))
+        require_unshared(target, "an image that is to be signed")
         with atomic_path(target) as draft, step(f"sign {target.name}"):
             shutil.copyfile(target, draft)
             image = image_under_test(engine, str(draft), settings)

@@ -21,10 +21,11 @@ def warnings_of(document: Document) -> Iterator[str]:
         replayed = document["power"].get("source") == "replay"
         what = "the meter replayed a recorded trace" if replayed else "the device was simulated"
         yield f"{what}. {DO_NOT_PUBLISH}"
-    if preloaded := document.get("environment", {}).get("preloaded"):  # results of schema 1.0 do not say it
+    if preloaded := _loaded_first(document):
         yield f"loaded before all other libraries, where they can change what is measured: {', '.join(preloaded)}"
     yield from disturbances(document)
-    if (stalled := stalled_share(document)) > STALLED:
+    if is_stalled(document):
+        stalled = stalled_share(document)
         yield f"outlying steps took {stalled:.0%} of the timed window: something stopped the run. {DO_NOT_PUBLISH}"
     steadiness = document["steadiness"]
     if steadiness["steady"] is False:
@@ -50,16 +51,27 @@ def stalled_share(document: Document) -> float:
     return float(outliers["share_of_time"]) if outliers else 0.0
 
 
+def is_stalled(document: Document) -> bool:
+    """Return whether something stopped the run for so long that its numbers are not for publication."""
+    return stalled_share(document) > STALLED
+
+
 def is_disturbed(document: Document) -> bool:
-    """Return whether something disturbed the run, so that its numbers are not for publication."""
-    busy = any(text.endswith(DO_NOT_PUBLISH) for text in disturbances(document))
-    return busy or stalled_share(document) > STALLED
+    """Return whether other work on the host disturbed the run, so that its numbers are not for publication."""
+    return any(text.endswith(DO_NOT_PUBLISH) for text in disturbances(document))
 
 
 def duration(document: Document) -> float:
     """Return how long the run took in seconds."""
     started, finished = (datetime.fromisoformat(document[name]) for name in ("started", "finished"))
     return (finished - started).total_seconds()
+
+
+def _loaded_first(document: Document) -> list[str]:
+    """Return the libraries that the loader puts before all others, and its auditors; results of 1.0 name none."""
+    environment = document.get("environment", {})
+    auditors = environment.get("variables", {}).get("LD_AUDIT", "")  # with colons, ld.so(8)
+    return [*environment.get("preloaded", []), *filter(None, auditors.split(":"))]
 
 
 def _more_threads_than_processors(document: Document) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from sifmark.results.warnings import is_disturbed
+from sifmark.results.warnings import is_disturbed, is_stalled
 
 # Settings that are no choice of the experiment: the group has them already, they concern what happens around the run,
 # when it has to end or which repeat it is, or others imply them.
@@ -91,6 +91,7 @@ class Observation:
     numbers: dict[str, MetricValue]
     unsteady: bool = False  # False also where it cannot be decided
     disturbed: bool = False  # by other work on the host
+    stalled: bool = False  # by whatever stopped the run for a time
     host: str | None = None
 
 
@@ -111,6 +112,7 @@ def observe(
         numbers=numbers,
         unsteady=document["steadiness"]["steady"] is False,
         disturbed=is_disturbed(document),
+        stalled=is_stalled(document),
         host=document["host"]["hostname"]["value"],
     )
 

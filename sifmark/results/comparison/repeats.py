@@ -56,6 +56,11 @@ class RepeatGroup:
         """The files of the repeats from which other work on the host kept processors."""
         return [observation.file for observation in self.observations if observation.disturbed]
 
+    @property
+    def stalled(self) -> list[str]:
+        """The files of the repeats that something stopped for a time."""
+        return [observation.file for observation in self.observations if observation.stalled]
+
 
 def varying_fields(rows: Sequence[RepeatGroup]) -> list[str]:
     """Return the fields in which rows differ, by name."""

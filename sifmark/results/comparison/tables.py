@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sifmark.core.console import align_columns, markdown_lines, printable
+from sifmark.core.console import align_columns, markdown_lines, markdown_text, printable
 from sifmark.results.comparison.compare import Comparison, ComparisonTable
 from sifmark.results.comparison.compatibility import EXCLUSIONS, NUMERICS, Excluded, Incompatibility, format_value
 from sifmark.results.comparison.intervals import CONFIDENCE, Mean, Ratio, ratio
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 from sifmark.results.numbers import format_interval, format_number
+from sifmark.results.warnings import STALLED
 
 MOST_NOTES = 12  # below one table
 # Fields that are not worth mentioning if all results have this value.
@@ -30,7 +31,14 @@ _SYSTEM_NAMES = ("site", "accelerator.name", "configuration.framework", "acceler
 _PRECISION = "configuration.precision"
 _RATES = ("/s", "/W", "/Wh")
 Cells = list[str]
-Layout = Callable[[list[Cells]], Iterator[str]]
+
+
+@dataclass(frozen=True)
+class TableStyle:
+    """How tables are written, and the lines around them, which may have texts of anybody too."""
+
+    table: Callable[[list[Cells]], Iterator[str]]
+    line: Callable[[str], str]
 
 
 @dataclass(frozen=True)
@@ -44,12 +52,12 @@ class Systems:
 
 def as_text(comparison: Comparison, details: bool = False) -> str:
     """Return tables for a terminal; with `details` also what all results of a table have in common."""
-    return _tables(comparison, _aligned, details)
+    return _tables(comparison, TableStyle(_aligned, printable), details)
 
 
 def as_markdown(comparison: Comparison, details: bool = False) -> str:
     """Return the same tables in Markdown."""
-    return _tables(comparison, markdown_lines, details)
+    return _tables(comparison, TableStyle(markdown_lines, markdown_text), details)
 
 
 def incompatibility_text(incompatibility: Incompatibility) -> str:
@@ -88,28 +96,29 @@ def _words(unit: str) -> tuple[str, str]:
     return ("slower", "faster") if unit == "s" else ("more", "less")
 
 
-def _tables(comparison: Comparison, layout: Layout, details: bool) -> str:
-    tables = ["\n".join(_titled(table, comparison.query, layout, details)) for table in comparison.tables]
+def _tables(comparison: Comparison, style: TableStyle, details: bool) -> str:
+    tables = ["\n".join(_titled(table, comparison.query, style, details)) for table in comparison.tables]
     overview = _overview(comparison) if comparison.query.relative and len(comparison.tables) > 1 else []
-    return "\n\n".join([*(["\n".join(layout(overview))] if overview else []), *tables])
+    return "\n\n".join([*(["\n".join(style.table(overview))] if overview else []), *tables])
 
 
-def _titled(table: ComparisonTable, query: Query, layout: Layout, details: bool) -> Iterator[str]:
+def _titled(table: ComparisonTable, query: Query, style: TableStyle, details: bool) -> Iterator[str]:
     group = table.group
     phase = "" if group.phase == "steady" else f", phase {group.phase}"
     varying = varying_fields(table.rows)
     precision = {row.fields.get(_PRECISION) for row in table.rows}
     common = f", {precision.pop()}" if len(precision) == 1 else ""
-    yield printable(f"{table.title}: {group.task}{common}, {group.source} data{phase}")
+    yield style.line(f"{table.title}: {group.task}{common}, {group.source} data{phase}")
     if details:
-        yield printable(f"workload {group.identity}; in all: {', '.join(_common_fields(table, varying))}")
+        yield style.line(f"workload {group.identity}; in all: {', '.join(_common_fields(table, varying))}")
     for incompatibility in table.allowed:
-        yield f"ALLOWED although not comparable: {incompatibility_text(incompatibility)}"
+        yield style.line(f"ALLOWED although not comparable: {incompatibility_text(incompatibility)}")
     yield ""
-    yield from layout(_pair_rows(table, query, varying) if query.relative else _plain_rows(table, query, varying))
+    rows = _pair_rows(table, query, varying) if query.relative else _plain_rows(table, query, varying)
+    yield from style.table(rows)
     if notes := list(dict.fromkeys(_notes(table, query))):
         yield ""
-        yield from map(printable, notes[:MOST_NOTES])
+        yield from map(style.line, notes[:MOST_NOTES])
         if len(notes) > MOST_NOTES:
             yield f"and {len(notes) - MOST_NOTES} notes more: --format json has them all"
 
@@ -245,13 +254,7 @@ def _notes(table: ComparisonTable, query: Query) -> Iterator[str]:
     for state in ("not_run", "not_provable"):
         if states[state]:
             yield f"correctness not checked: {states[state]} results, {NUMERICS} {state}"
-    if disturbed := [file for row in table.rows for file in row.disturbed]:
-        yield (
-            f"warning: the host was busy in {len(disturbed)} results, for example {disturbed[0]}. "
-            "Do not publish these numbers"
-        )
-    if unsteady := [file for row in table.rows for file in row.unsteady]:
-        yield f"warning: not steady within the timed window: {len(unsteady)} results, for example {unsteady[0]}"
+    yield from _disturbances(table)
     hosts = max((len(row.hosts) for row in table.rows), default=1)
     if hosts > 1:
         yield f"repeats of {hosts} hosts are in one row: --by host.hostname.value separates them"
@@ -259,6 +262,22 @@ def _notes(table: ComparisonTable, query: Query) -> Iterator[str]:
         yield f"no ratio: {lonely} baselines have no counterpart with the same configuration"
     for row in table.rows:
         yield from _missing(row)
+
+
+def _disturbances(table: ComparisonTable) -> Iterator[str]:
+    """Yield what disturbed runs, each with the number of its results and one of them."""
+    if disturbed := [file for row in table.rows for file in row.disturbed]:
+        yield (
+            f"warning: the host was busy in {len(disturbed)} results, for example {disturbed[0]}. "
+            "Do not publish these numbers"
+        )
+    if stalled := [file for row in table.rows for file in row.stalled]:
+        yield (
+            f"warning: something stopped the run for over {STALLED:.0%} of the timed window in {len(stalled)} results, "
+            f"for example {stalled[0]}. Do not publish these numbers"
+        )
+    if unsteady := [file for row in table.rows for file in row.unsteady]:
+        yield f"warning: not steady within the timed window: {len(unsteady)} results, for example {unsteady[0]}"
 
 
 def _missing(row: RepeatGroup) -> Iterator[str]:

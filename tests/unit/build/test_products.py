@@ -1,18 +1,21 @@
 """Listing, removing and reproducing images, with an engine whose images are in memory."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
-from unit.fakes import FakeEngine, settings_for
+from unit.fakes import FakeEngine, settings_for, write_image
 
 from sifmark.build.clean import remove_products
-from sifmark.build.image import build_recipe
+from sifmark.build.image import build_recipe, state
 from sifmark.build.listing import buildable, image_rows, recipe_rows, workload_rows
 from sifmark.build.records import record_path
 from sifmark.build.reproduce import reproduce_image
 from sifmark.commands.image import reproduce as command
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
+from sifmark.engines import open_engine
 from sifmark.recipes.names import cards, images, names_of
 from sifmark.recipes.plan import make_plan
 from sifmark.recipes.recipe import recipe_names
@@ -37,6 +40,20 @@ def test_rows_tell_the_state_of_each_image(built: FakeEngine, site: Settings) ->
     assert (row["state"], row["file"], row["reason"]) == ("stale", "fake:resnet50-cpu", None)
     assert [row["name"] for row in recipe_rows()] == list(recipe_names())
     assert [row["name"] for row in workload_rows()] == list(cards())
+
+
+def test_a_name_that_is_another_image_than_its_recipe_s_is_not_built(site: Settings) -> None:
+    """Where the names are copies, on a file system without hard links; a copy itself is."""
+    apptainer = open_engine(site, "apptainer")
+    recipe, name = Path(apptainer.address("cpu")), Path(apptainer.address("resnet50-cpu"))
+    plan = write_image(recipe, "cpu", site)
+    shutil.copyfile(recipe, name)
+    assert state("resnet50-cpu", plan, apptainer) == "built" == state("cpu", plan, apptainer)
+    with name.open("ab") as stream:
+        stream.write(b"more")
+    assert (state("resnet50-cpu", plan, apptainer), state("cpu", plan, apptainer)) == ("stale", "built")
+    recipe.unlink()
+    assert state("resnet50-cpu", plan, apptainer) == "built", "there is no other to compare it with"
 
 
 def test_what_cannot_be_built_says_why(site: Settings) -> None:

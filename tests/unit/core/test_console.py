@@ -1,12 +1,14 @@
 """Tables and progress, on a terminal and in a pipe."""
 
 import io
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from sifmark.core import console
+from sifmark.core.console import markdown_text
 
 ROWS = [["cpu", 1234567, ["a", "b"]], ["with\n\x1b]0;other\x07 text [bold]", 5, []]]
 
@@ -70,3 +72,9 @@ def test_a_file_that_another_program_writes_is_watched(
         (tmp_path / "image.sif").write_bytes(bytes(3000))
         while "3 KiB" not in shown:
             shown += capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["# a", "> a", "- a", "    a", "~~~", "[a]: b", "| a", "*a*"])
+def test_no_text_begins_a_part_of_a_document(text: str) -> None:
+    assert markdown_text(text) in (f"\\{text}", text.strip())
+    assert not re.match(r"[#>~|\[*-]|\s", markdown_text(text))

@@ -10,6 +10,7 @@ import pytest
 from sifmark.core import paths
 from sifmark.core.environment import tool_environment
 from sifmark.core.errors import UsageError
+from sifmark.core.schemas import without_passwords
 from sifmark.core.settings import Settings, load_settings, with_options
 
 
@@ -100,6 +101,51 @@ def test_an_error_shows_no_password(here: Path, text: str, field: str) -> None:
     with pytest.raises(UsageError) as caught:
         load_settings()
     assert field in caught.value.cause and "hunter2" not in str(caught.value) and "user" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "login",
+    [
+        "user:p@ss/hunter2",
+        "user:p'ss/w@rd hunter2",
+        "user:'p\"ss\\hunter2",
+        "user:p://ss@hunter2",
+        "user:hunter2" * 40,  # beyond where the message is cut
+        "hunter2",  # a token alone
+    ],
+)
+@pytest.mark.parametrize("scheme", ["", "https://"])
+@pytest.mark.parametrize("setting", ["registry", "private_registries", "mirrors", "engine"])
+def test_a_login_of_any_characters_is_not_shown(here: Path, setting: str, scheme: str, login: str) -> None:
+    address = json.dumps(f"{scheme}{login}@host.example/x y")  # as TOML writes a text
+    key = {"private_registries": f"[{address}]", "mirrors": f"{{{address} = {address}}}"}.get(setting, address)
+    (here / "sifmark.toml").write_text(f"{setting} = {key}\n")
+    with pytest.raises(UsageError) as caught:
+        load_settings()
+    text = str(caught.value)
+    assert f"{scheme}***@host.example/x y" in text
+    assert not [part for part in ("hunter2", "user", "ss", "rd") if part in caught.value.cause.partition("***@")[0]]
+    assert "hunter2" not in text and "user:" not in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"user:hunter2@host.example" = 1',  # a key
+        """engine = ["'a@b'", "x'a@b'hunter2@host.example"]""",  # where one holds what looks like another
+        """engine = ["a@b", "x'a@b'hunter2@host.example"]""",
+    ],
+)
+def test_a_login_anywhere_in_a_value_is_not_shown(here: Path, text: str) -> None:
+    (here / "sifmark.toml").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        load_settings()
+    assert "***@host.example" in caught.value.cause and "hunter2" not in str(caught.value)
+
+
+def test_a_digest_is_no_login() -> None:
+    image = f"registry.example/cpu@sha256:{'0' * 64}"
+    assert without_passwords(image) == image and without_passwords(f"me:secret@{image}") == f"***@{image}"
 
 
 def test_a_bad_variable_is_named(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from unit.fakes import write_image
 from sifmark.core.errors import RegistryError
 from sifmark.core.files import write_json
 from sifmark.core.settings import Settings
-from sifmark.engines import Forecast
+from sifmark.engines import CheckFailed, Forecast
 from sifmark.engines.apptainer import build, forecast
 from sifmark.engines.apptainer.build import build_definition, build_sif, cache_entries
 from sifmark.engines.apptainer.engine import Apptainer
@@ -191,5 +191,9 @@ def test_what_a_written_image_shows(site: Settings, tmp_path: Path) -> None:
     assert image.labels == plan.labels() and image.workload == "resnet50" and not image.signed()
     assert set(image.sboms()) == {"sbom.spdx.json", "sbom.cyclonedx.json"} and image.provenance() is not None
     assert image.require_digest(image.digest(), None) == "identity and digest as recorded"
-    assert image.require_digest("sha256:0", "site.pub").endswith("signed since, by site.pub")
+    signed_since = "identity as recorded; the digest is not the one recorded: signed since, by site.pub"
+    assert image.require_digest("sha256:0", "site.pub") == signed_since
+    with pytest.raises(CheckFailed, match="^its digest is not the one recorded") as error:
+        image.require_digest("sha256:0", None)
+    assert error.value.code == "digest-mismatch" and "signed since: --key" in error.value.remedy
     assert image.require_base(plan) == "base: not in the cache, its tree was not compared"

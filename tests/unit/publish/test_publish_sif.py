@@ -184,3 +184,26 @@ def test_a_sif_is_signed_here_and_not_in_a_registry(engine: Apptainer, key: Sign
     with pytest.raises(UsageError) as error:
         sif.sign("cpu", key, "registry.example/x", "", engine, engine.settings)
     assert error.value.code == "invalid-option"
+
+
+def make_shared(path: Path, folder: bool) -> None:
+    """Let everybody write to a file, or replace it in its folder."""
+    (path.parent if folder else path).chmod(0o777)
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_an_image_that_others_may_change_is_not_signed(engine: Apptainer, key: SigningKey, folder: bool) -> None:
+    path = Path(engine.address("cpu"))
+    before = path.read_bytes()
+    make_shared(path, folder)
+    with pytest.raises(SifmarkError) as error:
+        sif.sign("cpu", key, "", "", engine, engine.settings)
+    assert error.value.code == "path-shared" and path.read_bytes() == before
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_an_image_that_others_may_change_is_not_pushed(engine: Apptainer, tmp_path: Path, folder: bool) -> None:
+    make_shared(Path(engine.address("cpu")), folder)
+    with pytest.raises(SifmarkError) as error:
+        push(engine, tmp_path / "store")
+    assert error.value.code == "path-shared" and not (tmp_path / "store").exists()

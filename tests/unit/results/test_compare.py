@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from sifmark.results.comparison.compatibility import FIELDS
 from sifmark.results.comparison.observation import metric_value, metrics_of, observe
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup, Scaling
+from sifmark.results.comparison.tables import as_markdown, as_text
 
 SERIAL = itertools.count()
 OTHER = "sha256:" + "1" * 64
@@ -543,6 +545,15 @@ def test_results_of_a_busy_host_are_compared_and_named(tmp_path: Path, capsys: p
     assert "busy" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("share", "named"), [(0.1, False), (0.11, True)])
+def test_results_of_a_run_that_was_stopped_are_named_as_such(share: float, named: bool) -> None:
+    stalled = result(steadiness__outliers={"count": 3, "share_of_steps": 0.01, "share_of_time": share})
+    text = as_text(ask([stalled, result()]))
+    note = f"something stopped the run for over 10% of the timed window in 1 results, for example {stalled['id']}.json"
+    assert (f"warning: {note}. Do not publish these numbers" in text) is named
+    assert "busy" not in text
+
+
 @pytest.mark.parametrize("unfit", [{"status__state": "crashed"}, {"configuration__smoke": True}])
 def test_an_unfit_result_passes_no_gate(
     tmp_path: Path, unfit: dict[str, Any], capsys: pytest.CaptureFixture[str]
@@ -681,6 +692,28 @@ def test_no_text_of_a_result_is_html_a_link_or_a_formula(tmp_path: Path, capsys:
     cells = [cell for row in csv.reader(io.StringIO(capsys.readouterr().out)) for cell in row]
     assert {f"'{text}" for text in texts[2:]} <= set(cells)
     assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@"))]
+
+
+HOSTILE = "<img src=x onerror=alert(1)> [a](https://evil.example) [b]: https://evil.example \\[c](d) `&lt;`"
+
+
+@pytest.mark.parametrize("details", [False, True])
+def test_no_text_around_a_table_is_html_a_link_or_code(details: bool) -> None:
+    """The title of an unknown workload, why a number is missing, the name of a file, and what is allowed to differ."""
+    missing = {"value": None, "unit": "J", "reason": HOSTILE}
+    results = [
+        result(site=HOSTILE, workload__title=f"```{HOSTILE}", metrics__energy=missing, provenance__stand_in=stand_in)
+        for stand_in in (True, False)
+    ]
+    named = [replace(observed(each, "results"), file=HOSTILE, unsteady=True, stalled=True) for each in results]
+    query = Query(("energy",), allowed=frozenset({"provenance.stand_in"}))
+    markdown = as_markdown(compare_observations(named, query), details=details)
+    around = [line for line in markdown.splitlines() if not line.startswith("|")]
+    assert sum("evil" in line for line in around) == 5 + details, "title, note, two files, an example; a site"
+    assert around[0].startswith("\\`\\`\\`&lt;img") and "&amp;lt;" in around[0]
+    for line in around:
+        assert "<" not in line
+        assert not re.search(r"(?<!\\)(\\\\)*[\[`]", line), "each is escaped"
 
 
 def answers(tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]) -> str:

@@ -26,7 +26,7 @@ from sifmark.core.schemas import errors_of, fast_validator, validator
 from sifmark.results import load
 from sifmark.results.load import load_file, load_results, parse
 from sifmark.results.summary import summary
-from sifmark.results.warnings import is_disturbed, warnings_of
+from sifmark.results.warnings import is_disturbed, is_stalled, warnings_of
 
 NAME = "result-1.1"
 WHOLE = json.dumps(documents.valid()).encode()
@@ -389,6 +389,35 @@ def test_warnings_of_other_work_on_the_host(delay: Any, threads: int, stolen: An
     assert fast_validator(NAME).is_valid(document)
     assert list(warnings_of(document)) == texts
     assert is_disturbed(document) is (BUSY_HOST in texts or STOLEN in texts)
+
+
+def test_a_summary_warns_of_a_run_that_was_stopped() -> None:
+    few, many = (
+        documents.result(steadiness__outliers={"count": 3, "share_of_steps": 0.01, "share_of_time": share})
+        for share in (0.1, 0.59)
+    )
+    warning = "outlying steps took 59% of the timed window: something stopped the run. Do not publish this number."
+    assert list(warnings_of(few)) == [] and list(warnings_of(many)) == [warning]
+    assert f"  warning                    {warning}" in summary(many)
+    assert (is_stalled(few), is_stalled(many), is_disturbed(many)) == (False, True, False), "not by a busy host"
+
+
+@pytest.mark.parametrize(
+    ("preloaded", "auditors", "names"),
+    [
+        (["/tmp/slowclock.so"], {}, "/tmp/slowclock.so"),
+        ([], {"LD_AUDIT": "/tmp/a.so:/tmp/b.so"}, "/tmp/a.so, /tmp/b.so"),
+        (["/tmp/slowclock.so"], {"LD_AUDIT": "/tmp/a.so"}, "/tmp/slowclock.so, /tmp/a.so"),
+    ],
+)
+def test_libraries_that_are_loaded_first_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], preloaded: list[str], auditors: dict[str, str], names: str
+) -> None:
+    document = documents.valid(environment={"variables": auditors, "preloaded": preloaded})
+    write(tmp_path, "a.json", json.dumps(document).encode())
+    show_results([str(tmp_path)], TABLE)
+    warning = "loaded before all other libraries, where they can change what is measured"
+    assert f"  warning                    {warning}: {names}\n" in capsys.readouterr().out
 
 
 def test_quiet_names_only_what_is_not_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
