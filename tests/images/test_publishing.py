@@ -172,6 +172,7 @@ def untouched(site: Site) -> bool:
 
 
 LINKS = ("result", "image", "signature", "provenance", "packages", "base", "recipe", "workload", "commit")
+UNSIGNED = dict.fromkeys(LINKS, "verified") | {"result": "valid"}  # a result that nobody signed
 
 
 def traced(inv: Command, path: str, *words: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
@@ -199,7 +200,7 @@ def test_from_build_to_result_through_a_registry(made: Site, published: str, fet
     # The stand-in's pins, which this site lacks, prove base and recipe where it was made.
     image = ("--image", str(fetching.dist / IMAGE), "--key", str(made.folder / "site.pub"))
     ((*_, commit), standings) = traced(made.inv, str(fetching.folder / "result.json"), *image)
-    assert standings == dict.fromkeys(LINKS, "verified") | {"commit": commit["state"]}
+    assert standings == UNSIGNED | {"commit": commit["state"]}
     assert commit["state"] == (
         "unverified" if "-dirty" in str(result["provenance"]["image"]["revision"]) else "verified"
     )
@@ -236,7 +237,7 @@ def test_an_ordinary_user_pulls_verifies_runs_and_traces(
     _, standings = traced(inv, "result.json")
     # What the stand-in's pins would prove, this user's own cache does not have.
     unverified = dict.fromkeys(("base", "recipe", "workload", "commit"), "unverified")
-    assert standings == dict.fromkeys(LINKS, "verified") | unverified
+    assert standings == UNSIGNED | unverified
 
 
 class Python(NamedTuple):
@@ -263,8 +264,8 @@ FORGED: dict[str, tuple[str, object, str]] = {
     "result: of no form": ("status.state", "fine", "result"),
     "result: another build key": ("provenance.image.build_key", f"sha256:{'0' * 64}", "image"),
     "result: another base": ("provenance.image.base.digest", f"sha256:{'0' * 64}", "image"),
-    "result: another platform": ("provenance.image.platform", "aarch64", "image"),
-    "result: a vendor's base": ("provenance.image.stand_in", False, "image"),
+    "result: another platform": ("provenance.image.platform", "aarch64", "result"),
+    "result: a vendor's base": ("provenance.image.stand_in", False, "result"),
     "result: another commit": ("provenance.image.revision", "0" * 40, "image"),
     "result: another image": ("provenance.image.file.identity", f"sha256:{'0' * 64}", "image"),
     "result: another signer": ("provenance.image.file.signer", "site.pub (0123456789ab)", "signature"),
@@ -298,7 +299,7 @@ def test_a_trace_without_the_image_only_claims(fetching: Site, published: str) -
         json.loads(done.stdout), ("provenance", "image", "recipe"), f"../dist/{RECIPE}"
     )  # no path is followed
     (fetching.folder / "hostile.json").write_text(json.dumps(hostile))
-    assert traced(fetching.inv, "hostile.json")[1] == {**dict.fromkeys(LINKS, "unverified"), "result": "verified"}
+    assert traced(fetching.inv, "hostile.json")[1] == {**dict.fromkeys(LINKS, "unverified"), "result": "valid"}
     nothing = {**dict.fromkeys(("identity", "digest", "signer", "seen_by")), "reason": "nobody looked"}
     unseen = changed(json.loads(done.stdout), ("provenance", "image", "file"), nothing)
     (fetching.folder / "unseen.json").write_text(json.dumps(unseen))
