@@ -8,9 +8,10 @@ import math
 import sys
 import time
 from datetime import datetime, timezone
-from typing import Callable, Iterator, Mapping, NamedTuple
+from typing import Callable, Iterator, Mapping, NamedTuple, Sequence
 
 from entrypoints.contract.cards import Card
+from entrypoints.contract.messages import Message
 from entrypoints.contract.target import Target
 from entrypoints.metering.energy import Metered, rest_needed
 from entrypoints.metering.meter import Absence
@@ -20,6 +21,7 @@ from entrypoints.metering.selection import open_meter
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results.measurement import Measurement, fold
 from entrypoints.results.outcome import Ending, Outcome, determine_outcome, inconsistent
+from entrypoints.runs.evaluation import evaluated
 from entrypoints.runs.progress import Progress
 from entrypoints.runs.ranks import counted_elsewhere
 from entrypoints.runs.supervise import Orders, converse
@@ -61,13 +63,33 @@ def execute(card: Card, resolved: Configuration, orders: Orders) -> ExecutedRun:
     with metering(resolved, orders, progress) as metered:
         limited = dataclasses.replace(resolved, memory_limit_mib=limit)
         messages, ending = converse(limited, orders, follow=progress.follow)
+    power = metered()
+    measurement, outcome = evaluated(
+        lambda: judge(messages, ending, power, card, resolved, limit),
+        lambda outcome: (fold([], card.problem["unit"], resolved.task), outcome),
+    )
+    progress.end()
+    finished = datetime.now(timezone.utc)
+    after = host.conditions_after(counters)
+    return ExecutedRun(resolved, before, after, started, finished, measurement, outcome)
+
+
+def judge(
+    messages: Sequence[Message],
+    ending: Ending,
+    power: Metered,
+    card: Card,
+    resolved: Configuration,
+    limit: int | None,
+) -> tuple[Measurement, Outcome]:
+    """Return what the messages of a run measured, and how it ended. `limit` is that of memory."""
     measurement = fold(
         messages,
         card.problem["unit"],
         resolved.task,
         resolved.steps_per_epoch,
         ending.peak_mib,
-        metered(),
+        power,
         card.flops_per_unit(resolved.task),
         resolved.precision,
         resolved.goal,
@@ -78,10 +100,7 @@ def execute(card: Card, resolved: Configuration, orders: Orders) -> ExecutedRun:
     elif outcome.state == "completed" and resolved.goal:
         sentence = pursued(measurement, resolved.goal)
         outcome = outcome._replace(message=sentence) if sentence else inconsistent(["the target was never evaluated"])
-    progress.end()
-    finished = datetime.now(timezone.utc)
-    after = host.conditions_after(counters)
-    return ExecutedRun(resolved, before, after, started, finished, measurement, outcome)
+    return measurement, outcome
 
 
 def pursued(measurement: Measurement, target: Target) -> str | None:

@@ -12,6 +12,7 @@ BUSY = 2.0  # %: an idle host had 0.1 to 0.3 (docs/measure/good-numbers.md)
 STALLED = 0.1  # of the timed window
 FOR_P99 = 100  # timed steps, so that at least one is slower
 _LABEL = 13  # columns
+_LONGEST = 1e15  # number that is written out; those near the largest float cannot be rounded
 
 
 def report(document: Document, place: str | None) -> list[str]:
@@ -63,8 +64,8 @@ def stolen_percent(document: Document) -> float:
 
 def significant(value: float, half: float | None = None) -> str:
     """Return a number with as many digits as `half`, half of its interval, warrants, at least three; else with four."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
+    if value == 0 or not abs(value) < _LONGEST:
+        return f"{value:.4g}"
     own = math.floor(math.log10(abs(value)))
     places = 3 - own if not half else max(1 - math.floor(math.log10(half)), 2 - own)
     return f"{round(value, places):,.{max(0, places)}f}" if own > -5 else f"{value:.3e}"

@@ -20,6 +20,7 @@ from entrypoints.results.numerics import Numerics, not_run, with_run_checks
 from entrypoints.results.outcome import Outcome, inconsistent, with_numerics
 from entrypoints.rules.check import violations
 from entrypoints.runs.batch_search import Search, search
+from entrypoints.runs.evaluation import evaluated
 from entrypoints.runs.execute import ExecutedRun, execute, not_begun
 from entrypoints.runs.numerics_check import check_before_runs
 from entrypoints.runs.output import ResultSchema, Writer, line_text, open_writer
@@ -136,11 +137,29 @@ class Series:
             numerics=numerics,
             jsonschema_version=self.contract.library_version,
         )
-        document = result.document(executed.measurement, outcome, context)
-        complaints = self.contract.problems(document)
-        if complaints:  # what the child reported is no measurement at all
+
+        def without_measurement(worse: Outcome) -> Json:  # what the child reported is no measurement at all
             nothing = fold([], card.problem["unit"], executed.configuration.task)
-            return result.document(nothing, inconsistent(complaints), context)
+            return result.document(nothing, worse, context)
+
+        return evaluated(lambda: self.consistent(executed, outcome, context, without_measurement), without_measurement)
+
+    def consistent(
+        self,
+        executed: ExecutedRun,
+        outcome: Outcome,
+        context: result.Context,
+        without_measurement: Callable[[Outcome], Json],
+    ) -> Json:
+        """Return the document of a run, or one that says which part of the schema or which rule it breaks.
+
+        Raises ValueError for a number that JSON does not have.
+        """
+        document = result.document(executed.measurement, outcome, context)
+        line_text(document)
+        complaints = self.contract.problems(document)
+        if complaints:
+            return without_measurement(inconsistent(complaints))
         contradictions = violations(document)
         if contradictions:
             document["status"] = {**inconsistent(contradictions)._asdict(), "phase": document["status"]["phase"]}

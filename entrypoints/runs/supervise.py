@@ -72,8 +72,13 @@ class Child:
         self.others = children()
         self.stream, descriptor = os.pipe()
         self.rest = TICK if widen_pipe(self.stream) else 0.0
-        self.process = _start({"job": job, "configuration": configuration.as_json()}, descriptor)
-        os.close(descriptor)
+        try:
+            self.process = _start({"job": job, "configuration": configuration.as_json()}, descriptor)
+        except OSError:
+            os.close(self.stream)
+            raise
+        finally:
+            os.close(descriptor)
 
     def messages(self) -> Iterator[Message]:
         """Yield the child's messages until it is gone."""

@@ -20,9 +20,12 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def write_now(stream: TextIO, text: str) -> None:
-    """Write at once. If the reader is gone, the run goes on, and what Python flushes at exit is discarded."""
+    """Write at once. If the reader is gone, the run goes on, and what Python flushes at exit is discarded.
+
+    What is no Unicode, as in foreign file names, is escaped: the stream that replaces a closed one does not do that.
+    """
     try:
-        stream.write(text)
+        stream.write(text.encode("utf-8", "backslashreplace").decode())
         stream.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

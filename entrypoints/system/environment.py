@@ -6,14 +6,21 @@ from pathlib import Path
 from typing import Any, Mapping
 
 # Variables that oneDNN, MKL, OpenMP, PyTorch, TensorFlow, CUDA, ROCm, oneAPI, Poplar, the C library, the dynamic loader
-# and Python read, by their prefixes. An image's own ones are among them.
+# and Python read, by their prefixes. An image's own ones are among them. Prefixes are no shorter than this: Terraform's
+# TF_VAR_*, TF_TOKEN_* and TF_CLI_ARGS hold what nobody else may read, and Slurm's GPU_DEVICE_ORDINAL is another one in
+# every job.
 PREFIXES = (
     *("ONEDNN_", "DNNL_", "MKL_", "OMP_", "KMP_", "GOMP_", "OPENBLAS_", "BLIS_"),
     *("ATEN_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "PYTORCH_"),
     *("CUDA_", "CUBLAS_", "CUBLASLT_", "CUDNN_", "NVIDIA_", "NCCL_"),
-    *("HIP_", "HIPBLASLT_", "HSA_", "ROCR_", "ROCM_", "ROCBLAS_", "RCCL_", "MIOPEN_", "AMD_"),
-    *("TF_CPP_", "TF_CUDNN_", "TF_DETERMINISTIC_", "TF_DISABLE_", "TF_ENABLE_", "TF_FORCE_", "TF_GPU_", "TF_NUM_"),
-    *("TF_ONEDNN_", "TF_POPLAR_", "TF_USE_", "TF_XLA_", "XLA_"),
+    *("HIP_", "HIPBLASLT_", "HSA_", "ROCR_", "ROCM_", "ROCBLAS_", "RCCL_", "MIOPEN_", "AMD_", "ROC_"),
+    *("GPU_BLIT_", "GPU_CP_DMA_", "GPU_ENABLE_", "GPU_FORCE_", "GPU_MAX_", "GPU_NUM_COMPUTE_", "GPU_PINNED_"),
+    *("GPU_RESOURCE_CACHE_", "GPU_SINGLE_ALLOC_", "GPU_STREAMOPS_"),
+    *("TF_AUTOTUNE_", "TF_AUTO_MIXED_PRECISION_", "TF_CONV2D_", "TF_CPP_", "TF_CPU_", "TF_CUBLAS", "TF_CUDA_"),
+    *("TF_CUDNN_", "TF_DATA_EXPERIMENT_", "TF_DEBUG_CUDNN_", "TF_DETERMINISTIC_", "TF_DISABLE_", "TF_EAGER_"),
+    *("TF_ENABLE_", "TF_FORCE_", "TF_FP16_", "TF_GPU_", "TF_GRAPH_", "TF_JITRT_", "TF_MATMUL_", "TF_MKL_", "TF_NUM_"),
+    *("TF_ONEDNN_", "TF_OVERRIDE_GLOBAL_", "TF_PER_DEVICE_", "TF_POPLAR_", "TF_ROCM_", "TF_RUN_HANDLER_"),
+    *("TF_SET_ONEDNN_", "TF_SYNC_ON_FINISH", "TF_USE_", "TF_XLA_", "XLA_"),
     *("POPLAR_", "POPART_", "POPTORCH_", "ZE_", "SYCL_", "IPEX_", "IGC_", "NEOReadDebugKeys"),
     *("LD_PRELOAD", "LD_AUDIT", "LD_BIND_NOW", "LD_LIBRARY_PATH", "GLIBC_TUNABLES"),
     *("MALLOC_", "JEMALLOC_", "TCMALLOC_", "PYTHONMALLOC", "PYTHONOPTIMIZE", "PYTHONPATH"),

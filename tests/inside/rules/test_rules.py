@@ -8,11 +8,13 @@ from __future__ import annotations
 import copy
 import importlib
 import json
+from datetime import datetime, timedelta
 
 import pytest
 from program import FEW, Program, lay_double
 
 from entrypoints.metering import names as meters
+from entrypoints.results.result import timestamp
 from entrypoints.rules import energy
 from entrypoints.rules.check import violations
 from entrypoints.rules.correctness import reference_of
@@ -513,6 +515,51 @@ def test_a_simulated_clock_is_not_compared_but_a_real_one_is(genuine):
     assert "clocks-agree" in codes(put(document, "finished", document["started"]))
     assert "clocks-agree" in codes(put(document, "finished", "2026-01-01T00:00:00.000Z"))
     assert "clocks-agree" in codes(put(document, "finished", "2999-01-01T00:00:00.000Z"))
+
+
+def of_ten_seconds(document, **elapsed):
+    """A copy of a result whose clock is real, of a run that took 10 s on each clock, or what `elapsed` says."""
+    forged = put(document, "provenance.simulated", False)
+    began = datetime.strptime(document["started"], "%Y-%m-%dT%H:%M:%S.%fZ")
+    forged["finished"] = timestamp(began + timedelta(seconds=10))
+    for name in ("elapsed_monotonic", "elapsed_kernel"):
+        forged["conditions_after"][name] = {"value": elapsed.get(name, 10.0), "unit": "s"}
+    return forged
+
+
+def on_clocks(document):
+    return [text for text in violations(document) if text.endswith("[clocks-agree]")]
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "fields"),
+    [
+        ({}, []),
+        ({"elapsed_kernel": 10.1}, []),
+        ({"elapsed_kernel": 10.15}, ["conditions_after.elapsed_kernel"]),
+        ({"elapsed_kernel": 9.85}, ["conditions_after.elapsed_kernel"]),
+        ({"elapsed_kernel": None}, []),
+        ({"elapsed_monotonic": None}, ["conditions_after.elapsed_monotonic"]),
+        (
+            {"elapsed_monotonic": 10.3, "elapsed_kernel": 10.3},
+            ["conditions_after.elapsed_monotonic", "conditions_after.elapsed_kernel"],
+        ),
+        ({"elapsed_monotonic": 9.7, "elapsed_kernel": None}, ["conditions_after.elapsed_monotonic"]),
+        ({"elapsed_monotonic": 10.3, "elapsed_kernel": None}, ["conditions_after.elapsed_monotonic"]),
+    ],
+)
+def test_the_clocks_of_a_run_agree(genuine, elapsed, fields):
+    """A library that is loaded first slows down CLOCK_MONOTONIC, and not what the kernel counts."""
+    assert [text.partition(":")[0] for text in on_clocks(of_ten_seconds(genuine["training"], **elapsed))] == fields
+
+
+def test_phases_are_no_longer_than_the_run_by_its_own_clock(genuine):
+    document = of_ten_seconds(genuine["training"], elapsed_monotonic=9.95)
+    inside = sum(span["seconds"] for span in document["phases"].values())
+    inside += document["power"]["idle"]["duration"]["value"]
+    assert on_clocks(put(document, "phases.data.seconds", lambda value: value + 9.96 - inside)) == []
+    (text,) = on_clocks(put(document, "phases.data.seconds", lambda value: value + 9.98 - inside))
+    assert text.startswith("phases:") and "conditions_after.elapsed_monotonic" in text
 
 
 def test_a_result_that_says_it_is_inconsistent_is_not_judged(genuine):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 from processes import child_of, running, wait_for, wait_until_gone
-from program import Program, checked, lay_double
+from program import ROOT, Program, checked, lay_double
 
 from entrypoints.runs import supervise
 
 LONG = ("resnet50", "--steps", "100000", "--warmup-steps", "2", "--batch-size", "3")
+SHORT = ("resnet50", "--steps", "6", "--warmup-steps", "2", "--batch-size", "3")
 STREAMS = (*LONG, "--task", "inference", "--concurrency", "3")
 HASTE = {"DOUBLE_SPEED": "20"}  # where the child is deaf, nothing is gained by the rest of the grace
 
@@ -180,6 +183,30 @@ def test_what_a_child_started_is_killed_with_it(double):
     assert not running(offspring)
 
 
+def test_a_daemon_that_a_child_started_does_not_outlive_the_run(double):
+    """It is in a session of its own and its parent is gone, so no process group of the child's has it."""
+    code, _, errors = double.run(*SHORT, fault="daemon")
+    daemon = int(errors.partition("the double started ")[2].split()[0])
+    survived = running(daemon)
+    if survived:
+        os.kill(daemon, signal.SIGKILL)
+    assert code == 0 and not survived
+
+
+def test_what_was_there_before_a_child_is_left_alone():
+    """A process that started the program may have left it children."""
+    script = (
+        "import subprocess, sys\n"
+        "from entrypoints.system.parent_death import children, kill_orphans\n"
+        "first, second = (subprocess.Popen(['sleep', '600']) for _ in range(2))\n"
+        "kill_orphans({first.pid})\n"
+        "print(first.poll(), second.poll())\n"
+        "first.kill()\n"
+    )
+    said = subprocess.run([sys.executable, "-c", script], cwd=str(ROOT), stdout=subprocess.PIPE, check=True).stdout
+    assert said.split()[0] == b"None" and said.split()[1] != b"None"
+
+
 def test_a_child_that_does_not_listen_is_killed_after_the_grace(clocked):
     process = clocked.start(*LONG, "--time-limit", "60", fault="hang", **HASTE)
     document = after_an_hour(process, "the double hangs")
@@ -239,6 +266,21 @@ def test_the_child_of_a_killed_parent_dies_too(double, arguments):
 def test_versions_below_the_framework_are_told(double):
     document = double.result("resnet50", "--smoke")
     assert document["provenance"]["software"]["libraries"] == {"beneath": "1.2"}
+
+
+def test_what_the_environment_changes_is_in_the_document(double):
+    given = {
+        "OMP_PROC_BIND": "close",
+        "ROC_ACTIVE_WAIT_TIMEOUT": "0",
+        "LD_PRELOAD": "libm.so.6",
+        "TF_TOKEN_a": "hunter2",
+    }
+    code, output, errors = double.run(*SHORT, **given)
+    environment = checked(output)["environment"]
+    recorded = {name: environment["variables"].get(name) for name in given}
+    assert code == 0 and recorded == {**given, "TF_TOKEN_a": None} and "hunter2" not in output
+    assert environment["preloaded"][0] == "libm.so.6"
+    assert "loaded before all other libraries, where they can change what is measured: libm.so.6" in errors
 
 
 def test_what_libraries_print_stays_off_standard_output(double):

@@ -16,9 +16,11 @@ import threading
 import pytest
 from program import ROOT, checked
 
+from entrypoints.contract.statuses import UsageError
 from entrypoints.runs import output
 
 RUN = ("resnet50", "--smoke")
+STRANGER = 65534  # user and group
 
 
 @pytest.mark.parametrize(
@@ -71,6 +73,63 @@ def test_a_link_stays_a_link(double, tmp_path):
     checked((tmp_path / "one without an ending").read_text("utf-8"))
 
 
+@pytest.fixture()
+def shared(tmp_path):
+    """A folder like /tmp: all may write to it, and nobody removes what is another's."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim" / "victim.json").write_text("precious")
+    return folder
+
+
+def link_of_a_stranger(place, target):
+    if os.geteuid():
+        pytest.skip("only root can give a link away")
+    place.symlink_to(target)
+    os.lchown(str(place), STRANGER, STRANGER)
+
+
+@pytest.mark.parametrize(
+    ("link", "target", "named"),
+    [
+        ("result.json", "../victim/victim.json", "result.json"),
+        ("folder", "../victim", "folder/victim.json"),
+        ("folder", "../victim", "folder/"),
+        ("result.json", "../victim/new.json", "result.json"),
+    ],
+)
+def test_a_link_of_a_stranger_is_not_followed(double, shared, link, target, named):
+    """As the kernel, which does not see that a path is resolved by reading its links."""
+    link_of_a_stranger(shared / link, target)
+    code, said, errors = double.run(*RUN, "--output", f"{shared}/{named}")
+    assert (code, said) == (2, "") and "a link of another user" in errors and "importing" not in errors
+    assert [path.name for path in (shared.parent / "victim").iterdir()] == ["victim.json"]
+    assert (shared.parent / "victim" / "victim.json").read_text() == "precious"
+
+
+def test_a_link_of_a_stranger_behind_one_of_ours_is_not_followed(shared):
+    link_of_a_stranger(shared / "theirs.json", "../victim/victim.json")
+    (shared.parent / "ours.json").symlink_to("shared/theirs.json")
+    with pytest.raises(UsageError, match=r"theirs\.json is a link of another user"):
+        output.open_writer(str(shared.parent / "ours.json"), 1)
+
+
+def test_our_own_link_is_followed_also_where_all_may_write(shared):
+    (shared / "result.json").symlink_to("../victim/victim.json")
+    output.open_writer(str(shared / "result.json"), 1).write(document(1))
+    assert (shared / "result.json").is_symlink()
+    assert (shared.parent / "victim" / "victim.json").read_bytes() == output.indented_text(document(1))
+
+
+def test_a_link_of_a_stranger_is_followed_where_only_we_may_write(shared):
+    """Somebody whom we allow to write has put it there."""
+    link_of_a_stranger(shared.parent / "result.json", "victim/victim.json")
+    output.open_writer(str(shared.parent / "result.json"), 1).write(document(1))
+    assert (shared.parent / "victim" / "victim.json").read_bytes() == output.indented_text(document(1))
+
+
 def test_a_place_that_fails_later_does_not_lose_the_document(double, tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -99,6 +158,48 @@ def test_nobody_reading_standard_error_does_not_stop_a_run(double):
     output = process.stdout.read()
     assert process.wait() == 0
     assert checked(output)["status"]["state"] == "completed"
+
+
+def in_a_shell(double, words, *arguments, fault=""):
+    """Exit code, standard output and standard error of a program that a shell starts after `words`."""
+    argv = ["sh", "-c", words, "sh", sys.executable, "-s", "-B", str(double.main), *arguments]
+    environment = {**os.environ, "DOUBLE_FAULT": fault}
+    finished = subprocess.run(argv, cwd=str(double.folder), env=environment, capture_output=True, check=False)
+    return finished.returncode, finished.stdout.decode(), finished.stderr.decode()
+
+
+@pytest.mark.parametrize("fault", ["", "exit"])
+def test_a_standard_error_that_is_closed_costs_nothing_but_the_messages(double, fault):
+    code, said, errors = in_a_shell(double, 'exec "$@" 2>&-', *RUN, fault=fault)
+    assert errors == "" and checked(said)["status"]["exit_code"] == code
+    assert checked(said)["status"]["state"] == ("crashed" if fault else "completed")
+
+
+def test_a_name_that_is_no_text_is_no_trouble_for_a_standard_error_that_is_closed(double):
+    """Python's own standard error writes what is no UTF-8 as escapes; the one that replaces it has to as well."""
+    code, said, _ = in_a_shell(double, 'exec "$@" 2>&-', *RUN, "--output", "\udcff/result.json")
+    assert (code, said) == (2, "")
+
+
+def test_a_standard_output_that_is_closed_is_told(double):
+    code, said, errors = in_a_shell(double, 'exec "$@" >&-', *RUN)
+    assert (code, said) == (6, "") and "could not be written" in errors and "Traceback" not in errors
+    assert checked(errors.splitlines()[-1])["status"]["state"] == "completed"
+
+
+def test_standard_streams_that_are_all_closed_give_their_numbers_to_no_file(double):
+    assert in_a_shell(double, 'exec "$@" <&- >&- 2>&-', *RUN) == (6, "", "")
+    code, _, _ = in_a_shell(double, 'exec "$@" <&- >&- 2>&-', *RUN, "--output", "result.json")
+    assert code == 0 and checked((double.folder / "result.json").read_text("utf-8"))["status"]["state"] == "completed"
+
+
+def test_too_few_file_descriptors_are_a_result(double):
+    code, said, errors = in_a_shell(double, 'ulimit -n 8; exec "$@"', *RUN, "--repeat", "4")
+    documents = [checked(line) for line in said.splitlines()]
+    assert code == 4 and len(documents) == 4 and "Traceback" not in errors
+    for each in documents:
+        assert each["status"]["state"] == "crashed" and "Too many open files" in each["status"]["message"]
+        assert each["steps"]["count"] == 0
 
 
 def test_a_document_that_is_not_valid_is_our_defect(double, double_tree):

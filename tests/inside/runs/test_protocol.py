@@ -187,3 +187,29 @@ def test_lines_are_those_of_the_stream(chunks, size):
     for at in range(0, len(stream), size):
         whole += complete_lines(rest, stream[at : at + size])
     assert [*whole, bytes(rest)] == stream.split(b"\n")
+
+
+class Watched(bytearray):
+    """A buffer that counts the bytes that are copied to and from it."""
+
+    copied = 0
+
+    def __iadd__(self, more):  # type: ignore[misc]
+        self.copied += len(more)
+        return super().__iadd__(more)
+
+    def __setitem__(self, place, value):
+        self.copied += len(value)
+        super().__setitem__(place, value)
+
+    def __bytes__(self):
+        self.copied += len(self)
+        return bytes(memoryview(self))
+
+
+def test_a_long_line_is_copied_once_not_with_each_of_its_parts():
+    rest, parts, size = Watched(), 500, 1000
+    for number in range(parts):
+        assert complete_lines(rest, b"." * size) == [] and len(rest) == (number + 1) * size
+    assert complete_lines(rest, b"\n") == [b"." * parts * size]
+    assert rest == b"" and rest.copied <= 2 * parts * size

@@ -7,6 +7,7 @@ import json
 import pytest
 from program import ROOT
 
+from entrypoints.results.steadiness import outliers
 from entrypoints.runs.report import duration_text, report, significant, warnings_of
 from entrypoints.system.console import aligned
 
@@ -35,6 +36,7 @@ def whole():
         (0.00123456, None, "0.001235"),
         (2.246e-06, None, "2.246e-06"),
         (float("inf"), None, "inf"),
+        (1.7976931348623157e308, None, "1.798e+308"),
     ],
 )
 def test_a_number_has_as_many_digits_as_its_interval_warrants_and_at_least_three(value, half, text):
@@ -108,6 +110,29 @@ def test_the_report_warns_of_other_work_on_the_host(whole, delay, threads, stole
     whole["host"]["threads_usable"]["value"] = 2
     warnings = [text for text in warnings_of(whole) if "step times" not in text]
     assert len(warnings) == (beginning is not None) and all(text.startswith(beginning) for text in warnings)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "warned"),
+    [
+        ([0.1] * 54 + [6.0], True),  # a process that was stopped for 6 of 12 s
+        ([0.1] * 50 + [0.6], True),
+        ([0.1] * 50 + [0.5], False),
+        ([0.1] * 50, False),
+        ([], False),
+    ],
+)
+def test_a_stall_of_more_than_a_tenth_of_the_window_is_warned_of(whole, seconds, warned):
+    whole["steadiness"]["outliers"] = outliers(seconds) if seconds else None
+    texts = [text for text in warnings_of(whole) if "outlying steps" in text]
+    assert len(texts) == warned and all("Do not publish this number" in text for text in texts)
+
+
+def test_libraries_that_are_loaded_first_are_named(whole):
+    assert not [text for text in warnings_of(whole) if "loaded before all other" in text]
+    whole["environment"]["preloaded"] = ["slowclock.so", "libjemalloc.so.2"]
+    (line,) = [line for line in report(whole, None) if "loaded before all other libraries" in line]
+    assert line.split()[0] == "warning" and line.endswith(": slowclock.so, libjemalloc.so.2")
 
 
 def test_the_interval_is_that_over_steps(whole):

@@ -11,7 +11,15 @@ from entrypoints.system import environment
 
 @pytest.mark.parametrize(
     "name",
-    ["OMP_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", "LD_PRELOAD", "PYTHONPATH", "CUBLASLT_NUM", "TF_XLA_FLAGS"],
+    [
+        *("OMP_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", "LD_PRELOAD", "PYTHONPATH", "CUBLASLT_NUM", "TF_XLA_FLAGS"),
+        *("ROC_ACTIVE_WAIT_TIMEOUT", "ROC_AQL_QUEUE_SIZE", "GPU_MAX_HW_QUEUES", "GPU_SINGLE_ALLOC_PERCENT"),
+        *("TF_ENABLE_ONEDNN_OPTS", "TF_CPP_MIN_LOG_LEVEL", "TF_NUM_INTEROP_THREADS", "TF_GPU_ALLOCATOR"),
+        *("TF_CUDNN_USE_AUTOTUNE", "TF_FORCE_GPU_ALLOW_GROWTH", "TF_DETERMINISTIC_OPS", "TF_USE_CUBLASLT"),
+        *("TF_AUTOTUNE_THRESHOLD", "TF_MKL_OPTIMIZE_PRIMITIVE_MEMUSE", "TF_SET_ONEDNN_FPMATH_MODE"),
+        *("TF_FP16_MATMUL_USE_FP32_COMPUTE", "TF_MATMUL_AUTOTUNE_ENABLE", "TF_OVERRIDE_GLOBAL_THREADPOOL"),
+        *("TF_PER_DEVICE_MEMORY_LIMIT_MB", "TF_AUTO_MIXED_PRECISION_GRAPH_REWRITE_LEVEL", "TF_ROCM_FMHA"),
+    ],
 )
 def test_what_changes_speed_is_recorded(name):
     assert environment.described({name: "1", "HOME": "/root"})["variables"] == {name: "1"}
@@ -26,6 +34,9 @@ def test_what_changes_speed_is_recorded(name):
         "ROCKET_PASSWORD",
         "TORCHSERVE_TOKEN",
         "CUDA_AUTH",
+        *("TF_VAR_region", "TF_TOKEN_example_com", "TF_CLI_ARGS", "TF_CLI_ARGS_plan", "TF_CLI_CONFIG_FILE"),
+        *("TF_DATA_DIR", "TF_ENCRYPTION", "TF_HTTP_USERNAME", "TF_CLOUD_ORGANIZATION", "TF_LOG_PATH", "TF_WORKSPACE"),
+        *("GPU_MAX_TOKEN", "ROC_SECRET", "GPU_DEVICE_ORDINAL", "GPU_ACCOUNT", "ROCK_AND_ROLL"),
         "HOME",
     ],
 )

@@ -17,8 +17,9 @@ np = pytest.importorskip("numpy")
 
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.messages import Message, RunCheck  # noqa: E402
-from entrypoints.contract.session import rule_of  # noqa: E402
+from entrypoints.contract.session import StepReport, rule_of  # noqa: E402
 from entrypoints.devices.tensorflow import cpu  # noqa: E402
+from entrypoints.devices.tensorflow.shared.session import TensorFlowSession, to_host  # noqa: E402
 from entrypoints.worker.generation import Generation  # noqa: E402
 from entrypoints.worker.loop import Loop  # noqa: E402
 from entrypoints.worker.sampling_loop import SamplingLoop  # noqa: E402
@@ -130,6 +131,47 @@ def test_each_dropout_is_applied_and_drops_what_the_card_says(where, name, mista
         said = trained("bert_base")["dropout"]
     names = {each.replace(".dropout drops 0.0 %, where the card says 10 %", "") for each in said}
     assert names == {*faults, *(each.replace("0", "1") for each in faults)}
+
+
+def inferred(workload, batch=3, compiled=False):
+    """What the checks find after a batch of inference, by name."""
+    card = smaller(workload)
+    session = opened(card, batch, compiled)
+    sent: list[Message] = []
+    loop = Loop(session, "inference", itertools.repeat(loader.synthetic_batch(card, batch, seed=1)), sent.append, card)
+    loop.advance()
+    loop.check_steps()
+    return faults(sent)
+
+
+@pytest.mark.parametrize("workload", ["bert_base", "lstm"])
+def test_a_batch_of_ours_has_the_output_of_a_request(workload):
+    """That there is a check at all shows that the session hands its output out."""
+    assert inferred(workload) == {"answers": []}
+
+
+def without_computing(self, batch, original=TensorFlowSession.infer):
+    report = original(self, batch)
+    return report._replace(output=lambda: tf.nest.map_structure(np.zeros_like, report.output()))
+
+
+def by_one_block(self, batch):
+    """The graph of a whole network is not touched: this one is traced on its own."""
+    network = self.model.network
+    every, network.blocks = network.blocks, list(network.blocks)[:1]
+    output, _ = self.model(batch.inputs)
+    network.blocks = every
+    return StepReport(batch.samples, updates=0, loss=None, output=lambda: to_host(output))
+
+
+@pytest.mark.parametrize(
+    ("workload", "mistake"),
+    [("bert_base", without_computing), ("bert_base", by_one_block), ("lstm", without_computing)],
+)
+def test_a_batch_that_is_answered_with_less_work_has_another_output(workload, mistake):
+    with mock.patch.object(TensorFlowSession, "infer", mistake):
+        (said,) = inferred(workload)["answers"]
+    assert said.startswith("the output differs from that of a request by ")
 
 
 def generated(workload):

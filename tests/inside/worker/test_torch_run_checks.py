@@ -241,6 +241,61 @@ def test_a_network_without_any_dropout_is_not_the_card_s():
         assert trained("mobilenet_v3_small")["dropout"] == ["the network has no dropout"]
 
 
+def inferred(workload, batch=3, precision="fp32"):
+    """What the checks find after a batch of inference, by name."""
+    card = card_of(workload)
+    session = opened(card, batch, precision)
+    sent: list[Message] = []
+    placed = session.to_device(loader.synthetic_batch(card, batch, seed=1))
+    loop = Loop(session, "inference", itertools.repeat(placed), sent.append, card)
+    loop.advance()
+    loop.check_steps()
+    return faults(sent)
+
+
+@pytest.mark.parametrize(
+    ("workload", "precision"),
+    [("bert_base", "fp32"), ("bert_base", "bf16"), ("lstm", "fp32"), ("mobilenet_v3_small", "fp32")],
+)
+def test_a_batch_of_ours_has_the_output_of_a_request(workload, precision):
+    """That there is a check at all shows that the session hands its output out."""
+    assert inferred(workload, precision=precision) == {"answers": []}
+
+
+def without_computing(self, batch, original=TorchSession.infer):
+    report = original(self, batch)
+    return report._replace(output=lambda: 0 * report.output())
+
+
+def by_one_block(self, batch, original=TorchSession.infer):
+    network = self.inference_model().network
+    every, network.blocks = network.blocks, network.blocks[:1]
+    report = original(self, batch)
+    network.blocks = every
+    return report
+
+
+def of_one_sample(self, batch, original=TorchSession.infer):
+    report = original(self, batch._replace(inputs=batch.inputs[:1].expand_as(batch.inputs)))
+    return report._replace(samples=batch.samples)
+
+
+@pytest.mark.parametrize(
+    ("workload", "mistake"),
+    [
+        ("bert_base", without_computing),
+        ("bert_base", by_one_block),
+        ("lstm", without_computing),
+        ("lstm", of_one_sample),
+        ("mobilenet_v3_small", without_computing),
+    ],
+)
+def test_a_batch_that_is_answered_with_less_work_has_another_output(workload, mistake):
+    with mock.patch.object(TorchSession, "infer", mistake):
+        (said,) = inferred(workload)["answers"]
+    assert said.startswith("the output differs from that of a request by ")
+
+
 def generated(workload="gpt2", batch=3, precision="fp32", new=12):
     """What the check finds after a batch of texts."""
     card = smaller(CARDS[workload])

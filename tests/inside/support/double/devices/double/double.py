@@ -30,6 +30,9 @@ from entrypoints.contract.statuses import RunError
 # NAME, or NAME:SIZE for the faults that come with batches above a size
 FAULT, _, SIZE = os.environ.get("DOUBLE_FAULT", "").partition(":")
 FAULTY_STEP = 4
+LEAST = 5e-324  # s: the smallest number above 0
+LIE = 10 if FAULT == "tenfold" else 1  # times the samples that a batch has
+WHAT = "galaxy" if FAULT == "galaxy" else "board"  # a device is
 MESSAGES = int(sys.argv[2]) if sys.argv[1:2] == ["--child"] else -1  # the pipe to the parent
 STEP_SECONDS = float(os.environ.get("DOUBLE_STEP_SECONDS", "0.01"))
 STAMPS = os.environ.get("DOUBLE_STAMPS")  # a file for the moments of the monotonic clock at which steps ended
@@ -46,6 +49,10 @@ def prepare(precision, threads, streams=1):
         sleeper = subprocess.Popen(["sleep", "600"], stdin=nothing, stdout=nothing, stderr=nothing)
         os.write(2, f"the double started {sleeper.pid} and hangs\n".encode())
         never_return("hangs")
+    if FAULT == "daemon":
+        daemonise()
+    if FAULT == "early":
+        end_early()
     if FAULT == "exit":
         os._exit(7)
     if FAULT == "no_device":
@@ -75,7 +82,7 @@ class Text:
 
 class Double:
     asynchronous = False
-    facts = DeviceFacts("double", "nobody", None, 1, "board", None, 1, 1, "not at all", simulated=True)
+    facts = DeviceFacts("double", "nobody", None, 1, WHAT, None, 1, 1, "not at all", simulated=True)
     steps = 0
 
     def __init__(self, card):
@@ -87,7 +94,7 @@ class Double:
 
     def train(self, batch):
         self.steps += 1
-        self.samples = batch.samples
+        self.samples = LIE * batch.samples
         time.sleep(STEP_SECONDS)
         if self.steps == FAULTY_STEP:
             fail()
@@ -99,7 +106,7 @@ class Double:
         if SIZE and len(batch.inputs) > int(SIZE):
             too_large()
         loss = float("nan") if FAULT == "non_finite" and self.steps == FAULTY_STEP else 1.0 / self.steps
-        return StepReport(samples=batch.samples, updates=1, loss=lambda: loss)
+        return StepReport(samples=LIE * batch.samples, updates=1, loss=lambda: loss)
 
     def infer(self, batch):
         output = [1.0 if FAULT == "answers" else 0.0] * batch.samples
@@ -178,7 +185,7 @@ class Double:
         return time.perf_counter()
 
     def seconds_between(self, earlier, later):
-        return later - earlier
+        return LEAST if FAULT == "timeless" else later - earlier
 
     def synchronise(self):
         pass
@@ -200,10 +207,48 @@ def fail():
         raise RunError("compile_failure", "the double's compiler gave up")
     if FAULT == "segmentation":
         os.kill(os.getpid(), signal.SIGSEGV)
+    if FAULT == "says":
+        says()
+    if FAULT == "long_line":
+        speak_too_long()
     if FAULT == "hang":
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         never_return("hangs")
+
+
+def end_early():
+    """Make the loop believe that a few steps are all that was asked for."""
+    from unittest import mock  # late, as few runs need it
+
+    from entrypoints.worker.phases import PhasedRun
+
+    mock.patch.object(PhasedRun, "enough", lambda self, configuration: self.steps >= FAULTY_STEP).start()
+
+
+def says():
+    """Send what the test wants to be sent, as if it were a message."""
+    os.write(MESSAGES, os.environ["DOUBLE_SAYS"].encode() + b"\n")
+
+
+def speak_too_long():
+    """Send a line that is longer than any message."""
+    for _ in range(20):
+        os.write(MESSAGES, b"." * (1 << 20))
+    os.write(MESSAGES, b"\n")
+
+
+def daemonise():
+    """Start a process as daemons do, so that it is in no session of ours and its parent is gone."""
+    starter = os.fork()
+    if not starter:
+        nothing = subprocess.DEVNULL
+        sleeper = subprocess.Popen(
+            ["sleep", "600"], stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True
+        )
+        os.write(2, f"the double started {sleeper.pid}\n".encode())
+        os._exit(0)
+    os.waitpid(starter, 0)
 
 
 def wait_until_read():
