@@ -14,6 +14,23 @@ from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 Values = tuple[Any, ...]  # the values of some fields
 
 
+class Candidates:
+    """Baselines with the settings of some rows, by the fields in which they differ: rows may be thousands."""
+
+    def __init__(self, baselines: Sequence[RepeatGroup], may_differ: set[str]) -> None:
+        self.differing = varying_fields(baselines)
+        decisive = [name for name in self.differing if name not in may_differ]
+        self.by_values = [(names, _grouped(baselines, names)) for names in (self.differing, decisive)]
+
+    def choose(self, row: RepeatGroup) -> tuple[RepeatGroup | None, str | None]:
+        """Return the only one that equals a row in all fields, or in those that must not differ, else the reason."""
+        for names, groups in self.by_values:
+            equal = groups.get(_values(row, names), [])
+            if len(equal) == 1:
+                return equal[0], None
+        return None, f"several baselines, which differ in {', '.join(self.differing)}"
+
+
 def set_baselines(rows: Sequence[RepeatGroup], varying: Iterable[str], query: Query) -> None:
     """Give each row its baseline and its ratios, or the reason why it has none.
 
@@ -22,15 +39,13 @@ def set_baselines(rows: Sequence[RepeatGroup], varying: Iterable[str], query: Qu
     may_differ = set(query.allowed) | set(FIELDS) | ({query.baseline[0]} if query.baseline else set())
     names = [name for name in varying if name.startswith(SETTING) and name not in may_differ.union(PLATFORM)]
     baselines = [row for row in rows if query.is_baseline(row)]
-    candidates: dict[Values, list[RepeatGroup]] = defaultdict(list)
-    for baseline in baselines:
-        candidates[_values(baseline, names)].append(baseline)
+    candidates = {values: Candidates(group, may_differ) for values, group in _grouped(baselines, names).items()}
     unmatched = []
     for row in rows:
         if query.is_baseline(row):
             continue
         if matching := candidates.get(_values(row, names)):
-            row.baseline, row.no_baseline = _choose(row, matching, may_differ)
+            row.baseline, row.no_baseline = matching.choose(row)
         else:
             unmatched.append(row)
             row.no_baseline = "no baseline has the same workload, task, phase and data source"
@@ -63,20 +78,11 @@ def _nearest(
             unmatched = [row for row in unmatched if _values(row, rest) not in values]
 
 
-def _choose(
-    row: RepeatGroup, candidates: Sequence[RepeatGroup], may_differ: set[str]
-) -> tuple[RepeatGroup | None, str | None]:
-    """Return the one candidate that equals the row in all fields, or in those that must not differ, else the reason."""
-    differing = set(varying_fields(candidates))
-    for names in (differing, differing - may_differ):
-        equal = [candidate for candidate in candidates if _equal(row, candidate, names)]
-        if len(equal) == 1:
-            return equal[0], None
-    return None, f"several baselines, which differ in {', '.join(sorted(differing))}"
-
-
-def _equal(row: RepeatGroup, other: RepeatGroup, names: Iterable[str]) -> bool:
-    return all(row.fields.get(name) == other.fields.get(name) for name in names)
+def _grouped(rows: Iterable[RepeatGroup], names: Sequence[str]) -> dict[Values, list[RepeatGroup]]:
+    groups: dict[Values, list[RepeatGroup]] = defaultdict(list)
+    for row in rows:
+        groups[_values(row, names)].append(row)
+    return groups
 
 
 def _values(row: RepeatGroup, names: Iterable[str]) -> Values:
