@@ -32,7 +32,7 @@ for file in sorted(Path(sys.argv[2]).rglob("*.json")):
 
 
 def make(folder: Path, document: dict[str, Any], count: int, seed: int) -> Path:
-    """Generate results as in a store: each a run of its own by id, time and step times, REPEATS of each site.
+    """Generate results as in a store: each with its own id, time and step times, REPEATS of each site.
 
     Steps take longer by less than the rounding that rules allow, so that each agrees with itself as the given one does.
     """

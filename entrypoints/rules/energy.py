@@ -9,7 +9,7 @@ from entrypoints.metering import names
 from entrypoints.metering.energy import FEWEST_PERIODS, LONGEST_GAP
 from entrypoints.metering.meters import replay
 from entrypoints.rules.facts import FIRST_VERSION, Facts, is_number, near
-from entrypoints.rules.rule import ROUNDING, differ, rule
+from entrypoints.rules.rule import ROUNDING, differ, rule, unequal_metrics
 
 OF_ENERGY = (
     *("energy", "energy_per_unit", "energy_per_device", "units_per_watt_hour", "tokens_per_watt_hour"),
@@ -171,7 +171,7 @@ def energy_is_that_of_the_devices(facts: Facts) -> Iterator[str]:
         return
     joules = [device["energy"]["value"] for device in power["devices"]]
     expected = None if None in joules else math.fsum(joules)
-    yield from _unequal(facts, "energy", expected)
+    yield from unequal_metrics(facts, {"energy": expected}, "power")
     for number, device in enumerate(power["devices"]):
         used, mean = device["energy"]["value"], device["power_mean"]["value"]
         product = None if mean is None or window is None else mean * window
@@ -214,7 +214,7 @@ def efficiency_follows_from_energy(facts: Facts) -> Iterator[str]:
                 tokens_per_watt_hour=None if rate is None else JOULES_PER_WATT_HOUR * rate * window / joules,
             )
     for name, value in expected.items():
-        yield from _unequal(facts, name, value)
+        yield from unequal_metrics(facts, {name: value}, "power")
 
 
 @rule(
@@ -226,7 +226,7 @@ def energy_of_epochs_is_their_mean(facts: Facts) -> Iterator[str]:
     """Average the epochs again."""
     joules = [epoch["energy"]["value"] for epoch in facts.document["epochs"][1:]]
     expected = math.fsum(joules) / len(joules) if joules and None not in joules else None
-    yield from _unequal(facts, "energy_per_epoch", expected)
+    yield from unequal_metrics(facts, {"energy_per_epoch": expected}, "power")
 
 
 @rule(
@@ -252,15 +252,3 @@ def energy_of_epochs_is_that_of_the_window(facts: Facts) -> Iterator[str]:
     all_of_it = None not in inside and facts.untimed == first * size and facts.count == len(epochs) * size
     if together > whole * (1 + WINDOWS) or (all_of_it and not near(together, whole, WINDOWS)):
         yield differ("epochs: their energy", together, whole, "metrics.energy")
-
-
-def _unequal(facts: Facts, name: str, expected: float | None) -> Iterator[str]:
-    entry = facts.metrics.get(name)
-    if entry is None:
-        return
-    given = entry["value"]
-    if given is None or expected is None:
-        if given is not expected:
-            yield differ(f"metrics.{name}", given, expected, "power")
-    elif not near(given, expected):
-        yield differ(f"metrics.{name}", given, expected, "power")

@@ -11,7 +11,7 @@ from entrypoints.results.measurement import fold
 from entrypoints.results.result import PARTS, every_metric
 from entrypoints.rules.facts import FIRST_VERSION, Facts, is_whole, mean_bounds, near
 from entrypoints.rules.identity import card_of
-from entrypoints.rules.rule import ROUNDING, differ, rule
+from entrypoints.rules.rule import ROUNDING, differ, rule, unequal_metrics
 
 FRACTIONS = ("data_wait_fraction", "padding_fraction", "acceptance_rate", "utilisation")
 SIGNED = ("final_loss",)  # a likelihood's logarithm may have either sign
@@ -93,7 +93,7 @@ def throughput_follows_from_the_steps(facts: Facts) -> Iterator[str]:
             expected["throughput"] = rate = facts.timed_units / window
             devices = facts.document["accelerator"].get("count")
             expected["throughput_per_device"] = None if devices is None else rate / devices
-    yield from _unequal(facts, expected, "steps")
+    yield from unequal_metrics(facts, expected, "steps")
 
 
 @rule("`step_time_p50` to `p99` = those of `steps.quantiles`; none for requests, which overlap", "As for throughput.")
@@ -101,7 +101,7 @@ def step_times_follow_from_the_steps(facts: Facts) -> Iterator[str]:
     """Compare percentiles with the quantiles of the steps."""
     quantiles = None if facts.configuration["concurrency"] else facts.steps["quantiles"]
     expected = {name: quantiles[share] if quantiles else None for name, share in STEP_TIMES.items()}
-    yield from _unequal(facts, expected, "steps.quantiles")
+    yield from unequal_metrics(facts, expected, "steps.quantiles")
 
 
 @rule(
@@ -137,7 +137,7 @@ def waits_follow_from_the_steps(facts: Facts) -> Iterator[str]:
     if waits is None or not window or facts.timed_count <= 0:
         return
     expected = sum(waits[facts.untimed :]) / window
-    yield from _unequal(facts, {"data_wait_fraction": expected}, "steps.data_wait_seconds")
+    yield from unequal_metrics(facts, {"data_wait_fraction": expected}, "steps.data_wait_seconds")
 
 
 @rule(
@@ -191,7 +191,7 @@ def operations_follow_from_the_throughput(facts: Facts) -> Iterator[str]:
     achieved = None if throughput is None else throughput * facts.document["workload"]["flops"]["per_unit"]
     peak = (device.get("peak") or {}).get("value")
     share = achieved / (peak * device["count"]) if achieved is not None and peak else None
-    yield from _unequal(facts, {"achieved_flops": achieved, "utilisation": share}, "throughput")
+    yield from unequal_metrics(facts, {"achieved_flops": achieved, "utilisation": share}, "throughput")
 
 
 @rule(
@@ -204,13 +204,13 @@ def times_follow_from_phases_and_steps(facts: Facts) -> Iterator[str]:
     """Add phases and steps up again."""
     spans = [facts.document["phases"][name]["seconds"] for name in ("import", "data", "model", "compile")]
     first = None if None in spans else sum(spans)
-    yield from _unequal(facts, {"time_to_first_step": first}, "phases")
+    yield from unequal_metrics(facts, {"time_to_first_step": first}, "phases")
     given = facts.metric("training_time")
     if facts.task != "training" or not facts.count:
         if given is not None:
             yield differ("metrics.training_time", given, None, "a run without a training step")
     elif facts.seconds is not None:
-        yield from _unequal(facts, {"training_time": math.fsum(facts.seconds)}, "steps.seconds")
+        yield from unequal_metrics(facts, {"training_time": math.fsum(facts.seconds)}, "steps.seconds")
     elif given is None or (facts.window is not None and given < facts.window and not near(given, facts.window)):
         yield differ("metrics.training_time", given, facts.window, "at least the timed window")
 
@@ -264,7 +264,7 @@ def generation_fits_the_window(facts: Facts) -> Iterator[str]:
     if card is None or not generates(card.problem, facts.task) or not window:
         return
     prompt, new = card.problem["generation"]["prompt"], card.problem["generation"]["new"]
-    yield from _unequal(facts, {"token_throughput": facts.timed_units * new / window}, "the card's new tokens")
+    yield from unequal_metrics(facts, {"token_throughput": facts.timed_units * new / window}, "the card's new tokens")
     prefill, decode = facts.metric("prefill_throughput"), facts.metric("decode_throughput")
     if prefill and decode:
         seconds = facts.timed_units * (prompt / prefill + (new - 1) / decode)
@@ -280,18 +280,6 @@ def generation_fits_the_window(facts: Facts) -> Iterator[str]:
 def decoding_is_that_of_all_workers(facts: Facts) -> Iterator[str]:
     """Multiply the rate of a worker again."""
     rate, workers = facts.metric("decode_rate"), facts.configuration["data_workers"] or 1
-    yield from _unequal(facts, {"decode_rate_of_all_workers": None if rate is None else rate * workers}, "decode_rate")
-
-
-def _unequal(facts: Facts, expected: Mapping[str, float | None], source: str) -> Iterator[str]:
-    """Yield the metrics that differ from what follows from `source`. One that is absent is not compared."""
-    for name, value in expected.items():
-        entry = facts.metrics.get(name)
-        if entry is None:
-            continue
-        given = entry["value"]
-        if given is None or value is None:
-            if given is not value:
-                yield differ(f"metrics.{name}", given, value, source)
-        elif not near(given, value):
-            yield differ(f"metrics.{name}", given, value, source)
+    yield from unequal_metrics(
+        facts, {"decode_rate_of_all_workers": None if rate is None else rate * workers}, "decode_rate"
+    )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Callable, Iterator, NamedTuple
+from typing import Callable, Iterator, Mapping, NamedTuple
 
-from entrypoints.rules.facts import Facts
+from entrypoints.rules.facts import Facts, near
 
 Check = Callable[[Facts], Iterator[str]]
 EXACT = "exact"
@@ -38,3 +38,17 @@ def rule(formula: str, reason: str, tolerance: str = EXACT) -> Callable[[Check],
 def differ(field: str, value: float | str | None, expected: float | str | None, why: str) -> str:
     """Return the sentence about a field that has another value than follows from others."""
     return f"{field}: {value!r} where {why} gives {expected!r}"
+
+
+def unequal_metrics(facts: Facts, expected: Mapping[str, float | None], source: str) -> Iterator[str]:
+    """Yield the metrics that differ from what follows from `source`. One that is absent is not compared."""
+    for name, value in expected.items():
+        entry = facts.metrics.get(name)
+        if entry is None:
+            continue
+        given = entry["value"]
+        if given is None or value is None:
+            if given is not value:
+                yield differ(f"metrics.{name}", given, value, source)
+        elif not near(given, value):
+            yield differ(f"metrics.{name}", given, value, source)

@@ -29,7 +29,7 @@ Weights = Mapping[str, np.ndarray]
 
 
 class Stage(NamedTuple):
-    """A part of the check, with a session of its own."""
+    """A part of the check, with its own session."""
 
     rule: Rule
     partition: BatchPartition | None  # of the batch; None: it is computed as a whole

@@ -117,7 +117,7 @@ def _read(path: Path) -> "Envelope":
 
 
 def _require_about(envelope: "Envelope", file: Path) -> None:
-    """Raise SifmarkError unless the statement of a signed envelope is about a file as it is now."""
+    """Raise SifmarkError unless the statement of a signed envelope describes the current content of a file."""
     digest = sha256_file(file).removeprefix("sha256:")
     try:
         statement = parse(envelope.payload)

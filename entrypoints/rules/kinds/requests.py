@@ -9,7 +9,7 @@ from entrypoints.results.metrics import LEAST
 from entrypoints.results.quantiles import quantile
 from entrypoints.results.result import MOST_STEPS, PARTS, QUANTILES
 from entrypoints.rules.facts import ABSOLUTE, Document, Facts, mean_bounds, near
-from entrypoints.rules.rule import ROUNDING, differ, rule
+from entrypoints.rules.rule import ROUNDING, differ, rule, unequal_metrics
 
 PERCENTILES = {"latency_p50": 0.50, "latency_p90": 0.90, "latency_p95": 0.95, "latency_p99": 0.99, "latency_max": 1.0}
 BUSY_SHARE = 0.85  # 2 and 3 clients on a busy host with two processors: 92 %
@@ -73,10 +73,10 @@ def latencies_follow_from_the_requests(facts: Facts) -> Iterator[str]:
     count, quantiles = requests.get("count", 0), requests.get("quantiles")
     for name, share in PERCENTILES.items():
         expected = quantiles[f"p{round(100 * share)}"] if quantiles and count >= LEAST[share] else None
-        yield from _unequal(facts, name, expected)
+        yield from unequal_metrics(facts, {name: expected}, "requests")
     mean, latencies = facts.metric("latency_mean"), requests.get("latencies")
     if latencies:
-        yield from _unequal(facts, "latency_mean", math.fsum(latencies) / len(latencies))
+        yield from unequal_metrics(facts, {"latency_mean": math.fsum(latencies) / len(latencies)}, "requests")
     elif (mean is None) != (not count):
         yield differ("metrics.latency_mean", mean, None, "requests.count")
     elif mean is not None and quantiles and not quantiles["p0"] <= mean <= quantiles["p100"]:
@@ -138,15 +138,3 @@ def _rising(quantiles: Document, field: str) -> Iterator[str]:
     values = [quantiles[f"p{share}"] for share in QUANTILES]
     if values != sorted(values) or values[0] < 0:
         yield f"{field}: {values} do not rise"
-
-
-def _unequal(facts: Facts, name: str, expected: float | None) -> Iterator[str]:
-    entry = facts.metrics.get(name)
-    if entry is None:
-        return
-    given = entry["value"]
-    if given is None or expected is None:
-        if given is not expected:
-            yield differ(f"metrics.{name}", given, expected, "requests")
-    elif not near(given, expected):
-        yield differ(f"metrics.{name}", given, expected, "requests")

@@ -9,7 +9,7 @@ from entrypoints.contract.cards import labelled
 from entrypoints.results.result import MOST_STEPS
 from entrypoints.rules.facts import Document, Facts, is_whole, near
 from entrypoints.rules.identity import card_of
-from entrypoints.rules.rule import ROUNDING, differ, rule
+from entrypoints.rules.rule import ROUNDING, differ, rule, unequal_metrics
 
 FRACTIONS = ("accuracy", "exact_match", "f1")
 PASSAGE = "passage"  # the kind of input whose files have questions and answers
@@ -89,16 +89,9 @@ def targets_are_reached_by_evaluations(facts: Facts) -> Iterator[str]:
     given = facts.metric("evaluation_time")
     if len(evaluations) == MOST_STEPS and given is not None and seconds is not None:
         seconds = max(given, seconds)  # earlier ones are not listed
-    yield from _unequal(facts, "time_to_target", reaching[0]["training_seconds"] if reaching else None)
-    yield from _unequal(facts, "evaluation_time", seconds)
-
-
-def _unequal(facts: Facts, name: str, expected: float | None) -> Iterator[str]:
-    given = facts.metric(name)
-    if (given is None) != (expected is None) or (
-        given is not None and expected is not None and not near(given, expected)
-    ):
-        yield differ(f"metrics.{name}", given, expected, "target.evaluations")
+    expected = {"time_to_target": reaching[0]["training_seconds"] if reaching else None, "evaluation_time": seconds}
+    yield from unequal_metrics(facts, expected, "target.evaluations")
+    yield from (f"metrics.{name}: it is missing" for name in expected if name not in facts.metrics)
 
 
 def _evaluations(facts: Facts, evaluations: list[Document]) -> Iterator[str]:

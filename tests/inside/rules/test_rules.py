@@ -311,6 +311,7 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("epochs", "epochs.0.index", 2, "epochs-follow-from-the-steps"),
     ("epochs", "metrics.epoch_time.value", 0.001, "epochs-follow-from-the-steps"),
     ("target", "target", None, "targets-are-reached-by-evaluations"),
+    ("target", "metrics", without("time_to_target"), "targets-are-reached-by-evaluations"),
     ("target", "target.value", 2.0, "targets-are-reached-by-evaluations"),
     ("target", "target.reached", False, "targets-are-reached-by-evaluations"),
     ("target", "target.evaluations", [], "targets-are-reached-by-evaluations"),
