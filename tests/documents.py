@@ -185,13 +185,6 @@ def _settle_configuration(document: dict[str, Any]) -> None:
         device.pop(f"{name}_source", None)
     device.pop("rated_power_scope", None)
     provenance = document["provenance"]
-    provenance["command"] = [
-        *(["--site", document["site"]] if document["site"] else []),
-        *(["--smoke"] if given["smoke"] else []),
-        *(["--compile"] if given["compile"] else []),
-        *([] if synthetic else ["--data", "/data"]),
-        *([] if given["concurrency"] is None else ["--concurrency", str(given["concurrency"])]),
-    ]
     provenance["software"]["framework"] = provenance["image"]["framework"] = given["framework"]
     provenance["image"]["stand_in"] = provenance["stand_in"]
     if document["power"].get("source") == "replay" or provenance["simulated"]:
@@ -317,7 +310,6 @@ def _settle_metrics(document: dict[str, Any], step: float) -> None:
         each["value"] * units if each["unit"] != "a" else None,
         window,
         given,
-        document["provenance"]["command"],
     )
     if of_energy and step:
         derived |= of_energy | {"energy_per_unit": each["value"], "energy_per_device": of_energy["energy"]}
@@ -335,7 +327,7 @@ def _settle_metrics(document: dict[str, Any], step: float) -> None:
 
 
 def _power(
-    power: dict[str, Any], joules: float | None, window: float, given: dict[str, Any], command: list[str]
+    power: dict[str, Any], joules: float | None, window: float, given: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """The part `power` with one device that used so much, and the metrics of it; without energy no meter."""
     if joules is None or not window:
@@ -344,7 +336,6 @@ def _power(
     replayed = power.get("source") == "replay"
     meter = "replay:trace.json" if replayed else "a"
     given["meter"] = meter
-    command += ["--meter", meter]
     missing = {"value": None, "reason": NOT_MEASURED}
     readings: dict[str, Any] = {
         "source": meter.partition(":")[0],
