@@ -164,6 +164,13 @@ class RunCheck(NamedTuple):
     faults: list[str]
 
 
+class Rendezvous(NamedTuple):
+    """Where the first rank waits for the others, so that they can compute together."""
+
+    host: str
+    port: int
+
+
 class Failed(NamedTuple):
     """The child cannot go on; `state` is one of `statuses.STATUSES`."""
 
@@ -191,6 +198,7 @@ Message = Union[
     Probed,
     RunCheck,
     Usage,
+    Rendezvous,
     Failed,
     Ended,
 ]

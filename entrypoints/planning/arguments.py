@@ -153,10 +153,20 @@ def _add_batch(grammar: argparse.ArgumentParser) -> None:
 def _add_division(grammar: argparse.ArgumentParser) -> None:
     add = grammar.add_argument_group("parallelism").add_argument
     add("--micro-batch-size", type=values.whole(1), metavar="N", help="samples computed at once; gradients accumulate")
-    add("--replicas", type=values.whole(1, 4096), default=1, metavar="N", help="copies of the model (IPUs)")
+    add(
+        "--replicas",
+        type=values.whole(1, 4096),
+        default=1,
+        metavar="N",
+        help="copies of the model, each on its own device",
+    )
     add("--device-iterations", type=values.whole(1, 4096), default=1, metavar="N", help="batches per call (IPUs)")
     add("--stages", type=values.whole(1, 256), default=1, metavar="N", help="pipeline stages (IPUs)")
-    add("--strategy", choices=STRATEGIES, help="how stages take turns; default: pipelined")
+    add(
+        "--strategy",
+        choices=STRATEGIES,
+        help="how stages take turns (default: pipelined), or how ranks train together (ddp)",
+    )
 
 
 def _add_data(grammar: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Mapping, TypedDict
 
 from entrypoints.contract.cards import Card, labelled, tabular
-from entrypoints.contract.choices import STRATEGIES
+from entrypoints.contract.choices import DDP, STAGED
 from entrypoints.contract.session import BatchPartition
 from entrypoints.contract.statuses import UsageError
 from entrypoints.contract.target import Target
@@ -92,12 +92,17 @@ class Configuration:
         )
 
     @property
+    def ranks(self) -> int:
+        """The processes that compute the run: one for each replica, but the replicas of IPUs are those of one call."""
+        return 1 if self.device == "ipu" else self.replicas
+
+    @property
     def partition(self) -> BatchPartition:
-        """How the samples of a step are divided."""
+        """How the samples of a step are divided by one rank."""
         return BatchPartition(
             self.micro_batch_size,
             self.gradient_accumulation,
-            self.replicas,
+            self.replicas // self.ranks,
             self.device_iterations,
             self.stages,
             self.strategy,
@@ -153,7 +158,9 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         goal=_goal(options, card, per_epoch),
         evaluation_path=_evaluation_path(options, card, framework, source),
         seed=options.seed,
-        threads=options.threads or defaults.get("threads") or max(1, host.usable_cores() // (options.concurrency or 1)),
+        threads=options.threads
+        or defaults.get("threads")
+        or max(1, host.usable_cores() // (options.concurrency or 1) // (1 if device == "ipu" else options.replicas)),
         meter=options.meter,
         meter_period_seconds=options.meter_period,
         idle_seconds=_idle(options),
@@ -220,10 +227,8 @@ def _partition(options: Options, batch_size: int, framework: str, device: str, u
             f"--batch-size {batch_size}: it is no multiple of {at_once} samples at once times {options.replicas} "
             f"replicas. Give a multiple of {at_once * options.replicas}, or another --micro-batch-size"
         )
-    if options.stages == 1 and options.strategy:
-        raise UsageError(f"--strategy {options.strategy}: one stage is all of the model. Add --stages 2 or more")
-    strategy = (options.strategy or STRATEGIES[0]) if options.stages > 1 else None
     trained = options.task == "training"
+    strategy = _strategy(options, device)
     filling = 2 * options.stages - 1 if trained else options.stages  # PopART counts the way back too
     if strategy == "pipelined" and times < filling:
         raise UsageError(
@@ -241,13 +246,24 @@ def _partition(options: Options, batch_size: int, framework: str, device: str, u
     return partition
 
 
+def _strategy(options: Options, device: str) -> str | None:
+    """Return how stages take turns, or how ranks train together; None for one device, and for copies that answer."""
+    asked, replicated = options.strategy, options.replicas > 1 and device != "ipu"
+    if asked in STAGED and options.stages == 1:
+        raise UsageError(f"--strategy {asked}: one stage is all of the model. Add --stages 2 or more")
+    if asked not in (None, *STAGED) and not (replicated and options.task == "training"):
+        raise UsageError(f"--strategy {asked} is for training on several devices: add --replicas 2 or more")
+    if options.stages > 1:
+        return asked or STAGED[0]
+    return asked or (DDP if replicated and options.task == "training" else None)
+
+
 def _require_divisible(options: Options, framework: str, device: str) -> None:
     own = (options.replicas, options.device_iterations, options.stages)
-    if (framework, device) != ("pytorch", "ipu") and own != (1, 1, 1):
-        raise UsageError(
-            "--replicas, --device-iterations and --stages are for IPUs, by PopTorch: one device computes here. "
-            "Leave them out"
-        )
+    if (framework, device) != ("pytorch", "ipu") and own[1:] != (1, 1):
+        raise UsageError("--device-iterations and --stages are for IPUs, by PopTorch. Leave them out")
+    if options.replicas > 1 and device != "ipu":
+        _require_ranks(options, framework)
     if options.device_iterations > 1 and options.task != "training":
         raise UsageError(
             f"--device-iterations: of {options.task} they follow from --batch-size and --micro-batch-size. Leave it out"
@@ -267,6 +283,23 @@ def _require_divisible(options: Options, framework: str, device: str) -> None:
         raise UsageError(
             f"--micro-batch-size: {options.task} accumulates no gradients. Give --batch-size, or --task training"
         )
+
+
+def _require_ranks(options: Options, framework: str) -> None:
+    """Raise UsageError for what several ranks cannot do together."""
+    given = {
+        "--duration": options.duration,
+        "--concurrency": options.concurrency,
+        "--find-max-batch": options.find_max_batch,
+        "--target-accuracy": options.target_accuracy,
+        "--target-loss": options.target_loss,
+        "--data": options.data != SYNTHETIC,
+    }
+    if framework != "pytorch":
+        raise UsageError(f"--replicas {options.replicas}: only PyTorch computes on several devices. Leave it out")
+    for name, value in given.items():
+        if value:
+            raise UsageError(f"{name} with --replicas {options.replicas}: several ranks cannot do it yet. Leave it out")
 
 
 def _require_trace(meter: str) -> None:

@@ -14,6 +14,11 @@ from entrypoints.results.numerics import FAILED, Numerics
 NEAR = 0.9
 # The C library's messages when a shared library gets no memory, or no permission.
 UNMAPPED = ("failed to map segment", "cannot map zero-fill pages")
+SILENT = "the workload's process"  # how a message about a process without a word begins
+LOST_PEER = (  # error texts of collectives whose other end is gone
+    *("connection closed by peer", "connection reset by peer", "broken pipe", "connection refused"),
+    *("timed out", "timeout", "remote process exited", "socket closed"),
+)
 WORKER_KILLED = "killed by signal: Killed"  # PyTorch's message when a data worker is killed
 
 
@@ -26,6 +31,7 @@ class Ending(NamedTuple):
     oom_killed: bool
     peak_mib: float | None = None  # largest resident set
     limit_mib: int | None = None  # --memory-limit
+    abandoned: bool = False  # whether it ended since another rank had failed
 
 
 class Outcome(NamedTuple):
@@ -51,6 +57,30 @@ def determine_outcome(messages: Sequence[Message], ending: Ending) -> Outcome:
     phase = next((message.name for message in reversed(messages) if isinstance(message, Phase)), None)
     cause = _shortage(ending, text, None if failures else phase) if state == "crashed" else None
     return _outcome("out_of_memory", f"{text}, {cause}") if cause else _outcome(state, text)
+
+
+def first_cause(outcomes: Sequence[tuple[Outcome, bool]]) -> Outcome:
+    """Return how a run of several ranks ended, from how each of them did, and whether it ended since another failed.
+
+    A rank whose peer is gone fails too, perhaps before the other is seen to be gone: what has a reason of its own
+    counts, then a silent death, then an error that a lost peer does not explain.
+    """
+    failed = [
+        (_rank_of_cause(outcome), rank, outcome)
+        for rank, (outcome, abandoned) in enumerate(outcomes)
+        if outcome.state != "completed" and not abandoned
+    ]
+    if not failed:
+        return outcomes[0][0]
+    _, rank, outcome = min(failed)
+    return outcome._replace(message=f"rank {rank} of {len(outcomes)}: {outcome.message}")
+
+
+def _rank_of_cause(outcome: Outcome) -> int:
+    if outcome.state != "crashed":
+        return 0
+    text = outcome.message.lower()
+    return 1 if SILENT in text else 3 if any(sign in text for sign in LOST_PEER) else 2
 
 
 def with_numerics(outcome: Outcome, numerics: Numerics) -> Outcome:

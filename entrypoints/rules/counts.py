@@ -6,6 +6,7 @@ from typing import Iterator
 
 from entrypoints.results.quantiles import quantile
 from entrypoints.results.result import MOST_STEPS, QUANTILES
+from entrypoints.contract.choices import DDP, STAGED
 from entrypoints.rules.facts import Facts, near
 from entrypoints.rules.rule import ROUNDING, differ, rule
 
@@ -78,20 +79,22 @@ def window_is_no_longer_than_asked_for(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "only PopTorch divides a batch between replicas, iterations and stages; a CPU is one device, a node, of one rank; "
-    "only data that are decoded in steps have workers; seeds have 32 bits",
+    "only PopTorch divides a batch between iterations and stages; elsewhere each replica is a device and a rank, on "
+    "CPUs a share of a node if there are several; only data that are decoded in steps have workers; seeds have 32 bits",
     "No command line gives another configuration.",
 )
 def settings_fit_the_device(facts: Facts) -> Iterator[str]:
     """Check what settings say about the device and the data."""
     given, device = facts.configuration, facts.document["accelerator"]
     if given["device"] in ONE_DEVICE:
-        parts = ["replicas", "stages"] if given["device"] != "cpu" else ["replicas", "stages", "device_iterations"]
+        parts = ["stages"] if given["device"] != "cpu" else ["stages", "device_iterations"]
         for name in parts:
             if given[name] != 1:
                 yield differ(f"configuration.{name}", given[name], 1, f"the device {given['device']}")
     if given["device"] == "cpu" and "count" in device:
-        for name, value in (("count", 1), ("ranks", 1), ("replicas", 1), ("granularity", "node")):
+        several = given["replicas"]
+        numbers = (("count", several), ("ranks", several), ("replicas", several))
+        for name, value in (*numbers, ("granularity", "share" if several > 1 else "node")):
             if device[name] != value:
                 yield differ(f"accelerator.{name}", device[name], value, "the device cpu")
     without = given["data"] in ("synthetic", "csv") or given["concurrency"] is not None
@@ -192,7 +195,7 @@ def length_is_bounded_once(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "only training accumulates gradients or has a goal; only inference has requests; one stage has no strategy; a "
+    "only training accumulates gradients or has a goal; only inference has requests; one stage and one rank have no strategy; a "
     "smoke run has no correctness check; synthetic data have no path",
     "No command line gives another configuration.",
 )
@@ -205,8 +208,10 @@ def settings_fit_the_task(facts: Facts) -> Iterator[str]:
         yield f"configuration.goal: {facts.task} trains nothing"
     if given["concurrency"] is not None and facts.task != "inference":
         yield f"configuration.concurrency: {facts.task} answers no requests"
-    if (given["stages"] > 1) != (given["strategy"] is not None):
-        yield "configuration.strategy: it says how several stages alternate"
+    together = training and given["replicas"] > 1 and given["device"] != "ipu"
+    possible = STAGED if given["stages"] > 1 else (DDP,) if together else (None,)
+    if given["strategy"] not in possible:
+        yield "configuration.strategy: it says how several stages alternate, or how several ranks train"
     if given["smoke"] and given["probe_numerics"]:
         yield "configuration.probe_numerics: a smoke run has no correctness check"
     if (given["data"] == "synthetic") != (given["data_path"] is None):

@@ -30,7 +30,8 @@ LONGEST = 1000  # characters of a variable in a result
 
 @rule(
     "kind and framework are both those of sifmark, or both others, as in tests; a CPU is one node, the host, with its "
-    "model and memory; a GPU is one device; IPUs are one for each stage of each replica; one process; the precision is "
+    "model and memory, or a share of it for each rank; a GPU is one device for each rank; IPUs are one for each stage of "
+    "each replica, in one process; the precision is "
     "one that such a device has; `execution` says whether the model is compiled",
     "Numbers are compared by device.",
     "memory: a factor of 2, since memory may be plugged in meanwhile",
@@ -45,11 +46,12 @@ def device_is_one_of_its_kind(facts: Facts) -> Iterator[str]:
         return
     if "count" not in device:
         return
-    count = given["replicas"] * (1 if given["strategy"] == "phased" else given["stages"]) if kind == "ipu" else 1
+    ranks = 1 if kind == "ipu" else given["replicas"]
+    count = given["replicas"] * (1 if given["strategy"] == "phased" else given["stages"])
     if device["count"] != count:
         yield differ("accelerator.count", device["count"], count, f"a {kind}")
-    if device["ranks"] != 1:
-        yield differ("accelerator.ranks", device["ranks"], 1, "a run")
+    if device["ranks"] != ranks:
+        yield differ("accelerator.ranks", device["ranks"], ranks, f"a {kind}")
     if given["precision"] not in KINDS[kind]:
         yield differ("configuration.precision", given["precision"], ", ".join(KINDS[kind]), f"a {kind}")
     execution = EXECUTION[framework][given["compile"]]
@@ -61,8 +63,9 @@ def device_is_one_of_its_kind(facts: Facts) -> Iterator[str]:
 def _of_kind(facts: Facts, device: Document) -> Iterator[str]:
     kind, host, software = device["kind"], facts.document["host"], facts.document["provenance"]["software"]
     if kind == "cpu":
-        if device["granularity"] != "node":
-            yield differ("accelerator.granularity", device["granularity"], "node", "a cpu")
+        whole = "node" if device["ranks"] == 1 else "share"
+        if device["granularity"] != whole:
+            yield differ("accelerator.granularity", device["granularity"], whole, "a cpu")
         if device.get("name") != host["cpu_model"]["value"]:
             yield differ("accelerator.name", device.get("name"), host["cpu_model"]["value"], "host.cpu_model")
         memory, of_host = device.get("memory_mib"), host["memory"]["value"]

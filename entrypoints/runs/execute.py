@@ -11,7 +11,6 @@ from datetime import datetime, timezone
 from typing import Callable, Iterator, Mapping, NamedTuple, Sequence
 
 from entrypoints.contract.cards import Card
-from entrypoints.contract.messages import Message
 from entrypoints.contract.target import Target
 from entrypoints.metering.energy import Metered, rest_needed
 from entrypoints.metering.meter import Absence
@@ -21,10 +20,12 @@ from entrypoints.metering.selection import open_meter
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results.measurement import Measurement, fold
 from entrypoints.results.outcome import Ending, Outcome, determine_outcome, inconsistent
+from entrypoints.results.ranks import combined
 from entrypoints.runs.evaluation import evaluated
 from entrypoints.runs.progress import Progress
 from entrypoints.runs.ranks import counted_elsewhere
-from entrypoints.runs.supervise import Orders, converse
+from entrypoints.runs.group import Rank, converse, ended
+from entrypoints.runs.supervise import Orders
 from entrypoints.system import host, memory
 from entrypoints.system.facts import Fact, fact
 
@@ -62,10 +63,10 @@ def execute(card: Card, resolved: Configuration, orders: Orders) -> ExecutedRun:
     limit = resolved.memory_limit_mib or memory.default_limit(resolved.device)
     with metering(resolved, orders, progress) as metered:
         limited = dataclasses.replace(resolved, memory_limit_mib=limit)
-        messages, ending = converse(limited, orders, follow=progress.follow)
+        ranks = converse(limited, orders, follow=progress.follow)
     power = metered()
     measurement, outcome = evaluated(
-        lambda: judge(messages, ending, power, card, resolved, limit),
+        lambda: judge(ranks, power, card, resolved, limit),
         lambda outcome: (fold([], card.problem["unit"], resolved.task), outcome),
     )
     progress.end()
@@ -75,26 +76,25 @@ def execute(card: Card, resolved: Configuration, orders: Orders) -> ExecutedRun:
 
 
 def judge(
-    messages: Sequence[Message],
-    ending: Ending,
+    ranks: Sequence[Rank],
     power: Metered,
     card: Card,
     resolved: Configuration,
     limit: int | None,
 ) -> tuple[Measurement, Outcome]:
-    """Return what the messages of a run measured, and how it ended. `limit` is that of memory."""
+    """Return what the ranks of a run measured, and how it ended. `limit` is that of memory."""
     measurement = fold(
-        messages,
+        combined([rank.messages for rank in ranks]),
         card.problem["unit"],
         resolved.task,
         resolved.steps_per_epoch,
-        ending.peak_mib,
+        max((rank.ending.peak_mib for rank in ranks if rank.ending.peak_mib is not None), default=None),
         power,
         card.flops_per_unit(resolved.task),
         resolved.precision,
         resolved.goal,
     )
-    outcome = determine_outcome(messages, ending)
+    outcome = ended(ranks)
     if outcome.state == "out_of_memory":
         outcome = outcome._replace(message=f"{outcome.message}; {bounds(measurement, resolved, limit)}")
     elif outcome.state == "completed" and resolved.goal:

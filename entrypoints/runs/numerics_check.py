@@ -8,8 +8,9 @@ from entrypoints.contract.reference import Reference
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results import numerics
 from entrypoints.results.numerics import Numerics
-from entrypoints.results.outcome import Outcome, determine_outcome, with_numerics
-from entrypoints.runs.supervise import Orders, converse
+from entrypoints.results.outcome import Outcome, with_numerics
+from entrypoints.runs.group import converse, ended
+from entrypoints.runs.supervise import Orders
 from entrypoints.system.console import status
 
 
@@ -35,8 +36,8 @@ def check_before_runs(card: Card, resolved: Configuration, orders: Orders) -> Nu
 
 def probe(stored: Reference | None, resolved: Configuration, orders: Orders) -> tuple[Outcome, Numerics]:
     """Run the correctness check, and return how it ended and its result."""
-    messages, ending = converse(resolved, orders, "probe")
-    outcome = determine_outcome(messages, ending)
+    ranks = converse(resolved, orders, "probe")
+    outcome, messages = ended(ranks), ranks[0].messages
     cut = None if outcome.state == "completed" else f"the check ended in {outcome.state}: {outcome.message}"
     expected = stored and stored.of_run(resolved.gradient_accumulation)
     return outcome, numerics.compare_with_reference(messages, expected, resolved.precision, cut)

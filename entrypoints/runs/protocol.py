@@ -16,6 +16,7 @@ from entrypoints.contract.messages import (
     MessageError,
     Phase,
     Probed,
+    Rendezvous,
     RunCheck,
     Scheduled,
     Software,
@@ -87,7 +88,7 @@ class Protocol:
 
     def _once(self, message: Message) -> None:
         """Raise MessageError for what was said before."""
-        subject: object = type(message) if isinstance(message, _OF_EVERY_RUN) else None
+        subject: object = type(message) if isinstance(message, (*_OF_EVERY_RUN, Rendezvous)) else None
         if isinstance(message, Probed):
             subject = (message.precision, message.quantity)
         elif isinstance(message, RunCheck):

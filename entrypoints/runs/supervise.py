@@ -1,4 +1,4 @@
-"""The child process as seen by the parent: started, read, stopped, and never left behind."""
+"""The child processes as seen by the parent: started, read, stopped, and never left behind."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any, Iterator
 
+from entrypoints.contract.group import Place
 from entrypoints.contract.messages import Ended, Failed, Message
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results.outcome import Ending
 from entrypoints.runs.protocol import LONGEST_LINE, Protocol
 from entrypoints.system import allocator, host
 from entrypoints.system.facts import fact
-from entrypoints.system.parent_death import adopt_orphans, children, kill_orphans
 
 MAIN = Path(__file__).resolve().parent.parent / "main.py"
 # Seconds between asking the child to end and killing it: fewer than the ten that container engines give us.
@@ -61,54 +61,57 @@ class Child:
     killed.
     """
 
-    def __init__(self, configuration: Configuration, orders: Orders, job: str = "run") -> None:
+    def __init__(self, configuration: Configuration, orders: Orders, job: str, place: Place) -> None:
         self.orders, self.limit_mib = orders, configuration.memory_limit_mib
         self.stopped_by: str | None = None  # a state of statuses.STATUSES
+        self.abandoned = False  # whether it was asked to end since another rank failed
+        self.failed = False  # whether it said so, or is gone without a word about its end
+        self.killed = False  # by this process
+        self.reaped = False
         self.kill_at: float | None = None
         self.reported_end = False
         self.peak_memory_mib: float | None = None  # of the child or of a process it waited for, once it is gone
         self.oom_kills_before = fact(host.oom_kills)["value"]
-        adopt_orphans()
-        self.others = children()
+        self.protocol, self.rest_of_line = Protocol(), bytearray()
         self.stream, descriptor = os.pipe()
+        self.open, self.full = True, False  # whether more may arrive, and whether more has arrived than was read
         self.rest = TICK if widen_pipe(self.stream) else 0.0
         try:
-            self.process = _start({"job": job, "configuration": configuration.as_json()}, descriptor)
+            self.process = _start(descriptor)
         except OSError:
             os.close(self.stream)
             raise
         finally:
             os.close(descriptor)
+        order = {"job": job, "configuration": configuration.as_json(), "place": place}
+        self.tell(json.dumps(order), last=place.rank == 0)
 
-    def messages(self) -> Iterator[Message]:
-        """Yield the child's messages until it is gone."""
-        protocol, rest = Protocol(), bytearray()
-        while True:
-            self._keep_order()
-            if not self._readable(TICK):
-                # A grandchild may keep the pipe open; waiting for its end could take forever.
-                if self._lost() or (self._gone() and not self._readable(0)):
-                    break
-                continue
-            chunk = os.read(self.stream, CHUNK)
-            if not chunk:
-                break
-            for message in _accepted(protocol, complete_lines(rest, chunk)):
-                if isinstance(message, (Ended, Failed)):
-                    # A stop that reached the child's own processes first may have made it fail.
-                    self.stopped_by = self.stopped_by or self.orders.stop()
-                    self.reported_end = True
-                    self._kill_after_grace()
-                yield message
-            if len(rest) > LONGEST_LINE:
-                rest.clear()
-                violation = protocol.violation(f"a line of more than {LONGEST_LINE >> 20} MiB")
-                if violation:
-                    self._kill()
-                    yield violation
-            if len(chunk) < CHUNK and not self.reported_end:
-                time.sleep(self.rest)
-        self._reap()
+    def receive(self) -> Iterator[Message]:
+        """Yield the messages that have arrived, once there is something to read."""
+        chunk = os.read(self.stream, CHUNK)
+        self.open, self.full = bool(chunk), len(chunk) == CHUNK
+        for message in _accepted(self.protocol, complete_lines(self.rest_of_line, chunk)):
+            if isinstance(message, (Ended, Failed)):
+                # A stop that reached the child's own processes first may have made it fail.
+                self.stopped_by = self.stopped_by or self.orders.stop()
+                self.reported_end = True
+                self.failed = self.failed or isinstance(message, Failed)
+                self._kill_after_grace()
+            yield message
+        if len(self.rest_of_line) > LONGEST_LINE:
+            self.rest_of_line.clear()
+            violation = self.protocol.violation(f"a line of more than {LONGEST_LINE >> 20} MiB")
+            if violation:
+                self.failed = True
+                self._kill()
+                yield violation
+
+    def silent(self) -> bool:
+        """Return whether nothing can arrive any more from a child that has sent nothing for a TICK.
+
+        A grandchild may keep the pipe open; waiting for its end could take forever.
+        """
+        return self._lost() or (self.gone() and not select.select([self.stream], [], [], 0)[0])
 
     def oom_killed(self) -> bool:
         """Return whether the kernel's out-of-memory killer was active while the child ran."""
@@ -125,16 +128,14 @@ class Child:
             oom_killed=self.oom_killed(),
             peak_mib=self.peak_memory_mib,
             limit_mib=self.limit_mib,
+            abandoned=self.abandoned and (self.killed or self.process.returncode == 128 + signal.SIGTERM),
         )
-
-    def _readable(self, seconds: float) -> bool:
-        return bool(select.select([self.stream], [], [], seconds)[0])
 
     def _lost(self) -> bool:
         """Return whether not even a kill has ended the child: a process in a hanging driver waits forever."""
         return self.kill_at is not None and time.monotonic() > self.kill_at + GRACE
 
-    def _gone(self) -> bool:
+    def gone(self) -> bool:
         """Return whether the child has ended. wait4 returns only this child's usage; getrusage mixes it with others."""
         if self.process.returncode is None:
             pid, status, usage = os.wait4(self.process.pid, os.WNOHANG)
@@ -144,7 +145,7 @@ class Child:
                 self.peak_memory_mib = usage.ru_maxrss / 1024 or None  # KiB
         return self.process.returncode is not None
 
-    def _keep_order(self) -> None:
+    def keep_order(self) -> None:
         """Act on signals and the time limit."""
         state = self.orders.stop()
         if state:
@@ -156,43 +157,53 @@ class Child:
         """Ask the child to end; the first reason counts."""
         if self.stopped_by is None and not self.reported_end:
             self.stopped_by = state
-            self._kill_after_grace()
-            if self.process.returncode is None:  # not through Popen, which would wait for it and lose its peak memory
-                os.kill(self.process.pid, signal.SIGTERM)
+            self._ask_to_end()
+
+    def abandon(self) -> None:
+        """Ask the child to end since another rank has failed: what it does then is no cause of anything."""
+        if not (self.abandoned or self.reported_end):
+            self.abandoned = True
+            self._ask_to_end()
+
+    def tell(self, line: str, last: bool = False) -> None:
+        """Write a line to the child's standard input, which it may have closed; close it after the `last` one."""
+        stdin = self.process.stdin
+        if stdin is None or stdin.closed:
+            return
+        with contextlib.suppress(BrokenPipeError):
+            stdin.write(line.encode() + b"\n")
+            stdin.flush()
+            if last:
+                stdin.close()
+
+    def _ask_to_end(self) -> None:
+        self._kill_after_grace()
+        if self.process.returncode is None:  # not through Popen, which would wait for it and lose its peak memory
+            os.kill(self.process.pid, signal.SIGTERM)
 
     def _kill_after_grace(self) -> None:
         self.kill_at = self.kill_at or time.monotonic() + GRACE
 
     def _kill(self) -> None:
+        self.killed = self.killed or self.process.returncode is None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
-    def _reap(self) -> None:
-        """Wait for the child within the grace, then kill what it may have started."""
+    def reap(self) -> None:
+        """Wait for the child within the grace, then kill its process group. Once is enough."""
+        if self.reaped:
+            return
+        self.reaped = True
         self._kill_after_grace()
-        while not self._gone() and not self._lost():
-            self._keep_order()
+        while not self.gone() and not self._lost():
+            self.keep_order()
             time.sleep(TICK / 10)
+        self.failed = self.failed or not self.reported_end
         self._kill()
-        # Children in sessions of their own are in no process group of the child's.
-        kill_orphans({*self.others, self.process.pid})
+        if self.process.stdin:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
         os.close(self.stream)
-
-
-def converse(
-    configuration: Configuration, orders: Orders, job: str = "run", follow: Callable[[Message], None] = lambda _: None
-) -> tuple[list[Message], Ending]:
-    """Return the messages of a child, each of which `follow` gets as it arrives, and how it ended."""
-    messages: list[Message] = []
-    try:
-        child = Child(configuration, orders, job)
-        for message in child.messages():
-            messages.append(message)
-            follow(message)
-        return messages, child.ending()
-    except OSError as error:  # no process, or no file descriptor for it
-        messages.append(Failed("crashed", f"the workload's process could not be started or read: {error.strerror}"))
-        return messages, Ending(returncode=None, stopped_by=None, signal=None, oom_killed=False)
 
 
 def _accepted(protocol: Protocol, lines: list[bytes]) -> Iterator[Message]:
@@ -224,7 +235,7 @@ def widen_pipe(stream: int) -> bool:
         return False
 
 
-def _start(order: dict[str, Any], descriptor: int) -> subprocess.Popen[bytes]:
+def _start(descriptor: int) -> subprocess.Popen[bytes]:
     """Start a child in a new session, so that a terminal's Ctrl-C reaches only the parent.
 
     Its output goes to standard error: standard output belongs to the document.
@@ -237,6 +248,4 @@ def _start(order: dict[str, Any], descriptor: int) -> subprocess.Popen[bytes]:
         pass_fds=[descriptor],
         start_new_session=True,
     )
-    with contextlib.suppress(BrokenPipeError), process.stdin as stdin:  # type: ignore[union-attr]
-        stdin.write(json.dumps(order).encode())
     return process

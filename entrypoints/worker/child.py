@@ -17,6 +17,7 @@ from typing import Any, Callable, Iterator, NoReturn, Sequence, TypeVar
 
 from entrypoints.contract import cards
 from entrypoints.contract.cards import Card, generates, tabular
+from entrypoints.contract.group import Place
 from entrypoints.contract.messages import Data, Ended, Failed, Phase, Sender, Skipped
 from entrypoints.contract.session import Batch, DeviceConditions, Session, Usage, rule_of
 from entrypoints.contract.statuses import RunError, UsageError
@@ -63,9 +64,9 @@ def main(argv: Sequence[str]) -> int:
     send = Sender(descriptor)
     with contextlib.ExitStack() as cleanup:  # runs after the last message, since a broken device may hang
         try:
-            job = json.load(sys.stdin)
+            job = json.loads(sys.stdin.readline())
             configuration = Configuration(**job["configuration"])
-            JOBS[job["job"]](configuration, send, cleanup)
+            JOBS[job["job"]](configuration, Place(*job["place"]), send, cleanup)
             send(Ended(time.monotonic()))
         except Stopped:
             return 128 + signal.SIGTERM  # the parent knows why
@@ -100,7 +101,7 @@ def describe_failure(error: Exception) -> Failed:
     return Failed(state, text[:1000])
 
 
-def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStack) -> None:
+def run(configuration: Configuration, place: Place, send: Sender, cleanup: contextlib.ExitStack) -> None:
     """Run every phase of a run, in order."""
     card = cards.load()[configuration.workload]
     send(Phase("import", time.monotonic()))
@@ -111,12 +112,14 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
     device.prepare(configuration.precision, configuration.threads, configuration.concurrency or 1)
     memory_estimate.require_memory(card, configuration, device.free_mib())
     memory.limit_process(configuration.memory_limit_mib)
+    group = open_group(configuration, place, send, cleanup)
     send(Phase("data", time.monotonic()))
-    inputs = open_inputs(loader, card, configuration, send)
+    inputs = open_inputs(loader, card, configuration, place, send)
     send(Phase("model", time.monotonic()))
     rule = rule_of(card.problem, configuration.batch_size)
     model = build.model(card, configuration.seed)
-    session = device.open_session(model, rule, configuration.precision, configuration.compile, configuration.partition)
+    how = (configuration.precision, configuration.compile, configuration.partition)
+    session = device.open_session(model, rule, *how, **group)
     cleanup.callback(session.close)
     send(session.facts)
     send(ask_device(session.conditions, DeviceConditions.unknown))
@@ -131,12 +134,25 @@ def run(configuration: Configuration, send: Sender, cleanup: contextlib.ExitStac
         raise
 
 
-def probe_numerics(configuration: Configuration, send: Sender, _: contextlib.ExitStack) -> None:
+def probe_numerics(configuration: Configuration, place: Place, send: Sender, cleanup: contextlib.ExitStack) -> None:
     """Run the correctness check in place of a run."""
     modules = import_modules(configuration)  # imports the device first, since it may be missing
     from entrypoints.worker import probe  # late, since it imports NumPy
 
-    probe.run(cards.load()[configuration.workload], configuration, *modules, send)
+    group = open_group(configuration, place, send, cleanup)
+    probe.run(cards.load()[configuration.workload], configuration, *modules, send, group)
+
+
+def open_group(
+    configuration: Configuration, place: Place, send: Sender, cleanup: contextlib.ExitStack
+) -> dict[str, Any]:
+    """Return the ranks of the run, joined, as an argument of a session; no argument for one rank."""
+    if place.world == 1:
+        return {}
+    strategies = importlib.import_module(f"entrypoints.devices.{configuration.framework}.strategies.group")
+    group = strategies.join(place, configuration.device, send)
+    cleanup.callback(group.close)
+    return {"group": group}
 
 
 def import_modules(configuration: Configuration) -> tuple[ModuleType, ModuleType, ModuleType]:
@@ -205,10 +221,12 @@ def ask_device(ask: Callable[[], A], unknown: Callable[[str], A]) -> A:
         return unknown(f"the device could not be asked: {type(error).__name__}: {error}"[:300])
 
 
-def open_inputs(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Iterator[Any]:
+def open_inputs(
+    loader: ModuleType, card: Card, configuration: Configuration, place: Place, send: Sender
+) -> Iterator[Any]:
     """Return an iterator over batches; for request streams, over callables that make each request's batch.
 
-    Synthetic data and tables are a single batch.
+    Synthetic data and tables are a single batch, of which a rank has its share.
     """
     size, seed = configuration.partition.samples, configuration.seed
     if tabular(card.problem):
@@ -217,7 +235,8 @@ def open_inputs(loader: ModuleType, card: Card, configuration: Configuration, se
         send(Data(samples=size, classes=None))
         if configuration.concurrency:
             return loader.synthetic_requests(card, size, seed)
-        return iter([loader.synthetic_batch(card, size, seed)])
+        batch = loader.synthetic_batch(card, size * place.world, seed)
+        return iter([batch if place.world == 1 else loader.slice_of(batch, place.rank * size, size)])
     _, source = formats.open_for(card, Path(configuration.data_path), configuration.task, configuration.framework)
     workers = configuration.data_workers
     send(Data(source.samples, source.classes, source.part, workers))

@@ -49,6 +49,7 @@ def run(
     build: ModuleType,
     loader: ModuleType,
     send: Callable[[Probed], None],
+    group: Mapping[str, Any],
 ) -> None:
     """Check every precision that the device has. Raises RunError (`unsupported`) if it lacks the run's precision."""
     stored = reference.load(card)
@@ -64,14 +65,16 @@ def run(
         memory.limit_process(configuration.memory_limit_mib)
         batch = loader.formula_batch(card, batch_size)  # not earlier: some frameworks start up at their first tensor
         new_model = functools.partial(build.model, card, configuration.seed)
-        open_session = functools.partial(_open_session, device, precision, configuration.compile)
+        open_session = functools.partial(_open_session, device, precision, configuration.compile, group)
         parts = stages(card, stored, batch, configuration.gradient_accumulation)
         for name, values in probe_precision(new_model, build, open_session, parts):
             send(Probed(precision, name, values))
 
 
-def _open_session(device: ModuleType, precision: str, compiled: bool, model: Any, stage: Stage) -> Session:
-    session: Session = device.open_session(model, stage.rule, precision, compiled, stage.partition)
+def _open_session(
+    device: ModuleType, precision: str, compiled: bool, group: Mapping[str, Any], model: Any, stage: Stage
+) -> Session:
+    session: Session = device.open_session(model, stage.rule, precision, compiled, stage.partition, **group)
     return session
 
 

@@ -13,6 +13,7 @@ from entrypoints.contract.statuses import RunError
 from entrypoints.devices.host_session import HostSession
 from entrypoints.devices.pytorch.shared.session import TorchSession, execution, require_torch_compile
 from entrypoints.devices.pytorch.shared.threads import compute_on
+from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.devices.selection import require_precision
 from entrypoints.system.memory import free_mib
 from entrypoints.workloads.pytorch.build import Objective, transposed_linear_weights
@@ -35,7 +36,12 @@ def prepare(precision: str, threads: int, streams: int = 1) -> None:
 
 
 def open_session(
-    model: Objective, rule: Rule, precision: str, compiled: bool = False, partition: BatchPartition | None = None
+    model: Objective,
+    rule: Rule,
+    precision: str,
+    compiled: bool = False,
+    partition: BatchPartition | None = None,
+    group: Group | None = None,
 ) -> CpuSession:
     """Return a session that takes over `model`.
 
@@ -43,7 +49,7 @@ def open_session(
     """
     if compiled:
         require_compiler()
-    return CpuSession(model, rule, precision, compiled, partition)
+    return CpuSession(model, rule, precision, compiled, partition, group)
 
 
 def require_compiler() -> None:
@@ -59,10 +65,16 @@ class CpuSession(HostSession, TorchSession):
     """A session on the CPU, whose calls return when they are done."""
 
     def __init__(
-        self, model: Objective, rule: Rule, precision: str, compiled: bool, partition: BatchPartition | None
+        self,
+        model: Objective,
+        rule: Rule,
+        precision: str,
+        compiled: bool,
+        partition: BatchPartition | None,
+        group: Group | None,
     ) -> None:
         HostSession.__init__(self, "PyTorch", execution(compiled))
-        TorchSession.__init__(self, model, rule, torch.device("cpu"), precision, compiled, partition)
+        TorchSession.__init__(self, model, rule, torch.device("cpu"), precision, compiled, partition, group)
 
     def infer_request(self, batch: Batch) -> Answer:
         """Answer one request. Nothing is sent to a device, so `transfer` is the change of memory layout."""

@@ -108,6 +108,18 @@ def synthetic_batch(card: Card, batch_size: int, seed: int) -> Batch:
     return as_batch(synthetic.batch(card.problem, batch_size, synthetic.SeededRandom(seed)))
 
 
+def slice_of(batch: Batch, first: int, samples: int) -> Batch:
+    """Return so many samples of a batch, from the `first` one on."""
+    inputs, targets = (_slice(tensors, first, samples) for tensors in (batch.inputs, batch.targets))
+    return batch._replace(inputs=inputs, targets=targets)
+
+
+def _slice(tensors: Any, first: int, samples: int) -> Any:
+    if isinstance(tensors, tuple):
+        return tuple(_slice(tensor, first, samples) for tensor in tensors)
+    return tensors[first : first + samples].clone()  # so that the rest of the batch is not kept
+
+
 def formula_batch(card: Card, batch_size: int) -> Batch:
     """Return one batch arrays by `data.generated.formula`."""
     return as_batch(synthetic.batch(card.problem, batch_size, formula.Formula()))

@@ -25,6 +25,8 @@ from entrypoints.contract.session import (
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.pytorch.shared.observation import StepObserver, dropped_fractions, used_fraction
 from entrypoints.devices.pytorch.shared.tensors import combine_results, evaluation_result, micro_batches, to_host
+from entrypoints.devices.pytorch.strategies.group import Group
+from entrypoints.devices.pytorch.strategies.strategy import strategy_of
 from entrypoints.workloads.pytorch.build import Objective, fold_batch_norms, units, weights
 from entrypoints.workloads.pytorch.optimizers import optimizer
 from entrypoints.workloads.pytorch.samplers import chain_sample, sampler
@@ -84,13 +86,15 @@ class TorchSession:
         precision: str,
         compiled: bool,
         partition: BatchPartition | None,
+        group: Group | None = None,
     ) -> None:
         self.hardware, self.dtype, self.compiled = hardware, AUTOCAST[precision], compiled
         self.accumulation_steps = partition.accumulation if partition else 1  # micro-batches per update
         self.micro_batch = partition.micro_batch if partition else None  # samples computed at once
         # channels_last saved a fifth (fp32) to two fifths (bf16) of a ResNet-50 step on a CPU with torch 2.13.
         self.model = model.to(hardware, memory_format=torch.channels_last)
-        self.train_model = self.maybe_compiled(self.model, self.graphs)
+        self.strategy = strategy_of(group, trained=isinstance(rule, OptimizerRule))
+        self.train_model = self.maybe_compiled(self.strategy.wrap(self.model), self.graphs)
         self.optimizer: Any = None
         self.observer: StepObserver | None = None  # of the first training step, unless it is compiled
         self.sampler: Any = None
@@ -131,7 +135,9 @@ class TorchSession:
         batch = self.to_device(batch)
         observer = StepObserver(self.model.network) if self.observer is None and not self.compiled else None
         self.optimizer.zero_grad(set_to_none=True)
-        losses = [self.forward_backward(part) for part in self.micro_batches(batch)]
+        *others, last = self.micro_batches(batch)
+        losses = [self.forward_backward(part, last=False) for part in others]
+        losses.append(self.forward_backward(last))
         self.update()
         if observer:
             observer.stop()
@@ -139,9 +145,9 @@ class TorchSession:
         loss = losses[0] if self.accumulation_steps == 1 else torch.stack(losses).mean()
         return StepReport(samples=batch.samples, updates=1, loss=loss.item)
 
-    def forward_backward(self, batch: Batch) -> torch.Tensor:
+    def forward_backward(self, batch: Batch, last: bool = True) -> torch.Tensor:
         """Do forward and backward of a micro-batch, scaled by its share of the update; return its loss."""
-        with compilation():
+        with compilation(), self.strategy.accumulating(last):
             with self.autocast():
                 _, loss = self.train_model(batch.inputs, batch.targets)
             scaled = loss if self.accumulation_steps == 1 else loss / self.accumulation_steps
@@ -270,4 +276,4 @@ class TorchSession:
 
     def close(self) -> None:
         """Release memory."""
-        del self.model, self.train_model, self.cached_inference_model, self.optimizer, self.sampler
+        del self.model, self.train_model, self.strategy, self.cached_inference_model, self.optimizer, self.sampler
