@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import List, Sequence, TypeVar
+from typing import Sequence, TypeVar
 
 from entrypoints.contract.messages import Data, Message, Phase, RunCheck, Step
 from entrypoints.contract.session import DeviceFacts, Usage
@@ -22,7 +22,7 @@ def combined(ranks: Sequence[Sequence[Message]]) -> Sequence[Message]:
     slowest = max(range(len(ranks)), key=lambda rank: _window(ranks[rank]))
     together = zip(*(_of(Step, messages) for messages in ranks))
     steps = iter([_step(own[slowest], own) for own in together])
-    merged: List[Message] = []
+    merged: list[Message] = []
     for message in ranks[slowest]:
         if isinstance(message, Step):
             step = next(steps, None)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Iterator
 
+from entrypoints.contract.choices import DDP, STAGED
 from entrypoints.results.quantiles import quantile
 from entrypoints.results.result import MOST_STEPS, QUANTILES
-from entrypoints.contract.choices import DDP, STAGED
 from entrypoints.rules.facts import Facts, near
 from entrypoints.rules.rule import ROUNDING, differ, rule
 
@@ -195,8 +195,8 @@ def length_is_bounded_once(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "only training accumulates gradients or has a goal; only inference has requests; one stage and one rank have no strategy; a "
-    "smoke run has no correctness check; synthetic data have no path",
+    "only training accumulates gradients or has a goal; only inference has requests; one stage and one rank have no "
+    "strategy; a smoke run has no correctness check; synthetic data have no path",
     "No command line gives another configuration.",
 )
 def settings_fit_the_task(facts: Facts) -> Iterator[str]:

@@ -22,9 +22,9 @@ from entrypoints.results.measurement import Measurement, fold
 from entrypoints.results.outcome import Ending, Outcome, determine_outcome, inconsistent
 from entrypoints.results.ranks import combined
 from entrypoints.runs.evaluation import evaluated
+from entrypoints.runs.group import Rank, converse, ended
 from entrypoints.runs.progress import Progress
 from entrypoints.runs.ranks import counted_elsewhere
-from entrypoints.runs.group import Rank, converse, ended
 from entrypoints.runs.supervise import Orders
 from entrypoints.system import host, memory
 from entrypoints.system.facts import Fact, fact

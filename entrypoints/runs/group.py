@@ -26,7 +26,8 @@ def converse(
     configuration: Configuration, orders: Orders, job: str = "run", follow: Callable[[Message], None] = lambda _: None
 ) -> list[Rank]:
     """Return what each rank reported and how it ended; `follow` gets each message of the first one as it arrives."""
-    world, others, ranks = configuration.ranks, children(), list[Child]()
+    world, others = configuration.ranks, children()
+    ranks: list[Child] = []
     heard: list[list[Message]] = [[] for _ in range(world)]
     adopt_orphans()
     try:

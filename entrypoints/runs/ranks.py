@@ -8,16 +8,8 @@ import os
 import socket
 from typing import Iterable
 
-# The number of a rank on its node, and the ID of its step: srun(1); Open MPI and its PMIx; Hydra of MPICH and Intel
-# MPI, which has no step ID, so that all of a user's steps are one; HPE's PALS; Flux; torchrun.
-LAUNCHERS = {
-    "SLURM_LOCALID": ("SLURM_JOB_ID", "SLURM_STEP_ID"),
-    "OMPI_COMM_WORLD_LOCAL_RANK": ("PMIX_NAMESPACE",),
-    "PALS_LOCAL_RANKID": ("PALS_APID",),
-    "FLUX_TASK_LOCAL_ID": ("FLUX_JOB_ID",),
-    "MPI_LOCALRANKID": (),
-    "LOCAL_RANK": ("TORCHELASTIC_RUN_ID", "MASTER_PORT"),
-}
+from entrypoints.runs.launch import launcher_of
+
 _taken: dict[bytes, socket.socket] = {}  # by address; a claim ends with its process
 
 
@@ -26,10 +18,11 @@ def counted_elsewhere(source: str, devices: Iterable[str]) -> str | None:
 
     Ranks of a step read the same devices or different ones: a claim is for all devices of a meter.
     """
-    rank = next((name for name, step in LAUNCHERS.items() if {name, *step} <= os.environ.keys()), None)
-    if rank is None:
+    launcher = launcher_of(os.environ)
+    if launcher is None:
         return None
-    claim = (str(os.getuid()), *(os.environ[name] for name in LAUNCHERS[rank]), source, *devices)
+    rank, step = launcher.local_task, launcher.step
+    claim = (str(os.getuid()), *(os.environ[name] for name in step), source, *devices)
     address = b"\0sifmark-" + hashlib.sha256(repr(claim).encode()).hexdigest().encode()
     try:
         _take(address)

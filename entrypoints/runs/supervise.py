@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Iterator
 
 from entrypoints.contract.group import Place
 from entrypoints.contract.messages import Ended, Failed, Message
@@ -240,7 +240,7 @@ def _start(descriptor: int) -> subprocess.Popen[bytes]:
 
     Its output goes to standard error: standard output belongs to the document.
     """
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-s", "-B", str(MAIN), "--child", str(descriptor), str(os.getpid())],
         stdin=subprocess.PIPE,
         stdout=sys.stderr.fileno(),
@@ -248,4 +248,3 @@ def _start(descriptor: int) -> subprocess.Popen[bytes]:
         pass_fds=[descriptor],
         start_new_session=True,
     )
-    return process

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import numpy as np
@@ -49,7 +49,7 @@ def run(
     build: ModuleType,
     loader: ModuleType,
     send: Callable[[Probed], None],
-    group: Mapping[str, Any],
+    group: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Check every precision that the device has. Raises RunError (`unsupported`) if it lacks the run's precision."""
     stored = reference.load(card)

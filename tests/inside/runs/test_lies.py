@@ -14,6 +14,7 @@ from entrypoints.results.measurement import fold
 from entrypoints.results.outcome import Ending
 from entrypoints.runs import execute, supervise
 from entrypoints.runs.evaluation import evaluated
+from entrypoints.runs.group import Rank
 
 RUN = ("resnet50", "--steps", "60", "--warmup-steps", "2", "--batch-size", "3")
 SOFTWARE = json.dumps(["Software", ["2.0", {}]])
@@ -84,7 +85,7 @@ def test_messages_that_cannot_be_folded_are_no_measurement(monkeypatch, error):
 
     ended = Ending(returncode=0, stopped_by=None, signal=None, oom_killed=False)
     monkeypatch.setattr(execute, "fold", refusing)
-    monkeypatch.setattr(execute, "converse", lambda *_, **__: ([Ended(1.0)], ended))
+    monkeypatch.setattr(execute, "converse", lambda *_, **__: [Rank([Ended(1.0)], ended)])
     card = cards.load()["resnet50"]
     resolved = resolve(parse(["resnet50", "--smoke", "--meter", "none"]), card, None)
     executed = execute.execute(card, resolved, supervise.Orders.__new__(supervise.Orders))

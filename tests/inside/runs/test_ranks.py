@@ -13,6 +13,7 @@ import pytest
 from program import ROOT, checked
 
 from entrypoints.runs import ranks
+from entrypoints.runs.launch import LAUNCHERS
 
 OWN = str(os.getpid())  # these tests may run twice at once on a machine, and claims are the machine's
 SLURM = {"SLURM_JOB_ID": OWN, "SLURM_STEP_ID": "0"}
@@ -35,8 +36,8 @@ sys.stdin.read()
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch):
     """Whoever runs the tests may be a rank."""
-    for rank, step in ranks.LAUNCHERS.items():
-        for name in (rank, *step):
+    for launcher in LAUNCHERS:
+        for name in (launcher.local_task, *launcher.step):
             monkeypatch.delenv(name, raising=False)
 
 

@@ -26,7 +26,7 @@ class Single:
         """Return the model itself."""
         return model
 
-    def accumulating(self, last: bool) -> ContextManager[None]:
+    def accumulating(self, last: bool) -> ContextManager[None]:  # noqa: ARG002 - as other strategies
         """Return a context that does nothing."""
         return contextlib.nullcontext()
 

@@ -1,0 +1,113 @@
+"""Launches: what a launcher started together, as one of its tasks sees it in the environment.
+
+Each variable is named in the launcher's own manual; facts/distributed.md of this project's sources has them together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Mapping, NamedTuple
+
+FIRST_PORT, PORTS = 20_000, 12_000  # below the ports that Linux gives to clients, from 32768 on
+
+
+class Launcher(NamedTuple):
+    """A launcher, by its variables: the number of a task, of all tasks, of a task on its node, and of all on it.
+
+    The IDs of what it started together come last; Hydra has none, so that all of a user's steps are one.
+    """
+
+    name: str
+    task: str
+    tasks: str
+    local_task: str
+    local_tasks: str | None
+    step: tuple[str, ...]
+
+
+# Slurm comes last: others start their tasks within its steps.
+LAUNCHERS = (
+    Launcher(
+        "Open MPI",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+        ("PMIX_NAMESPACE",),
+    ),
+    Launcher("PALS", "PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE", ("PALS_APID",)),
+    Launcher("Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID", None, ("FLUX_JOB_ID",)),
+    Launcher("Hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", ()),
+    Launcher(
+        "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", ("TORCHELASTIC_RUN_ID", "MASTER_PORT")
+    ),
+    Launcher("Slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", None, ("SLURM_JOB_ID", "SLURM_STEP_ID")),
+)
+
+
+class Launch(NamedTuple):
+    """A launch as one of its tasks sees it. `head` is the first task's host, if the launcher names one."""
+
+    launcher: str
+    task: int
+    tasks: int
+    local_task: int
+    step: tuple[str, ...]
+    head: str | None
+
+    @property
+    def port(self) -> int:
+        """The port at which the first task waits: another one for each step, so that two of a node do not collide."""
+        digest = hashlib.sha256(repr((self.launcher, self.step)).encode()).digest()
+        return FIRST_PORT + int.from_bytes(digest[:4], "big") % PORTS
+
+
+def launcher_of(environment: Mapping[str, str]) -> Launcher | None:
+    """Return the launcher that started this process; None if none did."""
+    return next((each for each in LAUNCHERS if {each.local_task, *each.step} <= environment.keys()), None)
+
+
+def launch_of(environment: Mapping[str, str]) -> Launch | None:
+    """Return the launch that this process is a task of; None if it was started alone.
+
+    Raises ValueError, naming the variable, if one of them is missing or no number.
+    """
+    launcher = launcher_of(environment)
+    if launcher is None:
+        return None
+    return Launch(
+        launcher=launcher.name,
+        task=_number(environment, launcher.task),
+        tasks=_number(environment, launcher.tasks),
+        local_task=_number(environment, launcher.local_task),
+        step=tuple(environment[name] for name in launcher.step),
+        head=_head(launcher, environment),
+    )
+
+
+def _number(environment: Mapping[str, str], name: str) -> int:
+    text = environment.get(name, "")
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise ValueError(f"{name}={text!r} is no number")
+    return int(text)
+
+
+def _head(launcher: Launcher, environment: Mapping[str, str]) -> str | None:
+    local_tasks = launcher.local_tasks and environment.get(launcher.local_tasks)
+    if local_tasks and local_tasks == environment.get(launcher.tasks):
+        return "127.0.0.1"
+    if launcher.name == "Slurm":
+        hosts = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST") or ""
+        return "127.0.0.1" if environment.get("SLURM_STEP_NUM_NODES") == "1" else first_host(hosts)
+    return environment.get("MASTER_ADDR")
+
+
+def first_host(hosts: str) -> str | None:
+    """Return the first of Slurm's host list, such as node[003-007,9]-int,other; None if it names none.
+
+    Images have no scontrol, which writes lists out.
+    """
+    match = re.match(r"(?P<before>[^,\[\]]*)(?:\[(?P<number>\d+)[^\]]*\](?P<after>[^,\[\]]*))?", hosts)
+    name = "".join(part or "" for part in (match["before"], match["number"], match["after"])) if match else ""
+    return name or None

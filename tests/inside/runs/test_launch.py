@@ -1,0 +1,94 @@
+"""What a launcher says of its tasks in the environment, by facts/distributed.md and the launchers' manuals."""
+
+from __future__ import annotations
+
+import pytest
+
+from entrypoints.runs.launch import FIRST_PORT, PORTS, Launch, first_host, launch_of
+
+SLURM = {
+    "SLURM_JOB_ID": "41",
+    "SLURM_STEP_ID": "2",
+    "SLURM_PROCID": "3",
+    "SLURM_NTASKS": "8",  # of the job, whose step may be smaller
+    "SLURM_STEP_NUM_TASKS": "4",
+    "SLURM_LOCALID": "1",
+    "SLURM_JOB_NODELIST": "gpu[001-004]",
+    "SLURM_STEP_NODELIST": "gpu[003-004]",
+    "SLURM_STEP_NUM_NODES": "2",
+}
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "1",
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    "PMIX_NAMESPACE": "prterun-1",
+}
+TORCHRUN = {
+    "RANK": "5",
+    "WORLD_SIZE": "8",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "4",
+    "MASTER_ADDR": "gpu003",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_RUN_ID": "none",
+}
+
+
+@pytest.mark.parametrize(
+    ("environment", "launch"),
+    [
+        ({}, None),
+        ({"RANK": "1"}, None),
+        (SLURM, Launch("Slurm", 3, 4, 1, ("41", "2"), "gpu003")),
+        ({**SLURM, "SLURM_STEP_NUM_NODES": "1"}, Launch("Slurm", 3, 4, 1, ("41", "2"), "127.0.0.1")),
+        (OPEN_MPI, Launch("Open MPI", 1, 2, 1, ("prterun-1",), "127.0.0.1")),
+        ({**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "4"}, Launch("Open MPI", 1, 4, 1, ("prterun-1",), None)),
+        (
+            {"PALS_RANKID": "2", "PMI_SIZE": "4", "PALS_LOCAL_RANKID": "0", "PALS_LOCAL_SIZE": "2", "PALS_APID": "7d"},
+            Launch("PALS", 2, 4, 0, ("7d",), None),
+        ),
+        (
+            {"FLUX_TASK_RANK": "2", "FLUX_JOB_SIZE": "4", "FLUX_TASK_LOCAL_ID": "0", "FLUX_JOB_ID": "f23"},
+            Launch("Flux", 2, 4, 0, ("f23",), None),
+        ),
+        (
+            {"PMI_RANK": "0", "PMI_SIZE": "2", "MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"},
+            Launch("Hydra", 0, 2, 0, (), "127.0.0.1"),
+        ),
+        (TORCHRUN, Launch("torchrun", 5, 8, 1, ("none", "29500"), "gpu003")),
+        # A launcher within a job of another one: the inner one started this process.
+        ({**SLURM, **OPEN_MPI}, Launch("Open MPI", 1, 2, 1, ("prterun-1",), "127.0.0.1")),
+        ({**SLURM, **TORCHRUN}, Launch("torchrun", 5, 8, 1, ("none", "29500"), "gpu003")),
+    ],
+)
+def test_a_task_knows_its_place(environment, launch):
+    assert launch_of(environment) == launch
+
+
+@pytest.mark.parametrize("name", ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"])
+@pytest.mark.parametrize("text", ["", "two", "-1", "1.5"])
+def test_what_is_no_number_is_named(name, text):
+    with pytest.raises(ValueError, match=f"{name}='{text}' is no number"):
+        launch_of({**SLURM, name: text})
+
+
+@pytest.mark.parametrize(
+    ("hosts", "first"),
+    [
+        ("", None),
+        ("n1", "n1"),
+        ("n1,n2", "n1"),
+        ("node[03,07-09],other", "node03"),
+        ("node[0001-0010]-int", "node0001-int"),
+        ("rack1-node[5]", "rack1-node5"),
+    ],
+)
+def test_the_first_of_a_list_of_hosts(hosts, first):
+    assert first_host(hosts) == first
+
+
+def test_each_step_has_a_port_of_its_own():
+    ports = {launch_of({**SLURM, "SLURM_STEP_ID": str(step)}).port for step in range(50)}
+    assert len(ports) > 45 and min(ports) >= FIRST_PORT and max(ports) < FIRST_PORT + PORTS
+    assert launch_of(SLURM).port == launch_of({**SLURM, "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}).port
