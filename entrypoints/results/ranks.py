@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Sequence, TypeVar
+from typing import Any, Sequence, TypeVar
 
 from entrypoints.contract.messages import Data, Message, Phase, RunCheck, Step
 from entrypoints.contract.session import DeviceFacts, Usage
@@ -42,7 +42,7 @@ def _window(messages: Sequence[Message]) -> float:
 
 def _step(slowest: Step, all_ranks: Sequence[Step]) -> Step:
     losses = [step.loss for step in all_ranks if step.loss is not None]
-    sums = {
+    sums: dict[str, Any] = {
         name: sum(getattr(step, name) or 0 for step in all_ranks)
         for name in ("units", "tokens", "padding", "accepted", "decode_seconds")
         if getattr(slowest, name) is not None

@@ -88,7 +88,13 @@ def test_the_first_of_a_list_of_hosts(hosts, first):
     assert first_host(hosts) == first
 
 
+def port_of(**changes):
+    launch = launch_of({**SLURM, **changes})
+    assert launch is not None
+    return launch.port
+
+
 def test_each_step_has_a_port_of_its_own():
-    ports = {launch_of({**SLURM, "SLURM_STEP_ID": str(step)}).port for step in range(50)}
+    ports = {port_of(SLURM_STEP_ID=str(step)) for step in range(50)}
     assert len(ports) > 45 and min(ports) >= FIRST_PORT and max(ports) < FIRST_PORT + PORTS
-    assert launch_of(SLURM).port == launch_of({**SLURM, "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}).port
+    assert port_of() == port_of(SLURM_PROCID="0", SLURM_LOCALID="0")
