@@ -16,7 +16,12 @@ def wait_for(process, text):
 
 def child_of(process):
     """Process id of the only child."""
-    return int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+    return children_of(process)[0]
+
+
+def children_of(process):
+    """Process ids of all children, in the order in which they were started."""
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
 
 
 def running(pid):

@@ -12,21 +12,19 @@ T = TypeVar("T")
 
 
 def combined(ranks: Sequence[Sequence[Message]]) -> Sequence[Message]:
-    """Return the messages of the rank with the longest timed window.
+    """Return the messages of the rank with the fewest steps, which all have finished, or with the longest window.
 
-    Its steps have the units of all ranks, and the mean of their losses. Steps that not every rank has finished are left
-    out.
+    Its steps have the units of all ranks, and the mean of their losses.
     """
     if len(ranks) == 1:
         return ranks[0]
-    slowest = max(range(len(ranks)), key=lambda rank: _window(ranks[rank]))
+    slowest = max(range(len(ranks)), key=lambda rank: (-len(_of(Step, ranks[rank])), _window(ranks[rank])))
     together = zip(*(_of(Step, messages) for messages in ranks))
     steps = iter([_step(own[slowest], own) for own in together])
     merged: list[Message] = []
     for message in ranks[slowest]:
         if isinstance(message, Step):
-            step = next(steps, None)
-            merged += [step] if step else []
+            merged.append(next(steps))
         elif isinstance(message, RunCheck):
             merged.append(message._replace(faults=_faults(message.name, ranks)))
         else:

@@ -1,0 +1,70 @@
+"""Several ranks on one node: real processes that compute together on shares of the CPU, by gloo."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from processes import children_of, wait_for, wait_until_gone
+from program import checked
+
+pytest.importorskip("torch")
+
+SHORT = ("--batch-size", 4, "--steps", 8, "--warmup-steps", 3, "--threads", 1, "--meter", "none", "--skip-numerics")
+TWO = ("--replicas", 2)
+
+
+def losses(program, *words):
+    document = program.result("lstm", *SHORT, *words)
+    assert document["status"]["state"] == "completed", document["status"]
+    return document["steps"]["losses"]
+
+
+@pytest.mark.parametrize("parts", [(), ("--micro-batch-size", 1)], ids=["whole", "accumulated"])
+def test_two_ranks_train_as_one_with_the_same_batch(program, parts):
+    alone, together = losses(program), losses(program, *TWO, *parts)
+    assert together == pytest.approx(alone, rel=1e-5)
+
+
+def test_the_result_has_the_units_of_all_ranks(program):
+    document = program.result("lstm", "--task", "inference", *SHORT, *TWO)
+    device, steps, metrics = document["accelerator"], document["steps"], document["metrics"]
+    assert (device["count"], device["ranks"], device["replicas"], device["granularity"]) == (2, 2, 2, "share")
+    assert (steps["count"], steps["units"], document["data"]["samples"]) == (8, 32, 4)
+    assert metrics["throughput_per_device"]["value"] == pytest.approx(metrics["throughput"]["value"] / 2)
+    assert document["configuration"]["strategy"] is None, "they answer, each on its own"
+
+
+def test_the_correctness_check_is_made_by_the_ranks_together(program):
+    words = ("image_compression", "--batch-size", 4, "--steps", 3, "--warmup-steps", 1, "--threads", 1)
+    document = program.result(*words, "--meter", "none", *TWO)
+    assert (document["numerics"]["state"], document["configuration"]["strategy"]) == ("passed", "ddp")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_is_killed_is_the_first_cause(program, rank):
+    process = program.start("lstm", *SHORT[:2], "--steps", 100000, *SHORT[4:], *TWO)
+    wait_for(process, "measuring")
+    ranks = children_of(process)
+    os.kill(ranks[rank], signal.SIGKILL)
+    document = checked(process.communicate()[0])
+    assert (document["status"]["state"], document["status"]["exit_code"]) == ("crashed", 4)
+    assert document["status"]["message"].startswith(f"rank {rank} of 2: the workload's process died of SIGKILL")
+    assert document["steps"]["count"] > 0
+    for pid in ranks:
+        wait_until_gone(pid)
+
+
+@pytest.mark.parametrize(
+    ("words", "cause"),
+    [
+        (("--batch-size", 3), "--batch-size 3: it is no multiple of 1 samples at once times 2 replicas"),
+        (("--duration", 2), "--duration with --replicas 2: several ranks cannot do it yet"),
+        (("--strategy", "pipelined"), "--strategy pipelined: one stage is all of the model"),
+        (("--task", "inference", "--strategy", "ddp"), "--strategy ddp is for training on several devices"),
+    ],
+)
+def test_what_ranks_cannot_do_is_wrong_usage(program, words, cause):
+    code, _, errors = program.run("lstm", *TWO, *words)
+    assert code == 2 and cause in errors
