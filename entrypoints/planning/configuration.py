@@ -294,6 +294,7 @@ def _require_ranks(options: Options, framework: str) -> None:
         "--target-accuracy": options.target_accuracy,
         "--target-loss": options.target_loss,
         "--data": options.data != SYNTHETIC,
+        "--task sampling": options.task == "sampling",
     }
     if framework != "pytorch":
         raise UsageError(f"--replicas {options.replicas}: only PyTorch computes on several devices. Leave it out")

@@ -127,6 +127,8 @@ def run(configuration: Configuration, place: Place, send: Sender, cleanup: conte
     closers = cleanup.enter_context(contextlib.ExitStack())
     cleanup.callback(report_device_state, session, send)  # runs before it waits for streams, whose device may hang
     work = open_work(card, session, inputs, evaluation, configuration, send, closers)
+    if group:
+        work.meet = group["group"].meet
     try:
         work.run(configuration)
     except Stopped:

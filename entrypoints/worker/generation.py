@@ -81,7 +81,12 @@ class Generation(PhasedRun):
             return
         prompts, tokens = self.first
         self.check("generation", lambda: run_checks.generation(self.session, prompts, tokens, self.precision))
-        self.first, self.last = None, self.session.mark()  # the check is no part of the next step
+        self.first = None
+        self.resume()
+
+    def resume(self) -> None:
+        """Let the next batch begin now."""
+        self.last = self.session.mark()
 
     def settle(self) -> None:
         """Wait for the device and report all finished steps."""

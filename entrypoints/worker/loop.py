@@ -81,7 +81,7 @@ class Loop(PhasedRun):
         pursuit.evaluate(self.steps)
         self.reached = pursuit.reached
         self.report_skipped(pursuit.skipped)
-        self.last = None  # the evaluation is no part of the next step
+        self.resume()
 
     def check_steps(self) -> None:
         """Check that the first step trained the whole network, or that its output is that of a request."""
@@ -96,7 +96,11 @@ class Loop(PhasedRun):
             self.check("answers", lambda: run_checks.answers(self.session, batch, report))
         # Gradients that overflowed are looked at again after the warm-up.
         self.first = self.first if report.loss and "gradients" not in self.checked and self.steps == 1 else None
-        self.last = None  # the checks are no part of the next step
+        self.resume()
+
+    def resume(self) -> None:
+        """Let the next step begin when it is handed to the device."""
+        self.last = None
 
     def settle(self) -> None:
         """Wait for the device and report all finished steps."""

@@ -16,6 +16,7 @@ class PhasedRun:
 
     def __init__(self, send: Callable[[Message], None]) -> None:
         self.send = send
+        self.meet: Callable[[], object] | None = None  # waits for the other ranks of the run, if there are any
         self.steps = 0
         self.seconds = 0.0  # of the steps reported in this phase
         self.skipped: set[str] = set()
@@ -42,11 +43,17 @@ class PhasedRun:
         return self.seconds >= (configuration.duration_seconds or 0.0)
 
     def phase(self, name: str, over: Callable[[], bool]) -> None:
-        """Advance until `over`."""
+        """Advance until `over`. Ranks begin together."""
+        if self.meet:
+            self.meet()
+            self.resume()
         self.send(Phase(name, self.edge()))
         self.seconds = 0.0
         while not over():
             self.advance()
+
+    def resume(self) -> None:
+        """Let the next step begin now: what came before is no part of it."""
 
     def check_steps(self) -> None:
         """Check what the untimed steps did: after the first one, and for what it does not show after the last one."""
