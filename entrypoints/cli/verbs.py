@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from entrypoints.cli import naming
 from entrypoints.contract.cards import Card
@@ -14,6 +14,7 @@ from entrypoints.devices import selection
 from entrypoints.planning import configuration, plan
 from entrypoints.planning.arguments import Options
 from entrypoints.results.outcome import Outcome
+from entrypoints.runs.launch import Launch, launch_of
 from entrypoints.system import image
 from entrypoints.system.console import status
 
@@ -33,7 +34,29 @@ def run(options: Options) -> int:
     for card, refusal in refused:
         status(f"left out: {card.name}: {refusal}")
     runs = [(card, planned_runs) for card, planned_runs in planned if not isinstance(planned_runs, UsageError)]
-    return Series(runs, built, options).run()
+    return Series(runs, built, options, shared_launch([run for _, each in runs for run in each])).run()
+
+
+def shared_launch(runs: Sequence[configuration.Configuration]) -> Launch | None:
+    """Return the launch whose tasks share the ranks of the runs; None if this process starts all of them.
+
+    Raises UsageError if the launch cannot share them equally.
+    """
+    if all(run.ranks == 1 for run in runs):
+        return None
+    try:
+        launch = launch_of(os.environ)
+    except ValueError as error:
+        raise UsageError(f"{error}: start this by a launcher, or without its variables") from None
+    if launch is None or launch.tasks == 1:
+        return None
+    for run in runs:
+        if run.ranks % launch.tasks:
+            raise UsageError(
+                f"--replicas {run.ranks}: {launch.launcher} has started {launch.tasks} tasks, which cannot share them "
+                "equally. Give a multiple, or start another number of tasks"
+            )
+    return launch
 
 
 def plans(

@@ -32,6 +32,7 @@ class Ending(NamedTuple):
     peak_mib: float | None = None  # largest resident set
     limit_mib: int | None = None  # --memory-limit
     abandoned: bool = False  # whether it ended since another rank had failed
+    lost: str | None = None  # the host that cannot be reached any more
 
 
 class Outcome(NamedTuple):
@@ -97,6 +98,8 @@ def inconsistent(contradictions: Sequence[str]) -> Outcome:
 
 
 def _silent_death(ending: Ending) -> str:
+    if ending.lost is not None:
+        return f"the workload's process on {ending.lost} cannot be reached any more"
     if ending.returncode is None:
         return "the workload's process could not be killed: it hangs in the kernel or a driver, and is left behind"
     if ending.returncode >= 0:

@@ -22,7 +22,7 @@ from entrypoints.results.measurement import Measurement, fold
 from entrypoints.results.outcome import Ending, Outcome, determine_outcome, inconsistent
 from entrypoints.results.ranks import combined
 from entrypoints.runs.evaluation import evaluated
-from entrypoints.runs.group import Rank, converse, ended
+from entrypoints.runs.group import NOBODY_ELSE, Rank, Team, converse, ended
 from entrypoints.runs.progress import Progress
 from entrypoints.runs.ranks import counted_elsewhere
 from entrypoints.runs.supervise import Orders
@@ -50,7 +50,7 @@ def not_begun(card: Card, resolved: Configuration, conditions: Mapping[str, Fact
     return ExecutedRun(resolved, conditions, after, now, now, nothing, outcome)
 
 
-def execute(card: Card, resolved: Configuration, orders: Orders) -> ExecutedRun:
+def execute(card: Card, resolved: Configuration, orders: Orders, team: Team = NOBODY_ELSE) -> ExecutedRun:
     """Run the configuration in a child, with progress on standard error."""
     progress = Progress(resolved, card.problem["unit"], sys.stderr)
     length = f"{resolved.steps} steps" if resolved.steps else f"{resolved.duration_seconds:g} s"
@@ -63,7 +63,7 @@ def execute(card: Card, resolved: Configuration, orders: Orders) -> ExecutedRun:
     limit = resolved.memory_limit_mib or memory.default_limit(resolved.device)
     with metering(resolved, orders, progress) as metered:
         limited = dataclasses.replace(resolved, memory_limit_mib=limit)
-        ranks = converse(limited, orders, follow=progress.follow)
+        ranks = converse(limited, orders, follow=progress.follow, team=team)
     power = metered()
     measurement, outcome = evaluated(
         lambda: judge(ranks, power, card, resolved, limit),

@@ -1,18 +1,20 @@
-"""The ranks of a run on this node: read in one loop, ended by the first that fails, and never left behind."""
+"""The ranks of a run: read in one loop, ended by the first that fails, and never left behind."""
 
 from __future__ import annotations
 
-import json
+import contextlib
 import select
 import time
-from typing import Callable, Iterator, NamedTuple, Sequence
+from typing import Any, Callable, Iterator, NamedTuple, Protocol, Sequence
 
-from entrypoints.contract.group import Place
+from entrypoints.contract.group import LOOPBACK, Place
 from entrypoints.contract.messages import Failed, Message, Rendezvous
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results.outcome import Ending, Outcome, determine_outcome, first_cause
 from entrypoints.runs.supervise import TICK, Child, Orders
 from entrypoints.system.parent_death import adopt_orphans, children, kill_orphans
+
+NOT_STARTED = Ending(returncode=None, stopped_by=None, signal=None, oom_killed=False)
 
 
 class Rank(NamedTuple):
@@ -22,29 +24,96 @@ class Rank(NamedTuple):
     ending: Ending
 
 
+class Source(Protocol):
+    """Where messages of ranks come from: a child, or another task of the launch."""
+
+    stream: Any  # for select
+    open: bool  # whether more may arrive
+    failed: bool  # whether a rank has failed, or is gone without a word
+    reported_end: bool
+    rest: float  # s that it may be left alone, so that reading costs less
+
+    @property
+    def full(self) -> bool:
+        """Whether more has arrived than was read."""
+
+    def keep_order(self) -> None:
+        """Act on signals and the time limit."""
+
+    def receive(self) -> Iterator[tuple[int, Message]]:
+        """Yield messages with the number of their rank, once there is something to read."""
+
+    def silent(self) -> bool:
+        """Return whether nothing can arrive any more."""
+
+    def meet(self, where: Rendezvous) -> None:
+        """Pass on where the first rank waits."""
+
+    def abandon(self) -> None:
+        """Let the ranks end, since another one has failed."""
+
+    def reap(self) -> None:
+        """Leave nothing behind."""
+
+
+class Team(NamedTuple):
+    """The other tasks of a launch, which start ranks too, and the address at which they reach this node."""
+
+    others: Sequence[Any] = ()
+    address: str = LOOPBACK
+
+
+NOBODY_ELSE = Team()
+
+
 def converse(
-    configuration: Configuration, orders: Orders, job: str = "run", follow: Callable[[Message], None] = lambda _: None
+    configuration: Configuration,
+    orders: Orders,
+    job: str = "run",
+    follow: Callable[[Message], None] = lambda _: None,
+    team: Team = NOBODY_ELSE,
 ) -> list[Rank]:
     """Return what each rank reported and how it ended; `follow` gets each message of the first one as it arrives."""
-    world, others = configuration.ranks, children()
-    ranks: list[Child] = []
+    world, (others, address) = configuration.ranks, team
+    local = world // (1 + len(others))
     heard: list[list[Message]] = [[] for _ in range(world)]
-    adopt_orphans()
+    for other in others:
+        other.assign(job, configuration, local)
+    endings: dict[int, Ending] = {}
     try:
-        ranks += (Child(configuration, orders, job, Place(rank, world, rank, world)) for rank in range(world))
-        for rank, message in _arrivals(ranks):
-            if isinstance(message, Rendezvous):
-                for other in ranks[1:]:
-                    other.tell(json.dumps(message), last=True)
-                continue
-            heard[rank].append(message)
-            if rank == 0:
-                follow(message)
-        return [Rank(messages, child.ending()) for messages, child in zip(heard, ranks)]
+        with started(configuration, orders, job, _places(world, local, address)) as own:
+            sources: list[Source] = [*own, *others]
+            for rank, message in arrivals(sources):
+                if isinstance(message, Rendezvous):
+                    for source in sources[1:]:
+                        source.meet(message)
+                    continue
+                heard[rank].append(message)
+                if rank == 0:
+                    follow(message)
+            endings.update({child.rank: child.ending() for child in own})
+            for other in others:
+                endings.update(other.endings)
     except OSError as error:  # no process, or no file descriptor for it
         heard[0].append(Failed("crashed", f"the workload's process could not be started or read: {error.strerror}"))
-        nothing = Ending(returncode=None, stopped_by=None, signal=None, oom_killed=False)
-        return [Rank(messages, nothing) for messages in heard]
+    return [Rank(messages, endings.get(rank, NOT_STARTED)) for rank, messages in enumerate(heard)]
+
+
+def _places(world: int, local: int, address: str) -> list[Place]:
+    return [Place(rank, world, rank, local, address) for rank in range(local)]
+
+
+@contextlib.contextmanager
+def started(
+    configuration: Configuration, orders: Orders, job: str, places: Sequence[Place]
+) -> Iterator[Sequence[Child]]:
+    """Start a child at each place; at the end leave none of them behind, nor what they have started."""
+    others = children()
+    ranks: list[Child] = []
+    adopt_orphans()
+    try:
+        ranks.extend(Child(configuration, orders, job, place) for place in places)
+        yield ranks
     finally:
         for child in ranks:
             child.reap()
@@ -52,29 +121,33 @@ def converse(
         kill_orphans({*others, *(child.process.pid for child in ranks)})
 
 
+def arrivals(sources: Sequence[Source], head: Source | None = None) -> Iterator[tuple[int, Message]]:
+    """Yield messages with the number of their rank until all sources are done. A failure ends the others.
+
+    The `head` of a launch, if this is another task of it, is listened to as well.
+    """
+    running = list(sources)
+    while running:
+        for source in running:
+            source.keep_order()
+        listened = [*running, *([head] if head and head.open else [])]
+        ready = set(select.select([source.stream for source in listened], [], [], TICK)[0])
+        for source in listened:
+            if source.stream in ready:
+                yield from source.receive()
+            elif source.silent():
+                source.open = False
+            if not source.open and source in running:
+                running.remove(source)
+                source.reap()
+        if any(source.failed for source in (*sources, *([head] if head else []))):
+            for source in running:
+                source.abandon()
+        if ready and not any(source.full or source.reported_end for source in running):
+            time.sleep(max((source.rest for source in running), default=0.0))
+
+
 def ended(ranks: Sequence[Rank]) -> Outcome:
     """Return how the run of some ranks ended: as the first cause of what its ranks report."""
     outcomes = [(determine_outcome(*rank), rank.ending.abandoned) for rank in ranks]
     return outcomes[0][0] if len(outcomes) == 1 else first_cause(outcomes)
-
-
-def _arrivals(ranks: Sequence[Child]) -> Iterator[tuple[int, Message]]:
-    """Yield messages with the number of their rank until all ranks are gone. The failure of a rank ends the others."""
-    running = dict(enumerate(ranks))
-    while running:
-        for child in running.values():
-            child.keep_order()
-        ready = set(select.select([child.stream for child in running.values()], [], [], TICK)[0])
-        for rank, child in list(running.items()):
-            if child.stream in ready:
-                yield from ((rank, message) for message in child.receive())
-            elif child.silent():
-                child.open = False
-            if not child.open:
-                del running[rank]
-                child.reap()
-        if any(child.failed for child in ranks):
-            for child in running.values():
-                child.abandon()
-        if ready and not any(child.full or child.reported_end for child in running.values()):
-            time.sleep(max((child.rest for child in running.values()), default=0.0))

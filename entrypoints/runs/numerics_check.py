@@ -9,7 +9,7 @@ from entrypoints.planning.configuration import Configuration
 from entrypoints.results import numerics
 from entrypoints.results.numerics import Numerics
 from entrypoints.results.outcome import Outcome, with_numerics
-from entrypoints.runs.group import converse, ended
+from entrypoints.runs.group import NOBODY_ELSE, Team, converse, ended
 from entrypoints.runs.supervise import Orders
 from entrypoints.system.console import status
 
@@ -21,7 +21,7 @@ def check(card: Card, resolved: Configuration, orders: Orders) -> Outcome:
     return judged if judged.exit_code else judged._replace(message=f"correctness {probed}")
 
 
-def check_before_runs(card: Card, resolved: Configuration, orders: Orders) -> Numerics:
+def check_before_runs(card: Card, resolved: Configuration, orders: Orders, team: Team = NOBODY_ELSE) -> Numerics:
     """Run the correctness check before runs that ask for it, with notes on standard error."""
     if not resolved.probe_numerics:
         return numerics.not_run(f"the check was skipped ({'--smoke' if resolved.smoke else '--skip-numerics'})")
@@ -29,14 +29,16 @@ def check_before_runs(card: Card, resolved: Configuration, orders: Orders) -> Nu
     if stored is None:
         return numerics.compare_with_reference([], None, resolved.precision)
     status(f"{resolved.workload} on {resolved.device}: checking correctness")
-    _, probed = probe(stored, resolved, orders)
+    _, probed = probe(stored, resolved, orders, team)
     status(f"{resolved.workload} on {resolved.device}: correctness {probed}")
     return probed
 
 
-def probe(stored: Reference | None, resolved: Configuration, orders: Orders) -> tuple[Outcome, Numerics]:
+def probe(
+    stored: Reference | None, resolved: Configuration, orders: Orders, team: Team = NOBODY_ELSE
+) -> tuple[Outcome, Numerics]:
     """Run the correctness check, and return how it ended and its result."""
-    ranks = converse(resolved, orders, "probe")
+    ranks = converse(resolved, orders, "probe", team=team)
     outcome, messages = ended(ranks), ranks[0].messages
     cut = None if outcome.state == "completed" else f"the check ended in {outcome.state}: {outcome.message}"
     expected = stored and stored.of_run(resolved.gradient_accumulation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -9,6 +10,7 @@ import time
 from typing import Any, Callable, Mapping, NamedTuple, Sequence, Tuple
 
 from entrypoints.contract.cards import Card
+from entrypoints.contract.group import LOOPBACK
 from entrypoints.contract.statuses import INVALID_RESULT_EXIT, STATUSES, exit_code
 from entrypoints.metering.meters import rapl
 from entrypoints.planning.arguments import Options
@@ -22,6 +24,9 @@ from entrypoints.rules.check import violations
 from entrypoints.runs.batch_search import Search, search
 from entrypoints.runs.evaluation import evaluated
 from entrypoints.runs.execute import ExecutedRun, execute, not_begun
+from entrypoints.runs.group import NOBODY_ELSE, Team
+from entrypoints.runs.hub import Hello, Hub, follow
+from entrypoints.runs.launch import Launch
 from entrypoints.runs.numerics_check import check_before_runs
 from entrypoints.runs.output import ResultSchema, Writer, line_text, open_writer
 from entrypoints.runs.report import duration_text, report, significant
@@ -43,20 +48,52 @@ class FinishedRun(NamedTuple):
 class Series:
     """The runs of a command line. An order to stop ends the current run; the later ones are not started."""
 
-    def __init__(self, planned: Sequence[PlannedRuns], image: Mapping[str, Any] | None, options: Options) -> None:
-        """Prepare the runs. Raises UsageError if the place for the results is unusable."""
+    def __init__(
+        self,
+        planned: Sequence[PlannedRuns],
+        image: Mapping[str, Any] | None,
+        options: Options,
+        launch: Launch | None = None,
+    ) -> None:
+        """Prepare the runs, of which other tasks of a launch do their share.
+
+        Raises UsageError if the place for the results is unusable.
+        """
         self.planned, self.image, self.options = planned, image, options
         self.total = sum(len(runs) for _, runs in planned)
         self.contract = ResultSchema()
         self.writer = open_writer(options.output, self.total, one_a_line=options.all)
         self.orders = Orders(options.time_limit)
+        self.launch, self.team = launch, NOBODY_ELSE
         self.facts = host.facts()
         self.begun, self.started = 0, time.monotonic()
         self.done: list[FinishedRun] = []
 
     def run(self) -> int:
-        """Execute every run and return the exit code of the series."""
+        """Execute every run and return the exit code of the series.
+
+        Raises UsageError if the other tasks of the launch are not there, or have something else to run.
+        """
         self.rehearse(*self.planned[0])
+        if self.launch is None:
+            return self.run_all()
+        if self.launch.task:
+            return follow(self.launch, self.hello(), self.orders)
+        with Hub(self.launch, self.hello(), self.orders) as hub:
+            self.team = Team(hub.followers, self.launch.head or LOOPBACK)
+            hub.exit_code = self.run_all()
+            return hub.exit_code
+
+    def hello(self) -> Hello:
+        """Return what this task says of itself to the others."""
+        runs = [{**run.as_json(), "threads": None} for _, runs in self.planned for run in runs]
+        image = str(self.image["build_key"]) if self.image else "no image"
+        task = self.launch.task if self.launch else 0
+        digest = hashlib.sha256(json.dumps(runs, sort_keys=True).encode()).hexdigest()
+        return Hello(task, str(self.facts["hostname"]["value"]), image, digest)
+
+    def run_all(self) -> int:
+        """Execute every run."""
         for card, runs in self.planned:
             if self.done and self.orders.stop():
                 break
@@ -76,7 +113,7 @@ class Series:
 
     def workload(self, card: Card, runs: Sequence[Configuration]) -> None:
         """Execute the runs of one workload, after its correctness check and perhaps a search for its batch."""
-        numerics = check_before_runs(card, runs[0], self.orders)
+        numerics = check_before_runs(card, runs[0], self.orders, self.team)
         search_result = None
         if self.options.find_max_batch:
             search_result = search(card, runs[0], self.orders)
@@ -90,7 +127,7 @@ class Series:
             self.begun += 1
             if self.total > 1:
                 status(f"run {self.begun} of {self.total}{self.time_left()}")
-            self.finish(card, execute(card, configuration, self.orders), search_result, numerics)
+            self.finish(card, execute(card, configuration, self.orders, self.team), search_result, numerics)
 
     def finish(self, card: Card, executed: ExecutedRun, search_result: Search | None, numerics: Numerics) -> None:
         """Write the document of a run."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Iterator
 
 from entrypoints.contract.group import Place
-from entrypoints.contract.messages import Ended, Failed, Message
+from entrypoints.contract.messages import Ended, Failed, Message, Rendezvous
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results.outcome import Ending
 from entrypoints.runs.protocol import LONGEST_LINE, Protocol
@@ -62,7 +62,7 @@ class Child:
     """
 
     def __init__(self, configuration: Configuration, orders: Orders, job: str, place: Place) -> None:
-        self.orders, self.limit_mib = orders, configuration.memory_limit_mib
+        self.rank, self.orders, self.limit_mib = place.rank, orders, configuration.memory_limit_mib
         self.stopped_by: str | None = None  # a state of statuses.STATUSES
         self.abandoned = False  # whether it was asked to end since another rank failed
         self.failed = False  # whether it said so, or is gone without a word about its end
@@ -86,8 +86,8 @@ class Child:
         order = {"job": job, "configuration": configuration.as_json(), "place": place}
         self.tell(json.dumps(order), last=place.rank == 0)
 
-    def receive(self) -> Iterator[Message]:
-        """Yield the messages that have arrived, once there is something to read."""
+    def receive(self) -> Iterator[tuple[int, Message]]:
+        """Yield the messages that have arrived with the number of the rank, once there is something to read."""
         chunk = os.read(self.stream, CHUNK)
         self.open, self.full = bool(chunk), len(chunk) == CHUNK
         for message in _accepted(self.protocol, complete_lines(self.rest_of_line, chunk)):
@@ -97,14 +97,14 @@ class Child:
                 self.reported_end = True
                 self.failed = self.failed or isinstance(message, Failed)
                 self._kill_after_grace()
-            yield message
+            yield self.rank, message
         if len(self.rest_of_line) > LONGEST_LINE:
             self.rest_of_line.clear()
             violation = self.protocol.violation(f"a line of more than {LONGEST_LINE >> 20} MiB")
             if violation:
                 self.failed = True
                 self._kill()
-                yield violation
+                yield self.rank, violation
 
     def silent(self) -> bool:
         """Return whether nothing can arrive any more from a child that has sent nothing for a TICK.
@@ -149,11 +149,11 @@ class Child:
         """Act on signals and the time limit."""
         state = self.orders.stop()
         if state:
-            self._stop(state)
+            self.stop(state)
         if len(self.orders.signals) > 1 or (self.kill_at is not None and time.monotonic() > self.kill_at):
             self._kill()
 
-    def _stop(self, state: str) -> None:
+    def stop(self, state: str) -> None:
         """Ask the child to end; the first reason counts."""
         if self.stopped_by is None and not self.reported_end:
             self.stopped_by = state
@@ -175,6 +175,10 @@ class Child:
             stdin.flush()
             if last:
                 stdin.close()
+
+    def meet(self, where: Rendezvous) -> None:
+        """Tell the child where the first rank waits. It waits for nothing else."""
+        self.tell(json.dumps(where), last=True)
 
     def _ask_to_end(self) -> None:
         self._kill_after_grace()

@@ -11,11 +11,10 @@ from typing import Callable
 import torch
 import torch.distributed as dist
 
-from entrypoints.contract.group import Place
+from entrypoints.contract.group import LOOPBACK, Place
 from entrypoints.contract.messages import Rendezvous
 from entrypoints.contract.statuses import RunError
 
-LOOPBACK = "127.0.0.1"
 TO_MEET = timedelta(seconds=120)  # ranks of a node start together
 TO_REDUCE = timedelta(minutes=10)  # for a step, in which a rank may compile
 BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}
@@ -44,15 +43,16 @@ def join(place: Place, device: str, send: Callable[[Rendezvous], None]) -> Group
     backend = BACKENDS[device]
     if not dist.is_available() or not getattr(dist, f"is_{backend}_available", lambda: True)():
         raise RunError("unsupported", f"--replicas: PyTorch {torch.__version__} has no backend {backend}")
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are of this host, whose name may not resolve
+    if place.address == LOOPBACK:  # all ranks are of this host, whose name may not resolve
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     store = _first_store(place, send) if place.rank == 0 else _store_of_the_first(place)
     dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.world, timeout=TO_REDUCE)
     return Group(place)
 
 
 def _first_store(place: Place, send: Callable[[Rendezvous], None]) -> dist.TCPStore:
-    store = dist.TCPStore(LOOPBACK, 0, place.world, True, TO_MEET, wait_for_workers=False)
-    send(Rendezvous(LOOPBACK, store.port))
+    store = dist.TCPStore(place.address, 0, place.world, True, TO_MEET, wait_for_workers=False)
+    send(Rendezvous(place.address, store.port))
     return store
 
 
