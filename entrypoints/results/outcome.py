@@ -14,6 +14,7 @@ from entrypoints.results.numerics import FAILED, Numerics
 NEAR = 0.9
 # The C library's messages when a shared library gets no memory, or no permission.
 UNMAPPED = ("failed to map segment", "cannot map zero-fill pages")
+STOPS = ("interrupted", "time_limit")
 SILENT = "the workload's process"  # how a message about a process without a word begins
 LOST_PEER = (  # error texts of collectives whose other end is gone
     *("connection closed by peer", "connection reset by peer", "broken pipe", "connection refused"),
@@ -71,10 +72,14 @@ def first_cause(outcomes: Sequence[tuple[Outcome, bool]]) -> Outcome:
         for rank, (outcome, abandoned) in enumerate(outcomes)
         if outcome.state != "completed" and not abandoned
     ]
-    if not failed:
+    if not failed or outcomes[0][0].state in STOPS:  # the first one's parent decides about stops
         return outcomes[0][0]
     _, rank, outcome = min(failed)
-    return outcome._replace(message=f"rank {rank} of {len(outcomes)}: {outcome.message}")
+    return (
+        outcome
+        if outcome.state in STOPS
+        else outcome._replace(message=f"rank {rank} of {len(outcomes)}: {outcome.message}")
+    )
 
 
 def _rank_of_cause(outcome: Outcome) -> int:
