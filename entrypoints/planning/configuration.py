@@ -296,8 +296,8 @@ def _require_ranks(options: Options, framework: str) -> None:
         "--data": options.data != SYNTHETIC,
         "--task sampling": options.task == "sampling",
     }
-    if framework != "pytorch":
-        raise UsageError(f"--replicas {options.replicas}: only PyTorch computes on several devices. Leave it out")
+    if not selection.has_strategies(framework):
+        raise UsageError(f"--replicas {options.replicas}: {framework} computes on one device here. Leave it out")
     for name, value in given.items():
         if value:
             raise UsageError(f"{name} with --replicas {options.replicas}: several ranks cannot do it yet. Leave it out")

@@ -69,7 +69,7 @@ def free_mib():
     return None
 
 
-def open_session(model, rule, precision, compiled, partition=None):
+def open_session(model, rule, precision, compiled, partition=None, group=None):
     return Double(model)
 
 

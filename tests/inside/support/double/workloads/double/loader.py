@@ -36,6 +36,10 @@ def synthetic_batch(card, batch_size, seed):
     return batch_of(card, batch_size)
 
 
+def slice_of(batch, first, samples):
+    return batch._replace(inputs=Samples(samples))
+
+
 def formula_batch(card, batch_size):
     return batch_of(card, batch_size)
 

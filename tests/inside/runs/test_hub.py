@@ -1,0 +1,152 @@
+"""The tasks of one launch compute one run: real processes, of which the first writes the only document."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+
+import pytest
+from processes import children_of, wait_for, wait_until_gone
+from program import checked
+
+TWO = ("--replicas", "2", "--batch-size", "4", "--meter", "none")
+SHORT = (*TWO, "--steps", "8", "--warmup-steps", "3")
+LONG = (*TWO, "--steps", "100000")
+
+
+def task(number, tasks=2):
+    """The variables of torchrun, with a port that is taken by nobody else: the hub's follows from it."""
+    numbers = {"RANK": number, "WORLD_SIZE": tasks, "LOCAL_RANK": number, "LOCAL_WORLD_SIZE": tasks}
+    step = {"TORCHELASTIC_RUN_ID": f"of {os.getpid()}", "MASTER_PORT": PORT}
+    return {name: str(value) for name, value in {**numbers, **step}.items()}
+
+
+@pytest.fixture(autouse=True)
+def another_step(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setitem(globals(), "PORT", server.getsockname()[1])
+
+
+PORT = 0
+
+
+def launched(double, *words, tasks=2, others=None):
+    """The tasks of a launch; the others may have words of their own."""
+    argv = [words, *([others or words] * (tasks - 1))]
+    return [double.start("resnet50", *each, **task(number, tasks)) for number, each in enumerate(argv)]
+
+
+def ends(processes):
+    return [(process.communicate(), process.returncode) for process in processes]
+
+
+@pytest.mark.parametrize(("replicas", "tasks"), [(2, 2), (4, 2), (3, 3)])
+def test_only_the_first_task_writes_a_document(double, replicas, tasks):
+    words = ("--replicas", replicas, "--batch-size", 12, "--steps", 8, "--warmup-steps", 3, "--meter", "none")
+    ((output, errors), code), *others = ends(launched(double, *words, tasks=tasks))
+    document = checked(output)
+    assert (document["status"]["state"], code) == ("completed", 0), errors
+    assert document["accelerator"]["ranks"] == document["accelerator"]["count"] == replicas
+    assert document["steps"]["units"] == 8 * 12
+    assert [(said, code) for (said, _), code in others] == [("", 0)] * (tasks - 1)
+
+
+def test_each_run_of_a_series_is_shared(double):
+    first, other = ends(
+        launched(double, *TWO[:2], "--batch-sizes", "2,4", "--steps", "4", "--repeat", "2", "--meter", "none")
+    )
+    documents = [checked(line) for line in first[0][0].splitlines()]
+    assert [document["configuration"]["batch_size"] for document in documents] == [2, 2, 4, 4]
+    assert {document["accelerator"]["ranks"] for document in documents} == {2} and other[1] == 0
+
+
+def test_another_run_is_refused_by_name(double):
+    (first, code), (other, its_code) = ends(launched(double, *SHORT, others=(*SHORT, "--seed", "7")))
+    assert (code, its_code) == (2, 2) and first[0] == other[0] == ""
+    assert f"task 1 on {socket.gethostname()} has other options or defaults" in first[1]
+
+
+def test_ranks_that_tasks_cannot_share(double):
+    words = ("--replicas", "3", "--batch-size", "3", "--steps", "4")
+    assert {code for _, code in ends(launched(double, *words))} == {2}
+
+
+def test_a_stranger_at_the_port_is_sent_away(double):
+    from entrypoints.runs.launch import launch_of
+
+    launch = launch_of(task(0))
+    assert launch is not None
+    first = double.start("resnet50", *SHORT, **task(0))
+    for line in (b"GET / HTTP/1.1\r\n\r\n", b'["hello"]\n', b'["hello", 9, "h", "i", "r"]\n', b""):
+        stranger = connected(launch.port)
+        stranger.sendall(line)
+        stranger.close()
+    other = double.start("resnet50", *SHORT, **task(1))
+    (output, errors), code = ends([first])[0]
+    assert (code, checked(output)["status"]["state"]) == (0, "completed"), errors
+    other.communicate()
+
+
+def connected(port):
+    """A connection, once the first task listens."""
+    connection = socket.socket()
+    while connection.connect_ex(("127.0.0.1", port)):
+        connection.close()
+        connection = socket.socket()
+    return connection
+
+
+def test_a_task_that_is_lost_is_named(double):
+    first, other = launched(double, *LONG)
+    wait_for(first, "measuring")
+    orphans = children_of(other)
+    os.kill(other.pid, signal.SIGKILL)
+    document = checked(first.communicate()[0])
+    assert document["status"]["state"] == "crashed" and document["steps"]["count"] > 0
+    lost = f"rank 1 of 2: the workload's process on {socket.gethostname()} cannot be reached any more"
+    assert document["status"]["message"] == lost
+    other.communicate()
+    for pid in orphans:
+        wait_until_gone(pid)
+
+
+def test_without_the_first_task_the_others_end(double):
+    first, other = launched(double, *LONG)
+    wait_for(first, "measuring")
+    ranks = [*children_of(first), *children_of(other)]
+    os.kill(first.pid, signal.SIGKILL)
+    output, errors = other.communicate()
+    assert (output, other.returncode) == ("", 4) and "the first task of this launch is gone" in errors
+    first.communicate()
+    for pid in ranks:
+        wait_until_gone(pid)
+
+
+@pytest.mark.parametrize("signalled", [(0,), (1,), (0, 1)])
+def test_a_signal_ends_all_tasks_with_one_document(double, signalled):
+    processes = launched(double, *LONG)
+    wait_for(processes[0], "measuring")
+    for number in signalled:
+        processes[number].send_signal(signal.SIGTERM)
+    (first, code), (other, its_code) = ends(processes)
+    document = checked(first[0])
+    assert (document["status"]["state"], code, its_code, other[0]) == ("interrupted", 143, 143, "")
+    assert document["steps"]["count"] > 0
+
+
+def test_the_time_limit_is_that_of_the_run(double):
+    (first, code), (_, its_code) = ends(launched(double, *LONG, "--time-limit", "3"))
+    assert (json.loads(first[0])["status"]["state"], code, its_code) == ("time_limit", 124, 124)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_fails_on_one_task_is_the_first_cause(double, rank):
+    processes = [
+        double.start("resnet50", *LONG, fault="memory" if number == rank else "", **task(number)) for number in (0, 1)
+    ]
+    (first, code), (_, its_code) = ends(processes)
+    document = checked(first[0])
+    assert (document["status"]["state"], code, its_code) == ("out_of_memory", 4, 4), document["status"]
+    assert document["status"]["message"].startswith(f"rank {rank} of 2: ")
