@@ -58,7 +58,7 @@ def test_each_run_of_a_series_is_shared(double):
         launched(double, *TWO[:2], "--batch-sizes", "2,4", "--steps", "4", "--repeat", "2", "--meter", "none")
     )
     documents = [checked(line) for line in first[0][0].splitlines()]
-    assert [document["configuration"]["batch_size"] for document in documents] == [2, 2, 4, 4]
+    assert [document["configuration"]["batch_size"] for document in documents] == [2, 4, 2, 4]
     assert {document["accelerator"]["ranks"] for document in documents} == {2} and other[1] == 0
 
 
