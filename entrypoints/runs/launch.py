@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import socket
 from typing import Mapping, NamedTuple
 
 FIRST_PORT, PORTS = 20_000, 12_000  # below the ports that Linux gives to clients, from 32768 on
@@ -99,8 +100,18 @@ def _head(launcher: Launcher, environment: Mapping[str, str]) -> str | None:
         return "127.0.0.1"
     if launcher.name == "Slurm":
         hosts = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST") or ""
-        return "127.0.0.1" if environment.get("SLURM_STEP_NUM_NODES") == "1" else first_host(hosts)
+        first = "127.0.0.1" if environment.get("SLURM_STEP_NUM_NODES") == "1" else first_host(hosts)
+        # In a batch script srun runs on the first node, whose name need not resolve.
+        return first if first and resolves(first) else environment.get("SLURM_LAUNCH_NODE_IPADDR")
     return environment.get("MASTER_ADDR")
+
+
+def resolves(host: str) -> bool:
+    """Return whether a host's name has an address here."""
+    try:
+        return bool(socket.getaddrinfo(host, None))
+    except OSError:
+        return False
 
 
 def first_host(hosts: str) -> str | None:

@@ -35,6 +35,12 @@ TORCHRUN = {
 }
 
 
+@pytest.fixture(autouse=True)
+def names(monkeypatch):
+    """Names that have an address, without asking for it."""
+    monkeypatch.setattr("entrypoints.runs.launch.resolves", lambda host: host.startswith(("gpu", "127.")))
+
+
 @pytest.mark.parametrize(
     ("environment", "launch"),
     [
@@ -42,6 +48,10 @@ TORCHRUN = {
         ({"RANK": "1"}, None),
         (SLURM, Launch("Slurm", 3, 4, 1, ("41", "2"), "gpu003")),
         ({**SLURM, "SLURM_STEP_NUM_NODES": "1"}, Launch("Slurm", 3, 4, 1, ("41", "2"), "127.0.0.1")),
+        (
+            {**SLURM, "SLURM_STEP_NODELIST": "n[1-2]", "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.7"},
+            Launch("Slurm", 3, 4, 1, ("41", "2"), "10.0.0.7"),
+        ),
         (OPEN_MPI, Launch("Open MPI", 1, 2, 1, ("prterun-1",), "127.0.0.1")),
         ({**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "4"}, Launch("Open MPI", 1, 4, 1, ("prterun-1",), None)),
         (

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any, ContextManager
 
+import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from entrypoints.workloads.pytorch.build import Objective
@@ -19,6 +21,7 @@ class DataParallel:
         """Return the model with hooks that average its gradients. Batch normalisation stays that of each rank."""
         first = next(model.parameters())
         devices = None if first.device.type == "cpu" else [first.device.index]
+        torch.manual_seed(torch.initial_seed() + dist.get_rank())  # each rank drops other values of other samples
         self.wrapped = DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
         return self.wrapped
 
