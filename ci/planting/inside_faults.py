@@ -116,7 +116,7 @@ INSIDE = (
         "tests/inside/worker/test_target_pursuit.py",
     ),
     _fault(
-        *("a stop by signal is no stop", "_keep_order", "len(self.orders.signals) > 1", "False", "py38"),
+        *("a stop by signal is no stop", "keep_order", "len(self.orders.signals) > 1", "False", "py38"),
         *("tests/inside/runs/test_faults.py", "-k", "second_signal"),
     ),
 )

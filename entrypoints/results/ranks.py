@@ -67,8 +67,8 @@ def _largest(values: Sequence[float | str]) -> float | str:
 
 
 def _faults(name: str, ranks: Sequence[Sequence[Message]]) -> list[str]:
-    found = [(rank, check) for rank, messages in enumerate(ranks) for check in _of(RunCheck, messages)]
-    return [f"rank {rank}: {fault}" for rank, check in found if check.name == name for fault in check.faults]
+    made = [(rank, check) for rank, messages in enumerate(ranks) for check in _of(RunCheck, messages)]
+    return [f"rank {rank}: {fault}" for rank, check in made if check.name == name for fault in check.faults]
 
 
 def _of(kind: type[T], messages: Sequence[Message]) -> list[T]:

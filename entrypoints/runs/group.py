@@ -24,7 +24,7 @@ class Rank(NamedTuple):
     ending: Ending
 
 
-class Source(Protocol):
+class RankSource(Protocol):
     """Where messages of ranks come from: a child, or another task of the launch."""
 
     stream: Any  # for select
@@ -82,7 +82,7 @@ def converse(
     endings: dict[int, Ending] = {}
     try:
         with started(configuration, orders, job, _places(world, local, address)) as own:
-            sources: list[Source] = [*own, *others]
+            sources: list[RankSource] = [*own, *others]
             for rank, message in arrivals(sources):
                 if isinstance(message, Rendezvous):
                     for source in sources[1:]:
@@ -121,7 +121,7 @@ def started(
         kill_orphans({*others, *(child.process.pid for child in ranks)})
 
 
-def arrivals(sources: Sequence[Source], head: Source | None = None) -> Iterator[tuple[int, Message]]:
+def arrivals(sources: Sequence[RankSource], head: RankSource | None = None) -> Iterator[tuple[int, Message]]:
     """Yield messages with the number of their rank until all sources are done. A failure ends the others.
 
     The `head` of a launch, if this is another task of it, is listened to as well.
