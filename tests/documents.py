@@ -318,7 +318,7 @@ def _settle_metrics(document: dict[str, Any], step: float) -> None:
             "throughput_per_watt": units / of_energy["energy"],
         }
     missing = {"value": None, "reason": NOT_MEASURED}
-    impossible = impossible_metrics(TOKENS, document["workload"]["task"])
+    impossible = impossible_metrics(TOKENS, document["workload"]["task"], document["accelerator"]["ranks"])
     document["metrics"] = {
         name: {"value": value, "unit": of} if (value := derived.get(name)) is not None else {**missing, "unit": of}
         for name, of in units_of_metrics(unit, document["workload"]["task"]).items()

@@ -34,21 +34,23 @@ def run(options: Options) -> int:
     for card, refusal in refused:
         status(f"left out: {card.name}: {refusal}")
     runs = [(card, planned_runs) for card, planned_runs in planned if not isinstance(planned_runs, UsageError)]
-    return Series(runs, built, options, shared_launch([run for _, each in runs for run in each])).run()
+    return Series(runs, built, options, shared_launch(options, [run for _, each in runs for run in each])).run()
 
 
-def shared_launch(runs: Sequence[configuration.Configuration]) -> Launch | None:
+def shared_launch(options: Options, runs: Sequence[configuration.Configuration]) -> Launch | None:
     """Return the launch whose tasks share the ranks of the runs; None if this process starts all of them.
 
     Raises UsageError if the launch cannot share them equally.
     """
     if all(run.ranks == 1 for run in runs):
+        _require_no_rendezvous(options, "one device needs no other task")
         return None
     try:
         launch = launch_of(os.environ)
     except ValueError as error:
         raise UsageError(f"{error}: start this by a launcher, or without its variables") from None
     if launch is None or launch.tasks == 1:
+        _require_no_rendezvous(options, "no launcher has started several tasks")
         return None
     for run in runs:
         if run.ranks % launch.tasks:
@@ -56,7 +58,13 @@ def shared_launch(runs: Sequence[configuration.Configuration]) -> Launch | None:
                 f"--replicas {run.ranks}: {launch.launcher} has started {launch.tasks} tasks, which cannot share them "
                 "equally. Give a multiple, or start another number of tasks"
             )
-    return launch
+    return launch._replace(head=options.rendezvous[0], port=options.rendezvous[1]) if options.rendezvous else launch
+
+
+def _require_no_rendezvous(options: Options, why: str) -> None:
+    """Raise UsageError if the tasks of a launch were to meet somewhere."""
+    if options.rendezvous:
+        raise UsageError(f"--rendezvous: {why}. Leave it out")
 
 
 def plans(

@@ -5,5 +5,6 @@ from __future__ import annotations
 TASKS = ("training", "inference", "sampling")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 STAGED = ("pipelined", "sharded", "phased")  # how stages of a model take turns on devices
+CPU_BINDINGS = ("auto", "none")
 DDP = "ddp"  # ranks with a copy of the model each, which average their gradients
 STRATEGIES = (*STAGED, DDP)

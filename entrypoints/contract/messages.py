@@ -164,6 +164,14 @@ class RunCheck(NamedTuple):
     faults: list[str]
 
 
+class Placed(NamedTuple):
+    """Where a rank runs: its host, the processors that it may use, and their memory nodes, such as 0-3,8."""
+
+    host: str
+    processors: str
+    memory_nodes: str | None
+
+
 class Rendezvous(NamedTuple):
     """Where the first rank waits for the others, so that they can compute together."""
 
@@ -198,6 +206,7 @@ Message = Union[
     Probed,
     RunCheck,
     Usage,
+    Placed,
     Rendezvous,
     Failed,
     Ended,

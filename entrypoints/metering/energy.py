@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from itertools import accumulate
-from typing import Iterator, NamedTuple, Sequence, Tuple, TypeVar, Union
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence, Tuple, TypeVar, Union
 
 from entrypoints.metering.meter import Absence, MeterFacts
 from entrypoints.metering.sampling import Recording
@@ -44,6 +44,21 @@ class TotalEnergy(NamedTuple):
 
     joules: float | None
     reason: str | None
+
+
+class Consumed(NamedTuple):
+    """What the devices of another task of a launch used, by its own meter and clock; `power` is that part of a result.
+
+    Nothing, if another task of its host counts them (`elsewhere`).
+    """
+
+    host: str
+    steps: int  # that its ranks timed
+    power: Mapping[str, Any]
+    window: TotalEnergy  # the timed one
+    epochs: Sequence[TotalEnergy]
+    simulated: bool
+    elsewhere: bool
 
 
 def window_energy(metered: Metered, window: Window) -> WindowEnergy:

@@ -19,9 +19,10 @@ class MeterError(FactError):
 
 
 class Absence(NamedTuple):
-    """The reason why there is no meter, or no recording."""
+    """The reason why there is no meter, or no recording; `elsewhere`: another task's meter counts the same devices."""
 
     reason: str
+    elsewhere: bool = False
 
 
 class MeterFacts(NamedTuple):
@@ -56,6 +57,29 @@ class Meter(Protocol):
 
     def read(self) -> Reading:
         """Return the current values of the hardware."""
+
+
+class Several:
+    """Meters of one source as one meter, for devices that compute together."""
+
+    def __init__(self, meters: Sequence[Meter]) -> None:
+        """Join them. Raises MeterError if they do not have the same kinds of reading."""
+        self.meters, parts = meters, [meter.facts for meter in meters]
+        first = parts[0]
+        if len({(facts.source, facts.has_power, facts.has_counter) for facts in parts}) > 1:
+            raise MeterError(f"{', '.join(facts.devices[0] for facts in parts)} do not report the same")
+        self.facts = first._replace(
+            devices=sum((facts.devices for facts in parts), ()),
+            counter_ranges=sum((facts.counter_ranges for facts in parts), ()),
+        )
+
+    def read(self) -> Reading:
+        """Return the values of all devices, read after each other."""
+        readings = [meter.read() for meter in self.meters]
+        return Reading(
+            [watts for reading in readings for watts in reading.watts],
+            [joules for reading in readings for joules in reading.joules],
+        )
 
 
 def first_found(searches: Mapping[str, Callable[[], M]]) -> M:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import inspect
 from types import ModuleType
-from typing import Sequence
+from typing import Iterator, Sequence
 
-from entrypoints.metering.meter import Absence, Meter
+from entrypoints.metering.meter import Absence, Meter, Several
 from entrypoints.metering.names import AUTO, NONE, names
 
 
-def open_meter(choice: str, device: str) -> Meter | Absence:
-    """Return the meter that `choice` (auto, none, NAME[:PLACE]) selects for a kind of device, or why there is none."""
+def open_meter(choice: str, device: str, numbers: Sequence[int] = (0,)) -> Meter | Absence:
+    """Return the meter that `choice` (auto, none, NAME[:PLACE]) selects for a kind of device, or why there is none.
+
+    Where several GPUs compute, `numbers` are those that their framework gives them.
+    """
     if choice == NONE:
         return Absence("no meter was asked for (--meter none)")
     name, _, place = choice.partition(":")
     if name != AUTO:
-        return _open(name, device, place or None)
+        return _open(name, device, place or None, numbers)
     reasons = []
     for name in names():
         if device in _measures(name):
-            meter = _open(name, device, None)
+            meter = _open(name, device, None, numbers)
             if not isinstance(meter, Absence):
                 return meter
             reasons.append(f"{name}: {meter.reason}")
@@ -31,16 +36,34 @@ def _module(name: str) -> ModuleType:
     return importlib.import_module(f"entrypoints.metering.meters.{name}")
 
 
-def _open(name: str, device: str, place: str | None) -> Meter | Absence:
+def addresses(device: str, number: int) -> Iterator[str]:
+    """Yield the PCI address of the device of a kind and number, by each vendor's library that has one."""
+    for name in names():
+        module = _module(name)
+        if device in module.MEASURES and hasattr(module, "address"):
+            with contextlib.suppress(Exception):  # vendor libraries have their own
+                yield module.address(number)
+
+
+def _open(name: str, device: str, place: str | None, numbers: Sequence[int]) -> Meter | Absence:
     kinds = _measures(name)
     if kinds and device not in kinds:
         return Absence(f"the meter {name} measures {', '.join(kinds)}, and this run is on {device}")
     try:
-        meter: Meter = _module(name).find(place)
+        meter = _found(_module(name), place, numbers)
         meter.read()
     except Exception as error:  # vendor libraries have their own; on any of them the run goes on without power
         return Absence(str(error) or type(error).__name__)
     return meter
+
+
+def _found(module: ModuleType, place: str | None, numbers: Sequence[int]) -> Meter:
+    """Return the meter of a place, or of each device of these numbers if the module tells devices apart."""
+    if place is not None or "number" not in inspect.signature(module.find).parameters:
+        meter: Meter = module.find(place)
+        return meter
+    meters = {each.facts.devices: each for each in (module.find(None, number=number) for number in numbers)}
+    return Several(list(meters.values())) if len(meters) > 1 else next(iter(meters.values()))
 
 
 def _measures(name: str) -> Sequence[str]:

@@ -7,7 +7,7 @@ import os
 import textwrap
 from typing import NamedTuple, NoReturn, Sequence
 
-from entrypoints.contract.choices import PRECISIONS, STRATEGIES, TASKS
+from entrypoints.contract.choices import CPU_BINDINGS, PRECISIONS, STRATEGIES, TASKS
 from entrypoints.contract.statuses import INVALID_RESULT_EXIT, STATUSES, USAGE_EXIT, UsageError
 from entrypoints.metering import names as meters
 from entrypoints.planning import values
@@ -30,6 +30,8 @@ class Options(NamedTuple):
     device_iterations: int
     stages: int
     strategy: str | None
+    cpu_bind: str
+    rendezvous: tuple[str, int] | None
     concurrency: int | None
     batch_sizes: tuple[int, ...] | None
     find_max_batch: bool
@@ -166,6 +168,18 @@ def _add_division(grammar: argparse.ArgumentParser) -> None:
         "--strategy",
         choices=STRATEGIES,
         help="how stages take turns (default: pipelined), or how ranks train together (ddp)",
+    )
+    add(
+        "--cpu-bind",
+        choices=CPU_BINDINGS,
+        default=CPU_BINDINGS[0],
+        help="auto: several ranks get their share of the processors, or those near their device; none: as started",
+    )
+    add(
+        "--rendezvous",
+        type=values.rendezvous,
+        metavar="HOST:PORT",
+        help="where the tasks of a launch meet; default: its first host",
     )
 
 

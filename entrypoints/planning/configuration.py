@@ -57,6 +57,7 @@ class Configuration:
     device_iterations: int  # per call: updates in training, micro-batches of a replica in inference
     stages: int
     strategy: str | None
+    cpu_bind: str  # auto: several ranks are bound to processors; none: they are left as started
     concurrency: int | None  # streams of requests; None if batches follow each other
     steps: int | None
     duration_seconds: float | None
@@ -145,6 +146,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         device_iterations=partition.device_iterations,
         stages=partition.stages,
         strategy=partition.strategy,
+        cpu_bind=options.cpu_bind,
         concurrency=options.concurrency,
         steps=steps,
         duration_seconds=options.duration,
@@ -262,6 +264,8 @@ def _require_divisible(options: Options, framework: str, device: str) -> None:
     own = (options.replicas, options.device_iterations, options.stages)
     if (framework, device) != ("pytorch", "ipu") and own[1:] != (1, 1):
         raise UsageError("--device-iterations and --stages are for IPUs, by PopTorch. Leave them out")
+    if (framework, device) == ("tensorflow", "ipu") and options.replicas > 1:
+        raise UsageError("--replicas of IPUs are made by PopTorch, and not by TensorFlow here. Leave it out")
     if options.replicas > 1 and device != "ipu":
         _require_ranks(options, framework)
     if options.device_iterations > 1 and options.task != "training":
@@ -288,12 +292,8 @@ def _require_divisible(options: Options, framework: str, device: str) -> None:
 def _require_ranks(options: Options, framework: str) -> None:
     """Raise UsageError for what several ranks cannot do together."""
     given = {
-        "--duration": options.duration,
         "--concurrency": options.concurrency,
         "--find-max-batch": options.find_max_batch,
-        "--target-accuracy": options.target_accuracy,
-        "--target-loss": options.target_loss,
-        "--data": options.data != SYNTHETIC,
         "--task sampling": options.task == "sampling",
     }
     if not selection.has_strategies(framework):

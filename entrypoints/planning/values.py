@@ -51,6 +51,14 @@ def path(text: str) -> str:
     return text
 
 
+def rendezvous(text: str) -> tuple[str, int]:
+    """Return the host and port of HOST:PORT; an IPv6 address is in brackets."""
+    host, _, port = text.rpartition(":")
+    if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not HOST:PORT, with a port from 1 to 65535")
+    return host.strip("[]"), int(port)
+
+
 def meter(text: str) -> str:
     """Return a meter's name, with its place if there is one."""
     name, colon, place = text.partition(":")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple, Sequence, TypeVar
@@ -15,6 +16,7 @@ from entrypoints.contract.messages import (
     Failed,
     Message,
     Phase,
+    Placed,
     Request,
     RunCheck,
     Scheduled,
@@ -24,13 +26,15 @@ from entrypoints.contract.messages import (
 )
 from entrypoints.contract.session import DeviceConditions, DeviceFacts, Usage
 from entrypoints.contract.target import Target, reached
-from entrypoints.metering.energy import Metered, TotalEnergy, Window, total_energy
+from entrypoints.metering.energy import Consumed, Metered, TotalEnergy, Window, total_energy
 from entrypoints.metering.meter import Absence
 from entrypoints.metering.sampling import Recording
 
 NO_METER = Absence("nothing was metered")
 NOT_REPORTED = "the device did not answer, or the run ended before it was asked"
 EVALUATED = "evaluations lie between the steps"
+NO_STEP = "no step of the timed window was finished"
+NO_EPOCH = TotalEnergy(None, "another task of the launch did not finish this epoch")
 M = TypeVar("M")
 
 
@@ -71,6 +75,9 @@ class Measurement:
     flops_per_unit: int | None
     precision: str | None
     target: Target | None
+    placed: Placed | None
+    ranks: tuple[Measurement, ...]  # each one's own; none if a single rank computed
+    others: tuple[Consumed, ...]  # by the devices of other tasks of the launch
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -100,9 +107,33 @@ class Measurement:
             (evaluation for evaluation in self.evaluations if self.target and reached(self.target, evaluation)), None
         )
 
-    def energy(self, window: Window) -> TotalEnergy:
-        """Return the energy of all devices together over a window between steps."""
-        return TotalEnergy(None, EVALUATED) if self.evaluations else total_energy(self.power, window)
+    @property
+    def counted_here(self) -> bool:
+        """Whether this task counts what its own devices used, or says why it cannot."""
+        return not (isinstance(self.power, Absence) and self.power.elsewhere and self.others)
+
+    @property
+    def timed_energy(self) -> TotalEnergy:
+        """The energy of all devices together over the timed window."""
+        return self._energy(self.timed_edges, [other.window for other in self.others if not other.elsewhere])
+
+    @property
+    def epoch_energies(self) -> Sequence[TotalEnergy]:
+        """The energy of all devices together over each epoch."""
+        counted = [other.epochs for other in self.others if not other.elsewhere]
+        return [
+            self._energy(epoch.window, [epochs[at] if at < len(epochs) else NO_EPOCH for epochs in counted])
+            for at, epoch in enumerate(self.epochs)
+        ]
+
+    def _energy(self, window: Window, elsewhere: Sequence[TotalEnergy]) -> TotalEnergy:
+        """Return the energy of this task's devices over a window between steps, and of the other tasks' over theirs."""
+        if self.evaluations:
+            return TotalEnergy(None, EVALUATED)
+        own = [total_energy(self.power, window)] if self.counted_here else []
+        parts = [*own, *elsewhere]
+        without = next((part for part in parts if part.joules is None), None)
+        return without or TotalEnergy(math.fsum(part.joules or 0.0 for part in parts), None)
 
     @property
     def epochs(self) -> list[Epoch]:
@@ -134,8 +165,11 @@ def fold(
     flops_per_unit: int | None = None,
     precision: str | None = None,
     target: Target | None = None,
+    ranks: Sequence[Measurement] = (),
+    others: Sequence[Consumed] = (),
+    local_ranks: int | None = None,
 ) -> Measurement:
-    """Fold messages, in order of arrival, into a measurement."""
+    """Fold messages, in order of arrival, into a measurement. The first `local_ranks` are those of this task."""
     steps = _steps_by_phase(messages)
     begun = _of(Phase, messages)
     untold = DeviceConditions.unknown(NOT_REPORTED)
@@ -163,32 +197,36 @@ def fold(
         conditions=before,
         conditions_after=after,
         peak_process_mib=peak_process_mib,
-        power=power_of_devices(power, _last(DeviceFacts, messages)),
+        power=power_of_devices(power, [rank.device for rank in ranks[:local_ranks]] or [_last(DeviceFacts, messages)]),
         flops_per_unit=flops_per_unit,
         precision=precision,
         target=target,
+        placed=_last(Placed, messages),
+        ranks=tuple(ranks),
+        others=tuple(others),
     )
 
 
-def power_of_devices(metered: Metered, device: DeviceFacts | None) -> Metered:
+def power_of_devices(metered: Metered, computed: Sequence[DeviceFacts | None]) -> Metered:
     """Return the recording of the devices that computed. If the framework names a device that the meter does not read,
     return the reason: both read the environment, each in its own way."""
-    if isinstance(metered, Absence) or device is None:
+    devices = [device for device in computed if device is not None]
+    if isinstance(metered, Absence) or not devices:
         return metered
-    if device.simulated and not metered.facts.simulated:
-        return Absence(f"what computed is a model of a device, and {metered.facts.source} reads real ones")
+    source, named, simulated = metered.facts.source, metered.facts.devices, metered.facts.simulated
+    if not simulated and any(device.simulated for device in devices):
+        return Absence(f"what computed is a model of a device, and {source} reads real ones")
     if metered.in_use:
-        return _of_those_in_use(metered, device.devices)
+        return _of_those_in_use(metered, sum(device.devices for device in devices))
     whole_board = metered.facts.scope == "board"  # the meter counts everything on the board, under another name
-    if device.identifier is None or metered.facts.simulated or whole_board:
+    if simulated or whole_board:
         return metered
-    named = metered.facts.devices
-    if any(_is(device.identifier, name) for name in named):
+    identifiers = [device.identifier for device in devices if device.identifier is not None]
+    unread = [each for each in identifiers if not any(_is(each, name) for name in named)]
+    if not unread:
         return metered
-    identifier, source = device.identifier, metered.facts.source
-    return Absence(
-        f"{source} read {', '.join(named)}, and {identifier} computed: name it, --meter {source}:{identifier}"
-    )
+    remedy = f": name it, --meter {source}:{unread[0]}" if len(devices) == 1 else ""
+    return Absence(f"{source} read {', '.join(named)}, and {', '.join(unread)} computed{remedy}")
 
 
 def _is(identifier: str, name: str) -> bool:

@@ -9,13 +9,12 @@ import math
 from typing import Callable, NamedTuple, Sequence
 
 from entrypoints.contract.messages import LEAST_DRAWS, Diagnosed, Generated, Request
-from entrypoints.metering.meter import Absence
 from entrypoints.results import peaks
-from entrypoints.results.measurement import Measurement
+from entrypoints.results.measurement import NO_STEP, Measurement
+from entrypoints.results.power import power
 from entrypoints.results.quantiles import quantile
 
 NOT_SAMPLED = "no samples were drawn"
-NO_STEP = "no step of the timed window was finished"
 NO_TIME = "the timed window is shorter than the resolution of the clock"
 IN_REQUESTS = "making its input is part of a request: see latency_preprocessing_mean"
 NOT_GENERATED = "no text was generated"
@@ -335,6 +334,23 @@ def utilisation(measurement: Measurement) -> Metric:
     return Metric(achieved.value / (peak.flops * measurement.device.devices), "1")
 
 
+def rank_spread(measurement: Measurement) -> Metric:
+    """Longest timed window of a rank less the shortest, over their mean: how unevenly the ranks waited."""
+    windows = [rank.window for rank in measurement.ranks]
+    if not windows or not min(windows):
+        return Metric(None, "1", NO_STEP)
+    return Metric((max(windows) - min(windows)) * len(windows) / math.fsum(windows), "1")
+
+
+def rank_epoch_time_mean(measurement: Measurement) -> Metric:
+    """Mean over ranks of their epoch times, as Lazauskas and Llewellyn-Jones report it (Turing, 2024)."""
+    times = [epoch_time(rank) for rank in measurement.ranks]
+    without = next((time for time in times if time.value is None), None)
+    if without or not times:
+        return without or Metric(None, "s", NO_STEP)
+    return Metric(math.fsum(time.value or 0.0 for time in times) / len(times), "s")
+
+
 def energy(measurement: Measurement) -> Metric:
     """Energy of all the meter's devices over the timed window."""
     return _from_energy(measurement, "J", lambda joules: joules)
@@ -347,7 +363,7 @@ def energy_per_unit(measurement: Measurement) -> Metric:
 
 def energy_per_device(measurement: Measurement) -> Metric:
     """Mean energy of the meter's devices, each of the meter's scope, over the timed window."""
-    devices = 0 if isinstance(measurement.power, Absence) else len(measurement.power.facts.devices)
+    devices = len(power(measurement).get("devices", ()))
     return _from_energy(measurement, "J", lambda joules: joules / devices)
 
 
@@ -378,7 +394,7 @@ def energy_per_epoch(measurement: Measurement) -> Metric:
     reason = _no_later_epoch(measurement)
     if reason:
         return Metric(None, "J", reason)
-    energies = [measurement.energy(epoch.window) for epoch in measurement.epochs[1:]]
+    energies = measurement.epoch_energies[1:]
     reason = next((reason for joules, reason in energies if joules is None), None)
     return Metric(None if reason else math.fsum(joules or 0.0 for joules, _ in energies) / len(energies), "J", reason)
 
@@ -412,7 +428,7 @@ def _no_window(measurement: Measurement) -> str | None:
 def _from_energy(measurement: Measurement, unit: str, value_of: Callable[[float], float]) -> Metric:
     if not measurement.timed_steps:
         return Metric(None, unit, NO_STEP)
-    joules, reason = measurement.energy(measurement.timed_edges)
+    joules, reason = measurement.timed_energy
     return Metric(None, unit, reason) if joules is None else Metric(value_of(joules), unit)
 
 

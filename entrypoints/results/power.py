@@ -2,19 +2,130 @@
 
 from __future__ import annotations
 
-from entrypoints.metering.energy import EnergyError, WindowEnergy, total_energy, window_energy
+import math
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from entrypoints.metering.energy import (
+    Consumed,
+    EnergyError,
+    Metered,
+    TotalEnergy,
+    WindowEnergy,
+    total_energy,
+    window_energy,
+)
 from entrypoints.metering.meter import Absence
 from entrypoints.metering.sampling import Recording
 from entrypoints.results.json_values import Json, number
-from entrypoints.results.measurement import EVALUATED, Measurement
-from entrypoints.results.metrics import NO_STEP
+from entrypoints.results.measurement import EVALUATED, NO_STEP, Measurement
 
 CUT_SHORT = "the rest was cut short"
 NO_REST = "there was no rest before the run (--idle-seconds 0)"
+NO_METER = "no meter"  # the name of a host's devices that nothing counted
+
+
+class Part(NamedTuple):
+    """A host, and the part `power` of a result of its devices alone."""
+
+    host: str
+    power: Mapping[str, Any]
 
 
 def power(measurement: Measurement) -> Json:
     """Return how power was metered and what each device used in the timed window; without a meter only the reason."""
+    own = _own(measurement)
+    if not measurement.others:
+        return own
+    host = measurement.placed.host if measurement.placed else ""
+    here = [Part(host, own)] if measurement.counted_here else []
+    counted = [*here, *(Part(other.host, other.power) for other in measurement.others if not other.elsewhere)]
+    return _together(counted, measurement.window) if counted else own
+
+
+def consumed(measurement: Measurement, host: str) -> Consumed:
+    """Return what the devices of this task used, for the first task of the launch."""
+    metered = measurement.power
+    return Consumed(
+        host,
+        len(measurement.timed_steps),
+        _own(measurement),
+        _of_host(measurement.timed_energy, host),
+        [_of_host(energy, host) for energy in measurement.epoch_energies],
+        played_back(metered),
+        isinstance(metered, Absence) and metered.elsewhere,
+    )
+
+
+def _of_host(energy: TotalEnergy, host: str) -> TotalEnergy:
+    return energy if energy.reason is None else TotalEnergy(None, f"{host}: {energy.reason}")
+
+
+def of_as_many_steps(other: Consumed, steps: int) -> Consumed:
+    """Return what another task's devices used, without the energy if its ranks timed another number of steps."""
+    if other.steps == steps or other.elsewhere:
+        return other
+    reason = f"{other.host}: its meter was read over {other.steps} timed steps, and {steps} count"
+    part = {**other.power, "samples": None, "method": None, "counter_integral_difference": number(None, "1", reason)}
+    part["devices"] = [_used_nothing(device["name"], reason) for device in other.power.get("devices", ())]
+    return other._replace(power=part if "source" in other.power else other.power, window=TotalEnergy(None, reason))
+
+
+def played_back(metered: Metered) -> bool:
+    """Return whether a meter played a recorded trace."""
+    return not isinstance(metered, Absence) and metered.facts.simulated
+
+
+def _together(parts: Sequence[Part], window: float) -> Json:
+    """Return the parts of several hosts as one; its `window` is the document's, in s."""
+    metered = [part for part in parts if "source" in part.power]
+    if not metered:
+        return dict(parts[0].power)
+    first, last = metered[0], metered[-1]
+    for name in ("source", "scope"):
+        other = next((part for part in metered if part.power[name] != first.power[name]), last)
+        if other.power[name] != first.power[name]:
+            return {"reason": f"{first.host} has the {name} {first.power[name]}, {other.host} {other.power[name]}"}
+    samples = [part.power["samples"] for part in metered if part.power["samples"] is not None]
+    return {
+        **first.power,
+        "method": next((part.power["method"] for part in metered if part.power["method"] is not None), None),
+        "samples": min(samples, default=None),
+        "failed_readings": sum(part.power["failed_readings"] for part in metered),
+        "idle": _idle_together([part.power["idle"] for part in metered], len(metered) == len(parts)),
+        "counter_integral_difference": max(
+            (part.power["counter_integral_difference"] for part in metered), key=lambda each: abs(each["value"] or 0.0)
+        ),
+        "devices": [device for part in parts for device in _devices_of(part, window)],
+    }
+
+
+def _devices_of(part: Part, window: float) -> list[Json]:
+    if "source" not in part.power:
+        return [{**_used_nothing(NO_METER, f"{part.host}: {part.power['reason']}"), "host": part.host}]
+    devices = []
+    for device in part.power["devices"]:
+        joules = device["energy"]["value"]
+        mean = device["power_mean"] if joules is None or not window else number(joules / window, "W")
+        devices.append({**device, "power_mean": mean, "host": part.host})
+    return devices
+
+
+def _idle_together(rests: Sequence[Mapping[str, Any]], all_metered: bool) -> Json:
+    """Return the power of all hosts at rest."""
+    without = next((rest for rest in rests if rest["power"]["value"] is None), None)
+    shortest = min(rests, key=lambda rest: rest["duration"]["value"] or 0.0)["duration"]
+    if without or not all_metered:
+        why = without["power"]["reason"] if without else "a host has no meter: devices name it"
+        return {"duration": shortest, "power": number(None, "W", why)}
+    return {"duration": shortest, "power": number(math.fsum(rest["power"]["value"] for rest in rests), "W")}
+
+
+def _used_nothing(name: str, reason: str) -> Json:
+    return {"name": name, "energy": number(None, "J", reason), "power_mean": number(None, "W", reason)}
+
+
+def _own(measurement: Measurement) -> Json:
+    """Return what this task's meter read."""
     recording = measurement.power
     if isinstance(recording, Absence):
         return {"reason": recording.reason}

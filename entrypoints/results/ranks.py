@@ -1,14 +1,20 @@
-"""What several ranks reported, as the messages of one run: the slowest one's, with what all of them did together."""
+"""What several ranks reported, as the messages of one run, and the document's part `ranks`."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Sequence, TypeVar
+from typing import Any, Mapping, Sequence, TypeVar
 
-from entrypoints.contract.messages import Data, Message, Phase, RunCheck, Step
+from entrypoints.contract.messages import Message, Phase, RunCheck, Skipped, Step
 from entrypoints.contract.session import DeviceFacts, Usage
+from entrypoints.metering.energy import NOTHING_METERED
+from entrypoints.results import metrics
+from entrypoints.results.json_values import Json, number
+from entrypoints.results.measurement import Measurement
+from entrypoints.results.power import power
 
 T = TypeVar("T")
+TOGETHER = "the meter counts what all ranks of the host use together"
 
 
 def combined(ranks: Sequence[Sequence[Message]]) -> Sequence[Message]:
@@ -22,7 +28,8 @@ def combined(ranks: Sequence[Sequence[Message]]) -> Sequence[Message]:
     together = zip(*(_of(Step, messages) for messages in ranks))
     steps = iter([_step(own[slowest], own) for own in together])
     merged: list[Message] = []
-    for message in ranks[slowest]:
+    others = [message for messages in ranks if messages is not ranks[slowest] for message in _of(Skipped, messages)]
+    for message in (*ranks[slowest], *others):
         if isinstance(message, Step):
             merged.append(next(steps))
         elif isinstance(message, RunCheck):
@@ -32,6 +39,36 @@ def combined(ranks: Sequence[Sequence[Message]]) -> Sequence[Message]:
     return merged
 
 
+def ranks(measurement: Measurement) -> list[Json] | None:
+    """Return where each rank ran, and what it took; None if a single one computed."""
+    used = power(measurement).get("devices", ())
+    return [_rank(number, own, used) for number, own in enumerate(measurement.ranks)] or None
+
+
+def _rank(rank: int, own: Measurement, used: Sequence[Mapping[str, Any]]) -> Json:
+    placed, identifier = own.placed, own.device and own.device.identifier
+    of_device = [
+        device["energy"] for device in used if identifier and placed and _is_of(device, identifier, placed.host)
+    ]
+    return {
+        "rank": rank,
+        "host": placed.host if placed else None,
+        "processors": placed.processors if placed else None,
+        "memory_nodes": placed.memory_nodes if placed else None,
+        "device": identifier,
+        "steps": len(own.timed_steps),
+        "window": number(own.window if own.timed_steps else None, "s", metrics.NO_STEP),
+        "epoch_time": number(*metrics.epoch_time(own)),
+        "peak_process_memory": number(*metrics.peak_process_memory(own)),
+        "peak_allocated_memory": number(*metrics.peak_allocated_memory(own)),
+        "energy": of_device[0] if len(of_device) == 1 else number(None, "J", TOGETHER if used else NOTHING_METERED),
+    }
+
+
+def _is_of(device: Mapping[str, Any], identifier: str, host: str) -> bool:
+    return identifier in device["name"] and device.get("host", host) == host
+
+
 def _window(messages: Sequence[Message]) -> float:
     """Return the seconds of the steps in the timed window."""
     begun = next((at for at, each in enumerate(messages) if isinstance(each, Phase) and each.name == "steady"), None)
@@ -39,13 +76,14 @@ def _window(messages: Sequence[Message]) -> float:
 
 
 def _step(slowest: Step, all_ranks: Sequence[Step]) -> Step:
-    losses = [step.loss for step in all_ranks if step.loss is not None]
+    losses = [step.loss for step in all_ranks]
+    read = [loss for loss in losses if loss is not None]
     sums: dict[str, Any] = {
         name: sum(getattr(step, name) or 0 for step in all_ranks)
         for name in ("units", "tokens", "padding", "accepted", "decode_seconds")
         if getattr(slowest, name) is not None
     }
-    return slowest._replace(loss=math.fsum(losses) / len(losses) if losses else None, **sums)
+    return slowest._replace(loss=math.fsum(read) / len(read) if len(read) == len(losses) else None, **sums)
 
 
 def _of_all(message: Message, ranks: Sequence[Sequence[Message]]) -> Message:
@@ -53,9 +91,9 @@ def _of_all(message: Message, ranks: Sequence[Sequence[Message]]) -> Message:
     world = len(ranks)
     if isinstance(message, DeviceFacts):
         granularity = "share" if message.kind == "cpu" else message.granularity
-        return message._replace(devices=message.devices * world, granularity=granularity, ranks=world, replicas=world)
-    if isinstance(message, Data):
-        return message._replace(samples=message.samples * world)
+        return message._replace(
+            devices=message.devices * world, granularity=granularity, ranks=world, replicas=world, identifier=None
+        )
     if isinstance(message, Usage):
         return Usage(*(_largest(values) for values in zip(*(_of(Usage, messages)[-1] for messages in ranks))))
     return message

@@ -13,15 +13,15 @@ from typing import Any, Callable, Mapping, Sequence
 from entrypoints.contract.cards import Card, generates, tokenised
 from entrypoints.contract.messages import PHASES
 from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceConditions
-from entrypoints.metering.meter import Absence
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results import metrics, peaks
 from entrypoints.results.json_values import Json, finite, number, printable
-from entrypoints.results.measurement import Epoch, Measurement
+from entrypoints.results.measurement import Measurement
 from entrypoints.results.numerics import Numerics
 from entrypoints.results.outcome import Outcome
-from entrypoints.results.power import power
+from entrypoints.results.power import played_back, power
 from entrypoints.results.quantiles import quantile
+from entrypoints.results.ranks import ranks
 from entrypoints.results.steadiness import steadiness
 from entrypoints.system import image as image_module
 from entrypoints.system.facts import Fact
@@ -75,11 +75,12 @@ def document(measurement: Measurement, outcome: Outcome, context: Context) -> Js
         "numerics": context.numerics.as_json(),
         "search": context.search,
         "phases": phases(measurement),
-        "epochs": [epoch(index, passed, measurement) for index, passed in enumerate(measurement.epochs, start=1)],
+        "epochs": epochs(measurement),
         "data": data(measurement, context.configuration),
         "metrics": {name: number(*metric(measurement)) for name, metric in possible_metrics(context).items()},
         "target": target(measurement),
         "power": power(measurement),
+        "ranks": ranks(measurement),
         "steadiness": steadiness(measurement),
         "steps": steps(measurement),
         "requests": requests(measurement),
@@ -171,8 +172,7 @@ def provenance(measurement: Measurement, context: Context) -> Json:
 
 def simulated(measurement: Measurement) -> bool:
     """Return whether the device was a test double, or the meter played a recorded trace."""
-    metered = measurement.power
-    played = not isinstance(metered, Absence) and metered.facts.simulated
+    played = any(other.simulated for other in measurement.others) or played_back(measurement.power)
     return played or bool(measurement.device and measurement.device.simulated)
 
 
@@ -183,16 +183,18 @@ def phases(measurement: Measurement) -> Json:
     return {name: {"seconds": spans[name]} if name in spans else unfinished for name in PHASES}
 
 
-def epoch(index: int, passed: Epoch, measurement: Measurement) -> Json:
-    """Return one epoch's totals."""
-    joules, reason = measurement.energy(passed.window)
-    return {
-        "index": index,
-        "seconds": sum(step.seconds for step in passed.steps),
-        "units": sum(step.units for step in passed.steps),
-        "steps": len(passed.steps),
-        "energy": number(joules, "J", reason),
-    }
+def epochs(measurement: Measurement) -> list[Json]:
+    """Return each epoch's totals."""
+    return [
+        {
+            "index": index,
+            "seconds": sum(step.seconds for step in passed.steps),
+            "units": sum(step.units for step in passed.steps),
+            "steps": len(passed.steps),
+            "energy": number(joules, "J", reason),
+        }
+        for index, (passed, (joules, reason)) in enumerate(zip(measurement.epochs, measurement.epoch_energies), start=1)
+    ]
 
 
 def data(measurement: Measurement, resolved: Configuration) -> Json:
@@ -280,20 +282,22 @@ OF_GENERATION = frozenset(
     )
 )
 OF_CHAINS = frozenset(("acceptance_rate", "effective_sample_size", "effective_sample_throughput", "r_hat"))
+OF_RANKS = frozenset(("rank_spread", "rank_epoch_time_mean"))
 
 
 def possible_metrics(context: Context) -> dict[str, Callable[[Measurement], metrics.Metric]]:
     """Return every metric, except those of tokens, generated texts and Markov chains if the workload has none."""
-    impossible = impossible_metrics(context.card.problem, context.configuration.task)
+    impossible = impossible_metrics(context.card.problem, context.configuration.task, context.configuration.ranks)
     return {name: metric for name, metric in every_metric().items() if name not in impossible}
 
 
-def impossible_metrics(problem: Mapping[str, Any], task: str) -> frozenset[str]:
-    """Return the names of the metrics that a workload cannot have."""
+def impossible_metrics(problem: Mapping[str, Any], task: str, ranks: int) -> frozenset[str]:
+    """Return the names of the metrics that a workload cannot have on so many ranks."""
     return (
         (frozenset() if tokenised(problem) else OF_TOKENS)
         | (frozenset() if generates(problem, task) else OF_GENERATION)
         | (frozenset() if task == "sampling" else OF_CHAINS)
+        | (frozenset() if ranks > 1 else OF_RANKS)
     )
 
 

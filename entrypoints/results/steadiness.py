@@ -15,8 +15,7 @@ from typing import NamedTuple, Sequence, Tuple, TypeVar
 
 from entrypoints.contract.messages import Step
 from entrypoints.results.json_values import Json, interval, number
-from entrypoints.results.measurement import Measurement
-from entrypoints.results.metrics import NO_STEP
+from entrypoints.results.measurement import NO_STEP, Measurement
 from entrypoints.results.quantiles import quantile
 
 FEWEST_STEPS = 40  # below, a drift cannot be distinguished from correlated steps

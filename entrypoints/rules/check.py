@@ -15,6 +15,7 @@ from entrypoints.rules import (  # noqa: F401
     machine,
     memory,
     metrics,
+    ranks,
     times,
 )
 from entrypoints.rules.facts import Facts

@@ -64,14 +64,15 @@ def window_is_as_long_as_asked_for(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "completed on the host and `configuration.duration_seconds` given: the timed steps but the last one are shorter",
+    "completed on the host by one rank and `configuration.duration_seconds` given: the timed steps but the last one "
+    "are shorter; several ranks agree on more steps at once",
     "The window ends with the step that fills it.",
     ROUNDING,
 )
 def window_is_no_longer_than_asked_for(facts: Facts) -> Iterator[str]:
     """Compare the timed window with the requested duration, without its last step."""
     asked, window = facts.configuration["duration_seconds"], facts.window
-    if asked is None or window is None or not facts.on_host or not facts.steps["quantiles"]:
+    if asked is None or window is None or not facts.on_host or not facts.steps["quantiles"] or facts.ranks > 1:
         return
     before = window - (facts.timed[-1] if facts.timed else facts.steps["quantiles"]["p100"])
     if before > asked and not near(before, asked):

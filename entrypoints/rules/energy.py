@@ -160,7 +160,7 @@ def _elapsed(facts: Facts) -> float | None:
 
 @rule(
     "`energy` = the sum of `power.devices`, each of which = its `power_mean` x the timed window, over 0 and at most "
-    "100 kW; devices have different names, and a node is only one",
+    "100 kW; devices of a host have different names, and a node is only one",
     "Energy is counted for each device.",
     ROUNDING,
 )
@@ -181,8 +181,9 @@ def energy_is_that_of_the_devices(facts: Facts) -> Iterator[str]:
             yield f"power.devices.{number}.power_mean: {mean!r} W are beyond any device"
         if (used is None) != (mean is None) or (used is not None and product is not None and not near(used, product)):
             yield differ(f"power.devices.{number}.power_mean", mean, used, "its energy over the timed window")
-    different = len({device["name"] for device in power["devices"]})
-    if different < len(power["devices"]) or (power["scope"] == "node" and different > 1):
+    different = len({(device["name"], device.get("host")) for device in power["devices"]})
+    hosts = len({device.get("host") for device in power["devices"]})
+    if different < len(power["devices"]) or (power["scope"] == "node" and different > hosts):
         yield f"power.devices: {len(power['devices'])}, of {different} names and the scope {power['scope']}"
 
 

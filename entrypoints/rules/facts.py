@@ -50,6 +50,11 @@ class Facts:
         return bool(self.configuration["device"] == "cpu" and self.document["schema_version"] != FIRST_VERSION)
 
     @property
+    def ranks(self) -> int:
+        """The processes that share the work."""
+        return 1 if self.configuration["device"] == "ipu" else int(self.configuration["replicas"])
+
+    @property
     def completed(self) -> bool:
         """Whether the run did everything it was asked for."""
         return self.state in ENDED_WELL

@@ -46,12 +46,11 @@ def device_is_one_of_its_kind(facts: Facts) -> Iterator[str]:
         return
     if "count" not in device:
         return
-    ranks = 1 if kind == "ipu" else given["replicas"]
     count = given["replicas"] * (1 if given["strategy"] == "phased" else given["stages"])
     if device["count"] != count:
         yield differ("accelerator.count", device["count"], count, f"a {kind}")
-    if device["ranks"] != ranks:
-        yield differ("accelerator.ranks", device["ranks"], ranks, f"a {kind}")
+    if device["ranks"] != facts.ranks:
+        yield differ("accelerator.ranks", device["ranks"], facts.ranks, f"a {kind}")
     if given["precision"] not in KINDS[kind]:
         yield differ("configuration.precision", given["precision"], ", ".join(KINDS[kind]), f"a {kind}")
     execution = EXECUTION[framework][given["compile"]]

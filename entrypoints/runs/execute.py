@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import functools
 import math
 import sys
-import time
 from datetime import datetime, timezone
-from typing import Callable, Iterator, Mapping, NamedTuple, Sequence
+from typing import Mapping, NamedTuple, Sequence
 
 from entrypoints.contract.cards import Card
 from entrypoints.contract.target import Target
-from entrypoints.metering.energy import Metered, rest_needed
-from entrypoints.metering.meter import Absence
+from entrypoints.metering.energy import Consumed, Metered
 from entrypoints.metering.meters import rapl
-from entrypoints.metering.sampling import Sampler
-from entrypoints.metering.selection import open_meter
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results.measurement import Measurement, fold
 from entrypoints.results.outcome import Ending, Outcome, determine_outcome, inconsistent
+from entrypoints.results.power import of_as_many_steps
 from entrypoints.results.ranks import combined
 from entrypoints.runs.evaluation import evaluated
 from entrypoints.runs.group import NOBODY_ELSE, Rank, Team, converse, ended
+from entrypoints.runs.metered import metering
 from entrypoints.runs.progress import Progress
-from entrypoints.runs.ranks import counted_elsewhere
 from entrypoints.runs.supervise import Orders
 from entrypoints.system import host, memory
 from entrypoints.system.facts import Fact, fact
@@ -61,12 +58,13 @@ def execute(card: Card, resolved: Configuration, orders: Orders, team: Team = NO
     before = host.conditions(rapl.power_cap)
     started, counters = datetime.now(timezone.utc), host.counters()
     limit = resolved.memory_limit_mib or memory.default_limit(resolved.device)
-    with metering(resolved, orders, progress) as metered:
-        limited = dataclasses.replace(resolved, memory_limit_mib=limit)
-        ranks = converse(limited, orders, follow=progress.follow, team=team)
-    power = metered()
+    limited = dataclasses.replace(resolved, memory_limit_mib=limit)
+    places = team.assign("run", limited)
+    with metering(resolved, orders, places, progress.note) as metered:
+        ranks = converse(limited, orders, places, follow=progress.follow, team=team)
+    power, others = metered(), [other.consumed for other in team.others]
     measurement, outcome = evaluated(
-        lambda: judge(ranks, power, card, resolved, limit),
+        lambda: judge(ranks, measured(ranks, power, card, resolved, others, len(places)), resolved, limit),
         lambda outcome: (fold([], card.problem["unit"], resolved.task), outcome),
     )
     progress.end()
@@ -75,25 +73,41 @@ def execute(card: Card, resolved: Configuration, orders: Orders, team: Team = NO
     return ExecutedRun(resolved, before, after, started, finished, measurement, outcome)
 
 
-def judge(
+def measured(
     ranks: Sequence[Rank],
     power: Metered,
     card: Card,
     resolved: Configuration,
-    limit: int | None,
+    others: Sequence[Consumed] = (),
+    local_ranks: int | None = None,
+) -> Measurement:
+    """Return what ranks measured, of which the first `local_ranks` are those of this task, whose meter is `power`."""
+    fold_one = functools.partial(
+        fold,
+        unit=card.problem["unit"],
+        task=resolved.task,
+        steps_per_epoch=resolved.steps_per_epoch,
+        flops_per_unit=card.flops_per_unit(resolved.task),
+        precision=resolved.precision,
+        target=resolved.goal,
+    )
+    each = [fold_one(rank.messages, peak_process_mib=rank.ending.peak_mib) for rank in ranks if resolved.ranks > 1]
+    peaks = [rank.ending.peak_mib for rank in ranks if rank.ending.peak_mib is not None]
+    steps = min((len(rank.timed_steps) for rank in each), default=0)
+    return fold_one(
+        combined([rank.messages for rank in ranks]),
+        peak_process_mib=max(peaks, default=None),
+        power=power,
+        ranks=each,
+        others=[of_as_many_steps(other, steps) for other in others],
+        local_ranks=local_ranks,
+    )
+
+
+def judge(
+    ranks: Sequence[Rank], measurement: Measurement, resolved: Configuration, limit: int | None
 ) -> tuple[Measurement, Outcome]:
     """Return what the ranks of a run measured, and how it ended. `limit` is that of memory."""
-    measurement = fold(
-        combined([rank.messages for rank in ranks]),
-        card.problem["unit"],
-        resolved.task,
-        resolved.steps_per_epoch,
-        max((rank.ending.peak_mib for rank in ranks if rank.ending.peak_mib is not None), default=None),
-        power,
-        card.flops_per_unit(resolved.task),
-        resolved.precision,
-        resolved.goal,
-    )
     outcome = ended(ranks)
     if outcome.state == "out_of_memory":
         outcome = outcome._replace(message=f"{outcome.message}; {bounds(measurement, resolved, limit)}")
@@ -126,24 +140,3 @@ def bounds(measurement: Measurement, resolved: Configuration, limit: int | None)
     }
     texts = [f"{name} {mib:.0f} MiB" for name, mib in limits.items() if mib is not None]
     return f"batch {resolved.batch_size}, limits of memory: {', '.join(texts) or 'unknown'}"
-
-
-@contextlib.contextmanager
-def metering(resolved: Configuration, orders: Orders, progress: Progress) -> Iterator[Callable[[], Metered]]:
-    """Meter power while the context is open, idle power first; yield a function that then returns the recording."""
-    meter = open_meter(resolved.meter, resolved.device)
-    if isinstance(meter, Absence):
-        absence = meter
-        yield lambda: absence
-        return
-    sampler = Sampler(meter, resolved.meter_period_seconds)
-    elsewhere = counted_elsewhere(meter.facts.source, meter.facts.devices)
-    # A rank that does not count rests too: otherwise the counting one would take its work for idle power.
-    with contextlib.nullcontext() if elsewhere else sampler.running():
-        if resolved.idle_seconds:
-            source, devices = meter.facts.source, ", ".join(meter.facts.devices)
-            seconds = max(resolved.idle_seconds, rest_needed(meter.facts, resolved.meter_period_seconds))
-            progress.note(f"measuring idle power for {seconds:g} s ({source}: {devices})")
-            orders.rest(seconds)
-            sampler.idle_until = time.monotonic()
-        yield sampler.recording if elsewhere is None else lambda: Absence(elsewhere)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import select
 import time
+from dataclasses import dataclass
 from typing import Any, Callable, Iterator, NamedTuple, Protocol, Sequence
 
 from entrypoints.contract.group import LOOPBACK, Place
 from entrypoints.contract.messages import Failed, Message, Rendezvous
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results.outcome import Ending, Outcome, determine_outcome, first_cause
+from entrypoints.results.power import Consumed
 from entrypoints.runs.supervise import TICK, Child, Orders
 from entrypoints.system.parent_death import adopt_orphans, children, kill_orphans
 
@@ -56,32 +58,83 @@ class RankSource(Protocol):
         """Leave nothing behind."""
 
 
-class Team(NamedTuple):
-    """The other tasks of a launch, which start ranks too, and the address at which they reach this node."""
+class OtherTask(RankSource, Protocol):
+    """Another task of the launch, which starts ranks too."""
 
-    others: Sequence[Any] = ()
+    endings: dict[int, Ending]  # of the ranks that are done
+    consumed: Consumed  # by their devices, once they are done
+
+    def assign(self, job: str, configuration: Configuration, places: Sequence[Place]) -> None:
+        """Give it its ranks of a job."""
+
+
+class Site(NamedTuple):
+    """Where a task runs: its host, and the processors that it may use, such as 0-3,8."""
+
+    host: str
+    processors: str
+
+
+@dataclass(frozen=True)
+class Team:
+    """The tasks of a launch, of which this is the first one: where each runs, and how they reach this node."""
+
+    sites: Sequence[Site] = (Site("", ""),)
+    others: Sequence[OtherTask] = ()
     address: str = LOOPBACK
+
+    def assign(self, job: str, configuration: Configuration) -> Sequence[Place]:
+        """Give the other tasks their ranks of a job; return the places of this one's."""
+        own, *shares = places(self.sites, configuration.ranks, self.address)
+        for other, share in zip(self.others, shares):
+            other.assign(job, configuration, share)
+        return own
 
 
 NOBODY_ELSE = Team()
 
 
+def places(sites: Sequence[Site], world: int, address: str) -> list[list[Place]]:
+    """Return the places of the ranks of each task.
+
+    Tasks of a host divide its processors, unless the launcher has given them different ones.
+    """
+    local = world // len(sites)
+    shared = []
+    for task, site in enumerate(sites):
+        beside = [other for other in sites if other.host == site.host]
+        before = local * sum(other.host == site.host for other in sites[:task])
+        bound, on_host = len({other.processors for other in beside}) > 1, local * len(beside)
+        shared.append(
+            [
+                Place(
+                    rank=task * local + number,
+                    world=world,
+                    local_rank=before + number,
+                    local_world=on_host,
+                    address=address,
+                    share=(number, local) if bound else (before + number, on_host),
+                )
+                for number in range(local)
+            ]
+        )
+    return shared
+
+
 def converse(
     configuration: Configuration,
     orders: Orders,
+    places: Sequence[Place],
     job: str = "run",
     follow: Callable[[Message], None] = lambda _: None,
     team: Team = NOBODY_ELSE,
 ) -> list[Rank]:
     """Return what each rank reported and how it ended; `follow` gets each message of the first one as it arrives."""
-    world, (others, address) = configuration.ranks, team
-    local = world // (1 + len(others))
-    heard: list[list[Message]] = [[] for _ in range(world)]
-    for other in others:
-        other.assign(job, configuration, local)
+    others = team.others
+    heard: list[list[Message]] = [[] for _ in range(configuration.ranks)]
     endings: dict[int, Ending] = {}
     try:
-        with started(configuration, orders, job, _places(world, local, address)) as own:
+        with started(configuration, orders, job, places) as own:
             sources: list[RankSource] = [*own, *others]
             for rank, message in arrivals(sources):
                 if isinstance(message, Rendezvous):
@@ -97,10 +150,6 @@ def converse(
     except OSError as error:  # no process, or no file descriptor for it
         heard[0].append(Failed("crashed", f"the workload's process could not be started or read: {error.strerror}"))
     return [Rank(messages, endings.get(rank, NOT_STARTED)) for rank, messages in enumerate(heard)]
-
-
-def _places(world: int, local: int, address: str) -> list[Place]:
-    return [Place(rank, world, rank, local, address) for rank in range(local)]
 
 
 @contextlib.contextmanager

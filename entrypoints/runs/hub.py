@@ -14,13 +14,18 @@ import socket
 import time
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
+from entrypoints.contract import cards
 from entrypoints.contract.group import LOOPBACK, Place
 from entrypoints.contract.messages import Message, MessageError, Rendezvous, decode
 from entrypoints.contract.statuses import STATUSES, USAGE_EXIT, UsageError
+from entrypoints.metering.energy import Consumed, TotalEnergy
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results.outcome import Ending
-from entrypoints.runs.group import arrivals, started
+from entrypoints.results.power import consumed
+from entrypoints.runs.execute import measured
+from entrypoints.runs.group import Rank, Site, arrivals, started
 from entrypoints.runs.launch import Launch
+from entrypoints.runs.metered import metering
 from entrypoints.runs.protocol import LONGEST_LINE
 from entrypoints.runs.supervise import CHUNK, GRACE, TICK, Child, Orders, complete_lines
 from entrypoints.system.console import status
@@ -29,12 +34,18 @@ TO_MEET = 120.0  # s for all tasks of a launch to arrive
 
 
 class Hello(NamedTuple):
-    """What a task says of itself: its number, its host, its image, and what it was asked to run."""
+    """What a task says of itself: its number, where it runs, its image, and what it was asked to run."""
 
     task: int
     host: str
+    processors: str  # that it may use, such as 0-3,8
     image: str
     runs: str
+
+    @property
+    def site(self) -> Site:
+        """Where it runs."""
+        return Site(self.host, self.processors)
 
 
 class Line:
@@ -70,6 +81,7 @@ class Follower:
         self.line, self.hello, self.orders, self.stream = line, hello, orders, line.stream
         self.ranks: range = range(0)  # of the present job
         self.endings: dict[int, Ending] = {}
+        self.consumed = _unreported(hello.host)
         self.open = self.failed = self.stopped = self.abandoned = False
         self.kill_at: float | None = None
 
@@ -78,11 +90,12 @@ class Follower:
         """Whether more has arrived than was read."""
         return self.line.full
 
-    def assign(self, job: str, configuration: Configuration, local: int) -> None:
-        """Give it its share of a job: `local` ranks."""
-        self.ranks, self.endings = range(self.hello.task * local, (self.hello.task + 1) * local), {}
+    def assign(self, job: str, configuration: Configuration, places: Sequence[Place]) -> None:
+        """Give it its ranks of a job."""
+        self.ranks, self.endings = range(places[0].rank, places[-1].rank + 1), {}
+        self.consumed = _unreported(self.hello.host)
         self.open, self.failed, self.stopped, self.abandoned, self.kill_at = self.line.open, False, False, False, None
-        self.line.send("job", job, configuration.as_json(), self.ranks.start, local)
+        self.line.send("job", job, configuration.as_json(), places)
         if not self.line.open:
             self._lose()
 
@@ -97,9 +110,11 @@ class Follower:
     def receive(self) -> Iterator[tuple[int, Message]]:
         """Yield what its ranks report."""
         for word, rank, *rest in self.line.read():
-            if rank not in self.ranks:
+            if word == "consumed":
+                self.consumed = _consumed(rank)
+            elif rank not in self.ranks:
                 continue
-            if word == "message":
+            elif word == "message":
                 with contextlib.suppress(MessageError):
                     yield rank, decode(json.dumps(rest[0]).encode())
             elif word == "ended":
@@ -237,25 +252,44 @@ def follow(launch: Launch, hello: Hello, orders: Orders) -> int:
             if word == "goodbye":
                 return int(rest[0])
             if word == "job":
-                _work(head, launch, orders, *rest)
+                _work(head, hello.host, orders, *rest)
     status("the first task of this launch is gone: no result")
     return STATUSES["crashed"].exit_code
 
 
 def _work(
-    head: Head, launch: Launch, orders: Orders, job: str, configuration: Mapping[str, Any], first: int, local: int
+    head: Head, host: str, orders: Orders, job: str, configuration: Mapping[str, Any], places: Sequence[Sequence[Any]]
 ) -> None:
-    """Run the ranks of a job that are this task's, and report what they report."""
-    resolved = Configuration(**configuration)
-    address = launch.head or LOOPBACK
-    places = [Place(first + number, resolved.ranks, number, local, address) for number in range(local)]
-    with started(resolved, orders, job, places) as head.ranks:
+    """Run the ranks of a job that are this task's, and report what they report and, of a run, what it used."""
+    resolved, own = Configuration(**configuration), [Place(*place) for place in places]
+    metered = metering(resolved, orders, own, lambda _: None) if job == "run" else contextlib.nullcontext()
+    heard: dict[int, list[Message]] = {place.rank: [] for place in own}
+    with metered as recording, started(resolved, orders, job, own) as head.ranks:
         for rank, message in arrivals(head.ranks, head):
+            heard[rank].append(message)
             head.line.send("message", rank, [type(message).__name__, message])
         for child in head.ranks:
             child.reap()
-            head.line.send("ended", child.rank, child.ending(), child.failed)
+    endings = {child.rank: child.ending() for child in head.ranks}
+    if recording:
+        ranks = [Rank(messages, endings[rank]) for rank, messages in heard.items()]
+        measurement = measured(ranks, recording(), cards.load()[resolved.workload], resolved)
+        head.line.send("consumed", consumed(measurement, host))
+    for child in head.ranks:
+        head.line.send("ended", child.rank, endings[child.rank], child.failed)
     head.ranks = ()
+
+
+def _unreported(host: str) -> Consumed:
+    """Return what a task used that did not say so."""
+    reason = f"{host}: it did not report what its devices used"
+    return Consumed(host, 0, {"reason": reason}, TotalEnergy(None, reason), (), simulated=False, elsewhere=False)
+
+
+def _consumed(words: Sequence[Any]) -> Consumed:
+    """Return what another task reports of its devices."""
+    used = Consumed(*words)
+    return used._replace(window=TotalEnergy(*used.window), epochs=[TotalEnergy(*energy) for energy in used.epochs])
 
 
 def _listening(launch: Launch) -> socket.socket:

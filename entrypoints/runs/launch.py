@@ -48,20 +48,13 @@ LAUNCHERS = (
 
 
 class Launch(NamedTuple):
-    """A launch as one of its tasks sees it. `head` is the first task's host, if the launcher names one."""
+    """A launch as one of its tasks sees it. The first one waits at a port of `head`, if the launcher names its host."""
 
     launcher: str
     task: int
     tasks: int
-    local_task: int
-    step: tuple[str, ...]
     head: str | None
-
-    @property
-    def port(self) -> int:
-        """The port at which the first task waits: another one for each step, so that two of a node do not collide."""
-        digest = hashlib.sha256(repr((self.launcher, self.step)).encode()).digest()
-        return FIRST_PORT + int.from_bytes(digest[:4], "big") % PORTS
+    port: int
 
 
 def launcher_of(environment: Mapping[str, str]) -> Launcher | None:
@@ -81,10 +74,15 @@ def launch_of(environment: Mapping[str, str]) -> Launch | None:
         launcher=launcher.name,
         task=_number(environment, launcher.task),
         tasks=_number(environment, launcher.tasks),
-        local_task=_number(environment, launcher.local_task),
-        step=tuple(environment[name] for name in launcher.step),
         head=_head(launcher, environment),
+        port=_port(launcher.name, tuple(environment[name] for name in launcher.step)),
     )
+
+
+def _port(launcher: str, step: tuple[str, ...]) -> int:
+    """Return the port of a step: another one for each, so that two of a node do not collide."""
+    digest = hashlib.sha256(repr((launcher, step)).encode()).digest()
+    return FIRST_PORT + int.from_bytes(digest[:4], "big") % PORTS
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:

@@ -38,7 +38,7 @@ def probe(
     stored: Reference | None, resolved: Configuration, orders: Orders, team: Team = NOBODY_ELSE
 ) -> tuple[Outcome, Numerics]:
     """Run the correctness check, and return how it ended and its result."""
-    ranks = converse(resolved, orders, "probe", team=team)
+    ranks = converse(resolved, orders, team.assign("probe", resolved), "probe", team=team)
     outcome, messages = ended(ranks), ranks[0].messages
     cut = None if outcome.state == "completed" else f"the check ended in {outcome.state}: {outcome.message}"
     expected = stored and stored.of_run(resolved.gradient_accumulation)

@@ -15,6 +15,7 @@ from entrypoints.contract.messages import (
     Message,
     MessageError,
     Phase,
+    Placed,
     Probed,
     Rendezvous,
     RunCheck,
@@ -88,7 +89,7 @@ class Protocol:
 
     def _once(self, message: Message) -> None:
         """Raise MessageError for what was said before."""
-        subject: object = type(message) if isinstance(message, (*_OF_EVERY_RUN, Rendezvous)) else None
+        subject: object = type(message) if isinstance(message, (*_OF_EVERY_RUN, Placed, Rendezvous)) else None
         if isinstance(message, Probed):
             subject = (message.precision, message.quantity)
         elif isinstance(message, RunCheck):

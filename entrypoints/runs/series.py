@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 from typing import Any, Callable, Mapping, NamedTuple, Sequence, Tuple
 
 from entrypoints.contract.cards import Card
@@ -24,7 +25,7 @@ from entrypoints.rules.check import violations
 from entrypoints.runs.batch_search import Search, search
 from entrypoints.runs.evaluation import evaluated
 from entrypoints.runs.execute import ExecutedRun, execute, not_begun
-from entrypoints.runs.group import NOBODY_ELSE, Team
+from entrypoints.runs.group import NOBODY_ELSE, Team, places
 from entrypoints.runs.hub import Hello, Hub, follow
 from entrypoints.runs.launch import Launch
 from entrypoints.runs.numerics_check import check_before_runs
@@ -80,7 +81,9 @@ class Series:
         if self.launch.task:
             return follow(self.launch, self.hello(), self.orders)
         with Hub(self.launch, self.hello(), self.orders) as hub:
-            self.team = Team(hub.followers, self.launch.head or LOOPBACK)
+            sites = [hello.site for hello in (self.hello(), *(follower.hello for follower in hub.followers))]
+            self.team = Team(sites, hub.followers, self.launch.head or LOOPBACK)
+            self.planned = [(card, [self.threaded(run) for run in runs]) for card, runs in self.planned]
             hub.exit_code = self.run_all()
             return hub.exit_code
 
@@ -90,7 +93,13 @@ class Series:
         image = str(self.image["build_key"]) if self.image else "no image"
         task = self.launch.task if self.launch else 0
         digest = hashlib.sha256(json.dumps(runs, sort_keys=True).encode()).hexdigest()
-        return Hello(task, str(self.facts["hostname"]["value"]), image, digest)
+        processors = host.ranges(os.sched_getaffinity(0))
+        return Hello(task, str(self.facts["hostname"]["value"]), processors, image, digest)
+
+    def threaded(self, run: Configuration) -> Configuration:
+        """Return a run with the threads that a rank of this task has, unless their number was asked for."""
+        parts = places(self.team.sites, run.ranks, self.team.address)[0][0].share[1]
+        return run if self.options.threads else replace(run, threads=max(1, host.usable_cores() // parts))
 
     def run_all(self) -> int:
         """Execute every run."""

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -18,12 +19,13 @@ from typing import Any, Callable, Iterator, NoReturn, Sequence, TypeVar
 from entrypoints.contract import cards
 from entrypoints.contract.cards import Card, generates, tabular
 from entrypoints.contract.group import Place
-from entrypoints.contract.messages import Data, Ended, Failed, Phase, Sender, Skipped
+from entrypoints.contract.messages import Data, Ended, Failed, Phase, Placed, Sender, Skipped
 from entrypoints.contract.session import Batch, DeviceConditions, Session, Usage, rule_of
 from entrypoints.contract.statuses import RunError, UsageError
 from entrypoints.data import formats, table
+from entrypoints.metering.selection import addresses
 from entrypoints.planning.configuration import Configuration
-from entrypoints.system import memory
+from entrypoints.system import host, memory, placement
 from entrypoints.system.parent_death import die_with_parent
 from entrypoints.worker import memory_estimate
 from entrypoints.worker.generation import Generation
@@ -105,6 +107,8 @@ def run(configuration: Configuration, place: Place, send: Sender, cleanup: conte
     """Run every phase of a run, in order."""
     card = cards.load()[configuration.workload]
     send(Phase("import", time.monotonic()))
+    if place.world > 1:
+        send(placed(configuration, place))
     device, build, loader = import_modules(configuration)
     software = build.software()
     device_libraries = {name: version for name, version in device.libraries().items() if version}
@@ -127,8 +131,7 @@ def run(configuration: Configuration, place: Place, send: Sender, cleanup: conte
     closers = cleanup.enter_context(contextlib.ExitStack())
     cleanup.callback(report_device_state, session, send)  # runs before it waits for streams, whose device may hang
     work = open_work(card, session, inputs, evaluation, configuration, send, closers)
-    if group:
-        work.meet = group["group"].meet
+    work.group = group.get("group")
     try:
         work.run(configuration)
     except Stopped:
@@ -138,11 +141,28 @@ def run(configuration: Configuration, place: Place, send: Sender, cleanup: conte
 
 def probe_numerics(configuration: Configuration, place: Place, send: Sender, cleanup: contextlib.ExitStack) -> None:
     """Run the correctness check in place of a run."""
+    if place.world > 1:
+        placed(configuration, place)
     modules = import_modules(configuration)  # imports the device first, since it may be missing
     from entrypoints.worker import probe  # late, since it imports NumPy
 
     group = open_group(configuration, place, send, cleanup)
     probe.run(cards.load()[configuration.workload], configuration, *modules, send, group)
+
+
+def placed(configuration: Configuration, place: Place) -> Placed:
+    """Bind this process, if that is not left to the site, and return where it runs.
+
+    On a CPU a rank has its share of the processors, otherwise those nearest to its device that it may use.
+    """
+    usable = os.sched_getaffinity(0)
+    if configuration.cpu_bind == "auto":
+        own = placement.share_of(usable, *place.share)
+        if configuration.device != "cpu":
+            own = placement.nearest(addresses(configuration.device, place.local_rank)) & usable or usable
+        placement.bind(own)
+        usable = own
+    return Placed(socket.gethostname(), host.ranges(usable), placement.memory_nodes(usable))
 
 
 def open_group(
@@ -178,7 +198,8 @@ def open_evaluation(loader: ModuleType, card: Card, configuration: Configuration
     _, source = formats.open_for(card, Path(path), task, configuration.framework)
     for name in source.lost if configuration.evaluation_path else ():  # otherwise reported with the training data
         send(Skipped(name))
-    size, workers = min(configuration.batch_size, source.samples), configuration.data_workers or 0
+    size = min(configuration.batch_size // configuration.ranks, source.samples)
+    workers = configuration.data_workers or 0
     return Evaluation(lambda: loader.evaluation_batches(card, source, size, workers), lambda: formats.grader(source))
 
 
@@ -201,7 +222,7 @@ def open_work(
     if configuration.data == "synthetic":
         batch = session.to_device(next(inputs))
         inputs = itertools.repeat(batch)
-        evaluation = evaluation or Evaluation(lambda: [batch])
+        evaluation = evaluation or Evaluation(lambda: [batch], own=True)
     if generates(card.problem, configuration.task):
         return Generation(session, inputs, card.problem["generation"], configuration.precision, send)
     target = configuration.goal
@@ -234,7 +255,7 @@ def open_inputs(
     if tabular(card.problem):
         return iter([open_table(loader, card, configuration, send)])
     if configuration.data_path is None:
-        send(Data(samples=size, classes=None))
+        send(Data(samples=size * place.world, classes=None))
         if configuration.concurrency:
             return loader.synthetic_requests(card, size, seed)
         batch = loader.synthetic_batch(card, size * place.world, seed)
@@ -246,7 +267,8 @@ def open_inputs(
         send(Skipped(name))
     if configuration.concurrency:
         return loader.source_requests(card, source, size, seed)
-    return loader.source_batches(card, configuration.task, source, size, workers, seed)
+    own = () if place.world == 1 else (place,)  # not every framework's loader knows ranks
+    return loader.source_batches(card, configuration.task, source, size, workers, seed, *own)
 
 
 def open_table(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Batch:

@@ -78,7 +78,7 @@ class Loop(PhasedRun):
         self.settle()
         if self.steps == 1:  # the session shows its first step only until it computes something else
             self.check_steps()
-        pursuit.evaluate(self.steps)
+        pursuit.evaluate(self.steps, self.group)
         self.reached = pursuit.reached
         self.report_skipped(pursuit.skipped)
         self.resume()

@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from typing import Callable, Iterable
 
+from entrypoints.contract.group import JoinedRanks
 from entrypoints.contract.messages import Message, Phase, RunCheck, Scheduled, Skipped
 from entrypoints.planning.configuration import Configuration
 from entrypoints.system.scheduling import elapsed, thread_times
 from entrypoints.worker.run_checks import Faults
+
+SHORTEST = 1e-6  # s, taken for the time of a step of which there is none
 
 
 class PhasedRun:
@@ -16,7 +19,9 @@ class PhasedRun:
 
     def __init__(self, send: Callable[[Message], None]) -> None:
         self.send = send
-        self.meet: Callable[[], object] | None = None  # waits for the other ranks of the run, if there are any
+        self.group: JoinedRanks | None = None  # the ranks of the run, if there are several
+        self.untimed, self.warmup_pace = 0, SHORTEST  # steps before the timed window, and s of each
+        self.until = 0  # steps that the ranks agreed on, for a window of a given length
         self.steps = 0
         self.seconds = 0.0  # of the steps reported in this phase
         self.skipped: set[str] = set()
@@ -29,6 +34,8 @@ class PhasedRun:
         self.check_steps()
         self.phase("warmup", lambda: self.reached or self.steps >= configuration.warmup_steps)
         self.check_steps()
+        self.untimed = self.until = self.steps
+        self.warmup_pace = max(self.seconds / max(1, self.steps - 1), SHORTEST)
         before = thread_times()
         self.phase("steady", lambda: self.enough(configuration))
         ended = self.edge()  # asking for the times of many threads takes longer than 1 % of a short window
@@ -40,12 +47,27 @@ class PhasedRun:
             return True
         if configuration.steps is not None:
             return self.steps >= configuration.steps
-        return self.seconds >= (configuration.duration_seconds or 0.0)
+        duration = configuration.duration_seconds or 0.0
+        return self.seconds >= duration if self.group is None else self.enough_for_all(self.group, duration)
+
+    def enough_for_all(self, group: JoinedRanks, duration: float) -> bool:
+        """Return whether the timed window is long enough for the first rank. Otherwise all agree on more steps.
+
+        So few times that it costs nothing: each time as many steps as the window seems to lack.
+        """
+        if self.steps < self.until:
+            return False
+        self.settle()
+        timed = self.steps - self.untimed
+        pace = self.seconds / timed if timed else self.warmup_pace
+        lacking = duration - self.seconds
+        self.until = self.steps + int(group.agree(max(1, round(lacking / pace)) if lacking > 0 else 0))
+        return self.steps >= self.until
 
     def phase(self, name: str, over: Callable[[], bool]) -> None:
         """Advance until `over`. Ranks begin together."""
-        if self.meet:
-            self.meet()
+        if self.group:
+            self.group.meet()
             self.resume()
         self.send(Phase(name, self.edge()))
         self.seconds = 0.0

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, Iterable, NamedTuple
+from itertools import islice
+from typing import Callable, Iterable, Iterator, NamedTuple, Sequence
 
+from entrypoints.contract.group import ALONE, JoinedRanks, Place
 from entrypoints.contract.messages import Evaluated, Message
 from entrypoints.contract.session import Batch, Session
 from entrypoints.contract.statuses import RunError
@@ -12,10 +14,14 @@ from entrypoints.contract.target import AnswerGrader, Quality, Target, reached
 
 
 class Evaluation(NamedTuple):
-    """What is evaluated: its batches, and the grader of answers if they have to be read."""
+    """What is evaluated: its batches, and the grader of answers if they have to be read.
+
+    Of several ranks each has batches of its own, or all have the same ones and share the work.
+    """
 
     batches: Callable[[], Iterable[Batch]]
     grader: Callable[[], AnswerGrader | None] = lambda: None
+    own: bool = False
 
 
 class TargetPursuit:
@@ -33,25 +39,53 @@ class TargetPursuit:
         """Return whether an evaluation is due after `steps` steps."""
         return steps % self.target["evaluation_steps"] == 0
 
-    def evaluate(self, steps: int) -> None:
-        """Evaluate the model after `steps` training steps and report it. The device is idle before and after."""
-        began, samples, loss, correct = time.monotonic(), 0, 0.0, 0
-        labelled, grader = True, self.evaluation.grader()
-        for batch in self.evaluation.batches():
-            self.skipped.update(batch.skipped)
-            if batch.inputs is None:
-                continue  # none of its samples can be read
+    def evaluate(self, steps: int, group: JoinedRanks | None = None) -> None:
+        """Evaluate the model after `steps` training steps and report it. The device is idle before and after.
+
+        Ranks share the samples and add up what they found, unless answers have to be read, of which a question may
+        have several.
+        """
+        began, grader = time.monotonic(), self.evaluation.grader()
+        sums, labelled = [0.0, 0.0, 0.0], True  # samples, their loss, right answers
+        together = group if grader is None else None
+        for batch, counts in self.batches(together):
             result = self.session.evaluate(batch)
-            samples += result.samples
-            loss += result.loss * result.samples
             labelled = labelled and result.right is not None
-            correct += result.right or 0
-            if grader and result.output is not None:
-                grader.add(batch.numbers, result.output)
+            if counts:
+                more = (result.samples, result.loss * result.samples, result.right or 0)
+                sums = [before + gained for before, gained in zip(sums, more)]
+                if grader and result.output is not None:
+                    grader.add(batch.numbers, result.output)
+        samples, loss, right = together.total(sums) if together else sums
         if not samples:
             raise RunError("data_error", "no sample to evaluate can be read")
-        accuracy = correct / samples if labelled else None
+        accuracy = right / samples if labelled else None
         quality = grader.quality() if grader else Quality()
-        evaluated = Evaluated(steps, began, time.monotonic(), samples, loss / samples, accuracy, *quality)
+        evaluated = Evaluated(steps, began, time.monotonic(), int(samples), loss / samples, accuracy, *quality)
         self.send(evaluated)
-        self.evaluated_at, self.reached = steps, reached(self.target, evaluated)
+        done = reached(self.target, evaluated)
+        self.evaluated_at, self.reached = steps, bool(group.agree(done)) if group else done
+
+    def batches(self, group: JoinedRanks | None) -> Iterator[tuple[Batch, bool]]:
+        """Yield the readable batches to evaluate, and whether each counts."""
+        batches = iter(self.evaluation.batches())
+        share = group.place if group and not self.evaluation.own else ALONE
+        while True:
+            turn = list(islice(batches, share.world))
+            if not turn:
+                return
+            self.skipped.update(name for batch in turn for name in batch.skipped)
+            if any(batch.inputs is not None for batch in turn):
+                yield of_turn(turn, share)
+
+
+def of_turn(turn: Sequence[Batch], place: Place) -> tuple[Batch, bool]:
+    """Return a rank's batch of a turn through all ranks, and whether it counts.
+
+    Weights may be spread over the ranks, so that all of them have to evaluate equally often: a rank without a readable
+    batch evaluates another one's in vain.
+    """
+    own = turn[place.rank] if place.rank < len(turn) else None
+    if own is not None and own.inputs is not None:
+        return own, True
+    return next(batch for batch in turn if batch.inputs is not None), False

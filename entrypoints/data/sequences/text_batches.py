@@ -71,8 +71,8 @@ class Text:
         """Return `count` blocks of an epoch, and for each token the one that follows. Raises DamagedSequenceError."""
         began, length = time.perf_counter(), self.source.length
         if self.task == "training":
-            random = np.random.default_rng([self.seed, epoch, start])
-            places = random.integers(self.source.tokens - length, size=count)
+            drawn = np.random.PCG64(np.random.SeedSequence([self.seed, epoch])).advance(start)
+            places = (np.random.Generator(drawn).random(count) * (self.source.tokens - length)).astype(np.int64)
         else:
             places = np.arange(start, start + count) * length
         blocks = np.stack([self.mapped.stretch(int(place), length + 1) for place in places]).astype(np.int64)

@@ -12,7 +12,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence, TypeVar
 
 from entrypoints.metering.kernel_files import host_pid
 from entrypoints.metering.meter import MeterError, MeterFacts, Reading, first_found
@@ -31,6 +31,7 @@ except (ImportError, OSError, KeyError, AttributeError):
     amdsmi = None
 
 MEASURES = ("cuda",)
+T = TypeVar("T")
 VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 UPDATE_PERIOD = 0.1  # s; the driver's power is an average over milliseconds, its counter changes every millisecond
 MICRO = 1e-6
@@ -200,9 +201,19 @@ class RocmSmi:
         return None if failed else count.value * resolution.value * MICRO
 
 
-def find(place: str | None) -> Amd:
-    """Return the module that computes: the first that ROCm may use, or the one numbered `place`."""
-    return first_found({library.name: partial(_find, library, place) for library in (AmdSmi, RocmSmi)})
+def find(place: str | None, number: int = 0) -> Amd:
+    """Return the module of the GPU that ROCm numbers so among those it may use, or the one numbered `place`."""
+    return first_found({library.name: partial(_find, library, place, number) for library in (AmdSmi, RocmSmi)})
+
+
+def address(number: int) -> str:
+    """Return the PCI address of the GPU that ROCm numbers so. Raises MeterError."""
+
+    def ask(make: type[AmdSmi] | type[RocmSmi]) -> str:
+        library = make()
+        return library.address(_chosen(library, library.handles(), None, number))
+
+    return first_found({library.name: partial(_translated, ask, library) for library in (AmdSmi, RocmSmi)})
 
 
 def conditions(_: str | None) -> Mapping[str, Any]:
@@ -254,16 +265,21 @@ def _throttling(handle: Any, metrics: Mapping[str, Any]) -> str | None:
     return ", ".join(name for name, active in states.items() if active is True or active == 1) or "none"
 
 
-def _find(make: type[AmdSmi] | type[RocmSmi], place: str | None) -> Amd:
+def _find(make: type[AmdSmi] | type[RocmSmi], place: str | None, number: int) -> Amd:
+    return _translated(lambda: _opened(make(), place, number))
+
+
+def _translated(ask: Callable[..., T], *arguments: Any) -> T:
+    """Return what a call returns. Raises MeterError in place of the library's errors."""
     try:
-        return _opened(make(), place)
+        return ask(*arguments)
     except _errors() as error:
         raise MeterError(f"{type(error).__name__}: {error}") from error
 
 
-def _opened(library: AmdSmi | RocmSmi, place: str | None) -> Amd:
+def _opened(library: AmdSmi | RocmSmi, place: str | None, number: int) -> Amd:
     handles = library.handles()
-    chosen = _chosen(library, handles, place)
+    chosen = _chosen(library, handles, place, number)
     if not any(module in library.market_name(chosen) for module in TWO_DIES):
         return Amd(library, chosen, f"{library.address(chosen)}{library.shared(chosen)}")
     first = _first_die(library, handles, chosen)
@@ -281,9 +297,11 @@ def _first_die(library: AmdSmi | RocmSmi, handles: Sequence[Any], chosen: Any) -
     return handles[at - 1]
 
 
-def _chosen(library: AmdSmi | RocmSmi, handles: Sequence[Any], place: str | None) -> Any:
-    """Return the GPU of a number or UUID, or else the first that the environment allows. The variables apply in turn:
-    the numbers in a later one count the GPUs that the earlier ones leave."""
+def _chosen(library: AmdSmi | RocmSmi, handles: Sequence[Any], place: str | None, number: int = 0) -> Any:
+    """Return the GPU of a number or UUID, or else the one of a `number` among those that the environment allows.
+
+    The variables apply in turn: the numbers in a later one count the GPUs that the earlier ones leave.
+    """
     left = list(handles)
     if place is not None:
         return _numbered(left, place)
@@ -293,9 +311,10 @@ def _chosen(library: AmdSmi | RocmSmi, handles: Sequence[Any], place: str | None
             left = [_named(library, left, word.strip()) for word in named.split(",") if word.strip()]
             if variable != VISIBLE[0]:
                 break  # HIP reads only one of the two
-    if not left:
-        raise MeterError("no GPU is left: " + ", ".join(f"{name}={os.environ.get(name)}" for name in VISIBLE))
-    return left[0]
+    if number >= len(left):
+        which = f"GPU {number}" if number else "GPU"
+        raise MeterError(f"no {which} is left: " + ", ".join(f"{name}={os.environ.get(name)}" for name in VISIBLE))
+    return left[number]
 
 
 def _named(library: AmdSmi | RocmSmi, handles: Sequence[Any], word: str) -> Any:

@@ -107,34 +107,35 @@ class SysmanCounter:
         return int(counter.energy)
 
 
-def find(place: str | None) -> Intel:
-    """Return the card that computes: the first that Level Zero may use, or the one numbered `place`."""
+def find(place: str | None, number: int = 0) -> Intel:
+    """Return the card of the device that Level Zero numbers so among those it may use, or the one numbered `place`."""
     if place is not None and not place.isdigit():
         raise MeterError(f"{place!r} is no number of a card")
-    number = int(place) if place is not None else first_visible()
+    card = int(place) if place is not None else visible(number)
     return first_found(
         {
-            "level_zero": lambda: Intel("level_zero", *by_sysman(number), scope(number)),
-            "drm_hwmon": lambda: Intel("drm_hwmon", *by_hwmon(number), scope(number)),
+            "level_zero": lambda: Intel("level_zero", *by_sysman(card), scope(card)),
+            "drm_hwmon": lambda: Intel("drm_hwmon", *by_hwmon(card), scope(card)),
         }
     )
 
 
-def first_visible() -> int:
-    """Return the number of the card that the first device is, or belongs to. Raises MeterError if it is unclear.
+def visible(number: int) -> int:
+    """Return the number of the card that a device is, or belongs to. Raises MeterError if it is unclear.
 
     https://oneapi-src.github.io/level-zero-spec/level-zero/latest/core/PROG.html#device-hierarchy
     """
     selector = os.environ.get(SELECTOR, "")
     if not ANY.fullmatch(selector):
         raise MeterError(f"{SELECTOR}={selector} chooses among devices, {NAME_IT}")
-    mask = os.environ.get(MASK, "0")
-    first, _, tile = mask.split(",")[0].strip().partition(".")
-    if not first.isdigit():
+    mask = os.environ.get(MASK, ",".join(map(str, range(number + 1))))
+    words = mask.split(",")
+    card, _, tile = words[number].strip().partition(".") if number < len(words) else ("", "", "")
+    if not card.isdigit():
         raise MeterError(f"{MASK}={mask} names no card")
-    if first != "0" and not tile and not by_card():
+    if card != "0" and not tile and not by_card():
         raise MeterError(f"{MASK}={mask} numbers tiles unless {HIERARCHY} is COMPOSITE, {NAME_IT}")
-    return int(first)
+    return int(card)
 
 
 def by_card() -> bool:
@@ -238,7 +239,7 @@ def conditions(driver: str | None) -> Mapping[str, Any]:
 
 
 def _of_card(kind: str, unit: float) -> float | None:
-    folder, files = monitored(first_visible())
+    folder, files = monitored(visible(0))
     path = _first(folder, getattr(files, kind))
     return None if path is None else int(kernel_text(path)) * unit
 
@@ -255,7 +256,7 @@ def _throttling() -> str | None:
 
 def _tile_files(kind: str) -> list[Path]:
     """Return the files of a kind for the tile that computes, sorted by name."""
-    folder, files = monitored(first_visible())
+    folder, files = monitored(visible(0))
     tile = os.environ.get(MASK, "0").split(",")[0].partition(".")[2] or "0"
     return sorted((folder / "device").glob(f"{getattr(files, kind).format(tile=tile)}{'*' * (kind == 'held_down')}"))
 

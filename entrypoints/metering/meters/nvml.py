@@ -75,18 +75,26 @@ class Nvml:
         return float(milliwatts * MILLI)
 
 
-def find(place: str | None) -> Nvml:
-    """Return the GPU that computes: the first that CUDA may use, or `place`: a UUID, a PCI address or NVML's number."""
+def find(place: str | None, number: int = 0) -> Nvml:
+    """Return the GPU that CUDA numbers so, or the one at `place`: a UUID, a PCI address or NVML's number."""
     with _library():
-        handle = _handle(place) if place else _first_visible()
+        handle = _handle(place) if place else _visible(number)
         return Nvml(*_whole(handle))
+
+
+def address(number: int) -> str:
+    """Return the PCI address of the GPU that CUDA numbers so, as the kernel writes it. Raises MeterError."""
+    with _library():
+        info = pynvml.nvmlDeviceGetPciInfo(_whole(_visible(number))[0])
+        domain, _, rest = _text(info.busId).lower().partition(":")
+        return f"{int(domain, 16):04x}:{rest}"
 
 
 def conditions(identifier: str | None) -> Mapping[str, Any]:
     """Return the conditions of a UUID's GPU, or of the first that CUDA may use (session.DEVICE_CONDITIONS)."""
     with _library():
         of_mig = (identifier or "").startswith("MIG-")  # CUDA uses the first instance, whatever this UUID names
-        handle, _ = _whole(_handle(identifier) if identifier and not of_mig else _first_visible())
+        handle, _ = _whole(_handle(identifier) if identifier and not of_mig else _visible(0))
         asked: Mapping[str, tuple[Callable[[], Any], str | None]] = {
             "driver": (pynvml.nvmlSystemGetDriverVersion, None),
             "power_cap": (lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) * MILLI, "W"),
@@ -156,15 +164,16 @@ def _kernel_module() -> str:
     return f"{KERNEL_MODULE} is not there"
 
 
-def _first_visible() -> Any:
-    """Return the GPU that CUDA calls 0. Raises MeterError where NVML's numbers do not identify it."""
+def _visible(number: int) -> Any:
+    """Return the GPU that CUDA numbers so. Raises MeterError where NVML's numbers do not identify it."""
     visible = os.environ.get(VISIBLE)
     if visible is None:
-        return _by_number(0)
-    first = visible.split(",")[0].strip()
-    if not first or first.startswith("-"):
-        raise MeterError(f"{VISIBLE}={visible} leaves no GPU")
-    return _by_number(int(first)) if first.isdigit() else _by_uuid(first)
+        return _by_number(number)
+    words = [word.strip() for word in visible.split(",")]
+    word = words[number] if number < len(words) else ""
+    if not word or word.startswith("-"):
+        raise MeterError(f"{VISIBLE}={visible} leaves no GPU{f' {number}' if number else ''}")
+    return _by_number(int(word)) if word.isdigit() else _by_uuid(word)
 
 
 def _by_number(number: int) -> Any:

@@ -30,7 +30,7 @@ def metrics_fit_the_workload(facts: Facts) -> Iterator[str]:
     """Look for metrics that the card and the task rule out."""
     card = card_of(facts)
     if card is not None:
-        impossible = impossible_metrics(card.problem, facts.task)
+        impossible = impossible_metrics(card.problem, facts.task, facts.ranks)
     else:
         impossible = frozenset() if facts.task == "sampling" else OF_CHAINS
         impossible |= frozenset() if facts.task == "inference" else OF_GENERATION

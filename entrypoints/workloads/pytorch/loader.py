@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from entrypoints.contract.cards import Card, pictures, reconstructs
+from entrypoints.contract.group import ALONE, Place
 from entrypoints.contract.session import Batch
 from entrypoints.data.generated import formula, raw_images, synthetic
 from entrypoints.data.images import decoding
@@ -69,20 +70,29 @@ class Batches(IterableDataset):  # type: ignore[type-arg]
 
     An epoch takes every sample once, without those of a partial last batch. Which samples a batch has depends on the
     seed, not on the workers. With `once` there is a single epoch in order, whose last batch may be smaller, and
-    unreadable samples are left out.
+    unreadable samples are left out. Of several ranks each makes its part of every global batch.
     """
 
     def __init__(
-        self, source: Source, card: Card, task: str, batch_size: int, seed: int = 0, once: bool = False
+        self,
+        source: Source,
+        card: Card,
+        task: str,
+        batch_size: int,
+        seed: int = 0,
+        once: bool = False,
+        place: Place = ALONE,
     ) -> None:
-        self.source, self.batch_size = source, batch_size
+        self.source, self.batch_size, self.place = source, batch_size, place
         self.maker = (
             Rows(source, task, seed)
             if isinstance(source, (PreparedText, Speech))
             else Pictures(source, card, task, seed, once)
         )
         self.epochs = 1 if once else sys.maxsize
-        self.per_epoch = -(-source.samples // batch_size) if once else source.samples // batch_size
+        self.per_epoch = (
+            -(-source.samples // batch_size) if once else source.samples // (batch_size * place.world)
+        )  # batches of a rank
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield this worker's part of every epoch; a batch without readable samples has no inputs."""
@@ -91,7 +101,16 @@ class Batches(IterableDataset):  # type: ignore[type-arg]
         for epoch in range(self.epochs):
             order = self.maker.order(epoch)
             for first, count in shares(epoch, self.per_epoch, worker, workers, self.source.sequential):
-                yield from self.maker.stretch(order, epoch, first, count, self.batch_size)
+                yield from self.maker.stretch(order, epoch, self.number(first), count, self.batch_size)
+
+    def number(self, own: int) -> int:
+        """Return the number among all ranks' batches of one of this rank's own.
+
+        Ranks take turns, or each reads its part of an epoch from the front.
+        """
+        if self.source.sequential:
+            return self.place.rank * self.per_epoch + own
+        return own * self.place.world + self.place.rank
 
 
 def batch_of(samples: Sequence[Sample], own_targets: bool) -> Batch:
@@ -140,12 +159,14 @@ def tensors(arrays: synthetic.Arrays) -> Any:
     return tuple(map(tensors, arrays)) if isinstance(arrays, tuple) else torch.from_numpy(arrays)
 
 
-def source_batches(card: Card, task: str, source: Source, batch_size: int, workers: int, seed: int) -> Iterator[Batch]:
-    """Return endless batches of a source; the workers start immediately.
+def source_batches(
+    card: Card, task: str, source: Source, batch_size: int, workers: int, seed: int, place: Place = ALONE
+) -> Iterator[Batch]:
+    """Return endless batches of a source, those of a rank; the workers start immediately.
 
     Raises RunError (`data_error`) if no sample of a batch can be read.
     """
-    batches = _loaded(Batches(source, card, task, batch_size, seed), workers)
+    batches = _loaded(Batches(source, card, task, batch_size, seed, place=place), workers)
     return (require_readable(batch, _unreadable(source, batch)) for batch in batches)
 
 

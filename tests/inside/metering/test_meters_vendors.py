@@ -449,7 +449,7 @@ def test_energy_is_of_the_ipus_that_computed(monkeypatch, users, count, of_board
     clock, window = Clock(), (24.03, 83.97)
     drawing = Drawing(clock, 4, of_boards, users)
     monkeypatch.setattr(gcipuinfo, "gcipuinfo", drawing)
-    recording = power_of_devices(sampled(gcipuinfo.find(None), clock, 110.0), computed_on(count))
+    recording = power_of_devices(sampled(gcipuinfo.find(None), clock, 110.0), [computed_on(count)])
     if isinstance(metered, str):
         assert isinstance(recording, Absence) and metered in recording.reason
         return
@@ -464,7 +464,7 @@ def test_a_model_of_an_ipu_has_no_energy(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(gcipuinfo, "gcipuinfo", Drawing(clock, 1, False))
     recording = sampled(gcipuinfo.find(None), clock, 110.0)
-    power = power_of_devices(recording, computed_on(1)._replace(simulated=True))
+    power = power_of_devices(recording, [computed_on(1)._replace(simulated=True)])
     assert isinstance(power, Absence)
     assert power.reason == "what computed is a model of a device, and gcipuinfo reads real ones"
 

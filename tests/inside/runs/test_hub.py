@@ -6,10 +6,13 @@ import json
 import os
 import signal
 import socket
+import time
 
 import pytest
 from processes import children_of, wait_for, wait_until_gone
 from program import checked
+
+from entrypoints.runs.supervise import TICK
 
 TWO = ("--replicas", "2", "--batch-size", "4", "--meter", "none")
 SHORT = (*TWO, "--steps", "8", "--warmup-steps", "3")
@@ -62,6 +65,40 @@ def test_each_run_of_a_series_is_shared(double):
     assert {document["accelerator"]["ranks"] for document in documents} == {2} and other[1] == 0
 
 
+def metered(double, folder, *packages):
+    """Two tasks, each with a recorded trace of 50 W for each of its packages."""
+    started = []
+    for number, names in enumerate(packages):
+        within = folder / str(number)
+        within.mkdir()
+        samples = [{"at": at / 10, "watts": [50.0] * len(names)} for at in range(600)]
+        trace = {"scope": "package", "devices": names, "update_period": 0.1, "samples": samples if names else []}
+        (within / "trace.json").write_text(json.dumps(trace), "utf-8")
+        words = ("--duration", "2.5", "--warmup-steps", "3", "--idle-seconds", "3", "--meter", "replay:trace.json")
+        started.append(double.start("resnet50", *TWO[:4], *words, within=within, **task(number)))
+    return started
+
+
+def test_each_task_meters_its_own_devices_and_the_first_adds_them_up(double, tmp_path):
+    (first, code), (_, its_code) = ends(metered(double, tmp_path, "a", "bc"))
+    document = checked(first[0])
+    assert (document["status"]["state"], code, its_code) == ("completed", 0, 0), first[1]
+    power, metrics = document["power"], document["metrics"]
+    host = document["host"]["hostname"]["value"]
+    assert [(device["host"], device["name"]) for device in power["devices"]] == [(host, each) for each in "abc"]
+    windows = [rank["window"]["value"] for rank in document["ranks"]]
+    assert metrics["energy"]["value"] == pytest.approx(50 * windows[0] + 100 * windows[1], rel=0.005)
+    assert power["idle"]["power"]["value"] == pytest.approx(150, rel=0.005)
+    assert metrics["energy_per_device"]["value"] == pytest.approx(metrics["energy"]["value"] / 3)
+
+
+def test_packages_of_a_host_that_tasks_share_are_counted_once(double, tmp_path):
+    (first, _), _ = ends(metered(double, tmp_path, "ab", "ab"))
+    document = checked(first[0])
+    assert [device["name"] for device in document["power"]["devices"]] == ["a", "b"]
+    assert document["metrics"]["power_mean"]["value"] == pytest.approx(100, rel=0.005)
+
+
 def test_another_run_is_refused_by_name(double):
     (first, code), (other, its_code) = ends(launched(double, *SHORT, others=(*SHORT, "--seed", "7")))
     assert (code, its_code) == (2, 2) and first[0] == other[0] == ""
@@ -101,6 +138,7 @@ def connected(port):
 def test_a_task_that_is_lost_is_named(double):
     first, other = launched(double, *LONG)
     wait_for(first, "measuring")
+    time.sleep(4 * TICK)  # tasks rest between readings, and what was not passed on is lost
     orphans = children_of(other)
     os.kill(other.pid, signal.SIGKILL)
     document = checked(first.communicate()[0])

@@ -80,11 +80,11 @@ class Program:
     def __init__(self, tree, folder, script="main.py"):
         self.main, self.folder = tree / "entrypoints" / script, folder
 
-    def start(self, *arguments, fault="", **environment):
-        """The running process, with pipes."""
+    def start(self, *arguments, fault="", within=None, **environment):
+        """The running process, with pipes; its folder is that of the program, or another one."""
         return subprocess.Popen(
             [sys.executable, "-s", "-B", str(self.main), *map(str, arguments)],
-            cwd=str(self.folder),
+            cwd=str(within or self.folder),
             env={**os.environ, "DOUBLE_FAULT": fault, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

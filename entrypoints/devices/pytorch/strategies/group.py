@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from datetime import timedelta
-from typing import Callable
+from typing import Callable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -23,8 +24,26 @@ BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}
 class Group:
     """The ranks of this run, joined."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, place: Place, store: dist.TCPStore) -> None:
+        self.place, self.store = place, store
+        self.talks = 0  # over the store, for what is no tensor
+
+    def agree(self, number: float) -> float:
+        """Return the first rank's number."""
+        return self._gathered([number], range(1))[0][0]
+
+    def total(self, numbers: Sequence[float]) -> Sequence[float]:
+        """Return the sums over all ranks, the same ones everywhere."""
+        return [math.fsum(column) for column in zip(*self._gathered(numbers, range(self.place.world)))]
+
+    def _gathered(self, numbers: Sequence[float], ranks: Sequence[int]) -> list[list[float]]:
+        """Return the numbers of some ranks."""
+        self.talks += 1
+        names = [f"talk {self.talks} of {rank}" for rank in ranks]
+        if self.place.rank in ranks:
+            self.store.set(names[self.place.rank], json.dumps(list(numbers)))
+        self.store.wait(names, TO_REDUCE)
+        return [json.loads(self.store.get(name)) for name in names]
 
     def meet(self) -> None:
         """Wait until all ranks are here."""
@@ -47,7 +66,7 @@ def join(place: Place, device: str, send: Callable[[Rendezvous], None]) -> Group
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     store = _first_store(place, send) if place.rank == 0 else _store_of_the_first(place)
     dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.world, timeout=TO_REDUCE)
-    return Group(place)
+    return Group(place, store)
 
 
 def _first_store(place: Place, send: Callable[[Rendezvous], None]) -> dist.TCPStore:

@@ -12,21 +12,29 @@ from entrypoints.contract.messages import Rendezvous
 class Group:
     """Any rank but the first."""
 
-    def __init__(self, *peers):
-        self.peers = peers
+    def __init__(self, place, *peers):
+        self.place, self.peers = place, [peer.makefile("rw") for peer in peers]
 
     def meet(self):
-        self.tell()
-        self.hear()
+        self.total([])
 
-    def tell(self):
+    def agree(self, number):
+        return self.total([0 if self.place.rank else number])[0]
+
+    def total(self, numbers):
+        self.tell(numbers)
+        return self.hear()[0]
+
+    def tell(self, numbers):
         for peer in self.peers:
-            peer.sendall(b".")
+            peer.write(json.dumps(numbers) + "\n")
+            peer.flush()
 
     def hear(self):
-        for peer in self.peers:
-            if not peer.recv(1):
-                raise ConnectionError("Connection closed by peer")
+        lines = [peer.readline() for peer in self.peers]
+        if "" in lines:
+            raise ConnectionError("Connection closed by peer")
+        return [json.loads(line) for line in lines]
 
     def close(self):
         for peer in self.peers:
@@ -36,15 +44,16 @@ class Group:
 class First(Group):
     """The first rank hears all others before it answers them."""
 
-    def meet(self):
-        self.hear()
-        self.tell()
+    def total(self, numbers):
+        sums = [sum(column) for column in zip(numbers, *self.hear())]
+        self.tell(sums)
+        return sums
 
 
 def join(place, device, send):
     if place.rank:
         host, port = json.loads(sys.stdin.readline())
-        return Group(socket.create_connection((host, port)))
+        return Group(place, socket.create_connection((host, port)))
     with socket.create_server((place.address, 0)) as listener:
         send(Rendezvous(place.address, listener.getsockname()[1]))
-        return First(*(listener.accept()[0] for _ in range(place.world - 1)))
+        return First(place, *(listener.accept()[0] for _ in range(place.world - 1)))

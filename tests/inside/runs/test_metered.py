@@ -12,7 +12,7 @@ import sys
 import pytest
 from program import ROOT, checked
 
-from entrypoints.runs import ranks
+from entrypoints.runs import metered
 from entrypoints.runs.launch import LAUNCHERS
 
 OWN = str(os.getpid())  # these tests may run twice at once on a machine, and claims are the machine's
@@ -27,7 +27,7 @@ TRAITS = {
 }
 COUNTER = """
 import sys
-from entrypoints.runs.ranks import counted_elsewhere
+from entrypoints.runs.metered import counted_elsewhere
 print(counted_elsewhere(*sys.argv[1:2], sys.argv[2:]), flush=True)
 sys.stdin.read()
 """
@@ -98,7 +98,7 @@ def test_other_devices_and_other_steps_are_no_rank_s_business(other):
 def test_a_rank_that_counts_goes_on_doing_so_in_its_next_run(monkeypatch):
     for name, value in {"SLURM_LOCALID": "0", **SLURM, "SLURM_JOB_ID": f"{OWN}9"}.items():
         monkeypatch.setenv(name, value)
-    assert [ranks.counted_elsewhere("rapl", ["package-0"]) for _ in range(3)] == [None] * 3
+    assert [metered.counted_elsewhere("rapl", ["package-0"]) for _ in range(3)] == [None] * 3
 
 
 def test_where_nobody_can_tell_nothing_is_counted_twice(monkeypatch):
@@ -108,7 +108,7 @@ def test_where_nobody_can_tell_nothing_is_counted_twice(monkeypatch):
 
     monkeypatch.setattr(socket, "socket", Refused)
     monkeypatch.setenv("MPI_LOCALRANKID", "0")
-    assert str(ranks.counted_elsewhere("rapl", ["a"])).startswith("Operation not permitted: who counts what a used; ")
+    assert str(metered.counted_elsewhere("rapl", ["a"])).startswith("Operation not permitted: who counts what a used; ")
 
 
 def trace(folder, *devices):

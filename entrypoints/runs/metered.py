@@ -1,0 +1,78 @@
+"""Metering around a run. Of the tasks that a launcher started on a node, a single one counts what a device used."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import socket
+import time
+from typing import Callable, Iterable, Iterator, Sequence
+
+from entrypoints.contract.group import Place
+from entrypoints.metering.energy import Metered, rest_needed
+from entrypoints.metering.meter import Absence
+from entrypoints.metering.sampling import Sampler
+from entrypoints.metering.selection import open_meter
+from entrypoints.planning.configuration import Configuration
+from entrypoints.runs.launch import launcher_of
+from entrypoints.runs.supervise import Orders
+
+_taken: dict[bytes, socket.socket] = {}  # by address; a claim ends with its process
+
+
+@contextlib.contextmanager
+def metering(
+    resolved: Configuration, orders: Orders, places: Sequence[Place], note: Callable[[str], None]
+) -> Iterator[Callable[[], Metered]]:
+    """Meter power of the devices of ranks while the context is open, idle power first; yield a function that then
+    returns the recording. `note` gets what takes time, for people."""
+    meter = open_meter(resolved.meter, resolved.device, [place.local_rank for place in places])
+    if isinstance(meter, Absence):
+        absence = meter
+        yield lambda: absence
+        return
+    sampler = Sampler(meter, resolved.meter_period_seconds)
+    elsewhere = counted_elsewhere(meter.facts.source, meter.facts.devices)
+    # A rank that does not count rests too: otherwise the counting one would take its work for idle power.
+    with contextlib.nullcontext() if elsewhere else sampler.running():
+        if resolved.idle_seconds:
+            source, devices = meter.facts.source, ", ".join(meter.facts.devices)
+            seconds = max(resolved.idle_seconds, rest_needed(meter.facts, resolved.meter_period_seconds))
+            note(f"measuring idle power for {seconds:g} s ({source}: {devices})")
+            orders.rest(seconds)
+            sampler.idle_until = time.monotonic()
+        yield sampler.recording if elsewhere is None else lambda: Absence(elsewhere, elsewhere=True)
+
+
+def counted_elsewhere(source: str, devices: Iterable[str]) -> str | None:
+    """Return why another rank counts what these devices use; None if this one does, from now on until it ends.
+
+    Ranks of a step read the same devices or different ones: a claim is for all devices of a meter.
+    """
+    launcher = launcher_of(os.environ)
+    if launcher is None:
+        return None
+    rank, step = launcher.local_task, launcher.step
+    claim = (str(os.getuid()), *(os.environ[name] for name in step), source, *devices)
+    address = b"\0sifmark-" + hashlib.sha256(repr(claim).encode()).hexdigest().encode()
+    try:
+        _take(address)
+    except OSError as error:
+        why = "another rank of this node counts" if error.errno == errno.EADDRINUSE else f"{error.strerror}: who counts"
+        return f"{why} what {', '.join(devices)} used; this one is {rank}={os.environ[rank]}"
+    return None
+
+
+def _take(address: bytes) -> None:
+    """Bind a socket without a file: the kernel gives an address to one process, and releases it when that ends."""
+    if address in _taken:
+        return
+    taken = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        taken.bind(address)
+    except OSError:
+        taken.close()
+        raise
+    _taken[address] = taken
