@@ -291,16 +291,19 @@ def _require_divisible(options: Options, framework: str, device: str) -> None:
 
 def _require_ranks(options: Options, framework: str) -> None:
     """Raise UsageError for what several ranks cannot do together."""
-    given = {
-        "--concurrency": options.concurrency,
-        "--find-max-batch": options.find_max_batch,
-        "--task sampling": options.task == "sampling",
-    }
     if not selection.has_strategies(framework):
         raise UsageError(f"--replicas {options.replicas}: {framework} computes on one device here. Leave it out")
-    for name, value in given.items():
+    remedies = {
+        "--concurrency": (options.concurrency, "a client's latency is that of one device. Start a run for each device"),
+        "--find-max-batch": (
+            options.find_max_batch,
+            f"it searches on one device. Find the batch there, and give {options.replicas} times as much",
+        ),
+        "--task sampling": (options.task == "sampling", "chains are sampled by one device. Leave --replicas out"),
+    }
+    for name, (value, why) in remedies.items():
         if value:
-            raise UsageError(f"{name} with --replicas {options.replicas}: several ranks cannot do it yet. Leave it out")
+            raise UsageError(f"{name} with --replicas {options.replicas}: {why}")
 
 
 def _require_trace(meter: str) -> None:

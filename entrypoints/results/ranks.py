@@ -14,6 +14,7 @@ from entrypoints.results.measurement import Measurement
 from entrypoints.results.power import power
 
 T = TypeVar("T")
+UNASKED = "a rank ended before its device was asked"
 TOGETHER = "the meter counts what all ranks of the host use together"
 
 
@@ -95,7 +96,8 @@ def _of_all(message: Message, ranks: Sequence[Sequence[Message]]) -> Message:
             devices=message.devices * world, granularity=granularity, ranks=world, replicas=world, identifier=None
         )
     if isinstance(message, Usage):
-        return Usage(*(_largest(values) for values in zip(*(_of(Usage, messages)[-1] for messages in ranks))))
+        reported = [usage for messages in ranks for usage in _of(Usage, messages)[-1:]]
+        return Usage(*map(_largest, zip(*reported))) if len(reported) == world else Usage.unknown(UNASKED)
     return message
 
 

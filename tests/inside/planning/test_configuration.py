@@ -191,7 +191,7 @@ def test_a_batch_is_divided_without_a_rest(words, expected):
         ("--find-max-batch --device-iterations 2", IPU, "on one replica for what"),
         ("--task inference --device-iterations 2", IPU, "follow from --batch-size"),
         ("--device-iterations 2", None, "are for IPUs"),
-        ("--replicas 2 --concurrency 2 --task inference", None, "several ranks cannot do it"),
+        ("--replicas 2 --concurrency 2 --task inference", None, "latency is that of one device"),
         ("--replicas 2", {"framework": "tensorflow", "device": "cpu"}, "tensorflow computes on one device"),
         ("--stages 2", None, "are for IPUs"),
         ("--task inference --micro-batch-size 2", None, "accumulates no gradients"),

@@ -42,6 +42,31 @@ def test_the_correctness_check_is_made_by_the_ranks_together(program):
     assert (document["numerics"]["state"], document["configuration"]["strategy"]) == ("passed", "ddp")
 
 
+def test_each_rank_is_described(program):
+    document = program.result("lstm", "--task", "inference", *SHORT, *TWO)
+    ranks, host = document["ranks"], document["host"]["hostname"]["value"]
+    assert [(rank["rank"], rank["host"], rank["steps"]) for rank in ranks] == [(0, host, 5), (1, host, 5)]
+    assert max(rank["window"]["value"] for rank in ranks) == pytest.approx(sum(document["steps"]["seconds"][3:]))
+    processors = os.sched_getaffinity(0)
+    if len(processors) > 1:
+        assert len({rank["processors"] for rank in ranks}) == 2, "each has its share"
+
+
+def test_ranks_are_left_where_they_were_started_if_the_site_binds_them(program):
+    document = program.result("lstm", "--task", "inference", *SHORT, *TWO, "--cpu-bind", "none")
+    usable = document["conditions"]["cpu_affinity"]["value"]
+    assert [rank["processors"] for rank in document["ranks"]] == [usable, usable]
+
+
+def test_ranks_agree_when_the_window_is_long_enough_and_the_target_reached(program):
+    words = ("--batch-size", 4, "--warmup-steps", 3, "--threads", 1, "--meter", "none", "--skip-numerics", *TWO)
+    timed = program.result("lstm", *words, "--duration", 1.5)
+    assert sum(timed["steps"]["seconds"][3:]) >= 1.5 and len({rank["steps"] for rank in timed["ranks"]}) == 1
+    aimed = program.result("lstm", *words, "--steps", 40, "--target-loss", 0.5, "--evaluation-steps", 4)
+    assert aimed["target"]["reached"] and aimed["target"]["evaluations"][-1]["samples"] == 4
+    assert aimed["steps"]["count"] < 40
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_is_killed_is_the_first_cause(program, rank):
     process = program.start("lstm", *SHORT[:2], "--steps", 100000, *SHORT[4:], *TWO)
@@ -60,7 +85,8 @@ def test_a_rank_that_is_killed_is_the_first_cause(program, rank):
     ("words", "cause"),
     [
         (("--batch-size", 3), "--batch-size 3: it is no multiple of 1 samples at once times 2 replicas"),
-        (("--duration", 2), "--duration with --replicas 2: several ranks cannot do it yet"),
+        (("--find-max-batch",), "--find-max-batch with --replicas 2: it searches on one device"),
+        (("--rendezvous", "127.0.0.1:7"), "--rendezvous: no launcher has started several tasks"),
         (("--strategy", "pipelined"), "--strategy pipelined: one stage is all of the model"),
         (("--task", "inference", "--strategy", "ddp"), "--strategy ddp is for training on several devices"),
     ],

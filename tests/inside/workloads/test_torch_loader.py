@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch")
 from PIL import Image  # noqa: E402
 
 from entrypoints.contract import cards  # noqa: E402
+from entrypoints.contract.group import Place  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.data import formats  # noqa: E402
 from entrypoints.data.generated import raw_images  # noqa: E402
@@ -59,6 +60,19 @@ def test_batches_depend_on_the_seed_and_not_on_the_workers(photos, workers):
     for alone, other in zip(batches(photos, 4, workers=0), batches(photos, 4, workers=workers)):
         assert torch.equal(alone.inputs, other.inputs) and torch.equal(alone.targets, other.targets)
     assert not torch.equal(batches(photos, 1, seed=1)[0].inputs, batches(photos, 1, seed=2)[0].inputs)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ranks_share_what_one_takes(photos, workers):
+    ranks = [
+        itertools.islice(
+            loader.source_batches(CARD, "training", Folder(photos), 3, workers, 0, Place(rank, 2, 0, 1)), 5
+        )
+        for rank in range(2)
+    ]
+    for alone, *shares in zip(batches(photos, 5, size=6, workers=0), *ranks):
+        assert torch.equal(alone.inputs, torch.cat([share.inputs for share in shares]))
+        assert torch.equal(alone.targets, torch.cat([share.targets for share in shares]))
 
 
 def test_every_epoch_has_another_order_and_other_crops(photos):
@@ -210,6 +224,19 @@ def test_shards_are_mixed_for_training_and_in_order_for_inference(tmp_path):
     assert first == again and sorted(first) == order and first != order
     halves = {level < 120 for level in first[:12]}
     assert len(halves) == 2, "one worker mixes both shards"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_ranks_read_parts_of_an_epoch_of_shards(tmp_path, workers):
+    """Two ranks make two batches of four each, and seven samples are dropped."""
+    packed.shards(tmp_path, [13, 10], image=lambda number: png(10 * number))
+    ranks = [
+        list(itertools.islice(loader.source_batches(CARD, "training", source, 4, workers, 0, Place(rank, 2, 0, 1)), 4))
+        for rank, source in enumerate([open_source(tmp_path), open_source(tmp_path)])
+    ]
+    for epoch in (slice(0, 2), slice(2, 4)):
+        taken = [level for batches in ranks for batch in batches[epoch] for level in levels(batch)]
+        assert len(taken) == len(set(taken)) == 16
 
 
 @given(st.integers(0, 40), st.integers(1, 50))

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 from packed_text import header, passages, row, small, tokens  # noqa: E402
 from program import Program, lay  # noqa: E402
 
+from entrypoints.contract.group import Place  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.data import formats  # noqa: E402
 from entrypoints.workloads.pytorch import loader, transformer  # noqa: E402
@@ -61,6 +62,14 @@ def test_workers_change_nothing(tmp_path, task):
     alone, shared = (taken(loader.source_batches(GPT, task, source, 5, workers, 0), 7) for workers in (0, 2))
     for actual, other in zip(alone, shared):
         assert all(map(torch.equal, actual, other))
+
+
+def test_ranks_share_what_one_takes(tmp_path):
+    source = opened(GPT, tokens(tmp_path, [at % 50 for at in range(900)]))
+    alone = taken(loader.source_batches(GPT, "training", source, 4, 0, 0), 5)
+    ranks = [loader.source_batches(GPT, "training", source, 2, 0, 0, Place(rank, 2, 0, 1)) for rank in (0, 1)]
+    for (blocks, _), (first, _), (second, _) in zip(alone, *(taken(batches, 5) for batches in ranks)):
+        assert torch.equal(blocks, torch.cat([first, second]))
 
 
 def test_a_batch_says_what_it_holds(tmp_path):
