@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol, Sequence
 
+from entrypoints.contract.messages import Connected
+
 LOOPBACK = "127.0.0.1"
 
 
@@ -22,6 +24,9 @@ class JoinedRanks(Protocol):
     """The ranks of a run, as each of them sees the others. Every rank makes the same calls in the same order."""
 
     place: Place
+
+    def connected(self) -> Connected:
+        """Return how they are connected, after all of them have tried it."""
 
     def meet(self) -> None:
         """Wait until all ranks are here."""

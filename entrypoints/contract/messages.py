@@ -172,6 +172,20 @@ class Placed(NamedTuple):
     memory_nodes: str | None
 
 
+class Connected(NamedTuple):
+    """How a rank is connected to others: by which library, over which kinds of connections, or why it does not say.
+
+    All ranks together added up so many bytes in `seconds`.
+    """
+
+    backend: str
+    version: str | None
+    connections: list[str]
+    reason: str | None
+    bytes: int
+    seconds: float
+
+
 class Rendezvous(NamedTuple):
     """Where the first rank waits for the others, so that they can compute together."""
 
@@ -207,6 +221,7 @@ Message = Union[
     RunCheck,
     Usage,
     Placed,
+    Connected,
     Rendezvous,
     Failed,
     Ended,

@@ -9,6 +9,7 @@ from typing import NamedTuple, Sequence, TypeVar
 
 from entrypoints.contract.messages import (
     PHASES,
+    Connected,
     Data,
     Diagnosed,
     Ended,
@@ -76,6 +77,7 @@ class Measurement:
     precision: str | None
     target: Target | None
     placed: Placed | None
+    connected: Connected | None
     ranks: tuple[Measurement, ...]  # each one's own; none if a single rank computed
     others: tuple[Consumed, ...]  # by the devices of other tasks of the launch
 
@@ -202,6 +204,7 @@ def fold(
         precision=precision,
         target=target,
         placed=_last(Placed, messages),
+        connected=_last(Connected, messages),
         ranks=tuple(ranks),
         others=tuple(others),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Mapping, Sequence, TypeVar
 
-from entrypoints.contract.messages import Message, Phase, RunCheck, Skipped, Step
+from entrypoints.contract.messages import Connected, Message, Phase, RunCheck, Skipped, Step
 from entrypoints.contract.session import DeviceFacts, Usage
 from entrypoints.metering.energy import NOTHING_METERED
 from entrypoints.results import metrics
@@ -70,6 +70,44 @@ def _is_of(device: Mapping[str, Any], identifier: str, host: str) -> bool:
     return identifier in device["name"] and device.get("host", host) == host
 
 
+def transport(measurement: Measurement) -> Json | None:
+    """Return how the ranks are connected; None if a single one computed, or if they were never connected."""
+    connected, world = measurement.connected, len(measurement.ranks)
+    if connected is None or not world:
+        return None
+    kinds = connected.connections
+    speed = bus_bandwidth(connected.bytes, connected.seconds, world) if connected.seconds else None
+    return {
+        "backend": connected.backend,
+        "version": connected.version,
+        "network": network(kinds),
+        **({} if kinds else {"reason": connected.reason or "no connection was reported"}),
+        "connections": list(kinds),
+        "all_reduce": {
+            "bytes": connected.bytes,
+            "seconds": connected.seconds,
+            "bus_bandwidth": number(speed, "GB/s", "it took no time that the clock shows"),
+        },
+    }
+
+
+def network(connections: Sequence[str]) -> str | None:
+    """Return the slowest kind of network among connections; None without any."""
+    if any(kind in ("TCP", "NET/Socket") for kind in connections):
+        return "sockets"
+    if any(kind.startswith(("NET", "COLLNET")) for kind in connections):
+        return "rdma"
+    return "within the host" if connections else None
+
+
+def bus_bandwidth(size: int, seconds: float, world: int) -> float:
+    """Return the bandwidth of an all-reduce in GB/s that the slowest link has to have: 2 (n - 1) / n of the bytes.
+
+    https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+    """
+    return size * 2 * (world - 1) / world / seconds / 1e9
+
+
 def _window(messages: Sequence[Message]) -> float:
     """Return the seconds of the steps in the timed window."""
     begun = next((at for at, each in enumerate(messages) if isinstance(each, Phase) and each.name == "steady"), None)
@@ -95,6 +133,10 @@ def _of_all(message: Message, ranks: Sequence[Sequence[Message]]) -> Message:
         return message._replace(
             devices=message.devices * world, granularity=granularity, ranks=world, replicas=world, identifier=None
         )
+    if isinstance(message, Connected):
+        all_of_them = [_of(Connected, messages)[0] for messages in ranks if _of(Connected, messages)]
+        kinds = sorted({kind for each in all_of_them for kind in each.connections})
+        return message._replace(connections=kinds, seconds=max(each.seconds for each in all_of_them))
     if isinstance(message, Usage):
         reported = [usage for messages in ranks for usage in _of(Usage, messages)[-1:]]
         return Usage(*map(_largest, zip(*reported))) if len(reported) == world else Usage.unknown(UNASKED)

@@ -21,7 +21,7 @@ from entrypoints.results.numerics import Numerics
 from entrypoints.results.outcome import Outcome
 from entrypoints.results.power import played_back, power
 from entrypoints.results.quantiles import quantile
-from entrypoints.results.ranks import ranks
+from entrypoints.results.ranks import ranks, transport
 from entrypoints.results.steadiness import steadiness
 from entrypoints.system import image as image_module
 from entrypoints.system.facts import Fact
@@ -81,6 +81,7 @@ def document(measurement: Measurement, outcome: Outcome, context: Context) -> Js
         "target": target(measurement),
         "power": power(measurement),
         "ranks": ranks(measurement),
+        "transport": transport(measurement),
         "steadiness": steadiness(measurement),
         "steps": steps(measurement),
         "requests": requests(measurement),

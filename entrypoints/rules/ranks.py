@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Iterator
 
+from entrypoints.results.ranks import bus_bandwidth, network
 from entrypoints.rules.facts import Document, Facts, near
 from entrypoints.rules.rule import ROUNDING, differ, rule, unequal_metrics
 
@@ -78,6 +79,29 @@ def metrics_of_ranks_follow_from_ranks(facts: Facts) -> Iterator[str]:
         peaks = [rank[name]["value"] for rank in ranks if rank[name]["value"] is not None]
         if peaks and facts.metric(name) is not None:
             yield from unequal_metrics(facts, {name: max(peaks)}, "ranks")
+
+
+@rule(
+    "`transport` is there exactly if several ranks computed; `network` is that of its `connections`; `bus_bandwidth` = "
+    "bytes x 2 (ranks - 1) / ranks / seconds",
+    "How ranks are connected explains differences of an order of magnitude.",
+    ROUNDING,
+)
+def transport_is_that_of_the_connections(facts: Facts) -> Iterator[str]:
+    """Derive network and bandwidth again."""
+    transport = facts.document.get("transport")
+    if transport is None:
+        if ranks_of(facts) and facts.completed:
+            yield "transport: null, and ranks computed together"
+        return
+    expected = network(transport["connections"])
+    if transport["network"] != expected:
+        yield differ("transport.network", transport["network"], expected, "transport.connections")
+    summed = transport["all_reduce"]
+    bandwidth = bus_bandwidth(summed["bytes"], summed["seconds"], facts.ranks) if summed["seconds"] else None
+    given = summed["bus_bandwidth"]["value"]
+    if (given is None) != (bandwidth is None) or (given is not None and not near(given, bandwidth or 0.0)):
+        yield differ("transport.all_reduce.bus_bandwidth", given, bandwidth, "its bytes and seconds")
 
 
 @rule(

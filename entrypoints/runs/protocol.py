@@ -7,6 +7,7 @@ import time
 
 from entrypoints.contract.messages import (
     PHASES,
+    Connected,
     Data,
     Diagnosed,
     Ended,
@@ -89,7 +90,9 @@ class Protocol:
 
     def _once(self, message: Message) -> None:
         """Raise MessageError for what was said before."""
-        subject: object = type(message) if isinstance(message, (*_OF_EVERY_RUN, Placed, Rendezvous)) else None
+        subject: object = (
+            type(message) if isinstance(message, (*_OF_EVERY_RUN, Placed, Connected, Rendezvous)) else None
+        )
         if isinstance(message, Probed):
             subject = (message.precision, message.quantity)
         elif isinstance(message, RunCheck):

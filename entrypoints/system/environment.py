@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Mapping
 
-# Variables that oneDNN, MKL, OpenMP, PyTorch, TensorFlow, CUDA, ROCm, oneAPI, Poplar, the C library, the dynamic loader
+# Variables that oneDNN, MKL, OpenMP, libraries of collectives and networks, PyTorch, TensorFlow, CUDA, ROCm, oneAPI, Poplar, the C library, the dynamic loader
 # and Python read, by their prefixes. An image's own ones are among them. Prefixes are no shorter than this: Terraform's
 # TF_VAR_*, TF_TOKEN_* and TF_CLI_ARGS hold what nobody else may read, and Slurm's GPU_DEVICE_ORDINAL is another one in
 # every job.
@@ -23,6 +23,7 @@ PREFIXES = (
     *("TF_SET_ONEDNN_", "TF_SYNC_ON_FINISH", "TF_USE_", "TF_XLA_", "XLA_"),
     *("POPLAR_", "POPART_", "POPTORCH_", "ZE_", "SYCL_", "IPEX_", "IGC_", "NEOReadDebugKeys"),
     *("LD_PRELOAD", "LD_AUDIT", "LD_BIND_NOW", "LD_LIBRARY_PATH", "GLIBC_TUNABLES"),
+    *("GLOO_", "CCL_", "FI_", "UCX_"),
     *("MALLOC_", "JEMALLOC_", "TCMALLOC_", "PYTHONMALLOC", "PYTHONOPTIMIZE", "PYTHONPATH"),
 )
 SECRETS = ("AUTH", "CREDENTIAL", "KEY", "PASS", "SECRET", "TOKEN")  # parts of names whose values nobody else may read

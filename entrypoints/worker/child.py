@@ -117,6 +117,8 @@ def run(configuration: Configuration, place: Place, send: Sender, cleanup: conte
     memory_estimate.require_memory(card, configuration, device.free_mib())
     memory.limit_process(configuration.memory_limit_mib)
     group = open_group(configuration, place, send, cleanup)
+    if group:
+        send(group["group"].connected())
     send(Phase("data", time.monotonic()))
     inputs = open_inputs(loader, card, configuration, place, send)
     send(Phase("model", time.monotonic()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -13,8 +14,9 @@ import torch
 import torch.distributed as dist
 
 from entrypoints.contract.group import LOOPBACK, Place
-from entrypoints.contract.messages import Rendezvous
+from entrypoints.contract.messages import Connected, Rendezvous
 from entrypoints.contract.statuses import RunError
+from entrypoints.devices.pytorch.strategies import transport
 
 TO_MEET = timedelta(seconds=120)  # ranks of a node start together
 TO_REDUCE = timedelta(minutes=10)  # for a step, in which a rank may compile
@@ -24,8 +26,8 @@ BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}
 class Group:
     """The ranks of this run, joined."""
 
-    def __init__(self, place: Place, store: dist.TCPStore) -> None:
-        self.place, self.store = place, store
+    def __init__(self, place: Place, store: dist.TCPStore, connected: Callable[[], Connected]) -> None:
+        self.place, self.store, self.connected = place, store, connected
         self.talks = 0  # over the store, for what is no tensor
 
     def agree(self, number: float) -> float:
@@ -60,13 +62,19 @@ def join(place: Place, device: str, send: Callable[[Rendezvous], None]) -> Group
     Raises RunError (`unsupported`) if this PyTorch has no backend for the device.
     """
     backend = BACKENDS[device]
+    log = transport.watch(backend)
     if not dist.is_available() or not getattr(dist, f"is_{backend}_available", lambda: True)():
         raise RunError("unsupported", f"--replicas: PyTorch {torch.__version__} has no backend {backend}")
     if place.address == LOOPBACK:  # all ranks are of this host, whose name may not resolve
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     store = _first_store(place, send) if place.rank == 0 else _store_of_the_first(place)
     dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.world, timeout=TO_REDUCE)
-    return Group(place, store)
+    return Group(place, store, functools.partial(transport.connected, backend, hardware(device), log))
+
+
+def hardware(device: str) -> torch.device:
+    """Return this rank's device, which it has chosen."""
+    return torch.device(device, 0 if device == "cpu" else getattr(torch, device).current_device())
 
 
 def _first_store(place: Place, send: Callable[[Rendezvous], None]) -> dist.TCPStore:
