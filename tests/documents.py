@@ -159,6 +159,7 @@ def _settle_configuration(document: dict[str, Any]) -> None:
     training = task == "training"
     given |= {"steps": STEPS, "duration_seconds": None, "epochs": None, "warmup_steps": WARMUP, "goal": None}
     given |= {"micro_batch_size": given["batch_size"], "gradient_accumulation": 1, "device_iterations": 1}
+    given |= {"cpu_bind": "auto"}
     given |= {"stages": 1, "strategy": None, "replicas": 1, "meter": "auto", "repeat": {"index": 1, "of": 1}}
     given |= {"data": document["data"]["source"], "evaluation_path": None, "smoke": given["smoke"]}
     synthetic = given["data"] == "synthetic"
@@ -177,7 +178,7 @@ def _settle_configuration(document: dict[str, Any]) -> None:
     host = document["host"]
     host["memory"]["value"] = max(host["memory"]["value"] or 0, HOST_MIB)
     document["conditions"]["cpu_affinity"] = {"value": "0"}
-    document["target"] = document["search"] = None
+    document["target"] = document["search"] = document["ranks"] = document["transport"] = None
     device = document["accelerator"]
     device |= {"kind": given["device"], "replicas": 1}
     for name in ("peak", "rated_power"):
@@ -318,7 +319,7 @@ def _settle_metrics(document: dict[str, Any], step: float) -> None:
             "throughput_per_watt": units / of_energy["energy"],
         }
     missing = {"value": None, "reason": NOT_MEASURED}
-    impossible = impossible_metrics(TOKENS, document["workload"]["task"], document["accelerator"]["ranks"])
+    impossible = impossible_metrics(TOKENS, document["workload"]["task"], given["replicas"])
     document["metrics"] = {
         name: {"value": value, "unit": of} if (value := derived.get(name)) is not None else {**missing, "unit": of}
         for name, of in units_of_metrics(unit, document["workload"]["task"]).items()

@@ -15,7 +15,7 @@ SYNTHETIC = "synthetic"
 FLAGS = ("all", "compile", "find-max-batch", "smoke", "skip-numerics", "json")
 OTHERS = (  # options with a value that is in another part, in another form, or in none
     *("task", "device", "data", "evaluation-data", "batch-size", "batch-sizes", "repeat", "site", "output"),
-    *("target-accuracy", "target-loss", "evaluation-steps"),
+    *("target-accuracy", "target-loss", "evaluation-steps", "rendezvous"),
 )
 
 
@@ -47,6 +47,7 @@ SETTINGS = {
     "device-iterations": Setting(int, "device_iterations"),
     "stages": Setting(int, "stages", 1),
     "strategy": Setting(str, "strategy"),
+    "cpu-bind": Setting(str, "cpu_bind", "auto"),
     "data-workers": Setting(int, "data_workers"),
     "meter": Setting(str, "meter", "auto"),
     "meter-period": Setting(values.seconds_within(0.01, 10.0), "meter_period_seconds", 0.1),

@@ -32,6 +32,7 @@ AHEAD = 1.0  # s that a moment may lie ahead: processes of a host share the mono
 _AFTER_THE_END = (Usage, DeviceConditions)  # sent while the session is closed
 _OF_STEPS = (Step, Evaluated, Diagnosed, Scheduled, RunCheck)
 _OF_EVERY_RUN = (Software, Data, DeviceFacts, Scheduled)  # each exactly once
+_OF_RANKS = (Placed, Connected, Rendezvous)  # each at most once
 _FIRST_STEP = PHASES.index("compile")
 
 
@@ -90,9 +91,7 @@ class Protocol:
 
     def _once(self, message: Message) -> None:
         """Raise MessageError for what was said before."""
-        subject: object = (
-            type(message) if isinstance(message, (*_OF_EVERY_RUN, Placed, Connected, Rendezvous)) else None
-        )
+        subject: object = type(message) if isinstance(message, (*_OF_EVERY_RUN, *_OF_RANKS)) else None
         if isinstance(message, Probed):
             subject = (message.precision, message.quantity)
         elif isinstance(message, RunCheck):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Mapping
 
-# Variables that oneDNN, MKL, OpenMP, libraries of collectives and networks, PyTorch, TensorFlow, CUDA, ROCm, oneAPI, Poplar, the C library, the dynamic loader
-# and Python read, by their prefixes. An image's own ones are among them. Prefixes are no shorter than this: Terraform's
-# TF_VAR_*, TF_TOKEN_* and TF_CLI_ARGS hold what nobody else may read, and Slurm's GPU_DEVICE_ORDINAL is another one in
-# every job.
+# Variables that oneDNN, MKL, OpenMP, PyTorch, TensorFlow, CUDA, ROCm, oneAPI, Poplar, networks, the C library, the
+# dynamic loader and Python read, by their prefixes. An image's own ones are among them. Prefixes are no shorter than
+# this: Terraform's TF_VAR_*, TF_TOKEN_* and TF_CLI_ARGS hold what nobody else may read, and Slurm's GPU_DEVICE_ORDINAL
+# is another one in every job.
 PREFIXES = (
     *("ONEDNN_", "DNNL_", "MKL_", "OMP_", "KMP_", "GOMP_", "OPENBLAS_", "BLIS_"),
     *("ATEN_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "PYTORCH_"),

@@ -42,6 +42,7 @@ PLATFORM = (
     "configuration.meter",
     "configuration.stages",
     "configuration.strategy",
+    "configuration.cpu_bind",
     "host.cpu_model.value",
     "provenance.image.recipe",
     "provenance.image.build_key",

@@ -111,6 +111,7 @@ ROLES: dict[str, tuple[str, Any, Any]] = {
     "device_iterations": ("platform", 1, 2),
     "stages": ("platform", 1, 2),
     "strategy": ("platform", None, "pipelined"),
+    "cpu_bind": ("platform", "auto", "none"),
     "concurrency": ("matches", None, 2),
     "compile": ("matches", False, True),
     "steps": ("matches", 20, 40),
