@@ -8,7 +8,7 @@ import inspect
 from types import ModuleType
 from typing import Iterator, Sequence
 
-from entrypoints.metering.meter import Absence, Meter, Several
+from entrypoints.metering.meter import Absence, Meter, MeterError, Several
 from entrypoints.metering.names import AUTO, NONE, names
 
 
@@ -62,8 +62,20 @@ def _found(module: ModuleType, place: str | None, numbers: Sequence[int]) -> Met
     if place is not None or "number" not in inspect.signature(module.find).parameters:
         meter: Meter = module.find(place)
         return meter
-    meters = {each.facts.devices: each for each in (module.find(None, number=number) for number in numbers)}
+    each = [_numbered(module, number) for number in numbers]
+    meters = {meter.facts.devices: meter for meter in each}  # parts of a device have one together
     return Several(list(meters.values())) if len(meters) > 1 else next(iter(meters.values()))
+
+
+def _numbered(module: ModuleType, number: int) -> Meter:
+    """Return the meter of a device; of the first where a launcher shows each rank only its own."""
+    try:
+        meter: Meter = module.find(None, number=number)
+    except MeterError:
+        if not number:
+            raise
+        meter = module.find(None, number=0)
+    return meter
 
 
 def _measures(name: str) -> Sequence[str]:

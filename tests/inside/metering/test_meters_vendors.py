@@ -21,6 +21,7 @@ from entrypoints.metering.energy import window_energy
 from entrypoints.metering.meter import Absence, MeterError
 from entrypoints.metering.meters import amd, gcipuinfo, intel, nvml
 from entrypoints.metering.sampling import Recording
+from entrypoints.metering.selection import open_meter
 from entrypoints.results.measurement import power_of_devices
 
 A, B = "GPU-aaaa-1", "GPU-bbbb-2"
@@ -63,6 +64,36 @@ def test_the_gpu_that_computes_is_the_first_that_is_visible(gpus, monkeypatch, v
         monkeypatch.setenv(nvml.VISIBLE, visible)
     assert nvml.find(None).facts.devices == (device,)
     assert nvml.find(B).facts.devices == (B,)
+
+
+@pytest.mark.parametrize(("visible", "devices"), [(None, (A, B)), ("1,0", (B, A))])
+def test_ranks_are_metered_on_the_gpus_that_they_compute_on(gpus, monkeypatch, visible, devices):
+    gpus(nvidia.Gpu(A), nvidia.Gpu(B))
+    if visible is not None:
+        monkeypatch.setenv(nvml.VISIBLE, visible)
+    meter = open_meter("nvml", "cuda", [0, 1])
+    assert not isinstance(meter, Absence)
+    assert (meter.facts.devices, meter.facts.counter_ranges) == (devices, (None, None))
+    assert meter.read()[:2] == ([360.0, 360.0], [5000.0, 5000.0])
+    both = power_of_devices(of_two(meter), [computed_by(A), computed_by(B)])
+    assert not isinstance(both, Absence)
+    lost = power_of_devices(of_two(meter), [computed_by(A), computed_by("GPU-cccc-3")])
+    assert isinstance(lost, Absence) and "GPU-cccc-3 computed" in lost.reason
+
+
+def test_a_rank_that_sees_only_its_gpu_is_metered_on_it(gpus, monkeypatch):
+    gpus(nvidia.Gpu(A), nvidia.Gpu(B))
+    monkeypatch.setenv(nvml.VISIBLE, "1")
+    meter = open_meter("nvml", "cuda", [1])
+    assert not isinstance(meter, Absence) and meter.facts.devices == (B,)
+
+
+def of_two(meter):
+    return Recording(meter.facts._replace(simulated=False), 0.1, (), (), (), None, 0, None)
+
+
+def computed_by(identifier):
+    return DeviceFacts("cuda", "NVIDIA", "a GPU", 1, "package", 1.0, 1, 1, "eager", False, identifier)
 
 
 @pytest.mark.parametrize(
