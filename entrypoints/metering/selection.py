@@ -50,14 +50,14 @@ def _open(name: str, device: str, place: str | None, numbers: Sequence[int]) -> 
     if kinds and device not in kinds:
         return Absence(f"the meter {name} measures {', '.join(kinds)}, and this run is on {device}")
     try:
-        meter = _found(_module(name), place, numbers)
+        meter = _meter_at(_module(name), place, numbers)
         meter.read()
     except Exception as error:  # vendor libraries have their own; on any of them the run goes on without power
         return Absence(str(error) or type(error).__name__)
     return meter
 
 
-def _found(module: ModuleType, place: str | None, numbers: Sequence[int]) -> Meter:
+def _meter_at(module: ModuleType, place: str | None, numbers: Sequence[int]) -> Meter:
     """Return the meter of a place, or of each device of these numbers if the module tells devices apart."""
     if place is not None or "number" not in inspect.signature(module.find).parameters:
         meter: Meter = module.find(place)

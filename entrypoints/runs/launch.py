@@ -101,7 +101,8 @@ def _head(launcher: Launcher, environment: Mapping[str, str]) -> str | None:
         first = "127.0.0.1" if environment.get("SLURM_STEP_NUM_NODES") == "1" else first_host(hosts)
         # In a batch script srun runs on the first node, whose name need not resolve.
         return first if first and resolves(first) else environment.get("SLURM_LAUNCH_NODE_IPADDR")
-    return environment.get("MASTER_ADDR")
+    # Others start their first task on the first node of a job of Slurm's.
+    return environment.get("MASTER_ADDR") or first_host(environment.get("SLURM_JOB_NODELIST", ""))
 
 
 def resolves(host: str) -> bool:

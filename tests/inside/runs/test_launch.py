@@ -67,6 +67,10 @@ def names(monkeypatch):
             ("Hydra", 0, 2, "127.0.0.1"),
         ),
         (TORCHRUN, ("torchrun", 5, 8, "gpu003")),
+        (
+            {**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "4", "SLURM_JOB_NODELIST": "gpu[003-004]"},
+            ("Open MPI", 1, 4, "gpu003"),
+        ),
         # A launcher within a job of another one: the inner one started this process.
         ({**SLURM, **OPEN_MPI}, ("Open MPI", 1, 2, "127.0.0.1")),
         ({**SLURM, **TORCHRUN}, ("torchrun", 5, 8, "gpu003")),

@@ -1,0 +1,58 @@
+"""One run by several tasks of each launcher: the commands of the page, with the image, on two nodes of Slurm."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import documentation
+import pytest
+from documentation import ROOT
+from images.sites import Site, call
+
+from sifmark.core import paths
+
+PAGE = ROOT / "docs" / "many-devices.md"
+LAUNCHERS = ("srun", "mpirun", "torchrun")
+# As root, Apptainer and mpirun want to be asked; a node has one processor here, and mpirun counts cores.
+AS_ROOT = {"APPTAINER_USERNS": "true", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+CROWDED = {"OMPI_MCA_rmaps_base_oversubscribe": "1"}
+
+
+def lines() -> list[str]:
+    """The commands with a launcher and an image of this machine."""
+    written = [line for block in documentation.blocks(PAGE) for line in block.lines]
+    return [line for line in written if line.split(" ")[0] in LAUNCHERS and "dist/" in line]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> dict[str, str]:
+    """Variables with which the launchers start tasks here."""
+    for what in ("slurm", "openmpi"):
+        done = call([paths.CHECKOUT / "ci" / "setup" / what], check=False)
+        if done.returncode:
+            pytest.skip(f"no {what}: {done.stderr[-200:]}")
+        if what == "slurm":
+            where = {"SLURM_CONF": done.stdout.strip()}
+    programs = f"{paths.CHECKOUT / '.venvs' / 'torch_new' / 'bin'}:{os.environ['PATH']}"
+    return {**AS_ROOT, **CROWDED, **where, "PATH": programs}
+
+
+def test_every_launcher_has_an_example() -> None:
+    assert {line.split(" ")[0] for line in lines()} == set(LAUNCHERS)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("line", lines(), ids=lambda line: " ".join(line.split()[:3]))
+def test_the_tasks_of_a_launcher_write_one_document(
+    line: str, built: Site, cluster: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "dist").symlink_to(built.dist)
+    done = subprocess.run(
+        line.split(), cwd=tmp_path, env={**os.environ, **cluster}, text=True, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (document,) = [json.loads(path.read_text()) for path in (tmp_path / "results").iterdir()]
+    assert document["status"]["state"] == "completed", document["status"]
+    assert [rank["rank"] for rank in document["ranks"]] == [0, 1]
+    assert (document["accelerator"]["count"], document["transport"]["backend"]) == (2, "gloo")
