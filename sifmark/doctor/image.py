@@ -12,13 +12,14 @@ from sifmark.core.settings import Settings
 from sifmark.doctor.cards import check_host_devices
 from sifmark.doctor.launch import CLEANING, launch_variables
 from sifmark.engines import Engine, require_signed
-from sifmark.engines.locate import device_options, isolated_options, locate
+from sifmark.engines.locate import isolated_options, locate
 from sifmark.recipes.labels import DRIVER, WORKLOADS
 from sifmark.recipes.names import SMALLEST, smallest_image
 from sifmark.recipes.recipe import recipe_names
 from sifmark.results.load import load_text
 from sifmark.results.warnings import disturbances
 
+_OF_ENGINES = ("PATH", "HOME", "DOCKER_HOST", "APPTAINER_CONFIGDIR", "APPTAINER_TMPDIR")
 _NUMBER = re.compile(r"\d+")
 _NO_THROTTLING = "throttling none"
 # Fields of a result by what they are about, in the order in which they are reported.
@@ -66,8 +67,11 @@ def check_variables(address: str, engine: Engine, settings: Settings) -> Iterato
     """If a launcher has started this process, check whether a run of the image sees its variables."""
     if not (outside := launch_variables(os.environ)):
         return
-    options = [*engine.home_flags(), *device_options(engine, address)]
-    shown = run(engine.command(address, "exec", ["env"], options), time_limit=settings.time_limit).output.splitlines()
+    # The image gets no other variables of the user; of those for engines, what decides whether it gets these.
+    handed = {name: os.environ[name] for name in (*outside, *CLEANING, *_OF_ENGINES) if name in os.environ}
+    command = ["env", "-i", *(f"{name}={value}" for name, value in handed.items())]
+    command += engine.command(address, "exec", ["env"], [])
+    shown = run(command, time_limit=settings.time_limit).output.splitlines()
     if hidden := [name for name in outside if not any(line.startswith(f"{name}=") for line in shown)]:
         detail = f"the image does not see {', '.join(hidden)}: each task believes that it is alone"
         remedy = f"unset {' '.join(CLEANING)}, leave out --cleanenv; in Docker: --env=NAME for each"

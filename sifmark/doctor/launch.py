@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from sifmark.core.checks import Check, Status
-from sifmark.core.entrypoints import import_shared
 from sifmark.core.files import human_size
+from sifmark.core.paths import import_shared
 from sifmark.core.settings import Settings
 from sifmark.doctor.network import check_network
 from sifmark.doctor.reach import Meeting, check_reach

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from sifmark.core.entrypoints import import_shared
+from sifmark.core.paths import import_shared
 
 Document = dict[str, Any]
 Violations = Callable[[Document, str | None], Sequence[str]]

@@ -161,6 +161,64 @@ def test_a_job_whose_time_is_up_keeps_what_it_measured(clone: Site, built: Site)
     assert "1 valid" in log.read_text()
 
 
+# The doctor
+
+
+def doctors(site: Site, *words: object, ends: int = 0, **environment: str) -> list[dict[str, dict[str, str]]]:
+    """What the doctor says in each task of a step on both nodes, by the name of the check."""
+    step = ("srun", "--nodes=2", "--ntasks-per-node=1", "--output=doctor-%t.json", "--error=doctor-%t.err")
+    doctor = (".venv/bin/sifmark", "doctor", "--format", "json", *words)
+    done = do(site.using(**environment), *step, *doctor)
+    assert done.returncode == ends, done.stderr
+    answers = [json.loads((site.folder / f"doctor-{task}.json").read_text()) for task in range(2)]
+    return [{check["name"]: check for check in answer} for answer in answers]
+
+
+def test_the_tasks_of_a_step_reach_each_other(clone: Site) -> None:
+    first, second = doctors(clone)
+    assert "Slurm: task 1 of 2, 0 on its node (SLURM_PROCID=1" in second["launcher"]["detail"]
+    assert first["tasks"]["detail"].startswith("2 of 2 arrived: 2 on ")
+    assert second["tasks"]["detail"].startswith("the first task answers at ")
+    assert first["task 0 to others"]["status"] == second["task 1 to others"]["status"] == "passed"
+
+
+def test_an_interface_that_a_node_does_not_have_is_named(clone: Site) -> None:
+    for checks in doctors(clone, ends=1, GLOO_SOCKET_IFNAME="none9"):
+        assert checks["GLOO_SOCKET_IFNAME"]["status"] == "failed" and checks["GLOO_SOCKET_IFNAME"]["remedy"]
+
+
+def test_ranks_listen_at_the_interface_that_is_named(clone: Site) -> None:
+    for task, checks in enumerate(doctors(clone, GLOO_SOCKET_IFNAME="lo")):
+        assert checks[f"task {task} to others"]["detail"] == "1 of 1 answer; it listens at 127.0.0.1"
+        assert "host name" not in checks
+
+
+def test_a_job_that_hides_its_variables_is_noticed(clone: Site) -> None:
+    names = ("PATH", "HOME", "PYTHONPATH", *(name for name in clone.environment if name.startswith("SIFMARK_")))
+    kept = " ".join(f'{name}="${name}"' for name in names if name in clone.environment)
+    # A shell around it keeps the variables, as the starter of a container does.
+    script = f"env -i {kept} .venv/bin/sifmark doctor --format json; true"
+    done = do(clone, "srun", "--nodes=1", "--ntasks=1", "sh", "-c", script)
+    checks = {check["name"]: check for check in json.loads(done.stdout)}
+    assert "of Slurm, but without its variables" in checks["environment"]["detail"]
+    assert "--cleanenv" in checks["environment"]["remedy"] and "tasks" not in checks
+
+
+def test_a_batch_script_is_no_step(clone: Site) -> None:
+    done = do(clone, *SBATCH, "--output=sifmark-%j.log", "--wrap", ".venv/bin/sifmark doctor")
+    assert "in job " in (log := log_of(clone, done)) and "but in none of its steps" in log
+    assert "remedy: needed only for several ranks: srun --ntasks-per-node=1 sifmark doctor" in log
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_an_image_that_does_not_see_its_launch_is_named(clone: Site, built: Site, cleaned: bool) -> None:
+    site = clone.using(SIFMARK_DIST=str(built.dist), **({"APPTAINER_CLEANENV": "1"} if cleaned else {}))
+    for checks in doctors(site, "--image", "cpu"):
+        assert checks["launcher"]["status"] == ("warning" if cleaned else "passed")
+        assert "SLURM_PROCID" in checks["launcher"]["detail"]
+
+
 def results_in(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in folder.glob("*.json")]
 
