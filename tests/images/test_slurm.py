@@ -148,9 +148,12 @@ def test_two_nodes_leave_one_result(clone: Site, built: Site) -> None:
 
 
 @pytest.mark.full
-def test_a_job_whose_time_is_up_keeps_what_it_measured(clone: Site, built: Site) -> None:
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_job_whose_time_is_up_keeps_what_it_measured(clone: Site, built: Site, nodes: int) -> None:
     site = clone.using(SIFMARK_DIST=str(built.dist), SIFMARK_RESULTS="cut")
-    done = do(site, "sbatch", "--parsable", SCRIPT, "image_compression-cpu", "--duration", 300)
+    ranks = ("--strategy", "ddp", "--replicas", nodes) if nodes > 1 else ()
+    words = ("lstm-cpu", *ranks, "--batch-size", 2, "--steps", 10_000, "--skip-numerics")
+    done = do(site, "sbatch", "--parsable", f"--nodes={nodes}", SCRIPT, *words)
     job = done.stdout.strip()
     log = site.folder / f"sifmark-{job}.log"
     wait_for(lambda: log.exists() and "measuring" in log.read_text())
@@ -159,6 +162,7 @@ def test_a_job_whose_time_is_up_keeps_what_it_measured(clone: Site, built: Site)
     (result,) = results_in(site.folder / "cut")
     assert result["status"]["state"] == "interrupted" and result["steps"]["count"] > 0
     assert "1 valid" in log.read_text()
+    assert "ExitCode=143:0" in do(site, "scontrol", "show", "job", job).stdout
 
 
 # The doctor

@@ -139,7 +139,7 @@ def _of_ranks(document: Document) -> dict[str, Any]:
     """Return on how many nodes the ranks of a result were, and their network, as fields; of one rank, nothing."""
     if not (ranks := document.get("ranks")):
         return {}
-    return {NODES: len({rank["host"] for rank in ranks}), NETWORK: value_at(document, NETWORK)}
+    return {NODES: len({rank.get("host") for rank in ranks}), NETWORK: value_at(document, NETWORK)}
 
 
 def value_at(document: Document, path: str) -> Any:
