@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+LARGEST_ORDINARY_EXIT = 128  # those above are of signals
 ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 
@@ -48,4 +49,10 @@ if __name__ == "__main__":
         from entrypoints.worker.child import main
     else:
         from entrypoints.cli.command import main
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    if code > LARGEST_ORDINARY_EXIT:
+        # Slurm signals all processes of a step, among them the one that mounts the image: nothing more can be loaded.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)

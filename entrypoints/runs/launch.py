@@ -53,6 +53,7 @@ class Launch(NamedTuple):
     launcher: str
     task: int
     tasks: int
+    local_task: int
     head: str | None
     port: int
 
@@ -74,6 +75,7 @@ def launch_of(environment: Mapping[str, str]) -> Launch | None:
         launcher=launcher.name,
         task=_number(environment, launcher.task),
         tasks=_number(environment, launcher.tasks),
+        local_task=_number(environment, launcher.local_task),
         head=_head(launcher, environment),
         port=_port(launcher.name, tuple(environment[name] for name in launcher.step)),
     )

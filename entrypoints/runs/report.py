@@ -149,7 +149,9 @@ def _result(place: str | None) -> Iterator[tuple[str, str]]:
 
 
 def _instant(text: str) -> datetime:
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ")  # fromisoformat reads no Z before Python 3.11
+    # Without Z, which Python reads from 3.11 on. strptime imports a module late, when a signal may have ended the
+    # process that mounts the image: Slurm sends signals to all processes of a step.
+    return datetime.fromisoformat(text[:-1])
 
 
 def _seconds(value: float) -> str:

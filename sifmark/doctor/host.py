@@ -13,6 +13,8 @@ from sifmark.core.errors import SifmarkError
 from sifmark.core.files import human_size
 from sifmark.core.process import CommandError, run
 from sifmark.core.settings import Settings
+from sifmark.doctor.cards import check_numa_nodes
+from sifmark.doctor.launch import check_launch
 from sifmark.engines import APPTAINER, DOCKER, open_engine
 from sifmark.engines.apptainer.engine import MINIMUM, user_flags
 from sifmark.engines.docker.client import DockerDaemon, DockerError
@@ -171,11 +173,12 @@ def check_registries(settings: Settings) -> Iterator[Check]:
 
 
 def check_devices(_settings: Settings) -> Iterator[Check]:
-    """List the processor, and accelerators by their device files."""
+    """List the processor, and accelerators by their device files and by NUMA node."""
     yield Check("devices", Status.PASSED, f"CPU ({platform_name()}, {os.cpu_count()} cores)")
     for recipe in map(load_recipe, recipe_names()):
         if recipe.access and (devices := recipe.access.existing_files()):
             yield Check("devices", Status.PASSED, f"of recipe {recipe.name}: {', '.join(devices)}")
+    yield from check_numa_nodes()
 
 
 CHECKS: tuple[Callable[[Settings], Iterator[Check]], ...] = (
@@ -187,6 +190,7 @@ CHECKS: tuple[Callable[[Settings], Iterator[Check]], ...] = (
     check_folders,
     check_registries,
     check_devices,
+    check_launch,
 )
 
 

@@ -1,15 +1,16 @@
 """What an image sees of this host: a run of seconds inside it, whose result has it all."""
 
+import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from sifmark.core.checks import Check, Status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.process import run
 from sifmark.core.settings import Settings
+from sifmark.doctor.cards import check_host_devices
+from sifmark.doctor.launch import CLEANING, launch_variables
 from sifmark.engines import Engine, require_signed
 from sifmark.engines.locate import isolated_options, locate
 from sifmark.recipes.labels import DRIVER, WORKLOADS
@@ -18,10 +19,7 @@ from sifmark.recipes.recipe import recipe_names
 from sifmark.results.load import load_text
 from sifmark.results.warnings import disturbances
 
-PCI = Path("/sys/bus/pci/devices")
-# PCI classes by device kind and vendor (NVIDIA, AMD, Intel): displays, among them controllers without one, and for AMD
-# processing accelerators; Intel's are neural units of processors.
-CARDS = {("cuda", "0x10de"): ("0x03",), ("cuda", "0x1002"): ("0x03", "0x12"), ("xpu", "0x8086"): ("0x03",)}
+_OF_ENGINES = ("PATH", "HOME", "DOCKER_HOST", "APPTAINER_CONFIGDIR", "APPTAINER_TMPDIR")
 _NUMBER = re.compile(r"\d+")
 _NO_THROTTLING = "throttling none"
 # Fields of a result by what they are about, in the order in which they are reported.
@@ -62,6 +60,24 @@ def check_image(name: str, engine: Engine, settings: Settings) -> Iterator[Check
         raise SifmarkError(cause, "check it: sifmark verify", code="result-invalid")
     yield from check_result(result, info.labels.get(DRIVER, ""))
     yield from check_host_devices(result["accelerator"]["kind"])
+    yield from check_variables(address, engine, settings)
+
+
+def check_variables(address: str, engine: Engine, settings: Settings) -> Iterator[Check]:
+    """If a launcher has started this process, check whether a run of the image sees its variables."""
+    if not (outside := launch_variables(os.environ)):
+        return
+    # The image gets no other variables of the user; of those for engines, what decides whether it gets these.
+    handed = {name: os.environ[name] for name in (*outside, *CLEANING, *_OF_ENGINES) if name in os.environ}
+    command = ["env", "-i", *(f"{name}={value}" for name, value in handed.items())]
+    command += engine.command(address, "exec", ["env"], [])
+    shown = run(command, time_limit=settings.time_limit).output.splitlines()
+    if hidden := [name for name in outside if not any(line.startswith(f"{name}=") for line in shown)]:
+        detail = f"the image does not see {', '.join(hidden)}: each task believes that it is alone"
+        remedy = f"unset {' '.join(CLEANING)}, leave out --cleanenv; in Docker: --env=NAME for each"
+        yield Check("launcher", Status.WARNING, detail, remedy)
+    else:
+        yield Check("launcher", Status.PASSED, f"the image sees {', '.join(outside)}")
 
 
 def check_result(result: dict[str, Any], driver: str = "") -> Iterator[Check]:
@@ -80,18 +96,6 @@ def check_result(result: dict[str, Any], driver: str = "") -> Iterator[Check]:
     too_old = Status.WARNING if ended.status is Status.PASSED else Status.FAILED
     yield from _check_driver(result["device_conditions"].get("driver") or {}, driver, too_old)
     yield _check_meter(result["power"])
-
-
-def check_host_devices(kind: str) -> Iterator[Check]:
-    """List the accelerators of a kind that the host has, by PCI address and NUMA node, in use or not."""
-    devices = []
-    for path in sorted(PCI.glob("*")):
-        with suppress(OSError):
-            vendor, pci_class = ((path / name).read_text().strip() for name in ("vendor", "class"))
-            if pci_class.startswith(CARDS.get((kind, vendor), ())):
-                devices.append(f"{path.name}{_numa_node(path)}")
-    if devices:
-        yield Check("host's cards", Status.PASSED, f"{len(devices)}: {', '.join(devices)}")
 
 
 def _check_run(status: dict[str, Any]) -> Check:
@@ -114,13 +118,6 @@ def _check_meter(power: dict[str, Any]) -> Check:
         return Check("meter", Status.WARNING, power["reason"], remedy)
     devices = ", ".join(device["name"] for device in power.get("devices", ()))
     return Check("meter", Status.PASSED, f"{power['source']}, each {power['scope']}{devices and f': {devices}'}")
-
-
-def _numa_node(path: Path) -> str:
-    with suppress(OSError):  # a kernel without NUMA
-        if (node := (path / "numa_node").read_text().strip()) != "-1":
-            return f" on NUMA node {node}"
-    return ""
 
 
 def _check_driver(driver: dict[str, Any], needed: str, too_old: Status) -> Iterator[Check]:

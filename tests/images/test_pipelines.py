@@ -7,8 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -164,50 +163,6 @@ def do(line: str, site: Site, **environment: str) -> subprocess.CompletedProcess
     """A line as the runners start it."""
     options: dict[str, Any] = {"cwd": site.folder, "env": {**site.environment, **environment}}
     return call(["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", line], check=False, **options)
-
-
-@pytest.fixture(scope="module")
-def cluster() -> dict[str, str]:
-    """The variable by which Slurm's commands find a cluster of one node: this machine."""
-    done = call([paths.CHECKOUT / "ci" / "setup" / "slurm"], check=False)
-    if done.returncode:
-        pytest.skip(f"no Slurm: {done.stderr[-200:]}")
-    return {"SLURM_CONF": done.stdout.strip()}
-
-
-SBATCH = f"sbatch --wait --parsable {PIPELINES / 'slurm.sh'}"
-
-
-@pytest.mark.full
-def test_a_job_of_slurm_leaves_results(clone: Site, built: Site, cluster: dict[str, str]) -> None:
-    words = "image_compression-cpu --smoke --repeat 2"
-    done = do(f"{SBATCH} {words}", clone, **cluster, SIFMARK_DIST=str(built.dist))
-    log = (clone.folder / f"sifmark-{done.stdout.strip()}.log").read_text()
-    assert done.returncode == 0, log
-    results = [json.loads(path.read_text()) for path in (clone.folder / "results").glob("*.json")]
-    assert [result["status"]["state"] for result in results] == ["completed"] * 2
-    assert {result["site"] for result in results} == {"sifmark"}
-    assert results[0]["host"]["cores"]["value"] == os.cpu_count()
-    assert "2 valid" in log and log.count("verified") >= 2 * 5
-
-
-@pytest.mark.full
-def test_a_job_whose_time_is_up_keeps_what_it_measured(clone: Site, built: Site, cluster: dict[str, str]) -> None:
-    environment = {**cluster, "SIFMARK_DIST": str(built.dist), "SIFMARK_RESULTS": "cut"}
-    job = do(f"{SBATCH.replace('--wait ', '')} image_compression-cpu --duration 300", clone, **environment)
-    log = clone.folder / f"sifmark-{job.stdout.strip()}.log"
-    wait_for(lambda: log.exists() and "measuring" in log.read_text())
-    do(f"scancel --signal=TERM {job.stdout.strip()}", clone, **environment)  # as --signal does before the end
-    wait_for(lambda: not do(f"squeue --noheader --job {job.stdout.strip()}", clone, **environment).stdout)
-    (path,) = (clone.folder / "cut").glob("*.json")
-    result = json.loads(path.read_text())
-    assert result["status"]["state"] == "interrupted" and result["steps"]["count"] > 0
-    assert "1 valid" in log.read_text()
-
-
-def wait_for(happens: Callable[[], bool]) -> None:
-    while not happens():  # a test that waits for ever is stopped by whoever runs the tests
-        time.sleep(0.5)
 
 
 def test_the_matrix_is_what_can_be_built(clone: Site) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
-from sifmark.results.comparison.compatibility import FIELDS, format_value, unit_field
+from sifmark.results.comparison.compatibility import DECISIVE, FIELDS, format_value, unit_field
 from sifmark.results.comparison.observation import (
     EVALUATED,
     PLATFORM,
@@ -20,6 +20,7 @@ from sifmark.results.comparison.observation import (
     observe,
 )
 from sifmark.results.comparison.query import DEFAULT_METRICS, Query
+from sifmark.results.comparison.scaling import THROUGHPUT
 from sifmark.results.envelope import signer_of
 from sifmark.results.load import LoadedResult, load_all
 
@@ -76,7 +77,7 @@ class ResultCollection:
 
     def _require_allowed(self, query: Query) -> None:
         settings = {name for observation in self.observations for name in observation.fields if _is_setting(name)}
-        fields = {*FIELDS, *settings, *PLATFORM}
+        fields = {*DECISIVE, *settings, *PLATFORM}
         for name in sorted(query.allowed):
             if name not in fields | set(map(unit_field, self.metrics)):
                 raise unknown_name("field", name, fields)
@@ -145,7 +146,7 @@ def _add(collection: ResultCollection, result: LoadedResult, side: str, query: Q
     metrics = metrics_of(result.document)
     collection.metrics.update(metrics)
     collection.fields.update(name for name in query.extra_fields if has_path(result.document, name))
-    names: Iterator[str] = iter(metrics if query.every_metric else query.metrics)
+    names = metrics if query.every_metric else {*query.metrics, THROUGHPUT}  # which scaling needs
     numbers = {name: metric_value(metrics[name]) for name in names if name in metrics}
     fields = (*FIELDS, *query.extra_fields)
     collection.observations.append(observe(result.document, side, result.file, fields, numbers))

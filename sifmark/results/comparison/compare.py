@@ -18,7 +18,7 @@ from sifmark.results.comparison.compatibility import (
 from sifmark.results.comparison.intervals import mean
 from sifmark.results.comparison.observation import ComparisonGroup, Observation
 from sifmark.results.comparison.query import Query
-from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
+from sifmark.results.comparison.repeats import RepeatGroup, Scaling, varying_fields
 from sifmark.results.comparison.scaling import set_scaling
 
 
@@ -33,9 +33,10 @@ class ComparisonTable:
     allowed: list[Incompatibility]
 
     @cached_property
-    def scales(self) -> bool:
-        """Whether there are rows that differ only in the number of devices."""
-        return any(row.scaling for row in self.rows)
+    def scalings(self) -> list[tuple[RepeatGroup, Scaling]]:
+        """The rows that differ from another only in the number of devices, with their scaling, by its kind."""
+        pairs = [(row, scaling) for row in self.rows for scaling in row.scalings]
+        return sorted(pairs, key=lambda pair: pair[1].kind)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sifmark.results.comparison.observation import ComparisonGroup, Observation
+from sifmark.results.comparison.observation import NETWORK, ComparisonGroup, Observation
 
 NUMERICS = "numerics.state"
 # A result with such a value is no measurement of its workload, whatever it is compared with.
@@ -24,7 +24,13 @@ MUST_MATCH: dict[str, str] = {
 }
 SCOPE = "power.scope"
 FIELDS = (*EXCLUSIONS, *MUST_MATCH, SCOPE)
+DECISIVE = (*FIELDS, NETWORK)  # all that a user may allow to differ, besides units
 _SCOPE_REASON = "the meters did not measure the same part of the machine"
+_SHARED = "shared memory"  # of ranks on one node, where scaling begins: it may be compared with each network
+_NETWORK_REASON = (
+    "sockets may be tens of times slower than RDMA, so they differ in the network alone; compare each network "
+    "separately, or measure again with the network's devices and libraries in the container"
+)
 _POWER_UNITS = {"J", "W", "Wh"}
 
 
@@ -44,7 +50,12 @@ class Incompatibility:
     field: str
     why: str
     counts: dict[str, int]  # results by value
-    example: str  # a file
+    examples: dict[str, str]  # a file by value, that of the culprit first
+
+    @property
+    def example(self) -> str:
+        """The file that shows it best: with a value that excludes it, or with the rarest."""
+        return next(iter(self.examples.values()))
 
 
 def exclusion_fields(observation: Observation) -> tuple[str, ...]:
@@ -61,8 +72,10 @@ def incompatibilities(
         if excluding := [value for value in values if excludes(value)]:
             yield _incompatibility(group, field, why, observations, values, excluding[0])
     for field, why in MUST_MATCH.items():
-        values = [_major(value) if field == "schema_version" else value for value in _values(observations, field)]
+        values = [_decisive(field, value) for value in _values(observations, field)]
         yield from _mixture(group, field, why, observations, values)
+    networked = [each for each in observations if each.fields.get(NETWORK) not in (None, _SHARED)]
+    yield from _mixture(group, NETWORK, _NETWORK_REASON, networked, _values(networked, NETWORK))
     for metric in metrics:
         measured = [observation for observation in observations if _has_value(observation, metric)]
         units = [observation.numbers[metric].unit for observation in measured]
@@ -100,7 +113,8 @@ def _incompatibility(
     culprit: Any,
 ) -> Incompatibility:
     counts = dict(Counter(map(format_value, values)))
-    return Incompatibility(group, field, why, counts, observations[values.index(culprit)].file)
+    first = {value: observations[values.index(value)].file for value in (culprit, *values)}
+    return Incompatibility(group, field, why, counts, {format_value(value): file for value, file in first.items()})
 
 
 def _values(observations: Sequence[Observation], field: str) -> list[Any]:
@@ -117,5 +131,10 @@ def _of_power(observation: Observation, metric: str) -> bool:
     return _has_value(observation, metric) and bool(_POWER_UNITS & set(observation.numbers[metric].unit.split("/")))
 
 
-def _major(version: str) -> str:
-    return version.partition(".")[0]
+def _decisive(field: str, value: Any) -> Any:
+    """Return the part of a value that must be the same."""
+    if field == "schema_version":
+        return value.partition(".")[0]
+    if field == "accelerator.granularity" and value == "share":
+        return "node"  # cores of a node: their number is `configuration.threads`
+    return value

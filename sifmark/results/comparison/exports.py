@@ -10,7 +10,8 @@ from sifmark.core.console import printable
 from sifmark.results.comparison.compare import Comparison, ComparisonTable
 from sifmark.results.comparison.compatibility import EXCLUSIONS, Excluded, Incompatibility
 from sifmark.results.comparison.intervals import CONFIDENCE, Ratio
-from sifmark.results.comparison.repeats import RepeatGroup
+from sifmark.results.comparison.repeats import RepeatGroup, Scaling
+from sifmark.results.comparison.scaling import DEVICES
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # owasp.org/www-community/attacks/CSV_Injection
 
@@ -69,6 +70,7 @@ def _records(comparison: Comparison) -> Iterator[dict[str, Any]]:
                     **_number(row, metric),
                     "unsteady": len(row.unsteady),
                     **_scaling(row),
+                    **_scaling_columns(row),
                     "allowed": " ".join(incompatibility.field for incompatibility in table.allowed),
                 }
 
@@ -81,6 +83,7 @@ def _row(row: RepeatGroup, table: ComparisonTable) -> dict[str, Any]:
         "unsteady": len(row.unsteady),
         "metrics": {name: {"unit": table.units[name], **_number(row, name)} for name in row.means},
         **_scaling(row),
+        **({"scalings": list(map(_scaling_record, row.scalings))} if row.scalings else {}),
     }
 
 
@@ -101,15 +104,42 @@ def _number(row: RepeatGroup, metric: str) -> dict[str, Any]:
 
 
 def _scaling(row: RepeatGroup) -> dict[str, Any]:
-    scaling = row.scaling
+    """Return the efficiency of a row alone; of one that scales in both ways, the strong one."""
+    scaling = row.scalings[0] if row.scalings else None
     efficiency = scaling.efficiency if scaling else Ratio(None)
     return {
         "scaling": scaling.kind if scaling else None,
-        "fewest_devices": scaling.devices if scaling else None,
+        "fewest_devices": scaling.reference.fields[DEVICES] if scaling else None,
         "efficiency": efficiency.value,
         "efficiency_low": efficiency.low,
         "efficiency_high": efficiency.high,
         "efficiency_reason": efficiency.reason,
+    }
+
+
+def _scaling_record(scaling: Scaling) -> dict[str, Any]:
+    speedup, efficiency, reference = scaling.speedup, scaling.efficiency, scaling.reference
+    return {
+        "kind": scaling.kind,
+        "reference": [observation.file for observation in reference.observations],
+        "reference_devices": reference.fields[DEVICES],
+        "speedup": speedup.value,
+        "speedup_low": speedup.low,
+        "speedup_high": speedup.high,
+        "efficiency": efficiency.value,
+        "efficiency_low": efficiency.low,
+        "efficiency_high": efficiency.high,
+        "reason": efficiency.reason,
+    }
+
+
+def _scaling_columns(row: RepeatGroup) -> dict[str, Any]:
+    """Return every scaling of a row as columns that begin with its kind."""
+    return {
+        f"{scaling.kind}_{name}": " ".join(value) if name == "reference" else value
+        for scaling in row.scalings
+        for name, value in _scaling_record(scaling).items()
+        if name != "kind"
     }
 
 
@@ -120,6 +150,7 @@ def _incompatibility(incompatibility: Incompatibility) -> dict[str, Any]:
         "why": incompatibility.why,
         "counts": incompatibility.counts,
         "example": incompatibility.example,
+        "examples": incompatibility.examples,
     }
 
 

@@ -53,6 +53,8 @@ SETTING = "configuration."
 # The data that a target was evaluated on. The same data may have another path, so their number identifies them.
 EVALUATED = f"{SETTING}evaluated"
 ENVIRONMENT = "environment."
+# What only results of several ranks have: the hosts they ran on, and what carried their data.
+NODES, NETWORK = "nodes", "transport.network"
 # A number outside is no measurement, and its square might be no number.
 SMALLEST, LARGEST = 1e-100, 1e100
 
@@ -109,7 +111,7 @@ def observe(
         id=document["id"],
         title=workload["title"],
         group=ComparisonGroup(workload["identity"], workload["task"], phase, document["data"]["source"]),
-        fields=_settings(document) | named | _environment(document),
+        fields=_settings(document) | named | _environment(document) | _of_ranks(document),
         numbers=numbers,
         unsteady=document["steadiness"]["steady"] is False,
         disturbed=is_disturbed(document),
@@ -132,6 +134,13 @@ def _environment(document: Document) -> dict[str, Any]:
     if preloaded := environment.get("preloaded"):
         fields[f"{ENVIRONMENT}preloaded"] = " ".join(preloaded)
     return fields
+
+
+def _of_ranks(document: Document) -> dict[str, Any]:
+    """Return on how many nodes the ranks of a result were, and their network, as fields; of one rank, nothing."""
+    if not (ranks := document.get("ranks")):
+        return {}
+    return {NODES: len({rank.get("host") for rank in ranks}), NETWORK: value_at(document, NETWORK)}
 
 
 def value_at(document: Document, path: str) -> Any:

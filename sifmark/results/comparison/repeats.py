@@ -11,10 +11,11 @@ from sifmark.results.comparison.observation import Observation
 
 @dataclass(frozen=True)
 class Scaling:
-    """Throughput per device, relative to the row with the fewest devices."""
+    """Throughput, and throughput per device, relative to the row with the fewest devices."""
 
-    kind: str  # strong: the batch stays the same; weak: the batch per device does
-    devices: int  # of that row
+    kind: str  # strong: the batch stays the same; weak: the batch per replica does
+    reference: "RepeatGroup"
+    speedup: Ratio
     efficiency: Ratio
 
 
@@ -29,7 +30,7 @@ class RepeatGroup:
     ratios: dict[str, Ratio] = field(default_factory=dict)
     baseline: "RepeatGroup | None" = None
     no_baseline: str | None = None  # the reason, if ratios were asked for
-    scaling: Scaling | None = None
+    scalings: list[Scaling] = field(default_factory=list)  # at most a strong one, then a weak one
 
     def values(self, metric: str) -> list[float]:
         """Return what the repeats measured."""

@@ -11,6 +11,7 @@ from sifmark.results.comparison.compatibility import EXCLUSIONS, NUMERICS, Exclu
 from sifmark.results.comparison.intervals import CONFIDENCE, Mean, Ratio, ratio
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
+from sifmark.results.comparison.scaling import BATCH, DEVICES, SHOWN, follows_devices
 from sifmark.results.numbers import format_interval, format_number
 from sifmark.results.warnings import STALLED
 
@@ -63,8 +64,8 @@ def as_markdown(comparison: Comparison, details: bool = False) -> str:
 def incompatibility_text(incompatibility: Incompatibility) -> str:
     """Return an incompatibility in one line."""
     counts = ", ".join(f"{value}: {count}" for value, count in incompatibility.counts.items())
-    example = f"for example {incompatibility.example}"
-    return printable(f"{incompatibility.field} ({counts}): {incompatibility.why}; {example}")
+    examples = ", ".join(f"{file} ({value})" for value, file in incompatibility.examples.items())
+    return printable(f"{incompatibility.field} ({counts}): {incompatibility.why}; for example {examples}")
 
 
 def exclusion_text(excluded: Excluded) -> str:
@@ -116,6 +117,9 @@ def _titled(table: ComparisonTable, query: Query, style: TableStyle, details: bo
     yield ""
     rows = _pair_rows(table, query, varying) if query.relative else _plain_rows(table, query, varying)
     yield from style.table(rows)
+    if table.scalings:
+        yield ""
+        yield from style.table(_scaling_rows(table, varying))
     if notes := list(dict.fromkeys(_notes(table, query))):
         yield ""
         yield from map(style.line, notes[:MOST_NOTES])
@@ -149,14 +153,8 @@ def _best(table: ComparisonTable, query: Query, metric: str, baselines: bool) ->
 def _pair_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> list[Cells]:
     """Return a row for each pair and metric: its configuration, the baseline, the other, and their ratio."""
     systems = _systems(table, query, varying)
-    header = [
-        *map(_short, systems.keys),
-        "metric",
-        systems.baseline,
-        systems.other,
-        f"{systems.other} / {systems.baseline}",
-    ]
-    cells = [[*header, *(["efficiency"] if table.scales else [])]]
+    ratio_name = f"{systems.other} / {systems.baseline}"
+    cells = [[*map(_short, systems.keys), "metric", systems.baseline, systems.other, ratio_name]]
     lonely = set(map(id, _lonely_baselines(table, query)))
     for row in table.rows:
         is_baseline = query.is_baseline(row)
@@ -166,8 +164,7 @@ def _pair_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> 
             keys = [_cell(row.fields.get(name)) if number == 0 else "" for name in systems.keys]
             values = [_mean_cell(side, metric) for side in ((row, None) if is_baseline else (row.baseline, row))]
             compared = ratio_text(row.ratios[metric], table.units[metric]) if metric in row.ratios else "-"
-            efficiency = [_efficiency(row) if number == 0 else ""] if table.scales else []
-            cells.append([*keys, f"{metric} [{table.units[metric]}]", *values, compared, *efficiency])
+            cells.append([*keys, f"{metric} [{table.units[metric]}]", *values, compared])
     return cells
 
 
@@ -197,14 +194,29 @@ def _systems(table: ComparisonTable, query: Query, varying: Sequence[str]) -> Sy
 
 def _plain_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> list[Cells]:
     """Return a row for each configuration: its fields, how many repeats, and the mean of each metric."""
-    names = [*map(_short, varying), "n", *(f"{metric} [{table.units[metric]}]" for metric in query.metrics)]
-    cells = [[*names, *(["efficiency"] if table.scales else [])]]
+    cells = [[*map(_short, varying), "n", *(f"{metric} [{table.units[metric]}]" for metric in query.metrics)]]
     for row in table.rows:
         fields = [_cell(row.fields.get(name)) for name in varying]
         means = [_mean_text(row.means[metric], len(row.observations)) for metric in query.metrics]
-        efficiency = [_efficiency(row)] if table.scales else []
-        cells.append([*fields, str(len(row.observations)), *means, *efficiency])
+        cells.append([*fields, str(len(row.observations)), *means])
     return cells
+
+
+def _scaling_rows(table: ComparisonTable, varying: Sequence[str]) -> list[Cells]:
+    """Return a row for each way in which a configuration scales, with the reference that it is relative to."""
+    names = [name for name in varying if name in SHOWN or not follows_devices(name)]
+    cells = [["scaling", *map(_short, names), "speed-up", "efficiency", "reference"]]
+    for row, scaling in table.scalings:
+        fields = [_cell(row.fields.get(name)) for name in names]
+        speedup, efficiency = scaling.speedup, scaling.efficiency
+        factor = "-" if speedup.value is None else _factor(speedup)
+        cells.append([scaling.kind, *fields, factor, _percentage(efficiency), _reference_name(scaling.reference)])
+    return cells
+
+
+def _reference_name(row: RepeatGroup) -> str:
+    devices = row.fields[DEVICES]
+    return f"{devices} device{'s' if devices > 1 else ''}, batch_size {row.fields[BATCH]}"
 
 
 def _common_fields(table: ComparisonTable, varying: Sequence[str]) -> list[str]:
@@ -231,16 +243,11 @@ def _factor(ratio: Ratio, word: str = "") -> str:
     return f"{number}x{word and f' {word}'} {interval}"
 
 
-def _efficiency(row: RepeatGroup) -> str:
-    if row.scaling is None:
+def _percentage(ratio: Ratio) -> str:
+    if ratio.value is None:
         return "-"
-    efficiency = row.scaling.efficiency
-    if efficiency.value is None:
-        return f"- {row.scaling.kind}"
-    interval = (
-        "" if efficiency.low is None or efficiency.high is None else f" [{efficiency.low:.0%}, {efficiency.high:.0%}]"
-    )
-    return f"{efficiency.value:.0%}{interval} {row.scaling.kind}"
+    interval = "" if ratio.low is None or ratio.high is None else f" [{ratio.low:.0%}, {ratio.high:.0%}]"
+    return f"{ratio.value:.0%}{interval}"
 
 
 def _notes(table: ComparisonTable, query: Query) -> Iterator[str]:
@@ -260,6 +267,10 @@ def _notes(table: ComparisonTable, query: Query) -> Iterator[str]:
         yield f"repeats of {hosts} hosts are in one row: --by host.hostname.value separates them"
     if lonely := len(_lonely_baselines(table, query)):
         yield f"no ratio: {lonely} baselines have no counterpart with the same configuration"
+    for reference in {id(scaling.reference): scaling.reference for _, scaling in table.scalings}.values():
+        first, *others = (observation.file for observation in reference.observations)
+        more = f" and its {len(others)} repeats" if others else ""
+        yield f"reference of scaling, {_reference_name(reference)}: {first}{more}"
     for row in table.rows:
         yield from _missing(row)
 
@@ -290,8 +301,9 @@ def _missing(row: RepeatGroup) -> Iterator[str]:
             yield f"cannot tell: {ratio.reason}"
     if row.no_baseline:
         yield f"no ratio: {row.no_baseline}"
-    if row.scaling and row.scaling.efficiency.reason:
-        yield f"cannot tell: {row.scaling.efficiency.reason}"
+    for scaling in row.scalings:
+        if scaling.efficiency.reason:
+            yield f"cannot tell: {scaling.efficiency.reason}"
 
 
 def _aligned(rows: list[Cells]) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -120,23 +119,18 @@ def test_a_driver_that_is_too_old_for_the_image_is_bad(needed: str, value: str |
     assert not old or (needed in said[0].detail and str(value) in said[0].detail and said[0].remedy)
 
 
-def test_all_cards_of_the_host_are_told_with_their_places(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    cards = {
-        "0000:17:00.0": ("0x10de", "0x030200", "0"),
-        "0000:ca:00.0": ("0x10de", "0x030200", "1"),
-        "0000:cb:00.0": ("0x1002", "0x120000", "-1"),
-        "0000:03:00.0": ("0x8086", "0x038000", "0"),
-        "0000:04:00.0": ("0x10de", "0x068000", "0"),  # a bridge
-        "0000:05:00.0": ("0x10de", "0x030200", ""),  # of a kernel without NUMA
-        "0000:06:00.0": ("0x8086", "0x120000", "0"),  # a neural unit of a processor
-    }
-    for address, facts in cards.items():
-        (tmp_path / address).mkdir()
-        for name, fact in zip(("vendor", "class", "numa_node"), facts, strict=True):
-            if fact:
-                (tmp_path / address / name).write_text(f"{fact}\n")
-    monkeypatch.setattr(image, "PCI", tmp_path)
-    (devices,) = image.check_host_devices("cuda")
-    assert devices.detail == "4: 0000:05:00.0, 0000:17:00.0 on NUMA node 0, 0000:ca:00.0 on NUMA node 1, 0000:cb:00.0"
-    assert [finding.detail for finding in image.check_host_devices("xpu")] == ["1: 0000:03:00.0 on NUMA node 0"]
-    assert not list(image.check_host_devices("cpu"))
+@pytest.mark.parametrize(("shown", "status"), [("SLURM_LOCALID=0", Status.WARNING), ("", Status.PASSED)])
+def test_whether_an_image_sees_the_variables_of_a_launch(
+    site: Settings, monkeypatch: pytest.MonkeyPatch, shown: str, status: Status
+) -> None:
+    variables = {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_LOCALID": "0", "SLURM_PROCID": "1"}
+    engine = FakeEngine(site)
+    engine.add("image_compression-cpu")
+    engine.programs["exec"] = ["echo", shown] if shown else ["env"]
+    address = engine.address("image_compression-cpu")
+    assert not list(image.check_variables(address, engine, site)), "no launcher started this"
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    (check,) = image.check_variables(address, engine, site)
+    assert check.status is status and "SLURM_PROCID" in check.detail
+    assert ("--cleanenv" in check.remedy) == (status is Status.WARNING)

@@ -30,8 +30,8 @@ from sifmark.results.comparison.compare import Comparison, compare_observations
 from sifmark.results.comparison.compatibility import FIELDS
 from sifmark.results.comparison.observation import metric_value, metrics_of, observe
 from sifmark.results.comparison.query import Query
-from sifmark.results.comparison.repeats import RepeatGroup, Scaling
-from sifmark.results.comparison.tables import as_markdown, as_text
+from sifmark.results.comparison.repeats import RepeatGroup
+from sifmark.results.comparison.tables import as_markdown, as_text, incompatibility_text
 
 SERIAL = itertools.count()
 OTHER = "sha256:" + "1" * 64
@@ -433,24 +433,93 @@ def test_repeats_without_a_value_do_not_count() -> None:
 # Scaling
 
 
-def scaled(throughput: float, devices: int, batch: int) -> dict[str, Any]:
-    return result(throughput, accelerator__count=devices, accelerator__ranks=devices, configuration__batch_size=batch)
+def scaled(throughput: float, devices: int, batch: int, **changes: Any) -> dict[str, Any]:
+    changes |= {f"accelerator__{name}": devices for name in ("count", "ranks", "replicas")}
+    return result(throughput, **{"configuration__batch_size": batch, "configuration__strategy": None, **changes})
 
 
-def scaling_of(line: RepeatGroup) -> Scaling:
-    assert line.scaling is not None
-    return line.scaling
+def by_ddp(throughput: float, devices: int, batch: int, **changes: Any) -> dict[str, Any]:
+    return scaled(throughput, devices, batch, **{"configuration__strategy": "ddp", **changes})
 
 
-def test_efficiency_where_only_the_number_of_devices_differs() -> None:
+def scalings(answer: Comparison) -> dict[tuple[str, str | None, int, int], tuple[float | None, float | None, int]]:
+    """Speed-up, efficiency and the devices of the reference, by kind, strategy, devices and batch."""
+    return {
+        (
+            scaling.kind,
+            row.fields["configuration.strategy"],
+            row.fields["accelerator.count"],
+            row.fields["configuration.batch_size"],
+        ): (scaling.speedup.value, scaling.efficiency.value, scaling.reference.fields["accelerator.count"])
+        for row in lines(answer)
+        for scaling in row.scalings
+    }
+
+
+def test_speedup_and_efficiency_where_only_the_number_of_devices_differs() -> None:
     results = [*[scaled(100, 1, 8)] * 1, scaled(150, 2, 8), scaled(190, 2, 16), scaled(360, 4, 32)]
-    by_setting = {(x.fields["accelerator.count"], x.fields["configuration.batch_size"]): x for x in lines(ask(results))}
-    assert by_setting[1, 8].scaling is None
-    assert scaling_of(by_setting[2, 8]).kind == "strong"
-    assert scaling_of(by_setting[2, 8]).efficiency.value == pytest.approx(0.75)
-    assert scaling_of(by_setting[2, 16]).kind == "weak"
-    assert scaling_of(by_setting[2, 16]).efficiency.value == pytest.approx(0.95)
-    assert scaling_of(by_setting[4, 32]).efficiency.value == pytest.approx(0.90)
+    assert scalings(ask(results)) == {
+        ("strong", None, 2, 8): pytest.approx((1.5, 0.75, 1)),
+        ("weak", None, 2, 16): pytest.approx((1.9, 0.95, 1)),
+        ("weak", None, 4, 32): pytest.approx((3.6, 0.90, 1)),
+    }
+
+
+def test_a_row_may_scale_in_both_ways() -> None:
+    results = [scaled(100, 1, 8), scaled(110, 1, 16), scaled(190, 2, 16)]
+    assert scalings(ask(results)) == {
+        ("strong", None, 2, 16): pytest.approx((190 / 110, 95 / 110, 1)),
+        ("weak", None, 2, 16): pytest.approx((1.9, 0.95, 1)),
+    }
+
+
+def test_each_strategy_scales_from_one_device_which_has_none() -> None:
+    sharded = scaled(120, 2, 8, configuration__strategy="sharded")
+    results = [scaled(100, 1, 8), by_ddp(180, 2, 8), by_ddp(320, 4, 8), sharded]
+    assert scalings(ask([*results, *repeats(99, configuration__batch_size=9)])) == {
+        ("strong", "ddp", 2, 8): pytest.approx((1.8, 0.9, 1)),
+        ("strong", "ddp", 4, 8): pytest.approx((3.2, 0.8, 1)),
+        ("strong", "sharded", 2, 8): pytest.approx((1.2, 0.6, 1)),
+    }
+    without = [each for each in results if each["accelerator"]["count"] > 1]  # the model does not fit one device
+    assert scalings(ask(without)) == {("strong", "ddp", 4, 8): pytest.approx((320 / 180, 160 / 180, 2))}
+
+
+def test_strategies_are_never_averaged() -> None:
+    rows = lines(ask([by_ddp(180, 2, 8), by_ddp(182, 2, 8), by_ddp(120, 2, 8, configuration__strategy="sharded")]))
+    assert {row.fields["configuration.strategy"]: len(row.observations) for row in rows} == {"ddp": 2, "sharded": 1}
+
+
+def test_pipelined_stages_share_a_replica_so_they_scale_strongly() -> None:
+    staged = scaled(150, 2, 8, configuration__strategy="pipelined", configuration__stages=2, accelerator__replicas=1)
+    staged["accelerator"]["replicas"] = 1
+    assert scalings(ask([scaled(100, 1, 8), staged])) == {("strong", "pipelined", 2, 8): pytest.approx((1.5, 0.75, 1))}
+
+
+def test_ranks_share_the_threads_of_a_node_but_those_of_a_cpu_are_the_device() -> None:
+    def of(kind: str, devices: int, threads: int) -> dict[str, Any]:
+        share = "share" if kind == "cpu" and devices > 1 else "node"
+        changes = {"accelerator__granularity": share, "accelerator__kind": kind, "configuration__threads": threads}
+        return by_ddp(100.0 * devices, devices, 8, **changes, configuration__strategy="ddp" if devices > 1 else None)
+
+    assert scalings(ask([of("cuda", 1, 8), of("cuda", 2, 4)])).keys() == {("strong", "ddp", 2, 8)}
+    assert scalings(ask([of("cpu", 1, 2), of("cpu", 2, 1)])) == {}
+    assert scalings(ask([of("cpu", 1, 1), of("cpu", 2, 1)])).keys() == {("strong", "ddp", 2, 8)}
+
+
+def test_of_several_references_the_one_that_divides_the_batch_equally_counts() -> None:
+    def accumulated(document: dict[str, Any], times: int) -> dict[str, Any]:
+        document["configuration"]["gradient_accumulation"] = times
+        return document
+
+    first = [accumulated(scaled(100, 1, 8), 1), accumulated(scaled(50, 1, 8), 4)]
+    assert scalings(ask([*first, accumulated(by_ddp(180, 2, 8), 4)])) == {
+        ("strong", "ddp", 2, 8): pytest.approx((3.6, 1.8, 1))
+    }
+    (row,) = [row for row in lines(ask([*first, accumulated(by_ddp(180, 2, 8), 2)])) if row.scalings]
+    assert row.scalings[0].speedup.value is None
+    reason = "several results have the fewest devices, and differ in configuration.gradient_accumulation"
+    assert row.scalings[0].efficiency.reason == reason
 
 
 def test_steps_of_an_epoch_follow_the_number_of_devices() -> None:
@@ -459,15 +528,72 @@ def test_steps_of_an_epoch_follow_the_number_of_devices() -> None:
         document["configuration"].update(steps=steps, epochs=epochs)
         return document
 
-    weak = lines(ask([of_epochs(1, 20, 2), of_epochs(2, 10, 2)]))
-    assert [line.scaling and line.scaling.efficiency.value for line in weak] == [None, pytest.approx(1.0)]
-    assert all(line.scaling is None for line in lines(ask([of_epochs(1, 20, None), of_epochs(2, 10, None)])))
+    weak = scalings(ask([of_epochs(1, 20, 2), of_epochs(2, 10, 2)]))
+    assert weak == {("weak", None, 2, 16): pytest.approx((2.0, 1.0, 1))}
+    assert not scalings(ask([of_epochs(1, 20, None), of_epochs(2, 10, None)]))
 
 
 def test_no_efficiency_where_more_than_the_number_of_devices_differs() -> None:
     other = scaled(200, 2, 8)
     other["configuration"]["precision"] = "bf16"
-    assert all(line.scaling is None for line in lines(ask([scaled(100, 1, 8), other])))
+    assert not scalings(ask([scaled(100, 1, 8), other]))
+
+
+# Ranks
+
+
+def ranked(throughput: float, network: str | None, hosts: Sequence[str] = ("a", "b")) -> dict[str, Any]:
+    """A result of ranks, one on each host."""
+    document = by_ddp(throughput, len(hosts), 8)
+    document["ranks"] = [{"rank": rank, "host": host} for rank, host in enumerate(hosts)]
+    document["transport"] = {"backend": "nccl", "network": network} if network else None
+    return document
+
+
+def of_ranks(results: list[dict[str, Any]], **question: Any) -> Comparison:
+    asked = Query(**{"metrics": ("throughput",), **question})
+    numbers = [{"throughput": metric_value(each["metrics"]["throughput"])} for each in results]
+    sides = zip(results, numbers, strict=True)
+    return compare_observations(
+        [observe(each, "results", f"{each['id']}.json", FIELDS, of) for each, of in sides], asked
+    )
+
+
+def test_sockets_and_rdma_are_refused_by_both_files() -> None:
+    slow, fast = ranked(20, "sockets"), ranked(190, "rdma")
+    answer = of_ranks([slow, fast, ranked(189, "rdma")])
+    (finding,) = answer.refused
+    assert (finding.field, finding.counts) == ("transport.network", {"sockets": 1, "rdma": 2})
+    text = incompatibility_text(finding)
+    assert f"for example {slow['id']}.json (sockets), {fast['id']}.json (rdma)" in text
+    assert "measure again with the network's devices and libraries in the container" in text
+    allowed = lines(of_ranks([slow, fast], allowed=frozenset({"transport.network"})))
+    assert [len(row.observations) for row in allowed] == [1, 1], "never averaged"
+
+
+@pytest.mark.parametrize("network", ["sockets", "rdma"])
+def test_scaling_begins_on_one_node_with_shared_memory_or_on_one_device(network: str) -> None:
+    one_node = ranked(180, "shared memory", ["a", "a"])
+    answer = of_ranks([scaled(100, 1, 8), one_node, ranked(320, network, ["a", "a", "b", "b"]), ranked(1, None)])
+    assert not answer.refused
+    assert {count: of for (_, _, count, _), of in scalings(answer).items()}[4] == pytest.approx((3.2, 0.8, 1))
+
+
+def test_ranks_of_one_node_and_of_two_are_different_rows() -> None:
+    rows = lines(of_ranks([ranked(180, "sockets", ["a", "a"]), ranked(100, "sockets"), ranked(101, "sockets")]))
+    assert {row.fields["nodes"]: len(row.observations) for row in rows} == {1: 1, 2: 2}
+
+
+def test_the_table_of_scaling_names_its_reference() -> None:
+    first = scaled(100, 1, 8)
+    lines_of_text = as_text(of_ranks([first, ranked(180, "rdma"), ranked(360, "rdma", "abcd")])).splitlines()
+    at = next(number for number, line in enumerate(lines_of_text) if line.startswith("scaling"))
+    header, two, four = (re.split(r" {2,}", line) for line in lines_of_text[at : at + 3])
+    shown = ["accelerator.count", "strategy", "nodes", "speed-up", "efficiency", "reference"]
+    assert [name for name in header if name in shown] == shown
+    assert two[-3:] == ["1.800x", "90%", "1 device, batch_size 8"]
+    assert four[-3:] == ["3.600x", "90%", "1 device, batch_size 8"]
+    assert f"reference of scaling, 1 device, batch_size 8: {first['id']}.json" in lines_of_text
 
 
 # The verb
@@ -760,11 +886,16 @@ def test_programs_are_told_of_scaling_and_of_drift(tmp_path: Path, capsys: pytes
     assert second["unsteady"] == 1
     scaling = [second[name] for name in ("scaling", "fewest_devices", "efficiency")]
     assert scaling == ["strong", 1, pytest.approx(0.75)]
+    (record,) = second["scalings"]
+    assert (record["kind"], record["reference"], record["reference_devices"]) == ("strong", first["results"], 1)
+    assert record["speedup"] == pytest.approx(1.5) and "scalings" not in first
     compare_results(folder, metrics="throughput", format="csv")
     first_row, second_row = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert (first_row["unsteady"], first_row["scaling"], first_row["efficiency"]) == ("0", "", "")
     assert (second_row["unsteady"], second_row["scaling"]) == ("1", "strong")
     assert float(second_row["efficiency"]) == pytest.approx(0.75)
+    assert [first_row["strong_speedup"], second_row["strong_reference"]] == ["", *first["results"]]
+    assert float(second_row["strong_speedup"]) == pytest.approx(1.5)
     assert second_row["efficiency_reason"] == second["efficiency_reason"] == "1 and 1 repeats where 3 are needed"
 
 
