@@ -17,7 +17,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 from entrypoints.contract import cards
 from entrypoints.contract.group import LOOPBACK, Place
 from entrypoints.contract.messages import Message, MessageError, Rendezvous, decode
-from entrypoints.contract.statuses import STATUSES, USAGE_EXIT, UsageError
+from entrypoints.contract.statuses import STATUSES, USAGE_EXIT, RunError, UsageError
 from entrypoints.metering.energy import Consumed, TotalEnergy
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results.outcome import Ending
@@ -37,6 +37,7 @@ class Hello(NamedTuple):
     """What a task says of itself: its number, where it runs, its image, and what it was asked to run."""
 
     task: int
+    node: str  # by the launcher's name for it
     host: str
     processors: str  # that it may use, such as 0-3,8
     image: str
@@ -197,14 +198,18 @@ class Hub:
     """The first task's connections to all others of a launch."""
 
     def __init__(self, launch: Launch, hello: Hello, orders: Orders) -> None:
-        """Wait until all have arrived. Raises UsageError for one that has another image or other runs, or for none."""
+        """Wait until all have arrived.
+
+        Raises UsageError for one that has another image or other runs, and RunError if some do not arrive in time.
+        """
         self.followers: list[Follower] = []
         self.exit_code = STATUSES["crashed"].exit_code  # unless the run says otherwise
         with _listening(launch) as listener:
             until = time.monotonic() + TO_MEET
-            while len(self.followers) < launch.tasks - 1 and not orders.stop():
-                if time.monotonic() > until:
-                    raise UsageError(_missing(launch, self.followers))
+            while len(self.followers) < launch.tasks - 1:
+                state = orders.stop() or ("crashed" if time.monotonic() > until else None)
+                if state:
+                    raise RunError(state, _missing(launch, hello, self.followers))
                 if select.select([listener], [], [], TICK)[0]:
                     self._admit(Line(listener.accept()[0]), hello, launch, orders)
         self.followers.sort(key=lambda follower: follower.hello.task)
@@ -316,7 +321,10 @@ def _connected(launch: Launch, orders: Orders) -> socket.socket:
     raise UsageError(f"the first task, {launch.head}:{launch.port}, does not answer: {cause}")
 
 
-def _missing(launch: Launch, followers: Sequence[Follower]) -> str:
-    absent = set(range(1, launch.tasks)) - {follower.hello.task for follower in followers}
-    numbers = ", ".join(map(str, sorted(absent)[:20]))
-    return f"tasks {numbers} of {launch.tasks} did not arrive within {TO_MEET:g} s: were they started?"
+def _missing(launch: Launch, own: Hello, followers: Sequence[Follower]) -> str:
+    arrived = [own, *(follower.hello for follower in followers)]
+    absent = sorted(set(range(launch.tasks)) - {hello.task for hello in arrived})
+    silent = [node for node in launch.nodes if node not in {hello.node for hello in arrived}]
+    where = f", and nobody on {', '.join(silent[:20])}" if silent else ""
+    numbers = ", ".join(map(str, absent[:20]))
+    return f"tasks {numbers} of {launch.tasks} did not arrive{where}: look at what they wrote to standard error"

@@ -6,10 +6,13 @@ Each variable is named in the launcher's own manual; facts/distributed.md of thi
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import socket
-from typing import Mapping, NamedTuple
+from typing import Iterator, Mapping, NamedTuple
 
+# A name, or several that differ in a number.
+LISTED = re.compile(r"([^,\[\]]*)(?:\[([\d,-]+)\])?([^,\[\]]*),?")
 FIRST_PORT, PORTS = 20_000, 12_000  # below the ports that Linux gives to clients, from 32768 on
 
 
@@ -56,6 +59,12 @@ class Launch(NamedTuple):
     local_task: int
     head: str | None
     port: int
+    nodes: tuple[str, ...] = ()  # of the step, if the launcher names them
+
+    @property
+    def node(self) -> str:
+        """This task's node, by the launcher's name for it."""
+        return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
 def launcher_of(environment: Mapping[str, str]) -> Launcher | None:
@@ -77,6 +86,7 @@ def launch_of(environment: Mapping[str, str]) -> Launch | None:
         tasks=_number(environment, launcher.tasks),
         local_task=_number(environment, launcher.local_task),
         head=_head(launcher, environment),
+        nodes=hosts(environment.get("SLURM_STEP_NODELIST", "")) if launcher.name == "Slurm" else (),
         port=_port(launcher.name, tuple(environment[name] for name in launcher.step)),
     )
 
@@ -115,11 +125,27 @@ def resolves(host: str) -> bool:
         return False
 
 
-def first_host(hosts: str) -> str | None:
-    """Return the first of Slurm's host list, such as node[003-007,9]-int,other; None if it names none.
+def first_host(listed: str) -> str | None:
+    """Return the first of Slurm's list of hosts; None if it names none."""
+    return next(iter(hosts(listed)), None)
+
+
+def hosts(listed: str) -> tuple[str, ...]:
+    """Return the hosts of Slurm's list, such as node[003-005,9]-int,other.
 
     Images have no scontrol, which writes lists out.
     """
-    match = re.match(r"(?P<before>[^,\[\]]*)(?:\[(?P<number>\d+)[^\]]*\](?P<after>[^,\[\]]*))?", hosts)
-    name = "".join(part or "" for part in (match["before"], match["number"], match["after"])) if match else ""
-    return name or None
+    return tuple(
+        f"{before}{number}{after}"
+        for before, numbers, after in LISTED.findall(listed)
+        for number in (_numbers(numbers) if numbers else [""])
+        if before or number
+    )
+
+
+def _numbers(ranges: str) -> Iterator[str]:
+    """Yield the numbers of ranges as they are written, such as 003, 004, 005 and 9 for 003-005,9."""
+    for part in ranges.split(","):
+        low, _, high = part.partition("-")
+        for number in range(int(low), int(high or low) + 1):
+            yield f"{number:0{len(low)}}"

@@ -24,7 +24,7 @@ def check(card: Card, resolved: Configuration, orders: Orders) -> Outcome:
 def check_before_runs(card: Card, resolved: Configuration, orders: Orders, team: Team = NOBODY_ELSE) -> Numerics:
     """Run the correctness check before runs that ask for it, with notes on standard error."""
     if not resolved.probe_numerics:
-        return numerics.not_run(f"the check was skipped ({'--smoke' if resolved.smoke else '--skip-numerics'})")
+        return _skipped(resolved)
     stored = reference.load(card)
     if stored is None:
         return numerics.compare_with_reference([], None, resolved.precision)
@@ -34,12 +34,25 @@ def check_before_runs(card: Card, resolved: Configuration, orders: Orders, team:
     return probed
 
 
+def not_made(resolved: Configuration, outcome: Outcome) -> Numerics:
+    """Return the check of a run that ended before it."""
+    return numerics.not_run(_cut(outcome)) if resolved.probe_numerics else _skipped(resolved)
+
+
+def _skipped(resolved: Configuration) -> Numerics:
+    return numerics.not_run(f"the check was skipped ({'--smoke' if resolved.smoke else '--skip-numerics'})")
+
+
+def _cut(outcome: Outcome) -> str:
+    return f"the check ended in {outcome.state}: {outcome.message}"
+
+
 def probe(
     stored: Reference | None, resolved: Configuration, orders: Orders, team: Team = NOBODY_ELSE
 ) -> tuple[Outcome, Numerics]:
     """Run the correctness check, and return how it ended and its result."""
     ranks = converse(resolved, orders, team.assign("probe", resolved), "probe", team=team)
     outcome, messages = ended(ranks), ranks[0].messages
-    cut = None if outcome.state == "completed" else f"the check ended in {outcome.state}: {outcome.message}"
+    cut = None if outcome.state == "completed" else _cut(outcome)
     expected = stored and stored.of_run(resolved.gradient_accumulation)
     return outcome, numerics.compare_with_reference(messages, expected, resolved.precision, cut)

@@ -12,7 +12,7 @@ from typing import Any, Callable, Mapping, NamedTuple, Sequence, Tuple
 
 from entrypoints.contract.cards import Card
 from entrypoints.contract.group import LOOPBACK
-from entrypoints.contract.statuses import INVALID_RESULT_EXIT, STATUSES, exit_code
+from entrypoints.contract.statuses import INVALID_RESULT_EXIT, STATUSES, RunError, exit_code
 from entrypoints.metering.meters import rapl
 from entrypoints.planning.arguments import Options
 from entrypoints.planning.configuration import Configuration
@@ -20,7 +20,7 @@ from entrypoints.results import peaks, result
 from entrypoints.results.json_values import Json
 from entrypoints.results.measurement import fold
 from entrypoints.results.numerics import Numerics, not_run, with_run_checks
-from entrypoints.results.outcome import Outcome, inconsistent, with_numerics
+from entrypoints.results.outcome import Ending, Outcome, determine_outcome, inconsistent, with_numerics
 from entrypoints.rules.check import violations
 from entrypoints.runs.batch_search import Search, search
 from entrypoints.runs.evaluation import evaluated
@@ -28,7 +28,7 @@ from entrypoints.runs.execute import ExecutedRun, execute, not_begun
 from entrypoints.runs.group import NOBODY_ELSE, Team, places
 from entrypoints.runs.hub import Hello, Hub, follow
 from entrypoints.runs.launch import Launch
-from entrypoints.runs.numerics_check import check_before_runs
+from entrypoints.runs.numerics_check import check_before_runs, not_made
 from entrypoints.runs.output import ResultSchema, Writer, line_text, open_writer
 from entrypoints.runs.report import duration_text, report, significant
 from entrypoints.runs.supervise import Orders
@@ -63,7 +63,8 @@ class Series:
         self.planned, self.image, self.options = planned, image, options
         self.total = sum(len(runs) for _, runs in planned)
         self.contract = ResultSchema()
-        self.writer = open_writer(options.output, self.total, one_a_line=options.all)
+        place = None if launch and launch.task else options.output  # only the first task writes anything
+        self.writer = open_writer(place, self.total, one_a_line=options.all)
         self.orders = Orders(options.time_limit)
         self.launch, self.team = launch, NOBODY_ELSE
         self.facts = host.facts()
@@ -80,12 +81,27 @@ class Series:
             return self.run_all()
         if self.launch.task:
             return follow(self.launch, self.hello(), self.orders)
-        with Hub(self.launch, self.hello(), self.orders) as hub:
+        try:
+            met = Hub(self.launch, self.hello(), self.orders)
+        except RunError as error:
+            return self.not_begun(error)
+        with met as hub:
             sites = [hello.site for hello in (self.hello(), *(follower.hello for follower in hub.followers))]
             self.team = Team(sites, hub.followers, self.launch.head or LOOPBACK)
             self.planned = [(card, [self.threaded(run) for run in runs]) for card, runs in self.planned]
             hub.exit_code = self.run_all()
             return hub.exit_code
+
+    def not_begun(self, error: RunError) -> int:
+        """Write the document of the first run, whose other tasks did not arrive, and return the exit code."""
+        (card, runs), *_ = self.planned
+        nothing = not_begun(card, runs[0], host.conditions(rapl.power_cap))
+        stopped = Ending(None, self.orders.stop(), next(iter(self.orders.signals), None), oom_killed=False)
+        ended = determine_outcome([], stopped) if stopped.stopped_by else None
+        message = f"{ended.message}; {error.message}" if ended else error.message
+        outcome = Outcome(error.state, ended.exit_code if ended else exit_code(error.state), message)
+        self.finish(card, nothing._replace(outcome=outcome), None, not_made(runs[0], outcome))
+        return close([finished.exit_code for finished in self.done], self.total, self.orders)
 
     def hello(self) -> Hello:
         """Return what this task says of itself to the others."""
@@ -94,7 +110,8 @@ class Series:
         task = self.launch.task if self.launch else 0
         digest = hashlib.sha256(json.dumps(runs, sort_keys=True).encode()).hexdigest()
         processors = host.ranges(os.sched_getaffinity(0))
-        return Hello(task, str(self.facts["hostname"]["value"]), processors, image, digest)
+        node = self.launch.node if self.launch else ""
+        return Hello(task, node, str(self.facts["hostname"]["value"]), processors, image, digest)
 
     def threaded(self, run: Configuration) -> Configuration:
         """Return a run with the threads that a rank of this task has, unless their number was asked for."""

@@ -49,7 +49,7 @@ class Caller(NamedTuple):
 def check_reach(meeting: Meeting, to_arrive: float = TO_ARRIVE) -> Iterator[Check]:
     """Check whether all tasks arrive at the first, within `to_arrive` seconds, and whether each reaches the others."""
     if meeting.head is None:
-        remedy = "name the first task's host: export MASTER_ADDR=HOST"
+        remedy = "name the first task's host: export MASTER_ADDR=HOST, and give runs --rendezvous HOST:PORT"
         yield Check(_FIRST, Status.FAILED, "the launcher names no host of its first task", remedy)
         return
     with ExitStack() as stack:

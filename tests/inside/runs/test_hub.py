@@ -105,6 +105,74 @@ def test_another_run_is_refused_by_name(double):
     assert f"task 1 on {socket.gethostname()} has other options or defaults" in first[1]
 
 
+def test_a_task_that_never_arrives_is_named(double):
+    words = ("--replicas", "3", "--batch-size", "3", "--steps", "8", "--time-limit", "3")
+    first, other = (double.start("resnet50", *words, **task(number, 3)) for number in (0, 2))
+    (output, errors), code = ends([first])[0]
+    status = checked(output)["status"]
+    assert (status["state"], code) == ("time_limit", 124), errors
+    assert "reached; tasks 1 of 3 did not arrive: look at what they wrote" in status["message"]
+    other.communicate()
+
+
+def test_a_port_in_use_is_named(double):
+    from entrypoints.runs.launch import launch_of
+
+    launch = launch_of(task(0))
+    assert launch is not None
+    with socket.create_server(("127.0.0.1", launch.port)):
+        code, _, errors = double.run("resnet50", *SHORT, **task(0))
+    assert code == 2 and f"port {launch.port}" in errors and "Give --rendezvous HOST:PORT" in errors
+
+
+def test_the_tasks_meet_where_they_are_asked_to(double):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = f"127.0.0.1:{server.getsockname()[1]}"
+    (first, code), (_, its_code) = ends(launched(double, *SHORT, "--rendezvous", place))
+    assert (checked(first[0])["status"]["state"], code, its_code) == ("completed", 0, 0)
+
+
+def test_two_launches_at_once_do_not_meet_each_other(double):
+    here = launched(double, *SHORT)
+    there = [
+        double.start("resnet50", *SHORT, **{**task(number), "TORCHELASTIC_RUN_ID": "another"}) for number in (0, 1)
+    ]
+    for (output, _), code in [ends(here)[0], ends(there)[0]]:
+        assert (checked(output)["status"]["state"], code) == ("completed", 0)
+
+
+def test_only_the_first_task_needs_a_place_for_results(double, tmp_path):
+    (first, code), (_, its_code) = ends(
+        [
+            double.start("resnet50", *SHORT, "--output", "results/", within=within, **task(number))
+            for number, within in enumerate((tmp_path, "/proc"))
+        ]
+    )
+    assert (code, its_code) == (0, 0), first[1]
+    assert len(list((tmp_path / "results").iterdir())) == 1
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_loss_that_is_not_finite_on_one_rank_ends_all(double, rank):
+    processes = [
+        double.start("resnet50", *LONG, fault="non_finite" if number == rank else "", **task(number))
+        for number in (0, 1)
+    ]
+    (first, code), (_, its_code) = ends(processes)
+    status = checked(first[0])["status"]
+    assert (status["state"], code, its_code) == ("non_finite", 4, 4)
+    assert status["message"].startswith(f"rank {rank} of 2: the loss became nan")
+
+
+def test_a_rank_that_hangs_is_ended_by_the_time_limit(double):
+    processes = [
+        double.start("resnet50", *LONG, "--time-limit", "6", fault="hang" if number else "", **task(number))
+        for number in (0, 1)
+    ]
+    (first, code), (_, its_code) = ends(processes)
+    assert (checked(first[0])["status"]["state"], code, its_code) == ("time_limit", 124, 124)
+
+
 def test_ranks_that_tasks_cannot_share(double):
     words = ("--replicas", "3", "--batch-size", "3", "--steps", "4")
     assert {code for _, code in ends(launched(double, *words))} == {2}

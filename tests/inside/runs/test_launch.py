@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints.runs.launch import FIRST_PORT, PORTS, first_host, launch_of
+from entrypoints.runs.launch import FIRST_PORT, PORTS, first_host, hosts, launch_of
 
 SLURM = {
     "SLURM_JOB_ID": "41",
@@ -89,7 +89,7 @@ def test_what_is_no_number_is_named(name, text):
 
 
 @pytest.mark.parametrize(
-    ("hosts", "first"),
+    ("listed", "first"),
     [
         ("", None),
         ("n1", "n1"),
@@ -99,8 +99,19 @@ def test_what_is_no_number_is_named(name, text):
         ("rack1-node[5]", "rack1-node5"),
     ],
 )
-def test_the_first_of_a_list_of_hosts(hosts, first):
-    assert first_host(hosts) == first
+def test_the_first_of_a_list_of_hosts(listed, first):
+    assert first_host(listed) == first
+
+
+@pytest.mark.parametrize(
+    ("listed", "each"),
+    [
+        ("n[1-3]", ("n1", "n2", "n3")),
+        ("rack[08-10,2]-int,login", ("rack08-int", "rack09-int", "rack10-int", "rack2-int", "login")),
+    ],
+)
+def test_a_list_of_hosts_written_out(listed, each):
+    assert hosts(listed) == each
 
 
 def port_of(**changes):

@@ -227,7 +227,7 @@ def test_a_port_in_use_is_named() -> None:
 
 def test_a_launcher_that_names_no_host() -> None:
     (check,) = check_reach(Meeting(1, 2, None, 1))
-    assert check.status is Status.FAILED and check.remedy == "name the first task's host: export MASTER_ADDR=HOST"
+    assert check.status is Status.FAILED and "export MASTER_ADDR=HOST" in check.remedy
 
 
 def test_a_task_whose_address_is_another_s_is_not_reached() -> None:
