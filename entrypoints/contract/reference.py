@@ -13,6 +13,16 @@ FOLDER = Path(__file__).resolve().parent.parent / "references"
 PLAIN_BATCH = 2  # samples of the check if there is no reference
 # Quantities of an update by the card's own rule: of the batch as a whole, and divided in two micro-batches.
 OWN_RULE, ACCUMULATED = "own_rule", "accumulated"
+# Quantities of ranks that train on slices of a batch, each 0 but for rounding, and what they say.
+UPDATE, CLIPPED_UPDATE, WEIGHTS = "update_by_ranks", "clipped_update_by_ranks", "weights_between_ranks"
+BY_RANKS = {
+    UPDATE: "ranks do not train as one rank would with the same batch",
+    CLIPPED_UPDATE: "ranks do not clip gradients as one rank would with the same batch",
+    WEIGHTS: "ranks have different weights after the same updates",
+}
+# Of an update, relative to that of one rank: mistakes deviate by a third at least. Weights are equal to the last bit.
+ROUNDING_OF_UPDATES = {"fp32": 0.02, "tf32": 0.05, "bf16": 0.2, "fp16": 0.2}
+ROUNDING_OF_WEIGHTS = 1e-6
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,19 @@ class Reference:
 
         tolerances = {precision: kept(quantities) for precision, quantities in self.tolerances.items()}
         return replace(self, values=kept(self.values), tolerances=tolerances)
+
+    def by_ranks(self, clipped: bool) -> Reference:
+        """Return the reference with the quantities of ranks that train together, and clip gradients or not."""
+        names = [name for name in BY_RANKS if clipped or name != CLIPPED_UPDATE]
+
+        def tolerance(name: str, precision: str) -> float:
+            return ROUNDING_OF_WEIGHTS if name == WEIGHTS else ROUNDING_OF_UPDATES[precision]
+
+        tolerances = {
+            precision: {**quantities, **{name: tolerance(name, precision) for name in names}}
+            for precision, quantities in self.tolerances.items()
+        }
+        return replace(self, values={**self.values, **{name: [0.0] for name in names}}, tolerances=tolerances)
 
 
 def probed_card(card: Card, reference: Reference | None) -> Card:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Mapping, TypedDict
 
 from entrypoints.contract.cards import Card, labelled, tabular
-from entrypoints.contract.choices import DDP, STAGED
+from entrypoints.contract.choices import DDP, RANKED, STAGED
 from entrypoints.contract.session import BatchPartition
 from entrypoints.contract.statuses import UsageError
 from entrypoints.contract.target import Target
@@ -251,7 +251,7 @@ def _strategy(options: Options, device: str) -> str | None:
     asked, replicated = options.strategy, options.replicas > 1 and device != "ipu"
     if asked in STAGED and options.stages == 1:
         raise UsageError(f"--strategy {asked}: one stage is all of the model. Add --stages 2 or more")
-    if asked not in (None, *STAGED) and not (replicated and options.task == "training"):
+    if asked in RANKED and not (replicated and options.task == "training"):
         raise UsageError(f"--strategy {asked} is for training on several devices: add --replicas 2 or more")
     if options.stages > 1:
         return asked or STAGED[0]

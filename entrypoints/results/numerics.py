@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Mapping, NamedTuple, Sequence
 
 from entrypoints.contract.messages import Message, Probed, RunCheck
-from entrypoints.contract.reference import Reference
+from entrypoints.contract.reference import BY_RANKS, Reference
 from entrypoints.results.json_values import Json, finite
 
 PASSED, FAILED, NOT_PROVABLE, NOT_RUN = "passed", "failed", "not_provable", "not_run"
@@ -133,7 +133,8 @@ def _compare_precision(precision: str, values: Mapping[str, Sequence[float]], re
     worst = max(deviations, key=lambda item: item.share)
     mismatched = tuple(item.quantity for item in deviations if item.share > 1)
     if mismatched:
-        reason = f"{len(mismatched)} of {len(deviations)} quantities do not match in {precision}; {worst}"
+        what = f"{BY_RANKS[worst.quantity]}; " if worst.quantity in BY_RANKS else ""
+        reason = f"{what}{len(mismatched)} of {len(deviations)} quantities do not match in {precision}; {worst}"
         return PrecisionResult(precision, FAILED, reason, worst, mismatched)
     unproven = reference.not_provable.get(precision)
     return PrecisionResult(precision, NOT_PROVABLE if unproven else PASSED, unproven, worst, ())

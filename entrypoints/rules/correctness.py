@@ -7,6 +7,7 @@ from typing import Iterator
 
 from entrypoints.contract import reference
 from entrypoints.contract.cards import generates
+from entrypoints.contract.choices import RANKED
 from entrypoints.contract.reference import Reference
 from entrypoints.results.numerics import FAILED, NOT_PROVABLE, NOT_RUN, PASSED
 from entrypoints.rules.facts import Document, Facts
@@ -116,6 +117,8 @@ def tolerances_are_those_of_the_reference(facts: Facts) -> Iterator[str]:
     stored = reference_of(facts.document["workload"]["identity"]) if precisions else None
     if stored is None:
         return
+    if facts.configuration["strategy"] in RANKED:
+        stored = stored.by_ranks(clipped=True)
     for number, each in enumerate(precisions):
         field, tolerances = f"numerics.precisions.{number}", stored.tolerances.get(each["precision"], {})
         provable = bool(tolerances) and each["precision"] not in stored.not_provable

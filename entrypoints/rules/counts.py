@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Iterator
 
-from entrypoints.contract.choices import DDP, STAGED
+from entrypoints.contract.choices import RANKED, STAGED
 from entrypoints.results.quantiles import quantile
 from entrypoints.results.result import MOST_STEPS, QUANTILES
 from entrypoints.rules.facts import Facts, near
@@ -209,7 +209,7 @@ def settings_fit_the_task(facts: Facts) -> Iterator[str]:
     if given["concurrency"] is not None and facts.task != "inference":
         yield f"configuration.concurrency: {facts.task} answers no requests"
     together = training and given["replicas"] > 1 and given["device"] != "ipu"
-    possible = STAGED if given["stages"] > 1 else (DDP,) if together else (None,)
+    possible = STAGED if given["stages"] > 1 else RANKED if together else (None,)
     if given["strategy"] not in possible:
         yield "configuration.strategy: it says how several stages alternate, or how several ranks train"
     if given["smoke"] and given["probe_numerics"]:

@@ -152,7 +152,7 @@ def open_group(
     if place.world == 1:
         return {}
     strategies = importlib.import_module(f"entrypoints.devices.{configuration.framework}.strategies.group")
-    group = strategies.join(place, configuration.device, send)
+    group = strategies.join(place, configuration.device, configuration.strategy, send)
     cleanup.callback(group.close)
     return {"group": group}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import itertools
+from collections import Counter
 from typing import Any, Iterator, Mapping, Tuple, Union
 
 import numpy as np
@@ -193,6 +194,20 @@ def stage_boundaries(network: nn.Module) -> list[nn.Module]:
     """Return the layers before which a pipeline may be cut, in order: a network's `blocks`, otherwise its children."""
     blocks = getattr(network, "blocks", None)
     return list(blocks if blocks is not None else network.children())
+
+
+def recurring(network: nn.Module) -> list[nn.Module]:
+    """Return the blocks of a network: of what has layers of its own and recurs, the outermost, in order."""
+    own = [module for module in network.modules() if not type(module).__module__.startswith("torch.")]
+    modules = [module for module in own if any(True for _ in module.children())]
+    counts = Counter(type(module) for module in modules)
+    blocks: list[nn.Module] = []
+    inner: set[int] = set()
+    for module in modules:
+        if counts[type(module)] > 1 and id(module) not in inner:
+            blocks.append(module)
+            inner.update(map(id, module.modules()))
+    return blocks
 
 
 def without_sdpa(model: Objective) -> Objective:

@@ -41,7 +41,7 @@ class First(Group):
         self.tell()
 
 
-def join(place, device, send):
+def join(place, device, strategy, send):
     if place.rank:
         host, port = json.loads(sys.stdin.readline())
         return Group(socket.create_connection((host, port)))
