@@ -195,8 +195,8 @@ def length_is_bounded_once(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "only training accumulates gradients or has a goal; only inference has requests; one stage and one rank have no "
-    "strategy; a smoke run has no correctness check; synthetic data have no path",
+    "only training accumulates gradients, computes activations again or has a goal; only inference has requests; one "
+    "stage and one rank have no strategy; a smoke run has no correctness check; synthetic data have no path",
     "No command line gives another configuration.",
 )
 def settings_fit_the_task(facts: Facts) -> Iterator[str]:
@@ -204,6 +204,8 @@ def settings_fit_the_task(facts: Facts) -> Iterator[str]:
     given, training = facts.configuration, facts.task == "training"
     if given["gradient_accumulation"] != 1 and not training:
         yield f"configuration.gradient_accumulation: {facts.task} has no gradients"
+    if given.get("activation_checkpointing") and not training:
+        yield f"configuration.activation_checkpointing: {facts.task} keeps no activations"
     if given["goal"] is not None and not training:
         yield f"configuration.goal: {facts.task} trains nothing"
     if given["concurrency"] is not None and facts.task != "inference":

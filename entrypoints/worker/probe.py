@@ -65,7 +65,7 @@ def run(
             continue
         memory.limit_process(configuration.memory_limit_mib)
         batch = loader.formula_batch(card, batch_size)  # not earlier: some frameworks start up at their first tensor
-        new_model = functools.partial(build.model, card, configuration.seed)
+        new_model = functools.partial(_model, build, card, configuration)
         open_session = functools.partial(_open_session, device, precision, configuration.compile, group)
         parts = stages(card, stored, batch, configuration.gradient_accumulation)
         for name, values in probe_precision(new_model, build, open_session, parts):
@@ -75,6 +75,11 @@ def run(
             by_kind = {True: open_session, False: alone}
             for name, values in by_ranks(card, batch_size, new_model, build, loader, by_kind, group["group"]):
                 send(Probed(precision, name, values))
+
+
+def _model(build: ModuleType, card: Card, configuration: Configuration) -> Any:
+    model = build.model(card, configuration.seed)
+    return build.recomputed(model) if configuration.activation_checkpointing else model
 
 
 def _open_session(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib
 import itertools
 from collections import Counter
@@ -14,6 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
+from torch.utils.checkpoint import checkpoint
 
 from entrypoints.contract.cards import Card
 from entrypoints.contract.messages import Software
@@ -208,6 +210,23 @@ def recurring(network: nn.Module) -> list[nn.Module]:
             blocks.append(module)
             inner.update(map(id, module.modules()))
     return blocks
+
+
+def recomputed(model: Objective) -> Objective:
+    """Return the same model, whose blocks keep no activations for backward: it computes them again.
+
+    Raises RunError (`unsupported`) if there are no blocks, or if they have batch normalisations.
+    """
+    blocks = recurring(model.network)
+    if not blocks or any(isinstance(layer, nn.BatchNorm2d) for block in blocks for layer in block.modules()):
+        raise RunError(
+            "unsupported",
+            "--activation-checkpointing is for networks of blocks without batch normalisation, whose statistics would "
+            "count each batch twice. Leave it out",
+        )
+    for block in blocks:
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[assignment]
+    return model
 
 
 def without_sdpa(model: Objective) -> Objective:

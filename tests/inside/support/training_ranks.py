@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
@@ -20,8 +21,19 @@ SMALL_IMAGES = {"resnet50": {"layers": [1, 1, 1, 1], "stem_width": 8}, "image_co
 
 def trained(workload, strategy, steps, **options):
     """Loss of each step, the mean over ranks, and what else each rank reports; without a strategy one rank trains."""
+    reports = ranks_of("train", workload, strategy, steps=steps, **options)
+    return [sum(losses) / len(losses) for losses in zip(*(report["losses"] for report in reports))], reports
+
+
+def probed(workload, strategy, **options):
+    """The quantities of the correctness check, as the first rank reports them."""
+    return ranks_of("probe", workload, strategy, **options)[0]
+
+
+def ranks_of(task, workload, strategy, **options):
+    """What each rank reports of a task."""
     world = WORLD if strategy else 1
-    job = {"workload": workload, "strategy": strategy, "steps": steps, "world": world, **options}
+    job = {"task": task, "workload": workload, "strategy": strategy, "world": world, **options}
     with contextlib.ExitStack() as stack:
         ranks = [stack.enter_context(started({**job, "rank": rank})) for rank in range(world)]
         if strategy:
@@ -32,8 +44,7 @@ def trained(workload, strategy, steps, **options):
         outputs = [rank.communicate(timeout=240) for rank in ranks]
         if any(rank.returncode for rank in ranks):
             raise AssertionError("\n".join(errors[-3000:] for _, errors in outputs))
-    reports = [json.loads(output.splitlines()[-1]) for output, _ in outputs]
-    return [sum(losses) / world for losses in zip(*(report["losses"] for report in reports))], reports
+    return [json.loads(output.splitlines()[-1]) for output, _ in outputs]
 
 
 @contextlib.contextmanager
@@ -65,27 +76,61 @@ def small_card(workload):
     return card._replace(problem=problem)
 
 
+def joined(job):
+    """The group of the ranks, as an argument of a session; no argument for one rank."""
+    from entrypoints.contract.group import Place
+    from entrypoints.devices.pytorch.strategies import group as groups
+
+    def tell(where):
+        sys.stdout.write(json.dumps(where) + "\n")
+        sys.stdout.flush()
+
+    if not job["strategy"]:
+        return {}
+    place = Place(job["rank"], job["world"], job["rank"], job["world"])
+    return {"group": groups.join(place, "cpu", job["strategy"], tell)}
+
+
+def probe(job):
+    """Check correctness in one precision, with a mistake if one is named."""
+    import mutants_ranks
+
+    from entrypoints.contract import cards
+    from entrypoints.devices.pytorch import cpu
+    from entrypoints.worker import probe as checks
+    from entrypoints.workloads.pytorch import build, loader
+
+    group, messages = joined(job), []
+    configuration = SimpleNamespace(
+        precision=job.get("precision", "fp32"),
+        threads=1,
+        seed=0,
+        compile=False,
+        memory_limit_mib=None,
+        gradient_accumulation=1,
+        strategy=job["strategy"],
+    )
+    mistake = getattr(mutants_ranks, job["mutant"])() if job.get("mutant") else contextlib.nullcontext()
+    with mistake:
+        checks.run(cards.load()[job["workload"]], configuration, cpu, build, loader, messages.append, group)
+    if group:
+        group["group"].close()
+    return {name: values for precision, name, values in messages if precision == configuration.precision}
+
+
 def train(job):
     """Train as a rank; return what it has to report."""
 
-    from entrypoints.contract.group import Place
     from entrypoints.contract.session import BatchPartition, rule_of
     from entrypoints.devices.pytorch import cpu
-    from entrypoints.devices.pytorch.strategies import group as groups
     from entrypoints.workloads.pytorch import build, loader
 
     cpu.prepare(job.get("precision", "fp32"), 1)
     card, world = small_card(job["workload"]), job["world"]
-    group = {}
-    if job["strategy"]:
-        place = Place(job["rank"], world, job["rank"], world)
-
-        def tell(where):
-            sys.stdout.write(json.dumps(where) + "\n")
-            sys.stdout.flush()
-
-        group = {"group": groups.join(place, "cpu", job["strategy"], tell)}
+    group = joined(job)
     model = build.without_randomness(build.model(card, 0))
+    if job.get("recomputed"):
+        build.recomputed(model)
     own = SAMPLES // world
     parts = job.get("accumulation", 1)
     partition = BatchPartition(own // parts, parts)
@@ -115,6 +160,8 @@ def train(job):
     return report
 
 
+TASKS = {"train": train, "probe": probe}
+
 if __name__ == "__main__":
-    report = train(json.loads(sys.argv[1]))
-    sys.stdout.write(json.dumps(report) + "\n")
+    job = json.loads(sys.argv[1])
+    sys.stdout.write(json.dumps(TASKS[job["task"]](job)) + "\n")

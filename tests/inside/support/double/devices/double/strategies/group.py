@@ -48,3 +48,7 @@ def join(place, device, strategy, send):
     with socket.create_server((place.address, 0)) as listener:
         send(Rendezvous(place.address, listener.getsockname()[1]))
         return First(*(listener.accept()[0] for _ in range(place.world - 1)))
+
+
+def use_device(place, device):
+    """Each rank has the host."""
