@@ -25,6 +25,16 @@ ROUNDING_OF_UPDATES = {"fp32": 0.02, "tf32": 0.05, "bf16": 0.2, "fp16": 0.2}
 ROUNDING_OF_WEIGHTS = 1e-6
 
 
+def by_ranks(clipped: bool) -> list[str]:
+    """Return the names of the quantities BY_RANKS of a rule that clips gradients or not."""
+    return [name for name in BY_RANKS if clipped or name != CLIPPED_UPDATE]
+
+
+def tolerance_by_ranks(name: str, precision: str) -> float:
+    """Return the tolerance of one of BY_RANKS."""
+    return ROUNDING_OF_WEIGHTS if name == WEIGHTS else ROUNDING_OF_UPDATES[precision]
+
+
 @dataclass(frozen=True)
 class Reference:
     """How a workload is checked, the expected values, and the tolerance of each quantity by precision.
@@ -58,13 +68,9 @@ class Reference:
 
     def by_ranks(self, clipped: bool) -> Reference:
         """Return the reference with the quantities of ranks that train together, and clip gradients or not."""
-        names = [name for name in BY_RANKS if clipped or name != CLIPPED_UPDATE]
-
-        def tolerance(name: str, precision: str) -> float:
-            return ROUNDING_OF_WEIGHTS if name == WEIGHTS else ROUNDING_OF_UPDATES[precision]
-
+        names = by_ranks(clipped)
         tolerances = {
-            precision: {**quantities, **{name: tolerance(name, precision) for name in names}}
+            precision: {**quantities, **{name: tolerance_by_ranks(name, precision) for name in names}}
             for precision, quantities in self.tolerances.items()
         }
         return replace(self, values={**self.values, **{name: [0.0] for name in names}}, tolerances=tolerances)

@@ -257,8 +257,8 @@ def _strategy(options: Options, device: str) -> str | None:
         raise UsageError(f"--strategy {asked} is for training on several devices: add --replicas 2 or more")
     if asked in (FSDP, *ZERO) and options.compile:
         raise UsageError(
-            f"--compile with --strategy {asked}: it gathers weights between what is compiled, and computes another "
-            "gradient or none in some versions. Leave one out, or take --strategy ddp"
+            f"--compile with --strategy {asked}: what gathers weights or updates shares is not compiled. Leave one of "
+            "them out, or take --strategy ddp"
         )
     if options.stages > 1:
         return asked or STAGED[0]

@@ -46,6 +46,30 @@ def checks_follow_from_deviations(facts: Facts) -> Iterator[str]:
 
 
 @rule(
+    "in training by several ranks each precision with tolerances has the deviations of `ranks`, the clipped one exactly "
+    "if the card clips, within the tolerances of the check or `mismatched`; no other run has them",
+    "What one rank computes says nothing about the exchange between ranks.",
+)
+def ranks_are_checked(facts: Facts) -> Iterator[str]:
+    """Judge what the check says about the exchange between ranks."""
+    card, together = card_of(facts), facts.configuration["strategy"] in RANKED
+    for number, each in enumerate(facts.document["numerics"]["precisions"]):
+        field, deviations = f"numerics.precisions.{number}.ranks", each.get("ranks", [])
+        names = [item["quantity"] for item in deviations]
+        if not together or each["worst"] is None or card is None:
+            expected = list(dict.fromkeys(names)) if together else []
+        else:
+            expected = reference.by_ranks("gradient_norm" in card.problem.get("optimizer", {}))
+        if sorted(names) != sorted(expected):
+            yield differ(field, ", ".join(names), ", ".join(expected), "configuration.strategy")
+        for item in deviations:
+            if _beyond(item) != (item["quantity"] in each["mismatched"]):
+                yield differ(field, item["deviation"], item["tolerance"], f"mismatched, of {item['quantity']}")
+            if item["tolerance"] > reference.tolerance_by_ranks(item["quantity"], each["precision"]):
+                yield f"{field}: {item['quantity']} has the tolerance {item['tolerance']}"
+
+
+@rule(
     "`numerics.state` is `failed` if a precision or a check of the run failed; `passed` if the run's own precision "
     "passed; without `probe_numerics` it is `not_run` or `failed`; each precision and the run are checked once",
     "A check that did not run in the run's precision says nothing about it.",

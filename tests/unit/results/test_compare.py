@@ -113,6 +113,7 @@ ROLES: dict[str, tuple[str, Any, Any]] = {
     "strategy": ("platform", None, "pipelined"),
     "concurrency": ("matches", None, 2),
     "compile": ("matches", False, True),
+    "activation_checkpointing": ("matches", False, True),
     "steps": ("matches", 20, 40),
     "duration_seconds": ("matches", None, 60),
     "epochs": ("matches", None, 2),

@@ -105,7 +105,8 @@ class DeepSpeed(Strategy):
                 f"--strategy {self.name}: LAMB needs the norms of whole tensors, and DeepSpeed updates pieces of them. "
                 "Take --strategy fsdp or ddp",
             )
-        bucket = min(BUCKET, sum(weight.numel() for weight in model.parameters()))
+        weights = sum(weight.numel() for weight in model.parameters())
+        bucket = min(BUCKET, 1 << weights.bit_length())  # DeepSpeed wants it even
         config: dict[str, Any] = {
             "train_micro_batch_size_per_gpu": 1,  # for its own reports, which are off
             "steps_per_print": 2**62,
