@@ -31,8 +31,8 @@ class JoinedRanks(Protocol):
     def meet(self) -> None:
         """Wait until all ranks are here."""
 
-    def agree(self, number: float) -> float:
-        """Return the first rank's number."""
+    def agree(self, numbers: Sequence[float]) -> Sequence[float]:
+        """Return the numbers of the first rank. All ranks give as many."""
 
     def total(self, numbers: Sequence[float]) -> Sequence[float]:
         """Return the sums over all ranks, the same ones everywhere."""

@@ -13,6 +13,26 @@ FOLDER = Path(__file__).resolve().parent.parent / "references"
 PLAIN_BATCH = 2  # samples of the check if there is no reference
 # Quantities of an update by the card's own rule: of the batch as a whole, and divided in two micro-batches.
 OWN_RULE, ACCUMULATED = "own_rule", "accumulated"
+# Quantities of ranks that train on slices of a batch, each 0 but for rounding, and what they say.
+UPDATE, CLIPPED_UPDATE, WEIGHTS = "update_by_ranks", "clipped_update_by_ranks", "weights_between_ranks"
+BY_RANKS = {
+    UPDATE: "ranks do not train as one rank would with the same batch",
+    CLIPPED_UPDATE: "ranks do not clip gradients as one rank would with the same batch",
+    WEIGHTS: "ranks have different weights after the same updates",
+}
+# Of an update, relative to that of one rank: mistakes deviate by a third at least. Weights are equal to the last bit.
+ROUNDING_OF_UPDATES = {"fp32": 0.02, "tf32": 0.05, "bf16": 0.2, "fp16": 0.2}
+ROUNDING_OF_WEIGHTS = 1e-6
+
+
+def by_ranks(clipped: bool) -> list[str]:
+    """Return the names of the quantities BY_RANKS of a rule that clips gradients or not."""
+    return [name for name in BY_RANKS if clipped or name != CLIPPED_UPDATE]
+
+
+def tolerance_by_ranks(name: str, precision: str) -> float:
+    """Return the tolerance of one of BY_RANKS."""
+    return ROUNDING_OF_WEIGHTS if name == WEIGHTS else ROUNDING_OF_UPDATES[precision]
 
 
 @dataclass(frozen=True)
@@ -45,6 +65,15 @@ class Reference:
 
         tolerances = {precision: kept(quantities) for precision, quantities in self.tolerances.items()}
         return replace(self, values=kept(self.values), tolerances=tolerances)
+
+    def by_ranks(self, clipped: bool) -> Reference:
+        """Return the reference with the quantities of ranks that train together, and clip gradients or not."""
+        names = by_ranks(clipped)
+        tolerances = {
+            precision: {**quantities, **{name: tolerance_by_ranks(name, precision) for name in names}}
+            for precision, quantities in self.tolerances.items()
+        }
+        return replace(self, values={**self.values, **{name: [0.0] for name in names}}, tolerances=tolerances)
 
 
 def probed_card(card: Card, reference: Reference | None) -> Card:

@@ -24,6 +24,7 @@ class Options(NamedTuple):
     device: str | None
     precision: str | None
     compile: bool
+    activation_checkpointing: bool
     batch_size: int | None
     micro_batch_size: int | None
     replicas: int
@@ -142,6 +143,7 @@ def _add_batch(grammar: argparse.ArgumentParser) -> None:
     )
     size.add_argument("--batch-sizes", type=values.wholes, metavar="N,N,...", help="a run, and a result, for each size")
     add = group.add_argument
+    add("--activation-checkpointing", action="store_true", help="compute blocks again in backward, to save memory")
     add("--find-max-batch", action="store_true", help="find the largest batch that fits into memory, then run with it")
     add("--memory-limit", type=values.mebibytes, metavar="SIZE", help="of the workload's process: 512M, 4G; or MiB")
     add(
@@ -167,7 +169,7 @@ def _add_division(grammar: argparse.ArgumentParser) -> None:
     add(
         "--strategy",
         choices=STRATEGIES,
-        help="how stages take turns (default: pipelined), or how ranks train together (ddp)",
+        help="how stages take turns (default: pipelined), or how ranks train together (default: ddp)",
     )
     add(
         "--cpu-bind",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Mapping, TypedDict
 
 from entrypoints.contract.cards import Card, labelled, tabular
-from entrypoints.contract.choices import DDP, STAGED
+from entrypoints.contract.choices import DDP, FSDP, RANKED, STAGED, ZERO
 from entrypoints.contract.session import BatchPartition
 from entrypoints.contract.statuses import UsageError
 from entrypoints.contract.target import Target
@@ -50,6 +50,7 @@ class Configuration:
     device: str
     precision: str
     compile: bool  # whether the framework compiles the model, if it would not by itself
+    activation_checkpointing: bool  # whether blocks are computed again in backward, so that they keep less until then
     batch_size: int  # global: of an update, or of a call in inference
     micro_batch_size: int  # times accumulation, replicas and, in inference, device iterations: the batch
     gradient_accumulation: int
@@ -139,6 +140,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         device=device,
         precision=options.precision or defaults["precision"],
         compile=options.compile,
+        activation_checkpointing=_recomputed(options, framework, device),
         batch_size=batch_size,
         micro_batch_size=partition.micro_batch,
         gradient_accumulation=partition.accumulation,
@@ -253,11 +255,26 @@ def _strategy(options: Options, device: str) -> str | None:
     asked, replicated = options.strategy, options.replicas > 1 and device != "ipu"
     if asked in STAGED and options.stages == 1:
         raise UsageError(f"--strategy {asked}: one stage is all of the model. Add --stages 2 or more")
-    if asked not in (None, *STAGED) and not (replicated and options.task == "training"):
+    if asked in RANKED and not (replicated and options.task == "training"):
         raise UsageError(f"--strategy {asked} is for training on several devices: add --replicas 2 or more")
+    if asked in (FSDP, *ZERO) and options.compile:
+        raise UsageError(
+            f"--compile with --strategy {asked}: what gathers weights or updates shares is not compiled. Leave one of "
+            "them out, or take --strategy ddp"
+        )
     if options.stages > 1:
         return asked or STAGED[0]
     return asked or (DDP if replicated and options.task == "training" else None)
+
+
+def _recomputed(options: Options, framework: str, device: str) -> bool:
+    if not options.activation_checkpointing:
+        return False
+    if options.task != "training":
+        raise UsageError(f"--activation-checkpointing: {options.task} keeps no activations. Leave it out")
+    if framework != "pytorch" or device == "ipu":
+        raise UsageError("--activation-checkpointing is for PyTorch on CPUs and GPUs. Leave it out")
+    return True
 
 
 def _require_divisible(options: Options, framework: str, device: str) -> None:

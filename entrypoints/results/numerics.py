@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Mapping, NamedTuple, Sequence
 
 from entrypoints.contract.messages import Message, Probed, RunCheck
-from entrypoints.contract.reference import Reference
+from entrypoints.contract.reference import BY_RANKS, Reference
 from entrypoints.results.json_values import Json, finite
 
 PASSED, FAILED, NOT_PROVABLE, NOT_RUN = "passed", "failed", "not_provable", "not_run"
@@ -41,6 +41,7 @@ class PrecisionResult(NamedTuple):
     reason: str | None
     worst: Deviation | None
     mismatched: tuple[str, ...]  # quantities
+    by_ranks: tuple[Deviation, ...] = ()  # of ranks that train together
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Numerics:
                 "precision": result.precision,
                 "state": result.state,
                 **({"reason": result.reason} if result.reason else {}),
+                **({"ranks": [_worst(item) for item in result.by_ranks]} if result.by_ranks else {}),
                 "worst": _worst(result.worst),
                 "mismatched": list(result.mismatched),
             }
@@ -132,11 +134,13 @@ def _compare_precision(precision: str, values: Mapping[str, Sequence[float]], re
     ]
     worst = max(deviations, key=lambda item: item.share)
     mismatched = tuple(item.quantity for item in deviations if item.share > 1)
+    by_ranks = tuple(item for item in deviations if item.quantity in BY_RANKS)
     if mismatched:
-        reason = f"{len(mismatched)} of {len(deviations)} quantities do not match in {precision}; {worst}"
-        return PrecisionResult(precision, FAILED, reason, worst, mismatched)
+        what = f"{BY_RANKS[worst.quantity]}; " if worst.quantity in BY_RANKS else ""
+        reason = f"{what}{len(mismatched)} of {len(deviations)} quantities do not match in {precision}; {worst}"
+        return PrecisionResult(precision, FAILED, reason, worst, mismatched, by_ranks)
     unproven = reference.not_provable.get(precision)
-    return PrecisionResult(precision, NOT_PROVABLE if unproven else PASSED, unproven, worst, ())
+    return PrecisionResult(precision, NOT_PROVABLE if unproven else PASSED, unproven, worst, (), by_ranks)
 
 
 def deviation(values: Sequence[float], stored: Sequence[float]) -> float:

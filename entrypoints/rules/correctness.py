@@ -7,6 +7,7 @@ from typing import Iterator
 
 from entrypoints.contract import reference
 from entrypoints.contract.cards import generates
+from entrypoints.contract.choices import RANKED
 from entrypoints.contract.reference import Reference
 from entrypoints.results.numerics import FAILED, NOT_PROVABLE, NOT_RUN, PASSED
 from entrypoints.rules.facts import Document, Facts
@@ -42,6 +43,30 @@ def checks_follow_from_deviations(facts: Facts) -> Iterator[str]:
     for number, each in enumerate(facts.document["numerics"].get("run_checks", [])):
         if (each["state"] == FAILED) != bool(each["faults"]):
             yield f"numerics.run_checks.{number}.state: {each['state']} with {len(each['faults'])} faults"
+
+
+@rule(
+    "in training by several ranks each precision with tolerances has the deviations of `ranks`, the clipped one "
+    "exactly if the card clips, within the tolerances of the check or `mismatched`; no other run has them",
+    "What one rank computes says nothing about the exchange between ranks.",
+)
+def ranks_are_checked(facts: Facts) -> Iterator[str]:
+    """Judge what the check says about the exchange between ranks."""
+    card, together = card_of(facts), facts.configuration["strategy"] in RANKED
+    for number, each in enumerate(facts.document["numerics"]["precisions"]):
+        field, deviations = f"numerics.precisions.{number}.ranks", each.get("ranks", [])
+        names = [item["quantity"] for item in deviations]
+        if not together or each["worst"] is None or card is None:
+            expected = list(dict.fromkeys(names)) if together else []
+        else:
+            expected = reference.by_ranks("gradient_norm" in card.problem.get("optimizer", {}))
+        if sorted(names) != sorted(expected):
+            yield differ(field, ", ".join(names), ", ".join(expected), "configuration.strategy")
+        for item in deviations:
+            if _beyond(item) != (item["quantity"] in each["mismatched"]):
+                yield differ(field, item["deviation"], item["tolerance"], f"mismatched, of {item['quantity']}")
+            if item["tolerance"] > reference.tolerance_by_ranks(item["quantity"], each["precision"]):
+                yield f"{field}: {item['quantity']} has the tolerance {item['tolerance']}"
 
 
 @rule(
@@ -116,6 +141,8 @@ def tolerances_are_those_of_the_reference(facts: Facts) -> Iterator[str]:
     stored = reference_of(facts.document["workload"]["identity"]) if precisions else None
     if stored is None:
         return
+    if facts.configuration["strategy"] in RANKED:
+        stored = stored.by_ranks(clipped=True)
     for number, each in enumerate(precisions):
         field, tolerances = f"numerics.precisions.{number}", stored.tolerances.get(each["precision"], {})
         provable = bool(tolerances) and each["precision"] not in stored.not_provable

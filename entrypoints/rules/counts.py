@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Iterator
 
-from entrypoints.contract.choices import DDP, STAGED
+from entrypoints.contract.choices import RANKED, STAGED
 from entrypoints.results.quantiles import quantile
 from entrypoints.results.result import MOST_STEPS, QUANTILES
 from entrypoints.rules.facts import Facts, near
@@ -196,8 +196,8 @@ def length_is_bounded_once(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "only training accumulates gradients or has a goal; only inference has requests; one stage and one rank have no "
-    "strategy; a smoke run has no correctness check; synthetic data have no path",
+    "only training accumulates gradients, computes activations again or has a goal; only inference has requests; one "
+    "stage and one rank have no strategy; a smoke run has no correctness check; synthetic data have no path",
     "No command line gives another configuration.",
 )
 def settings_fit_the_task(facts: Facts) -> Iterator[str]:
@@ -205,12 +205,14 @@ def settings_fit_the_task(facts: Facts) -> Iterator[str]:
     given, training = facts.configuration, facts.task == "training"
     if given["gradient_accumulation"] != 1 and not training:
         yield f"configuration.gradient_accumulation: {facts.task} has no gradients"
+    if given.get("activation_checkpointing") and not training:
+        yield f"configuration.activation_checkpointing: {facts.task} keeps no activations"
     if given["goal"] is not None and not training:
         yield f"configuration.goal: {facts.task} trains nothing"
     if given["concurrency"] is not None and facts.task != "inference":
         yield f"configuration.concurrency: {facts.task} answers no requests"
     together = training and given["replicas"] > 1 and given["device"] != "ipu"
-    possible = STAGED if given["stages"] > 1 else (DDP,) if together else (None,)
+    possible = STAGED if given["stages"] > 1 else RANKED if together else (None,)
     if given["strategy"] not in possible:
         yield "configuration.strategy: it says how several stages alternate, or how several ranks train"
     if given["smoke"] and given["probe_numerics"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from entrypoints.contract import reference
 from entrypoints.contract.cards import Card
+from entrypoints.contract.choices import RANKED
 from entrypoints.contract.reference import Reference
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results import numerics
@@ -16,7 +17,7 @@ from entrypoints.system.console import status
 
 def check(card: Card, resolved: Configuration, orders: Orders) -> Outcome:
     """Run only the correctness check."""
-    outcome, probed = probe(reference.load(card), resolved, orders)
+    outcome, probed = probe(card, reference.load(card), resolved, orders)
     judged = with_numerics(outcome, probed)
     return judged if judged.exit_code else judged._replace(message=f"correctness {probed}")
 
@@ -29,7 +30,7 @@ def check_before_runs(card: Card, resolved: Configuration, orders: Orders, team:
     if stored is None:
         return numerics.compare_with_reference([], None, resolved.precision)
     status(f"{resolved.workload} on {resolved.device}: checking correctness")
-    _, probed = probe(stored, resolved, orders, team)
+    _, probed = probe(card, stored, resolved, orders, team)
     status(f"{resolved.workload} on {resolved.device}: correctness {probed}")
     return probed
 
@@ -48,11 +49,13 @@ def _cut(outcome: Outcome) -> str:
 
 
 def probe(
-    stored: Reference | None, resolved: Configuration, orders: Orders, team: Team = NOBODY_ELSE
+    card: Card, stored: Reference | None, resolved: Configuration, orders: Orders, team: Team = NOBODY_ELSE
 ) -> tuple[Outcome, Numerics]:
     """Run the correctness check, and return how it ended and its result."""
     ranks = converse(resolved, orders, team.assign("probe", resolved), "probe", team=team)
     outcome, messages = ended(ranks), ranks[0].messages
     cut = None if outcome.state == "completed" else _cut(outcome)
     expected = stored and stored.of_run(resolved.gradient_accumulation)
+    if expected and resolved.strategy in RANKED:
+        expected = expected.by_ranks("gradient_norm" in card.problem["optimizer"])
     return outcome, numerics.compare_with_reference(messages, expected, resolved.precision, cut)

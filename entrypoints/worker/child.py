@@ -113,6 +113,7 @@ def run(configuration: Configuration, place: Place, send: Sender, cleanup: conte
     software = build.software()
     device_libraries = {name: version for name, version in device.libraries().items() if version}
     send(software._replace(libraries={**software.libraries, **device_libraries}))
+    use_device(configuration, place)
     device.prepare(configuration.precision, configuration.threads, configuration.concurrency or 1)
     memory_estimate.require_memory(card, configuration, device.free_mib())
     memory.limit_process(configuration.memory_limit_mib)
@@ -124,6 +125,8 @@ def run(configuration: Configuration, place: Place, send: Sender, cleanup: conte
     send(Phase("model", time.monotonic()))
     rule = rule_of(card.problem, configuration.batch_size)
     model = build.model(card, configuration.seed)
+    if configuration.activation_checkpointing:
+        model = build.recomputed(model)
     how = (configuration.precision, configuration.compile, configuration.partition)
     session = device.open_session(model, rule, *how, **group)
     cleanup.callback(session.close)
@@ -148,6 +151,7 @@ def probe_numerics(configuration: Configuration, place: Place, send: Sender, cle
     modules = import_modules(configuration)  # imports the device first, since it may be missing
     from entrypoints.worker import probe  # late, since it imports NumPy
 
+    use_device(configuration, place)
     group = open_group(configuration, place, send, cleanup)
     probe.run(cards.load()[configuration.workload], configuration, *modules, send, group)
 
@@ -167,14 +171,23 @@ def placed(configuration: Configuration, place: Place) -> Placed:
     return Placed(socket.gethostname(), host.ranges(usable), placement.memory_nodes(usable))
 
 
+def use_device(configuration: Configuration, place: Place) -> None:
+    """Let a rank use its own device of the node, before anything else asks which one that is."""
+    if place.world > 1:
+        _strategies(configuration).use_device(place, configuration.device)
+
+
+def _strategies(configuration: Configuration) -> ModuleType:
+    return importlib.import_module(f"entrypoints.devices.{configuration.framework}.strategies.group")
+
+
 def open_group(
     configuration: Configuration, place: Place, send: Sender, cleanup: contextlib.ExitStack
 ) -> dict[str, Any]:
     """Return the ranks of the run, joined, as an argument of a session; no argument for one rank."""
     if place.world == 1:
         return {}
-    strategies = importlib.import_module(f"entrypoints.devices.{configuration.framework}.strategies.group")
-    group = strategies.join(place, configuration.device, send)
+    group = _strategies(configuration).join(place, configuration.device, configuration.strategy, send)
     cleanup.callback(group.close)
     return {"group": group}
 

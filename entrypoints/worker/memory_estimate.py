@@ -19,6 +19,13 @@ STATES_PER_PARAMETER = {
     "adamw": 2,
     "lamb": 2,
 }  # numbers that the optimizer keeps for each parameter
+# What ranks divide, by strategy.
+DIVIDED = {
+    "fsdp": ("weights", "gradients", "states"),
+    "zero1": ("states",),
+    "zero2": ("gradients", "states"),
+    "zero3": ("weights", "gradients", "states"),
+}
 SINGLE = 4  # bytes of a weight, a gradient or an optimizer state
 BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}  # bytes of an activation
 
@@ -44,18 +51,23 @@ def estimate(card: Card, configuration: Configuration) -> MemoryNeed:
 
     Training needs weights, gradients, optimizer states and the activations for backward; inference needs the weights
     and the largest sum of one layer's input and output; sampling needs what a chain holds at once. Backward frees
-    activations while it makes gradients, so unless gradients accumulate, the larger of the two counts.
+    activations while it makes gradients, so unless gradients accumulate, the larger of the two counts. Ranks may divide
+    what a model needs; activations that are computed again count as nothing.
     """
     training = configuration.task == "training"
     parameters = card.problem["parameters"] * SINGLE / MIB
     elements: int = card.memory[f"{configuration.task}_elements_per_unit"]
     streams = configuration.concurrency or 1
-    batch = streams * configuration.micro_batch_size * elements * BYTES[configuration.precision] / MIB
+    at_once = 0 if configuration.activation_checkpointing else streams * configuration.micro_batch_size
+    batch = at_once * elements * BYTES[configuration.precision] / MIB
     if not training:
         return MemoryNeed(parameters, batch)
     # Gradients take the memory of activations as they are freed.
     room = parameters if configuration.gradient_accumulation == 1 else 0.0
-    return MemoryNeed(parameters * (2 + _states(card.problem["optimizer"])), max(0.0, batch - room))
+    divided = DIVIDED.get(configuration.strategy or "", ())
+    counts = {"weights": 1, "gradients": 1, "states": _states(card.problem["optimizer"])}
+    kept = sum(count / (configuration.ranks if part in divided else 1) for part, count in counts.items())
+    return MemoryNeed(parameters * kept, max(0.0, batch - room))
 
 
 def _states(optimizer: Mapping[str, Any]) -> int:

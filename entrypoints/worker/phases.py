@@ -61,7 +61,7 @@ class PhasedRun:
         timed = self.steps - self.untimed
         pace = self.seconds / timed if timed else self.warmup_pace
         lacking = duration - self.seconds
-        self.until = self.steps + int(group.agree(max(1, round(lacking / pace)) if lacking > 0 else 0))
+        self.until = self.steps + int(group.agree([max(1, round(lacking / pace)) if lacking > 0 else 0])[0])
         return self.steps >= self.until
 
     def phase(self, name: str, over: Callable[[], bool]) -> None:

@@ -16,10 +16,11 @@ from entrypoints.contract import reference
 from entrypoints.contract.cards import Card
 from entrypoints.contract.messages import Probed
 from entrypoints.contract.reference import Reference
-from entrypoints.contract.session import Batch, BatchPartition, Rule, SamplerRule, Session, rule_of
+from entrypoints.contract.session import Batch, BatchPartition, OptimizerRule, Rule, SamplerRule, Session, rule_of
 from entrypoints.contract.statuses import RunError
 from entrypoints.planning.configuration import Configuration
 from entrypoints.system import memory
+from entrypoints.worker import probe_ranks
 
 OUTPUTS = 64  # numbers that represent an output
 UPDATES = ("first_update", "second_update", "third_update", "fourth_update")
@@ -64,11 +65,21 @@ def run(
             continue
         memory.limit_process(configuration.memory_limit_mib)
         batch = loader.formula_batch(card, batch_size)  # not earlier: some frameworks start up at their first tensor
-        new_model = functools.partial(build.model, card, configuration.seed)
+        new_model = functools.partial(_model, build, card, configuration)
         open_session = functools.partial(_open_session, device, precision, configuration.compile, group)
         parts = stages(card, stored, batch, configuration.gradient_accumulation)
         for name, values in probe_precision(new_model, build, open_session, parts):
             send(Probed(precision, name, values))
+        if group and configuration.strategy:
+            alone = functools.partial(_open_session, device, precision, configuration.compile, {})
+            by_kind = {True: open_session, False: alone}
+            for name, values in by_ranks(card, batch_size, new_model, build, loader, by_kind, group["group"]):
+                send(Probed(precision, name, values))
+
+
+def _model(build: ModuleType, card: Card, configuration: Configuration) -> Any:
+    model = build.model(card, configuration.seed)
+    return build.recomputed(model) if configuration.activation_checkpointing else model
 
 
 def _open_session(
@@ -76,6 +87,32 @@ def _open_session(
 ) -> Session:
     session: Session = device.open_session(model, stage.rule, precision, compiled, stage.partition, **group)
     return session
+
+
+def by_ranks(
+    card: Card,
+    batch_size: int,
+    new_model: Callable[[], Any],
+    build: ModuleType,
+    loader: ModuleType,
+    open_sessions: Mapping[bool, Callable[[Any, Stage], Session]],
+    group: Any,
+) -> Iterator[tuple[str, list[float]]]:
+    """Yield the quantities of ranks that train on slices, each of `batch_size` samples.
+
+    Sessions are opened together with other ranks (True) or alone.
+    """
+    batch = loader.formula_batch(card, batch_size * group.place.world)
+    share = loader.slice_of(batch, group.place.rank * batch_size, batch_size)
+
+    def open_session(rule: OptimizerRule, partition: BatchPartition | None, together: bool) -> Session:
+        model = new_model()
+        build.load_probe_weights(build.without_randomness(model))
+        return open_sessions[together](model, Stage(rule, partition, lambda _: {}))
+
+    clipped = card.problem["optimizer"].get("gradient_norm") is not None
+    for name, values in probe_ranks.quantities(open_session, group, batch, share, clipped):
+        yield name, [float(value) for value in values]
 
 
 def stages(card: Card, stored: Reference | None, batch: Batch, accumulation: int) -> list[Stage]:

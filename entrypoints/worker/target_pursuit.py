@@ -64,7 +64,7 @@ class TargetPursuit:
         evaluated = Evaluated(steps, began, time.monotonic(), int(samples), loss / samples, accuracy, *quality)
         self.send(evaluated)
         done = reached(self.target, evaluated)
-        self.evaluated_at, self.reached = steps, bool(group.agree(done)) if group else done
+        self.evaluated_at, self.reached = steps, bool(group.agree([done])[0]) if group else done
 
     def batches(self, group: JoinedRanks | None) -> Iterator[tuple[Batch, bool]]:
         """Yield the readable batches to evaluate, and whether each counts."""

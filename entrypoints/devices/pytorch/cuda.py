@@ -12,6 +12,7 @@ from entrypoints.contract.statuses import RunError
 from entrypoints.devices.missing_device import no_gpu
 from entrypoints.devices.pytorch.shared import gpu
 from entrypoints.devices.pytorch.shared.threads import compute_on
+from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.devices.selection import require_precision
 from entrypoints.metering.meters import amd, nvml
 from entrypoints.workloads.pytorch.build import Objective
@@ -95,7 +96,12 @@ def free_mib() -> float | None:
 
 
 def open_session(
-    model: Objective, rule: Rule, precision: str, compiled: bool = False, partition: BatchPartition | None = None
+    model: Objective,
+    rule: Rule,
+    precision: str,
+    compiled: bool = False,
+    partition: BatchPartition | None = None,
+    group: Group | None = None,
 ) -> gpu.GpuSession:
     """Return a session that takes over `model`.
 
@@ -104,7 +110,7 @@ def open_session(
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     device_facts = facts(properties)
     read_conditions = functools.partial((amd if AMD else nvml).conditions, device_facts.identifier)
-    return gpu.GpuSession(torch.cuda, model, rule, precision, compiled, partition, device_facts, read_conditions)
+    return gpu.GpuSession(torch.cuda, model, rule, precision, compiled, partition, device_facts, read_conditions, group)
 
 
 def facts(properties: object) -> DeviceFacts:

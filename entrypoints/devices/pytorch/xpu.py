@@ -16,6 +16,7 @@ from entrypoints.contract.statuses import RunError
 from entrypoints.devices.missing_device import kernel_driver, require_files
 from entrypoints.devices.pytorch.shared import gpu
 from entrypoints.devices.pytorch.shared.threads import compute_on
+from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.devices.selection import require_precision
 from entrypoints.metering.meters import intel
 from entrypoints.workloads.pytorch.build import Objective
@@ -70,7 +71,12 @@ def free_mib() -> float | None:
 
 
 def open_session(
-    model: Objective, rule: Rule, precision: str, compiled: bool = False, partition: BatchPartition | None = None
+    model: Objective,
+    rule: Rule,
+    precision: str,
+    compiled: bool = False,
+    partition: BatchPartition | None = None,
+    group: Group | None = None,
 ) -> gpu.GpuSession:
     """Return a session that takes over `model`.
 
@@ -88,19 +94,19 @@ def open_session(
     read_conditions = functools.partial(
         intel.conditions, getattr(properties, "driver_version", None)
     )  # from torch 2.4 on
-    return XpuSession(xpu, model, rule, precision, compiled, partition, device_facts, read_conditions)
+    return XpuSession(xpu, model, rule, precision, compiled, partition, device_facts, read_conditions, group)
 
 
 class XpuSession(gpu.GpuSession):
-    """A session whose training Intel's extension optimizes, if it is installed and nothing is compiled.
+    """A session whose training Intel's extension optimizes, if it is installed.
 
-    Its main gain is fused updates. Weights stay fp32, since it is given no precision. Its changes for inference are
-    made already, or are for CPUs.
+    It does not if something is compiled, or several ranks train together. Its main gain is fused updates. Weights stay
+    fp32, since it is given no precision. Its changes for inference are made already, or are for CPUs.
     """
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        if extension is None or self.compiled:
+        if extension is None or self.compiled or self.strategy.engine:
             return
         how = f"{self.facts.execution}; by intel_extension_for_pytorch {extension.__version__}"
         self.facts = self.facts._replace(execution=how)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib
 import itertools
+from collections import Counter
 from typing import Any, Iterator, Mapping, Tuple, Union
 
 import numpy as np
@@ -13,6 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
+from torch.utils.checkpoint import checkpoint
 
 from entrypoints.contract.cards import Card
 from entrypoints.contract.messages import Software
@@ -193,6 +196,37 @@ def stage_boundaries(network: nn.Module) -> list[nn.Module]:
     """Return the layers before which a pipeline may be cut, in order: a network's `blocks`, otherwise its children."""
     blocks = getattr(network, "blocks", None)
     return list(blocks if blocks is not None else network.children())
+
+
+def recurring(network: nn.Module) -> list[nn.Module]:
+    """Return the blocks of a network: of what has layers of its own and recurs, the outermost, in order."""
+    own = [module for module in network.modules() if not type(module).__module__.startswith("torch.")]
+    modules = [module for module in own if any(True for _ in module.children())]
+    counts = Counter(type(module) for module in modules)
+    blocks: list[nn.Module] = []
+    inner: set[int] = set()
+    for module in modules:
+        if counts[type(module)] > 1 and id(module) not in inner:
+            blocks.append(module)
+            inner.update(map(id, module.modules()))
+    return blocks
+
+
+def recomputed(model: Objective) -> Objective:
+    """Return the same model, whose blocks keep no activations for backward: it computes them again.
+
+    Raises RunError (`unsupported`) if there are no blocks, or if they have batch normalisations.
+    """
+    blocks = recurring(model.network)
+    if not blocks or any(isinstance(layer, nn.BatchNorm2d) for block in blocks for layer in block.modules()):
+        raise RunError(
+            "unsupported",
+            "--activation-checkpointing is for networks of blocks without batch normalisation, whose statistics would "
+            "count each batch twice. Leave it out",
+        )
+    for block in blocks:
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[assignment]
+    return model
 
 
 def without_sdpa(model: Objective) -> Objective:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import torch
 from torch import nn
@@ -57,8 +57,16 @@ def adamw(groups: list[dict[str, Any]], rule: OptimizerRule, fused: bool) -> tor
     return construct(torch.optim.AdamW, groups, fused, lr=rule.learning_rate, **chosen)
 
 
+Norms = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
+
+
 class Lamb(torch.optim.Optimizer):
-    """LAMB: Adam with steps scaled to each tensor's norm (You et al., arXiv:1904.00962, algorithm 2)."""
+    """LAMB: Adam with steps scaled to each tensor's norm (You et al., arXiv:1904.00962, algorithm 2).
+
+    Of distributed tensors, it updates this rank's shards; `shard_norms` then returns the norms of whole tensors.
+    """
+
+    shard_norms: Norms | None = None
 
     def __init__(self, groups: list[dict[str, Any]], rule: OptimizerRule, _: bool) -> None:
         super().__init__(groups, {"lr": rule.learning_rate})
@@ -69,26 +77,45 @@ class Lamb(torch.optim.Optimizer):
     def step(self) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient."""
         self.steps += 1
-        first, second = self.betas
-        corrections = [1 - beta**self.steps if self.corrected else 1.0 for beta in self.betas]
         for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                state = self.state[parameter] or {
-                    "mean": torch.zeros_like(parameter),
-                    "square": torch.zeros_like(parameter),
-                }
-                self.state[parameter] = state
-                state["mean"].lerp_(parameter.grad, 1 - first)
-                state["square"].mul_(second).addcmul_(parameter.grad, parameter.grad, value=1 - second)
-                step = (state["mean"] / corrections[0]).div_(
-                    (state["square"] / corrections[1]).sqrt_().add_(self.epsilon)
-                )
-                step.add_(parameter, alpha=group["weight_decay"])
-                size, length = parameter.norm(), step.norm()
-                trust = torch.where((size > 0) & (length > 0), size / length, torch.ones_like(size))
-                parameter.sub_(step.mul_(trust), alpha=group["lr"])
+            parameters = group["params"]
+            # One by one, since steps take memory; shards together, since each exchange of norms takes time.
+            for some in [parameters] if self.shard_norms else [[parameter] for parameter in parameters]:
+                self.update(some, group["lr"], group["weight_decay"])
+
+    def update(self, parameters: Sequence[nn.Parameter], rate: float, decay: float) -> None:
+        """Update some parameters."""
+        if not parameters:
+            return
+        steps = [self.adam_step(parameter).add_(local(parameter), alpha=decay) for parameter in parameters]
+        norms = self.shard_norms or _norms
+        sizes, lengths = (norms(tensors) for tensors in ([local(each) for each in parameters], steps))
+        for parameter, step, size, length in zip(parameters, steps, sizes, lengths):
+            trust = torch.where((size > 0) & (length > 0), size / length, torch.ones_like(size))
+            if parameter.grad is not None:
+                local(parameter).sub_(step.mul_(trust), alpha=rate)
+
+    def adam_step(self, parameter: nn.Parameter) -> torch.Tensor:
+        """Return the step of Adam, and 0 without a gradient."""
+        if parameter.grad is None:
+            return torch.zeros_like(local(parameter))
+        gradient, (first, second) = local(parameter.grad), self.betas
+        corrections = [1 - beta**self.steps if self.corrected else 1.0 for beta in self.betas]
+        state = self.state[parameter] or {"mean": torch.zeros_like(gradient), "square": torch.zeros_like(gradient)}
+        self.state[parameter] = state
+        state["mean"].lerp_(gradient, 1 - first)
+        state["square"].mul_(second).addcmul_(gradient, gradient, value=1 - second)
+        return (state["mean"] / corrections[0]).div_((state["square"] / corrections[1]).sqrt_().add_(self.epsilon))
+
+
+def local(tensor: Any) -> torch.Tensor:
+    """Return this rank's shard of a distributed tensor, in the same memory; another tensor is returned itself."""
+    shard: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return shard
+
+
+def _norms(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    return [tensor.norm() for tensor in tensors]
 
 
 RULES: dict[str, Callable[[list[dict[str, Any]], OptimizerRule, bool], torch.optim.Optimizer]] = {

@@ -175,6 +175,7 @@ def _settings(document: Document) -> dict[str, Any]:
     """Return the settings that distinguish results, by dotted path."""
     configuration = document["configuration"]
     settings = {SETTING + key: _hashable(value) for key, value in configuration.items() if key not in IGNORED_SETTINGS}
+    settings.setdefault(f"{SETTING}activation_checkpointing", False)  # schema 1.0 has none
     # Synthetic data without a path of evaluation data: the target is evaluated on the batch itself.
     on_batch = document["data"]["source"] == "synthetic" and not configuration["evaluation_path"]
     if document["target"] is not None and not on_batch:

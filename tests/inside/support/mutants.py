@@ -13,7 +13,7 @@ from unittest import mock
 import torch
 from torch import nn
 
-from entrypoints.devices.pytorch.shared import session
+from entrypoints.devices.pytorch.strategies import strategy
 from entrypoints.workloads.pytorch import autoencoder, build, layers, optimizers, resnet
 
 
@@ -171,14 +171,14 @@ def dropout():
 
 def rule(**changes):
     """The optimizer of a rule that differs, in a hyper-parameter or in one of its settings."""
-    original = session.optimizer
+    original = strategy.optimizer
 
     def optimizer(model, rule, fused):
         own = {name: value for name, value in changes.items() if hasattr(rule, name)}
         others = {name: value for name, value in changes.items() if name not in own}
         return original(model, dataclasses.replace(rule, **own, settings={**rule.settings, **others}), fused)
 
-    return mock.patch.object(session, "optimizer", optimizer)
+    return mock.patch.object(strategy, "optimizer", optimizer)
 
 
 def optimizer_with_nesterov():
@@ -209,7 +209,7 @@ def optimizer_of_another_kind():
     def adam(model, rule, _):
         return torch.optim.Adam(optimizers.parameter_groups(model, rule), lr=rule.learning_rate)
 
-    return mock.patch.object(session, "optimizer", adam)
+    return mock.patch.object(strategy, "optimizer", adam)
 
 
 def smoothing_of_pytorch():

@@ -47,6 +47,7 @@ def probed(workload, precision, threads=1, batch_of=loader.formula_batch, compil
         compile=compiled,
         memory_limit_mib=None,
         gradient_accumulation=1,
+        activation_checkpointing=False,
     )
     others: Any = SimpleNamespace(formula_batch=batch_of)
     device: Any = SimpleNamespace(

@@ -83,7 +83,13 @@ def probed(workload):
     """Quantities of the probe by name."""
     messages: list[Probed] = []
     configuration: Any = SimpleNamespace(
-        precision="fp32", threads=1, seed=0, compile=False, memory_limit_mib=None, gradient_accumulation=1
+        precision="fp32",
+        threads=1,
+        seed=0,
+        compile=False,
+        memory_limit_mib=None,
+        gradient_accumulation=1,
+        activation_checkpointing=False,
     )
     probe.run(CARDS[workload], configuration, cpu, build, loader, messages.append)
     return {message.quantity: message.values for message in messages}

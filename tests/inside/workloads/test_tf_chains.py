@@ -35,7 +35,13 @@ def judged():
     """By the stored values, which PyTorch is held against too."""
     messages: list[Probed] = []
     configuration: Any = SimpleNamespace(
-        precision="fp32", threads=1, seed=0, compile=False, memory_limit_mib=None, gradient_accumulation=1
+        precision="fp32",
+        threads=1,
+        seed=0,
+        compile=False,
+        memory_limit_mib=None,
+        gradient_accumulation=1,
+        activation_checkpointing=False,
     )
     probe.run(CARD, configuration, cpu, build, loader, messages.append)
     return numerics.compare_with_reference([Probed(*message) for message in messages], reference.load(CARD), "fp32")

@@ -10,6 +10,7 @@ import torch
 from entrypoints.contract.session import BatchPartition, DeviceConditions, DeviceFacts, Rule, Usage
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.pytorch.shared.session import TorchSession, execution, require_torch_compile
+from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.system.facts import MIB
 from entrypoints.workloads.pytorch.build import Objective
 
@@ -38,19 +39,23 @@ class GpuSession(TorchSession):
         partition: BatchPartition | None,
         facts: DeviceFacts,
         read_conditions: ReadConditions,
+        group: Group | None = None,
     ) -> None:
         if compiled:
             require_torch_compile()
         self.runtime, self.read_conditions = runtime, read_conditions
         kind = facts.kind
         # No graphs if gradients accumulate: the graph of a micro-batch overwrites the gradients of the one before
-        # (https://github.com/pytorch/pytorch/issues/96693). None in inference: graphs belong to one thread.
-        self.graphs = compiled and kind == "cuda" and not (partition and partition.accumulation > 1)
+        # (https://github.com/pytorch/pytorch/issues/96693). None in inference: graphs belong to one thread. None of
+        # several ranks, whose gradients are exchanged while they are computed.
+        accumulated = partition and partition.accumulation > 1
+        self.graphs = compiled and kind == "cuda" and not accumulated and group is None
         self.facts = facts._replace(execution=execution(compiled, self.graphs))
         runtime.reset_peak_memory_stats()
-        super().__init__(model, rule, torch.device(kind, runtime.current_device()), precision, compiled, partition)
+        hardware = torch.device(kind, runtime.current_device())
+        super().__init__(model, rule, hardware, precision, compiled, partition, group)
         if precision == "fp16" and self.optimizer:
-            self.scaler = scaler(kind)
+            self.scaler = self.strategy.scaler(scaler(kind))
             if torch.__version__ < FUSED_SCALING:
                 skip_by_the_scaler(self.optimizer)
 

@@ -89,13 +89,15 @@ def owner(network: nn.Module, name: str) -> nn.Module:
 @torch.no_grad()
 def dropped_ones(dropout: nn.Dropout, like: torch.Tensor) -> float:
     """Return the fraction of ones, on the device of `like`, that a dropout drops."""
-    return float((dropout(like.new_ones(ONES)) == 0).float().mean())
+    ones = torch.ones(ONES, device=like.device, dtype=like.dtype)  # `like` may be one rank's shard
+    return float((dropout(ones) == 0).float().mean())
 
 
 @torch.no_grad()
 def dropped_attention(attention: SelfAttention) -> float:
     """Return the fraction of the weights of attention that are dropped, over texts whose positions are all alike."""
-    alike = attention.project.weight.new_zeros(TEXTS, 1, POSITIONS, POSITIONS)
+    like = attention.project.weight
+    alike = torch.zeros(TEXTS, 1, POSITIONS, POSITIONS, device=like.device, dtype=like.dtype)
     weights = attention.attend(alike, alike, alike + torch.eye(POSITIONS, device=alike.device), None)
     attended = POSITIONS * (POSITIONS + 1) // 2 if attention.causal else POSITIONS**2
     return 1 - float((weights != 0).sum()) / (TEXTS * attended)

@@ -16,6 +16,7 @@ from entrypoints.contract.session import (
     Batch,
     BatchPartition,
     ChainSample,
+    DeviceFacts,
     EvaluationResult,
     FirstStep,
     OptimizerRule,
@@ -23,12 +24,11 @@ from entrypoints.contract.session import (
     StepReport,
 )
 from entrypoints.contract.statuses import RunError
-from entrypoints.devices.pytorch.shared.observation import StepObserver, dropped_fractions, used_fraction
+from entrypoints.devices.pytorch.shared.observation import StepObserver, dropped_fractions
 from entrypoints.devices.pytorch.shared.tensors import combine_results, evaluation_result, micro_batches, to_host
 from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.devices.pytorch.strategies.strategy import strategy_of
-from entrypoints.workloads.pytorch.build import Objective, fold_batch_norms, units, weights
-from entrypoints.workloads.pytorch.optimizers import optimizer
+from entrypoints.workloads.pytorch.build import Objective
 from entrypoints.workloads.pytorch.samplers import chain_sample, sampler
 
 AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -75,6 +75,7 @@ class TorchSession:
     Subclasses time the hardware: `mark`, `seconds_between` and `synchronise` of a Session.
     """
 
+    facts: DeviceFacts
     scaler: Any = None  # of gradients, for a precision that loses small values
     graphs = False  # whether a compiled training step is recorded once and replayed by the GPU
 
@@ -91,15 +92,17 @@ class TorchSession:
         self.hardware, self.dtype, self.compiled = hardware, AUTOCAST[precision], compiled
         self.accumulation_steps = partition.accumulation if partition else 1  # micro-batches per update
         self.micro_batch = partition.micro_batch if partition else None  # samples computed at once
-        # channels_last saved a fifth (fp32) to two fifths (bf16) of a ResNet-50 step on a CPU with torch 2.13.
-        self.model = model.to(hardware, memory_format=torch.channels_last)
-        self.strategy = strategy_of(group, trained=isinstance(rule, OptimizerRule))
-        self.train_model = self.maybe_compiled(self.strategy.wrap(self.model), self.graphs)
+        self.model = model
+        self.strategy = strategy_of(group, self.dtype, trained=isinstance(rule, OptimizerRule))
+        self.train_model = self.maybe_compiled(self.strategy.wrap(model, hardware), self.graphs)
+        if group and self.strategy.engine:
+            how = f"{self.facts.execution}; {group.strategy} by {self.strategy.engine}"
+            self.facts = self.facts._replace(execution=how)
         self.optimizer: Any = None
         self.observer: StepObserver | None = None  # of the first training step, unless it is compiled
         self.sampler: Any = None
         if isinstance(rule, OptimizerRule):
-            self.optimizer = optimizer(self.model, rule, updates_fused(hardware))
+            self.optimizer = self.strategy.optimizer(self.model, rule, updates_fused(hardware))
             self.gradient_norm = rule.gradient_norm
         else:
             self.sampler = sampler(self.model.network, self.maybe_compiled(self.model.network), rule)
@@ -151,7 +154,7 @@ class TorchSession:
             with self.autocast():
                 _, loss = self.train_model(batch.inputs, batch.targets)
             scaled = loss if self.accumulation_steps == 1 else loss / self.accumulation_steps
-            (self.scaler.scale(scaled) if self.scaler else scaled).backward()
+            self.strategy.backward(self.scaler.scale(scaled) if self.scaler else scaled)
         return loss.detach().clone()  # a replayed graph overwrites its output
 
     def update(self) -> None:
@@ -159,7 +162,7 @@ class TorchSession:
         if self.scaler:
             self.scaler.unscale_(self.optimizer)
         if self.gradient_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.gradient_norm)
+            self.strategy.clip(self.model, self.gradient_norm)
         if self.scaler:
             self.scaler.step(self.optimizer)
             self.scaler.update()
@@ -231,14 +234,14 @@ class TorchSession:
 
     def weights(self) -> Mapping[str, np.ndarray]:
         """Return the parameters on the host, as views if they are there already."""
-        return weights(self.model)
+        return self.strategy.weights(self.model)
 
     def gradients(self) -> Mapping[str, float] | None:
         """Return by weight the fraction of its units with a gradient, which is kept until the next step.
 
         None if the scaler has skipped the update, since gradients in half precision overflowed.
         """
-        used = {name: used_fraction(weight.grad, axes) for name, weight, axes in units(self.model.network)}
+        used = self.strategy.used_units(self.model)
         return None if self.scaler and any(map(math.isnan, used.values())) else used
 
     def observed(self) -> FirstStep:
@@ -247,7 +250,7 @@ class TorchSession:
 
     def forward(self, batch_on_device: Batch) -> tuple[Any, Any]:
         """Return the output, and the loss if there are targets."""
-        with compilation(), torch.inference_mode(), self.autocast():
+        with compilation(), self.strategy.evaluating(), self.autocast():
             result: tuple[Any, Any] = self.inference_model()(batch_on_device.inputs, batch_on_device.targets)
         return result
 
@@ -269,11 +272,10 @@ class TorchSession:
         """Return the model for inference. Concurrent request streams may each prepare one: all are equal."""
         model = self.cached_inference_model
         if model is None:
-            model = self.cached_inference_model = self.maybe_compiled(
-                fold_batch_norms(self.model).to(memory_format=torch.channels_last)
-            )
+            model = self.cached_inference_model = self.maybe_compiled(self.strategy.inference_model(self.model))
         return model
 
     def close(self) -> None:
         """Release memory."""
+        self.strategy.close()
         del self.model, self.train_model, self.strategy, self.cached_inference_model, self.optimizer, self.sampler

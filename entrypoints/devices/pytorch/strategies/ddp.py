@@ -6,23 +6,25 @@ import contextlib
 from typing import Any, ContextManager
 
 import torch
-import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from entrypoints.devices.pytorch.strategies.group import drop_others
+from entrypoints.devices.pytorch.strategies.strategy import Strategy
 from entrypoints.workloads.pytorch.build import Objective
 
 
-class DataParallel:
+class DataParallel(Strategy):
     """PyTorch's DistributedDataParallel. Its buckets are rebuilt after the first step."""
 
+    engine = "DistributedDataParallel"
     wrapped: Any = None
 
-    def wrap(self, model: Objective) -> Any:
+    def wrap(self, model: Objective, hardware: torch.device) -> Any:
         """Return the model with hooks that average its gradients. Batch normalisation stays that of each rank."""
-        first = next(model.parameters())
-        devices = None if first.device.type == "cpu" else [first.device.index]
-        torch.manual_seed(torch.initial_seed() + dist.get_rank())  # each rank drops other values of other samples
-        self.wrapped = DistributedDataParallel(model, device_ids=devices, gradient_as_bucket_view=True)
+        drop_others()
+        devices = None if hardware.type == "cpu" else [hardware.index]
+        on_hardware = super().wrap(model, hardware)
+        self.wrapped = DistributedDataParallel(on_hardware, device_ids=devices, gradient_as_bucket_view=True)
         return self.wrapped
 
     def accumulating(self, last: bool) -> ContextManager[None]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import os
 import sys
 from datetime import timedelta
-from typing import Callable, Sequence
+from typing import Callable, Iterable, Sequence
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
+from entrypoints.contract.choices import FSDP, ZERO
 from entrypoints.contract.group import LOOPBACK, Place
 from entrypoints.contract.messages import Connected, Rendezvous
 from entrypoints.contract.statuses import RunError
@@ -26,13 +27,17 @@ BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}
 class Group:
     """The ranks of this run, joined."""
 
-    def __init__(self, place: Place, store: dist.TCPStore, connected: Callable[[], Connected]) -> None:
-        self.place, self.store, self.connected = place, store, connected
+    def __init__(self, place: Place, strategy: str | None, hardware: torch.device, store: dist.TCPStore) -> None:
+        self.place, self.strategy, self.hardware, self.store = place, strategy, hardware, store
         self.talks = 0  # over the store, for what is no tensor
 
-    def agree(self, number: float) -> float:
-        """Return the first rank's number."""
-        return self._gathered([number], range(1))[0][0]
+    def connected(self) -> Connected:
+        """Return how they are connected, after all of them have tried it."""
+        return transport.connected(BACKENDS[self.hardware.type], self.hardware)
+
+    def agree(self, numbers: Sequence[float]) -> Sequence[float]:
+        """Return the numbers of the first rank. All ranks give as many."""
+        return self._gathered(numbers, range(1))[0]
 
     def total(self, numbers: Sequence[float]) -> Sequence[float]:
         """Return the sums over all ranks, the same ones everywhere."""
@@ -51,30 +56,65 @@ class Group:
         """Wait until all ranks are here."""
         dist.barrier()
 
+    def largest_difference(self, arrays: Iterable[np.ndarray]) -> float:
+        """Return the L2 norm, over all numbers, of the difference between the ranks' largest and smallest."""
+        square = 0.0
+        for array in arrays:
+            largest = torch.tensor(array, device=self.hardware)
+            smallest = largest.clone()
+            dist.all_reduce(largest, dist.ReduceOp.MAX)
+            dist.all_reduce(smallest, dist.ReduceOp.MIN)
+            square += float((largest - smallest).double().square().sum())
+        return math.sqrt(square)
+
     def close(self) -> None:
         """Leave the others."""
         dist.destroy_process_group()
 
 
-def join(place: Place, device: str, send: Callable[[Rendezvous], None]) -> Group:
+def join(place: Place, device: str, strategy: str | None, send: Callable[[Rendezvous], None]) -> Group:
     """Join the ranks of a run: the first one waits at a free port, which its parent tells the others.
 
-    Raises RunError (`unsupported`) if this PyTorch has no backend for the device.
+    Raises RunError (`unsupported`) if this PyTorch has no backend for the device, or not the strategy.
     """
     backend = BACKENDS[device]
-    log = transport.watch(backend)
     if not dist.is_available() or not getattr(dist, f"is_{backend}_available", lambda: True)():
         raise RunError("unsupported", f"--replicas: PyTorch {torch.__version__} has no backend {backend}")
+    require(strategy, device)
     if place.address == LOOPBACK:  # all ranks are of this host, whose name may not resolve
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     store = _first_store(place, send) if place.rank == 0 else _store_of_the_first(place)
     dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.world, timeout=TO_REDUCE)
-    return Group(place, store, functools.partial(transport.connected, backend, hardware(device), log))
+    return Group(place, strategy, hardware_of(device), store)
 
 
-def hardware(device: str) -> torch.device:
-    """Return this rank's device, which it has chosen."""
-    return torch.device(device, 0 if device == "cpu" else getattr(torch, device).current_device())
+def require(strategy: str | None, device: str) -> None:
+    """Raise RunError (`unsupported`) if a strategy cannot be had here, before ranks wait for each other."""
+    if strategy == FSDP:
+        from entrypoints.devices.pytorch.strategies import fsdp
+
+        fsdp.require(device)
+    elif strategy in ZERO:
+        from entrypoints.devices.pytorch.strategies import zero
+
+        zero.require(str(strategy))
+
+
+def use_device(place: Place, device: str) -> None:
+    """Choose the rank's own device of its node; where a launcher shows it no other, that one."""
+    if device != "cpu":
+        runtime = getattr(torch, device)
+        runtime.set_device(place.local_rank if runtime.device_count() > 1 else 0)
+
+
+def hardware_of(device: str) -> torch.device:
+    """Return the device that this rank uses."""
+    return torch.device(device) if device == "cpu" else torch.device(device, getattr(torch, device).current_device())
+
+
+def drop_others() -> None:
+    """Let each rank drop other values of other samples."""
+    torch.manual_seed(torch.initial_seed() + dist.get_rank())
 
 
 def _first_store(place: Place, send: Callable[[Rendezvous], None]) -> dist.TCPStore:

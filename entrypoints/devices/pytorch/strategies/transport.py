@@ -32,8 +32,12 @@ def watch(backend: str) -> Path | None:
     return Path(name)
 
 
-def connected(backend: str, hardware: torch.device, log: Path | None) -> Connected:
-    """Return how this rank is connected, after a few sums of all ranks, and the median time of a sum."""
+def connected(backend: str, hardware: torch.device) -> Connected:
+    """Return how this rank is connected, after a few sums of all ranks, and the median time of a sum.
+
+    Called before any other collective, since NCCL connects at the first one.
+    """
+    log = watch(backend)
     seconds = all_reduce_seconds(hardware)
     connections, reason = ["TCP"], None  # gloo's
     if backend != "gloo":

@@ -21,8 +21,8 @@ class Group:
     def meet(self):
         self.total([])
 
-    def agree(self, number):
-        return self.total([0 if self.place.rank else number])[0]
+    def agree(self, numbers):
+        return self.total([0 if self.place.rank else number for number in numbers])
 
     def total(self, numbers):
         self.tell(numbers)
@@ -53,10 +53,14 @@ class First(Group):
         return sums
 
 
-def join(place, device, send):
+def join(place, device, strategy, send):
     if place.rank:
         host, port = json.loads(sys.stdin.readline())
         return Group(place, socket.create_connection((host, port)))
     with socket.create_server((place.address, 0)) as listener:
         send(Rendezvous(place.address, listener.getsockname()[1]))
         return First(place, *(listener.accept()[0] for _ in range(place.world - 1)))
+
+
+def use_device(place, device):
+    """Each rank has the host."""

@@ -1,0 +1,154 @@
+"""Fully sharded data parallel training: each rank has a shard of each weight, and of its gradient and optimizer state.
+
+Weights of a block are gathered while it computes. In PyTorch this is `fully_shard` from 2.6 on, and before that
+FullyShardedDataParallel, which keeps groups of weight decay apart from 2.0 on.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Mapping
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from entrypoints.contract.session import OptimizerRule
+from entrypoints.contract.statuses import RunError
+from entrypoints.devices.pytorch.shared.observation import used_fraction
+from entrypoints.devices.pytorch.strategies import shards
+from entrypoints.devices.pytorch.strategies.group import drop_others
+from entrypoints.devices.pytorch.strategies.strategy import Strategy
+from entrypoints.workloads.pytorch.build import Objective, recurring, units
+from entrypoints.workloads.pytorch.optimizers import Lamb
+
+WRAPPED = "_fsdp_wrapped_module."  # in the name of what FullyShardedDataParallel has replaced
+PUBLIC = (2, 6)  # versions with fully_shard and with groups of weight decay, on a CPU without a GPU beside it
+BY_KIND = {"cpu": (2, 4)}
+LEAST = (2, 0)
+
+
+def require(kind: str) -> None:
+    """Raise RunError (`unsupported`) if this PyTorch cannot shard a model on a kind of device."""
+    least = BY_KIND.get(kind, LEAST)
+    if torch.__version__ < least:
+        version = ".".join(map(str, least))
+        raise RunError(
+            "unsupported",
+            f"--strategy fsdp on {kind}: PyTorch {torch.__version__} cannot do it, from {version} on it can. "
+            "Take --strategy ddp or zero1, or another image",
+        )
+
+
+def sharded(dtype: torch.dtype | None) -> Strategy:
+    """Return the strategy of this PyTorch."""
+    return FullyShard(dtype) if torch.__version__ >= PUBLIC else FlatShards(dtype)
+
+
+class Sharded(Strategy):
+    """What both ways share. Gradients are reduced after each micro-batch, so that no rank has all of them."""
+
+    evaluating = torch.no_grad  # tensors of inference mode cannot take part in training, and gathered ones remain
+    wrapped: Any = None
+
+    def optimizer(self, model: Objective, rule: OptimizerRule, fused: bool) -> Any:
+        """Return the optimizer of this rank's shards."""
+        made = super().optimizer(model, rule, fused)
+        if isinstance(made, Lamb):
+            made.shard_norms = shards.norms
+        return made
+
+    def clip(self, model: Objective, norm: float) -> None:
+        """Scale all gradients, of all ranks together, to at most this L2 norm."""
+        shards.clip(list(model.parameters()), norm)
+
+    def inference_model(self, model: Objective) -> Any:  # noqa: ARG002 - others do
+        """Return what is called in training, in evaluation mode: no rank has all that could be folded."""
+        return self.wrapped.eval()
+
+    def gathered_dtype(self, model: Objective) -> torch.dtype | None:
+        """Return the half precision in which weights are gathered, or None for single precision.
+
+        Batch normalisation needs its weights in the precision of its statistics.
+        """
+        normalised = any(isinstance(layer, nn.BatchNorm2d) for layer in model.modules())
+        return None if normalised else self.dtype
+
+
+class FullyShard(Sharded):
+    """PyTorch's `fully_shard` of each recurring part of a network, and of what remains."""
+
+    engine = "fully_shard"
+
+    def wrap(self, model: Objective, hardware: torch.device) -> Any:
+        """Shard the model part by part, so that the hardware never has all of it."""
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+        drop_others()
+        policy = MixedPrecisionPolicy(param_dtype=self.gathered_dtype(model), reduce_dtype=torch.float32)
+        mesh = init_device_mesh(hardware.type, (dist.get_world_size(),))
+        for part in (*recurring(model.network), model):
+            whole = fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
+            # gloo's mean is a sum in torch 2.8: https://github.com/pytorch/pytorch/issues/157632
+            if hardware.type == "cpu" and hasattr(whole, "set_force_sum_reduction_for_comms"):
+                whole.set_force_sum_reduction_for_comms(True)
+        model.to(hardware)  # buffers
+        self.wrapped = model
+        return model
+
+    def weights(self, model: Objective) -> Mapping[str, np.ndarray]:
+        """Return all weights by name, gathered from all ranks."""
+        named = model.network.named_parameters()
+        return {name: weight.full_tensor().detach().cpu().numpy() for name, weight in named}
+
+    def used_units(self, model: Objective) -> Mapping[str, float]:
+        """Return the `used_fraction` of each gradient, gathered from all ranks, by name."""
+        whole = {name: (weight.grad, axes) for name, weight, axes in units(model.network)}
+        return {
+            name: used_fraction(gradient if gradient is None else gradient.full_tensor(), axes)  # type: ignore[attr-defined]
+            for name, (gradient, axes) in whole.items()
+        }
+
+
+class FlatShards(Sharded):
+    """PyTorch's FullyShardedDataParallel around each recurring part of a network, and around the model."""
+
+    engine = "FullyShardedDataParallel"
+
+    def wrap(self, model: Objective, hardware: torch.device) -> Any:
+        """Replace parts of the model by wrapped ones, and return the model, wrapped."""
+        from torch.distributed import fsdp
+        from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
+
+        drop_others()
+        parts = {id(part) for part in recurring(model.network)}
+        dtype = self.gathered_dtype(model)
+        self.wrapped = fsdp.FullyShardedDataParallel(
+            model,
+            auto_wrap_policy=functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda part: id(part) in parts),
+            mixed_precision=fsdp.MixedPrecision(param_dtype=dtype, reduce_dtype=torch.float32) if dtype else None,
+            device_id=hardware,
+            backward_prefetch=fsdp.BackwardPrefetch.BACKWARD_PRE,
+            limit_all_gathers=True,
+            use_orig_params=True,
+        )
+        return self.wrapped
+
+    def scaler(self, scaler: Any) -> Any:
+        """Return a scaler whose ranks skip the same steps."""
+        from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+        return scaler and ShardedGradScaler()
+
+    def weights(self, model: Objective) -> Mapping[str, np.ndarray]:
+        """Return copies of all weights by name, gathered from all ranks."""
+        with self.wrapped.summon_full_params(self.wrapped, writeback=False):
+            named = model.network.named_parameters()
+            return {name.replace(WRAPPED, ""): weight.detach().cpu().clone().numpy() for name, weight in named}
+
+    def used_units(self, model: Objective) -> Mapping[str, float]:
+        """Return the `used_fraction` of each gradient, gathered from all ranks, by name."""
+        with self.wrapped.summon_full_params(self.wrapped, writeback=False, with_grads=True):
+            return {name.replace(WRAPPED, ""): used for name, used in super().used_units(model).items()}

@@ -1,0 +1,28 @@
+"""Norms of whole tensors and gradients, of which each rank has a shard."""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+import torch
+import torch.distributed as dist
+
+from entrypoints.workloads.pytorch.optimizers import local
+
+EPSILON = 1e-6  # added to a norm before it divides, as torch.nn.utils.clip_grad_norm_ does
+
+
+def norms(shards: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Return the L2 norm over all ranks of each tensor. All ranks give their shards of the same tensors."""
+    squares = torch.stack([shard.float().square().sum() for shard in shards])
+    dist.all_reduce(squares)
+    return squares.sqrt().unbind()
+
+
+def clip(parameters: Sequence[torch.nn.Parameter], norm: float) -> None:
+    """Scale the gradients of all parameters together to at most this L2 norm."""
+    gradients = [local(parameter.grad) for parameter in parameters if parameter.grad is not None]
+    square = torch.stack([shard.float().square().sum() for shard in gradients]).sum()
+    dist.all_reduce(square)
+    factor = (norm / (square.sqrt() + EPSILON)).clamp(max=1.0)
+    torch._foreach_mul_(gradients, factor)

@@ -1,0 +1,94 @@
+"""Strategies: two ranks train as one rank does with the same global batch. Real processes, by gloo."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from training_ranks import trained  # noqa: E402
+
+from entrypoints.contract.statuses import RunError  # noqa: E402
+from entrypoints.devices.pytorch.strategies import fsdp, zero  # noqa: E402
+
+DEEPSPEED = importlib.util.find_spec("deepspeed") is not None
+STEPS = 20
+NETWORKS = ("gpt2", "bert_base", "lstm", "image_compression", "resnet50", "bert_large_pretraining_128")
+LAMB = "bert_large_pretraining_128"
+NORMALISED = ("image_compression", "resnet50")  # each rank's batch normalisation has the statistics of its samples
+ROUNDING = {"image_compression": 1e-3, "resnet50": 1e-3}  # they amplify the rounding of other kernels
+STRATEGIES = ("ddp", "zero1", *(["fsdp"] if torch.__version__ >= "2.9" else []), *(["zero2", "zero3"] * DEEPSPEED))
+SHARDED = ("fsdp", "zero3")
+
+
+def cases():
+    """Every strategy with every network; those of the gate are small."""
+    for strategy in STRATEGIES:
+        for workload in NETWORKS:
+            if workload == LAMB and DEEPSPEED and strategy.startswith("zero"):
+                continue
+            marks = [pytest.mark.full] * (workload != "gpt2" or strategy in ("zero2", "zero3"))
+            yield pytest.param(strategy, workload, marks=marks)
+
+
+@pytest.mark.parametrize(("strategy", "workload"), list(cases()))
+def test_two_ranks_have_the_losses_of_one(strategy, workload):
+    """The one rank accumulates two micro-batches, so that its batch normalisations see what those of the ranks do."""
+    alone, (one,) = trained(workload, None, STEPS, accumulation=2)
+    together, ranks = trained(workload, strategy, STEPS)
+    assert together == pytest.approx(alone, rel=ROUNDING.get(workload, 1e-5))
+    assert [rank["names"] for rank in ranks] == 2 * [one["names"]]
+    assert [rank["norm"] for rank in ranks] == 2 * [pytest.approx(one["norm"], rel=1e-4)]
+    assert ranks[0]["used"] == pytest.approx(one["used"], abs=0.02)
+    if strategy in SHARDED:
+        assert sum(rank["held"] for rank in ranks) <= one["held"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("workload", NORMALISED)
+def test_batch_normalisation_is_that_of_each_rank(workload):
+    """So losses differ from those of a batch that is computed at once: by about 1 %, and not in the first step."""
+    (alone, _), (together, _) = trained(workload, None, 6), trained(workload, "ddp", 6)
+    assert together != pytest.approx(alone, rel=1e-5)
+    assert together == pytest.approx(alone, rel=0.05)
+
+
+@pytest.mark.skipif(torch.__version__ < "2.9", reason="this PyTorch computes no shards on a CPU")
+def test_gradients_of_shards_accumulate_and_are_clipped_together():
+    """Gradient descent shows a factor that Adam hides, and a small norm is always exceeded."""
+    rule = {"name": "sgd", "momentum": 0.0, "nesterov": False, "gradient_norm": 0.01}
+    alone, (one,) = trained("bert_base", None, 3, accumulation=4, rule=rule)
+    together, ranks = trained("bert_base", "fsdp", 3, accumulation=2, rule=rule)
+    assert together == pytest.approx(alone, rel=1e-6)
+    assert ranks[0]["norm"] == pytest.approx(one["norm"], rel=1e-9)
+
+
+@pytest.mark.parametrize("strategy", [None, *(["fsdp"] if torch.__version__ >= "2.9" else [])])
+def test_blocks_that_are_computed_again_learn_the_same(strategy):
+    plain, _ = trained("gpt2", None, 3, accumulation=2)
+    again, _ = trained("gpt2", strategy, 3, recomputed=True, **({} if strategy else {"accumulation": 2}))
+    assert again == pytest.approx(plain, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "possible"),
+    [("1.13.1", "cuda", False), ("2.0.1", "cuda", True), ("2.0.1", "cpu", False), ("2.4.1", "cpu", True)],
+)
+def test_a_pytorch_without_shards_is_named(monkeypatch, version, kind, possible):
+    monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion(version))
+    if possible:
+        fsdp.require(kind)
+        return
+    with pytest.raises(RunError, match=f"--strategy fsdp on {kind}: PyTorch {version} cannot do it") as caught:
+        fsdp.require(kind)
+    assert caught.value.state == "unsupported"
+
+
+def test_an_image_without_deepspeed_says_so(monkeypatch):
+    monkeypatch.setattr(zero, "has_deepspeed", lambda: False)
+    zero.require("zero1")
+    with pytest.raises(RunError, match="--strategy zero3: DeepSpeed computes it, and is not in this image") as caught:
+        zero.require("zero3")
+    assert caught.value.state == "unsupported"

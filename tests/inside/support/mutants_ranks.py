@@ -1,0 +1,105 @@
+"""Mistakes in how ranks train together, each a context in which a strategy makes it."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from entrypoints.devices.pytorch.strategies import fsdp, shards, zero
+from entrypoints.devices.pytorch.strategies.ddp import DataParallel
+from entrypoints.workloads.pytorch import loader, optimizers
+
+
+def no_synchronisation():
+    return mock.patch.object(DataParallel, "accumulating", lambda self, _: self.wrapped.no_sync())
+
+
+def synchronised_in_the_first_step_only():
+    """As if the rebuilt buckets were left out."""
+    calls = []
+
+    def accumulating(self, last):
+        calls.append(last)
+        return original(self, len(calls) % 4 == 1)
+
+    original = DataParallel.accumulating
+    return mock.patch.object(DataParallel, "accumulating", accumulating)
+
+
+def sum_for_mean():
+    return summed(DataParallel)
+
+
+def sum_of_shards_for_mean():
+    return summed(fsdp.FullyShard)
+
+
+def summed(strategy):
+    """Only of ranks: the one that they are compared with trains as ever."""
+    return mock.patch.object(strategy, "backward", lambda _, loss: (loss * dist.get_world_size()).backward())
+
+
+def one_slice_for_all():
+    original = loader.slice_of
+    return mock.patch.object(loader, "slice_of", lambda batch, _, samples: original(batch, 0, samples))
+
+
+def clipped_by_shard():
+    def clip(parameters, norm):
+        own = [optimizers.local(parameter.grad) for parameter in parameters if parameter.grad is not None]
+        size = torch.stack([gradient.norm() for gradient in own]).norm()
+        for gradient in own:
+            gradient.mul_((norm / size).clamp(max=1.0))
+
+    return mock.patch.object(shards, "clip", clip)
+
+
+def lamb_by_shard():
+    return mock.patch.object(shards, "norms", lambda tensors: [tensor.norm() for tensor in tensors])
+
+
+def decay_lost():
+    original = optimizers.parameter_groups
+
+    def groups(model, rule):
+        return [{**group, "weight_decay": 0.0} for group in original(model, rule)]
+
+    return mock.patch.object(optimizers, "parameter_groups", groups)
+
+
+def decay_lost_on_the_way_to_shares():
+    original = optimizers.parameter_groups
+
+    def groups(model, rule):
+        return [{**group, "weight_decay": 0.0} for group in original(model, rule)]
+
+    return mock.patch.object(zero, "parameter_groups", groups)
+
+
+def tie_broken():
+    original = fsdp.FullyShard.wrap
+
+    def wrap(self, model, hardware):
+        decoder = model.network.head.decoder
+        decoder.weight = nn.Parameter(decoder.weight.detach().clone())
+        return original(self, model, hardware)
+
+    return mock.patch.object(fsdp.FullyShard, "wrap", wrap)
+
+
+# Each with the strategy and a workload in which it shows.
+MUTANTS = (
+    (no_synchronisation, "ddp", "lstm"),
+    (synchronised_in_the_first_step_only, "ddp", "lstm"),
+    (sum_for_mean, "ddp", "lstm"),
+    (sum_of_shards_for_mean, "fsdp", "lstm"),
+    (one_slice_for_all, "ddp", "lstm"),
+    (clipped_by_shard, "fsdp", "bert_base"),
+    (lamb_by_shard, "fsdp", "bert_large_pretraining_128"),
+    (decay_lost, "fsdp", "bert_base"),
+    (decay_lost_on_the_way_to_shares, "zero1", "bert_base"),
+    (tie_broken, "fsdp", "bert_large_pretraining_128"),
+)

@@ -1,0 +1,167 @@
+"""Ranks that train a small network together, each a process of its own, without the parent of a run.
+
+`python tests/inside/support/training_ranks.py JOB` is a rank: JOB is a JSON object, with its number in `rank`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+
+WORLD, SAMPLES = 2, 4  # samples of the global batch
+SMALL_IMAGES = {"resnet50": {"layers": [1, 1, 1, 1], "stem_width": 8}, "image_compression": {"channels": [4, 8, 16]}}
+
+
+def trained(workload, strategy, steps, **options):
+    """Loss of each step, the mean over ranks, and what else each rank reports; without a strategy one rank trains."""
+    reports = ranks_of("train", workload, strategy, steps=steps, **options)
+    return [sum(losses) / len(losses) for losses in zip(*(report["losses"] for report in reports))], reports
+
+
+def probed(workload, strategy, **options):
+    """The quantities of the correctness check, as the first rank reports them."""
+    return ranks_of("probe", workload, strategy, **options)[0]
+
+
+def ranks_of(task, workload, strategy, **options):
+    """What each rank reports of a task."""
+    world = WORLD if strategy else 1
+    job = {"task": task, "workload": workload, "strategy": strategy, "world": world, **options}
+    with contextlib.ExitStack() as stack:
+        ranks = [stack.enter_context(started({**job, "rank": rank})) for rank in range(world)]
+        if strategy:
+            place = ranks[0].stdout.readline()
+            for rank in ranks[1:]:
+                rank.stdin.write(place)
+                rank.stdin.flush()
+        outputs = [rank.communicate(timeout=240) for rank in ranks]
+        if any(rank.returncode for rank in ranks):
+            raise AssertionError("\n".join(errors[-3000:] for _, errors in outputs))
+    return [json.loads(output.splitlines()[-1]) for output, _ in outputs]
+
+
+@contextlib.contextmanager
+def started(job):
+    """A rank that is ended at last."""
+    words = [sys.executable, __file__, json.dumps(job)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(words, text=True, **pipes)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def small_card(workload):
+    """A card with a small network."""
+    from small_networks import family_of, smaller
+
+    from entrypoints.contract import cards
+
+    card = cards.load()[workload]
+    if workload not in SMALL_IMAGES:
+        return smaller(card)
+    problem = {**card.problem, "model": {**card.problem["model"], **SMALL_IMAGES[workload]}}
+    if workload == "resnet50":
+        problem["input"] = {**problem["input"], "shape": [3, 64, 64]}
+    problem["parameters"] = sum(p.numel() for p in family_of(card).network(problem["model"]).parameters())
+    return card._replace(problem=problem)
+
+
+def joined(job):
+    """The group of the ranks, as an argument of a session; no argument for one rank."""
+    from entrypoints.contract.group import Place
+    from entrypoints.devices.pytorch.strategies import group as groups
+
+    def tell(where):
+        sys.stdout.write(json.dumps(where) + "\n")
+        sys.stdout.flush()
+
+    if not job["strategy"]:
+        return {}
+    place = Place(job["rank"], job["world"], job["rank"], job["world"])
+    return {"group": groups.join(place, "cpu", job["strategy"], tell)}
+
+
+def probe(job):
+    """Check correctness in one precision, with a mistake if one is named."""
+    import mutants_ranks
+
+    from entrypoints.contract import cards
+    from entrypoints.devices.pytorch import cpu
+    from entrypoints.worker import probe as checks
+    from entrypoints.workloads.pytorch import build, loader
+
+    group, messages = joined(job), []
+    configuration = SimpleNamespace(
+        precision=job.get("precision", "fp32"),
+        threads=1,
+        seed=0,
+        compile=False,
+        memory_limit_mib=None,
+        gradient_accumulation=1,
+        strategy=job["strategy"],
+    )
+    mistake = getattr(mutants_ranks, job["mutant"])() if job.get("mutant") else contextlib.nullcontext()
+    with mistake:
+        checks.run(cards.load()[job["workload"]], configuration, cpu, build, loader, messages.append, group)
+    if group:
+        group["group"].close()
+    return {name: values for precision, name, values in messages if precision == configuration.precision}
+
+
+def train(job):
+    """Train as a rank; return what it has to report."""
+
+    from entrypoints.contract.session import BatchPartition, rule_of
+    from entrypoints.devices.pytorch import cpu
+    from entrypoints.workloads.pytorch import build, loader
+
+    cpu.prepare(job.get("precision", "fp32"), 1)
+    card, world = small_card(job["workload"]), job["world"]
+    group = joined(job)
+    model = build.without_randomness(build.model(card, 0))
+    if job.get("recomputed"):
+        build.recomputed(model)
+    own = SAMPLES // world
+    parts = job.get("accumulation", 1)
+    partition = BatchPartition(own // parts, parts)
+    rule = rule_of({**card.problem, "optimizer": {**card.problem["optimizer"], **job.get("rule", {})}}, SAMPLES)
+    compiled = job.get("compile", False)
+    session = cpu.open_session(model, rule, job.get("precision", "fp32"), compiled, partition, **group)
+    batch = loader.slice_of(loader.synthetic_batch(card, SAMPLES, 0), job["rank"] * own, own)
+    losses = [session.train(batch).loss() for _ in range(job["steps"])]
+    used = session.gradients()
+    output = session.infer_request(batch).output
+    after = session.train(batch).loss()
+    weights = session.weights()
+    report = {
+        "losses": [*losses, after],
+        "used": used,
+        "norm": float(sum((weight.astype("float64") ** 2).sum() for weight in weights.values()) ** 0.5),
+        "names": sorted(weights),
+        "held": sum(
+            p.numel() if not hasattr(p, "to_local") else p.to_local().numel() for p in session.model.parameters()
+        ),
+        "output": len(output[0] if isinstance(output, tuple) else output),
+        "execution": session.facts.execution,
+    }
+    session.close()
+    if group:
+        group["group"].close()
+    return report
+
+
+TASKS = {"train": train, "probe": probe}
+
+if __name__ == "__main__":
+    job = json.loads(sys.argv[1])
+    sys.stdout.write(json.dumps(TASKS[job["task"]](job)) + "\n")

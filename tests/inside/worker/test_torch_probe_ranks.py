@@ -1,0 +1,56 @@
+"""The correctness check of ranks that train together: right code passes, and each mistake in a strategy is found."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from mutants_ranks import MUTANTS  # noqa: E402
+from training_ranks import probed  # noqa: E402
+from watching import stored_values  # noqa: E402
+
+from entrypoints.contract import cards  # noqa: E402
+from entrypoints.contract.messages import Probed  # noqa: E402
+from entrypoints.results import numerics  # noqa: E402
+
+CARDS = cards.load()
+NEW = torch.__version__ >= "2.9"  # fully_shard computes on CPUs
+
+
+def judged(workload, strategy, **options):
+    card = CARDS[workload]
+    expected = stored_values(card).of_run(1).by_ranks("gradient_norm" in card.problem["optimizer"])
+    messages = [Probed("fp32", name, values) for name, values in probed(workload, strategy, **options).items()]
+    return numerics.compare_with_reference(messages, expected, "fp32")
+
+
+@pytest.mark.parametrize(
+    ("workload", "strategy"),
+    [
+        ("lstm", "ddp"),
+        ("image_compression", "zero1"),
+        pytest.param("lstm", "fsdp", marks=pytest.mark.skipif(not NEW, reason="this PyTorch does not have it")),
+        *(
+            pytest.param(name, strategy, marks=pytest.mark.full)
+            for name in ("gpt2", "bert_large_pretraining_128", "resnet50", "deep_voice_3")
+            for strategy in ("ddp", "zero1", *(["fsdp"] if NEW else []))
+        ),
+    ],
+)
+def test_right_strategies_pass(workload, strategy):
+    verdict = judged(workload, strategy)
+    assert verdict.state == "passed", verdict
+
+
+@pytest.mark.skipif(not NEW, reason="mistakes are the same in every version")
+@pytest.mark.parametrize(
+    ("mutant", "strategy", "workload"),
+    [
+        pytest.param(mutant, strategy, workload, marks=[pytest.mark.full] * (workload != "lstm"))
+        for mutant, strategy, workload in MUTANTS
+    ],
+)
+def test_a_mistake_fails(mutant, strategy, workload):
+    verdict = judged(workload, strategy, mutant=mutant.__name__)
+    assert verdict.state == "failed"
