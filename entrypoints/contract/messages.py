@@ -7,12 +7,14 @@ import math
 import os
 from typing import Any, Callable, NamedTuple, Sequence, Union, cast, get_args
 
+from entrypoints.contract import points
 from entrypoints.contract.choices import PRECISIONS
+from entrypoints.contract.points import Omitted, Point, Verified
 from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceConditions, DeviceFacts, Usage
 from entrypoints.contract.statuses import FAILURES
 
 PHASES = ("import", "data", "model", "compile", "warmup", "steady")
-RUN_CHECKS = ("gradients", "samples", "dropout", "answers", "generation", "trajectory")
+RUN_CHECKS = ("gradients", "samples", "dropout", "answers", "generation", "trajectory", *points.CHECKS)
 LEAST_DRAWS = 4  # of each Markov chain for a diagnosis, so that each half has two
 MOST_DRAWS = 2000  # the last draws of each chain, kept for the diagnosis
 MOST_NUMBERS = 2**25  # of all draws together: 128 MiB
@@ -101,6 +103,7 @@ class Step(NamedTuple):
     padding: int | None = None
     generated: Generated | None = None
     accepted: int | None = None  # transitions of Markov chains, each a unit, whose proposal was accepted
+    call_seconds: Sequence[float] | None = None  # of a call at each point of a micro-benchmark, mean over its calls
 
 
 class Evaluated(NamedTuple):
@@ -198,6 +201,9 @@ Message = Union[
     Probed,
     RunCheck,
     Usage,
+    Point,
+    Omitted,
+    Verified,
     Rendezvous,
     Failed,
     Ended,
@@ -278,6 +284,7 @@ _ALLOWED: dict[Any, tuple[Callable[[Any], bool], str]] = {
     Failed: (lambda message: message.state in FAILURES, "a state that no process of a workload reports"),
     Step: (lambda message: message.units > 0, "no sample"),
     Evaluated: (lambda message: message.samples > 0, "no sample"),
+    Point: (lambda message: message.operation in points.OPERATIONS, "an unknown operation"),
     Software: (lambda message: len(message.libraries) <= MOST_LIBRARIES, "too many libraries"),
     DeviceFacts: (lambda message: 0 not in (message.devices, message.ranks, message.replicas), "no device"),
     DeviceConditions: (lambda message: all(map(_is_condition, message.facts.items())), "something other than facts"),

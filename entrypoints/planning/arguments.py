@@ -53,6 +53,7 @@ class Options(NamedTuple):
     site: str | None
     time_limit: float | None
     memory_limit: int | None
+    largest_size: int | None
     threads: int | None
     smoke: bool
     skip_numerics: bool
@@ -112,6 +113,12 @@ def _add_choice(grammar: argparse.ArgumentParser) -> None:
     add("--precision", type=str.lower, choices=PRECISIONS, help="default: the workload's")
     add("--compile", action="store_true", help="compile the model with torch.compile or XLA")
     add("--threads", type=values.whole(1, 65536), metavar="N", help="compute threads; default: all cores")
+    add(
+        "--largest-size",
+        type=values.size,
+        metavar="SIZE",
+        help="of a micro-benchmark: 64K, 1G bytes; rows of matmul",
+    )
     add("--seed", type=values.whole(0, 2**32 - 1), default=0, metavar="N", help="of weights and data; default: 0")
 
 

@@ -22,6 +22,7 @@ from entrypoints.contract.messages import (
     Software,
     Step,
 )
+from entrypoints.contract.points import Omitted, Point, Verified
 from entrypoints.contract.session import DeviceConditions, DeviceFacts, Usage
 from entrypoints.contract.target import Target, reached
 from entrypoints.metering.energy import Metered, TotalEnergy, Window, total_energy
@@ -57,6 +58,9 @@ class Measurement:
     run_checks: tuple[RunCheck, ...]
     diagnosed: Diagnosed | None  # if Markov chains ran to their end
     scheduled: Scheduled | None  # if the timed window ended
+    points: tuple[Point, ...]  # of a micro-benchmark
+    omitted: tuple[Omitted, ...]
+    verified: tuple[Verified, ...]  # before the timed window, and after it
     steps_per_epoch: int | None
     device: DeviceFacts | None
     software: Software | None
@@ -153,6 +157,9 @@ def fold(
         run_checks=tuple(_of(RunCheck, messages)),
         diagnosed=_last(Diagnosed, messages),
         scheduled=_last(Scheduled, messages),
+        points=tuple(_of(Point, messages)),
+        omitted=tuple(_of(Omitted, messages)),
+        verified=tuple(_of(Verified, messages)),
         steps_per_epoch=steps_per_epoch,
         device=_last(DeviceFacts, messages),
         software=_last(Software, messages),

@@ -12,6 +12,7 @@ from entrypoints.contract.messages import LEAST_DRAWS, Diagnosed, Generated, Req
 from entrypoints.metering.meter import Absence
 from entrypoints.results import peaks
 from entrypoints.results.measurement import Measurement
+from entrypoints.results.points import timed_points
 from entrypoints.results.quantiles import quantile
 
 NOT_SAMPLED = "no samples were drawn"
@@ -319,7 +320,7 @@ def achieved_flops(measurement: Measurement) -> Metric:
     """
     if why := _no_window(measurement):
         return Metric(None, "FLOP/s", why)
-    if measurement.flops_per_unit is None:
+    if not measurement.flops_per_unit:
         return Metric(None, "FLOP/s", "the operations of this workload were not counted")
     return Metric(_units(measurement) * measurement.flops_per_unit / measurement.window, "FLOP/s")
 
@@ -333,6 +334,26 @@ def utilisation(measurement: Measurement) -> Metric:
     if peak.flops is None:
         return Metric(None, "1", peak.reason)
     return Metric(achieved.value / (peak.flops * measurement.device.devices), "1")
+
+
+def peak_bandwidth(measurement: Measurement) -> Metric:
+    """The largest bus bandwidth of any point of a micro-benchmark."""
+    rates = [timed.bus_bandwidth for timed in timed_points(measurement)]
+    return _largest_rate(rates, "GB/s", "matmul has operations in its place: see peak_flops")
+
+
+def peak_flops(measurement: Measurement) -> Metric:
+    """The most operations per second at any size of matrices."""
+    return _largest_rate(
+        [timed.flops for timed in timed_points(measurement)], "FLOP/s", "only matmul counts operations"
+    )
+
+
+def small_message_latency(measurement: Measurement) -> Metric:
+    """Median over timed sweeps of the time of a call at the smallest size of a micro-benchmark."""
+    smallest = min(timed_points(measurement), key=lambda timed: timed.point.work, default=None)
+    value = smallest and smallest.typical
+    return Metric(value, "s", None if value else NO_STEP)
 
 
 def energy(measurement: Measurement) -> Metric:
@@ -381,6 +402,11 @@ def energy_per_epoch(measurement: Measurement) -> Metric:
     energies = [measurement.energy(epoch.window) for epoch in measurement.epochs[1:]]
     reason = next((reason for joules, reason in energies if joules is None), None)
     return Metric(None if reason else math.fsum(joules or 0.0 for joules, _ in energies) / len(energies), "J", reason)
+
+
+def _largest_rate(rates: Sequence[float | None], unit: str, absent: str) -> Metric:
+    values = [rate for rate in rates if rate is not None]
+    return Metric(max(values), unit) if values else Metric(None, unit, f"no sweep was finished, or {absent}")
 
 
 def _decoded(measurement: Measurement, workers: int) -> Metric:

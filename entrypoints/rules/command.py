@@ -42,6 +42,7 @@ SETTINGS = {
     "time-limit": Setting(values.seconds, "time_limit_seconds", None),
     "memory-limit": Setting(values.mebibytes, "memory_limit_mib", None),
     "concurrency": Setting(int, "concurrency", None),
+    "largest-size": Setting(values.size, "largest_size"),
     "micro-batch-size": Setting(int, "micro_batch_size"),
     "replicas": Setting(int, "replicas", 1),
     "device-iterations": Setting(int, "device_iterations"),

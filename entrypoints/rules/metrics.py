@@ -188,7 +188,8 @@ def losses_are_possible(facts: Facts) -> Iterator[str]:
 def operations_follow_from_the_throughput(facts: Facts) -> Iterator[str]:
     """Multiply the throughput again."""
     throughput, device = facts.metric("throughput"), facts.document["accelerator"]
-    achieved = None if throughput is None else throughput * facts.document["workload"]["flops"]["per_unit"]
+    per_unit = facts.document["workload"]["flops"]["per_unit"]
+    achieved = None if throughput is None or not per_unit else throughput * per_unit
     peak = (device.get("peak") or {}).get("value")
     share = achieved / (peak * device["count"]) if achieved is not None and peak else None
     yield from unequal_metrics(facts, {"achieved_flops": achieved, "utilisation": share}, "throughput")

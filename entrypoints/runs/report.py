@@ -108,6 +108,12 @@ def _measured(document: Document) -> Iterator[tuple[str, str]]:
     values = {name: metric["value"] for name, metric in metrics.items() if metric["value"] is not None}
     if "throughput" in values:
         yield "throughput", throughput_text(document)
+    if "peak_bandwidth" in values:
+        yield "bandwidth", f"{significant(values['peak_bandwidth'])} GB/s on the bus, at most"
+    if "peak_flops" in values:
+        yield "operations", f"{significant(values['peak_flops'])} FLOP/s, at most"
+    if "small_message_latency" in values:
+        yield "smallest", f"{_seconds(values['small_message_latency'])} a call"
     yield from _times(document, values)
     if "token_throughput" in values:
         yield "tokens", f"{significant(values['token_throughput'])} tokens/s"

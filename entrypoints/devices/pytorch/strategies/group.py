@@ -23,12 +23,18 @@ BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}
 class Group:
     """The ranks of this run, joined."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, place: Place, device: str = "cpu") -> None:
+        self.place, self.device = place, device
 
     def meet(self) -> None:
         """Wait until all ranks are here."""
         dist.barrier()
+
+    def smallest(self, number: float) -> float:
+        """Return the smallest of the numbers that the ranks have, in single precision."""
+        shared = torch.tensor([number], dtype=torch.float32, device=self.device)
+        dist.all_reduce(shared, dist.ReduceOp.MIN)
+        return float(shared)
 
     def close(self) -> None:
         """Leave the others."""
@@ -47,7 +53,7 @@ def join(place: Place, device: str, send: Callable[[Rendezvous], None]) -> Group
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     store = _first_store(place, send) if place.rank == 0 else _store_of_the_first(place)
     dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.world, timeout=TO_REDUCE)
-    return Group(place)
+    return Group(place, device)
 
 
 def _first_store(place: Place, send: Callable[[Rendezvous], None]) -> dist.TCPStore:
