@@ -48,8 +48,8 @@ class Facts:
     @property
     def works(self) -> Sequence[tuple[int, int]]:
         """The calls of each point of a micro-benchmark, and what each does: bytes, or operations."""
-        operation, measured = (self.points or {}).get("operation"), (self.points or {}).get("measured", ())
-        return [(int(row["calls"]), Point(operation, int(row["size"]), 1).work) for row in measured]
+        points = self.points or {"operation": "", "measured": ()}
+        return [(int(row["calls"]), Point(points["operation"], int(row["size"]), 1).work) for row in points["measured"]]
 
     @property
     def real_clock(self) -> bool:

@@ -228,15 +228,18 @@ def open_points(
     group: Any,
 ) -> PointLoop:
     """Return the loop over the points of a micro-benchmark, the same ones on every rank, and report which they are."""
-    hosts = memory.free_mib() if operation_of(card.problem) == HOST_DEVICE else None
-    free = min((mib for mib in (free_mib, hosts) if mib is not None), default=MUCH)
+    on_host = configuration.device == "cpu" or operation_of(card.problem) == HOST_DEVICE
+    hosts = (memory.free_mib(), configuration.memory_limit_mib) if on_host else ()
+    free = min((mib for mib in (free_mib, *hosts) if mib is not None), default=MUCH)
     if configuration.device == "cpu":
         free /= place.local_world
     if group:
         free = group.smallest(free)
     measured, omitted = point_loop.plan(card, configuration, place.world, free)
-    for message in (*measured, *omitted):
-        send(message)
+    for point in measured:
+        send(point)
+    for left_out in omitted:
+        send(left_out)
     operation = session.operation(measured, place)
     return PointLoop(session, operation, measured, configuration.precision, send)
 

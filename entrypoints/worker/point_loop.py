@@ -89,10 +89,16 @@ class PointLoop(PhasedRun):
         self.send(Verified(deviations))
         allowed = [points.tolerance(point.operation, self.precision) for point in self.points]
         return [
-            f"{point.label}: the result deviates by {deviation:.2g} where {most:.2g} is allowed"
+            f"{point.label}: the result {_fault(deviation, most)}"
             for point, deviation, most in zip(self.points, deviations, allowed)
             if not deviation <= most
         ]
+
+
+def _fault(deviation: float, most: float) -> str:
+    if deviation >= points.INCOMPARABLE:
+        return "has numbers that are not finite, or that were never written"
+    return f"deviates by {deviation:.2g} where {most:.2g} is allowed"
 
 
 def plan(
