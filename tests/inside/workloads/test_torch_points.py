@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
-from program import Program, lay
+from program import ROOT, Program, lay
 
 torch = pytest.importorskip("torch")
 
@@ -23,6 +25,7 @@ from entrypoints.contract.points import (  # noqa: E402  # noqa: E402  # noqa: E
     bus_factor,
 )
 from entrypoints.contract.statuses import RunError  # noqa: E402
+from entrypoints.rules.check import violations  # noqa: E402
 from entrypoints.worker.point_loop import PointLoop  # noqa: E402
 from entrypoints.workloads.pytorch import collectives, kernels  # noqa: E402
 
@@ -263,3 +266,65 @@ def test_a_wrong_result_of_a_run_ends_as_a_failed_correctness_check(tmp_path):
     message = "memory copy 1024: the result has numbers that are not finite, or that were never written and 1 more"
     assert document["status"]["message"] == message
     assert [(row["verified"], row["deviation"]) for row in document["points"]["measured"]] == 2 * [(False, None)]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """Results of two ranks and of products, by operation."""
+    program = Program(ROOT, tmp_path_factory.mktemp("folder"))
+    words = ("--steps", 4, "--warmup-steps", 1, "--threads", 1, "--meter", "none")
+    return {
+        ALL_REDUCE: program.result(ALL_REDUCE, "--replicas", 2, "--largest-size", "4M", *words),
+        MATMUL: program.result(MATMUL, "--largest-size", 512, *words),
+    }
+
+
+LIES = [
+    (ALL_REDUCE, "points.measured.2.seconds.p50", lambda value: value / 10, "rates-follow-from-seconds"),
+    (ALL_REDUCE, "points.measured.1.bus_bandwidth_gb_per_second", lambda value: value * 2, "rates-follow-from-seconds"),
+    (ALL_REDUCE, "points.measured.1.seconds", None, "rates-follow-from-seconds"),
+    (ALL_REDUCE, "points.measured.0.calls", 5, "points-are-those-of-the-card"),
+    (ALL_REDUCE, "points.measured.0.size", 2048, "points-are-those-of-the-card"),
+    (ALL_REDUCE, "points.omitted", [], "points-are-those-of-the-card"),
+    (ALL_REDUCE, "points.operation", "all_gather", "points-are-those-of-the-card"),
+    (ALL_REDUCE, "configuration.largest_size", 4096, "points-are-those-of-the-card"),
+    (ALL_REDUCE, "points", None, "points-are-those-of-the-card"),
+    (ALL_REDUCE, "points.measured.0.verified", False, "points-are-verified"),
+    (ALL_REDUCE, "points.measured.0.deviation", 0.5, "points-are-verified"),
+    (ALL_REDUCE, "points.tolerance", 0.5, "points-are-verified"),
+    (ALL_REDUCE, "points.element_bytes", 2, "points-are-verified"),
+    (
+        ALL_REDUCE,
+        "numerics.run_checks.0",
+        {"check": "results", "state": "passed", "faults": ["no"]},
+        "points-are-verified",
+    ),
+    (ALL_REDUCE, "metrics.peak_bandwidth.value", lambda value: value * 1.01, "peaks-are-the-largest-points"),
+    (ALL_REDUCE, "metrics.small_message_latency.value", 1e-9, "peaks-are-the-largest-points"),
+    (ALL_REDUCE, "numerics.run_checks", [], "completed-run-is-checked"),
+    (ALL_REDUCE, "steps.units", lambda value: value * 2, "units-are-steps-times-batch"),
+    (ALL_REDUCE, "workload.task", "sampling", "points-are-those-of-the-card"),
+    (MATMUL, "metrics.peak_flops.value", lambda value: value * 2, "peaks-are-the-largest-points"),
+    (MATMUL, "points.measured.1.flop_per_second", lambda value: value * 2, "rates-follow-from-seconds"),
+    (MATMUL, "metrics.achieved_flops.value", lambda value: value * 2, "operations-follow-from-the-throughput"),
+]
+
+
+@pytest.mark.parametrize(("operation", "path", "change", "code"), LIES, ids=lambda value: str(value)[:50])
+def test_a_lie_about_points_breaks_a_rule_by_name(measured, operation, path, change, code):
+    forged = copy.deepcopy(measured[operation])
+    *parents, last = (int(key) if key.isdigit() else key for key in path.split("."))
+    part = forged
+    for key in parents:
+        part = part[key]
+    part[last] = change(part[last]) if callable(change) else change
+    assert f"[{code}]" in "".join(violations(forged)), violations(forged)
+
+
+@pytest.mark.parametrize(("of_points", "of_steps"), [(1000.0, 1.0), (1.0, 10000.0)], ids=["long", "short"])
+def test_points_that_do_not_fit_the_window_break_a_rule(measured, of_points, of_steps):
+    forged = copy.deepcopy(measured[ALL_REDUCE])
+    for row in forged["points"]["measured"]:
+        row["seconds"] = {name: value * of_points for name, value in row["seconds"].items()}
+    forged["steps"]["seconds"] = [seconds * of_steps for seconds in forged["steps"]["seconds"]]
+    assert "[points-fill-the-window]" in "".join(violations(forged))
