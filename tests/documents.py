@@ -170,6 +170,7 @@ def _settle_configuration(document: dict[str, Any]) -> None:
     given["probe_numerics"] = not given["smoke"]
     given |= {"seed": 0, "time_limit_seconds": None, "memory_limit_mib": None, "meter_period_seconds": METER_PERIOD}
     given |= {"idle_seconds": 0.0 if given["smoke"] else 5.0, "largest_size": None}
+    given["measured_peak"] = None
     given["data_workers"] = None if synthetic or given["concurrency"] else 1
     samples = given["batch_size"] if synthetic else per_epoch
     document["data"] |= {"samples": samples, "classes": None if synthetic else 1, "part": None}

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 TASKS = ("training", "inference", "sampling", "microbenchmark")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 STAGED = ("pipelined", "sharded", "phased")  # how stages of a model take turns on devices
 DDP = "ddp"  # ranks with a copy of the model each, which average their gradients
 STRATEGIES = (*STAGED, DDP)
+
+
+class MeasuredPeak(TypedDict):
+    """Operations per second that a device of this name showed, and the identifier of the result that says so."""
+
+    flops: float
+    device: str
+    result: str

@@ -54,6 +54,7 @@ class Options(NamedTuple):
     time_limit: float | None
     memory_limit: int | None
     largest_size: int | None
+    measured_peak: str | None
     threads: int | None
     smoke: bool
     skip_numerics: bool
@@ -235,6 +236,12 @@ def _add_output(grammar: argparse.ArgumentParser) -> None:
         "--output",
         metavar="PLACE",
         help="FILE.json; FILE.jsonl, to which lines are added; or FOLDER/, with a file per result; default: stdout",
+    )
+    add(
+        "--measured-peak",
+        type=values.path,
+        metavar="FILE.json",
+        help="a result of matmul on this device, to compare the achieved operations with",
     )
     add("--site", metavar="NAME", help="name of this machine, kept in the result")
     add("--json", action="store_true", help="with --list and --describe: print JSON")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Mapping, TypedDict
 
 from entrypoints.contract.cards import Card, labelled, tabular
-from entrypoints.contract.choices import DDP, STAGED
+from entrypoints.contract.choices import DDP, STAGED, MeasuredPeak
 from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.contract.session import BatchPartition
 from entrypoints.contract.statuses import UsageError
@@ -17,7 +17,7 @@ from entrypoints.data.source import Source
 from entrypoints.devices import selection
 from entrypoints.metering.meter import MeterError
 from entrypoints.metering.meters import replay
-from entrypoints.planning import microbenchmark
+from entrypoints.planning import measured_peak, microbenchmark
 from entrypoints.planning.arguments import Options
 from entrypoints.system import host
 from entrypoints.system.image import binding_hint, target
@@ -81,6 +81,7 @@ class Configuration:
     time_limit_seconds: float | None  # for all runs together
     memory_limit_mib: int | None  # of the workload's process
     largest_size: int | None  # of a micro-benchmark, bytes or rows of a matrix; None: every size of its card
+    measured_peak: MeasuredPeak | None  # of a device like this one
     repeat: Repeat
 
     def of_size(self, batch_size: int, memory_limit_mib: int | None) -> Configuration:
@@ -130,6 +131,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     defaults = _defaults(options, card, framework, device)
     batch_size = options.batch_size or defaults["batch_size"]
     partition = _partition(options, batch_size, framework, device, defaults.get("micro_batch_size"))
+    precision = options.precision or defaults["precision"]
     data, source = _data(options, card, framework)
     samples = _samples_per_epoch(options, partition.samples, source)
     per_epoch = samples // partition.samples if samples else None
@@ -140,7 +142,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         task=task,
         framework=framework,
         device=device,
-        precision=options.precision or defaults["precision"],
+        precision=precision,
         compile=options.compile,
         batch_size=batch_size,
         micro_batch_size=partition.micro_batch,
@@ -173,6 +175,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         time_limit_seconds=options.time_limit,
         memory_limit_mib=options.memory_limit,
         largest_size=microbenchmark.largest_size(options, card, defaults),
+        measured_peak=measured_peak.read(options, precision, device),
         repeat={"index": 1, "of": options.repeat},
     )
 

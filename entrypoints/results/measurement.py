@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple, Sequence, TypeVar
 
+from entrypoints.contract.choices import MeasuredPeak
 from entrypoints.contract.messages import (
     PHASES,
     Data,
@@ -75,6 +76,7 @@ class Measurement:
     flops_per_unit: int | None
     precision: str | None
     target: Target | None
+    measured_peak: MeasuredPeak | None
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -138,6 +140,7 @@ def fold(
     flops_per_unit: int | None = None,
     precision: str | None = None,
     target: Target | None = None,
+    measured_peak: MeasuredPeak | None = None,
 ) -> Measurement:
     """Fold messages, in order of arrival, into a measurement."""
     steps = _steps_by_phase(messages)
@@ -174,6 +177,7 @@ def fold(
         flops_per_unit=flops_per_unit,
         precision=precision,
         target=target,
+        measured_peak=measured_peak,
     )
 
 

@@ -336,6 +336,16 @@ def utilisation(measurement: Measurement) -> Metric:
     return Metric(achieved.value / (peak.flops * measurement.device.devices), "1")
 
 
+def utilisation_of_measured_peak(measurement: Measurement) -> Metric:
+    """Achieved operations over those that matmul achieved on all devices in use, in this precision."""
+    achieved, peak = achieved_flops(measurement), measurement.measured_peak
+    if peak is None:
+        return Metric(None, "1", "no measured peak was given (--measured-peak)")
+    if achieved.value is None or measurement.device is None:
+        return Metric(None, "1", achieved.reason or "the device is not known")
+    return Metric(achieved.value / (peak["flops"] * measurement.device.devices), "1")
+
+
 def peak_bandwidth(measurement: Measurement) -> Metric:
     """The largest bus bandwidth of any point of a micro-benchmark."""
     rates = [timed.bus_bandwidth for timed in timed_points(measurement)]

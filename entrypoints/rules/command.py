@@ -15,7 +15,7 @@ SYNTHETIC = "synthetic"
 FLAGS = ("all", "compile", "find-max-batch", "smoke", "skip-numerics", "json")
 OTHERS = (  # options with a value that is in another part, in another form, or in none
     *("task", "device", "data", "evaluation-data", "batch-size", "batch-sizes", "repeat", "site", "output"),
-    *("target-accuracy", "target-loss", "evaluation-steps"),
+    *("target-accuracy", "target-loss", "evaluation-steps", "measured-peak"),
 )
 
 
@@ -158,6 +158,7 @@ def _names(command: Command, facts: Facts, same_options: bool) -> Iterator[Compa
     data, evaluation = options.get("data") or SYNTHETIC, options.get("evaluation-data")
     yield "configuration.data", (given["data"] == SYNTHETIC, data == SYNTHETIC)
     if same_options:
+        yield "configuration.measured_peak", (given.get("measured_peak") is not None, "measured-peak" in options)
         yield "configuration.evaluation_path", (given["evaluation_path"] is not None, evaluation is not None)
     if not facts.is_trial:
         yield "configuration.repeat.of", (given["repeat"]["of"], int(options.get("repeat") or 1))

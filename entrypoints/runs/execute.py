@@ -93,6 +93,7 @@ def judge(
         card.flops_per_unit(resolved.task),
         resolved.precision,
         resolved.goal,
+        resolved.measured_peak,
     )
     outcome = ended(ranks)
     if outcome.state == "out_of_memory":

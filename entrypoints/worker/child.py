@@ -17,6 +17,7 @@ from typing import Any, Callable, Iterator, NoReturn, Sequence, TypeVar
 
 from entrypoints.contract import cards
 from entrypoints.contract.cards import Card, generates, tabular
+from entrypoints.contract.choices import MeasuredPeak
 from entrypoints.contract.group import Place
 from entrypoints.contract.messages import Data, Ended, Failed, Phase, Sender, Skipped
 from entrypoints.contract.points import HOST_DEVICE, MICROBENCHMARK, operation_of
@@ -127,6 +128,7 @@ def run(configuration: Configuration, place: Place, send: Sender, cleanup: conte
     session = device.open_session(model, rule, *how, **group)
     cleanup.callback(session.close)
     send(session.facts)
+    require_device_of_peak(configuration.measured_peak, session.facts.name)
     send(ask_device(session.conditions, DeviceConditions.unknown))
     evaluation = open_evaluation(loader, card, configuration, send)
     closers = cleanup.enter_context(contextlib.ExitStack())
@@ -216,6 +218,12 @@ def open_work(
     target = configuration.goal
     pursuit = TargetPursuit(target, session, evaluation, send) if target and evaluation else None
     return Loop(session, configuration.task, inputs, send, card, pursuit)
+
+
+def require_device_of_peak(peak: MeasuredPeak | None, name: str | None) -> None:
+    """Raise RunError (`unsupported`) if a measured peak is that of another device."""
+    if peak and peak["device"] != name:
+        raise RunError("unsupported", f"--measured-peak: it is of {peak['device']}, and this device is {name}")
 
 
 def open_points(

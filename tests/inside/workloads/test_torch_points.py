@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any, cast
 
 import pytest
@@ -25,7 +26,9 @@ from entrypoints.contract.points import (  # noqa: E402  # noqa: E402  # noqa: E
     Point,
     bus_factor,
 )
-from entrypoints.contract.statuses import RunError  # noqa: E402
+from entrypoints.contract.statuses import RunError, UsageError  # noqa: E402
+from entrypoints.planning import measured_peak  # noqa: E402
+from entrypoints.planning.arguments import parse  # noqa: E402
 from entrypoints.rules.check import violations  # noqa: E402
 from entrypoints.worker.point_loop import PointLoop  # noqa: E402
 from entrypoints.workloads.pytorch import collectives, kernels  # noqa: E402
@@ -315,7 +318,9 @@ LIES: list[tuple[str, str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("operation", "path", "change", "code"), LIES, ids=lambda value: str(value)[:50])
+@pytest.mark.parametrize(
+    ("operation", "path", "change", "code"), LIES, ids=[f"{path}-{code}" for _, path, _, code in LIES]
+)
 def test_a_lie_about_points_breaks_a_rule_by_name(measured, operation, path, change, code):
     forged = copy.deepcopy(measured[operation])
     *parents, last = (int(key) if key.isdigit() else key for key in path.split("."))
@@ -333,3 +338,62 @@ def test_points_that_do_not_fit_the_window_break_a_rule(measured, of_points, of_
         row["seconds"] = {name: value * of_points for name, value in row["seconds"].items()}
     forged["steps"]["seconds"] = [seconds * of_steps for seconds in forged["steps"]["seconds"]]
     assert "[points-fill-the-window]" in "".join(violations(forged))
+
+
+def test_a_workload_is_compared_with_the_measured_peak_of_its_device(measured, program, tmp_path):
+    peak = tmp_path / "peak.json"
+    peak.write_text(json.dumps(measured[MATMUL]), "utf-8")
+    assert measured[MATMUL]["numerics"]["state"] == "passed"
+    words = ("lstm", "--task", "inference", "--steps", 6, "--warmup-steps", 2, "--batch-size", 2, "--meter", "none")
+    asked = (*words, "--skip-numerics", "--measured-peak", peak)
+    document = program.result(*asked)
+    flops = measured[MATMUL]["metrics"]["peak_flops"]["value"]
+    achieved = document["metrics"]["achieved_flops"]["value"]
+    assert document["metrics"]["utilisation_of_measured_peak"]["value"] == pytest.approx(achieved / flops)
+    assert document["configuration"]["measured_peak"]["result"] == measured[MATMUL]["id"]
+    forged = copy.deepcopy(document)
+    forged["metrics"]["utilisation_of_measured_peak"]["value"] *= 2
+    assert "[operations-follow-from-the-throughput]" in "".join(violations(forged))
+    forged = copy.deepcopy(document)
+    forged["configuration"]["measured_peak"]["device"] = "another"
+    assert "[operations-follow-from-the-throughput]" in "".join(violations(forged))
+    other = copy.deepcopy(measured[MATMUL])
+    other["accelerator"]["name"] = "Abacus"
+    peak.write_text(json.dumps(other), "utf-8")
+    status = program.result(*asked)["status"]
+    assert status["state"] == "unsupported" and "it is of Abacus, and this device is" in status["message"]
+
+
+def forged_peak(document, path, value):
+    forged = copy.deepcopy(document)
+    part = forged
+    *parents, last = path
+    for key in parents:
+        part = part[key]
+    part[last] = value
+    return forged
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "cause"),
+    [
+        (("workload", "name"), "lstm", "it is a result of lstm. Give a result of matmul"),
+        (("configuration", "precision"), "bf16", "it is in bf16, and this run in fp32"),
+        (("status", "state"), "crashed", "it is crashed with correctness passed"),
+        (("numerics", "state"), "failed", "it is completed with correctness failed"),
+        (("metrics",), {}, "it is no result of sifmark with schema 1.1"),
+    ],
+)
+def test_what_is_no_measured_peak_is_refused_by_name(measured, tmp_path, path, value, cause):
+    place = tmp_path / "peak.json"
+    place.write_text(json.dumps(forged_peak(measured[MATMUL], path, value)), "utf-8")
+    with pytest.raises(UsageError, match=cause):
+        measured_peak.read(parse(["lstm", "--measured-peak", str(place)]), "fp32", "cpu")
+
+
+def test_a_measured_peak_that_is_not_there_or_of_no_single_rank_is_refused(tmp_path):
+    place = str(tmp_path / "none.json")
+    with pytest.raises(UsageError, match="it cannot be read"):
+        measured_peak.read(parse(["lstm", "--measured-peak", place]), "fp32", "cpu")
+    with pytest.raises(UsageError, match="which 2 ranks share"):
+        measured_peak.read(parse(["lstm", "--measured-peak", place, "--replicas", "2"]), "fp32", "cpu")
