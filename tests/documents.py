@@ -170,7 +170,8 @@ def _settle_configuration(document: dict[str, Any]) -> None:
         given["concurrency"] = None
     given["probe_numerics"] = not given["smoke"]
     given |= {"seed": 0, "time_limit_seconds": None, "memory_limit_mib": None, "meter_period_seconds": METER_PERIOD}
-    given |= {"idle_seconds": 0.0 if given["smoke"] else 5.0}
+    given |= {"idle_seconds": 0.0 if given["smoke"] else 5.0, "largest_size": None}
+    given["measured_peak"] = None
     given["data_workers"] = None if synthetic or given["concurrency"] else 1
     samples = given["batch_size"] if synthetic else per_epoch
     document["data"] |= {"samples": samples, "classes": None if synthetic else 1, "part": None}
@@ -178,7 +179,7 @@ def _settle_configuration(document: dict[str, Any]) -> None:
     host = document["host"]
     host["memory"]["value"] = max(host["memory"]["value"] or 0, HOST_MIB)
     document["conditions"]["cpu_affinity"] = {"value": "0"}
-    document["target"] = document["search"] = document["ranks"] = document["transport"] = None
+    document |= dict.fromkeys(("target", "search", "ranks", "transport", "points"))
     device = document["accelerator"]
     device |= {"kind": given["device"], "replicas": 1}
     for name in ("peak", "rated_power"):

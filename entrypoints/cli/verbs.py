@@ -9,6 +9,7 @@ from typing import Any, Mapping, Sequence
 
 from entrypoints.cli import naming
 from entrypoints.contract.cards import Card
+from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.contract.statuses import UsageError
 from entrypoints.devices import selection
 from entrypoints.planning import configuration, plan
@@ -27,13 +28,7 @@ def run(options: Options) -> int:
     if options.device == selection.AUTO:
         choice = selection.choose(selection.offered_kinds(*image.target(built), built is not None))
         status(f"--device auto: {choice.kind}, since {choice.why}")
-    planned = [(card, plans(options, card, built)) for card in meant]
-    refused = [(card, planned_runs) for card, planned_runs in planned if isinstance(planned_runs, UsageError)]
-    if len(refused) == len(planned):
-        raise refused[0][1]
-    for card, refusal in refused:
-        status(f"left out: {card.name}: {refusal}")
-    runs = [(card, planned_runs) for card, planned_runs in planned if not isinstance(planned_runs, UsageError)]
+    runs = possible_plans(options, meant, built)
     return Series(runs, built, options, shared_launch(options, [run for _, each in runs for run in each])).run()
 
 
@@ -67,6 +62,22 @@ def _require_no_rendezvous(options: Options, why: str) -> None:
         raise UsageError(f"--rendezvous: {why}. Leave it out")
 
 
+def possible_plans(
+    options: Options, meant: Sequence[Card], built: Mapping[str, Any] | None
+) -> list[tuple[Card, list[configuration.Configuration]]]:
+    """Return the runs of each workload that can take the options, and say which ones cannot.
+
+    Raises UsageError if none can.
+    """
+    planned = [(card, plans(options, card, built)) for card in meant]
+    refused = [(card, planned_runs) for card, planned_runs in planned if isinstance(planned_runs, UsageError)]
+    if len(refused) == len(planned):
+        raise refused[0][1]
+    for card, refusal in refused:
+        status(f"left out: {card.name}: {refusal}")
+    return [(card, planned_runs) for card, planned_runs in planned if not isinstance(planned_runs, UsageError)]
+
+
 def plans(
     options: Options, card: Card, built: Mapping[str, Any] | None
 ) -> list[configuration.Configuration] | UsageError:
@@ -90,6 +101,9 @@ def check(options: Options) -> int:
     cards = naming.runnable()
     named_workload = None if options.all else naming.named(options.workload, os.environ, list(cards))
     meant, built = naming.find(options if named_workload else options._replace(all=True))
+    if named_workload and MICROBENCHMARK in meant[0].tasks:
+        status(f"check of {named_workload}: skipped, a micro-benchmark verifies its results in every run")
+    meant = [card for card in meant if MICROBENCHMARK not in card.tasks]
     outcomes: dict[tuple[str, str], Outcome] = {}
     for card in meant:
         resolved = configuration.resolve(options, card, built)
@@ -107,7 +121,7 @@ def check(options: Options) -> int:
 def describe(options: Options) -> int:
     """Print what would run: for people, or as JSON, of several runs one per line."""
     meant, built = naming.find(options)
-    planned = [(card, run) for card in meant for run in plan.plan(options, card, built)]
+    planned = [(card, run) for card, runs in possible_plans(options, meant, built) for run in runs]
     for card, resolved in planned:
         workload = {**card._asdict(), "identity": card.identity}
         described = {"workload": workload, "configuration": resolved.as_json(), "image": built}

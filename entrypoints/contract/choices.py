@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-TASKS = ("training", "inference", "sampling")
+from typing import TypedDict
+
+TASKS = ("training", "inference", "sampling", "microbenchmark")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 STAGED = ("pipelined", "sharded", "phased")  # how stages of a model take turns on devices
 CPU_BINDINGS = ("auto", "none")
@@ -11,3 +13,11 @@ FSDP = "fsdp"  # ranks with a shard of each weight, which are gathered block by 
 ZERO = ("zero1", "zero2", "zero3")  # ranks that divide optimizer states, gradients too, and weights too
 RANKED = (DDP, FSDP, *ZERO)  # how ranks train one model together
 STRATEGIES = (*STAGED, *RANKED)
+
+
+class MeasuredPeak(TypedDict):
+    """Operations per second that a device of this name showed, and the identifier of the result that says so."""
+
+    flops: float
+    device: str
+    result: str

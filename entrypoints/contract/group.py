@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol, Sequence
 
-from entrypoints.contract.messages import Connected
-
 LOOPBACK = "127.0.0.1"
 
 
@@ -18,6 +16,20 @@ class Place(NamedTuple):
     local_world: int
     address: str = LOOPBACK  # of the node of the first rank
     share: Sequence[int] = (0, 1)  # which of how many equal parts of the processors that its parent may use
+
+
+class Connected(NamedTuple):
+    """How a rank is connected to others: by which library, over which kinds of connections, or why it does not say.
+
+    All ranks together added up so many bytes in `seconds`.
+    """
+
+    backend: str
+    version: str | None
+    connections: list[str]
+    reason: str | None
+    bytes: int
+    seconds: float
 
 
 class JoinedRanks(Protocol):
@@ -36,6 +48,9 @@ class JoinedRanks(Protocol):
 
     def total(self, numbers: Sequence[float]) -> Sequence[float]:
         """Return the sums over all ranks, the same ones everywhere."""
+
+    def smallest(self, number: float) -> float:
+        """Return the smallest of the numbers that the ranks have."""
 
     def close(self) -> None:
         """Leave the others."""

@@ -7,12 +7,15 @@ import math
 import os
 from typing import Any, Callable, NamedTuple, Sequence, Union, cast, get_args
 
+from entrypoints.contract import points
 from entrypoints.contract.choices import PRECISIONS
+from entrypoints.contract.group import Connected
+from entrypoints.contract.points import Omitted, Point, Verified
 from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceConditions, DeviceFacts, Usage
 from entrypoints.contract.statuses import FAILURES
 
 PHASES = ("import", "data", "model", "compile", "warmup", "steady")
-RUN_CHECKS = ("gradients", "samples", "dropout", "answers", "generation", "trajectory")
+RUN_CHECKS = ("gradients", "samples", "dropout", "answers", "generation", "trajectory", *points.CHECKS)
 LEAST_DRAWS = 4  # of each Markov chain for a diagnosis, so that each half has two
 MOST_DRAWS = 2000  # the last draws of each chain, kept for the diagnosis
 MOST_NUMBERS = 2**25  # of all draws together: 128 MiB
@@ -101,6 +104,7 @@ class Step(NamedTuple):
     padding: int | None = None
     generated: Generated | None = None
     accepted: int | None = None  # transitions of Markov chains, each a unit, whose proposal was accepted
+    call_seconds: Sequence[float] | None = None  # of a call at each point of a micro-benchmark, mean over its calls
 
 
 class Evaluated(NamedTuple):
@@ -172,20 +176,6 @@ class Placed(NamedTuple):
     memory_nodes: str | None
 
 
-class Connected(NamedTuple):
-    """How a rank is connected to others: by which library, over which kinds of connections, or why it does not say.
-
-    All ranks together added up so many bytes in `seconds`.
-    """
-
-    backend: str
-    version: str | None
-    connections: list[str]
-    reason: str | None
-    bytes: int
-    seconds: float
-
-
 class Rendezvous(NamedTuple):
     """Where the first rank waits for the others, so that they can compute together."""
 
@@ -222,6 +212,9 @@ Message = Union[
     Usage,
     Placed,
     Connected,
+    Point,
+    Omitted,
+    Verified,
     Rendezvous,
     Failed,
     Ended,
@@ -302,6 +295,7 @@ _ALLOWED: dict[Any, tuple[Callable[[Any], bool], str]] = {
     Failed: (lambda message: message.state in FAILURES, "a state that no process of a workload reports"),
     Step: (lambda message: message.units > 0, "no sample"),
     Evaluated: (lambda message: message.samples > 0, "no sample"),
+    Point: (lambda message: message.operation in points.OPERATIONS, "an unknown operation"),
     Software: (lambda message: len(message.libraries) <= MOST_LIBRARIES, "too many libraries"),
     DeviceFacts: (lambda message: 0 not in (message.devices, message.ranks, message.replicas), "no device"),
     DeviceConditions: (lambda message: all(map(_is_condition, message.facts.items())), "something other than facts"),

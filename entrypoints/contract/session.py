@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, NamedTuple, Protocol, Sequence, Union
 
+from entrypoints.contract.group import Place
+from entrypoints.contract.points import Point
+
 # What the vendors' management libraries report of a device; the result's schema has units and meanings.
 DEVICE_CONDITIONS = (
     *("driver", "power_cap", "clock", "clock_max", "memory_clock", "performance_state", "temperature", "ecc"),
@@ -54,7 +57,14 @@ class SamplerRule:
     decrement: float  # fraction by which one shrinks that is accepted less often
 
 
-Rule = Union[OptimizerRule, SamplerRule]
+@dataclass(frozen=True)
+class PointRule:
+    """Name of the operation that a micro-benchmark repeats."""
+
+    operation: str
+
+
+Rule = Union[OptimizerRule, SamplerRule, PointRule]
 
 
 class BatchPartition(NamedTuple):
@@ -79,9 +89,12 @@ class BatchPartition(NamedTuple):
 
 
 def rule_of(problem: Mapping[str, Any], batch_size: int) -> Rule:
-    """Return what a device does by a card's `problem`: sample, or train with a global batch of `batch_size` samples."""
+    """Return what a device does by a card's `problem`: sample, repeat an operation, or train with a global batch of
+    `batch_size` samples."""
     if "sampler" in problem:
         return SamplerRule(**problem["sampler"])
+    if "optimizer" not in problem:
+        return PointRule(problem["model"]["operation"])
     return OptimizerRule.from_problem(problem["optimizer"], batch_size)
 
 
@@ -198,6 +211,23 @@ class DeviceConditions(NamedTuple):
         return cls({}, reason)
 
 
+class Operation(Protocol):
+    """The operation of a micro-benchmark on buffers of a device, at points that are called by their number."""
+
+    def fill(self, number: int) -> None:
+        """Write the input of a point."""
+
+    def call(self, number: int) -> None:
+        """Do the operation once. The device may be done later."""
+
+    def deviation(self, number: int) -> float:
+        """Do the operation once, on its input, and return how far its result is from what the input's formula gives.
+
+        That is the largest distance of a number over the largest number; infinite if there are others than finite
+        ones. Waits for the device.
+        """
+
+
 class Session(Protocol):
     """A model, its optimizer and its device, ready to be stepped."""
 
@@ -232,6 +262,9 @@ class Session(Protocol):
 
     def continued(self, batch: Batch, tokens: Sequence[Any]) -> tuple[Batch, Any]:
         """Return texts with new tokens, each (N, 1), at their end, and these tokens on the host (N, K)."""
+
+    def operation(self, points: Sequence[Point], place: Place) -> Operation:
+        """Return the operation of a micro-benchmark, with buffers on the device that the points share."""
 
     def chain_sample(self, state: Any) -> ChainSample:
         """Return the current sample of a state's chains. Waits for the device."""

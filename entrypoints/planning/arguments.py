@@ -56,6 +56,8 @@ class Options(NamedTuple):
     site: str | None
     time_limit: float | None
     memory_limit: int | None
+    largest_size: int | None
+    measured_peak: str | None
     threads: int | None
     smoke: bool
     skip_numerics: bool
@@ -115,6 +117,12 @@ def _add_choice(grammar: argparse.ArgumentParser) -> None:
     add("--precision", type=str.lower, choices=PRECISIONS, help="default: the workload's")
     add("--compile", action="store_true", help="compile the model with torch.compile or XLA")
     add("--threads", type=values.whole(1, 65536), metavar="N", help="compute threads; default: all cores")
+    add(
+        "--largest-size",
+        type=values.size,
+        metavar="SIZE",
+        help="of a micro-benchmark: 64K, 1G bytes; rows of matmul",
+    )
     add("--seed", type=values.whole(0, 2**32 - 1), default=0, metavar="N", help="of weights and data; default: 0")
 
 
@@ -244,6 +252,12 @@ def _add_output(grammar: argparse.ArgumentParser) -> None:
         "--output",
         metavar="PLACE",
         help="FILE.json; FILE.jsonl, to which lines are added; or FOLDER/, with a file per result; default: stdout",
+    )
+    add(
+        "--measured-peak",
+        type=values.path,
+        metavar="FILE.json",
+        help="a result of matmul on this device, to compare the achieved operations with",
     )
     add("--site", metavar="NAME", help="name of this machine, kept in the result")
     add("--json", action="store_true", help="with --list and --describe: print JSON")

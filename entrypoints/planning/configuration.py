@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Mapping, TypedDict
 
 from entrypoints.contract.cards import Card, labelled, tabular
-from entrypoints.contract.choices import DDP, FSDP, RANKED, STAGED, ZERO
+from entrypoints.contract.choices import DDP, FSDP, RANKED, STAGED, ZERO, MeasuredPeak
+from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.contract.session import BatchPartition
 from entrypoints.contract.statuses import UsageError
 from entrypoints.contract.target import Target
@@ -16,6 +17,7 @@ from entrypoints.data.source import Source
 from entrypoints.devices import selection
 from entrypoints.metering.meter import MeterError
 from entrypoints.metering.meters import replay
+from entrypoints.planning import measured_peak, microbenchmark
 from entrypoints.planning.arguments import Options
 from entrypoints.system import host
 from entrypoints.system.image import binding_hint, target
@@ -80,6 +82,8 @@ class Configuration:
     probe_numerics: bool
     time_limit_seconds: float | None  # for all runs together
     memory_limit_mib: int | None  # of the workload's process
+    largest_size: int | None  # of a micro-benchmark, bytes or rows of a matrix; None: every size of its card
+    measured_peak: MeasuredPeak | None  # of a device like this one
     repeat: Repeat
 
     def of_size(self, batch_size: int, memory_limit_mib: int | None) -> Configuration:
@@ -125,9 +129,11 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     task = options.task or card.tasks[0]
     options = options._replace(task=task)
     _require_task(task, options, card)
+    microbenchmark.require(options, card, device)
     defaults = _defaults(options, card, framework, device)
     batch_size = options.batch_size or defaults["batch_size"]
     partition = _partition(options, batch_size, framework, device, defaults.get("micro_batch_size"))
+    precision = options.precision or defaults["precision"]
     data, source = _data(options, card, framework)
     samples = _samples_per_epoch(options, partition.samples, source)
     per_epoch = samples // partition.samples if samples else None
@@ -138,7 +144,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         task=task,
         framework=framework,
         device=device,
-        precision=options.precision or defaults["precision"],
+        precision=precision,
         compile=options.compile,
         activation_checkpointing=_recomputed(options, framework, device),
         batch_size=batch_size,
@@ -172,6 +178,8 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         probe_numerics=not (options.smoke or options.skip_numerics),
         time_limit_seconds=options.time_limit,
         memory_limit_mib=options.memory_limit,
+        largest_size=microbenchmark.largest_size(options, card, defaults),
+        measured_peak=measured_peak.read(options, precision, device),
         repeat={"index": 1, "of": options.repeat},
     )
 
@@ -216,6 +224,8 @@ def _defaults(options: Options, card: Card, framework: str, device: str) -> dict
         defaults.update(batch_size=1, steps=warmup + REQUESTS, warmup_steps=warmup)
     if options.smoke:
         defaults.update(SMOKE, batch_size=min(SMOKE["batch_size"], defaults["batch_size"]))
+    if options.task == MICROBENCHMARK:
+        defaults.update(batch_size=options.replicas)  # each rank has its buffers
     return defaults
 
 

@@ -11,6 +11,7 @@ from entrypoints.metering import names as meters
 
 METERS = (meters.AUTO, meters.NONE, *meters.names())
 MOST = 10**9
+MOST_BYTES = 2**40
 LONGEST = 30 * 86400.0  # a month, in seconds
 _SECONDS = {"": 1, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _CLOCK = re.compile(
@@ -103,6 +104,15 @@ def mebibytes(text: str) -> int:
     if not 1 <= size <= MOST:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a size of at least 1 MiB. Write MiB, or 512M, 4G, 4GiB")
     return size
+
+
+def size(text: str) -> int:
+    """Return a size: 4096, or with a binary unit 64K, 16MiB, 1G."""
+    match = re.fullmatch(r"(\d{1,12})([KMG](?:iB)?|)", text)
+    value = int(match.group(1)) * _BYTES[match.group(2)] if match and match.group(2) else int(text) if match else 0
+    if not 1 <= value <= MOST_BYTES:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a size above 0. Write 65536, or 64K, 16M, 1G")
+    return value
 
 
 def fraction(text: str) -> float:

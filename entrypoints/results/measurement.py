@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple, Sequence, TypeVar
 
+from entrypoints.contract.choices import MeasuredPeak
+from entrypoints.contract.group import Connected
 from entrypoints.contract.messages import (
     PHASES,
-    Connected,
     Data,
     Diagnosed,
     Ended,
@@ -25,6 +26,7 @@ from entrypoints.contract.messages import (
     Software,
     Step,
 )
+from entrypoints.contract.points import Omitted, Point, Verified
 from entrypoints.contract.session import DeviceConditions, DeviceFacts, Usage
 from entrypoints.contract.target import Target, reached
 from entrypoints.metering.energy import Consumed, Metered, TotalEnergy, Window, total_energy
@@ -62,6 +64,9 @@ class Measurement:
     run_checks: tuple[RunCheck, ...]
     diagnosed: Diagnosed | None  # if Markov chains ran to their end
     scheduled: Scheduled | None  # if the timed window ended
+    points: tuple[Point, ...]  # of a micro-benchmark
+    omitted: tuple[Omitted, ...]
+    verified: tuple[Verified, ...]  # before the timed window, and after it
     steps_per_epoch: int | None
     device: DeviceFacts | None
     software: Software | None
@@ -80,6 +85,7 @@ class Measurement:
     connected: Connected | None
     ranks: tuple[Measurement, ...]  # each one's own; none if a single rank computed
     others: tuple[Consumed, ...]  # by the devices of other tasks of the launch
+    measured_peak: MeasuredPeak | None
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -170,6 +176,7 @@ def fold(
     ranks: Sequence[Measurement] = (),
     others: Sequence[Consumed] = (),
     local_ranks: int | None = None,
+    measured_peak: MeasuredPeak | None = None,
 ) -> Measurement:
     """Fold messages, in order of arrival, into a measurement. The first `local_ranks` are those of this task."""
     steps = _steps_by_phase(messages)
@@ -189,6 +196,9 @@ def fold(
         run_checks=tuple(_of(RunCheck, messages)),
         diagnosed=_last(Diagnosed, messages),
         scheduled=_last(Scheduled, messages),
+        points=tuple(_of(Point, messages)),
+        omitted=tuple(_of(Omitted, messages)),
+        verified=tuple(_of(Verified, messages)),
         steps_per_epoch=steps_per_epoch,
         device=_last(DeviceFacts, messages),
         software=_last(Software, messages),
@@ -207,6 +217,7 @@ def fold(
         connected=_last(Connected, messages),
         ranks=tuple(ranks),
         others=tuple(others),
+        measured_peak=measured_peak,
     )
 
 

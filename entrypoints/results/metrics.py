@@ -11,6 +11,7 @@ from typing import Callable, NamedTuple, Sequence
 from entrypoints.contract.messages import LEAST_DRAWS, Diagnosed, Generated, Request
 from entrypoints.results import peaks
 from entrypoints.results.measurement import NO_STEP, Measurement
+from entrypoints.results.points import timed_points
 from entrypoints.results.power import power
 from entrypoints.results.quantiles import quantile
 
@@ -318,7 +319,7 @@ def achieved_flops(measurement: Measurement) -> Metric:
     """
     if why := _no_window(measurement):
         return Metric(None, "FLOP/s", why)
-    if measurement.flops_per_unit is None:
+    if not measurement.flops_per_unit:
         return Metric(None, "FLOP/s", "the operations of this workload were not counted")
     return Metric(_units(measurement) * measurement.flops_per_unit / measurement.window, "FLOP/s")
 
@@ -349,6 +350,36 @@ def rank_epoch_time_mean(measurement: Measurement) -> Metric:
     if without or not times:
         return without or Metric(None, "s", NO_STEP)
     return Metric(math.fsum(time.value or 0.0 for time in times) / len(times), "s")
+
+
+def utilisation_of_measured_peak(measurement: Measurement) -> Metric:
+    """Achieved operations over those that matmul achieved on all devices in use, in this precision."""
+    achieved, peak = achieved_flops(measurement), measurement.measured_peak
+    if peak is None:
+        return Metric(None, "1", "no measured peak was given (--measured-peak)")
+    if achieved.value is None or measurement.device is None:
+        return Metric(None, "1", achieved.reason or "the device is not known")
+    return Metric(achieved.value / (peak["flops"] * measurement.device.devices), "1")
+
+
+def peak_bandwidth(measurement: Measurement) -> Metric:
+    """The largest bus bandwidth of any point of a micro-benchmark."""
+    rates = [timed.bus_bandwidth for timed in timed_points(measurement)]
+    return _largest_rate(rates, "GB/s", "matmul has operations in its place: see peak_flops")
+
+
+def peak_flops(measurement: Measurement) -> Metric:
+    """The most operations per second at any size of matrices."""
+    return _largest_rate(
+        [timed.flops for timed in timed_points(measurement)], "FLOP/s", "only matmul counts operations"
+    )
+
+
+def small_message_latency(measurement: Measurement) -> Metric:
+    """Median over timed sweeps of the time of a call at the smallest size of a micro-benchmark."""
+    smallest = min(timed_points(measurement), key=lambda timed: timed.point.work, default=None)
+    value = smallest and smallest.typical
+    return Metric(value, "s", None if value else NO_STEP)
 
 
 def energy(measurement: Measurement) -> Metric:
@@ -397,6 +428,11 @@ def energy_per_epoch(measurement: Measurement) -> Metric:
     energies = measurement.epoch_energies[1:]
     reason = next((reason for joules, reason in energies if joules is None), None)
     return Metric(None if reason else math.fsum(joules or 0.0 for joules, _ in energies) / len(energies), "J", reason)
+
+
+def _largest_rate(rates: Sequence[float | None], unit: str, absent: str) -> Metric:
+    values = [rate for rate in rates if rate is not None]
+    return Metric(max(values), unit) if values else Metric(None, unit, f"no sweep was finished, or {absent}")
 
 
 def _decoded(measurement: Measurement, workers: int) -> Metric:

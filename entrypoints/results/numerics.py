@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Mapping, NamedTuple, Sequence
 
+from entrypoints.contract import points
 from entrypoints.contract.messages import Message, Probed, RunCheck
 from entrypoints.contract.reference import BY_RANKS, Reference
 from entrypoints.results.json_values import Json, finite
@@ -87,6 +88,8 @@ def not_run(reason: str) -> Numerics:
 def with_run_checks(numerics: Numerics, checks: Sequence[RunCheck]) -> Numerics:
     """Return the result with the checks of the run itself. One that failed fails all."""
     whole = replace(numerics, run_checks=tuple(checks))
+    if numerics.state == NOT_PROVABLE and set(points.CHECKS).issubset(check.name for check in checks):
+        whole = replace(whole, state=PASSED, reason=None)  # results were compared with what a formula gives
     failed = next((check for check in checks if check.faults), None)
     if failed is None or numerics.state == FAILED:
         return whole

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, Mapping, Sequence, TypeVar
 
-from entrypoints.contract.messages import Connected, Message, Phase, RunCheck, Skipped, Step
+from entrypoints.contract.group import Connected
+from entrypoints.contract.messages import Message, Phase, RunCheck, Skipped, Step
+from entrypoints.contract.points import Verified
 from entrypoints.contract.session import DeviceFacts, Usage
 from entrypoints.metering.energy import NOTHING_METERED
 from entrypoints.results import metrics
@@ -28,11 +30,14 @@ def combined(ranks: Sequence[Sequence[Message]]) -> Sequence[Message]:
     slowest = max(range(len(ranks)), key=lambda rank: (-len(_of(Step, ranks[rank])), _window(ranks[rank])))
     together = zip(*(_of(Step, messages) for messages in ranks))
     steps = iter([_step(own[slowest], own) for own in together])
+    verified = iter([_verified(each) for each in zip(*(_of(Verified, messages) for messages in ranks))])
     merged: list[Message] = []
     others = [message for messages in ranks if messages is not ranks[slowest] for message in _of(Skipped, messages)]
     for message in (*ranks[slowest], *others):
         if isinstance(message, Step):
             merged.append(next(steps))
+        elif isinstance(message, Verified):
+            merged.append(next(verified, message))
         elif isinstance(message, RunCheck):
             merged.append(message._replace(faults=_faults(message.name, ranks)))
         else:
@@ -122,7 +127,13 @@ def _step(slowest: Step, all_ranks: Sequence[Step]) -> Step:
         for name in ("units", "tokens", "padding", "accepted", "decode_seconds")
         if getattr(slowest, name) is not None
     }
+    if slowest.call_seconds is not None:  # as by nccl-tests' `-a 3`: a collective is over when all ranks have done it
+        sums["call_seconds"] = list(map(max, zip(*(step.call_seconds or () for step in all_ranks))))
     return slowest._replace(loss=math.fsum(read) / len(read) if len(read) == len(losses) else None, **sums)
+
+
+def _verified(all_ranks: Sequence[Verified]) -> Verified:
+    return Verified(list(map(max, zip(*(verified.deviations for verified in all_ranks)))))
 
 
 def _of_all(message: Message, ranks: Sequence[Sequence[Message]]) -> Message:

@@ -12,6 +12,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 from entrypoints.contract.cards import Card, generates, tokenised
 from entrypoints.contract.messages import PHASES
+from entrypoints.contract.points import MICROBENCHMARK, operation_of
 from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceConditions
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results import metrics, peaks
@@ -19,6 +20,7 @@ from entrypoints.results.json_values import Json, finite, number, printable
 from entrypoints.results.measurement import Measurement
 from entrypoints.results.numerics import Numerics
 from entrypoints.results.outcome import Outcome
+from entrypoints.results.points import points
 from entrypoints.results.power import played_back, power
 from entrypoints.results.quantiles import quantile
 from entrypoints.results.ranks import ranks, transport
@@ -85,6 +87,7 @@ def document(measurement: Measurement, outcome: Outcome, context: Context) -> Js
         "steadiness": steadiness(measurement),
         "steps": steps(measurement),
         "requests": requests(measurement),
+        "points": points(measurement, operation_of(context.card.problem)),
     }
     document: Json = printable(written)
     return document
@@ -284,10 +287,11 @@ OF_GENERATION = frozenset(
 )
 OF_CHAINS = frozenset(("acceptance_rate", "effective_sample_size", "effective_sample_throughput", "r_hat"))
 OF_RANKS = frozenset(("rank_spread", "rank_epoch_time_mean"))
+OF_POINTS = frozenset(("peak_bandwidth", "peak_flops", "small_message_latency"))
 
 
 def possible_metrics(context: Context) -> dict[str, Callable[[Measurement], metrics.Metric]]:
-    """Return every metric, except those of tokens, generated texts and Markov chains if the workload has none."""
+    """Return every metric, except those of tokens, texts, chains, ranks and micro-benchmarks if there are none."""
     impossible = impossible_metrics(context.card.problem, context.configuration.task, context.configuration.ranks)
     return {name: metric for name, metric in every_metric().items() if name not in impossible}
 
@@ -299,6 +303,7 @@ def impossible_metrics(problem: Mapping[str, Any], task: str, ranks: int) -> fro
         | (frozenset() if generates(problem, task) else OF_GENERATION)
         | (frozenset() if task == "sampling" else OF_CHAINS)
         | (frozenset() if ranks > 1 else OF_RANKS)
+        | (frozenset() if task == MICROBENCHMARK else OF_POINTS)
     )
 
 

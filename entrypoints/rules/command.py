@@ -15,7 +15,7 @@ SYNTHETIC = "synthetic"
 FLAGS = ("all", "compile", "activation-checkpointing", "find-max-batch", "smoke", "skip-numerics", "json")
 OTHERS = (  # options with a value that is in another part, in another form, or in none
     *("task", "device", "data", "evaluation-data", "batch-size", "batch-sizes", "repeat", "site", "output"),
-    *("target-accuracy", "target-loss", "evaluation-steps", "rendezvous"),
+    *("target-accuracy", "target-loss", "evaluation-steps", "rendezvous", "measured-peak"),
 )
 
 
@@ -42,6 +42,7 @@ SETTINGS = {
     "time-limit": Setting(values.seconds, "time_limit_seconds", None),
     "memory-limit": Setting(values.mebibytes, "memory_limit_mib", None),
     "concurrency": Setting(int, "concurrency", None),
+    "largest-size": Setting(values.size, "largest_size"),
     "micro-batch-size": Setting(int, "micro_batch_size"),
     "replicas": Setting(int, "replicas", 1),
     "device-iterations": Setting(int, "device_iterations"),
@@ -160,6 +161,7 @@ def _names(command: Command, facts: Facts, same_options: bool) -> Iterator[Compa
     data, evaluation = options.get("data") or SYNTHETIC, options.get("evaluation-data")
     yield "configuration.data", (given["data"] == SYNTHETIC, data == SYNTHETIC)
     if same_options:
+        yield "configuration.measured_peak", (given.get("measured_peak") is not None, "measured-peak" in options)
         yield "configuration.evaluation_path", (given["evaluation_path"] is not None, evaluation is not None)
     if not facts.is_trial:
         yield "configuration.repeat.of", (given["repeat"]["of"], int(options.get("repeat") or 1))

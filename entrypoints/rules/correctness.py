@@ -8,6 +8,7 @@ from typing import Iterator
 from entrypoints.contract import reference
 from entrypoints.contract.cards import generates
 from entrypoints.contract.choices import RANKED
+from entrypoints.contract.points import CHECKS, MICROBENCHMARK
 from entrypoints.contract.reference import Reference
 from entrypoints.results.numerics import FAILED, NOT_PROVABLE, NOT_RUN, PASSED
 from entrypoints.rules.facts import Document, Facts
@@ -22,6 +23,7 @@ RUN_CHECKS = {
     "training": ("gradients", "samples", "dropout"),
     "inference": ("answers", "generation"),
     "sampling": ("trajectory",),
+    MICROBENCHMARK: CHECKS,
 }
 
 
@@ -71,7 +73,8 @@ def ranks_are_checked(facts: Facts) -> Iterator[str]:
 
 @rule(
     "`numerics.state` is `failed` if a precision or a check of the run failed; `passed` if the run's own precision "
-    "passed; without `probe_numerics` it is `not_run` or `failed`; each precision and the run are checked once",
+    "passed, or both checks of a micro-benchmark; without `probe_numerics` it is "
+    "`not_run` or `failed`; each precision and the run are checked once",
     "A check that did not run in the run's precision says nothing about it.",
 )
 def correctness_is_that_of_the_run(facts: Facts) -> Iterator[str]:
@@ -86,7 +89,8 @@ def correctness_is_that_of_the_run(facts: Facts) -> Iterator[str]:
     together = [*states.values(), *of_run.values()]
     if (FAILED in together) != (numerics["state"] == FAILED):
         yield f"numerics.state: {numerics['state']} where its parts have {', '.join(together) or 'no state'}"
-    if numerics["state"] == PASSED and not _passed(states, own, facts.document["schema_version"]):
+    passed = _passed(states, own, facts.document["schema_version"]) or _results_passed(facts)
+    if numerics["state"] == PASSED and not passed:
         yield f"numerics.state: passed where {own}, the run's precision, has {states.get(own, 'no state')}"
     if not facts.configuration["probe_numerics"] and numerics["state"] not in (NOT_RUN, FAILED):
         yield differ("numerics.state", numerics["state"], NOT_RUN, "configuration.probe_numerics")
@@ -94,7 +98,7 @@ def correctness_is_that_of_the_run(facts: Facts) -> Iterator[str]:
 
 @rule(
     "`numerics.run_checks` are of the run's task, and made after a step: gradients, samples and dropout of training, "
-    "answers or generation of inference, trajectory of sampling; none of request streams",
+    "answers or generation of inference, trajectory of sampling, results of a micro-benchmark; none of request streams",
     "A check that the run cannot have made was not made.",
 )
 def run_checks_fit_the_task(facts: Facts) -> Iterator[str]:
@@ -119,7 +123,8 @@ def whole_check_is_that_of_its_parts(facts: Facts) -> Iterator[str]:
     for precision in sorted(set(states) - {PROVES, own}):
         yield f"numerics.precisions: {precision} is neither {PROVES} nor the run's precision"
     if numerics["state"] != NOT_RUN:
-        expected = states.get(own, NOT_RUN if states else NOT_PROVABLE)
+        without = PASSED if _results_passed(facts) else NOT_PROVABLE
+        expected = states.get(own, NOT_RUN if states else without)
         if numerics["state"] != expected:
             yield differ("numerics.state", numerics["state"], expected, "numerics.precisions")
         return
@@ -159,8 +164,8 @@ def tolerances_are_those_of_the_reference(facts: Facts) -> Iterator[str]:
 
 @rule(
     "a completed run has the check that every run of its task has: gradients of training, answers or generation of "
-    "inference, trajectory of sampling; not on IPUs nor in request streams, and no gradients in fp16 and in networks "
-    "that skip blocks at random",
+    "inference, trajectory of sampling, results of a micro-benchmark; not on IPUs nor in request streams, and no "
+    "gradients in fp16 and in networks that skip blocks at random",
     "A check that is left out hides what it has seen.",
 )
 def completed_run_is_checked(facts: Facts) -> Iterator[str]:
@@ -174,7 +179,9 @@ def completed_run_is_checked(facts: Facts) -> Iterator[str]:
     if facts.task == "training" and skipped:
         return
     inference = "generation" if generates(card.problem, facts.task) else "answers"
-    check = {"training": "gradients", "inference": inference, "sampling": "trajectory"}[facts.task]
+    check = {"training": "gradients", "inference": inference, "sampling": "trajectory", MICROBENCHMARK: CHECKS[-1]}[
+        facts.task
+    ]
     if all(each["check"] != check for each in facts.document["numerics"]["run_checks"]):
         yield f"numerics.run_checks: completed {facts.task} has the check {check}"
 
@@ -193,6 +200,12 @@ def _passed(states: Document, own: str, version: str) -> bool:
     if version in ANY_PRECISION:
         return own in states and PASSED in states.values()
     return bool(states.get(own) == PASSED)
+
+
+def _results_passed(facts: Facts) -> bool:
+    """Return whether all results of a micro-benchmark were right, before the timed window and after it."""
+    checks = facts.document["numerics"].get("run_checks", [])
+    return set(CHECKS).issubset(each["check"] for each in checks if each["state"] == PASSED)
 
 
 def _beyond(worst: Document) -> bool:

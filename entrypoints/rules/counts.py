@@ -106,7 +106,8 @@ def settings_fit_the_device(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "`steps.units` = `steps.count` x `batch_size` (x `device_iterations` in training)",
+    "`steps.units` = `steps.count` x `batch_size` (x `device_iterations` in training); of a micro-benchmark x what all "
+    "ranks do at all points",
     "Throughput counts units, and a step has a batch of them.",
 )
 def units_are_steps_times_batch(facts: Facts) -> Iterator[str]:
@@ -237,8 +238,9 @@ def epochs_fit_the_data(facts: Facts) -> Iterator[str]:
         return
     if given["data"] != "synthetic" and of_epoch != samples:
         yield differ("configuration.samples_per_epoch", of_epoch, samples, "data.samples")
-    if given["data"] == "synthetic" and samples != facts.per_step:
-        yield differ("data.samples", samples, facts.per_step, "one synthetic batch")
+    batch = facts.per_step if facts.points is None else given["batch_size"]  # of buffers, a set for each rank
+    if given["data"] == "synthetic" and samples != batch:
+        yield differ("data.samples", samples, batch, "one synthetic batch")
 
 
 @rule(

@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any, Mapping, Sequence
 
+from entrypoints.contract.points import Point
 from entrypoints.results.result import QUANTILES
 
 Document = Mapping[str, Any]
@@ -35,8 +36,20 @@ class Facts:
         self.timed_count = self.count - self.untimed
         self.seconds: Sequence[float] | None = steps["seconds"]
         self.timed: Sequence[float] | None = None if self.seconds is None else self.seconds[self.untimed :]
-        self.per_step = units_of_step(self.configuration, self.task)
+        self.points: Document | None = document.get("points")  # schema 1.0 has none
+        self.per_step = units_of_step(self.configuration, self.task) if self.points is None else self.units_of_sweep
         self.timed_units = self.timed_count * self.per_step
+
+    @property
+    def units_of_sweep(self) -> int:
+        """What all ranks do in a sweep over the points of a micro-benchmark: bytes, or operations."""
+        return int(sum(calls * work for calls, work in self.works) * self.configuration["replicas"])
+
+    @property
+    def works(self) -> Sequence[tuple[int, int]]:
+        """The calls of each point of a micro-benchmark, and what each does: bytes, or operations."""
+        points = self.points or {"operation": "", "measured": ()}
+        return [(int(row["calls"]), Point(points["operation"], int(row["size"]), 1).work) for row in points["measured"]]
 
     @property
     def real_clock(self) -> bool:

@@ -181,17 +181,24 @@ def losses_are_possible(facts: Facts) -> Iterator[str]:
 
 @rule(
     "`achieved_flops` = `throughput` x `workload.flops.per_unit`; `utilisation` = that / (`accelerator.peak` x "
-    "`accelerator.count`)",
+    "`accelerator.count`), and `utilisation_of_measured_peak` that / (`configuration.measured_peak.flops` x the same); "
+    "the measured peak is of `accelerator.name`",
     "Operations are not measured, but counted from the units.",
     ROUNDING,
 )
 def operations_follow_from_the_throughput(facts: Facts) -> Iterator[str]:
     """Multiply the throughput again."""
     throughput, device = facts.metric("throughput"), facts.document["accelerator"]
-    achieved = None if throughput is None else throughput * facts.document["workload"]["flops"]["per_unit"]
+    per_unit = facts.document["workload"]["flops"]["per_unit"]
+    achieved = None if throughput is None or not per_unit else throughput * per_unit
     peak = (device.get("peak") or {}).get("value")
     share = achieved / (peak * device["count"]) if achieved is not None and peak else None
     yield from unequal_metrics(facts, {"achieved_flops": achieved, "utilisation": share}, "throughput")
+    measured = facts.configuration.get("measured_peak")  # schema 1.0 has none
+    of_measured = achieved / (measured["flops"] * device["count"]) if achieved is not None and measured else None
+    yield from unequal_metrics(facts, {"utilisation_of_measured_peak": of_measured}, "throughput")
+    if measured and facts.completed and measured["device"] != device.get("name"):
+        yield differ("configuration.measured_peak.device", measured["device"], device.get("name"), "accelerator.name")
 
 
 @rule(

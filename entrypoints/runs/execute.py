@@ -90,6 +90,7 @@ def measured(
         flops_per_unit=card.flops_per_unit(resolved.task),
         precision=resolved.precision,
         target=resolved.goal,
+        measured_peak=resolved.measured_peak,
     )
     each = [fold_one(rank.messages, peak_process_mib=rank.ending.peak_mib) for rank in ranks if resolved.ranks > 1]
     peaks = [rank.ending.peak_mib for rank in ranks if rank.ending.peak_mib is not None]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import time
 
+from entrypoints.contract.group import Connected
 from entrypoints.contract.messages import (
     PHASES,
-    Connected,
     Data,
     Diagnosed,
     Ended,

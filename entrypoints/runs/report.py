@@ -108,6 +108,7 @@ def _measured(document: Document) -> Iterator[tuple[str, str]]:
     values = {name: metric["value"] for name, metric in metrics.items() if metric["value"] is not None}
     if "throughput" in values:
         yield "throughput", throughput_text(document)
+    yield from _peaks(values)
     yield from _times(document, values)
     if "token_throughput" in values:
         yield "tokens", f"{significant(values['token_throughput'])} tokens/s"
@@ -126,6 +127,16 @@ def _measured(document: Document) -> Iterator[tuple[str, str]]:
         yield "energy", f"{significant(energy['value'])} {energy['unit']}"
     reason = f": {numerics['reason']}" if "reason" in numerics else ""
     yield "correctness", numerics["state"].replace("_", " ") + reason
+
+
+def _peaks(values: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """Yield what a micro-benchmark is run for."""
+    if "peak_bandwidth" in values:
+        yield "bus", f"{significant(values['peak_bandwidth'])} GB/s, at the best size"
+    if "peak_flops" in values:
+        yield "operations", f"{significant(values['peak_flops'] / 1e9)} GFLOP/s, at the best size"
+    if "small_message_latency" in values:
+        yield "latency", f"{_seconds(values['small_message_latency'])} a call, at the smallest size"
 
 
 def _times(document: Document, values: Mapping[str, float]) -> Iterator[tuple[str, str]]:

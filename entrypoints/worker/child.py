@@ -18,8 +18,10 @@ from typing import Any, Callable, Iterator, NoReturn, Sequence, TypeVar
 
 from entrypoints.contract import cards
 from entrypoints.contract.cards import Card, generates, tabular
+from entrypoints.contract.choices import MeasuredPeak
 from entrypoints.contract.group import Place
 from entrypoints.contract.messages import Data, Ended, Failed, Phase, Placed, Sender, Skipped
+from entrypoints.contract.points import HOST_DEVICE, MICROBENCHMARK, operation_of
 from entrypoints.contract.session import Batch, DeviceConditions, Session, Usage, rule_of
 from entrypoints.contract.statuses import RunError, UsageError
 from entrypoints.data import formats, table
@@ -27,10 +29,11 @@ from entrypoints.metering.selection import addresses
 from entrypoints.planning.configuration import Configuration
 from entrypoints.system import host, memory, placement
 from entrypoints.system.parent_death import die_with_parent
-from entrypoints.worker import memory_estimate
+from entrypoints.worker import memory_estimate, point_loop
 from entrypoints.worker.generation import Generation
 from entrypoints.worker.loop import Loop
 from entrypoints.worker.phases import PhasedRun
+from entrypoints.worker.point_loop import PointLoop
 from entrypoints.worker.request_streams import RequestStreams
 from entrypoints.worker.sampling_loop import SamplingLoop
 from entrypoints.worker.target_pursuit import Evaluation, TargetPursuit
@@ -47,6 +50,7 @@ OUT_OF_MEMORY = (
 # Error texts that mean that this processor lacks what the precision needs.
 UNSUPPORTED = ("could not create a primitive descriptor",)  # oneDNN, of an LSTM in bf16 without AVX-512
 
+MUCH = 1e12  # MiB, where free memory cannot be read
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 A = TypeVar("A")
 
@@ -116,6 +120,8 @@ def run(configuration: Configuration, place: Place, send: Sender, cleanup: conte
     use_device(configuration, place)
     device.prepare(configuration.precision, configuration.threads, configuration.concurrency or 1)
     memory_estimate.require_memory(card, configuration, device.free_mib())
+    if configuration.task == MICROBENCHMARK:
+        build.family(card).require(operation_of(card.problem), configuration.device, configuration.precision)
     memory.limit_process(configuration.memory_limit_mib)
     group = open_group(configuration, place, send, cleanup)
     if group:
@@ -131,11 +137,16 @@ def run(configuration: Configuration, place: Place, send: Sender, cleanup: conte
     session = device.open_session(model, rule, *how, **group)
     cleanup.callback(session.close)
     send(session.facts)
+    require_device_of_peak(configuration.measured_peak, session.facts.name)
     send(ask_device(session.conditions, DeviceConditions.unknown))
     evaluation = open_evaluation(loader, card, configuration, send)
     closers = cleanup.enter_context(contextlib.ExitStack())
     cleanup.callback(report_device_state, session, send)  # runs before it waits for streams, whose device may hang
-    work = open_work(card, session, inputs, evaluation, configuration, send, closers)
+    if configuration.task == MICROBENCHMARK:
+        free = device.free_mib()
+        work: PhasedRun = open_points(card, session, configuration, place, free, send, group.get("group"))
+    else:
+        work = open_work(card, session, inputs, evaluation, configuration, send, closers)
     work.group = group.get("group")
     try:
         work.run(configuration)
@@ -245,6 +256,38 @@ def open_work(
     return Loop(session, configuration.task, inputs, send, card, pursuit)
 
 
+def require_device_of_peak(peak: MeasuredPeak | None, name: str | None) -> None:
+    """Raise RunError (`unsupported`) if a measured peak is that of another device."""
+    if peak and peak["device"] != name:
+        raise RunError("unsupported", f"--measured-peak: it is of {peak['device']}, and this device is {name}")
+
+
+def open_points(
+    card: Card,
+    session: Session,
+    configuration: Configuration,
+    place: Place,
+    free_mib: float | None,
+    send: Sender,
+    group: Any,
+) -> PointLoop:
+    """Return the loop over the points of a micro-benchmark, the same ones on every rank, and report which they are."""
+    on_host = configuration.device == "cpu" or operation_of(card.problem) == HOST_DEVICE
+    hosts = (memory.free_mib(), configuration.memory_limit_mib) if on_host else ()
+    free = min((mib for mib in (free_mib, *hosts) if mib is not None), default=MUCH)
+    if configuration.device == "cpu":
+        free /= place.local_world
+    if group:
+        free = group.smallest(free)
+    measured, omitted = point_loop.plan(card, configuration, place.world, free)
+    for point in measured:
+        send(point)
+    for left_out in omitted:
+        send(left_out)
+    operation = session.operation(measured, place)
+    return PointLoop(session, operation, measured, configuration.precision, send)
+
+
 def report_device_state(session: Session, send: Sender) -> None:
     """Report the device's usage and its conditions. Called after the run's last message, before the session closes."""
     send(ask_device(session.usage, Usage.unknown))
@@ -267,6 +310,9 @@ def open_inputs(
     Synthetic data and tables are a single batch, of which a rank has its share.
     """
     size, seed = configuration.partition.samples, configuration.seed
+    if configuration.task == MICROBENCHMARK:
+        send(Data(samples=1, classes=None))
+        return iter(())
     if tabular(card.problem):
         return iter([open_table(loader, card, configuration, send)])
     if configuration.data_path is None:

@@ -244,7 +244,7 @@ def workloads_page() -> str:
                 prose(card["title"]),
                 ", ".join(card["tasks"]),
                 f"{problem['parameters']:,}",
-                f"{operations / 1e9:,.4g} per {problem['unit'].removesuffix('s')}",
+                f"{operations / 1e9:,.4g} per {problem['unit'].removesuffix('s')}" if problem["parameters"] else "-",
                 ", ".join(runs),
             ]
         )
@@ -252,7 +252,8 @@ def workloads_page() -> str:
     lines = [
         *_head("Workloads", "entrypoints/workloads/*.json"),
         "Each workload is the same problem on every accelerator. Its card fixes network, loss, optimizer and input; "
-        "the hash of the card is in every result. Operations are those of a forward pass, or of a step of sampling.",
+        "the hash of the card is in every result. Operations are those of a forward pass, or of a step of sampling. A "
+        "[micro-benchmark](../measure/micro-benchmarks.md) is one operation at many sizes.",
         "",
         *_table([header]),
         *_rows(rows),

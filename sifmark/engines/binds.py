@@ -10,7 +10,7 @@ from pathlib import Path
 from sifmark.core.errors import UsageError
 
 # Options of an image whose value is a path that it reads, and the one whose value it writes to.
-READ_OPTIONS = ("--data", "--evaluation-data")
+READ_OPTIONS = ("--data", "--evaluation-data", "--measured-peak")
 OUTPUT_OPTION = "--output"
 METER_OPTION = "--meter"  # NAME[:PLACE]
 METERS_WITH_PATHS = ("replay", "rapl", "hwmon")

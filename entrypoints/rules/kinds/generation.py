@@ -6,8 +6,9 @@ import math
 from typing import Iterator
 
 from entrypoints.contract.cards import generates
+from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.results.metrics import LEAST
-from entrypoints.results.result import OF_CHAINS, OF_GENERATION, impossible_metrics
+from entrypoints.results.result import OF_CHAINS, OF_GENERATION, OF_POINTS, impossible_metrics
 from entrypoints.rules.facts import FIRST_VERSION, Facts, near
 from entrypoints.rules.identity import card_of
 from entrypoints.rules.rule import ROUNDING, differ, rule
@@ -23,7 +24,8 @@ LONGEST_STALL = 50.0  # times the rest of a run
 
 
 @rule(
-    "metrics of tokens, generated texts and Markov chains are there only for workloads that can have them",
+    "metrics of tokens, generated texts, Markov chains and micro-benchmarks are there only for workloads that can "
+    "have them",
     "Images have no tokens.",
 )
 def metrics_fit_the_workload(facts: Facts) -> Iterator[str]:
@@ -34,6 +36,7 @@ def metrics_fit_the_workload(facts: Facts) -> Iterator[str]:
     else:
         impossible = frozenset() if facts.task == "sampling" else OF_CHAINS
         impossible |= frozenset() if facts.task == "inference" else OF_GENERATION
+        impossible |= frozenset() if facts.task == MICROBENCHMARK else OF_POINTS
     named = facts.document["schema_version"] != FIRST_VERSION
     for name in impossible & facts.metrics.keys():
         if named or facts.metric(name) is not None:

@@ -7,6 +7,7 @@ import functools
 import importlib
 import itertools
 from collections import Counter
+from types import ModuleType
 from typing import Any, Iterator, Mapping, Tuple, Union
 
 import numpy as np
@@ -139,11 +140,15 @@ def software() -> Software:
     return Software(torch.__version__, {"numpy": np.__version__, "pillow": PIL.__version__})
 
 
+def family(card: Card) -> ModuleType:
+    """Return the module of the card's family."""
+    return importlib.import_module(f"entrypoints.workloads.pytorch.{card.family}")
+
+
 def model(card: Card, seed: int) -> Objective:
     """Return the card's model, initialised from `seed`. Raises RunError (`crashed`) if its size is not the card's."""
     torch.manual_seed(seed)
-    family = importlib.import_module(f"entrypoints.workloads.pytorch.{card.family}")
-    built = Objective(family.network(card.problem["model"]), card.problem.get("loss"))
+    built = Objective(family(card).network(card.problem["model"]), card.problem.get("loss"))
     count = sum(parameter.numel() for parameter in built.parameters())
     if count != card.problem["parameters"]:
         expected = card.problem["parameters"]

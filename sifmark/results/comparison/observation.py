@@ -15,6 +15,7 @@ IGNORED_SETTINGS = {
     "data_path",
     "evaluation_path",
     "idle_seconds",
+    "measured_peak",
     "memory_limit_mib",
     "meter_period_seconds",
     "micro_batch_size",

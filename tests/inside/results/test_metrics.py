@@ -156,6 +156,7 @@ def test_every_public_function_is_a_metric_and_nothing_else():
         *("token_throughput", "padding_fraction", "tokens_per_watt_hour", "prefill_throughput", "decode_throughput"),
         *("time_to_first_token_p50", "time_to_first_token_p99"),
         *("time_between_tokens_p50", "time_between_tokens_p90", "time_between_tokens_p99"),
+        *("peak_bandwidth", "peak_flops", "small_message_latency", "utilisation_of_measured_peak"),
     }
 
 

@@ -168,11 +168,12 @@ def test_every_metric_of_this_version_stands_in_the_schema():
         ("gpt2", "training", result.OF_TOKENS),
         ("gpt2", "inference", result.OF_TOKENS | result.OF_GENERATION),
         ("mcmc", "sampling", result.OF_CHAINS),
+        ("memory_copy", "microbenchmark", result.OF_POINTS),
     ],
 )
 def test_metrics_that_a_workload_cannot_have_are_left_out(workload, task, possible):
     values = document(RUN, COMPLETED, card=cards.load()[workload], words=("--task", task))["metrics"]
-    some = result.OF_TOKENS | result.OF_GENERATION | result.OF_CHAINS
+    some = result.OF_TOKENS | result.OF_GENERATION | result.OF_CHAINS | result.OF_POINTS
     always = set(result.every_metric()) - some - result.OF_RANKS
     assert set(values) & some == possible and set(values) - some == always
 

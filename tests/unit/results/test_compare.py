@@ -139,6 +139,8 @@ ROLES: dict[str, tuple[str, Any, Any]] = {
     "probe_numerics": ("aside", False, True),
     "time_limit_seconds": ("aside", None, 60),
     "memory_limit_mib": ("aside", None, 8000),
+    "largest_size": ("matches", None, 1024),
+    "measured_peak": ("aside", None, {"flops": 1.0, "device": "a", "result": "b"}),
     "repeat": ("aside", {"index": 1, "of": 2}, {"index": 2, "of": 2}),
 }
 APART = ("workload__identity", "workload__task", "data__source")

@@ -11,6 +11,8 @@ from typing import Any, Iterator, Mapping, Sequence
 import numpy as np
 import torch
 
+from entrypoints.contract.group import Place
+from entrypoints.contract.points import Point
 from entrypoints.contract.session import (
     Answer,
     Batch,
@@ -19,8 +21,10 @@ from entrypoints.contract.session import (
     DeviceFacts,
     EvaluationResult,
     FirstStep,
+    Operation,
     OptimizerRule,
     Rule,
+    SamplerRule,
     StepReport,
 )
 from entrypoints.contract.statuses import RunError
@@ -104,7 +108,7 @@ class TorchSession:
         if isinstance(rule, OptimizerRule):
             self.optimizer = self.strategy.optimizer(self.model, rule, updates_fused(hardware))
             self.gradient_norm = rule.gradient_norm
-        else:
+        elif isinstance(rule, SamplerRule):
             self.sampler = sampler(self.model.network, self.maybe_compiled(self.model.network), rule)
         self.cached_inference_model: CallableModel | None = None  # valid until the weights change
 
@@ -227,6 +231,11 @@ class TorchSession:
         new = torch.cat(list(tokens), 1)
         texts = torch.cat([self.tensor_to_device(batch.inputs), new], 1)
         return batch._replace(inputs=texts, targets=None), new.cpu().numpy()
+
+    def operation(self, points: Sequence[Point], place: Place) -> Operation:
+        """Return the operation of the model, which is a micro-benchmark, on the hardware."""
+        opened: Operation = self.model.network.opened(points, place, self.hardware, self.dtype or torch.float32)
+        return opened
 
     def chain_sample(self, state: Any) -> ChainSample:
         """Return the sampler's state on the host."""

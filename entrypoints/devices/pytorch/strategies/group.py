@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 
 from entrypoints.contract.choices import FSDP, ZERO
-from entrypoints.contract.group import LOOPBACK, Place
-from entrypoints.contract.messages import Connected, Rendezvous
+from entrypoints.contract.group import LOOPBACK, Connected, Place
+from entrypoints.contract.messages import Rendezvous
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.pytorch.strategies import transport
 
@@ -42,6 +42,10 @@ class Group:
     def total(self, numbers: Sequence[float]) -> Sequence[float]:
         """Return the sums over all ranks, the same ones everywhere."""
         return [math.fsum(column) for column in zip(*self._gathered(numbers, range(self.place.world)))]
+
+    def smallest(self, number: float) -> float:
+        """Return the smallest of the numbers that the ranks have."""
+        return min(numbers[0] for numbers in self._gathered([number], range(self.place.world)))
 
     def _gathered(self, numbers: Sequence[float], ranks: Sequence[int]) -> list[list[float]]:
         """Return the numbers of some ranks."""

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from entrypoints.contract.messages import Connected
+from entrypoints.contract.group import Connected
 
 BYTES, CALLS = 16 << 20, 5  # of a sum over all ranks; the first one, which makes the connections, is not counted
 UNREPORTED = "{} does not report it here"

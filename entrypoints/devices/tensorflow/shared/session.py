@@ -15,8 +15,8 @@ from entrypoints.contract.session import (
     ChainSample,
     EvaluationResult,
     FirstStep,
-    OptimizerRule,
     Rule,
+    SamplerRule,
     StepReport,
 )
 from entrypoints.contract.statuses import RunError
@@ -63,7 +63,7 @@ class TensorFlowSession(SynchronousSession):
         self.used: Sequence[float] = ()  # in the first step, of each weight the fraction of units with a gradient
         self.rule: Any = rule
         self.optimizer: Any = None  # created for training only: its state is as large as the weights, or twice
-        self.sampler = None if isinstance(rule, OptimizerRule) else sampler(model.network, rule, compiled)
+        self.sampler = sampler(model.network, rule, compiled) if isinstance(rule, SamplerRule) else None
         self.step, self.forward, self.evaluation = (
             tf.function(part, autograph=False, jit_compile=compiled or None)
             for part in (self._step, self._forward, self._evaluate)

@@ -1,0 +1,86 @@
+"""Micro-benchmarks: an operation at points, each of one size, and what is counted there.
+
+Bandwidths are those of nccl-tests (doc/PERFORMANCE.md, github.com/NVIDIA/nccl-tests): the algorithm bandwidth is the
+size over the time of a call, where the size is the larger buffer of one rank; the bus bandwidth is that times a factor
+by which it does not depend on the number of ranks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, NamedTuple
+
+MICROBENCHMARK = "microbenchmark"  # the task
+MATMUL, MEMORY_COPY, HOST_DEVICE = "matmul", "memory_copy", "host_device"
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_scatter"
+ALL_TO_ALL, SEND_RECEIVE = "all_to_all", "send_receive"
+COLLECTIVES = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, SEND_RECEIVE)
+OPERATIONS = (*COLLECTIVES, HOST_DEVICE, MATMUL, MEMORY_COPY)
+TO_DEVICE, TO_HOST = "host_to_device", "device_to_host"
+PINNED, PAGEABLE = "pinned", "pageable"
+ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+GIGA = 1e9  # bytes, as in nccl-tests
+INCOMPARABLE = 1e18  # a deviation of a result that has numbers which are not finite
+CHECKS = ("results", "last_results")  # of a run: before the timed window, and after it
+# Largest deviation of a result from what follows from its input by a formula, over the largest number of the result.
+# Buffers are moved, and sums of them are sums of whole numbers that each precision has exactly.
+EXACT = 0.0
+# Products are sums of whole numbers below 2^24. In half precision the result is rounded, and so may be parts of a sum.
+TOLERANCES_OF_PRODUCTS = {"fp32": 1e-6, "tf32": 1e-6, "bf16": 0.03, "fp16": 0.005}
+
+
+class Point(NamedTuple):
+    """An operation at one size, and how often it is called between two marks of the clock."""
+
+    operation: str  # one of OPERATIONS
+    size: int  # bytes; of matmul the rows and columns of each matrix
+    calls: int
+    direction: str | None = None  # between host and device
+    memory: str | None = None  # of the host, as the device's driver sees it
+
+    @property
+    def work(self) -> int:
+        """What a call does: bytes, or floating-point operations of a product of two square matrices."""
+        return 2 * self.size**3 if self.operation == MATMUL else self.size
+
+    @property
+    def label(self) -> str:
+        """The point in words."""
+        words = (self.operation, self.direction, self.memory, str(self.size))
+        return " ".join(word.replace("_", " ") for word in words if word)
+
+
+class Omitted(NamedTuple):
+    """A size of a micro-benchmark that is not measured, and why."""
+
+    size: int
+    reason: str
+
+
+class Verified(NamedTuple):
+    """How far the results of all points, in order, are from what the formula of their inputs gives."""
+
+    deviations: list[float]
+
+
+def bus_factor(operation: str, ranks: int) -> float:
+    """Return bus bandwidth over algorithm bandwidth.
+
+    Those of collectives are in nccl-tests, and so is that of send_receive (src/sendrecv.cu); a copy within a memory
+    reads and writes every byte, as in STREAM (McCalpin, cs.virginia.edu/stream).
+    """
+    if operation == ALL_REDUCE:
+        return 2 * (ranks - 1) / ranks
+    if operation in (ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL):
+        return (ranks - 1) / ranks
+    return 2.0 if operation == MEMORY_COPY else 1.0
+
+
+def tolerance(operation: str, precision: str) -> float:
+    """Return the largest deviation of a correct result."""
+    return TOLERANCES_OF_PRODUCTS[precision] if operation == MATMUL else EXACT
+
+
+def operation_of(problem: Mapping[str, Any]) -> str | None:
+    """Return the operation of a card's problem, if it is a micro-benchmark."""
+    operation: str | None = problem["model"].get("operation")
+    return operation

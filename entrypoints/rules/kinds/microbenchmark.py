@@ -1,0 +1,188 @@
+"""Rules about the points of a micro-benchmark: they are those of its card, and fill the steps."""
+
+from __future__ import annotations
+
+import math
+from typing import Iterator
+
+from entrypoints.contract.points import (
+    COLLECTIVES,
+    ELEMENT_BYTES,
+    GIGA,
+    HOST_DEVICE,
+    MATMUL,
+    MICROBENCHMARK,
+    PAGEABLE,
+    PINNED,
+    TO_DEVICE,
+    TO_HOST,
+    bus_factor,
+    operation_of,
+    tolerance,
+)
+from entrypoints.results.points import RATES
+from entrypoints.rules.facts import Document, Facts, near
+from entrypoints.rules.identity import card_of
+from entrypoints.rules.rule import ROUNDING, differ, rule, unequal_metrics
+
+WAYS = [(way, memory) for way in (TO_DEVICE, TO_HOST) for memory in (PINNED, PAGEABLE)]
+# Beside its calls, a sweep writes inputs that calls change, and waits for the other ranks at each point. A call may be
+# as fast as writing its input, and a host that is busy may take its turns from all of these.
+FILLED, OF_A_POINT = 0.3, 0.02  # of the window; s of each point in each sweep
+SKEW = 0.05  # s by which ranks may leave the sweep before the timed window, and this one, at different times
+
+
+@rule(
+    "a micro-benchmark, and no other task, has points: those of its card at each size, which is measured or omitted; "
+    "larger ones than `configuration.largest_size` are omitted; between ranks, a size is whole elements for each rank",
+    "A size that is left out without a word may be the slow one.",
+)
+def points_are_those_of_the_card(facts: Facts) -> Iterator[str]:
+    """Compare the points with the card."""
+    if (facts.points is None) != (facts.task != MICROBENCHMARK):
+        if "points" in facts.document:
+            yield f"points: {facts.task} and points do not go together"
+        return
+    card = card_of(facts)
+    if facts.points is None or card is None:
+        return
+    if facts.points["operation"] != operation_of(card.problem):
+        yield differ("points.operation", facts.points["operation"], operation_of(card.problem), f"the card {card.name}")
+        return
+    measured, omitted = facts.points["measured"], facts.points["omitted"]
+    if not (measured or omitted) and not facts.count:
+        return  # it ended before it had points
+    sizes, left_out = card.problem["input"]["sizes"], [each["size"] for each in omitted]
+    rest = [_cut(facts, size) for size in sizes if size not in left_out]
+    expected = [(size, *way) for size in rest for way in _ways(facts.points["operation"])]
+    if [(row["size"], row["direction"], row["memory"]) for row in measured] != expected or not set(left_out) <= set(
+        sizes
+    ):
+        yield f"points.measured: with points.omitted they are not the sizes of {card.name}, each once"
+    largest = facts.configuration["largest_size"]
+    if largest is not None and any(row["size"] > largest for row in measured):
+        yield f"points.measured: a size is larger than configuration.largest_size, {largest}"
+    rule_of_calls = card.problem["input"]["calls"]
+    for number, (calls, work) in enumerate(facts.works):
+        wanted = min(rule_of_calls["most"], max(rule_of_calls["least"], rule_of_calls["work"] // work))
+        if calls != wanted:
+            yield differ(f"points.measured.{number}.calls", calls, wanted, f"the card {card.name}")
+
+
+def _cut(facts: Facts, size: int) -> int:
+    """Return the whole elements of a size for each rank, in bytes."""
+    if facts.points is None or facts.points["operation"] not in COLLECTIVES:
+        return size
+    for_each = int(facts.points["element_bytes"] * facts.configuration["replicas"])
+    return size // for_each * for_each
+
+
+def _ways(operation: str) -> list[tuple[str | None, str | None]]:
+    return [(way, memory) for way, memory in WAYS] if operation == HOST_DEVICE else [(None, None)]
+
+
+@rule(
+    "of each point min <= mean, p50 <= max; its algorithm bandwidth = size / p50, its bus bandwidth that times the "
+    "operation's factor for `accelerator.ranks`, and of matmul 2 size^3 / p50 in their place",
+    "A bandwidth is not measured, but divided.",
+    ROUNDING,
+)
+def rates_follow_from_seconds(facts: Facts) -> Iterator[str]:
+    """Divide again."""
+    if facts.points is None:
+        return
+    for number, row in enumerate(facts.points["measured"]):
+        field, seconds = f"points.measured.{number}", row["seconds"]
+        if (seconds is None) != (facts.timed_count <= 0):
+            yield f"{field}.seconds: there are seconds where there are timed sweeps"
+            continue
+        if seconds and not all(_within(seconds, name) for name in ("mean", "p50")):
+            yield f"{field}.seconds: {seconds['mean']!r} and {seconds['p50']!r} are not between min and max"
+        for name, expected in zip(RATES, _rates(facts, row)):
+            given = row[name]
+            if (given is None) != (expected is None) or (expected is not None and not near(given, expected)):
+                yield differ(f"{field}.{name}", given, expected, f"{field}.seconds")
+
+
+def _within(seconds: Document, name: str) -> bool:
+    low, value, high = seconds["min"], seconds[name], seconds["max"]
+    return bool((low <= value or near(low, value)) and (value <= high or near(value, high)))
+
+
+def _rates(facts: Facts, row: Document) -> tuple[float | None, float | None, float | None]:
+    """Return algorithm and bus bandwidth, and operations per second, of a point."""
+    typical = row["seconds"] and row["seconds"]["p50"]
+    if not typical or facts.points is None:
+        return None, None, None
+    operation = facts.points["operation"]
+    if operation == MATMUL:
+        return None, None, 2 * row["size"] ** 3 / typical
+    rate = row["size"] / typical / GIGA
+    return rate, rate * bus_factor(operation, int(facts.configuration["replicas"])), None
+
+
+@rule(
+    "the calls of all points, mean seconds each, fill 0.3 of the timed window less 20 ms a point and sweep, and are no "
+    "longer than it",
+    "Points are parts of the steps.",
+    "0.05 s + 1e-9 of the window: ranks do not end a sweep at one moment",
+)
+def points_fill_the_window(facts: Facts) -> Iterator[str]:
+    """Add the points up."""
+    window = facts.window
+    if facts.points is None or window is None or facts.timed_count <= 0:
+        return
+    rows = [row for row in facts.points["measured"] if row["seconds"]]
+    seconds = facts.timed_count * math.fsum(row["calls"] * row["seconds"]["mean"] for row in rows)
+    if seconds > window + SKEW and not near(seconds, window):
+        yield differ("points.measured", seconds, window, "at most the timed window")
+    least = FILLED * window - OF_A_POINT * len(rows) * facts.timed_count
+    if seconds < least:
+        yield differ("points.measured", seconds, least, "at least a part of the timed window")
+
+
+@rule(
+    "a point is verified exactly if its deviation is at most `points.tolerance`, which is that of the operation in the "
+    "run's precision; both checks of the run have no fault exactly if all points are verified",
+    "A wrong result that is quick is no result.",
+)
+def points_are_verified(facts: Facts) -> Iterator[str]:
+    """Compare deviations with verdicts."""
+    if facts.points is None:
+        return
+    precision = facts.configuration["precision"]
+    expected = tolerance(facts.points["operation"], precision)
+    if facts.points["tolerance"] != expected:
+        yield differ("points.tolerance", facts.points["tolerance"], expected, f"{precision}")
+    if facts.points["element_bytes"] != ELEMENT_BYTES[precision]:
+        yield differ("points.element_bytes", facts.points["element_bytes"], ELEMENT_BYTES[precision], f"{precision}")
+    checks = facts.document["numerics"]["run_checks"]
+    for number, row in enumerate(facts.points["measured"]):
+        right = row["deviation"] is not None and row["deviation"] <= expected
+        verdict = (right if row["verified"] is not None else None) if checks else None
+        if row["verified"] is not verdict or (row["verified"] is None and row["deviation"] is not None):
+            yield differ(f"points.measured.{number}.verified", row["verified"], verdict, "its deviation and the checks")
+    verdicts = [row["verified"] for row in facts.points["measured"]]
+    if checks and (None in verdicts or all(verdicts) == any(each["faults"] for each in checks)):
+        yield "points.measured: they are verified where numerics.run_checks have faults, or the other way round"
+
+
+@rule(
+    "`peak_bandwidth` and `peak_flops` = the largest of the points; `small_message_latency` = p50 of the smallest",
+    "They are the points in one number.",
+    ROUNDING,
+)
+def peaks_are_the_largest_points(facts: Facts) -> Iterator[str]:
+    """Look for the largest points again."""
+    if facts.points is None:
+        return
+    rows = facts.points["measured"]
+    _, bus, flops = ([row[name] for row in rows if row[name] is not None] for name in RATES)
+    smallest = min(rows, key=lambda row: row["size"], default=None)
+    latency = (smallest["seconds"] or {}).get("p50") if smallest else None
+    expected = {
+        "peak_bandwidth": max(bus, default=None),
+        "peak_flops": max(flops, default=None),
+        "small_message_latency": latency or None,
+    }
+    yield from unequal_metrics(facts, expected, "points.measured")
