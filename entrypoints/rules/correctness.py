@@ -48,8 +48,8 @@ def checks_follow_from_deviations(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "in training by several ranks each precision with tolerances has the deviations of `ranks`, the clipped one "
-    "exactly if the card clips, within the tolerances of the check or `mismatched`; no other run has them",
+    "in training by several ranks each precision with tolerances has the deviations of `ranks`, the clipped one if the "
+    "card clips, within the tolerances of the check or `mismatched`; no other run has them",
     "What one rank computes says nothing about the exchange between ranks.",
 )
 def ranks_are_checked(facts: Facts) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Strategies: two ranks train as one rank does with the same global batch. Real processes, by gloo."""
+"""Strategies: two ranks, real processes, train as one rank does with the same global batch."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def cases():
 @pytest.mark.parametrize(("strategy", "workload"), list(cases()))
 def test_two_ranks_have_the_losses_of_one(strategy, workload):
     """The one rank accumulates two micro-batches, so that its batch normalisations see what those of the ranks do."""
-    alone, (one,) = trained(workload, None, STEPS, accumulation=2)
+    alone, (single,) = trained(workload, None, STEPS, accumulation=2)
     together, ranks = trained(workload, strategy, STEPS)
     assert together == pytest.approx(alone, rel=ROUNDING.get(workload, 1e-5))
-    assert [rank["names"] for rank in ranks] == 2 * [one["names"]]
-    assert [rank["norm"] for rank in ranks] == 2 * [pytest.approx(one["norm"], rel=1e-4)]
-    assert ranks[0]["used"] == pytest.approx(one["used"], abs=0.02)
+    assert [rank["names"] for rank in ranks] == 2 * [single["names"]]
+    assert [rank["norm"] for rank in ranks] == 2 * [pytest.approx(single["norm"], rel=1e-4)]
+    assert ranks[0]["used"] == pytest.approx(single["used"], abs=0.02)
     if strategy in SHARDED:
-        assert sum(rank["held"] for rank in ranks) <= one["held"]
+        assert sum(rank["held"] for rank in ranks) <= single["held"]
 
 
 @pytest.mark.full
@@ -59,10 +59,10 @@ def test_batch_normalisation_is_that_of_each_rank(workload):
 def test_gradients_of_shards_accumulate_and_are_clipped_together():
     """Gradient descent shows a factor that Adam hides, and a small norm is always exceeded."""
     rule = {"name": "sgd", "momentum": 0.0, "nesterov": False, "gradient_norm": 0.01}
-    alone, (one,) = trained("bert_base", None, 3, accumulation=4, rule=rule)
+    alone, (single,) = trained("bert_base", None, 3, accumulation=4, rule=rule)
     together, ranks = trained("bert_base", "fsdp", 3, accumulation=2, rule=rule)
     assert together == pytest.approx(alone, rel=1e-6)
-    assert ranks[0]["norm"] == pytest.approx(one["norm"], rel=1e-9)
+    assert ranks[0]["norm"] == pytest.approx(single["norm"], rel=1e-9)
 
 
 @pytest.mark.parametrize("strategy", [None, *(["fsdp"] if torch.__version__ >= "2.9" else [])])

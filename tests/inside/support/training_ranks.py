@@ -11,12 +11,16 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 WORLD, SAMPLES = 2, 4  # samples of the global batch
-SMALL_IMAGES = {"resnet50": {"layers": [1, 1, 1, 1], "stem_width": 8}, "image_compression": {"channels": [4, 8, 16]}}
+SMALL_IMAGES: dict[str, dict[str, Any]] = {
+    "resnet50": {"layers": [1, 1, 1, 1], "stem_width": 8},
+    "image_compression": {"channels": [4, 8, 16]},
+}
 
 
 def trained(workload, strategy, steps, **options):
@@ -51,8 +55,8 @@ def ranks_of(task, workload, strategy, **options):
 def started(job):
     """A rank that is ended at last."""
     words = [sys.executable, __file__, json.dumps(job)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(words, text=True, **pipes)
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(words, text=True, stdin=pipe, stdout=pipe, stderr=pipe)
     try:
         yield process
     finally:
@@ -100,8 +104,9 @@ def probe(job):
     from entrypoints.worker import probe as checks
     from entrypoints.workloads.pytorch import build, loader
 
-    group, messages = joined(job), []
-    configuration = SimpleNamespace(
+    messages: list[Any] = []
+    group = joined(job)
+    configuration: Any = SimpleNamespace(
         precision=job.get("precision", "fp32"),
         threads=1,
         seed=0,
@@ -109,6 +114,7 @@ def probe(job):
         memory_limit_mib=None,
         gradient_accumulation=1,
         strategy=job["strategy"],
+        activation_checkpointing=False,
     )
     mistake = getattr(mutants_ranks, job["mutant"])() if job.get("mutant") else contextlib.nullcontext()
     with mistake:
@@ -120,6 +126,7 @@ def probe(job):
 
 def train(job):
     """Train as a rank; return what it has to report."""
+    from small_networks import losses_of
 
     from entrypoints.contract.session import BatchPartition, rule_of
     from entrypoints.devices.pytorch import cpu
@@ -138,10 +145,10 @@ def train(job):
     compiled = job.get("compile", False)
     session = cpu.open_session(model, rule, job.get("precision", "fp32"), compiled, partition, **group)
     batch = loader.slice_of(loader.synthetic_batch(card, SAMPLES, 0), job["rank"] * own, own)
-    losses = [session.train(batch).loss() for _ in range(job["steps"])]
+    losses = losses_of(session, batch, job["steps"])
     used = session.gradients()
     output = session.infer_request(batch).output
-    after = session.train(batch).loss()
+    (after,) = losses_of(session, batch, 1)
     weights = session.weights()
     report = {
         "losses": [*losses, after],

@@ -31,7 +31,7 @@ from entrypoints.contract.statuses import RunError
 from entrypoints.devices.pytorch.shared.observation import StepObserver, dropped_fractions
 from entrypoints.devices.pytorch.shared.tensors import combine_results, evaluation_result, micro_batches, to_host
 from entrypoints.devices.pytorch.strategies.group import Group
-from entrypoints.devices.pytorch.strategies.strategy import strategy_of
+from entrypoints.devices.pytorch.strategies.selection import strategy_of
 from entrypoints.workloads.pytorch.build import Objective
 from entrypoints.workloads.pytorch.samplers import chain_sample, sampler
 

@@ -8,8 +8,7 @@ from typing import Any, ContextManager
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from entrypoints.devices.pytorch.strategies.group import drop_others
-from entrypoints.devices.pytorch.strategies.strategy import Strategy
+from entrypoints.devices.pytorch.strategies.strategy import Strategy, drop_others
 from entrypoints.workloads.pytorch.build import Objective
 
 

@@ -18,8 +18,7 @@ from entrypoints.contract.session import OptimizerRule
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.pytorch.shared.observation import used_fraction
 from entrypoints.devices.pytorch.strategies import shards
-from entrypoints.devices.pytorch.strategies.group import drop_others
-from entrypoints.devices.pytorch.strategies.strategy import Strategy
+from entrypoints.devices.pytorch.strategies.strategy import Strategy, drop_others
 from entrypoints.workloads.pytorch.build import Objective, recurring, units
 from entrypoints.workloads.pytorch.optimizers import Lamb
 

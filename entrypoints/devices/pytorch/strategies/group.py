@@ -116,11 +116,6 @@ def hardware_of(device: str) -> torch.device:
     return torch.device(device) if device == "cpu" else torch.device(device, getattr(torch, device).current_device())
 
 
-def drop_others() -> None:
-    """Let each rank drop other values of other samples."""
-    torch.manual_seed(torch.initial_seed() + dist.get_rank())
-
-
 def _first_store(place: Place, send: Callable[[Rendezvous], None]) -> dist.TCPStore:
     store = dist.TCPStore(place.address, 0, place.world, True, TO_MEET, wait_for_workers=False)
     send(Rendezvous(place.address, store.port))

@@ -1,4 +1,4 @@
-"""What a session leaves to its strategy, and the choice among strategies."""
+"""What a session leaves to its strategy."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any, ContextManager, Mapping
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
-from entrypoints.contract.choices import DDP, FSDP
 from entrypoints.contract.session import OptimizerRule
 from entrypoints.devices.pytorch.shared.observation import used_fraction
-from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.workloads.pytorch.build import Objective, fold_batch_norms, units, weights
 from entrypoints.workloads.pytorch.optimizers import optimizer
 
@@ -69,18 +68,6 @@ class Strategy:
         """Release what the strategy keeps."""
 
 
-def strategy_of(group: Group | None, dtype: torch.dtype | None, trained: bool) -> Strategy:
-    """Return the strategy of the ranks of a group that train. Modules of others are not imported: versions differ."""
-    if group is None or not trained:
-        return Strategy(dtype)
-    if group.strategy == DDP:
-        from entrypoints.devices.pytorch.strategies.ddp import DataParallel
-
-        return DataParallel(dtype)
-    if group.strategy == FSDP:
-        from entrypoints.devices.pytorch.strategies.fsdp import sharded
-
-        return sharded(dtype)
-    from entrypoints.devices.pytorch.strategies.zero import zero
-
-    return zero(str(group.strategy), dtype)
+def drop_others() -> None:
+    """Let each rank drop other values of other samples."""
+    torch.manual_seed(torch.initial_seed() + dist.get_rank())
