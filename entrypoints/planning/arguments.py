@@ -256,7 +256,7 @@ def _add_output(grammar: argparse.ArgumentParser) -> None:
     add(
         "--measured-peak",
         type=values.path,
-        metavar="FILE.json",
+        metavar="PATH",
         help="a result of matmul on this device, to compare the achieved operations with",
     )
     add("--site", metavar="NAME", help="name of this machine, kept in the result")
