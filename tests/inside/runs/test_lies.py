@@ -78,10 +78,10 @@ def test_steps_without_any_length_cannot_be_evaluated(double):
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("by 0"), KeyError("steady"), TypeError("no"), ValueError("none")])
 def test_messages_that_cannot_be_folded_are_no_measurement(monkeypatch, error):
-    def refusing(messages, *others):
+    def refusing(messages, *others, **settings):
         if messages:
             raise error
-        return fold(messages, *others)
+        return fold(messages, *others, **settings)
 
     ended = Ending(returncode=0, stopped_by=None, signal=None, oom_killed=False)
     monkeypatch.setattr(execute, "fold", refusing)
