@@ -21,9 +21,6 @@ SMALL_IMAGES: dict[str, dict[str, Any]] = {
     "resnet50": {"layers": [1, 1, 1, 1], "stem_width": 8},
     "image_compression": {"channels": [4, 8, 16]},
 }
-    "resnet50": {"layers": [1, 1, 1, 1], "stem_width": 8},
-    "image_compression": {"channels": [4, 8, 16]},
-}
 
 
 def trained(workload, strategy, steps, **options):
