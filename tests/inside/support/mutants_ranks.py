@@ -18,12 +18,11 @@ def no_synchronisation():
 
 
 def synchronised_in_the_first_step_only():
-    """As if the rebuilt buckets were left out."""
-    calls = []
+    """Of each session, as if the buckets that are rebuilt after it were left out."""
 
     def accumulating(self, last):
-        calls.append(last)
-        return original(self, len(calls) % 4 == 1)
+        self.calls = getattr(self, "calls", 0) + 1
+        return original(self, last and self.calls == 1)
 
     original = DataParallel.accumulating
     return mock.patch.object(DataParallel, "accumulating", accumulating)
