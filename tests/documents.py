@@ -63,6 +63,13 @@ def unproved() -> dict[str, Any]:
     return document
 
 
+def unconnected() -> dict[str, Any]:
+    """The whole one, of ranks whose library does not say how they are connected."""
+    document = whole()
+    document["transport"] |= {"network": None, "reason": "a reason", "connections": []}
+    return document
+
+
 def result(**changes: Any) -> dict[str, Any]:
     """A whole, completed, comparable document with values at dotted paths; `configuration__precision="bf16"`."""
     document = whole()

@@ -67,7 +67,7 @@ INSIDE = (
     ),
     _fault(
         *("every rank counts the devices", "_take", "taken.bind(address)", "None", "py38"),
-        "tests/inside/runs/test_ranks.py",
+        "tests/inside/runs/test_metered.py",
     ),
     _fault(
         *("memory limit in the wrong unit", "limit_process", "mib * MIB", "mib * MIB * 1024", "py38"),

@@ -26,7 +26,7 @@ SCOPE = "power.scope"
 FIELDS = (*EXCLUSIONS, *MUST_MATCH, SCOPE)
 DECISIVE = (*FIELDS, NETWORK)  # all that a user may allow to differ, besides units
 _SCOPE_REASON = "the meters did not measure the same part of the machine"
-_SHARED = "shared memory"  # of ranks on one node, where scaling begins: it may be compared with each network
+_SHARED = "within the host"  # of ranks on one node, where scaling begins: it may be compared with each network
 _NETWORK_REASON = (
     "sockets may be tens of times slower than RDMA, so they differ in the network alone; compare each network "
     "separately, or measure again with the network's devices and libraries in the container"

@@ -43,7 +43,6 @@ PLATFORM = (
     "configuration.meter",
     "configuration.stages",
     "configuration.strategy",
-    "configuration.cpu_bind",
     "host.cpu_model.value",
     "provenance.image.recipe",
     "provenance.image.build_key",
@@ -176,7 +175,8 @@ def _settings(document: Document) -> dict[str, Any]:
     """Return the settings that distinguish results, by dotted path."""
     configuration = document["configuration"]
     settings = {SETTING + key: _hashable(value) for key, value in configuration.items() if key not in IGNORED_SETTINGS}
-    settings.setdefault(f"{SETTING}activation_checkpointing", False)  # schema 1.0 has none
+    for name, default in (("activation_checkpointing", False), ("cpu_bind", "auto")):  # schema 1.0 has none
+        settings.setdefault(SETTING + name, default)
     # Synthetic data without a path of evaluation data: the target is evaluated on the batch itself.
     on_batch = document["data"]["source"] == "synthetic" and not configuration["evaluation_path"]
     if document["target"] is not None and not on_batch:

@@ -134,10 +134,10 @@ def test_the_tasks_meet_where_they_are_asked_to(double):
 
 def test_two_launches_at_once_do_not_meet_each_other(double):
     here = launched(double, *SHORT)
-    there = [
+    others = [
         double.start("resnet50", *SHORT, **{**task(number), "TORCHELASTIC_RUN_ID": "another"}) for number in (0, 1)
     ]
-    for (output, _), code in [ends(here)[0], ends(there)[0]]:
+    for (output, _), code in [ends(here)[0], ends(others)[0]]:
         assert (checked(output)["status"]["state"], code) == ("completed", 0)
 
 

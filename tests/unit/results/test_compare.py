@@ -111,7 +111,7 @@ ROLES: dict[str, tuple[str, Any, Any]] = {
     "device_iterations": ("platform", 1, 2),
     "stages": ("platform", 1, 2),
     "strategy": ("platform", None, "pipelined"),
-    "cpu_bind": ("platform", "auto", "none"),
+    "cpu_bind": ("matches", "auto", "none"),
     "concurrency": ("matches", None, 2),
     "compile": ("matches", False, True),
     "activation_checkpointing": ("matches", False, True),
@@ -576,7 +576,7 @@ def test_sockets_and_rdma_are_refused_by_both_files() -> None:
 
 @pytest.mark.parametrize("network", ["sockets", "rdma"])
 def test_scaling_begins_on_one_node_with_shared_memory_or_on_one_device(network: str) -> None:
-    one_node = ranked(180, "shared memory", ["a", "a"])
+    one_node = ranked(180, "within the host", ["a", "a"])
     answer = of_ranks([scaled(100, 1, 8), one_node, ranked(320, network, ["a", "a", "b", "b"]), ranked(1, None)])
     assert not answer.refused
     assert {count: of for (_, _, count, _), of in scalings(answer).items()}[4] == pytest.approx((3.2, 0.8, 1))

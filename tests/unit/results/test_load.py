@@ -56,6 +56,7 @@ def test_verdicts_are_those_of_jsonschema_for_every_rule_of_the_schema() -> None
         (documents.bare(), ()),
         (documents.unseen(), ("provenance", "image", "file")),
         (documents.unproved(), ("numerics",)),
+        (documents.unconnected(), ("transport",)),
     )
     for base, within in bases:
         judge = documents.judge_of_changes(base, validator(NAME).schema)
