@@ -78,6 +78,7 @@ def result(**changes: Any) -> dict[str, Any]:
     document["provenance"] |= {"stand_in": False, "simulated": False}
     document["environment"]["preloaded"] = []
     document["steadiness"] |= {"steady": True, "outliers": None}
+    document |= {"ranks": None, "transport": None}
     proof: dict[str, Any] = {"precision": "fp32", "state": "passed", "worst": None, "mismatched": []}
     document["numerics"] = {"state": "passed", "precisions": [proof], "run_checks": []}
     for name, value in changes.items():

@@ -50,6 +50,8 @@ PLATFORM = (
     "site",
 )
 SETTING = "configuration."
+# Settings that schema 1.0 lacks: their defaults distinguish no results.
+NEWER_SETTINGS = {f"{SETTING}activation_checkpointing": False, f"{SETTING}cpu_bind": "auto"}
 # The data that a target was evaluated on. The same data may have another path, so their number identifies them.
 EVALUATED = f"{SETTING}evaluated"
 ENVIRONMENT = "environment."
@@ -175,8 +177,9 @@ def _settings(document: Document) -> dict[str, Any]:
     """Return the settings that distinguish results, by dotted path."""
     configuration = document["configuration"]
     settings = {SETTING + key: _hashable(value) for key, value in configuration.items() if key not in IGNORED_SETTINGS}
-    for name, default in (("activation_checkpointing", False), ("cpu_bind", "auto")):  # schema 1.0 has none
-        settings.setdefault(SETTING + name, default)
+    for name, default in NEWER_SETTINGS.items():
+        if settings.get(name, default) == default:
+            settings.pop(name, None)
     # Synthetic data without a path of evaluation data: the target is evaluated on the batch itself.
     on_batch = document["data"]["source"] == "synthetic" and not configuration["evaluation_path"]
     if document["target"] is not None and not on_batch:
