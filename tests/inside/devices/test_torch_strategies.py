@@ -29,7 +29,7 @@ def cases():
         for workload in NETWORKS:
             if workload == LAMB and DEEPSPEED and strategy.startswith("zero"):
                 continue
-            marks = [pytest.mark.full] * (workload != "gpt2" or strategy in ("zero2", "zero3"))
+            marks = [pytest.mark.full] * (workload != "gpt2" or strategy != "fsdp")
             yield pytest.param(strategy, workload, marks=marks)
 
 
@@ -55,6 +55,7 @@ def test_batch_normalisation_is_that_of_each_rank(workload):
     assert together == pytest.approx(alone, rel=0.05)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(torch.__version__ < "2.9", reason="this PyTorch computes no shards on a CPU")
 def test_gradients_of_shards_accumulate_and_are_clipped_together():
     """Gradient descent shows a factor that Adam hides, and a small norm is always exceeded."""
@@ -65,6 +66,7 @@ def test_gradients_of_shards_accumulate_and_are_clipped_together():
     assert ranks[0]["norm"] == pytest.approx(single["norm"], rel=1e-9)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", [None, *(["fsdp"] if torch.__version__ >= "2.9" else [])])
 def test_blocks_that_are_computed_again_learn_the_same(strategy):
     plain, _ = trained("gpt2", None, 3, accumulation=2)

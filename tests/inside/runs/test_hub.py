@@ -132,6 +132,16 @@ def test_the_tasks_meet_where_they_are_asked_to(double):
     assert (checked(first[0])["status"]["state"], code, its_code) == ("completed", 0, 0)
 
 
+def test_ranks_agree_when_the_window_is_long_enough_and_the_target_reached(double):
+    words = (*TWO, "--warmup-steps", "3")
+    timed = double.result("resnet50", *words, "--duration", "1.5")
+    assert sum(timed["steps"]["seconds"][3:]) >= 1.5 and len({rank["steps"] for rank in timed["ranks"]}) == 1
+    aimed = double.result("resnet50", *words, "--steps", "40", "--target-loss", "0.07", "--evaluation-steps", "5")
+    evaluations = aimed["target"]["evaluations"]
+    assert aimed["target"]["reached"] and [each["steps"] for each in evaluations] == [5, 10, 15]
+    assert {each["samples"] for each in evaluations} == {4}, "of both ranks"
+
+
 def test_two_launches_at_once_do_not_meet_each_other(double):
     here = launched(double, *SHORT)
     others = [

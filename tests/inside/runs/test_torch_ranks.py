@@ -21,7 +21,9 @@ def losses(program, *words):
     return document["steps"]["losses"]
 
 
-@pytest.mark.parametrize("parts", [(), ("--micro-batch-size", 1)], ids=["whole", "accumulated"])
+@pytest.mark.parametrize(
+    "parts", [(), pytest.param(("--micro-batch-size", 1), marks=pytest.mark.full)], ids=["whole", "accumulated"]
+)
 def test_two_ranks_train_as_one_with_the_same_batch(program, parts):
     alone, together = losses(program), losses(program, *TWO, *parts)
     assert together == pytest.approx(alone, rel=1e-5)
@@ -29,6 +31,7 @@ def test_two_ranks_train_as_one_with_the_same_batch(program, parts):
 
 def test_the_result_has_the_units_of_all_ranks(program):
     document = program.result("lstm", "--task", "inference", *SHORT, *TWO)
+    described(document)
     device, steps, metrics = document["accelerator"], document["steps"], document["metrics"]
     assert (device["count"], device["ranks"], device["replicas"], device["granularity"]) == (2, 2, 2, "share")
     assert (steps["count"], steps["units"], document["data"]["samples"]) == (8, 32, 4)
@@ -42,8 +45,8 @@ def test_the_correctness_check_is_made_by_the_ranks_together(program):
     assert (document["numerics"]["state"], document["configuration"]["strategy"]) == ("passed", "ddp")
 
 
-def test_each_rank_is_described(program):
-    document = program.result("lstm", "--task", "inference", *SHORT, *TWO)
+def described(document):
+    """Look at what is said of each rank."""
     ranks, host = document["ranks"], document["host"]["hostname"]["value"]
     assert [(rank["rank"], rank["host"], rank["steps"]) for rank in ranks] == [(0, host, 5), (1, host, 5)]
     assert max(rank["window"]["value"] for rank in ranks) == pytest.approx(sum(document["steps"]["seconds"][3:]))
@@ -52,12 +55,14 @@ def test_each_rank_is_described(program):
         assert len({rank["processors"] for rank in ranks}) == 2, "each has its share"
 
 
+@pytest.mark.full
 def test_ranks_are_left_where_they_were_started_if_the_site_binds_them(program):
     document = program.result("lstm", "--task", "inference", *SHORT, *TWO, "--cpu-bind", "none")
     usable = document["conditions"]["cpu_affinity"]["value"]
     assert [rank["processors"] for rank in document["ranks"]] == [usable, usable]
 
 
+@pytest.mark.full
 def test_ranks_agree_when_the_window_is_long_enough_and_the_target_reached(program):
     words = ("--batch-size", 4, "--warmup-steps", 3, "--threads", 1, "--meter", "none", "--skip-numerics", *TWO)
     timed = program.result("lstm", *words, "--duration", 1.5)
@@ -67,7 +72,7 @@ def test_ranks_agree_when_the_window_is_long_enough_and_the_target_reached(progr
     assert aimed["steps"]["count"] < 40
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.full), 1])
 def test_a_rank_that_is_killed_is_the_first_cause(program, rank):
     process = program.start("lstm", *SHORT[:2], "--steps", 100000, *SHORT[4:], *TWO)
     wait_for(process, "measuring")
