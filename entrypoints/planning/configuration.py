@@ -164,7 +164,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         steps_per_epoch=per_epoch,
         data=data,
         data_path=None if data == SYNTHETIC else str(Path(options.data).resolve()),
-        data_workers=_workers(options, source),
+        data_workers=_workers(options, source, device),
         goal=_goal(options, card, per_epoch),
         evaluation_path=_evaluation_path(options, card, framework, source),
         seed=options.seed,
@@ -447,7 +447,7 @@ def _idle(options: Options) -> float:
     return 0.0 if options.smoke else IDLE_SECONDS
 
 
-def _workers(options: Options, source: Source | None) -> int | None:
+def _workers(options: Options, source: Source | None, device: str) -> int | None:
     if source is None:
         if options.data_workers is not None:
             raise UsageError("--data-workers is for --data PATH: synthetic data and tables are read by no worker")
@@ -458,4 +458,9 @@ def _workers(options: Options, source: Source | None) -> int | None:
         return None
     if options.data_workers is not None:
         return options.data_workers
-    return min(host.usable_threads(), MOST_WORKERS)
+    return default_workers(1 if device == "ipu" else options.replicas)
+
+
+def default_workers(parts: int) -> int:
+    """Return the workers of a rank, of so many that divide the processors."""
+    return max(1, min(host.usable_threads() // parts, MOST_WORKERS))

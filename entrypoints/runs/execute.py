@@ -57,7 +57,7 @@ def execute(card: Card, resolved: Configuration, orders: Orders, team: Team = NO
     )
     before = host.conditions(rapl.power_cap)
     started, counters = datetime.now(timezone.utc), host.counters()
-    limit = resolved.memory_limit_mib or memory.default_limit(resolved.device)
+    limit = resolved.memory_limit_mib or memory.default_limit(resolved.device, team.parts(resolved))
     limited = dataclasses.replace(resolved, memory_limit_mib=limit)
     places = team.assign("run", limited)
     with metering(resolved, orders, places, progress.note) as metered:

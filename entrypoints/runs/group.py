@@ -90,6 +90,10 @@ class Team:
             other.assign(job, configuration, share)
         return own
 
+    def parts(self, configuration: Configuration) -> int:
+        """Return into how many parts ranks divide what this task may use of its host."""
+        return int(places(self.sites, configuration.ranks, self.address)[0][0].share[1])
+
 
 NOBODY_ELSE = Team()
 

@@ -112,7 +112,8 @@ class Follower:
         """Yield what its ranks report."""
         for word, rank, *rest in self.line.read():
             if word == "consumed":
-                self.consumed = _consumed(rank)
+                with contextlib.suppress(TypeError):
+                    self.consumed = _consumed(rank)
             elif rank not in self.ranks:
                 continue
             elif word == "message":

@@ -15,7 +15,7 @@ from entrypoints.contract.group import LOOPBACK
 from entrypoints.contract.statuses import INVALID_RESULT_EXIT, STATUSES, RunError, exit_code
 from entrypoints.metering.meters import rapl
 from entrypoints.planning.arguments import Options
-from entrypoints.planning.configuration import Configuration
+from entrypoints.planning.configuration import Configuration, default_workers
 from entrypoints.results import peaks, result
 from entrypoints.results.json_values import Json
 from entrypoints.results.measurement import fold
@@ -25,7 +25,7 @@ from entrypoints.rules.check import violations
 from entrypoints.runs.batch_search import Search, search
 from entrypoints.runs.evaluation import evaluated
 from entrypoints.runs.execute import ExecutedRun, execute, not_begun
-from entrypoints.runs.group import NOBODY_ELSE, Team, places
+from entrypoints.runs.group import NOBODY_ELSE, Team
 from entrypoints.runs.hub import Hello, Hub, follow
 from entrypoints.runs.launch import Launch
 from entrypoints.runs.numerics_check import check_before_runs, not_made
@@ -88,7 +88,7 @@ class Series:
         with met as hub:
             sites = [hello.site for hello in (self.hello(), *(follower.hello for follower in hub.followers))]
             self.team = Team(sites, hub.followers, self.launch.head or LOOPBACK)
-            self.planned = [(card, [self.threaded(run) for run in runs]) for card, runs in self.planned]
+            self.planned = [(card, [self.shared(run) for run in runs]) for card, runs in self.planned]
             hub.exit_code = self.run_all()
             return hub.exit_code
 
@@ -105,7 +105,7 @@ class Series:
 
     def hello(self) -> Hello:
         """Return what this task says of itself to the others."""
-        runs = [{**run.as_json(), "threads": None} for _, runs in self.planned for run in runs]
+        runs = [{**run.as_json(), "threads": None, "data_workers": None} for _, runs in self.planned for run in runs]
         image = str(self.image["build_key"]) if self.image else "no image"
         task = self.launch.task if self.launch else 0
         digest = hashlib.sha256(json.dumps(runs, sort_keys=True).encode()).hexdigest()
@@ -113,10 +113,14 @@ class Series:
         node = self.launch.node if self.launch else ""
         return Hello(task, node, str(self.facts["hostname"]["value"]), processors, image, digest)
 
-    def threaded(self, run: Configuration) -> Configuration:
-        """Return a run with the threads that a rank of this task has, unless their number was asked for."""
-        parts = places(self.team.sites, run.ranks, self.team.address)[0][0].share[1]
-        return run if self.options.threads else replace(run, threads=max(1, host.usable_cores() // parts))
+    def shared(self, run: Configuration) -> Configuration:
+        """Return a run with the threads and workers that a rank has here, unless their number was asked for."""
+        parts = self.team.parts(run)
+        threads = self.options.threads or max(1, host.usable_cores() // parts)
+        workers = run.data_workers
+        if workers is not None and self.options.data_workers is None:
+            workers = default_workers(parts)
+        return replace(run, threads=threads, data_workers=workers)
 
     def run_all(self) -> int:
         """Execute every run."""

@@ -16,11 +16,14 @@ VICTIM = 500  # as if the process used half of all memory in addition: far above
 SHARE = 0.9  # of the free memory: on a host that swaps, the disk would be measured
 
 
-def default_limit(device: str) -> int | None:
-    """Return the default memory limit of a workload in MiB: most of the host's free memory, so that nothing swaps; None
-    if the device has its own memory, or the free memory cannot be read."""
+def default_limit(device: str, parts: int = 1) -> int | None:
+    """Return the default memory limit of a workload's process in MiB, one of several that share the host.
+
+    Most of the host's free memory, so that nothing swaps; None if the device has its own memory, or the free memory
+    cannot be read.
+    """
     free = free_mib() if device == "cpu" else None
-    return int(SHARE * free) if free else None
+    return int(SHARE * free / parts) if free else None
 
 
 def limit_process(mib: int | None) -> None:
