@@ -106,7 +106,7 @@ def test_another_run_is_refused_by_name(double):
 
 
 def test_a_task_that_never_arrives_is_named(double):
-    words = ("--replicas", "3", "--batch-size", "3", "--steps", "8", "--time-limit", "3")
+    words = ("--replicas", "3", "--batch-size", "3", "--steps", "8", "--time-limit", "9")
     first, other = (double.start("resnet50", *words, **task(number, 3)) for number in (0, 2))
     (output, errors), code = ends([first])[0]
     status = checked(output)["status"]
