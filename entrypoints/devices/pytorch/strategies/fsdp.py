@@ -90,7 +90,7 @@ class FullyShard(Sharded):
         mesh = init_device_mesh(hardware.type, (dist.get_world_size(),))
         for part in (*recurring(model.network), model):
             whole = fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
-            # gloo's mean is a sum in torch 2.8: https://github.com/pytorch/pytorch/issues/157632
+            # gloo's mean is a sum in torch 2.8: https://github.com/pytorch/pytorch/issues/162338
             if hardware.type == "cpu" and hasattr(whole, "set_force_sum_reduction_for_comms"):
                 whole.set_force_sum_reduction_for_comms(True)
         model.to(hardware)  # buffers
