@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sifmark.core import paths
 from sifmark.core.checks import Check, Status
 from sifmark.doctor import launch, network, reach
 from sifmark.doctor.reach import Meeting, check_reach
@@ -83,7 +84,7 @@ def test_a_job_is_noticed_by_the_environment_of_what_started_this() -> None:
     program = (
         "import os; from sifmark.doctor import launch; print(*(c.detail for c in launch.check_clean_environment({})))"
     )
-    command = f"env -i PYTHONPATH={os.environ['PYTHONPATH']} {sys.executable} -c '{program}'; true"
+    command = f"env -i PYTHONPATH={paths.CHECKOUT} {sys.executable} -c '{program}'; true"
     done = subprocess.run(
         ["sh", "-c", command], env={**os.environ, "SLURM_JOB_ID": "78"}, capture_output=True, text=True, check=True
     )
