@@ -311,7 +311,7 @@ def open_inputs(
     """
     size, seed = configuration.partition.samples, configuration.seed
     if configuration.task == MICROBENCHMARK:
-        send(Data(samples=1, classes=None))
+        send(Data(samples=place.world, classes=None))
         return iter(())
     if tabular(card.problem):
         return iter([open_table(loader, card, configuration, send)])

@@ -14,6 +14,7 @@ from program import checked
 
 from entrypoints.runs.supervise import TICK
 
+FULL = pytest.mark.full
 TWO = ("--replicas", "2", "--batch-size", "4", "--meter", "none")
 SHORT = (*TWO, "--steps", "8", "--warmup-steps", "3")
 LONG = (*TWO, "--steps", "100000")
@@ -45,7 +46,9 @@ def ends(processes):
     return [(process.communicate(), process.returncode) for process in processes]
 
 
-@pytest.mark.parametrize(("replicas", "tasks"), [(2, 2), (4, 2), (3, 3)])
+@pytest.mark.parametrize(
+    ("replicas", "tasks"), [pytest.param(2, 2, marks=FULL), (4, 2), pytest.param(3, 3, marks=FULL)]
+)
 def test_only_the_first_task_writes_a_document(double, replicas, tasks):
     words = ("--replicas", replicas, "--batch-size", 12, "--steps", 8, "--warmup-steps", 3, "--meter", "none")
     ((output, errors), code), *others = ends(launched(double, *words, tasks=tasks))
@@ -56,6 +59,7 @@ def test_only_the_first_task_writes_a_document(double, replicas, tasks):
     assert [(said, code) for (said, _), code in others] == [("", 0)] * (tasks - 1)
 
 
+@FULL
 def test_each_run_of_a_series_is_shared(double):
     first, other = ends(
         launched(double, *TWO[:2], "--batch-sizes", "2,4", "--steps", "4", "--repeat", "2", "--meter", "none")
@@ -143,6 +147,7 @@ def test_ranks_agree_when_the_window_is_long_enough_and_the_target_reached(doubl
     assert {each["samples"] for each in evaluations} == {4}, "of both ranks"
 
 
+@FULL
 def test_two_launches_at_once_do_not_meet_each_other(double):
     here = launched(double, *SHORT)
     others = [
@@ -163,7 +168,7 @@ def test_only_the_first_task_needs_a_place_for_results(double, tmp_path):
     assert len(list((tmp_path / "results").iterdir())) == 1
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=FULL), 1])
 def test_a_loss_that_is_not_finite_on_one_rank_ends_all(double, rank):
     processes = [
         double.start("resnet50", *LONG, fault="non_finite" if number == rank else "", **task(number))
@@ -241,7 +246,7 @@ def test_without_the_first_task_the_others_end(double):
         wait_until_gone(pid)
 
 
-@pytest.mark.parametrize("signalled", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("signalled", [pytest.param((0,), marks=FULL), (1,), (0, 1)])
 def test_a_signal_ends_all_tasks_with_one_document(double, signalled):
     processes = launched(double, *LONG)
     wait_for(processes[0], "measuring")
@@ -258,7 +263,7 @@ def test_the_time_limit_is_that_of_the_run(double):
     assert (json.loads(first[0])["status"]["state"], code, its_code) == ("time_limit", 124, 124)
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=FULL), 1])
 def test_a_rank_that_fails_on_one_task_is_the_first_cause(double, rank):
     processes = [
         double.start("resnet50", *LONG, fault="memory" if number == rank else "", **task(number)) for number in (0, 1)

@@ -39,6 +39,7 @@ def test_the_result_has_the_units_of_all_ranks(program):
     assert document["configuration"]["strategy"] is None, "they answer, each on its own"
 
 
+@pytest.mark.full
 def test_the_correctness_check_is_made_by_the_ranks_together(program):
     words = ("image_compression", "--batch-size", 4, "--steps", 3, "--warmup-steps", 1, "--threads", 1)
     document = program.result(*words, "--meter", "none", *TWO)

@@ -38,7 +38,9 @@ SHORT = ("--largest-size", 16384, "--steps", 4, "--warmup-steps", 1, "--threads"
 OLD = torch.__version__ < collectives.COMPLETE_GLOO
 
 
-@pytest.mark.parametrize("operation", COLLECTIVES)
+@pytest.mark.parametrize(
+    "operation", [pytest.param(name, marks=[pytest.mark.full] * (name != ALL_REDUCE)) for name in COLLECTIVES]
+)
 def test_two_ranks_do_what_the_formula_says(program, operation):
     document = program.result(operation, "--replicas", 2, *SHORT)
     if OLD and operation == REDUCE_SCATTER:
@@ -98,6 +100,7 @@ def test_there_is_nothing_to_check_before_a_run(program):
     assert code == 0 and "check of matmul: skipped, a micro-benchmark verifies its results in every run" in errors
 
 
+@pytest.mark.full
 def test_sizes_that_do_not_fit_are_left_out_by_name(program):
     limited = ("--smoke", "--largest-size", "1G", "--meter", "none", "--memory-limit", "900M")
     document = program.result("memory_copy", *limited)
@@ -260,6 +263,7 @@ def test_a_wrong_result_is_a_fault_of_its_point():
     assert len(sent[0].deviations) == 2 and min(sent[0].deviations) > 1e-3
 
 
+@pytest.mark.full
 def test_a_wrong_result_of_a_run_ends_as_a_failed_correctness_check(tmp_path):
     """A copy that writes nothing, in the tree of an image: the document says which point, and exits with 5."""
     program = Program(lay(tmp_path / "sifmark", framework="pytorch", device="cpu", recipe="cpu"), tmp_path)
@@ -340,6 +344,7 @@ def test_points_that_do_not_fit_the_window_break_a_rule(measured, of_points, of_
     assert "[points-fill-the-window]" in "".join(violations(forged))
 
 
+@pytest.mark.full
 def test_a_workload_is_compared_with_the_measured_peak_of_its_device(measured, program, tmp_path):
     peak = tmp_path / "peak.json"
     peak.write_text(json.dumps(measured[MATMUL]), "utf-8")

@@ -20,7 +20,7 @@ from entrypoints.workloads.pytorch import build, loader, transformer  # noqa: E4
 CARDS = {
     name: card
     for name, card in cards.load().items()
-    if not (cards.pictures(card.problem) or cards.tabular(card.problem))
+    if not (cards.pictures(card.problem) or cards.tabular(card.problem) or "microbenchmark" in card.tasks)
 }
 TEXT = {name: card for name, card in CARDS.items() if card.family == "transformer"}
 RULE = OptimizerRule.from_problem(TEXT["gpt2"].problem["optimizer"], 4)
