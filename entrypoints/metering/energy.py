@@ -47,7 +47,7 @@ class TotalEnergy(NamedTuple):
 
 
 class Consumed(NamedTuple):
-    """What the devices of another task of a launch used, by its own meter and clock; `power` is that part of a result.
+    """What the devices of a task of a launch used, by its own meter and clock; `power` is that part of a result.
 
     Nothing, if another task of its host counts them (`elsewhere`).
     """

@@ -84,7 +84,7 @@ class Measurement:
     placed: Placed | None
     connected: Connected | None
     ranks: tuple[Measurement, ...]  # each one's own; none if a single rank computed
-    others: tuple[Consumed, ...]  # by the devices of other tasks of the launch
+    tasks: tuple[Consumed, ...]  # by the devices of each task of a launch, this one included; none for a single task
     measured_peak: MeasuredPeak | None
 
     @property
@@ -116,30 +116,24 @@ class Measurement:
         )
 
     @property
-    def counted_here(self) -> bool:
-        """Whether this task counts what its own devices used, or says why it cannot."""
-        return not (isinstance(self.power, Absence) and self.power.elsewhere and self.others)
-
-    @property
     def timed_energy(self) -> TotalEnergy:
         """The energy of all devices together over the timed window."""
-        return self._energy(self.timed_edges, [other.window for other in self.others if not other.elsewhere])
+        return self._energy(self.timed_edges, [task.window for task in self.tasks if not task.elsewhere])
 
     @property
     def epoch_energies(self) -> Sequence[TotalEnergy]:
         """The energy of all devices together over each epoch."""
-        counted = [other.epochs for other in self.others if not other.elsewhere]
+        counted = [task.epochs for task in self.tasks if not task.elsewhere]
         return [
             self._energy(epoch.window, [epochs[at] if at < len(epochs) else NO_EPOCH for epochs in counted])
             for at, epoch in enumerate(self.epochs)
         ]
 
-    def _energy(self, window: Window, elsewhere: Sequence[TotalEnergy]) -> TotalEnergy:
-        """Return the energy of this task's devices over a window between steps, and of the other tasks' over theirs."""
+    def _energy(self, window: Window, by_task: Sequence[TotalEnergy]) -> TotalEnergy:
+        """Return the energy over a window between steps; of several tasks the sum, each by its own clock."""
         if self.evaluations:
             return TotalEnergy(None, EVALUATED)
-        own = [total_energy(self.power, window)] if self.counted_here else []
-        parts = [*own, *elsewhere]
+        parts = by_task or [total_energy(self.power, window)]
         without = next((part for part in parts if part.joules is None), None)
         return without or TotalEnergy(math.fsum(part.joules or 0.0 for part in parts), None)
 
@@ -174,11 +168,10 @@ def fold(
     precision: str | None = None,
     target: Target | None = None,
     ranks: Sequence[Measurement] = (),
-    others: Sequence[Consumed] = (),
-    local_ranks: int | None = None,
+    tasks: Sequence[Consumed] = (),
     measured_peak: MeasuredPeak | None = None,
 ) -> Measurement:
-    """Fold messages, in order of arrival, into a measurement. The first `local_ranks` are those of this task."""
+    """Fold messages, in order of arrival, into a measurement."""
     steps = _steps_by_phase(messages)
     begun = _of(Phase, messages)
     untold = DeviceConditions.unknown(NOT_REPORTED)
@@ -209,14 +202,14 @@ def fold(
         conditions=before,
         conditions_after=after,
         peak_process_mib=peak_process_mib,
-        power=power_of_devices(power, [rank.device for rank in ranks[:local_ranks]] or [_last(DeviceFacts, messages)]),
+        power=power_of_devices(power, [rank.device for rank in ranks] or [_last(DeviceFacts, messages)]),
         flops_per_unit=flops_per_unit,
         precision=precision,
         target=target,
         placed=_last(Placed, messages),
         connected=_last(Connected, messages),
         ranks=tuple(ranks),
-        others=tuple(others),
+        tasks=tuple(tasks),
         measured_peak=measured_peak,
     )
 

@@ -33,17 +33,12 @@ class Part(NamedTuple):
 
 def power(measurement: Measurement) -> Json:
     """Return how power was metered and what each device used in the timed window; without a meter only the reason."""
-    own = _own(measurement)
-    if not measurement.others:
-        return own
-    host = measurement.placed.host if measurement.placed else ""
-    here = [Part(host, own)] if measurement.counted_here else []
-    counted = [*here, *(Part(other.host, other.power) for other in measurement.others if not other.elsewhere)]
-    return _together(counted, measurement.window) if counted else own
+    counted = [Part(task.host, task.power) for task in measurement.tasks if not task.elsewhere]
+    return _together(counted, measurement.window) if counted else _own(measurement)
 
 
 def consumed(measurement: Measurement, host: str) -> Consumed:
-    """Return what the devices of this task used, for the first task of the launch."""
+    """Return what the devices of this task used, from a measurement of its ranks alone."""
     metered = measurement.power
     return Consumed(
         host,
@@ -60,14 +55,14 @@ def _of_host(energy: TotalEnergy, host: str) -> TotalEnergy:
     return energy if energy.reason is None else TotalEnergy(None, f"{host}: {energy.reason}")
 
 
-def of_as_many_steps(other: Consumed, steps: int) -> Consumed:
-    """Return what another task's devices used, without the energy if its ranks timed another number of steps."""
-    if other.steps == steps or other.elsewhere:
-        return other
-    reason = f"{other.host}: its meter was read over {other.steps} timed steps, and {steps} count"
-    part = {**other.power, "samples": None, "method": None, "counter_integral_difference": number(None, "1", reason)}
-    part["devices"] = [_used_nothing(device["name"], reason) for device in other.power.get("devices", ())]
-    return other._replace(power=part if "source" in other.power else other.power, window=TotalEnergy(None, reason))
+def of_as_many_steps(task: Consumed, steps: int) -> Consumed:
+    """Return what a task's devices used, without the energy if its ranks timed antask number of steps."""
+    if task.steps == steps or task.elsewhere:
+        return task
+    reason = f"{task.host}: its meter was read over {task.steps} timed steps, and {steps} count"
+    part = {**task.power, "samples": None, "method": None, "counter_integral_difference": number(None, "1", reason)}
+    part["devices"] = [_used_nothing(device["name"], reason) for device in task.power.get("devices", ())]
+    return task._replace(power=part if "source" in task.power else task.power, window=TotalEnergy(None, reason))
 
 
 def played_back(metered: Metered) -> bool:

@@ -176,7 +176,7 @@ def provenance(measurement: Measurement, context: Context) -> Json:
 
 def simulated(measurement: Measurement) -> bool:
     """Return whether the device was a test double, or the meter played a recorded trace."""
-    played = any(other.simulated for other in measurement.others) or played_back(measurement.power)
+    played = any(task.simulated for task in measurement.tasks) or played_back(measurement.power)
     return played or bool(measurement.device and measurement.device.simulated)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import socket
 import sys
 from datetime import datetime, timezone
 from typing import Mapping, NamedTuple, Sequence
@@ -16,7 +17,7 @@ from entrypoints.metering.meters import rapl
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results.measurement import Measurement, fold
 from entrypoints.results.outcome import Ending, Outcome, determine_outcome, inconsistent
-from entrypoints.results.power import of_as_many_steps
+from entrypoints.results.power import consumed, of_as_many_steps
 from entrypoints.results.ranks import combined
 from entrypoints.runs.evaluation import evaluated
 from entrypoints.runs.group import NOBODY_ELSE, Rank, Team, converse, ended
@@ -93,16 +94,19 @@ def measured(
         measured_peak=resolved.measured_peak,
     )
     each = [fold_one(rank.messages, peak_process_mib=rank.ending.peak_mib) for rank in ranks if resolved.ranks > 1]
-    peaks = [rank.ending.peak_mib for rank in ranks if rank.ending.peak_mib is not None]
-    steps = min((len(rank.timed_steps) for rank in each), default=0)
-    return fold_one(
-        combined([rank.messages for rank in ranks]),
-        peak_process_mib=max(peaks, default=None),
-        power=power,
-        ranks=each,
-        others=[of_as_many_steps(other, steps) for other in others],
-        local_ranks=local_ranks,
-    )
+
+    def together(some: Sequence[Rank], own: Sequence[Measurement], tasks: Sequence[Consumed] = ()) -> Measurement:
+        peaks = [rank.ending.peak_mib for rank in some if rank.ending.peak_mib is not None]
+        messages = combined([rank.messages for rank in some])
+        return fold_one(messages, peak_process_mib=max(peaks, default=None), power=power, ranks=own, tasks=tasks)
+
+    if not others:
+        return together(ranks, each)
+    here = together(ranks[:local_ranks], each[:local_ranks])
+    host_name = here.placed.host if here.placed else socket.gethostname()
+    steps = min(len(rank.timed_steps) for rank in each)
+    tasks = [of_as_many_steps(task, steps) for task in (consumed(here, host_name), *others)]
+    return together(ranks, each, tasks)
 
 
 def judge(
