@@ -13,6 +13,7 @@ from images.sites import Site, call
 from sifmark.core import paths
 
 PAGE = ROOT / "docs" / "many-devices.md"
+TORCH = str(paths.CHECKOUT / ".venvs" / "torch_new" / "bin" / "python")
 LAUNCHERS = ("srun", "mpirun", "torchrun")
 # As root, Apptainer and mpirun want to be asked; a node has one processor here, and mpirun counts cores.
 AS_ROOT = {"APPTAINER_USERNS": "true", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -34,8 +35,7 @@ def cluster() -> dict[str, str]:
             pytest.skip(f"no {what}: {done.stderr[-200:]}")
         if what == "slurm":
             where = {"SLURM_CONF": done.stdout.strip()}
-    programs = f"{paths.CHECKOUT / '.venvs' / 'torch_new' / 'bin'}:{os.environ['PATH']}"
-    return {**AS_ROOT, **CROWDED, **where, "PATH": programs}
+    return {**AS_ROOT, **CROWDED, **where}
 
 
 def test_every_launcher_has_an_example() -> None:
@@ -48,8 +48,10 @@ def test_the_tasks_of_a_launcher_write_one_document(
     line: str, built: Site, cluster: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "dist").symlink_to(built.dist)
+    program, *words = line.split()
+    start = [program] if program != "torchrun" else [TORCH, "-m", "torch.distributed.run"]  # which is torchrun
     done = subprocess.run(
-        line.split(), cwd=tmp_path, env={**os.environ, **cluster}, text=True, capture_output=True, check=False
+        [*start, *words], cwd=tmp_path, env={**os.environ, **cluster}, text=True, capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     (document,) = [json.loads(path.read_text()) for path in (tmp_path / "results").iterdir()]
