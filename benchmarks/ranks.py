@@ -43,9 +43,12 @@ def ours(options: argparse.Namespace, launcher: Sequence[str]) -> Times:
     argv += ["--batch-size", str(options.batch_size), "--steps", str(options.steps), "--skip-numerics"]
     argv += ["--warmup-steps", str(options.warmup_steps)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        errors = (
-            [line for line in iter(process.stderr.readline, "") if "measuring" in line][:1] if process.stderr else []
-        )
+        assert process.stderr is not None
+        errors = []
+        for line in process.stderr:
+            errors.append(line)
+            if "measuring" in line:
+                break
         parents = _children(process.pid) if launcher else [process.pid]
         share = _share_of_a_core(process, parents)
         output, more = process.communicate()
@@ -57,12 +60,14 @@ def ours(options: argparse.Namespace, launcher: Sequence[str]) -> Times:
 
 
 def _share_of_a_core(process: "subprocess.Popen[str]", parents: Sequence[int]) -> float:
-    """Return the share of a core that processes take from now until the first step after which they are gone."""
+    """Return the share of a core that processes take from now until their ranks are done."""
     before, began = _used(parents), time.monotonic()
     used, until = before, began
     while process.poll() is None:
         time.sleep(LOOK)
         try:
+            if not all(map(_children, parents)):  # a rank is done, and its parent writes the result
+                break
             used, until = _used(parents), time.monotonic()
         except OSError:
             break
