@@ -58,7 +58,7 @@ def _open(name: str, device: str, place: str | None, numbers: Sequence[int]) -> 
 
 
 def _meter_at(module: ModuleType, place: str | None, numbers: Sequence[int]) -> Meter:
-    """Return the meter of a place, or of each device of these numbers if the module tells devices apart."""
+    """Return the meter of a place, or of each device of these numbers if the module can distinguish devices."""
     if place is not None or "number" not in inspect.signature(module.find).parameters:
         meter: Meter = module.find(place)
         return meter

@@ -116,6 +116,13 @@ class Measurement:
         )
 
     @property
+    def metered_devices(self) -> int:
+        """The devices that meters read, of all tasks together."""
+        if self.tasks:
+            return sum(len(task.power.get("devices", ())) for task in self.tasks if not task.elsewhere)
+        return 0 if isinstance(self.power, Absence) else len(self.power.facts.devices)
+
+    @property
     def timed_energy(self) -> TotalEnergy:
         """The energy of all devices together over the timed window."""
         return self._energy(self.timed_edges, [task.window for task in self.tasks if not task.elsewhere])

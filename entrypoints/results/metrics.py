@@ -12,7 +12,6 @@ from entrypoints.contract.messages import LEAST_DRAWS, Diagnosed, Generated, Req
 from entrypoints.results import peaks
 from entrypoints.results.measurement import NO_STEP, Measurement
 from entrypoints.results.points import timed_points
-from entrypoints.results.power import power
 from entrypoints.results.quantiles import quantile
 
 NOT_SAMPLED = "no samples were drawn"
@@ -394,7 +393,7 @@ def energy_per_unit(measurement: Measurement) -> Metric:
 
 def energy_per_device(measurement: Measurement) -> Metric:
     """Mean energy of the meter's devices, each of the meter's scope, over the timed window."""
-    devices = len(power(measurement).get("devices", ()))
+    devices = measurement.metered_devices
     return _from_energy(measurement, "J", lambda joules: joules / devices)
 
 

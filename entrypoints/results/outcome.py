@@ -64,8 +64,8 @@ def determine_outcome(messages: Sequence[Message], ending: Ending) -> Outcome:
 def first_cause(outcomes: Sequence[tuple[Outcome, bool]]) -> Outcome:
     """Return how a run of several ranks ended, from how each of them did, and whether it ended since another failed.
 
-    A rank whose peer is gone fails too, perhaps before the other is seen to be gone: what has a reason of its own
-    counts, then a silent death, then an error that a lost peer does not explain.
+    A rank fails when its peer is lost, perhaps before that loss is noticed. So a failure with a reason counts first,
+    then a silent death, then an error that a lost peer does not explain.
     """
     failed = [
         (_rank_of_cause(outcome), rank, outcome)

@@ -56,7 +56,7 @@ def _of_host(energy: TotalEnergy, host: str) -> TotalEnergy:
 
 
 def of_as_many_steps(task: Consumed, steps: int) -> Consumed:
-    """Return what a task's devices used, without the energy if its ranks timed antask number of steps."""
+    """Return what a task's devices used, without the energy if its ranks timed another number of steps."""
     if task.steps == steps or task.elsewhere:
         return task
     reason = f"{task.host}: its meter was read over {task.steps} timed steps, and {steps} count"
@@ -75,11 +75,11 @@ def _together(parts: Sequence[Part], window: float) -> Json:
     metered = [part for part in parts if "source" in part.power]
     if not metered:
         return dict(parts[0].power)
-    first, last = metered[0], metered[-1]
-    for name in ("source", "scope"):
-        other = next((part for part in metered if part.power[name] != first.power[name]), last)
-        if other.power[name] != first.power[name]:
-            return {"reason": f"{first.host} has the {name} {first.power[name]}, {other.host} {other.power[name]}"}
+    first = metered[0]
+    for part in metered:
+        for name in ("source", "scope"):
+            if part.power[name] != first.power[name]:
+                return {"reason": f"{first.host} has the {name} {first.power[name]}, {part.host} {part.power[name]}"}
     samples = [part.power["samples"] for part in metered if part.power["samples"] is not None]
     return {
         **first.power,

@@ -7,7 +7,7 @@ from typing import Any, Mapping, Sequence, TypeVar
 
 from entrypoints.contract.group import Connected
 from entrypoints.contract.messages import Message, Phase, RunCheck, Skipped, Step
-from entrypoints.contract.points import Verified
+from entrypoints.contract.points import ALL_REDUCE, GIGA, Verified, bus_factor
 from entrypoints.contract.session import DeviceFacts, Usage
 from entrypoints.metering.energy import NOTHING_METERED
 from entrypoints.results import metrics
@@ -47,8 +47,10 @@ def combined(ranks: Sequence[Sequence[Message]]) -> Sequence[Message]:
 
 def ranks(measurement: Measurement) -> list[Json] | None:
     """Return where each rank ran, and what it took; None if a single one computed."""
+    if not measurement.ranks:
+        return None
     used = power(measurement).get("devices", ())
-    return [_rank(number, own, used) for number, own in enumerate(measurement.ranks)] or None
+    return [_rank(number, own, used) for number, own in enumerate(measurement.ranks)]
 
 
 def _rank(rank: int, own: Measurement, used: Sequence[Mapping[str, Any]]) -> Json:
@@ -106,11 +108,8 @@ def network(connections: Sequence[str]) -> str | None:
 
 
 def bus_bandwidth(size: int, seconds: float, world: int) -> float:
-    """Return the bandwidth of an all-reduce in GB/s that the slowest link has to have: 2 (n - 1) / n of the bytes.
-
-    https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
-    """
-    return size * 2 * (world - 1) / world / seconds / 1e9
+    """Return the bandwidth of an all-reduce in GB/s that the slowest link has to have."""
+    return size / seconds / GIGA * bus_factor(ALL_REDUCE, world)
 
 
 def _window(messages: Sequence[Message]) -> float:

@@ -16,7 +16,7 @@ from entrypoints.contract.target import AnswerGrader, Quality, Target, reached
 class Evaluation(NamedTuple):
     """What is evaluated: its batches, and the grader of answers if they have to be read.
 
-    Of several ranks each has batches of its own, or all have the same ones and share the work.
+    Several ranks have different batches each (`own`), or the same ones and share the work.
     """
 
     batches: Callable[[], Iterable[Batch]]

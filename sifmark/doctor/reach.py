@@ -187,7 +187,7 @@ def _call(other: Caller) -> str | None:
 
 
 def _answer(listener: socket.socket, task: int) -> None:
-    """Say the number of this task to whoever connects, until the socket is closed."""
+    """Send the number of this task over every connection, until the socket is closed."""
     with suppress(OSError):
         while True:
             stream, _ = listener.accept()

@@ -204,7 +204,7 @@ def stage_boundaries(network: nn.Module) -> list[nn.Module]:
 
 
 def recurring(network: nn.Module) -> list[nn.Module]:
-    """Return the blocks of a network: of what has layers of its own and recurs, the outermost, in order."""
+    """Return the blocks of a network in order: the outermost modules with layers whose class recurs."""
     own = [module for module in network.modules() if not type(module).__module__.startswith("torch.")]
     modules = [module for module in own if any(True for _ in module.children())]
     counts = Counter(type(module) for module in modules)

@@ -77,7 +77,7 @@ class Group:
 
 
 def join(place: Place, device: str, strategy: str | None, send: Callable[[Rendezvous], None]) -> Group:
-    """Join the ranks of a run: the first one waits at a free port, which its parent tells the others.
+    """Join the ranks of a run: the first one listens at a free port, which its parent passes on to the others.
 
     Raises RunError (`unsupported`) if this PyTorch has no backend for the device, or not the strategy.
     """

@@ -84,7 +84,7 @@ class DeepSpeed(Strategy):
     def wrap(self, model: Objective, hardware: torch.device) -> Any:
         """Return what calls the engine, which is made together with the optimizer.
 
-        Raises RunError (`unsupported`) for fp16, whose scaling DeepSpeed would do in a way of its own.
+        Raises RunError (`unsupported`) for fp16, which DeepSpeed would scale differently.
         """
         if self.dtype == torch.float16:
             raise RunError(
