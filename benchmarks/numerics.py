@@ -21,6 +21,7 @@ REFERENCES = ROOT / "entrypoints" / "references"
 PROBING = ROOT / "tests" / "inside" / "support" / "probing.py"
 OLD, NEW = (ROOT / ".venvs" / name / "bin" / "python" for name in ("torch_old", "torch_new"))
 PRECISIONS = ("fp32", "bf16")
+ON_DEVICES = {"cuda": ("fp32", "tf32", "bf16", "fp16"), "xpu": ("fp32", "bf16", "fp16")}
 MARGIN = 4  # times the largest deviation of correct code: other hardware rounds differently
 # What deviates for the same reasons.
 ALIKE = {"third_update": "second_update", "fourth_update": "second_update"}
@@ -42,9 +43,18 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write entrypoints/references/WORKLOAD.json")
     parser.add_argument("--afresh", action="store_true", help="forget the tolerances that other machines needed")
     parser.add_argument("--extend", action="store_true", help="measure only what has no tolerance yet")
+    parser.add_argument("--device", choices=ON_DEVICES, help="measure only what other tolerances this device needs")
+    parser.add_argument(
+        "--python", default=NEW, metavar="FILE", help="with --device: an interpreter with PyTorch for it"
+    )
     options = parser.parse_args()
     path = REFERENCES / f"{options.workload}.json"
     document = json.loads(path.read_text()) if path.exists() else DRAFT | {"workload": options.workload}
+    if options.device:
+        measured = document.get("devices", {})
+        measured[options.device] = _of_device(document, options.device, Path(options.python))
+        _finish(path, document | {"devices": measured}, options.write)
+        return
     document["identity"] = _identity(options.workload)
     earlier = {} if options.afresh else document.get("tolerances", {})
     ((source, reference),) = _variants(OLD, document, "reference", "fp32")
@@ -54,7 +64,11 @@ def main() -> None:
     else:
         document |= {"tolerances": {}, "not_provable": {}}
         _measure(document, earlier)
-    if options.write:
+    _finish(path, document, options.write)
+
+
+def _finish(path: Path, document: Reference, write: bool) -> None:
+    if write:
         write_json(path, document)
 
 
@@ -79,10 +93,38 @@ def _measure(document: Reference, earlier: dict[str, dict[str, float]]) -> None:
     for precision in PRECISIONS:
         tolerances = _largest(_tolerances(document, precision, "honest"), earlier.get(precision, {}))
         document["tolerances"][precision] = tolerances
-        if missed := _missed(document, precision):
-            reason = f"correct code deviates in {precision} as much as with these mistakes: {', '.join(missed)}"
-            document["not_provable"][precision] = reason
+        if missed := _missed(document, precision, tolerances, NEW):
+            reason = document["not_provable"][precision] = _as_much_as(precision, missed)
             print(f"{precision}: {reason}")
+
+
+def _of_device(document: Reference, device: str, python: Path) -> Reference:
+    """Return what a reference has for another kind of device: what it needs beyond the tolerances of CPUs."""
+    earlier = document.get("devices", {}).get(device, {"tolerances": {}})["tolerances"]
+    tolerances: dict[str, dict[str, float]] = {}
+    not_provable = {}
+    for precision in ON_DEVICES[device]:
+        on_cpus = document["tolerances"].get(precision, {})
+        here = _largest(_tolerances(document, precision, "device", (python,), device), earlier.get(precision, {}))
+        wider = {
+            name: value for name, value in here.items() if value > on_cpus.get(name, 0.0 if not on_cpus else value)
+        }
+        if wider:
+            tolerances[precision] = wider
+        missed = _missed(document, precision, on_cpus | wider, python, device)
+        if missed and precision not in document["not_provable"]:
+            not_provable[precision] = _as_much_as(precision, missed)
+    return {"measured_on": _device_of(python, device), "tolerances": tolerances, "not_provable": not_provable}
+
+
+def _device_of(python: Path, device: str) -> str:
+    """Return the name of the device, and the version of PyTorch."""
+    code = f"import torch; print(torch.{device}.get_device_name() + ', PyTorch', torch.__version__)"
+    return subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _as_much_as(precision: str, missed: list[str]) -> str:
+    return f"correct code deviates in {precision} as much as with these mistakes: {', '.join(missed)}"
 
 
 def _identity(workload: str) -> str:
@@ -92,8 +134,10 @@ def _identity(workload: str) -> str:
     return str(json.loads(described.stdout)["workload"]["identity"])
 
 
-def _variants(python: Path, document: Reference, kind: str, precision: str) -> Iterator[tuple[str, Quantities]]:
-    command: list[str | Path] = [python, PROBING, kind, precision]
+def _variants(
+    python: Path, document: Reference, kind: str, precision: str, *device: str
+) -> Iterator[tuple[str, Quantities]]:
+    command: list[str | Path] = [python, PROBING, kind, precision, *device]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         with process.stdin as stdin:
@@ -105,12 +149,14 @@ def _variants(python: Path, document: Reference, kind: str, precision: str) -> I
         sys.exit(f"{PROBING.name} failed in {python}; its words are above")
 
 
-def _tolerances(document: Reference, precision: str, variants: str) -> dict[str, float]:
+def _tolerances(
+    document: Reference, precision: str, variants: str, pythons: tuple[Path, ...] = (NEW, OLD), *device: str
+) -> dict[str, float]:
     """Return a tolerance for each quantity: MARGIN times the largest deviation of correct code, to two digits."""
     reference = document["values"]
     largest = dict.fromkeys(reference, 0.0)
-    for python in (NEW, OLD):
-        for variant, quantities in _variants(python, document, variants, precision):
+    for python in pythons:
+        for variant, quantities in _variants(python, document, variants, precision, *device):
             deviations = {name: _share(values, reference[name]) for name, values in quantities.items()}
             largest |= {name: max(largest[name], value) for name, value in deviations.items()}
             worst = max(deviations, key=lambda name: deviations[name])
@@ -123,12 +169,11 @@ def _largest(here: dict[str, float], earlier: dict[str, float]) -> dict[str, flo
     return {name: max(tolerance, earlier.get(name, 0.0)) for name, tolerance in here.items()}
 
 
-def _missed(document: Reference, precision: str) -> list[str]:
+def _missed(document: Reference, precision: str, tolerances: dict[str, float], python: Path, *device: str) -> list[str]:
     """Return the mutants that are within every tolerance."""
-    reference, tolerances = document["values"], document["tolerances"][precision]
-    missed = []
-    for variant, quantities in _variants(NEW, document, "mutants", precision):
-        shares = {name: _share(quantities[name], reference[name], tolerances[name]) for name in tolerances}
+    reference, missed = document["values"], []
+    for variant, quantities in _variants(python, document, "mutants", precision, *device):
+        shares = {name: _share(quantities.get(name, []), reference[name], tolerances[name]) for name in tolerances}
         telling = max(shares, key=lambda name: shares[name])
         print(f"{precision}  mutant  {variant:<40} {telling:<34} {shares[telling]:.3g} of the tolerance", flush=True)
         if shares[telling] <= 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
@@ -23,6 +23,10 @@ BY_RANKS = {
 # Of an update, relative to that of one rank: mistakes deviate by a third at least. Weights are equal to the last bit.
 ROUNDING_OF_UPDATES = {"fp32": 0.02, "tf32": 0.05, "bf16": 0.2, "fp16": 0.2}
 ROUNDING_OF_WEIGHTS = 1e-6
+MEASURED_FIRST = "cpu"  # the kind of device that `tolerances` are of
+# Correct code on a kind of device whose rounding was not measured deviates by more than tolerances of CPUs: the first
+# GPU, an NVIDIA H200, needed up to 14 times as much in fp32. Beyond this multiple it is a mistake.
+LEEWAY = 16.0
 
 
 def by_ranks(clipped: bool) -> list[str]:
@@ -41,7 +45,8 @@ class Reference:
 
     `optimizer` replaces hyper-parameters of the card, so that a single update shows all of them, and `model` sizes of
     networks that are too large to be checked; `parameters` is the count of that network. A precision in `not_provable`
-    has the reason instead of tolerances.
+    has the reason instead of tolerances. `devices` has what differs on other kinds of devices: `tolerances` that are
+    wider, or of other precisions, and `not_provable`.
     """
 
     schema_version: str
@@ -55,6 +60,21 @@ class Reference:
     tolerances: Mapping[str, Mapping[str, float]]
     not_provable: Mapping[str, str]
     source: str
+    devices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    leeway: float = 1.0  # times a tolerance: as much as a correct device may deviate that was not measured
+
+    def on(self, device: str) -> Reference:
+        """Return the reference for a kind of device."""
+        if device == MEASURED_FIRST:
+            return self
+        own = self.devices.get(device)
+        if own is None:
+            return replace(self, leeway=LEEWAY)
+        tolerances = {
+            precision: {**self.tolerances.get(precision, {}), **own["tolerances"].get(precision, {})}
+            for precision in {**self.tolerances, **own["tolerances"]}
+        }
+        return replace(self, tolerances=tolerances, not_provable={**self.not_provable, **own["not_provable"]})
 
     def of_run(self, accumulation: int) -> Reference:
         """Return the reference without the quantities that a run of so many micro-batches per update does not have."""

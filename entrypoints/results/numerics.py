@@ -14,6 +14,7 @@ from entrypoints.results.json_values import Json, finite
 PASSED, FAILED, NOT_PROVABLE, NOT_RUN = "passed", "failed", "not_provable", "not_run"
 MOST_FAULTS = 20  # in a result
 NO_REFERENCE = "there are no stored values for this problem"
+UNMEASURED = "rounding on this kind of device was not measured, so that {:g} times the tolerances are allowed"
 
 
 class Deviation(NamedTuple):
@@ -135,6 +136,13 @@ def _compare_precision(precision: str, values: Mapping[str, Sequence[float]], re
         Deviation(quantity, deviation(values.get(quantity, ()), reference.values[quantity]), tolerance)
         for quantity, tolerance in tolerances.items()
     ]
+    unproven = reference.not_provable.get(precision)
+    if reference.leeway > 1 and any(item.share > 1 for item in deviations):
+        deviations = [
+            item if item.quantity in BY_RANKS else item._replace(tolerance=item.tolerance * reference.leeway)
+            for item in deviations
+        ]
+        unproven = unproven or UNMEASURED.format(reference.leeway)
     worst = max(deviations, key=lambda item: item.share)
     mismatched = tuple(item.quantity for item in deviations if item.share > 1)
     by_ranks = tuple(item for item in deviations if item.quantity in BY_RANKS)
@@ -142,7 +150,6 @@ def _compare_precision(precision: str, values: Mapping[str, Sequence[float]], re
         what = f"{BY_RANKS[worst.quantity]}; " if worst.quantity in BY_RANKS else ""
         reason = f"{what}{len(mismatched)} of {len(deviations)} quantities do not match in {precision}; {worst}"
         return PrecisionResult(precision, FAILED, reason, worst, mismatched, by_ranks)
-    unproven = reference.not_provable.get(precision)
     return PrecisionResult(precision, NOT_PROVABLE if unproven else PASSED, unproven, worst, (), by_ranks)
 
 

@@ -55,7 +55,7 @@ def probe(
     ranks = converse(resolved, orders, team.assign("probe", resolved), "probe", team=team)
     outcome, messages = ended(ranks), ranks[0].messages
     cut = None if outcome.state == "completed" else _cut(outcome)
-    expected = stored and stored.of_run(resolved.gradient_accumulation)
+    expected = stored and stored.on(resolved.device).of_run(resolved.gradient_accumulation)
     if expected and resolved.strategy in RANKED:
         expected = expected.by_ranks("gradient_norm" in card.problem["optimizer"])
     return outcome, numerics.compare_with_reference(messages, expected, resolved.precision, cut)

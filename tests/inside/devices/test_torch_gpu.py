@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,17 +17,19 @@ from small_networks import losses_of  # noqa: E402
 
 from entrypoints import devices  # noqa: E402
 from entrypoints.contract import cards  # noqa: E402
+from entrypoints.contract.group import Place  # noqa: E402
 from entrypoints.contract.messages import Step  # noqa: E402
-from entrypoints.contract.session import BatchPartition, rule_of  # noqa: E402
+from entrypoints.contract.session import BatchPartition, OptimizerRule, rule_of  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.devices import missing_device  # noqa: E402
 from entrypoints.devices.pytorch import cpu, cuda, xpu  # noqa: E402
 from entrypoints.devices.pytorch.shared import gpu  # noqa: E402
 from entrypoints.devices.pytorch.shared.session import updates_fused  # noqa: E402
+from entrypoints.devices.pytorch.strategies import group  # noqa: E402
 from entrypoints.metering.meters import intel  # noqa: E402
 from entrypoints.results import peaks  # noqa: E402
 from entrypoints.worker.loop import Loop  # noqa: E402
-from entrypoints.workloads.pytorch import build, loader  # noqa: E402
+from entrypoints.workloads.pytorch import build, loader, optimizers  # noqa: E402
 
 CARD = cards.load()["image_compression"]
 FOLDER = Path(devices.__file__).resolve().parent
@@ -50,6 +53,11 @@ def test_pytorch_has_what_is_called():
     if hasattr(torch, "xpu") and hasattr(torch.xpu, "mem_get_info"):  # torch 2.6 and newer
         asked = shared | called("pytorch/xpu.py", "xpu", "torch.xpu")
         assert {name for name in asked if not hasattr(torch.xpu, name)} == set()
+
+
+def rule_by(workload):
+    """The rule by which a workload trains."""
+    return OptimizerRule.from_problem(cards.load()[workload].problem["optimizer"], 4)
 
 
 class Event:
@@ -204,6 +212,7 @@ def test_what_was_taken_of_the_device_is_told():
     assert session.facts.memory_mib == 1024.0 and "channels_last" in session.facts.execution
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
 @pytest.mark.parametrize("device", [cuda, xpu])
 def test_a_build_for_the_cpu_finds_no_gpu(device):
     with pytest.raises(RunError) as raised:
@@ -258,7 +267,55 @@ def test_a_pytorch_whose_events_tell_no_time_is_refused(monkeypatch, version, ti
 )
 def test_updates_in_one_kernel_are_asked_for_where_pytorch_has_them(monkeypatch, kind, version, fused):
     monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion(version))
-    assert updates_fused(torch.device(kind)) is fused
+    assert updates_fused(torch.device(kind), rule_by("image_compression"), "fp16") is fused
+
+
+def test_a_first_step_that_overflows_leaves_no_trace_in_the_momentum(monkeypatch):
+    """Fused gradient descent would return without writing it: seen on an H200, where losses exploded afterwards."""
+    rule = rule_by("resnet50")
+    assert not updates_fused(torch.device("cuda"), rule, "fp16") and updates_fused(torch.device("cuda"), rule, "bf16")
+    scaler = torch.amp.GradScaler("cpu") if hasattr(torch.amp, "GradScaler") else pytest.skip("no scaler for the CPU")
+    model = torch.nn.Linear(2, 1)
+    optimizer = optimizers.optimizer(model, rule, updates_fused(torch.device("cuda"), rule, "fp16"))
+    before = [weight.detach().clone() for weight in model.parameters()]
+    for gradient in (float("inf"), 0.0):
+        scaler.scale(model(torch.ones(1, 2)).sum()).backward()
+        for weight in model.parameters():
+            weight.grad.fill_(gradient)
+        scaler.step(optimizer)
+        scaler.update()
+    decay = 1 - rule.learning_rate * rule.weight_decay
+    for weight, start in zip(model.parameters(), before):
+        assert torch.allclose(weight, start * decay) or torch.equal(weight, start)
+
+
+@pytest.mark.parametrize(("visible", "local_rank", "chosen"), [(4, 2, 2), (1, 2, 0), (2, 2, None)])
+def test_a_rank_takes_its_own_gpu_of_the_node(monkeypatch, visible, local_rank, chosen):
+    taken: list[int] = []
+    runtime = SimpleNamespace(device_count=lambda: visible, set_device=taken.append)
+    monkeypatch.setattr(torch, "xpu", runtime, raising=False)
+    place = Place(local_rank, 4, local_rank, 4)
+    if chosen is None:
+        with pytest.raises(RunError, match="--replicas 4: 4 ranks of this host, and 2 devices") as raised:
+            group.use_device(place, "xpu")
+        assert raised.value.state == "no_device"
+        return
+    group.use_device(place, "xpu")
+    assert taken == [chosen]
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_ranks_that_were_given_one_gpu_say_so(monkeypatch, alike):
+    monkeypatch.setattr(group, "_named", lambda _: "GPU-1 of here")
+    store = torch.distributed.HashStore()
+    store.set("talk 1 of 1", json.dumps(["GPU-1 of here" if alike else "GPU-2 of here"]))  # of the other rank
+    joined = group.Group(Place(0, 2, 0, 2), "ddp", torch.device("xpu", 0), store)
+    if not alike:
+        joined.require_own_devices()
+        return
+    with pytest.raises(RunError, match="ranks 0 and 1 have one device, GPU-1 of here") as raised:
+        joined.require_own_devices()
+    assert raised.value.state == "no_device"
 
 
 def test_memory_that_the_driver_does_not_show_is_unknown():
@@ -368,7 +425,7 @@ def test_an_instance_of_mig_is_known_as_one(monkeypatch):
 @pytest.mark.parametrize("kind", ["cuda", "xpu"])
 def test_gradients_are_scaled_by_the_device_s_own_scaler_or_not_at_all(monkeypatch, kind):
     monkeypatch.setattr(gpu.torch, "amp", SimpleNamespace())  # before torch 2.3
-    own = SimpleNamespace(GradScaler=lambda: "own")
+    own = SimpleNamespace(GradScaler=lambda init_scale: "own")
     monkeypatch.setattr(gpu.torch, kind, SimpleNamespace(amp=own), raising=False)
     assert gpu.scaler(kind) == "own"
     monkeypatch.setattr(gpu.torch, kind, SimpleNamespace(), raising=False)

@@ -130,6 +130,49 @@ def test_without_stored_values_nothing_is_provable():
     assert numerics.compare_with_reference([], STORED, "fp32").state == "not_run"
 
 
+MEASURED = dataclasses.replace(
+    STORED,
+    devices={
+        "cuda": {
+            "measured_on": "made up",
+            "tolerances": {"fp32": {"loss": 0.05}, "tf32": {"loss": 0.1}},
+            "not_provable": {"tf32": "too coarse there"},
+        }
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("device", "precision", "loss", "state", "tolerance"),
+    [
+        ("cpu", "fp32", 2.06, "failed", 0.01),
+        ("cuda", "fp32", 2.06, "passed", 0.05),  # as was measured there
+        ("cuda", "fp32", 2.2, "failed", 0.05),
+        ("cuda", "tf32", 2.06, "not_provable", 0.1),  # a precision that CPUs do not have
+        ("xpu", "fp32", 2.01, "passed", 0.01),
+        ("xpu", "fp32", 2.06, "not_provable", 0.16),  # nobody has measured how it rounds
+        ("xpu", "fp32", 2.4, "failed", 0.16),
+        ("xpu", "fp32", math.nan, "failed", 0.16),
+    ],
+)
+def test_tolerances_are_those_of_the_kind_of_device(device, precision, loss, state, tolerance):
+    stored = MEASURED.on(device)
+    judged = numerics.compare_with_reference(messages(precision, loss=[loss]), stored, precision)
+    (only,) = judged.precisions
+    assert only.state == state
+    if only.worst and only.worst.quantity == "loss":
+        assert only.worst.tolerance == pytest.approx(tolerance)
+
+
+def test_ranks_are_never_allowed_more_than_rounding():
+    """A mistake in an exchange deviates by a third at least, on any device."""
+    stored = MEASURED.on("ipu").by_ranks(clipped=False)
+    judged = numerics.compare_with_reference(
+        messages(loss=[2.06], update_by_ranks=[0.3], weights_between_ranks=[0.0]), stored, "fp32"
+    )
+    assert judged.state == "failed" and judged.precisions[0].mismatched == ("update_by_ranks",)
+
+
 def test_a_reference_serves_its_own_problem_only(tmp_path):
     assert reference.load(CARD, tmp_path) is None
     for identity, usable in ((CARD.identity, True), ("sha256:" + "0" * 64, False)):
@@ -151,6 +194,12 @@ def test_every_workload_has_a_reference_for_its_card_as_it_is(card):
         assert min(tolerances.values()) > 0
         assert set(tolerances) == set(stored.values) or precision in stored.not_provable
         assert set(tolerances) <= set(stored.values)
+    for own in stored.devices.values():
+        assert own["measured_on"] and "fp32" not in own["not_provable"]
+        for precision, tolerances in own["tolerances"].items():
+            narrower = stored.tolerances.get(precision, {})
+            assert all(narrower.get(name, 0.0) < tolerance for name, tolerance in tolerances.items())
+            assert set(tolerances) <= set(narrower or stored.values)
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=8), st.floats(0.5, 2))

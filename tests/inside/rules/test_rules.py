@@ -625,6 +625,10 @@ def test_checks_in_a_precision_follow_from_their_deviations(genuine):
     assert not judged("not_run", check("passed", 0.5, []), reason="the check ended in crashed: no")
     assert judged("not_run", check("passed", 0.5, []), reason="no time") == {whole}
     assert judged("not_run", reason="the check was skipped (--smoke)") == {whole}
+    for state, times, right in (("passed", 16, False), ("not_provable", 16, True), ("not_provable", 17, False)):
+        document = put(genuine["training"], "numerics.precisions", [check(state, 5, [], times=times)])
+        document["configuration"]["device"] = "xpu"  # on which no rounding was measured
+        assert (limits not in codes(document)) == right
     old = put(genuine["training"], "schema_version", "1.0")
     old["configuration"]["precision"] = "bf16"
     old["numerics"]["precisions"] = [check("passed", 0.5, []), check("not_provable", 0.5, [], "bf16")]

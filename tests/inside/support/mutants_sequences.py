@@ -239,7 +239,7 @@ def turned_in_pairs():
     def rotated(x, first=0):
         half = x.shape[-1] // 2
         rates = transformer.BASE ** (-torch.arange(half) / half)
-        angles = torch.arange(x.shape[-2])[:, None] * rates
+        angles = (torch.arange(x.shape[-2])[:, None] * rates).to(x.device)
         even, odd = x[..., 0::2], x[..., 1::2]
         turned = torch.stack([even * angles.cos() - odd * angles.sin(), odd * angles.cos() + even * angles.sin()], -1)
         return turned.flatten(-2)

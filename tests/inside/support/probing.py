@@ -1,14 +1,15 @@
 """The numerics probe without a process of its own: as it is, in honest variants, with mistakes, and written out.
 
-`python tests/inside/support/probing.py reference|honest|few|mutants PRECISION` is for `benchmarks/numerics.py`: it
-prints one JSON object per variant, and takes on standard input a reference that says how to probe, perhaps without
-values.
+`python tests/inside/support/probing.py reference|honest|few|device|mutants PRECISION [DEVICE]` is for
+`benchmarks/numerics.py`: it prints one JSON object per variant, and takes on standard input a reference that says how
+to probe, perhaps without values. Only `device` and `mutants` compute on another DEVICE than the CPU.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -28,12 +29,12 @@ from entrypoints.contract.messages import Probed
 from entrypoints.contract.session import Batch, OptimizerRule
 from entrypoints.contract.statuses import RunError
 from entrypoints.data.generated import formula
-from entrypoints.devices.pytorch import cpu
 from entrypoints.devices.pytorch.shared.tensors import to_host
 from entrypoints.worker import probe
 from entrypoints.workloads.pytorch import build, loader
 
 SEEDS = 8  # of initialisation
+DEVICE: Any = None  # the module of another kind of device than the CPU
 ROUNDINGS = 4  # inputs with the last bit of each number changed or not, another way each time
 
 
@@ -52,7 +53,7 @@ def probed(workload, precision, threads=1, batch_of=loader.formula_batch, compil
     others: Any = SimpleNamespace(formula_batch=batch_of)
     device: Any = SimpleNamespace(
         prepare=functools.partial(prepare_only, precision),
-        open_session=cpu.open_session,
+        open_session=module_of_device().open_session,
     )
     with mock.patch.object(probe, "stages", all_stages(probe.stages)):
         probe.run(cards.load()[workload], configuration, device, build, others, messages.append)
@@ -72,7 +73,20 @@ def prepare_only(wanted, precision, threads):
     """Prepare a device that has no precision but one: the others are not probed then."""
     if precision != wanted:
         raise RunError("unsupported", f"{precision} is not asked for")
-    cpu.prepare(precision, threads)
+    module_of_device().prepare(precision, threads)
+
+
+def module_of_device():
+    """The device to compute on."""
+    return DEVICE or importlib.import_module("entrypoints.devices.pytorch.cpu")
+
+
+def on_device(workload, precision):
+    """(variant, quantities) of what may differ on another kind of device than the CPU."""
+    yield "as it is", probed(workload, precision)
+    for seed in range(2):
+        with rounded_weights(seed) if has_tokens(workload) else contextlib.nullcontext():
+            yield f"rounding {seed}", probed(workload, precision, batch_of=rounded(seed))
 
 
 def honest(workload, precision, roundings=ROUNDINGS):
@@ -146,12 +160,16 @@ def rounded_weights(seed):
 
 
 def mutated(workload, precision):
-    """(mutant, quantities)."""
+    """(mutant, quantities); none of a mutant that a precision cannot compute."""
     from mutants_sequences import MUTANTS
 
     for mutant in MUTANTS[workload]:
         with mutant():
-            yield mutant.__name__, probed(workload, precision)
+            try:
+                quantities = probed(workload, precision)
+            except RuntimeError:  # such as the entropy of probabilities in fp16
+                quantities = {}
+            yield mutant.__name__, quantities
 
 
 def written_out(workload, _):
@@ -277,10 +295,12 @@ def named(network, names):
     return {name: value.detach().numpy() for name, value in state if id(value) in parameters}
 
 
-KINDS = {"reference": written_out, "honest": all_honest, "few": few, "mutants": mutated}
+KINDS = {"reference": written_out, "honest": all_honest, "few": few, "device": on_device, "mutants": mutated}
 
 if __name__ == "__main__":
-    kind, precision = sys.argv[1:]
+    kind, precision, *others = sys.argv[1:]
+    if others:
+        DEVICE = importlib.import_module(f"entrypoints.devices.pytorch.{others[0]}")
     given = {"values": {}, "tolerances": {}, "not_provable": {}, "source": "", **json.load(sys.stdin)}
 
     def as_given(card: cards.Card, folder: Path = reference.FOLDER) -> reference.Reference:

@@ -57,8 +57,14 @@ def require_torch_compile() -> None:
         raise RunError("unsupported", f"--compile: PyTorch {torch.__version__} compiles nothing; from 2.0 on it does")
 
 
-def updates_fused(hardware: torch.device) -> bool:
-    """Return whether this PyTorch supports fused optimizers on the hardware."""
+def updates_fused(hardware: torch.device, rule: OptimizerRule, precision: str) -> bool:
+    """Return whether an update is fused on the hardware.
+
+    Never that of gradient descent in fp16: if the first step overflows, the fused kernel returns without writing the
+    momentum, which stays what was in memory (torch/optim/sgd.py makes it by `empty_like`; seen with PyTorch 2.11).
+    """
+    if rule.name == "sgd" and precision == "fp16":
+        return False
     return hardware.type == "cuda" or (hardware.type == "xpu" and torch.__version__ >= FUSED_ON_INTEL)
 
 
@@ -106,7 +112,7 @@ class TorchSession:
         self.observer: StepObserver | None = None  # of the first training step, unless it is compiled
         self.sampler: Any = None
         if isinstance(rule, OptimizerRule):
-            self.optimizer = self.strategy.optimizer(self.model, rule, updates_fused(hardware))
+            self.optimizer = self.strategy.optimizer(self.model, rule, updates_fused(hardware, rule, precision))
             self.gradient_norm = rule.gradient_norm
         elif isinstance(rule, SamplerRule):
             self.sampler = sampler(self.model.network, self.maybe_compiled(self.model.network), rule)

@@ -139,7 +139,7 @@ class FlatShards(Sharded):
         """Return a scaler whose ranks skip the same steps."""
         from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
-        return scaler and ShardedGradScaler()
+        return scaler and ShardedGradScaler(init_scale=scaler.get_scale())
 
     def weights(self, model: Objective) -> Mapping[str, np.ndarray]:
         """Return copies of all weights by name, gathered from all ranks."""

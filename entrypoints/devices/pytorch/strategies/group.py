@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import socket
 import sys
 from datetime import timedelta
-from typing import Callable, Iterable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -21,6 +22,8 @@ from entrypoints.devices.pytorch.strategies import transport
 
 TO_MEET = timedelta(seconds=120)  # ranks of a node start together
 TO_REDUCE = timedelta(minutes=10)  # for a step, in which a rank may compile
+# What selects the devices that a process sees; before torch 2.4 a GPU has no identifier there.
+SELECTING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}
 
 
@@ -47,18 +50,32 @@ class Group:
         """Return the smallest of the numbers that the ranks have."""
         return min(numbers[0] for numbers in self._gathered([number], range(self.place.world)))
 
-    def _gathered(self, numbers: Sequence[float], ranks: Sequence[int]) -> list[list[float]]:
-        """Return the numbers of some ranks."""
+    def _gathered(self, values: Sequence[Any], ranks: Sequence[int]) -> list[list[Any]]:
+        """Return the values, numbers or texts, of some ranks."""
         self.talks += 1
         names = [f"talk {self.talks} of {rank}" for rank in ranks]
         if self.place.rank in ranks:
-            self.store.set(names[self.place.rank], json.dumps(list(numbers)))
+            self.store.set(names[self.place.rank], json.dumps(list(values)))
         self.store.wait(names, TO_REDUCE)
         return [json.loads(self.store.get(name)) for name in names]
 
     def meet(self) -> None:
         """Wait until all ranks are here."""
         dist.barrier()
+
+    def require_own_devices(self) -> None:
+        """Raise RunError (`no_device`) if two ranks compute on one GPU, which NCCL refuses in words of its own."""
+        if self.hardware.type == "cpu":
+            return
+        own: dict[str, int] = {}
+        for rank, device in enumerate(self._gathered([_named(self.hardware)], range(self.place.world))):
+            if device[0] in own:
+                raise RunError(
+                    "no_device",
+                    f"--replicas {self.place.world}: ranks {own[device[0]]} and {rank} have one device, {device[0]}. "
+                    "Give as many replicas as there are devices, or show each task devices of its own",
+                )
+            own[device[0]] = rank
 
     def largest_difference(self, arrays: Iterable[np.ndarray]) -> float:
         """Return the L2 norm, over all numbers, of the difference between the ranks' largest and smallest."""
@@ -88,8 +105,10 @@ def join(place: Place, device: str, strategy: str | None, send: Callable[[Rendez
     if place.address == LOOPBACK:  # all ranks are of this host, whose name may not resolve
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     store = _first_store(place, send) if place.rank == 0 else _store_of_the_first(place)
+    group = Group(place, strategy, hardware_of(device), store)
+    group.require_own_devices()
     dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.world, timeout=TO_REDUCE)
-    return Group(place, strategy, hardware_of(device), store)
+    return group
 
 
 def require(strategy: str | None, device: str) -> None:
@@ -105,15 +124,34 @@ def require(strategy: str | None, device: str) -> None:
 
 
 def use_device(place: Place, device: str) -> None:
-    """Choose the rank's own device of its node; where a launcher shows it no other, that one."""
-    if device != "cpu":
-        runtime = getattr(torch, device)
-        runtime.set_device(place.local_rank if runtime.device_count() > 1 else 0)
+    """Choose the rank's own device of its node; where a launcher shows it no other, that one.
+
+    Raises RunError (`no_device`) if there are fewer devices than ranks.
+    """
+    if device == "cpu":
+        return
+    runtime = getattr(torch, device)
+    visible = runtime.device_count()
+    if 1 < visible <= place.local_rank:
+        raise RunError(
+            "no_device",
+            f"--replicas {place.world}: {place.local_world} ranks of this host, and {visible} devices. Give as many "
+            "replicas as there are devices",
+        )
+    runtime.set_device(place.local_rank if visible > 1 else 0)
 
 
 def hardware_of(device: str) -> torch.device:
     """Return the device that this rank uses."""
     return torch.device(device) if device == "cpu" else torch.device(device, getattr(torch, device).current_device())
+
+
+def _named(hardware: torch.device) -> str:
+    """Return the name of a device among those of all hosts: its identifier, or what selects it, as PyTorch tells."""
+    properties = getattr(torch, hardware.type).get_device_properties(hardware)
+    chosen = {name: value for name, value in os.environ.items() if name in SELECTING}
+    own = getattr(properties, "uuid", None) or f"number {hardware.index} of {chosen or 'all'}"
+    return f"{own} of {socket.gethostname()}"
 
 
 def _first_store(place: Place, send: Callable[[Rendezvous], None]) -> dist.TCPStore:
