@@ -36,7 +36,7 @@ ENGINE = Docker(load_settings())
 attributes = ENGINE.daemon.attributes
 SMALL = "image_compression"
 # One of each vendor, and one with TensorFlow: test_recipes.py builds every recipe, and Docker adds its layers alike.
-OTHERS = ["cuda", "ipu", *(pytest.param(name, marks=pytest.mark.full) for name in ("rocm", "xpu", "cpu_tf"))]
+OTHERS = ["ipu", *(pytest.param(name, marks=pytest.mark.full) for name in ("cuda", "rocm", "xpu", "cpu_tf"))]
 
 NO_COSIGN = pytest.mark.skipif(not shutil.which("cosign"), reason="no cosign here: ci/setup/cosign")
 pytestmark = pytest.mark.skipif(ENGINE.version() is None, reason="no Docker Engine answers: ci/setup/docker")

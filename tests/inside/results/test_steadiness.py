@@ -68,7 +68,7 @@ def jump(size, moment):
 
 @pytest.mark.parametrize("scatter", [0.02, 0.1])
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.8])
-@pytest.mark.parametrize("count", [60, 100, 400])
+@pytest.mark.parametrize("count", [60, *(pytest.param(count, marks=pytest.mark.full) for count in (100, 400))])
 def test_noise_alone_is_hardly_ever_called_unsteady(count, correlation, scatter):
     """At most 5 %: of 300 windows, 25 are more than three standard deviations above that."""
     unsteady = share(drift(seconds).steady is False for seconds in windows(count, correlation, scatter))
@@ -82,7 +82,14 @@ def test_the_fewest_steps_with_the_strongest_noise_are_hardly_ever_called_unstea
 
 
 @pytest.mark.parametrize("shape", [ramp(0.05), ramp(-0.05), jump(0.05, 0.5), jump(0.05, 0.3), jump(-0.05, 0.75)])
-@pytest.mark.parametrize(("count", "correlation"), [(60, 0.0), (100, 0.0), (100, 0.5), (400, 0.8), (5000, 0.8)])
+@pytest.mark.parametrize(
+    ("count", "correlation"),
+    [
+        (60, 0.0),
+        (100, 0.5),
+        *(pytest.param(*each, marks=pytest.mark.full) for each in ((100, 0.0), (400, 0.8), (5000, 0.8))),
+    ],
+)
 def test_a_drift_of_five_per_cent_is_found(shape, count, correlation):
     unsteady = share(drift(seconds).steady is False for seconds in windows(count, correlation, 0.01, shape, 50))
     assert unsteady >= 0.8

@@ -95,7 +95,10 @@ def pytorch(tmp_path_factory):
     return np.load(str(file))
 
 
-@pytest.mark.parametrize("workload", KINDS)
+@pytest.mark.parametrize(
+    "workload",
+    [pytest.param(name, marks=[pytest.mark.full] * (name in ("bert_base", "gpt_117m"))) for name in KINDS],
+)
 def test_outputs_losses_and_gradients_are_pytorch_s(workload, pytorch):
     card = smaller(TEXT[workload])
     session, batch = opened(card), loader.formula_batch(card, 3)

@@ -25,7 +25,12 @@ CARDS = {name: card for name, card in cards.load().items() if cards.pictures(car
 SMALL = 64  # pixels: the networks take any size, and this one takes little time
 
 
-@pytest.fixture(scope="module", params=CARDS)
+LARGE = ("efficientnet_b4", "resnext101_32x4d", "mobilenet_v3_large")  # others of their family stand for them
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=[pytest.mark.full] * (name in LARGE)) for name in CARDS]
+)
 def card(request):
     return CARDS[request.param]
 

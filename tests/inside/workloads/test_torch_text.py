@@ -144,6 +144,7 @@ def test_a_small_gpt_continues_a_poem(program, poem, tmp_path):
     assert metrics["decode_throughput"]["value"] > 0 and metrics["decode_rate"]["value"] > 0
 
 
+@pytest.mark.full
 def test_a_small_bert_learns_to_answer(program, tmp_path):
     words = ("small_bert_base", "--data", passages(tmp_path, ROWS, ANSWERED), "--batch-size", 4, *QUIET)
     document = program.result(*words, "--steps", 120, "--target-loss", 0.02, "--evaluation-steps", 60)
