@@ -58,6 +58,9 @@ def share(verdicts):
     return sum(verdicts) / len(verdicts)
 
 
+LONG_WINDOWS = ((100, 0.0), (400, 0.8), (5000, 0.8))  # steps, correlation
+
+
 def ramp(size):
     return lambda at: size * (at - 0.5)
 
