@@ -3,8 +3,8 @@
 What a source runs to become a wheel is its own program, as whatever is locked: its hash is checked before.
 """
 
-import sys
 import tempfile
+import venv
 import zipfile
 from pathlib import Path
 
@@ -57,11 +57,11 @@ def _environment(
     """Return the Python of a new environment that has the tools of a build, and nothing else of this host."""
     tools, environment = folder / "tools", folder / "environment"
     tools.mkdir()
-    run([sys.executable, "-m", "venv", "--without-pip", environment], log=log, time_limit=settings.time_limit)
+    venv.create(environment, symlinks=True)
     python = environment / "bin" / "python"
     if built.tools:
         download_wheels(built.tools, recipe, ["--only-binary", ":all:"], tools, settings, progress, log)
-        command = [*UV, "install", "--no-index", "--no-deps", "--no-cache", "--python", python]
+        command = [*UV, "install", "--no-index", "--no-deps", "--no-cache", "--python", str(python)]
         run([*command, *sorted(tools.glob("*.whl"))], log=log, time_limit=settings.time_limit)
     return python
 
