@@ -45,4 +45,4 @@ def read_built_wheel(path: Path) -> BuiltWheel:
 
 def load_built_wheel(name: str) -> BuiltWheel:
     """Read a description by its package's name. Raises UsageError."""
-    return read_built_wheel(paths.RECIPES / "built" / f"{name}.toml")
+    return read_built_wheel(paths.BUILT / f"{name}.toml")

@@ -104,6 +104,6 @@ def test_a_lock_has_it_beside_what_it_needs(site: Site, built: BuiltWheel) -> No
 def test_a_description_is_read_by_its_name(tmp_path: Path) -> None:
     assert load_built_wheel("deepspeed").requirement.startswith("deepspeed==")
     with pytest.raises(UsageError, match="describes deepspeed"):
-        text = (paths.RECIPES / "built" / "deepspeed.toml").read_text()
+        text = (paths.BUILT / "deepspeed.toml").read_text()
         (tmp_path / "other.toml").write_text(text)
         read_built_wheel(tmp_path / "other.toml")
