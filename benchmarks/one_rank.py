@@ -29,7 +29,7 @@ def main(strategy: str, workload: str, kind: str, precision: str, batch_size: in
     """Train by a strategy. Each step ends when its loss is on the host."""
     device = importlib.import_module(f"entrypoints.devices.pytorch.{kind}")
     device.prepare(precision, host.usable_cores())
-    joined = {} if strategy == NONE else {"group": group.join(Place(0, 1, 0, 1), kind, strategy, lambda _: None)}
+    joined = {} if strategy == NONE else {"group": group.join(Place(0, 1, 0, 1), kind, strategy, False, lambda _: None)}
     card = cards.load()[workload]
     rule, model = rule_of(card.problem, batch_size), build.model(card, 0)
     session = device.open_session(model, rule, precision, False, BatchPartition(batch_size), **joined)

@@ -12,6 +12,7 @@ DDP = "ddp"  # ranks with a copy of the model each, which average their gradient
 FSDP = "fsdp"  # ranks with a shard of each weight, which are gathered block by block
 ZERO = ("zero1", "zero2", "zero3")  # ranks that divide optimizer states, gradients too, and weights too
 RANKED = (DDP, FSDP, *ZERO)  # how ranks train one model together
+OFFLOADED = (FSDP, *ZERO[1:])  # those that can keep in host memory what ranks divide
 STRATEGIES = (*STAGED, *RANKED)
 
 

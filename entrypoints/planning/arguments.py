@@ -25,6 +25,7 @@ class Options(NamedTuple):
     precision: str | None
     compile: bool
     activation_checkpointing: bool
+    offload: bool
     batch_size: int | None
     micro_batch_size: int | None
     replicas: int
@@ -152,6 +153,7 @@ def _add_batch(grammar: argparse.ArgumentParser) -> None:
     size.add_argument("--batch-sizes", type=values.wholes, metavar="N,N,...", help="a run, and a result, for each size")
     add = group.add_argument
     add("--activation-checkpointing", action="store_true", help="compute blocks again in backward, to save memory")
+    add("--offload", action="store_true", help="keep what ranks divide in host memory, and update it there")
     add("--find-max-batch", action="store_true", help="find the largest batch that fits into memory, then run with it")
     add("--memory-limit", type=values.mebibytes, metavar="SIZE", help="of the workload's process: 512M, 4G; or MiB")
     add(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Mapping, TypedDict
 
 from entrypoints.contract.cards import Card, labelled, tabular
-from entrypoints.contract.choices import DDP, FSDP, RANKED, STAGED, ZERO, MeasuredPeak
+from entrypoints.contract.choices import DDP, FSDP, OFFLOADED, RANKED, STAGED, ZERO, MeasuredPeak
 from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.contract.session import BatchPartition
 from entrypoints.contract.statuses import UsageError
@@ -53,6 +53,7 @@ class Configuration:
     precision: str
     compile: bool  # whether the framework compiles the model, if it would not by itself
     activation_checkpointing: bool  # whether blocks are computed again in backward, so that they keep less until then
+    offload: bool  # whether the host keeps and updates what ranks divide: optimizer states, and gradients and weights
     batch_size: int  # global: of an update, or of a call in inference
     micro_batch_size: int  # times accumulation, replicas and, in inference, device iterations: the batch
     gradient_accumulation: int
@@ -147,6 +148,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         precision=precision,
         compile=options.compile,
         activation_checkpointing=_recomputed(options, framework, device),
+        offload=_offloaded(options, device, precision),
         batch_size=batch_size,
         micro_batch_size=partition.micro_batch,
         gradient_accumulation=partition.accumulation,
@@ -267,10 +269,10 @@ def _strategy(options: Options, device: str) -> str | None:
         raise UsageError(f"--strategy {asked}: one stage is all of the model. Add --stages 2 or more")
     if asked in RANKED and not (replicated and options.task == "training"):
         raise UsageError(f"--strategy {asked} is for training on several devices: add --replicas 2 or more")
-    if asked in (FSDP, *ZERO) and options.compile:
+    if asked in (FSDP, *ZERO[1:]) and options.compile:
         raise UsageError(
-            f"--compile with --strategy {asked}: what gathers weights or updates shares is not compiled. Leave one of "
-            "them out, or take --strategy ddp"
+            f"--compile with --strategy {asked}: what gathers weights or divides gradients is not compiled. Leave one "
+            "of them out, or take --strategy ddp or zero1"
         )
     if options.stages > 1:
         return asked or STAGED[0]
@@ -284,6 +286,18 @@ def _recomputed(options: Options, framework: str, device: str) -> bool:
         raise UsageError(f"--activation-checkpointing: {options.task} keeps no activations. Leave it out")
     if framework != "pytorch" or device == "ipu":
         raise UsageError("--activation-checkpointing is for PyTorch on CPUs and GPUs. Leave it out")
+    return True
+
+
+def _offloaded(options: Options, device: str, precision: str) -> bool:
+    if not options.offload:
+        return False
+    if options.strategy not in OFFLOADED:
+        raise UsageError(f"--offload is for --strategy {', '.join(OFFLOADED)}: choose one of them, or leave it out")
+    if device == "cpu":
+        raise UsageError("--offload: a CPU keeps all in the memory of the host. Leave it out")
+    if precision == "fp16":
+        raise UsageError("--offload with --precision fp16: gradients are scaled on the device. Take --precision bf16")
     return True
 
 

@@ -12,7 +12,7 @@ from entrypoints.rules.rule import differ, rule
 
 FIRST_OPTIONS = ("1.0",)  # schemas of versions whose options may be others, with other defaults
 SYNTHETIC = "synthetic"
-FLAGS = ("all", "compile", "activation-checkpointing", "find-max-batch", "smoke", "skip-numerics", "json")
+FLAGS = ("all", "compile", "activation-checkpointing", "offload", "find-max-batch", "smoke", "skip-numerics", "json")
 OTHERS = (  # options with a value that is in another part, in another form, or in none
     *("task", "device", "data", "evaluation-data", "batch-size", "batch-sizes", "repeat", "site", "output"),
     *("target-accuracy", "target-loss", "evaluation-steps", "rendezvous", "measured-peak"),
@@ -137,6 +137,7 @@ def _flags(
     yield "configuration.compile", (given["compile"], "compile" in options)
     recomputed = given.get("activation_checkpointing", False)  # schema 1.0 has none
     yield "configuration.activation_checkpointing", (recomputed, "activation-checkpointing" in options)
+    yield "configuration.offload", (given.get("offload", False), "offload" in options)
     yield "configuration.smoke", (given["smoke"], smoke)
     yield "configuration.probe_numerics", (given["probe_numerics"], not smoke and "skip-numerics" not in options)
     yield "search", (facts.document["search"] is not None, "find-max-batch" in options)

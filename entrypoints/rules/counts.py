@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Iterator
 
-from entrypoints.contract.choices import RANKED, STAGED
+from entrypoints.contract.choices import OFFLOADED, RANKED, STAGED
 from entrypoints.results.quantiles import quantile
 from entrypoints.results.result import MOST_STEPS, QUANTILES
 from entrypoints.rules.facts import Facts, near
@@ -197,8 +197,9 @@ def length_is_bounded_once(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "only training accumulates gradients, computes activations again or has a goal; only inference has requests; one "
-    "stage and one rank have no strategy; a smoke run has no correctness check; synthetic data have no path",
+    "only training accumulates gradients, computes activations again or has a goal; only inference has requests; the "
+    "host keeps only what ranks divide on accelerators; one stage and one rank have no strategy; a smoke run has no "
+    "correctness check; synthetic data have no path",
     "No command line gives another configuration.",
 )
 def settings_fit_the_task(facts: Facts) -> Iterator[str]:
@@ -208,6 +209,8 @@ def settings_fit_the_task(facts: Facts) -> Iterator[str]:
         yield f"configuration.gradient_accumulation: {facts.task} has no gradients"
     if given.get("activation_checkpointing") and not training:
         yield f"configuration.activation_checkpointing: {facts.task} keeps no activations"
+    if given.get("offload") and (given["strategy"] not in OFFLOADED or given["device"] == "cpu"):
+        yield "configuration.offload: only what ranks divide on accelerators is kept on the host"
     if given["goal"] is not None and not training:
         yield f"configuration.goal: {facts.task} trains nothing"
     if given["concurrency"] is not None and facts.task != "inference":

@@ -198,7 +198,8 @@ def open_group(
     """Return the ranks of the run, joined, as an argument of a session; no argument for one rank."""
     if place.world == 1:
         return {}
-    group = _strategies(configuration).join(place, configuration.device, configuration.strategy, send)
+    how = configuration.strategy, configuration.offload
+    group = _strategies(configuration).join(place, configuration.device, *how, send)
     cleanup.callback(group.close)
     return {"group": group}
 

@@ -66,7 +66,8 @@ def estimate(card: Card, configuration: Configuration) -> MemoryNeed:
     room = parameters if configuration.gradient_accumulation == 1 else 0.0
     divided = DIVIDED.get(configuration.strategy or "", ())
     counts = {"weights": 1, "gradients": 1, "states": _states(card.problem["optimizer"])}
-    kept = sum(count / (configuration.ranks if part in divided else 1) for part, count in counts.items())
+    own = 0.0 if configuration.offload else 1 / configuration.ranks  # of what is divided, on the device
+    kept = sum(count * (own if part in divided else 1) for part, count in counts.items())
     return MemoryNeed(parameters * kept, max(0.0, batch - room))
 
 

@@ -13,6 +13,7 @@ ROOT = CHECKOUT if IS_CHECKOUT else PACKAGE / "bundle"
 
 RECIPES = ROOT / "recipes"
 LOCKS = RECIPES / "locks"
+BUILT = RECIPES / "built"
 SCHEMAS = ROOT / "schemas"
 ENTRYPOINTS = ROOT / "entrypoints"
 CARDS = ENTRYPOINTS / "workloads"

@@ -2,8 +2,10 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
@@ -49,6 +51,17 @@ def check_document(schema: str, document: Any, where: str, code: str = "document
 
         error = best_match(errors)
         raise UsageError(f"{where}: {explain_error(error)}", remedy_for(error), code=code)
+
+
+def read_toml(path: Path, schema: str) -> dict[str, Any]:
+    """Read and check a file of this project. Raises UsageError naming file, key and remedy."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        remedy = "correct the file; `git diff` shows what changed"
+        raise UsageError(f"{path}: {error}", remedy, code="document-invalid") from error
+    check_document(schema, document, str(path))
+    return document
 
 
 def explain_error(error: "ValidationError") -> str:

@@ -5,7 +5,7 @@ uv resolves and unpacks, pip chooses the files and fetches them. Neither can do 
 
 import ast
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from sifmark.core.console import Step
@@ -120,3 +120,20 @@ def run_with_indexes(
             raise SifmarkError(error.cause, DOWNLOAD_REMEDY, code=error.code) from error
         progress.detail(f"not all wheels are in the configured indexes; asking {recipe.index}")
         attempt(["--extra-index-url", recipe.index], DOWNLOAD_REMEDY)
+
+
+def download_wheels(
+    requirements: Iterable[str],
+    recipe: Recipe,
+    options: list[str],
+    folder: Path,
+    settings: Settings,
+    progress: Step,
+    log: Path | None,
+) -> None:
+    """Download wheels, as lines of a lock, into a folder. `options` choose among files. Raises SifmarkError."""
+    listed = folder / "requirements.txt"
+    listed.write_text("".join(f"{requirement}\n" for requirement in requirements))
+    command = [*PIP, "download", "--require-hashes", "--no-deps", "--progress-bar", "off", "--dest", str(folder)]
+    command += [*options, "-r", str(listed)]
+    run_with_indexes(command, recipe, settings, progress, environment=pip_variables(settings), log=log)

@@ -48,7 +48,7 @@ def _check(target: Target) -> None:
 
 
 def _resolve(recipe: Recipe, target: Target, settings: Settings, progress: Step) -> list[LockedWheel]:
-    """Return the wheels, each with the hash of the one file that fits best."""
+    """Return the wheels, each with the hash of the one file that fits best, and those that are made here."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         report = folder / "report.json"
@@ -57,7 +57,8 @@ def _resolve(recipe: Recipe, target: Target, settings: Settings, progress: Step)
         command += _versions(recipe, target, settings, folder, progress)
         run_with_indexes(command, recipe, settings, progress, environment=pip_variables(settings))
         items = json.loads(report.read_text())["install"]
-    return [
+    built = [LockedWheel(wheel.name, wheel.version, wheel.wheel.removeprefix("sha256:")) for wheel in recipe.built]
+    return built + [
         LockedWheel(
             item["metadata"]["name"].lower().replace("_", "-"),
             item["metadata"]["version"],

@@ -1,4 +1,4 @@
-"""Locked wheels as files: taken from the sources folder or downloaded, checked by hash, and unpacked offline."""
+"""Locked wheels as files: taken from the sources folder, downloaded or made, checked by hash, and unpacked offline."""
 
 import csv
 import os
@@ -14,15 +14,8 @@ from sifmark.core.files import atomic_path, scratch_dir, sha256_file
 from sifmark.core.process import run
 from sifmark.core.settings import Settings
 from sifmark.layers.cache import WHEELS, in_use
-from sifmark.layers.installers import (
-    DOWNLOAD_REMEDY,
-    PIP,
-    UV,
-    pip_target_options,
-    pip_variables,
-    run_with_indexes,
-    uv_target_options,
-)
+from sifmark.layers.installers import DOWNLOAD_REMEDY, UV, download_wheels, pip_target_options, uv_target_options
+from sifmark.layers.source_builds import build_wheel
 from sifmark.recipes.lockfile import LockedWheel, read_lock
 from sifmark.recipes.recipe import Recipe, Target
 
@@ -31,8 +24,8 @@ from sifmark.recipes.recipe import Recipe, Target
 def fetch_wheels(recipe: Recipe, target: Target, settings: Settings, log: Path | None) -> Iterator[tuple[Path, ...]]:
     """Return the locked wheels as files in the cache, each checked by hash; missing ones are fetched.
 
-    They stay in the cache during the block. Raises SifmarkError for a wheel that cannot be fetched or whose hash
-    differs; no file of it stays.
+    They stay in the cache during the block. Raises SifmarkError for a wheel that cannot be fetched, or made here, or
+    whose hash differs; no file of it stays.
     """
     locked, cache = read_lock(recipe.lock(target)), settings.cache
     with ExitStack() as locks:
@@ -42,7 +35,7 @@ def fetch_wheels(recipe: Recipe, target: Target, settings: Settings, log: Path |
             for wheel in locked:
                 _take_from_sources(wheel, settings)
             if missing := [wheel for wheel in locked if _cached(cache, wheel) is None]:
-                _download(missing, recipe, target, settings, progress, log)
+                _make_or_download(missing, recipe, target, settings, progress, log)
             files = tuple(_checked(cache, wheel) for wheel in locked)
         yield files
 
@@ -94,15 +87,17 @@ def _remove_missing_files(record: Path) -> None:
         csv.writer(stream, lineterminator="\n").writerows(rows)
 
 
-def _download(
+def _make_or_download(
     missing: list[LockedWheel], recipe: Recipe, target: Target, settings: Settings, progress: Step, log: Path | None
 ) -> None:
+    """Store wheels in the cache: those that the recipe has sources for are made, the others downloaded."""
+    sources = {built.wheel.removeprefix("sha256:"): built for built in recipe.built}
     with scratch_dir(settings.cache / WHEELS, "download") as folder:
-        requirements = folder / "requirements.txt"
-        requirements.write_text("".join(f"{wheel.requirement}\n" for wheel in missing))
-        command = [*PIP, "download", "--require-hashes", "--no-deps", "--progress-bar", "off", "--dest", str(folder)]
-        command += [*pip_target_options(target), "-r", str(requirements)]
-        run_with_indexes(command, recipe, settings, progress, environment=pip_variables(settings), log=log)
+        for built in [sources[wheel.sha256] for wheel in missing if wheel.sha256 in sources]:
+            progress.detail(f"make the wheel of {built.name} {built.version}")
+            build_wheel(built, recipe, folder, settings, progress, log)
+        if published := [wheel.requirement for wheel in missing if wheel.sha256 not in sources]:
+            download_wheels(published, recipe, pip_target_options(target), folder, settings, progress, log)
         for path in folder.glob("*.whl"):
             _store(path, settings.cache)
 

@@ -21,7 +21,7 @@ from sifmark.recipes.recipe import UNRESOLVED, Recipe, Target, load_recipe
 from sifmark.recipes.shipped import code_hash
 
 _BUILDER = 5  # raise it when the same inputs must give another image
-_LISTS = 2  # raise it when the same packages must give other lists
+_LISTS = 3  # raise it when the same packages must give other lists
 
 
 @dataclass(frozen=True)

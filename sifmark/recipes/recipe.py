@@ -1,7 +1,6 @@
 """Recipes: `recipes/*.toml`, checked against their schema. One file alone says what is built."""
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -10,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from sifmark.core import paths
-from sifmark.core.errors import UnbuildableError, UsageError, unknown_name
-from sifmark.core.schemas import check_document
+from sifmark.core.errors import UnbuildableError, unknown_name
+from sifmark.core.schemas import read_toml
+from sifmark.recipes.built import BuiltWheel, load_built_wheel
 
 UNRESOLVED = "unresolved"
 # Flags by which a recipe may let a container reach its device; the schema has them too.
@@ -98,6 +98,7 @@ class Recipe:
     driver: Driver | None
     access: Access | None  # None for a CPU, which needs no device files
     requires: tuple[str, ...]  # what we ask of the wheel index; the lock names what was resolved
+    built: tuple[BuiltWheel, ...]  # what the index has as a source only; `requires` has what it needs
     index: str | None  # the framework vendor's own wheel index, beside the one pip knows
     environment: dict[str, str]
 
@@ -122,13 +123,9 @@ def load_recipe(name: str) -> Recipe:
 
 def read_recipe(path: Path) -> Recipe:
     """Read and check a recipe file. Raises UsageError naming file, key and remedy."""
-    try:
-        document: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        remedy = "correct the file; `git diff` shows what changed"
-        raise UsageError(f"{path}: {error}", remedy, code="document-invalid") from error
-    check_document("recipe-1.0", document, str(path))
+    document = read_toml(path, "recipe-1.0")
     wheels, driver, access = document["wheels"], document.get("driver"), document.get("run")
+    built = tuple(map(load_built_wheel, wheels.get("built", ())))
     return Recipe(
         name=path.stem,
         title=document["title"],
@@ -137,7 +134,8 @@ def read_recipe(path: Path) -> Recipe:
         base=_base(document["base"]),
         driver=driver and Driver(driver["name"], driver["minimum"]),
         access=access and Access(**{key: tuple(words) for key, words in access.items()}),
-        requires=tuple(wheels["requires"]),
+        requires=(*wheels["requires"], *(needed for wheel in built for needed in wheel.requires)),
+        built=built,
         index=wheels.get("index"),
         environment=dict(document.get("environment", {})),
     )

@@ -51,7 +51,7 @@ PLATFORM = (
 )
 SETTING = "configuration."
 # Settings that schema 1.0 lacks: their defaults distinguish no results.
-NEWER_SETTINGS = {f"{SETTING}activation_checkpointing": False, f"{SETTING}cpu_bind": "auto"}
+NEWER_SETTINGS = {f"{SETTING}activation_checkpointing": False, f"{SETTING}offload": False, f"{SETTING}cpu_bind": "auto"}
 # The data that a target was evaluated on. The same data may have another path, so their number identifies them.
 EVALUATED = f"{SETTING}evaluated"
 ENVIRONMENT = "environment."

@@ -74,6 +74,27 @@ def test_blocks_that_are_computed_again_learn_the_same(strategy):
     assert again == pytest.approx(plain, rel=1e-5)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("strategy", "options"),
+    [
+        ("fsdp", {"offload": True, "workload": "gpt2"}),
+        ("fsdp", {"offload": True, "workload": LAMB}),
+        ("zero1", {"compile": True, "workload": "gpt2"}),
+    ],
+)
+@pytest.mark.skipif(torch.__version__ < "2.9", reason="this PyTorch computes no shards on a CPU")
+def test_options_of_sharding_change_no_loss(strategy, options):
+    """What a GPU would send to the host and back stays where it is here: that way itself needs a GPU."""
+    workload = options.pop("workload")
+    alone, (single,) = trained(workload, None, 6, accumulation=2)
+    together, ranks = trained(workload, strategy, 6, **options)
+    assert together == pytest.approx(alone, rel=1e-6)
+    assert ranks[0]["norm"] == pytest.approx(single["norm"], rel=1e-8)
+    assert "compile" not in options or "compiled" in ranks[0]["execution"]
+    assert "compile" not in options or "ZeroRedundancyOptimizer" in ranks[0]["execution"]
+
+
 @pytest.mark.parametrize(
     ("version", "kind", "possible"),
     [("1.13.1", "cuda", False), ("2.0.1", "cuda", True), ("2.0.1", "cpu", False), ("2.4.1", "cpu", True)],

@@ -144,6 +144,7 @@ def test_an_image_computes_on_the_cpu_when_told_and_on_nothing_else_than_its_own
 
 
 IPU = {"framework": "pytorch", "device": "ipu"}
+GPU = {"framework": "pytorch", "device": "cuda"}
 
 
 def divided(*words, image=IPU):
@@ -173,6 +174,12 @@ def test_a_batch_is_divided_without_a_rest(words, expected):
     assert partition.samples == int(words.split()[1]) * updates
 
 
+def test_ranks_may_keep_what_they_divide_on_the_host_and_share_updates_of_a_compiled_model():
+    words = ["resnet50", "--replicas", "2", "--strategy"]
+    assert resolve(parse([*words, "fsdp", "--offload"]), CARD, GPU).offload
+    assert resolve(parse([*words, "zero1", "--compile"]), CARD, None).compile
+
+
 @pytest.mark.parametrize(
     ("words", "image", "said"),
     [
@@ -194,6 +201,11 @@ def test_a_batch_is_divided_without_a_rest(words, expected):
         ("--replicas 2 --concurrency 2 --task inference", None, "latency is that of one device"),
         ("--replicas 2", {"framework": "tensorflow", "device": "cpu"}, "tensorflow computes on one device"),
         ("--stages 2", None, "are for IPUs"),
+        ("--replicas 2 --strategy zero2 --compile", None, "Leave one of them out, or take --strategy ddp or zero1"),
+        ("--replicas 2 --strategy zero2 --offload", None, "a CPU keeps all in the memory of the host"),
+        ("--replicas 2 --strategy ddp --offload", GPU, "--offload is for --strategy fsdp, zero2, zero3"),
+        ("--offload", GPU, "--offload is for --strategy fsdp, zero2, zero3"),
+        ("--replicas 2 --strategy fsdp --offload --precision fp16", GPU, "Take --precision bf16"),
         ("--task inference --micro-batch-size 2", None, "accumulates no gradients"),
         ("--micro-batch-size 2", {"framework": "tensorflow", "device": "cpu"}, "TensorFlow computes a batch at once"),
     ],

@@ -49,6 +49,7 @@ def probed(workload, precision, threads=1, batch_of=loader.formula_batch, compil
         memory_limit_mib=None,
         gradient_accumulation=1,
         activation_checkpointing=False,
+        offload=False,
     )
     others: Any = SimpleNamespace(formula_batch=batch_of)
     device: Any = SimpleNamespace(

@@ -92,7 +92,7 @@ def joined(job):
     if not job["strategy"]:
         return {}
     place = Place(job["rank"], job["world"], job["rank"], job["world"])
-    return {"group": groups.join(place, "cpu", job["strategy"], tell)}
+    return {"group": groups.join(place, "cpu", job["strategy"], job.get("offload", False), tell)}
 
 
 def probe(job):
@@ -115,6 +115,7 @@ def probe(job):
         gradient_accumulation=1,
         strategy=job["strategy"],
         activation_checkpointing=False,
+        offload=False,
     )
     mistake = getattr(mutants_ranks, job["mutant"])() if job.get("mutant") else contextlib.nullcontext()
     with mistake:

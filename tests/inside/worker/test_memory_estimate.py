@@ -52,6 +52,16 @@ def test_gradients_take_the_room_of_activations_unless_they_accumulate():
     assert parts.batch == pytest.approx(large + gradients)
 
 
+def test_what_ranks_keep_on_the_host_needs_no_memory_of_devices():
+    image = {"framework": "pytorch", "device": "cuda"}
+    words = ["resnet50", "--replicas", "2", "--offload", "--precision", "fp32", "--strategy"]
+    needs = {
+        strategy: memory_estimate.estimate(CARD, resolve(arguments.parse([*words, strategy]), CARD, image)).model
+        for strategy in ("zero2", "zero3")
+    }
+    assert needs == {"zero2": pytest.approx(25557032 * 4 / 2**20), "zero3": 0.0}
+
+
 def test_what_cannot_fit_is_refused_with_the_estimate():
     enough = sum(memory_estimate.estimate(CARD, resolved("--batch-size", "64")))
     memory_estimate.require_memory(CARD, resolved("--batch-size", "64"), enough + 1)

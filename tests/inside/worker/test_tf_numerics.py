@@ -90,6 +90,7 @@ def probed(workload):
         memory_limit_mib=None,
         gradient_accumulation=1,
         activation_checkpointing=False,
+        offload=False,
     )
     probe.run(CARDS[workload], configuration, cpu, build, loader, messages.append)
     return {message.quantity: message.values for message in messages}

@@ -42,6 +42,7 @@ def judged():
         memory_limit_mib=None,
         gradient_accumulation=1,
         activation_checkpointing=False,
+        offload=False,
     )
     probe.run(CARD, configuration, cpu, build, loader, messages.append)
     return numerics.compare_with_reference([Probed(*message) for message in messages], reference.load(CARD), "fp32")

@@ -115,6 +115,7 @@ ROLES: dict[str, tuple[str, Any, Any]] = {
     "concurrency": ("matches", None, 2),
     "compile": ("matches", False, True),
     "activation_checkpointing": ("matches", False, True),
+    "offload": ("matches", False, True),
     "steps": ("matches", 20, 40),
     "duration_seconds": ("matches", None, 60),
     "epochs": ("matches", None, 2),

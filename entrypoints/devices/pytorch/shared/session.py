@@ -103,7 +103,7 @@ class TorchSession:
         self.accumulation_steps = partition.accumulation if partition else 1  # micro-batches per update
         self.micro_batch = partition.micro_batch if partition else None  # samples computed at once
         self.model = model
-        self.strategy = strategy_of(group, self.dtype, trained=isinstance(rule, OptimizerRule))
+        self.strategy = strategy_of(group, self.dtype, isinstance(rule, OptimizerRule), compiled)
         self.train_model = self.maybe_compiled(self.strategy.wrap(model, hardware), self.graphs)
         if group and self.strategy.engine:
             how = f"{self.facts.execution}; {group.strategy} by {self.strategy.engine}"

@@ -28,21 +28,21 @@ BY_KIND = {"cpu": (2, 4)}
 LEAST = (2, 0)
 
 
-def require(kind: str) -> None:
-    """Raise RunError (`unsupported`) if this PyTorch cannot shard a model on a kind of device."""
-    least = BY_KIND.get(kind, LEAST)
+def require(kind: str, offload: bool = False) -> None:
+    """Raise RunError (`unsupported`) if this PyTorch has no shards on a kind of device, or none on its host."""
+    least = PUBLIC if offload else BY_KIND.get(kind, LEAST)
     if torch.__version__ < least:
-        version = ".".join(map(str, least))
+        version, option = ".".join(map(str, least)), " with --offload" * offload
         raise RunError(
             "unsupported",
-            f"--strategy fsdp on {kind}: PyTorch {torch.__version__} cannot do it, from {version} on it can. "
+            f"--strategy fsdp{option} on {kind}: PyTorch {torch.__version__} cannot do it, from {version} on it can. "
             "Take --strategy ddp or zero1, or another image",
         )
 
 
-def sharded(dtype: torch.dtype | None) -> Strategy:
+def sharded(dtype: torch.dtype | None, offload: bool = False) -> Strategy:
     """Return the strategy of this PyTorch."""
-    return FullyShard(dtype) if torch.__version__ >= PUBLIC else FlatShards(dtype)
+    return FullyShard(dtype, offload) if torch.__version__ >= PUBLIC else FlatShards(dtype)
 
 
 class Sharded(Strategy):
@@ -50,17 +50,18 @@ class Sharded(Strategy):
 
     evaluating = torch.no_grad  # tensors of inference mode cannot take part in training, and gathered ones remain
     wrapped: Any = None
+    hardware: torch.device
 
     def optimizer(self, model: Objective, rule: OptimizerRule, fused: bool) -> Any:
         """Return the optimizer of this rank's shards."""
         made = super().optimizer(model, rule, fused)
         if isinstance(made, Lamb):
-            made.shard_norms = shards.norms
+            made.shard_norms = functools.partial(shards.norms, hardware=self.hardware)
         return made
 
     def clip(self, model: Objective, norm: float) -> None:
         """Scale all gradients, of all ranks together, to at most this L2 norm."""
-        shards.clip(list(model.parameters()), norm)
+        shards.clip(list(model.parameters()), norm, self.hardware)
 
     def inference_model(self, model: Objective) -> Any:  # noqa: ARG002 - others do
         """Return what is called in training, in evaluation mode: no rank has all that could be folded."""
@@ -80,33 +81,49 @@ class FullyShard(Sharded):
 
     engine = "fully_shard"
 
+    def __init__(self, dtype: torch.dtype | None, offload: bool = False) -> None:
+        super().__init__(dtype)
+        self.offload = offload
+
     def wrap(self, model: Objective, hardware: torch.device) -> Any:
         """Shard the model part by part, so that the hardware never has all of it."""
         from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+        from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
         drop_others()
+        self.hardware = hardware
+        place = CPUOffloadPolicy(pin_memory=hardware.type != "cpu") if self.offload else OffloadPolicy()
         policy = MixedPrecisionPolicy(param_dtype=self.gathered_dtype(model), reduce_dtype=torch.float32)
         mesh = init_device_mesh(hardware.type, (dist.get_world_size(),))
         for part in (*recurring(model.network), model):
-            whole = fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
+            whole = fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=True, offload_policy=place)
             # gloo's mean is a sum in torch 2.8: https://github.com/pytorch/pytorch/issues/162338
             if hardware.type == "cpu" and hasattr(whole, "set_force_sum_reduction_for_comms"):
                 whole.set_force_sum_reduction_for_comms(True)
-        model.to(hardware)  # buffers
+        for buffer in model.buffers():
+            buffer.data = buffer.to(hardware)
         self.wrapped = model
         return model
+
+    def optimizer(self, model: Objective, rule: OptimizerRule, fused: bool) -> Any:
+        """Return the optimizer of this rank's shards, where these are."""
+        return super().optimizer(model, rule, fused and not self.offload)
+
+    def whole(self, tensor: Any) -> torch.Tensor:
+        """Return a weight or gradient, gathered from all ranks on the hardware."""
+        gathered: torch.Tensor = tensor.detach().to(self.hardware).full_tensor()
+        return gathered
 
     def weights(self, model: Objective) -> Mapping[str, np.ndarray]:
         """Return all weights by name, gathered from all ranks."""
         named = model.network.named_parameters()
-        return {name: weight.full_tensor().detach().cpu().numpy() for name, weight in named}
+        return {name: self.whole(weight).cpu().numpy() for name, weight in named}
 
     def used_units(self, model: Objective) -> Mapping[str, float]:
         """Return the `used_fraction` of each gradient, gathered from all ranks, by name."""
         whole = {name: (weight.grad, axes) for name, weight, axes in units(model.network)}
         return {
-            name: used_fraction(gradient if gradient is None else gradient.full_tensor(), axes)  # type: ignore[attr-defined]
+            name: used_fraction(gradient if gradient is None else self.whole(gradient), axes)
             for name, (gradient, axes) in whole.items()
         }
 
@@ -122,6 +139,7 @@ class FlatShards(Sharded):
         from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
 
         drop_others()
+        self.hardware = hardware
         parts = {id(part) for part in recurring(model.network)}
         dtype = self.gathered_dtype(model)
         self.wrapped = fsdp.FullyShardedDataParallel(

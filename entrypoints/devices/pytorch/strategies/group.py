@@ -30,8 +30,10 @@ BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}
 class Group:
     """The ranks of this run, joined."""
 
-    def __init__(self, place: Place, strategy: str | None, hardware: torch.device, store: dist.TCPStore) -> None:
-        self.place, self.strategy, self.hardware, self.store = place, strategy, hardware, store
+    def __init__(
+        self, place: Place, strategy: str | None, offload: bool, hardware: torch.device, store: dist.TCPStore
+    ) -> None:
+        self.place, self.strategy, self.offload, self.hardware, self.store = place, strategy, offload, hardware, store
         self.talks = 0  # over the store, for what is no tensor
 
     def connected(self) -> Connected:
@@ -93,7 +95,7 @@ class Group:
         dist.destroy_process_group()
 
 
-def join(place: Place, device: str, strategy: str | None, send: Callable[[Rendezvous], None]) -> Group:
+def join(place: Place, device: str, strategy: str | None, offload: bool, send: Callable[[Rendezvous], None]) -> Group:
     """Join the ranks of a run: the first one listens at a free port, which its parent passes on to the others.
 
     Raises RunError (`unsupported`) if this PyTorch has no backend for the device, or not the strategy.
@@ -101,22 +103,22 @@ def join(place: Place, device: str, strategy: str | None, send: Callable[[Rendez
     backend = BACKENDS[device]
     if not dist.is_available() or not getattr(dist, f"is_{backend}_available", lambda: True)():
         raise RunError("unsupported", f"--replicas: PyTorch {torch.__version__} has no backend {backend}")
-    require(strategy, device)
+    require(strategy, device, offload)
     if place.address == LOOPBACK:  # all ranks are of this host, whose name may not resolve
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     store = _first_store(place, send) if place.rank == 0 else _store_of_the_first(place)
-    group = Group(place, strategy, hardware_of(device), store)
+    group = Group(place, strategy, offload, hardware_of(device), store)
     group.require_own_devices()
     dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.world, timeout=TO_REDUCE)
     return group
 
 
-def require(strategy: str | None, device: str) -> None:
+def require(strategy: str | None, device: str, offload: bool = False) -> None:
     """Raise RunError (`unsupported`) if a strategy cannot be had here, before ranks wait for each other."""
     if strategy == FSDP:
         from entrypoints.devices.pytorch.strategies import fsdp
 
-        fsdp.require(device)
+        fsdp.require(device, offload)
     elif strategy in ZERO:
         from entrypoints.devices.pytorch.strategies import zero
 

@@ -9,7 +9,7 @@ from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.devices.pytorch.strategies.strategy import Strategy
 
 
-def strategy_of(group: Group | None, dtype: torch.dtype | None, trained: bool) -> Strategy:
+def strategy_of(group: Group | None, dtype: torch.dtype | None, trained: bool, compiled: bool) -> Strategy:
     """Return the strategy of the ranks of a group that train. Modules of others are not imported: versions differ."""
     if group is None or not trained:
         return Strategy(dtype)
@@ -20,7 +20,7 @@ def strategy_of(group: Group | None, dtype: torch.dtype | None, trained: bool) -
     if group.strategy == FSDP:
         from entrypoints.devices.pytorch.strategies.fsdp import sharded
 
-        return sharded(dtype)
+        return sharded(dtype, group.offload)
     from entrypoints.devices.pytorch.strategies.zero import zero
 
-    return zero(str(group.strategy), dtype)
+    return zero(str(group.strategy), dtype, group.offload, compiled)

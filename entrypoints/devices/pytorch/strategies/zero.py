@@ -1,6 +1,6 @@
 """ZeRO (Rajbhandari et al., arXiv:1910.02054): ranks divide optimizer states (stage 1), gradients (2) and weights (3).
 
-DeepSpeed computes it. Stage 1 is also in PyTorch, for images without DeepSpeed.
+DeepSpeed computes it. Stage 1 is also in PyTorch: for compiled models and fp16, and for images without DeepSpeed.
 """
 
 from __future__ import annotations
@@ -42,9 +42,12 @@ def require(strategy: str) -> None:
         )
 
 
-def zero(name: str, dtype: torch.dtype | None) -> Strategy:
-    """Return the strategy of a stage."""
-    return DeepSpeed(name, dtype) if has_deepspeed() else SharedOptimizer(dtype)
+def zero(name: str, dtype: torch.dtype | None, offload: bool, compiled: bool) -> Strategy:
+    """Return the strategy of a stage. For stage 1, PyTorch does what DeepSpeed cannot."""
+    beyond = compiled or dtype == torch.float16
+    if name == ZERO[0] and (beyond or not has_deepspeed()):
+        return SharedOptimizer(dtype)
+    return DeepSpeed(name, dtype, offload)
 
 
 class SharedOptimizer(DataParallel):
@@ -75,9 +78,9 @@ class DeepSpeed(Strategy):
 
     evaluating = torch.no_grad  # gathered weights would remain tensors of inference mode
 
-    def __init__(self, name: str, dtype: torch.dtype | None) -> None:
+    def __init__(self, name: str, dtype: torch.dtype | None, offload: bool = False) -> None:
         super().__init__(dtype)
-        self.name, self.stage = name, 1 + ZERO.index(name)
+        self.name, self.stage, self.offload = name, 1 + ZERO.index(name), offload
         self.computing: Any = None  # DeepSpeed's engine, once there is an optimizer
         self.used: dict[str, float] | None = None  # of the first step: the engine frees its gradients
 
@@ -117,9 +120,12 @@ class DeepSpeed(Strategy):
             },
             "gradient_clipping": rule.gradient_norm or 0.0,
         }
+        if self.offload:  # of weights, only those that ranks divide
+            kept = ("offload_optimizer", "offload_param")[: self.stage - 1]
+            config["zero_optimization"].update({part: {"device": "cpu"} for part in kept})
         if self.dtype:
             config["torch_autocast"] = {"enabled": True, "dtype": str(self.dtype).rpartition(".")[2]}
-        made = super().optimizer(model, rule, fused)
+        made = super().optimizer(model, rule, fused and not self.offload)
         self.computing, *_ = self.library.initialize(model=model, optimizer=made, config=config)
         return Updates(self)
 

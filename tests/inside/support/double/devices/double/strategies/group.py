@@ -57,7 +57,7 @@ class First(Group):
         return sums
 
 
-def join(place, device, strategy, send):
+def join(place, device, strategy, offload, send):
     if place.rank:
         host, port = json.loads(sys.stdin.readline())
         return Group(place, socket.create_connection((host, port)))
