@@ -95,6 +95,14 @@ def joined(job):
     return {"group": groups.join(place, "cpu", job["strategy"], tell)}
 
 
+def data_place(job):
+    """Where a rank is among those with other samples."""
+    from entrypoints.contract.choices import PARTED
+    from entrypoints.contract.group import ALONE, Place
+
+    return ALONE if job["strategy"] in PARTED else Place(job["rank"], job["world"], job["rank"], job["world"])
+
+
 def probe(job):
     """Check correctness in one precision, with a mistake if one is named."""
     import mutants_ranks
@@ -115,6 +123,7 @@ def probe(job):
         gradient_accumulation=1,
         strategy=job["strategy"],
         activation_checkpointing=False,
+        data_place=lambda _: data_place(job),
     )
     mistake = getattr(mutants_ranks, job["mutant"])() if job.get("mutant") else contextlib.nullcontext()
     with mistake:
@@ -133,18 +142,19 @@ def train(job):
     from entrypoints.workloads.pytorch import build, loader
 
     cpu.prepare(job.get("precision", "fp32"), 1)
-    card, world = small_card(job["workload"]), job["world"]
+    card = small_card(job["workload"])
     group = joined(job)
     model = build.without_randomness(build.model(card, 0))
     if job.get("recomputed"):
         build.recomputed(model)
-    own = SAMPLES // world
+    place = data_place(job)
+    own = SAMPLES // place.world
     parts = job.get("accumulation", 1)
     partition = BatchPartition(own // parts, parts)
     rule = rule_of({**card.problem, "optimizer": {**card.problem["optimizer"], **job.get("rule", {})}}, SAMPLES)
     compiled = job.get("compile", False)
     session = cpu.open_session(model, rule, job.get("precision", "fp32"), compiled, partition, **group)
-    batch = loader.slice_of(loader.synthetic_batch(card, SAMPLES, 0), job["rank"] * own, own)
+    batch = loader.slice_of(loader.synthetic_batch(card, SAMPLES, 0), place.rank * own, own)
     losses = losses_of(session, batch, job["steps"])
     used = session.gradients()
     output = session.infer_request(batch).output

@@ -137,9 +137,7 @@ class FlatShards(Sharded):
 
     def scaler(self, scaler: Any) -> Any:
         """Return a scaler whose ranks skip the same steps."""
-        from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
-
-        return scaler and ShardedGradScaler()
+        return scaler and shards.scaler()
 
     def weights(self, model: Objective) -> Mapping[str, np.ndarray]:
         """Return copies of all weights by name, gathered from all ranks."""

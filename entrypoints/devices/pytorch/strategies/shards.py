@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Any, Sequence
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from entrypoints.workloads.pytorch.optimizers import local
 
@@ -19,10 +20,31 @@ def norms(shards: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
     return squares.sqrt().unbind()
 
 
-def clip(parameters: Sequence[torch.nn.Parameter], norm: float) -> None:
-    """Scale the gradients of all parameters together to at most this L2 norm."""
-    gradients = [local(parameter.grad) for parameter in parameters if parameter.grad is not None]
-    square = torch.stack([shard.float().square().sum() for shard in gradients]).sum()
+def clip(
+    parameters: Sequence[nn.Parameter],
+    norm: float,
+    copies: Sequence[nn.Parameter] = (),
+    device: torch.device | None = None,
+) -> None:
+    """Scale the gradients of all parameters of all ranks together to at most this L2 norm.
+
+    Gradients of `copies` are counted by another rank. A rank without parameters names its device.
+    """
+    counted, others = _gradients(parameters), _gradients(copies)
+    squares = [shard.float().square().sum() for shard in counted]
+    square = torch.stack(squares).sum() if squares else torch.zeros((), device=device)
     dist.all_reduce(square)
     factor = (norm / (square.sqrt() + EPSILON)).clamp(max=1.0)
-    torch._foreach_mul_(gradients, factor)
+    if squares:  # a stage of a pipeline may have no weight
+        torch._foreach_mul_([*counted, *others], factor)
+
+
+def scaler() -> Any:
+    """Return a scaler of gradients whose ranks skip the same steps."""
+    from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+    return ShardedGradScaler()
+
+
+def _gradients(parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:
+    return [local(parameter.grad) for parameter in parameters if parameter.grad is not None]
