@@ -10,7 +10,6 @@ from entrypoints.results.result import MOST_STEPS, QUANTILES
 from entrypoints.rules.facts import Facts, near
 from entrypoints.rules.rule import ROUNDING, differ, rule
 
-KINDS_WITH_RANKS = ("cpu", "cuda", "xpu")  # kinds of devices of which a rank uses one
 SEEDS = 2**32
 LISTS = ("seconds", "losses", "data_wait_seconds")
 
@@ -211,7 +210,7 @@ def settings_fit_the_task(facts: Facts) -> Iterator[str]:
         yield f"configuration.concurrency: {facts.task} answers no requests"
     if given["strategy"] not in _strategies(facts):
         yield "configuration.strategy: it says how several stages alternate, or how several ranks train"
-    if given["stages"] > 1 and given["device"] in KINDS_WITH_RANKS and (not training or given["replicas"] > 1):
+    if given["stages"] > 1 and given["device"] != "ipu" and (not training or given["replicas"] > 1):
         yield differ("configuration.stages", given["stages"], 1, "training of one replica only")
     if given["smoke"] and given["probe_numerics"]:
         yield "configuration.probe_numerics: a smoke run has no correctness check"
@@ -223,7 +222,7 @@ def _strategies(facts: Facts) -> Sequence[str | None]:
     """Return the strategies that a run of these devices, stages and replicas can have."""
     given = facts.configuration
     if given["stages"] > 1:
-        return PARTED if given["device"] in KINDS_WITH_RANKS else STAGED
+        return STAGED if given["device"] == "ipu" else PARTED
     return RANKED if facts.task == "training" and facts.ranks > 1 else (None,)
 
 

@@ -46,6 +46,32 @@ def test_two_ranks_have_the_losses_of_one(strategy, workload):
         assert sum(rank["held"] for rank in ranks) <= single["held"]
 
 
+@pytest.mark.parametrize(
+    ("strategy", "workload", "steps"),
+    [
+        ("pipelined", LAMB, 3),
+        *(pytest.param("pipelined", name, STEPS, marks=pytest.mark.full) for name in ("gpt2", "bert_base", LAMB)),
+    ],
+)
+def test_two_parts_of_a_model_have_the_losses_of_the_whole(strategy, workload, steps):
+    """Of LAMB's network the table of tokens is tied to the head: each of two stages has it."""
+    alone, (single,) = trained(workload, None, steps, accumulation=4)
+    together, ranks = trained(workload, strategy, steps, accumulation=4)
+    assert together == pytest.approx(alone, rel=1e-6)
+    assert [rank["names"] for rank in ranks] == 2 * [single["names"]]
+    assert [rank["norm"] for rank in ranks] == 2 * [pytest.approx(single["norm"], rel=1e-6)]
+    assert {**ranks[0]["used"], **ranks[1]["used"]} == pytest.approx(single["used"], abs=0.02)
+    assert max(rank["held"] for rank in ranks) < single["held"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_pipeline_that_is_not_full_learns_the_same(parts):
+    alone, _ = trained("gpt2", None, 3, accumulation=parts)
+    together, _ = trained("gpt2", "pipelined", 3, accumulation=parts, world=3)
+    assert together == pytest.approx(alone, rel=1e-6)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("workload", NORMALISED)
 def test_batch_normalisation_is_that_of_each_rank(workload):

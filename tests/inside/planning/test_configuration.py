@@ -6,6 +6,7 @@ import pytest
 
 from entrypoints.cli import naming
 from entrypoints.contract import cards
+from entrypoints.contract.group import Place
 from entrypoints.contract.statuses import UsageError
 from entrypoints.devices import selection
 from entrypoints.planning.arguments import parse
@@ -190,10 +191,12 @@ def test_a_batch_is_divided_without_a_rest(words, expected):
         ("--find-max-batch --replicas 2", IPU, "on one replica for what"),
         ("--find-max-batch --device-iterations 2", IPU, "on one replica for what"),
         ("--task inference --device-iterations 2", IPU, "follow from --batch-size"),
-        ("--device-iterations 2", None, "are for IPUs"),
+        ("--device-iterations 2", None, "is for IPUs"),
         ("--replicas 2 --concurrency 2 --task inference", None, "latency is that of one device"),
         ("--replicas 2", {"framework": "tensorflow", "device": "cpu"}, "tensorflow computes on one device"),
-        ("--stages 2", None, "are for IPUs"),
+        ("--stages 2", None, "--stages 2: resnet50 is no row of equal blocks"),
+        ("--stages 2", {"framework": "tensorflow", "device": "cpu"}, "only PyTorch cuts models"),
+        ("--stages 2 --strategy phased", None, "--stages 2: resnet50 is no row of equal blocks"),
         ("--task inference --micro-batch-size 2", None, "accumulates no gradients"),
         ("--micro-batch-size 2", {"framework": "tensorflow", "device": "cpu"}, "TensorFlow computes a batch at once"),
     ],
@@ -201,6 +204,44 @@ def test_a_batch_is_divided_without_a_rest(words, expected):
 def test_a_division_that_cannot_be_is_refused(words, image, said):
     with pytest.raises(UsageError, match=said):
         divided(*words.split(), image=image)
+
+
+CUDA = {"framework": "pytorch", "device": "cuda"}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--stages 2 --batch-size 8", (4, 2, 1, 1, 2, "pipelined")),
+        ("--stages 2 --batch-size 8 --micro-batch-size 1", (1, 8, 1, 1, 2, "pipelined")),
+        ("--stages 4 --batch-size 8 --strategy pipelined", (2, 4, 1, 1, 4, "pipelined")),
+    ],
+)
+def test_ranks_of_a_pipeline_have_a_micro_batch_each_at_least(words, expected):
+    configuration = resolve(parse(["gpt2", *words.split()]), cards.load()["gpt2"], CUDA)
+    assert tuple(configuration.partition) == expected and configuration.partition.samples == 8
+    assert configuration.ranks == configuration.stages and configuration.trained_together
+    places = [Place(rank, configuration.ranks, rank, configuration.ranks) for rank in range(configuration.ranks)]
+    assert {configuration.data_place(place)[:2] for place in places} == {(0, 1)}, "all have the same samples"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--strategy pipelined", "Add --stages 2 or more"),
+        ("--stages 2 --strategy sharded", "--strategy sharded is for IPUs. Take --strategy pipelined"),
+        ("--stages 2 --strategy fsdp", "--stages 2 with --strategy fsdp: it has no stages"),
+        ("--stages 2 --replicas 2", "stages are those of one copy of the model"),
+        ("--stages 2 --task inference", "one device computes inference"),
+        ("--stages 2 --compile", "parts of a model are not compiled"),
+        ("--stages 2 --find-max-batch", "on one replica for what"),
+        ("--stages 13 --batch-size 13", "gpt2 has 12 blocks"),
+        ("--stages 4 --batch-size 2", "a pipeline is filled by 4 micro-batches, and --batch-size 2 has 2"),
+    ],
+)
+def test_what_ranks_with_parts_of_a_model_cannot_do_is_refused(words, said):
+    with pytest.raises(UsageError, match=said):
+        resolve(parse(["gpt2", *words.split()]), cards.load()["gpt2"], CUDA)
 
 
 def test_a_step_of_several_updates_takes_their_samples():

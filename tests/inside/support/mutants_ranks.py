@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from unittest import mock
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from entrypoints.devices.pytorch.strategies import fsdp, shards, zero
+from entrypoints.devices.pytorch.strategies import fsdp, pipeline, shards, zero
 from entrypoints.devices.pytorch.strategies.ddp import DataParallel
+from entrypoints.devices.pytorch.strategies.strategy import Strategy
 from entrypoints.workloads.pytorch import loader, optimizers
 
 
@@ -89,6 +91,63 @@ def tie_broken():
     return mock.patch.object(fsdp.FullyShard, "wrap", wrap)
 
 
+def table_of_the_head_alone():
+    """The gradients of a table in the first and the last stage are not added up."""
+    return mock.patch.object(pipeline.Pipeline, "add_tied", lambda _: None)
+
+
+def table_counted_twice():
+    """In the norm of all gradients, once by each stage that has it."""
+    return mock.patch.object(
+        pipeline.Pipeline, "clip", lambda _, model, norm: shards.clip(list(model.parameters()), norm)
+    )
+
+
+def micro_batches_of_a_pipeline_summed_up():
+    original = pipeline.Pipeline.accumulate
+
+    def accumulate(self, parts, session):
+        summing = SimpleNamespace(training_loss=session.training_loss, scaled=lambda loss: loss)
+        return original(self, parts, summing)
+
+    return mock.patch.object(pipeline.Pipeline, "accumulate", accumulate)
+
+
+def last_micro_batch_left_out():
+    original = pipeline.Pipeline.accumulate
+    return mock.patch.object(
+        pipeline.Pipeline, "accumulate", lambda self, parts, _: original(self, parts[:-1] or parts, _)
+    )
+
+
+def clipped_by_stage():
+    return mock.patch.object(pipeline.Pipeline, "clip", Strategy.clip)
+
+
+def stage_without_updates():
+    original = pipeline.Pipeline.optimizer
+
+    def optimizer(self, model, rule, fused):
+        made = original(self, model, rule, fused)
+        return made if self.last else SimpleNamespace(zero_grad=made.zero_grad, step=lambda: None)
+
+    return mock.patch.object(pipeline.Pipeline, "optimizer", optimizer)
+
+
+def decay_of_the_table_in_the_last_stage():
+    """As if the head's table were one of its own, of a linear layer."""
+    original = pipeline.cut
+
+    def cut(network, stage, stages):
+        decoder = getattr(network.head, "decoder", None)
+        original(network, stage, stages)
+        if stage == stages - 1 and decoder is not None:
+            network.embedding.tokens = torch.nn.Linear(1, 1)
+            network.embedding.tokens.weight, network.embedding.tokens.bias = decoder.weight, None
+
+    return mock.patch.object(pipeline, "cut", cut)
+
+
 # Each with the strategy and a workload in which it shows.
 MUTANTS = (
     (no_synchronisation, "ddp", "lstm"),
@@ -101,4 +160,11 @@ MUTANTS = (
     (decay_lost, "fsdp", "bert_base"),
     (decay_lost_on_the_way_to_shares, "zero1", "bert_base"),
     (tie_broken, "fsdp", "bert_large_pretraining_128"),
+    (table_of_the_head_alone, "pipelined", "gpt_117m"),
+    (table_counted_twice, "pipelined", "gpt_117m"),
+    (decay_of_the_table_in_the_last_stage, "pipelined", "gpt_117m"),
+    (micro_batches_of_a_pipeline_summed_up, "pipelined", "gpt2"),
+    (last_micro_batch_left_out, "pipelined", "gpt2"),
+    (clipped_by_stage, "pipelined", "gpt2"),
+    (stage_without_updates, "pipelined", "gpt2"),
 )

@@ -36,8 +36,8 @@ def probed(workload, strategy, **options):
 
 def ranks_of(task, workload, strategy, **options):
     """What each rank reports of a task."""
-    world = WORLD if strategy else 1
-    job = {"task": task, "workload": workload, "strategy": strategy, "world": world, **options}
+    world = options.get("world", WORLD) if strategy else 1
+    job = {"task": task, "workload": workload, "strategy": strategy, **options, "world": world}
     with contextlib.ExitStack() as stack:
         ranks = [stack.enter_context(started({**job, "rank": rank})) for rank in range(world)]
         if strategy:
