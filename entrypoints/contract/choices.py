@@ -13,8 +13,9 @@ DDP = "ddp"  # ranks with a copy of the model each, which average their gradient
 FSDP = "fsdp"  # ranks with a shard of each weight, which are gathered block by block
 ZERO = ("zero1", "zero2", "zero3")  # ranks that divide optimizer states, gradients too, and weights too
 RANKED = (DDP, FSDP, *ZERO)  # how ranks with different samples train one model together
-PARTED = (PIPELINED,)  # how ranks with different parts of one model train it together
-STRATEGIES = (*STAGED, *RANKED)
+TENSOR = "tensor"  # ranks with a share of the matrices of each block
+PARTED = (PIPELINED, TENSOR)  # how ranks with different parts of one model train it together
+STRATEGIES = (*STAGED, *RANKED, TENSOR)
 
 
 class MeasuredPeak(TypedDict):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Mapping, TypedDict
 
 from entrypoints.contract.cards import Card, labelled, tabular
-from entrypoints.contract.choices import DDP, FSDP, PARTED, PIPELINED, RANKED, STAGED, ZERO, MeasuredPeak
+from entrypoints.contract.choices import DDP, FSDP, PARTED, PIPELINED, RANKED, STAGED, TENSOR, ZERO, MeasuredPeak
 from entrypoints.contract.group import Place
 from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.contract.session import BatchPartition
@@ -278,8 +278,9 @@ def _partition(options: Options, batch_size: int, device: str, usual: int | None
 def _strategy(options: Options, device: str) -> str | None:
     """Return how stages take turns, or how ranks train together; None for one device, and for copies that answer."""
     asked, replicated = options.strategy, options.replicas > 1 and device != "ipu"
-    if asked in STAGED and asked not in PARTED and device != "ipu":
-        raise UsageError(f"--strategy {asked} is for IPUs. Take --strategy {' or '.join(PARTED)}")
+    elsewhere = "IPUs" if asked in STAGED and asked not in PARTED else "CPUs and GPUs" if asked == TENSOR else None
+    if elsewhere and (elsewhere == "IPUs") != (device == "ipu"):
+        raise UsageError(f"--strategy {asked} is for {elsewhere}. Take --strategy {PIPELINED}")
     if asked in (*STAGED, *PARTED) and options.stages == 1:
         raise UsageError(f"--strategy {asked}: one stage is all of the model. Add --stages 2 or more")
     if asked in RANKED and not (replicated and options.task == "training"):

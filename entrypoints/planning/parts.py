@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from entrypoints.contract.cards import Card
-from entrypoints.contract.choices import PARTED, STAGED
+from entrypoints.contract.choices import PARTED, STAGED, TENSOR
 from entrypoints.contract.statuses import UsageError
 from entrypoints.planning.arguments import Options
 
@@ -25,8 +27,15 @@ def require(options: Options, card: Card, framework: str, device: str) -> None:
 def _require_transformer(options: Options, card: Card) -> None:
     where, model = f"--stages {options.stages}", card.problem.get("model", {})
     if card.family != "transformer":
-        raise UsageError(f"{where}: {card.name} is no row of equal blocks to cut between. Take --strategy fsdp")
-    if model["layers"] < options.stages:
+        raise UsageError(f"{where}: {card.name} is no row of equal blocks of attention. Take --strategy fsdp")
+    if options.strategy == TENSOR:
+        features = math.gcd(model["heads"], model["feed_forward"])
+        if features % options.stages:
+            raise UsageError(
+                f"{where} with --strategy {TENSOR}: {card.name} has {model['heads']} heads and {model['feed_forward']} "
+                f"inner features, which parts of a block divide equally. Give a divisor of {features}"
+            )
+    elif model["layers"] < options.stages:
         raise UsageError(f"{where}: {card.name} has {model['layers']} blocks. Give as many stages or fewer")
 
 

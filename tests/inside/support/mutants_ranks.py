@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from entrypoints.devices.pytorch.strategies import fsdp, pipeline, shards, zero
+from entrypoints.devices.pytorch.strategies import fsdp, pipeline, shards, tensor, zero
 from entrypoints.devices.pytorch.strategies.ddp import DataParallel
 from entrypoints.devices.pytorch.strategies.strategy import Strategy
 from entrypoints.workloads.pytorch import loader, optimizers
@@ -59,7 +59,7 @@ def clipped_by_shard():
 
 
 def lamb_by_shard():
-    return mock.patch.object(shards, "norms", lambda tensors: [tensor.norm() for tensor in tensors])
+    return mock.patch.object(shards, "norms", lambda tensors, _: [tensor.norm() for tensor in tensors])
 
 
 def decay_lost():
@@ -134,18 +134,41 @@ def stage_without_updates():
     return mock.patch.object(pipeline.Pipeline, "optimizer", optimizer)
 
 
-def decay_of_the_table_in_the_last_stage():
-    """As if the head's table were one of its own, of a linear layer."""
-    original = pipeline.cut
+def gradients_of_shares_apart():
+    """Each rank goes back through its own heads and features only."""
+    return mock.patch.object(tensor.FromEqual, "backward", staticmethod(lambda _, gradient: gradient))
 
-    def cut(network, stage, stages):
-        decoder = getattr(network.head, "decoder", None)
-        original(network, stage, stages)
-        if stage == stages - 1 and decoder is not None:
-            network.embedding.tokens = torch.nn.Linear(1, 1)
-            network.embedding.tokens.weight, network.embedding.tokens.bias = decoder.weight, None
 
-    return mock.patch.object(pipeline, "cut", cut)
+def shares_not_added_up():
+    return mock.patch.object(tensor.ToEqual, "forward", staticmethod(lambda _, x: x.clone()))
+
+
+def bias_of_each_share():
+    """Added up once by each rank."""
+
+    def forward(self, x):
+        return tensor.ToEqual.apply(torch.nn.functional.linear(x, self.weight, self.bias))
+
+    return mock.patch.object(tensor.InputShare, "forward", forward)
+
+
+def packed_by_rows():
+    """The first rank has all queries and half of the keys."""
+    return mock.patch.object(
+        tensor.Division, "share", lambda self, whole, *at: whole.tensor_split(at[1], self.axis)[at[0]]
+    )
+
+
+def equal_weights_counted_by_each_rank():
+    def clip(self, model, norm):
+        shards.clip(list(model.parameters()), norm)
+
+    return mock.patch.object(tensor.TensorParallel, "clip", clip)
+
+
+def lamb_of_equal_weights_counted_by_each_rank():
+    original = shards.norms
+    return mock.patch.object(shards, "norms", lambda own, parameters, divided: original(own, parameters))
 
 
 # Each with the strategy and a workload in which it shows.
@@ -162,9 +185,14 @@ MUTANTS = (
     (tie_broken, "fsdp", "bert_large_pretraining_128"),
     (table_of_the_head_alone, "pipelined", "gpt_117m"),
     (table_counted_twice, "pipelined", "gpt_117m"),
-    (decay_of_the_table_in_the_last_stage, "pipelined", "gpt_117m"),
     (micro_batches_of_a_pipeline_summed_up, "pipelined", "gpt2"),
     (last_micro_batch_left_out, "pipelined", "gpt2"),
     (clipped_by_stage, "pipelined", "gpt2"),
     (stage_without_updates, "pipelined", "gpt2"),
+    (gradients_of_shares_apart, "tensor", "gpt2"),
+    (shares_not_added_up, "tensor", "gpt2"),
+    (bias_of_each_share, "tensor", "gpt2"),
+    (packed_by_rows, "tensor", "gpt2"),
+    (equal_weights_counted_by_each_rank, "tensor", "gpt2"),
+    (lamb_of_equal_weights_counted_by_each_rank, "tensor", "bert_large_pretraining_128"),
 )

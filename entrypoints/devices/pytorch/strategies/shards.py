@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, Container, Sequence
 
 import torch
 import torch.distributed as dist
@@ -13,11 +13,19 @@ from entrypoints.workloads.pytorch.optimizers import local
 EPSILON = 1e-6  # added to a norm before it divides, as torch.nn.utils.clip_grad_norm_ does
 
 
-def norms(shards: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-    """Return the L2 norm over all ranks of each tensor. All ranks give their shards of the same tensors."""
-    squares = torch.stack([shard.float().square().sum() for shard in shards])
-    dist.all_reduce(squares)
-    return squares.sqrt().unbind()
+def norms(
+    shards: Sequence[torch.Tensor], parameters: Sequence[nn.Parameter], divided: Container[int] | None = None
+) -> Sequence[torch.Tensor]:
+    """Return the L2 norm over all ranks of each tensor. All ranks give their shards of the same tensors.
+
+    If `divided` has the identities of some parameters, tensors of others are whole on each rank.
+    """
+    whole = [divided is not None and id(parameter) not in divided for parameter in parameters]
+    ranks = dist.get_world_size()
+    squares = [shard.float().square().sum() / (ranks if equal else 1) for shard, equal in zip(shards, whole)]
+    together = torch.stack(squares)
+    dist.all_reduce(together)
+    return together.sqrt().unbind()
 
 
 def clip(
