@@ -181,6 +181,7 @@ def test_a_batch_is_divided_without_a_rest(words, expected):
         ("--batch-size 4 --micro-batch-size 8", IPU, "no multiple of 8 samples"),
         ("--batch-size 6 --replicas 4", IPU, "times 4 replicas"),
         ("--strategy sharded", IPU, "one stage is all"),
+        ("--stages 2 --strategy tensor", IPU, "--strategy tensor is for CPUs and GPUs. Take --strategy pipelined"),
         ("--batch-size 8 --micro-batch-size 4 --stages 4", IPU, "has 2 for each replica"),
         ("--batch-size 24 --micro-batch-size 4 --stages 4", IPU, "filled by 7 micro-batches"),
         ("--batch-size 12 --micro-batch-size 4 --stages 4 --task inference", IPU, "filled by 4 micro-batches"),
@@ -215,9 +216,10 @@ CUDA = {"framework": "pytorch", "device": "cuda"}
         ("--stages 2 --batch-size 8", (4, 2, 1, 1, 2, "pipelined")),
         ("--stages 2 --batch-size 8 --micro-batch-size 1", (1, 8, 1, 1, 2, "pipelined")),
         ("--stages 4 --batch-size 8 --strategy pipelined", (2, 4, 1, 1, 4, "pipelined")),
+        ("--stages 4 --batch-size 8 --strategy tensor", (8, 1, 1, 1, 4, "tensor")),
     ],
 )
-def test_ranks_of_a_pipeline_have_a_micro_batch_each_at_least(words, expected):
+def test_ranks_with_parts_of_a_model_have_the_same_samples(words, expected):
     configuration = resolve(parse(["gpt2", *words.split()]), cards.load()["gpt2"], CUDA)
     assert tuple(configuration.partition) == expected and configuration.partition.samples == 8
     assert configuration.ranks == configuration.stages and configuration.trained_together
@@ -236,6 +238,8 @@ def test_ranks_of_a_pipeline_have_a_micro_batch_each_at_least(words, expected):
         ("--stages 2 --compile", "parts of a model are not compiled"),
         ("--stages 2 --find-max-batch", "on one replica for what"),
         ("--stages 13 --batch-size 13", "gpt2 has 12 blocks"),
+        ("--stages 8 --strategy tensor", "gpt2 has 12 heads and 3072 inner features, .* Give a divisor of 12"),
+        ("--strategy tensor", "Add --stages 2 or more"),
         ("--stages 4 --batch-size 2", "a pipeline is filled by 4 micro-batches, and --batch-size 2 has 2"),
     ],
 )

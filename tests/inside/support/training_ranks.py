@@ -144,7 +144,7 @@ def train(job):
     cpu.prepare(job.get("precision", "fp32"), 1)
     card = small_card(job["workload"])
     group = joined(job)
-    model = build.without_randomness(build.model(card, 0))
+    model = build.model(card, 0) if job.get("dropout") else build.without_randomness(build.model(card, 0))
     if job.get("recomputed"):
         build.recomputed(model)
     place = data_place(job)
@@ -170,11 +170,27 @@ def train(job):
         ),
         "output": len(output[0] if isinstance(output, tuple) else output),
         "execution": session.facts.execution,
+        **(drops(session.model.network) if job.get("dropout") else {}),
     }
     session.close()
     if group:
         group["group"].close()
     return report
+
+
+def drops(network):
+    """Weights that each rank has whole, and what attention drops by the heads of this rank."""
+    import torch
+
+    network.train()
+    attention = network.blocks[0].attention
+    ones = torch.ones(1, attention.heads, 8, 8)
+    return {
+        "equal": [
+            float(weight.double().sum()) for name, weight in network.named_parameters() if "normalisation" in name
+        ],
+        "dropped": attention.attend(ones, ones, torch.eye(8).expand_as(ones), None).tolist(),
+    }
 
 
 TASKS = {"train": train, "probe": probe}

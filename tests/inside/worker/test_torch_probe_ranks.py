@@ -33,8 +33,9 @@ def judged(workload, strategy, **options):
         pytest.param("image_compression", "zero1", marks=pytest.mark.full),
         *([pytest.param("lstm", "fsdp", marks=pytest.mark.full)] if NEW else []),
         *(
-            pytest.param(name, "pipelined", marks=pytest.mark.full)
+            pytest.param(name, strategy, marks=pytest.mark.full)
             for name in ("gpt2", "gpt_117m", "bert_base", "bert_large_pretraining_128")
+            for strategy in ("pipelined", "tensor")
         ),
         *(
             pytest.param(name, strategy, marks=pytest.mark.full)
