@@ -49,8 +49,9 @@ def shared_launch(options: Options, runs: Sequence[configuration.Configuration])
         return None
     for run in runs:
         if run.ranks % launch.tasks:
+            asked = f"--stages {run.stages}" if run.stages > 1 else f"--replicas {run.ranks}"
             raise UsageError(
-                f"--replicas {run.ranks}: {launch.launcher} has started {launch.tasks} tasks, which cannot share them "
+                f"{asked}: {launch.launcher} has started {launch.tasks} tasks, which cannot share them "
                 "equally. Give a multiple, or start another number of tasks"
             )
     return launch._replace(head=options.rendezvous[0], port=options.rendezvous[1]) if options.rendezvous else launch

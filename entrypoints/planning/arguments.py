@@ -175,7 +175,7 @@ def _add_division(grammar: argparse.ArgumentParser) -> None:
         help="copies of the model, each on its own device",
     )
     add("--device-iterations", type=values.whole(1, 4096), default=1, metavar="N", help="batches per call (IPUs)")
-    add("--stages", type=values.whole(1, 256), default=1, metavar="N", help="pipeline stages (IPUs)")
+    add("--stages", type=values.whole(1, 256), default=1, metavar="N", help="parts of the model, a device for each")
     add(
         "--strategy",
         choices=STRATEGIES,

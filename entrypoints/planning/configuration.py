@@ -7,7 +7,19 @@ from pathlib import Path
 from typing import Any, Mapping, TypedDict
 
 from entrypoints.contract.cards import Card, labelled, tabular
-from entrypoints.contract.choices import DDP, FSDP, OFFLOADED, RANKED, STAGED, ZERO, MeasuredPeak
+from entrypoints.contract.choices import (
+    DDP,
+    FSDP,
+    OFFLOADED,
+    PARTED,
+    PIPELINED,
+    RANKED,
+    STAGED,
+    TENSOR,
+    ZERO,
+    MeasuredPeak,
+)
+from entrypoints.contract.group import Place
 from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.contract.session import BatchPartition
 from entrypoints.contract.statuses import UsageError
@@ -17,7 +29,7 @@ from entrypoints.data.source import Source
 from entrypoints.devices import selection
 from entrypoints.metering.meter import MeterError
 from entrypoints.metering.meters import replay
-from entrypoints.planning import measured_peak, microbenchmark
+from entrypoints.planning import measured_peak, microbenchmark, parts
 from entrypoints.planning.arguments import Options
 from entrypoints.system import host
 from entrypoints.system.image import binding_hint, target
@@ -100,8 +112,18 @@ class Configuration:
 
     @property
     def ranks(self) -> int:
-        """The processes that compute the run: one for each replica, but the replicas of IPUs are those of one call."""
-        return 1 if self.device == "ipu" else self.replicas
+        """The processes that compute the run: one for each stage of each replica, but IPUs are those of one call."""
+        return 1 if self.device == "ipu" else self.replicas * self.stages
+
+    @property
+    def trained_together(self) -> bool:
+        """Whether several ranks train one model."""
+        return self.ranks > 1 and self.strategy is not None
+
+    def data_place(self, place: Place) -> Place:
+        """Return the place of a rank among the replicas: ranks of one replica have the same samples."""
+        stages = place.world // self.replicas
+        return place._replace(rank=place.rank // stages, world=self.replicas) if stages > 1 else place
 
     @property
     def partition(self) -> BatchPartition:
@@ -109,7 +131,7 @@ class Configuration:
         return BatchPartition(
             self.micro_batch_size,
             self.gradient_accumulation,
-            self.replicas // self.ranks,
+            self.replicas if self.device == "ipu" else 1,
             self.device_iterations,
             self.stages,
             self.strategy,
@@ -133,7 +155,8 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     microbenchmark.require(options, card, device)
     defaults = _defaults(options, card, framework, device)
     batch_size = options.batch_size or defaults["batch_size"]
-    partition = _partition(options, batch_size, framework, device, defaults.get("micro_batch_size"))
+    _require_divisible(options, card, framework, device)
+    partition = _partition(options, batch_size, device, defaults.get("micro_batch_size"))
     precision = options.precision or defaults["precision"]
     data, source = _data(options, card, framework)
     samples = _samples_per_epoch(options, partition.samples, source)
@@ -172,7 +195,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         seed=options.seed,
         threads=options.threads
         or defaults.get("threads")
-        or max(1, host.usable_cores() // (options.concurrency or 1) // (1 if device == "ipu" else options.replicas)),
+        or max(1, host.usable_cores() // (options.concurrency or 1) // parts.ranks(options, device)),
         meter=options.meter,
         meter_period_seconds=options.meter_period,
         idle_seconds=_idle(options),
@@ -231,22 +254,25 @@ def _defaults(options: Options, card: Card, framework: str, device: str) -> dict
     return defaults
 
 
-def _partition(options: Options, batch_size: int, framework: str, device: str, usual: int | None) -> BatchPartition:
-    """Return how a batch is divided: by the `usual` micro-batch if that divides it, otherwise as a whole."""
-    _require_divisible(options, framework, device)
+def _partition(options: Options, batch_size: int, device: str, usual: int | None) -> BatchPartition:
+    """Return how a batch is divided: by the `usual` micro-batch if that divides it, otherwise as a whole.
+
+    Ranks of a pipeline then have a micro-batch for each stage.
+    """
+    trained, strategy = options.task == "training", _strategy(options, device)
     whole = options.find_max_batch or options.concurrency  # a request's latency is measured in parts of one call
     fits = usual is not None and batch_size % (usual * options.replicas) == 0 and not whole
-    at_once = options.micro_batch_size or (usual if fits else None) or max(1, batch_size // options.replicas)
+    by_stages = strategy == PIPELINED and device != "ipu"
+    usually = options.replicas * (options.stages if by_stages else 1)
+    at_once = options.micro_batch_size or (usual if fits else None) or max(1, batch_size // usually)
     times, left = divmod(batch_size, at_once * options.replicas)
     if left or not times:
         raise UsageError(
             f"--batch-size {batch_size}: it is no multiple of {at_once} samples at once times {options.replicas} "
             f"replicas. Give a multiple of {at_once * options.replicas}, or another --micro-batch-size"
         )
-    trained = options.task == "training"
-    strategy = _strategy(options, device)
-    filling = 2 * options.stages - 1 if trained else options.stages  # PopART counts the way back too
-    if strategy == "pipelined" and times < filling:
+    filling = 2 * options.stages - 1 if trained and device == "ipu" else options.stages  # PopART counts the way back
+    if strategy == PIPELINED and times < filling:
         raise UsageError(
             f"--stages {options.stages}: in {options.task} a pipeline is filled by {filling} micro-batches, and "
             f"--batch-size {batch_size} has {times} for each replica. "
@@ -265,7 +291,10 @@ def _partition(options: Options, batch_size: int, framework: str, device: str, u
 def _strategy(options: Options, device: str) -> str | None:
     """Return how stages take turns, or how ranks train together; None for one device, and for copies that answer."""
     asked, replicated = options.strategy, options.replicas > 1 and device != "ipu"
-    if asked in STAGED and options.stages == 1:
+    elsewhere = "IPUs" if asked in STAGED and asked not in PARTED else "CPUs and GPUs" if asked == TENSOR else None
+    if elsewhere and (elsewhere == "IPUs") != (device == "ipu"):
+        raise UsageError(f"--strategy {asked} is for {elsewhere}. Take --strategy {PIPELINED}")
+    if asked in (*STAGED, *PARTED) and options.stages == 1:
         raise UsageError(f"--strategy {asked}: one stage is all of the model. Add --stages 2 or more")
     if asked in RANKED and not (replicated and options.task == "training"):
         raise UsageError(f"--strategy {asked} is for training on several devices: add --replicas 2 or more")
@@ -275,7 +304,7 @@ def _strategy(options: Options, device: str) -> str | None:
             "of them out, or take --strategy ddp or zero1"
         )
     if options.stages > 1:
-        return asked or STAGED[0]
+        return asked or PIPELINED
     return asked or (DDP if replicated and options.task == "training" else None)
 
 
@@ -301,19 +330,25 @@ def _offloaded(options: Options, device: str, precision: str) -> bool:
     return True
 
 
-def _require_divisible(options: Options, framework: str, device: str) -> None:
-    own = (options.replicas, options.device_iterations, options.stages)
-    if (framework, device) != ("pytorch", "ipu") and own[1:] != (1, 1):
-        raise UsageError("--device-iterations and --stages are for IPUs, by PopTorch. Leave them out")
+def _require_divisible(options: Options, card: Card, framework: str, device: str) -> None:
+    if (framework, device) != ("pytorch", "ipu") and options.device_iterations > 1:
+        raise UsageError("--device-iterations is for IPUs, by PopTorch. Leave it out")
+    parts.require(options, card, framework, device)
     if (framework, device) == ("tensorflow", "ipu") and options.replicas > 1:
         raise UsageError("--replicas of IPUs are made by PopTorch, and not by TensorFlow here. Leave it out")
     if options.replicas > 1 and device != "ipu":
         _require_ranks(options, framework)
+    _require_whole(options, framework, device)
+
+
+def _require_whole(options: Options, framework: str, device: str) -> None:
+    """Raise UsageError for a division of a batch that a search, requests, a task or a framework does not have."""
     if options.device_iterations > 1 and options.task != "training":
         raise UsageError(
             f"--device-iterations: of {options.task} they follow from --batch-size and --micro-batch-size. Leave it out"
         )
-    if options.find_max_batch and (options.micro_batch_size or own[:2] != (1, 1)):
+    divided = max(options.replicas, parts.ranks(options, device)) > 1
+    if options.find_max_batch and (options.micro_batch_size or options.device_iterations > 1 or divided):
         raise UsageError(
             "--find-max-batch searches on one replica for what fits at once. Give no --micro-batch-size, --replicas or "
             "--device-iterations"
@@ -472,7 +507,7 @@ def _workers(options: Options, source: Source | None, device: str) -> int | None
         return None
     if options.data_workers is not None:
         return options.data_workers
-    return default_workers(1 if device == "ipu" else options.replicas)
+    return default_workers(parts.ranks(options, device))
 
 
 def default_workers(parts: int) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 from entrypoints.contract.choices import MeasuredPeak
 from entrypoints.contract.points import MATMUL
 from entrypoints.contract.statuses import UsageError
+from entrypoints.planning import parts
 from entrypoints.planning.arguments import Options
 from entrypoints.system.image import binding_hint
 
@@ -21,8 +22,9 @@ def read(options: Options, precision: str, device: str) -> MeasuredPeak | None:
     if options.measured_peak is None:
         return None
     where = f"--measured-peak {options.measured_peak}"
-    if device == "cpu" and options.replicas > 1:
-        raise UsageError(f"{where}: it is of a whole CPU, which {options.replicas} ranks share. Leave it out")
+    if device == "cpu" and parts.ranks(options, device) > 1:
+        ranks = parts.ranks(options, device)
+        raise UsageError(f"{where}: it is of a whole CPU, which {ranks} ranks share. Leave it out")
     try:
         result = json.loads(Path(options.measured_peak).read_text("utf-8"))
         return _peak(result, precision, where)

@@ -20,16 +20,17 @@ UNASKED = "a rank ended before its device was asked"
 TOGETHER = "the meter counts what all ranks of the host use together"
 
 
-def combined(ranks: Sequence[Sequence[Message]]) -> Sequence[Message]:
+def combined(ranks: Sequence[Sequence[Message]], stages: int = 1) -> Sequence[Message]:
     """Return the messages of the rank with the fewest steps, which all have finished, or with the longest window.
 
-    Its steps have the units of all ranks, and the mean of their losses.
+    Its steps have the units of all ranks, and the mean of their losses. So many ranks at a time have the stages of one
+    replica, and count its units once.
     """
     if len(ranks) == 1:
         return ranks[0]
     slowest = max(range(len(ranks)), key=lambda rank: (-len(_of(Step, ranks[rank])), _window(ranks[rank])))
     together = zip(*(_of(Step, messages) for messages in ranks))
-    steps = iter([_step(own[slowest], own) for own in together])
+    steps = iter([_step(own[slowest], own[::stages]) for own in together])
     verified = iter([_verified(each) for each in zip(*(_of(Verified, messages) for messages in ranks))])
     merged: list[Message] = []
     others = [message for messages in ranks if messages is not ranks[slowest] for message in _of(Skipped, messages)]
@@ -41,7 +42,7 @@ def combined(ranks: Sequence[Sequence[Message]]) -> Sequence[Message]:
         elif isinstance(message, RunCheck):
             merged.append(message._replace(faults=_faults(message.name, ranks)))
         else:
-            merged.append(_of_all(message, ranks))
+            merged.append(_of_all(message, ranks, stages))
     return merged
 
 
@@ -119,6 +120,7 @@ def _window(messages: Sequence[Message]) -> float:
 
 
 def _step(slowest: Step, all_ranks: Sequence[Step]) -> Step:
+    """Return the step of the slowest rank with what all ranks with different samples did."""
     losses = [step.loss for step in all_ranks]
     read = [loss for loss in losses if loss is not None]
     sums: dict[str, Any] = {
@@ -135,13 +137,17 @@ def _verified(all_ranks: Sequence[Verified]) -> Verified:
     return Verified(list(map(max, zip(*(verified.deviations for verified in all_ranks)))))
 
 
-def _of_all(message: Message, ranks: Sequence[Sequence[Message]]) -> Message:
+def _of_all(message: Message, ranks: Sequence[Sequence[Message]], stages: int) -> Message:
     """Return a message of a rank with what all ranks have together."""
     world = len(ranks)
     if isinstance(message, DeviceFacts):
         granularity = "share" if message.kind == "cpu" else message.granularity
         return message._replace(
-            devices=message.devices * world, granularity=granularity, ranks=world, replicas=world, identifier=None
+            devices=message.devices * world,
+            granularity=granularity,
+            ranks=world,
+            replicas=world // stages,
+            identifier=None,
         )
     if isinstance(message, Connected):
         all_of_them = [_of(Connected, messages)[0] for messages in ranks if _of(Connected, messages)]

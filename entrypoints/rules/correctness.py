@@ -7,7 +7,6 @@ from typing import Iterator
 
 from entrypoints.contract import reference
 from entrypoints.contract.cards import generates
-from entrypoints.contract.choices import RANKED
 from entrypoints.contract.points import CHECKS, MICROBENCHMARK
 from entrypoints.contract.reference import Reference
 from entrypoints.results.numerics import FAILED, NOT_PROVABLE, NOT_RUN, PASSED
@@ -54,7 +53,7 @@ def checks_follow_from_deviations(facts: Facts) -> Iterator[str]:
 )
 def ranks_are_checked(facts: Facts) -> Iterator[str]:
     """Judge what the check says about the exchange between ranks."""
-    card, together = card_of(facts), facts.configuration["strategy"] in RANKED
+    card, together = card_of(facts), facts.trained_together
     for number, each in enumerate(facts.document["numerics"]["precisions"]):
         field, deviations = f"numerics.precisions.{number}.ranks", each.get("ranks", [])
         names = [item["quantity"] for item in deviations]
@@ -148,7 +147,7 @@ def tolerances_are_those_of_the_reference(facts: Facts) -> Iterator[str]:
     if stored is None:
         return
     stored = stored.on(facts.configuration["device"])
-    if facts.configuration["strategy"] in RANKED:
+    if facts.trained_together:
         stored = stored.by_ranks(clipped=True)
     for number, each in enumerate(precisions):
         field, tolerances = f"numerics.precisions.{number}", stored.tolerances.get(each["precision"], {})

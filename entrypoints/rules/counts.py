@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Iterator
+from typing import Iterator, Sequence
 
-from entrypoints.contract.choices import OFFLOADED, RANKED, STAGED
+from entrypoints.contract.choices import OFFLOADED, PARTED, RANKED, STAGED
 from entrypoints.results.quantiles import quantile
 from entrypoints.results.result import MOST_STEPS, QUANTILES
 from entrypoints.rules.facts import Facts, near
 from entrypoints.rules.rule import ROUNDING, differ, rule
 
-ONE_DEVICE = ("cpu", "cuda", "xpu")  # kinds of devices of which a run uses one
 SEEDS = 2**32
 LISTS = ("seconds", "losses", "data_wait_seconds")
 
@@ -80,21 +79,18 @@ def window_is_no_longer_than_asked_for(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "only PopTorch divides a batch between iterations and stages; elsewhere each replica is a device and a rank, on "
+    "only PopTorch has several iterations in a call; elsewhere each stage of each replica is a device and a rank, on "
     "CPUs a share of a node if there are several; only data that are decoded in steps have workers; seeds have 32 bits",
     "No command line gives another configuration.",
 )
 def settings_fit_the_device(facts: Facts) -> Iterator[str]:
     """Check what settings say about the device and the data."""
     given, device = facts.configuration, facts.document["accelerator"]
-    if given["device"] in ONE_DEVICE:
-        parts = ["stages"] if given["device"] != "cpu" else ["stages", "device_iterations"]
-        for name in parts:
-            if given[name] != 1:
-                yield differ(f"configuration.{name}", given[name], 1, f"the device {given['device']}")
+    if given["device"] == "cpu" and given["device_iterations"] != 1:
+        yield differ("configuration.device_iterations", given["device_iterations"], 1, "the device cpu")
     if given["device"] == "cpu" and "count" in device:
-        several = given["replicas"]
-        numbers = (("count", several), ("ranks", several), ("replicas", several))
+        several = facts.ranks
+        numbers = (("count", several), ("ranks", several), ("replicas", given["replicas"]))
         for name, value in (*numbers, ("granularity", "share" if several > 1 else "node")):
             if device[name] != value:
                 yield differ(f"accelerator.{name}", device[name], value, "the device cpu")
@@ -215,14 +211,22 @@ def settings_fit_the_task(facts: Facts) -> Iterator[str]:
         yield f"configuration.goal: {facts.task} trains nothing"
     if given["concurrency"] is not None and facts.task != "inference":
         yield f"configuration.concurrency: {facts.task} answers no requests"
-    together = training and given["replicas"] > 1 and given["device"] != "ipu"
-    possible = STAGED if given["stages"] > 1 else RANKED if together else (None,)
-    if given["strategy"] not in possible:
+    if given["strategy"] not in _strategies(facts):
         yield "configuration.strategy: it says how several stages alternate, or how several ranks train"
+    if given["stages"] > 1 and given["device"] != "ipu" and (not training or given["replicas"] > 1):
+        yield differ("configuration.stages", given["stages"], 1, "training of one replica only")
     if given["smoke"] and given["probe_numerics"]:
         yield "configuration.probe_numerics: a smoke run has no correctness check"
     if (given["data"] == "synthetic") != (given["data_path"] is None):
         yield "configuration.data_path: data on disk have a path, and synthetic data have none"
+
+
+def _strategies(facts: Facts) -> Sequence[str | None]:
+    """Return the strategies that a run of these devices, stages and replicas can have."""
+    given = facts.configuration
+    if given["stages"] > 1:
+        return STAGED if given["device"] == "ipu" else PARTED
+    return RANKED if facts.task == "training" and facts.ranks > 1 else (None,)
 
 
 @rule(

@@ -65,7 +65,13 @@ class Facts:
     @property
     def ranks(self) -> int:
         """The processes that share the work."""
-        return 1 if self.configuration["device"] == "ipu" else int(self.configuration["replicas"])
+        given = self.configuration
+        return 1 if given["device"] == "ipu" else int(given["replicas"] * given["stages"])
+
+    @property
+    def trained_together(self) -> bool:
+        """Whether several ranks train one model."""
+        return self.ranks > 1 and self.configuration["strategy"] is not None
 
     @property
     def completed(self) -> bool:

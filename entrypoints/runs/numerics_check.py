@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from entrypoints.contract import reference
 from entrypoints.contract.cards import Card
-from entrypoints.contract.choices import RANKED
 from entrypoints.contract.reference import Reference
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results import numerics
@@ -56,6 +55,6 @@ def probe(
     outcome, messages = ended(ranks), ranks[0].messages
     cut = None if outcome.state == "completed" else _cut(outcome)
     expected = stored and stored.on(resolved.device).of_run(resolved.gradient_accumulation)
-    if expected and resolved.strategy in RANKED:
+    if expected and resolved.trained_together:
         expected = expected.by_ranks("gradient_norm" in card.problem["optimizer"])
     return outcome, numerics.compare_with_reference(messages, expected, resolved.precision, cut)

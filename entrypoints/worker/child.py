@@ -127,7 +127,8 @@ def run(configuration: Configuration, place: Place, send: Sender, cleanup: conte
     if group:
         send(group["group"].connected())
     send(Phase("data", time.monotonic()))
-    inputs = open_inputs(loader, card, configuration, place, send)
+    data_place = configuration.data_place(place)
+    inputs = open_inputs(loader, card, configuration, data_place, send)
     send(Phase("model", time.monotonic()))
     rule = rule_of(card.problem, configuration.batch_size)
     model = build.model(card, configuration.seed)
@@ -139,14 +140,14 @@ def run(configuration: Configuration, place: Place, send: Sender, cleanup: conte
     send(session.facts)
     require_device_of_peak(configuration.measured_peak, session.facts.name)
     send(ask_device(session.conditions, DeviceConditions.unknown))
-    evaluation = open_evaluation(loader, card, configuration, send)
+    evaluation = open_evaluation(loader, card, configuration, data_place, send)
     closers = cleanup.enter_context(contextlib.ExitStack())
     cleanup.callback(report_device_state, session, send)  # runs before it waits for streams, whose device may hang
     if configuration.task == MICROBENCHMARK:
         free = device.free_mib()
         work: PhasedRun = open_points(card, session, configuration, place, free, send, group.get("group"))
     else:
-        work = open_work(card, session, inputs, evaluation, configuration, send, closers)
+        work = open_work(card, session, inputs, evaluation, configuration, data_place, send, closers)
     work.group = group.get("group")
     try:
         work.run(configuration)
@@ -216,7 +217,9 @@ def import_modules(configuration: Configuration) -> tuple[ModuleType, ModuleType
     return device, build, loader
 
 
-def open_evaluation(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Evaluation | None:
+def open_evaluation(
+    loader: ModuleType, card: Card, configuration: Configuration, place: Place, send: Sender
+) -> Evaluation | None:
     """Return the evaluation of all samples once, or None if there are no files or no target."""
     path = configuration.evaluation_path or configuration.data_path
     if configuration.goal is None or path is None:
@@ -225,9 +228,11 @@ def open_evaluation(loader: ModuleType, card: Card, configuration: Configuration
     _, source = formats.open_for(card, Path(path), task, configuration.framework)
     for name in source.lost if configuration.evaluation_path else ():  # otherwise reported with the training data
         send(Skipped(name))
-    size = min(configuration.batch_size // configuration.ranks, source.samples)
+    size = min(configuration.batch_size // place.world, source.samples)
     workers = configuration.data_workers or 0
-    return Evaluation(lambda: loader.evaluation_batches(card, source, size, workers), lambda: formats.grader(source))
+    return Evaluation(
+        lambda: loader.evaluation_batches(card, source, size, workers), lambda: formats.grader(source), place=place
+    )
 
 
 def open_work(
@@ -236,6 +241,7 @@ def open_work(
     inputs: Iterator[Any],
     evaluation: Evaluation | None,
     configuration: Configuration,
+    place: Place,
     send: Sender,
     cleanup: contextlib.ExitStack,
 ) -> PhasedRun:
@@ -249,7 +255,7 @@ def open_work(
     if configuration.data == "synthetic":
         batch = session.to_device(next(inputs))
         inputs = itertools.repeat(batch)
-        evaluation = evaluation or Evaluation(lambda: [batch], own=True)
+        evaluation = evaluation or Evaluation(lambda: [batch], own=True, place=place)
     if generates(card.problem, configuration.task):
         return Generation(session, inputs, card.problem["generation"], configuration.precision, send)
     target = configuration.goal
@@ -308,7 +314,7 @@ def open_inputs(
 ) -> Iterator[Any]:
     """Return an iterator over batches; for request streams, over callables that make each request's batch.
 
-    Synthetic data and tables are a single batch, of which a rank has its share.
+    Synthetic data and tables are a single batch, of which a rank has the share of its place among the replicas.
     """
     size, seed = configuration.partition.samples, configuration.seed
     if configuration.task == MICROBENCHMARK:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Mapping, NamedTuple
 
 from entrypoints.contract.cards import Card
+from entrypoints.contract.choices import PARTED
 from entrypoints.contract.statuses import RunError
 from entrypoints.planning.configuration import Configuration
 from entrypoints.system.facts import MIB
@@ -25,6 +26,7 @@ DIVIDED = {
     "zero1": ("states",),
     "zero2": ("gradients", "states"),
     "zero3": ("weights", "gradients", "states"),
+    **dict.fromkeys(PARTED, ("weights", "gradients", "states")),
 }
 SINGLE = 4  # bytes of a weight, a gradient or an optimizer state
 BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}  # bytes of an activation
@@ -59,7 +61,8 @@ def estimate(card: Card, configuration: Configuration) -> MemoryNeed:
     elements: int = card.memory[f"{configuration.task}_elements_per_unit"]
     streams = configuration.concurrency or 1
     at_once = 0 if configuration.activation_checkpointing else streams * configuration.micro_batch_size
-    batch = at_once * elements * BYTES[configuration.precision] / MIB
+    parts = configuration.stages if configuration.strategy in PARTED else 1
+    batch = at_once * elements * BYTES[configuration.precision] / MIB / parts
     if not training:
         return MemoryNeed(parameters, batch)
     # Gradients take the memory of activations as they are freed.

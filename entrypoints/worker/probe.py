@@ -14,6 +14,7 @@ import numpy as np
 
 from entrypoints.contract import reference
 from entrypoints.contract.cards import Card
+from entrypoints.contract.group import Place
 from entrypoints.contract.messages import Probed
 from entrypoints.contract.reference import Reference
 from entrypoints.contract.session import Batch, BatchPartition, OptimizerRule, Rule, SamplerRule, Session, rule_of
@@ -73,7 +74,8 @@ def run(
         if group and configuration.strategy:
             alone = functools.partial(_open_session, device, precision, configuration.compile, {})
             by_kind = {True: open_session, False: alone}
-            for name, values in by_ranks(card, batch_size, new_model, build, loader, by_kind, group["group"]):
+            joined, place = group["group"], configuration.data_place(group["group"].place)
+            for name, values in by_ranks(card, batch_size, new_model, build, loader, by_kind, joined, place):
                 send(Probed(precision, name, values))
 
 
@@ -97,13 +99,15 @@ def by_ranks(
     loader: ModuleType,
     open_sessions: Mapping[bool, Callable[[Any, Stage], Session]],
     group: Any,
+    place: Place,
 ) -> Iterator[tuple[str, list[float]]]:
-    """Yield the quantities of ranks that train on slices, each of `batch_size` samples.
+    """Yield the quantities of ranks that train on slices of a batch, each of as many samples, or on all of it.
 
-    Sessions are opened together with other ranks (True) or alone.
+    `place` is the rank's among the replicas. Sessions are opened together with other ranks (True) or alone.
     """
     batch = loader.formula_batch(card, batch_size * group.place.world)
-    share = loader.slice_of(batch, group.place.rank * batch_size, batch_size)
+    size = batch.samples // place.world
+    share = loader.slice_of(batch, place.rank * size, size)
 
     def open_session(rule: OptimizerRule, partition: BatchPartition | None, together: bool) -> Session:
         model = new_model()

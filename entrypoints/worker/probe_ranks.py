@@ -1,7 +1,8 @@
 """The correctness check of ranks that train together: on slices of a batch, as one rank that accumulates the slices.
 
-The rest of the check gives every rank the whole batch: the mean of equals proves all but the reduction. Steps are those
-of stochastic gradient descent, since Adam and clipping hide gradients that are a whole factor off.
+The rest of the check gives every rank the whole batch: the mean of equals proves all but the reduction. Ranks with
+parts of one model have no slices, but all micro-batches. Steps are those of stochastic gradient descent, since Adam and
+clipping hide gradients that are a whole factor off.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ OpenSession = Callable[[OptimizerRule, Optional[BatchPartition], bool], Session]
 def quantities(
     open_session: OpenSession, group: Any, batch: Batch, share: Batch, clipped: bool
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the quantities BY_RANKS of a batch, of which this rank trains on its share.
+    """Yield the quantities BY_RANKS of a batch, of which this rank trains on its share: a micro-batch, or several.
 
     `open_session` returns a session by a rule and a partition, alone or with the other ranks. Only the first rank
     trains alone, and only it yields.
     """
-    ranks, first = group.place.world, group.place.rank == 0
-    partition = BatchPartition(batch.samples // ranks, accumulation=ranks)
+    first = group.place.rank == 0
+    partition = _divided(batch, share, group.place.world)
+    own_partition = partition._replace(accumulation=partition.accumulation * share.samples // batch.samples)
 
     def alone(rule: OptimizerRule, steps: int) -> list[Changes]:
         return list(changes(open_session(rule, partition, False), batch, steps)) if first else []
@@ -38,7 +40,7 @@ def quantities(
     rate, norm = group.agree(_rate_and_norm(open_session, partition, batch) if first else (0.0, 0.0))
     plain = descent(rate, None)
     expected = alone(plain, STEPS)
-    session = open_session(plain, None, True)
+    session = open_session(plain, own_partition, True)
     own = list(changes(session, share, STEPS, close=False))
     difference = group.largest_difference(session.weights().values())
     session.close()
@@ -48,9 +50,15 @@ def quantities(
     if clipped:
         halved = descent(rate, norm / 2)
         expected = alone(halved, 1)
-        own = list(changes(open_session(halved, None, True), share, 1))
+        own = list(changes(open_session(halved, own_partition, True), share, 1))
         if first:
             yield CLIPPED_UPDATE, np.array([deviation(own[0], expected[0])])
+
+
+def _divided(batch: Batch, share: Batch, ranks: int) -> BatchPartition:
+    """Return the micro-batches of a batch: a share each, or more than ranks if all of them have the whole batch."""
+    parts = batch.samples if share.samples == batch.samples else ranks
+    return BatchPartition(batch.samples // parts, accumulation=parts)
 
 
 def descent(rate: float, gradient_norm: float | None) -> OptimizerRule:

@@ -16,12 +16,14 @@ from entrypoints.contract.target import AnswerGrader, Quality, Target, reached
 class Evaluation(NamedTuple):
     """What is evaluated: its batches, and the grader of answers if they have to be read.
 
-    Several ranks have different batches each (`own`), or the same ones and share the work.
+    Ranks of several replicas have different batches each (`own`), or the same ones and share the work by their `place`
+    among the replicas.
     """
 
     batches: Callable[[], Iterable[Batch]]
     grader: Callable[[], AnswerGrader | None] = lambda: None
     own: bool = False
+    place: Place = ALONE
 
 
 class TargetPursuit:
@@ -47,8 +49,8 @@ class TargetPursuit:
         """
         began, grader = time.monotonic(), self.evaluation.grader()
         sums, labelled = [0.0, 0.0, 0.0], True  # samples, their loss, right answers
-        together = group if grader is None else None
-        for batch, counts in self.batches(together):
+        together = group if grader is None and self.evaluation.place.world > 1 else None
+        for batch, counts in self.batches(together is not None):
             result = self.session.evaluate(batch)
             labelled = labelled and result.right is not None
             if counts:
@@ -66,10 +68,10 @@ class TargetPursuit:
         done = reached(self.target, evaluated)
         self.evaluated_at, self.reached = steps, bool(group.agree([done])[0]) if group else done
 
-    def batches(self, group: JoinedRanks | None) -> Iterator[tuple[Batch, bool]]:
-        """Yield the readable batches to evaluate, and whether each counts."""
+    def batches(self, shared: bool) -> Iterator[tuple[Batch, bool]]:
+        """Yield the readable batches to evaluate, all or a share of them, and whether each counts."""
         batches = iter(self.evaluation.batches())
-        share = group.place if group and not self.evaluation.own else ALONE
+        share = self.evaluation.place if shared and not self.evaluation.own else ALONE
         while True:
             turn = list(islice(batches, share.world))
             if not turn:

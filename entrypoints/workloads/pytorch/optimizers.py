@@ -57,13 +57,14 @@ def adamw(groups: list[dict[str, Any]], rule: OptimizerRule, fused: bool) -> tor
     return construct(torch.optim.AdamW, groups, fused, lr=rule.learning_rate, **chosen)
 
 
-Norms = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
+Norms = Callable[[Sequence[torch.Tensor], Sequence[nn.Parameter]], Sequence[torch.Tensor]]
 
 
 class Lamb(torch.optim.Optimizer):
     """LAMB: Adam with steps scaled to each tensor's norm (You et al., arXiv:1904.00962, algorithm 2).
 
-    Of distributed tensors, it updates this rank's shards; `shard_norms` then returns the norms of whole tensors.
+    Of distributed tensors, it updates this rank's shards; `shard_norms` then returns the norms of whole tensors, given
+    those of the rank and their parameters.
     """
 
     shard_norms: Norms | None = None
@@ -89,7 +90,7 @@ class Lamb(torch.optim.Optimizer):
             return
         steps = [self.adam_step(parameter).add_(local(parameter), alpha=decay) for parameter in parameters]
         norms = self.shard_norms or _norms
-        sizes, lengths = (norms(tensors) for tensors in ([local(each) for each in parameters], steps))
+        sizes, lengths = (norms(tensors, parameters) for tensors in ([local(each) for each in parameters], steps))
         for parameter, step, size, length in zip(parameters, steps, sizes, lengths):
             trust = torch.where((size > 0) & (length > 0), size / length, torch.ones_like(size))
             if parameter.grad is not None:
@@ -114,7 +115,7 @@ def local(tensor: Any) -> torch.Tensor:
     return shard
 
 
-def _norms(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+def _norms(tensors: Sequence[torch.Tensor], _: Sequence[nn.Parameter]) -> Sequence[torch.Tensor]:
     return [tensor.norm() for tensor in tensors]
 
 

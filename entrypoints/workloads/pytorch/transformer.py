@@ -65,6 +65,7 @@ class SelfAttention(nn.Module):
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
         self.heads, self.causal = model["heads"], model["attention"] == "causal"
+        self.size = model["width"] // model["heads"]
         self.rotary, self.fused = model["positions"]["kind"] == "rotary", FUSED
         self.query_key_value = nn.Linear(model["width"], 3 * model["width"])
         self.project = nn.Linear(model["width"], model["width"])
@@ -77,16 +78,16 @@ class SelfAttention(nn.Module):
 
         With a cache, x has the next positions of a text: all at once if the cache is empty, otherwise one.
         """
-        samples, length, width = x.shape
-        heads = self.query_key_value(x).view(samples, length, 3, self.heads, width // self.heads)
-        query, key, value = heads.permute(2, 0, 3, 1, 4)  # (N, heads, T, width / heads) each
+        samples, length, _ = x.shape
+        heads = self.query_key_value(x).view(samples, length, 3, self.heads, self.size)
+        query, key, value = heads.permute(2, 0, 3, 1, 4)  # (N, heads, T, size) each
         if self.rotary:
             first = cache.filled if cache else 0
             query, key = rotate(query, first), rotate(key, first)
         if cache:
             key, value = cache.append(key, value)
         attended = self.attend(query, key, value, attention_mask)
-        return self.project(attended.transpose(1, 2).reshape(samples, length, width))
+        return self.project(attended.transpose(1, 2).reshape(samples, length, self.heads * self.size))
 
     def attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entrypoints.contract import cards
+from entrypoints.contract.group import ALONE
 from entrypoints.contract.statuses import UsageError
 from entrypoints.data.formats import open_source
 from entrypoints.planning.arguments import parse
@@ -135,5 +136,5 @@ def test_what_was_trained_on_is_evaluated_where_nothing_else_is_named(tmp_path):
         configuration = resolve(parse(["image_compression", *words, *more]), card, None)
         loader: Any = SimpleNamespace(evaluation_batches=lambda _, source, *__: [source.part])
         send: Any = print
-        judging = child.open_evaluation(loader, card, configuration, send)
+        judging = child.open_evaluation(loader, card, configuration, ALONE, send)
         assert judging and judging.batches() == [part]

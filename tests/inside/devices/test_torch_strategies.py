@@ -21,6 +21,7 @@ NORMALISED = ("image_compression", "resnet50")  # each rank's batch normalisatio
 ROUNDING = {"image_compression": 1e-3, "resnet50": 1e-3}  # they amplify the rounding of other kernels
 STRATEGIES = ("ddp", "zero1", *(["fsdp"] if torch.__version__ >= "2.9" else []), *(["zero2", "zero3"] * DEEPSPEED))
 SHARDED = ("fsdp", "zero3")
+PARTED = ("pipelined", "tensor")
 
 
 def cases():
@@ -44,6 +45,50 @@ def test_two_ranks_have_the_losses_of_one(strategy, workload):
     assert ranks[0]["used"] == pytest.approx(single["used"], abs=0.02)
     if strategy in SHARDED:
         assert sum(rank["held"] for rank in ranks) <= single["held"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "workload", "steps"),
+    [
+        ("pipelined", LAMB, 3),
+        pytest.param("tensor", LAMB, 3, marks=pytest.mark.full),
+        *(
+            pytest.param(strategy, name, STEPS, marks=pytest.mark.full)
+            for strategy in PARTED
+            for name in ("gpt2", "bert_base", LAMB)
+        ),
+    ],
+)
+def test_two_parts_of_a_model_have_the_losses_of_the_whole(strategy, workload, steps):
+    """Of LAMB's network the table of tokens is tied to the head: each of two stages has it."""
+    alone, (single,) = trained(workload, None, steps, accumulation=4)
+    together, ranks = trained(workload, strategy, steps, accumulation=4)
+    assert together == pytest.approx(alone, rel=1e-6)
+    assert [rank["names"] for rank in ranks] == 2 * [single["names"]]
+    assert [rank["norm"] for rank in ranks] == 2 * [pytest.approx(single["norm"], rel=1e-6)]
+    assert {**ranks[0]["used"], **ranks[1]["used"]} == pytest.approx(single["used"], abs=0.02)
+    assert max(rank["held"] for rank in ranks) < single["held"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("strategy", "parts"), [("pipelined", 1), ("pipelined", 2), ("tensor", 1)])
+def test_parts_that_are_not_equal_learn_the_same(strategy, parts):
+    """A pipeline that is never full, with a stage without blocks; four heads in three ranks."""
+    alone, _ = trained("gpt2", None, 3, accumulation=parts)
+    together, _ = trained("gpt2", strategy, 3, accumulation=parts, world=3)
+    assert together == pytest.approx(alone, rel=1e-6)
+
+
+@pytest.mark.full
+def test_what_is_equal_on_ranks_is_dropped_equally_and_heads_differently():
+    """A block that is computed again drops what it dropped before."""
+    _, plain = trained("gpt2", "tensor", 3, dropout=True)
+    again, recomputed = trained("gpt2", "tensor", 3, dropout=True, recomputed=True)
+    without, _ = trained("gpt2", "tensor", 3)
+    assert plain[0]["equal"] == plain[1]["equal"] != []
+    assert plain[0]["dropped"] != plain[1]["dropped"]
+    assert recomputed[0]["norm"] == pytest.approx(plain[0]["norm"], rel=1e-7)
+    assert again != pytest.approx(without, rel=1e-3)
 
 
 @pytest.mark.full

@@ -6,6 +6,7 @@ import pytest
 
 from entrypoints.cli import naming
 from entrypoints.contract import cards
+from entrypoints.contract.group import Place
 from entrypoints.contract.statuses import UsageError
 from entrypoints.devices import selection
 from entrypoints.planning.arguments import parse
@@ -187,6 +188,7 @@ def test_ranks_may_keep_what_they_divide_on_the_host_and_share_updates_of_a_comp
         ("--batch-size 4 --micro-batch-size 8", IPU, "no multiple of 8 samples"),
         ("--batch-size 6 --replicas 4", IPU, "times 4 replicas"),
         ("--strategy sharded", IPU, "one stage is all"),
+        ("--stages 2 --strategy tensor", IPU, "--strategy tensor is for CPUs and GPUs. Take --strategy pipelined"),
         ("--batch-size 8 --micro-batch-size 4 --stages 4", IPU, "has 2 for each replica"),
         ("--batch-size 24 --micro-batch-size 4 --stages 4", IPU, "filled by 7 micro-batches"),
         ("--batch-size 12 --micro-batch-size 4 --stages 4 --task inference", IPU, "filled by 4 micro-batches"),
@@ -197,15 +199,17 @@ def test_ranks_may_keep_what_they_divide_on_the_host_and_share_updates_of_a_comp
         ("--find-max-batch --replicas 2", IPU, "on one replica for what"),
         ("--find-max-batch --device-iterations 2", IPU, "on one replica for what"),
         ("--task inference --device-iterations 2", IPU, "follow from --batch-size"),
-        ("--device-iterations 2", None, "are for IPUs"),
+        ("--device-iterations 2", None, "is for IPUs"),
         ("--replicas 2 --concurrency 2 --task inference", None, "latency is that of one device"),
         ("--replicas 2", {"framework": "tensorflow", "device": "cpu"}, "tensorflow computes on one device"),
-        ("--stages 2", None, "are for IPUs"),
         ("--replicas 2 --strategy zero2 --compile", None, "Leave one of them out, or take --strategy ddp or zero1"),
         ("--replicas 2 --strategy zero2 --offload", None, "a CPU keeps all in the memory of the host"),
         ("--replicas 2 --strategy ddp --offload", GPU, "--offload is for --strategy fsdp, zero2, zero3"),
         ("--offload", GPU, "--offload is for --strategy fsdp, zero2, zero3"),
         ("--replicas 2 --strategy fsdp --offload --precision fp16", GPU, "Take --precision bf16"),
+        ("--stages 2", None, "--stages 2: resnet50 is no row of equal blocks"),
+        ("--stages 2", {"framework": "tensorflow", "device": "cpu"}, "only PyTorch cuts models"),
+        ("--stages 2 --strategy phased", None, "--stages 2: resnet50 is no row of equal blocks"),
         ("--task inference --micro-batch-size 2", None, "accumulates no gradients"),
         ("--micro-batch-size 2", {"framework": "tensorflow", "device": "cpu"}, "TensorFlow computes a batch at once"),
     ],
@@ -213,6 +217,47 @@ def test_ranks_may_keep_what_they_divide_on_the_host_and_share_updates_of_a_comp
 def test_a_division_that_cannot_be_is_refused(words, image, said):
     with pytest.raises(UsageError, match=said):
         divided(*words.split(), image=image)
+
+
+CUDA = {"framework": "pytorch", "device": "cuda"}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--stages 2 --batch-size 8", (4, 2, 1, 1, 2, "pipelined")),
+        ("--stages 2 --batch-size 8 --micro-batch-size 1", (1, 8, 1, 1, 2, "pipelined")),
+        ("--stages 4 --batch-size 8 --strategy pipelined", (2, 4, 1, 1, 4, "pipelined")),
+        ("--stages 4 --batch-size 8 --strategy tensor", (8, 1, 1, 1, 4, "tensor")),
+    ],
+)
+def test_ranks_with_parts_of_a_model_have_the_same_samples(words, expected):
+    configuration = resolve(parse(["gpt2", *words.split()]), cards.load()["gpt2"], CUDA)
+    assert tuple(configuration.partition) == expected and configuration.partition.samples == 8
+    assert configuration.ranks == configuration.stages and configuration.trained_together
+    places = [Place(rank, configuration.ranks, rank, configuration.ranks) for rank in range(configuration.ranks)]
+    assert {configuration.data_place(place)[:2] for place in places} == {(0, 1)}, "all have the same samples"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--strategy pipelined", "Add --stages 2 or more"),
+        ("--stages 2 --strategy sharded", "--strategy sharded is for IPUs. Take --strategy pipelined"),
+        ("--stages 2 --strategy fsdp", "--stages 2 with --strategy fsdp: it has no stages"),
+        ("--stages 2 --replicas 2", "stages are those of one copy of the model"),
+        ("--stages 2 --task inference", "one device computes inference"),
+        ("--stages 2 --compile", "parts of a model are not compiled"),
+        ("--stages 2 --find-max-batch", "on one replica for what"),
+        ("--stages 13 --batch-size 13", "gpt2 has 12 blocks"),
+        ("--stages 8 --strategy tensor", "gpt2 has 12 heads and 3072 inner features, .* Give a divisor of 12"),
+        ("--strategy tensor", "Add --stages 2 or more"),
+        ("--stages 4 --batch-size 2", "a pipeline is filled by 4 micro-batches, and --batch-size 2 has 2"),
+    ],
+)
+def test_what_ranks_with_parts_of_a_model_cannot_do_is_refused(words, said):
+    with pytest.raises(UsageError, match=said):
+        resolve(parse(["gpt2", *words.split()]), cards.load()["gpt2"], CUDA)
 
 
 def test_a_step_of_several_updates_takes_their_samples():

@@ -657,12 +657,45 @@ def test_phases_on_the_clock_of_the_steps_are_as_long_as_these(genuine):
     )
 
 
+def staged(document):
+    """The result of two ranks with a copy each, as that of two with a stage each."""
+    given = document["configuration"]
+    changes = {
+        "replicas": 1,
+        "stages": 2,
+        "strategy": "pipelined",
+        "micro_batch_size": given["batch_size"] // 2,
+        "gradient_accumulation": 2,
+    }
+    document = {**document, "configuration": {**given, **changes}}
+    words = [word.replace("--replicas", "--stages") for word in document["provenance"]["command"]]
+    return put(put(document, "provenance.command", words), "accelerator.replicas", 1)
+
+
+def test_stages_of_a_pipeline_compute_one_batch_together(genuine):
+    document = staged(genuine["ranks"])
+    assert not codes(document)
+    for path, change, rule in (
+        ("steps.units", lambda units: 2 * units, "units-are-steps-times-batch"),
+        ("configuration.strategy", "ddp", "settings-fit-the-task"),
+        ("configuration.strategy", "sharded", "settings-fit-the-task"),
+        ("configuration.strategy", None, "settings-fit-the-task"),
+        ("configuration.replicas", 2, "settings-fit-the-task"),
+        ("configuration.stages", 3, "ranks-are-all-there"),
+        ("configuration.stages", 4, "command-is-what-was-configured"),
+        ("accelerator.replicas", 2, "device-is-that-asked-for"),
+        ("workload.task", "inference", "settings-fit-the-task"),
+    ):
+        assert rule in codes(put(document, path, change)), (path, rule)
+
+
 def test_what_only_a_host_can_say(genuine):
     host = put(genuine["training"], "configuration.device", "cpu")
     assert "losses-are-possible" not in codes(host)
     assert "losses-are-possible" in codes(put(host, "steps.losses.3", None))
     assert "settings-fit-the-device" in codes(put(host, "accelerator.ranks", 8))
     assert "settings-fit-the-device" in codes(put(host, "configuration.replicas", 2))
+    assert "settings-fit-the-device" in codes(put(host, "configuration.stages", 2))
     for_a_time = put(put(host, "configuration.steps", None), "configuration.duration_seconds", 1e-3)
     assert "window-is-no-longer-than-asked-for" in codes(for_a_time)
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from unittest import mock
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from entrypoints.devices.pytorch.strategies import fsdp, shards, zero
+from entrypoints.devices.pytorch.strategies import fsdp, pipeline, shards, tensor, zero
 from entrypoints.devices.pytorch.strategies.ddp import DataParallel
+from entrypoints.devices.pytorch.strategies.strategy import Strategy
 from entrypoints.workloads.pytorch import loader, optimizers
 
 
@@ -57,7 +59,7 @@ def clipped_by_shard():
 
 
 def lamb_by_shard():
-    return mock.patch.object(shards, "norms", lambda tensors: [tensor.norm() for tensor in tensors])
+    return mock.patch.object(shards, "norms", lambda tensors, _: [tensor.norm() for tensor in tensors])
 
 
 def decay_lost():
@@ -89,6 +91,86 @@ def tie_broken():
     return mock.patch.object(fsdp.FullyShard, "wrap", wrap)
 
 
+def table_of_the_head_alone():
+    """The gradients of a table in the first and the last stage are not added up."""
+    return mock.patch.object(pipeline.Pipeline, "add_tied", lambda _: None)
+
+
+def table_counted_twice():
+    """In the norm of all gradients, once by each stage that has it."""
+    return mock.patch.object(
+        pipeline.Pipeline, "clip", lambda _, model, norm: shards.clip(list(model.parameters()), norm)
+    )
+
+
+def micro_batches_of_a_pipeline_summed_up():
+    original = pipeline.Pipeline.accumulate
+
+    def accumulate(self, parts, session):
+        summing = SimpleNamespace(training_loss=session.training_loss, scaled=lambda loss: loss)
+        return original(self, parts, summing)
+
+    return mock.patch.object(pipeline.Pipeline, "accumulate", accumulate)
+
+
+def last_micro_batch_left_out():
+    original = pipeline.Pipeline.accumulate
+    return mock.patch.object(
+        pipeline.Pipeline, "accumulate", lambda self, parts, _: original(self, parts[:-1] or parts, _)
+    )
+
+
+def clipped_by_stage():
+    return mock.patch.object(pipeline.Pipeline, "clip", Strategy.clip)
+
+
+def stage_without_updates():
+    original = pipeline.Pipeline.optimizer
+
+    def optimizer(self, model, rule, fused):
+        made = original(self, model, rule, fused)
+        return made if self.last else SimpleNamespace(zero_grad=made.zero_grad, step=lambda: None)
+
+    return mock.patch.object(pipeline.Pipeline, "optimizer", optimizer)
+
+
+def gradients_of_shares_apart():
+    """Each rank goes back through its own heads and features only."""
+    return mock.patch.object(tensor.FromEqual, "backward", staticmethod(lambda _, gradient: gradient))
+
+
+def shares_not_added_up():
+    return mock.patch.object(tensor.ToEqual, "forward", staticmethod(lambda _, x: x.clone()))
+
+
+def bias_of_each_share():
+    """Added up once by each rank."""
+
+    def forward(self, x):
+        return tensor.ToEqual.apply(torch.nn.functional.linear(x, self.weight, self.bias))
+
+    return mock.patch.object(tensor.InputShare, "forward", forward)
+
+
+def packed_by_rows():
+    """The first rank has all queries and half of the keys."""
+    return mock.patch.object(
+        tensor.Division, "share", lambda self, whole, *at: whole.tensor_split(at[1], self.axis)[at[0]]
+    )
+
+
+def equal_weights_counted_by_each_rank():
+    def clip(self, model, norm):
+        shards.clip(list(model.parameters()), norm)
+
+    return mock.patch.object(tensor.TensorParallel, "clip", clip)
+
+
+def lamb_of_equal_weights_counted_by_each_rank():
+    original = shards.norms
+    return mock.patch.object(shards, "norms", lambda own, parameters, divided: original(own, parameters))
+
+
 # Each with the strategy and a workload in which it shows.
 MUTANTS = (
     (no_synchronisation, "ddp", "lstm"),
@@ -101,4 +183,16 @@ MUTANTS = (
     (decay_lost, "fsdp", "bert_base"),
     (decay_lost_on_the_way_to_shares, "zero1", "bert_base"),
     (tie_broken, "fsdp", "bert_large_pretraining_128"),
+    (table_of_the_head_alone, "pipelined", "gpt_117m"),
+    (table_counted_twice, "pipelined", "gpt_117m"),
+    (micro_batches_of_a_pipeline_summed_up, "pipelined", "gpt2"),
+    (last_micro_batch_left_out, "pipelined", "gpt2"),
+    (clipped_by_stage, "pipelined", "gpt2"),
+    (stage_without_updates, "pipelined", "gpt2"),
+    (gradients_of_shares_apart, "tensor", "gpt2"),
+    (shares_not_added_up, "tensor", "gpt2"),
+    (bias_of_each_share, "tensor", "gpt2"),
+    (packed_by_rows, "tensor", "gpt2"),
+    (equal_weights_counted_by_each_rank, "tensor", "gpt2"),
+    (lamb_of_equal_weights_counted_by_each_rank, "tensor", "bert_large_pretraining_128"),
 )

@@ -36,8 +36,8 @@ def probed(workload, strategy, **options):
 
 def ranks_of(task, workload, strategy, **options):
     """What each rank reports of a task."""
-    world = WORLD if strategy else 1
-    job = {"task": task, "workload": workload, "strategy": strategy, "world": world, **options}
+    world = options.get("world", WORLD) if strategy else 1
+    job = {"task": task, "workload": workload, "strategy": strategy, **options, "world": world}
     with contextlib.ExitStack() as stack:
         ranks = [stack.enter_context(started({**job, "rank": rank})) for rank in range(world)]
         if strategy:
@@ -95,6 +95,14 @@ def joined(job):
     return {"group": groups.join(place, "cpu", job["strategy"], job.get("offload", False), tell)}
 
 
+def data_place(job):
+    """Where a rank is among those with other samples."""
+    from entrypoints.contract.choices import PARTED
+    from entrypoints.contract.group import ALONE, Place
+
+    return ALONE if job["strategy"] in PARTED else Place(job["rank"], job["world"], job["rank"], job["world"])
+
+
 def probe(job):
     """Check correctness in one precision, with a mistake if one is named."""
     import mutants_ranks
@@ -116,6 +124,7 @@ def probe(job):
         strategy=job["strategy"],
         activation_checkpointing=False,
         offload=False,
+        data_place=lambda _: data_place(job),
     )
     mistake = getattr(mutants_ranks, job["mutant"])() if job.get("mutant") else contextlib.nullcontext()
     with mistake:
@@ -134,18 +143,19 @@ def train(job):
     from entrypoints.workloads.pytorch import build, loader
 
     cpu.prepare(job.get("precision", "fp32"), 1)
-    card, world = small_card(job["workload"]), job["world"]
+    card = small_card(job["workload"])
     group = joined(job)
-    model = build.without_randomness(build.model(card, 0))
+    model = build.model(card, 0) if job.get("dropout") else build.without_randomness(build.model(card, 0))
     if job.get("recomputed"):
         build.recomputed(model)
-    own = SAMPLES // world
+    place = data_place(job)
+    own = SAMPLES // place.world
     parts = job.get("accumulation", 1)
     partition = BatchPartition(own // parts, parts)
     rule = rule_of({**card.problem, "optimizer": {**card.problem["optimizer"], **job.get("rule", {})}}, SAMPLES)
     compiled = job.get("compile", False)
     session = cpu.open_session(model, rule, job.get("precision", "fp32"), compiled, partition, **group)
-    batch = loader.slice_of(loader.synthetic_batch(card, SAMPLES, 0), job["rank"] * own, own)
+    batch = loader.slice_of(loader.synthetic_batch(card, SAMPLES, 0), place.rank * own, own)
     losses = losses_of(session, batch, job["steps"])
     used = session.gradients()
     output = session.infer_request(batch).output
@@ -161,11 +171,27 @@ def train(job):
         ),
         "output": len(output[0] if isinstance(output, tuple) else output),
         "execution": session.facts.execution,
+        **(drops(session.model.network) if job.get("dropout") else {}),
     }
     session.close()
     if group:
         group["group"].close()
     return report
+
+
+def drops(network):
+    """Weights that each rank has whole, and what attention drops by the heads of this rank."""
+    import torch
+
+    network.train()
+    attention = network.blocks[0].attention
+    ones = torch.ones(1, attention.heads, 8, 8)
+    return {
+        "equal": [
+            float(weight.double().sum()) for name, weight in network.named_parameters() if "normalisation" in name
+        ],
+        "dropped": attention.attend(ones, ones, torch.eye(8).expand_as(ones), None).tolist(),
+    }
 
 
 TASKS = {"train": train, "probe": probe}

@@ -34,6 +34,11 @@ def judged(workload, strategy, **options):
         *([pytest.param("lstm", "fsdp", marks=pytest.mark.full)] if NEW else []),
         *(
             pytest.param(name, strategy, marks=pytest.mark.full)
+            for name in ("gpt2", "gpt_117m", "bert_base", "bert_large_pretraining_128")
+            for strategy in ("pipelined", "tensor")
+        ),
+        *(
+            pytest.param(name, strategy, marks=pytest.mark.full)
             for name in ("gpt2", "bert_large_pretraining_128", "resnet50", "deep_voice_3")
             for strategy in ("ddp", "zero1", *(["fsdp"] if NEW else []))
         ),

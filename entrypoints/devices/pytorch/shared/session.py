@@ -148,9 +148,8 @@ class TorchSession:
         batch = self.to_device(batch)
         observer = StepObserver(self.model.network) if self.observer is None and not self.compiled else None
         self.optimizer.zero_grad(set_to_none=True)
-        *others, last = self.micro_batches(batch)
-        losses = [self.forward_backward(part, last=False) for part in others]
-        losses.append(self.forward_backward(last))
+        with compilation():
+            losses = self.strategy.accumulate(self.micro_batches(batch), self)
         self.update()
         if observer:
             observer.stop()
@@ -160,12 +159,22 @@ class TorchSession:
 
     def forward_backward(self, batch: Batch, last: bool = True) -> torch.Tensor:
         """Do forward and backward of a micro-batch, scaled by its share of the update; return its loss."""
-        with compilation(), self.strategy.accumulating(last):
-            with self.autocast():
-                _, loss = self.train_model(batch.inputs, batch.targets)
-            scaled = loss if self.accumulation_steps == 1 else loss / self.accumulation_steps
-            self.strategy.backward(self.scaler.scale(scaled) if self.scaler else scaled)
+        with self.strategy.accumulating(last):
+            loss = self.training_loss(batch)
+            self.strategy.backward(self.scaled(loss))
         return loss.detach().clone()  # a replayed graph overwrites its output
+
+    def training_loss(self, batch: Batch) -> torch.Tensor:
+        """Do the forward pass of a micro-batch; return its loss."""
+        with self.autocast():
+            loss: torch.Tensor = self.train_model(batch.inputs, batch.targets)[1]
+        return loss
+
+    def scaled(self, loss: torch.Tensor) -> torch.Tensor:
+        """Return a micro-batch's share of the loss of the update, so large that no gradient of it is lost."""
+        share = loss if self.accumulation_steps == 1 else loss / self.accumulation_steps
+        scaled: torch.Tensor = self.scaler.scale(share) if self.scaler else share
+        return scaled
 
     def update(self) -> None:
         """Do the optimizer's step, with gradients clipped to the rule's norm."""

@@ -155,9 +155,7 @@ class FlatShards(Sharded):
 
     def scaler(self, scaler: Any) -> Any:
         """Return a scaler whose ranks skip the same steps."""
-        from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
-
-        return scaler and ShardedGradScaler(init_scale=scaler.get_scale())
+        return scaler and shards.scaler(scaler)
 
     def weights(self, model: Objective) -> Mapping[str, np.ndarray]:
         """Return copies of all weights by name, gathered from all ranks."""

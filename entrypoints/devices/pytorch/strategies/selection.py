@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from entrypoints.contract.choices import DDP, FSDP
+from entrypoints.contract.choices import DDP, FSDP, PIPELINED, TENSOR
 from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.devices.pytorch.strategies.strategy import Strategy
 
@@ -21,6 +21,14 @@ def strategy_of(group: Group | None, dtype: torch.dtype | None, trained: bool, c
         from entrypoints.devices.pytorch.strategies.fsdp import sharded
 
         return sharded(dtype, group.offload)
+    if group.strategy == PIPELINED:
+        from entrypoints.devices.pytorch.strategies.pipeline import Pipeline
+
+        return Pipeline(dtype)
+    if group.strategy == TENSOR:
+        from entrypoints.devices.pytorch.strategies.tensor import TensorParallel
+
+        return TensorParallel(dtype)
     from entrypoints.devices.pytorch.strategies.zero import zero
 
     return zero(str(group.strategy), dtype, group.offload, compiled)

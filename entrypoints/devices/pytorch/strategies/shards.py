@@ -2,28 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Any, Container, Sequence
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from entrypoints.workloads.pytorch.optimizers import local
 
 EPSILON = 1e-6  # added to a norm before it divides, as torch.nn.utils.clip_grad_norm_ does
 
 
-def norms(shards: Sequence[torch.Tensor], hardware: torch.device) -> Sequence[torch.Tensor]:
-    """Return the L2 norm over all ranks of each tensor. All ranks give their shards of the same tensors."""
-    squares = torch.stack([shard.float().square().sum() for shard in shards])
-    return _total(squares, hardware).sqrt().unbind()
+def norms(
+    shards: Sequence[torch.Tensor],
+    parameters: Sequence[nn.Parameter],
+    hardware: torch.device,
+    divided: Container[int] | None = None,
+) -> Sequence[torch.Tensor]:
+    """Return the L2 norm over all ranks of each tensor. All ranks give their shards of the same tensors.
+
+    If `divided` has the identities of some parameters, tensors of others are whole on each rank.
+    """
+    whole = [divided is not None and id(parameter) not in divided for parameter in parameters]
+    ranks = dist.get_world_size()
+    squares = [shard.float().square().sum() / (ranks if equal else 1) for shard, equal in zip(shards, whole)]
+    return _total(torch.stack(squares), hardware).sqrt().unbind()
 
 
-def clip(parameters: Sequence[torch.nn.Parameter], norm: float, hardware: torch.device) -> None:
-    """Scale the gradients of all parameters together to at most this L2 norm."""
-    gradients = [local(parameter.grad) for parameter in parameters if parameter.grad is not None]
-    square = torch.stack([shard.float().square().sum() for shard in gradients]).sum()
+def clip(
+    parameters: Sequence[nn.Parameter], norm: float, hardware: torch.device, copies: Sequence[nn.Parameter] = ()
+) -> None:
+    """Scale the gradients of all parameters of all ranks together to at most this L2 norm.
+
+    Gradients of `copies` are counted by another rank.
+    """
+    counted, others = _gradients(parameters), _gradients(copies)
+    squares = [shard.float().square().sum() for shard in counted]
+    square = torch.stack(squares).sum() if squares else torch.zeros((), device=hardware)
     factor = (norm / (_total(square, hardware).sqrt() + EPSILON)).clamp(max=1.0)
-    torch._foreach_mul_(gradients, factor)
+    if squares:  # a stage of a pipeline may have no weight
+        torch._foreach_mul_([*counted, *others], factor)
+
+
+def scaler(of_one: Any) -> Any:
+    """Return a scaler of gradients like that of one rank, whose ranks skip the same steps."""
+    from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+    return ShardedGradScaler(init_scale=of_one.get_scale())
+
+
+def _gradients(parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:
+    return [local(parameter.grad) for parameter in parameters if parameter.grad is not None]
 
 
 def _total(numbers: torch.Tensor, hardware: torch.device) -> torch.Tensor:

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, ContextManager, Mapping
+from typing import Any, ContextManager, Mapping, Protocol, Sequence
 
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from entrypoints.contract.session import OptimizerRule
+from entrypoints.contract.session import Batch, OptimizerRule
 from entrypoints.devices.pytorch.shared.observation import used_fraction
 from entrypoints.workloads.pytorch.build import Objective, fold_batch_norms, units, weights
 from entrypoints.workloads.pytorch.optimizers import optimizer
+
+
+class MicroBatches(Protocol):
+    """What computes micro-batches: a session."""
+
+    def training_loss(self, batch: Batch) -> torch.Tensor:
+        """Do the forward pass; return the loss."""
+
+    def scaled(self, loss: torch.Tensor) -> torch.Tensor:
+        """Return what of a loss is differentiated."""
+
+    def forward_backward(self, batch: Batch, last: bool = True) -> torch.Tensor:
+        """Do forward and backward, of the `last` micro-batch of an update or not; return the loss."""
 
 
 class Strategy:
@@ -35,6 +48,11 @@ class Strategy:
     def optimizer(self, model: Objective, rule: OptimizerRule, fused: bool) -> Any:
         """Return the optimizer of a rule for a model that was wrapped before."""
         return optimizer(model, rule, fused)
+
+    def accumulate(self, parts: Sequence[Batch], computes: MicroBatches) -> Sequence[torch.Tensor]:
+        """Add the gradients of the micro-batches of an update, in order; return their losses."""
+        *others, last = parts
+        return [*(computes.forward_backward(part, last=False) for part in others), computes.forward_backward(last)]
 
     def accumulating(self, last: bool) -> ContextManager[None]:  # noqa: ARG002 - others do
         """Return a context for the forward and backward pass of a micro-batch, the `last` one of an update or not."""
