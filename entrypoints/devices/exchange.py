@@ -13,7 +13,7 @@ from entrypoints.contract.group import LOOPBACK, Place
 from entrypoints.contract.messages import Rendezvous
 from entrypoints.contract.statuses import RunError
 
-TO_MEET, TO_TALK = 120.0, 600.0  # s: ranks of a node start together; in a step one of them may compile
+TO_MEET, TO_TALK, TO_LEAVE = 120.0, 600.0, 10.0  # s: ranks of a node start together; in a step one may compile
 LONGEST_HELLO = 64  # characters
 
 
@@ -35,8 +35,16 @@ class Link:
             raise ConnectionError("connection closed by peer: another rank is gone")
         return json.loads(line)
 
+    def end(self) -> None:
+        """Say that nothing more will come."""
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection when the other end has nothing more to say either, or takes too long."""
+        self.connection.settimeout(TO_LEAVE)
+        with contextlib.suppress(OSError):
+            self.lines.read()
         self.lines.close()
         self.connection.close()
 
@@ -64,7 +72,9 @@ class Exchange:
         return values
 
     def close(self) -> None:
-        """Close all links."""
+        """Close all links. The first rank leaves last: the libraries of some frameworks look for it until they end."""
+        for link in self.links:
+            link.end()
         for link in self.links:
             link.close()
 

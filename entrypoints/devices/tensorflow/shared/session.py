@@ -78,7 +78,8 @@ class TensorFlowSession(SynchronousSession):
         self.rule: Any = rule
         self.optimizer: Any = None  # created for training only: its state is as large as the weights, or twice
         self.sampler = sampler(model.network, rule, compiled) if isinstance(rule, SamplerRule) else None
-        self.step, self.forward, self.evaluation = map(self._graph, (self._step, self._forward, self._evaluate))
+        parts: Sequence[Callable[..., Any]] = (self._step, self._forward, self._evaluate)
+        self.step, self.forward, self.evaluation = map(self._graph, parts)
         if self.group:
             self._join(self.group)
         self.first_token: Any = None  # graphs of the first and of the next token, traced at their first call

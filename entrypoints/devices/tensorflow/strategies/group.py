@@ -38,6 +38,7 @@ class Group:
     def __init__(self, place: Place, strategy: str | None, backend: str, links: Exchange, workers: Any) -> None:
         self.place, self.strategy, self.backend = place, strategy, backend
         self.links, self.workers = links, workers
+        self.spread = tf.function(self._spread, [tf.TensorSpec([None], tf.float32)], autograph=False)
 
     def connected(self) -> Connected:
         """Return how they are connected, after all of them have tried it."""
@@ -92,19 +93,17 @@ class Group:
         return math.sqrt(math.fsum(map(self._squared_difference, arrays)))
 
     def _squared_difference(self, array: np.ndarray) -> float:
-        def gather(tensors: Sequence[tf.Tensor]) -> Any:
-            return tf.distribute.get_replica_context().all_gather(tensors[0], 0)
+        spread = self.spread(array.ravel()).numpy()
+        return float(np.square(spread, dtype=np.float64).sum())
 
-        def spread(own: tf.Tensor) -> tf.Tensor:
-            everyones = self._together(gather, [own[None]])
-            return tf.reduce_max(everyones, 0) - tf.reduce_min(everyones, 0)
-
-        return float(np.square(tf.function(spread, autograph=False)(array).numpy(), dtype=np.float64).sum())
+    def _spread(self, own: tf.Tensor) -> tf.Tensor:
+        """Return the difference between the ranks' largest and smallest of each number."""
+        everyones = self._together(lambda tensors: tf.distribute.get_replica_context().all_gather(tensors[0], 0), [own])
+        by_rank = tf.reshape(everyones, [self.place.world, -1])
+        return tf.reduce_max(by_rank, 0) - tf.reduce_min(by_rank, 0)
 
     def close(self) -> None:
-        """Leave the others, all at the same time: a server that is gone ends those that still look for it."""
-        with contextlib.suppress(OSError, ValueError):
-            self.meet()
+        """Leave the others."""
         self.links.close()
 
 
