@@ -57,6 +57,7 @@ class Configuration:
     micro_batch_size: int  # times accumulation, replicas and, in inference, device iterations: the batch
     gradient_accumulation: int
     replicas: int
+    instances: int  # processes with equally many replicas of IPUs each, as poprun has started them
     device_iterations: int  # per call: updates in training, micro-batches of a replica in inference
     stages: int
     strategy: str | None
@@ -99,8 +100,8 @@ class Configuration:
 
     @property
     def ranks(self) -> int:
-        """The processes that compute the run: one for each replica, but the replicas of IPUs are those of one call."""
-        return 1 if self.device == "ipu" else self.replicas
+        """The processes that compute the run: one for each replica, but of IPUs a process computes several."""
+        return self.instances if self.device == "ipu" else self.replicas
 
     @property
     def partition(self) -> BatchPartition:
@@ -151,6 +152,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         micro_batch_size=partition.micro_batch,
         gradient_accumulation=partition.accumulation,
         replicas=partition.replicas,
+        instances=1,
         device_iterations=partition.device_iterations,
         stages=partition.stages,
         strategy=partition.strategy,

@@ -140,8 +140,9 @@ def _of_all(message: Message, ranks: Sequence[Sequence[Message]]) -> Message:
     world = len(ranks)
     if isinstance(message, DeviceFacts):
         granularity = "share" if message.kind == "cpu" else message.granularity
+        devices, replicas = message.devices * world, message.replicas * world
         return message._replace(
-            devices=message.devices * world, granularity=granularity, ranks=world, replicas=world, identifier=None
+            devices=devices, granularity=granularity, ranks=world, replicas=replicas, identifier=None
         )
     if isinstance(message, Connected):
         all_of_them = [_of(Connected, messages)[0] for messages in ranks if _of(Connected, messages)]

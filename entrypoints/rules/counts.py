@@ -198,7 +198,8 @@ def length_is_bounded_once(facts: Facts) -> Iterator[str]:
 
 @rule(
     "only training accumulates gradients, computes activations again or has a goal; only inference has requests; one "
-    "stage and one rank have no strategy; a smoke run has no correctness check; synthetic data have no path",
+    "stage and one rank have no strategy; only IPUs have instances, which share their replicas equally; a smoke run "
+    "has no correctness check; synthetic data have no path",
     "No command line gives another configuration.",
 )
 def settings_fit_the_task(facts: Facts) -> Iterator[str]:
@@ -216,6 +217,9 @@ def settings_fit_the_task(facts: Facts) -> Iterator[str]:
     possible = STAGED if given["stages"] > 1 else RANKED if together else (None,)
     if given["strategy"] not in possible:
         yield "configuration.strategy: it says how several stages alternate, or how several ranks train"
+    instances = given.get("instances", 1)
+    if instances != 1 and (given["device"] != "ipu" or given["replicas"] % instances):
+        yield f"configuration.instances: {instances} share no {given['replicas']} replicas on {given['device']}"
     if given["smoke"] and given["probe_numerics"]:
         yield "configuration.probe_numerics: a smoke run has no correctness check"
     if (given["data"] == "synthetic") != (given["data_path"] is None):

@@ -65,7 +65,8 @@ class Facts:
     @property
     def ranks(self) -> int:
         """The processes that share the work."""
-        return 1 if self.configuration["device"] == "ipu" else int(self.configuration["replicas"])
+        of_ipus = self.configuration["device"] == "ipu"  # whose instances schema 1.0 does not have
+        return int(self.configuration.get("instances", 1) if of_ipus else self.configuration["replicas"])
 
     @property
     def completed(self) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 
 from entrypoints.contract import reference
 from entrypoints.contract.cards import Card
+from entrypoints.contract.choices import RANKED
 from entrypoints.contract.messages import Probed
 from entrypoints.contract.reference import Reference
 from entrypoints.contract.session import Batch, BatchPartition, OptimizerRule, Rule, SamplerRule, Session, rule_of
@@ -70,7 +71,7 @@ def run(
         parts = stages(card, stored, batch, configuration.gradient_accumulation)
         for name, values in probe_precision(new_model, build, open_session, parts):
             send(Probed(precision, name, values))
-        if group and configuration.strategy:
+        if group and configuration.strategy in RANKED:
             alone = functools.partial(_open_session, device, precision, configuration.compile, {})
             by_kind = {True: open_session, False: alone}
             for name, values in by_ranks(card, batch_size, new_model, build, loader, by_kind, group["group"]):

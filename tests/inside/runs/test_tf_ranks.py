@@ -11,8 +11,8 @@ from program import Program, checked, lay
 
 pytest.importorskip("tensorflow")
 
-WINDOW = ("--batch-size", 4, "--warmup-steps", 3, "--threads", 1, "--meter", "none", "--skip-numerics")
-SHORT, TWO = (*WINDOW, "--steps", 5), ("--replicas", 2)
+WINDOW = ("--batch-size", 4, "--warmup-steps", 1, "--threads", 1, "--meter", "none", "--skip-numerics")
+SHORT, TWO = (*WINDOW, "--steps", 4), ("--replicas", 2)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_two_ranks_train_as_one_with_the_same_batch(program):
     assert (transport["backend"], transport["network"]) == ("ring", "sockets") and transport["all_reduce"][
         "seconds"
     ] > 0
-    assert [(rank["rank"], rank["steps"]) for rank in ranks] == [(0, 2), (1, 2)]
+    assert [(rank["rank"], rank["steps"]) for rank in ranks] == [(0, 3), (1, 3)]
     if len(os.sched_getaffinity(0)) > 1:
         assert len({rank["processors"] for rank in ranks}) == 2, "each has its share"
 
@@ -55,20 +55,20 @@ def test_a_compiled_model_is_trained_by_ranks(program):
 @pytest.mark.full
 def test_copies_answer_on_their_own(program):
     document = completed(program, "lstm", "--task", "inference", *SHORT, *TWO)
-    assert (document["steps"]["units"], document["configuration"]["strategy"]) == (20, None)
+    assert (document["steps"]["units"], document["configuration"]["strategy"]) == (16, None)
     assert "ddp" not in document["accelerator"]["execution"]
 
 
 @pytest.mark.full
 def test_the_correctness_check_is_made_by_the_ranks_together(program):
-    document = completed(program, "image_compression", *SHORT[:-3], "--steps", 5, *TWO)
+    document = completed(program, "image_compression", *WINDOW[:-1], "--steps", 5, *TWO)
     assert document["numerics"]["state"] == "passed"
 
 
 @pytest.mark.full
 def test_ranks_agree_when_the_window_is_long_enough_and_the_target_reached(program):
     timed = completed(program, "lstm", *WINDOW, "--duration", 1.5, *TWO)
-    assert sum(timed["steps"]["seconds"][3:]) >= 1.5 and len({rank["steps"] for rank in timed["ranks"]}) == 1
+    assert sum(timed["steps"]["seconds"][1:]) >= 1.5 and len({rank["steps"] for rank in timed["ranks"]}) == 1
     aims = ("--steps", 40, "--target-loss", 0.25, "--evaluation-steps", 4)
     aimed = completed(program, "lstm", *WINDOW, *aims, *TWO)
     assert aimed["target"]["reached"] and aimed["target"]["evaluations"][-1]["samples"] == 4
@@ -92,6 +92,6 @@ def test_a_rank_that_is_killed_is_the_first_cause(program, rank):
 
 @pytest.mark.parametrize("strategy", [pytest.param("fsdp", marks=pytest.mark.full), "zero1"])
 def test_a_strategy_that_tensorflow_lacks_is_unsupported(program, strategy):
-    document = program.result("lstm", *SHORT, *TWO, "--strategy", strategy, code=3)
+    document = program.result("lstm", *SHORT, *TWO, "--strategy", strategy)
     assert document["status"]["state"] == "unsupported"
     assert "MultiWorkerMirroredStrategy keeps a whole model on each device" in document["status"]["message"]

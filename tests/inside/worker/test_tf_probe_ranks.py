@@ -6,13 +6,13 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
-from mutants_tf_ranks import MUTANTS  # noqa: E402
-from training_ranks import probed  # noqa: E402
-from watching import stored_values  # noqa: E402
+from mutants_tf_ranks import MUTANTS
+from training_ranks import probed
+from watching import stored_values
 
-from entrypoints.contract import cards  # noqa: E402
-from entrypoints.contract.messages import Probed  # noqa: E402
-from entrypoints.results import numerics  # noqa: E402
+from entrypoints.contract import cards
+from entrypoints.contract.messages import Probed
+from entrypoints.results import numerics
 
 pytestmark = pytest.mark.full
 CARDS = cards.load()

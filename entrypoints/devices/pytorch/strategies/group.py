@@ -21,7 +21,7 @@ from entrypoints.devices.pytorch.strategies import transport
 
 TO_MEET = timedelta(seconds=120)  # ranks of a node start together
 TO_REDUCE = timedelta(minutes=10)  # for a step, in which a rank may compile
-BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}
+BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl", "ipu": "gloo"}  # IPUs have links of their own
 
 
 class Group:
@@ -106,14 +106,20 @@ def require(strategy: str | None, device: str) -> None:
 
 def use_device(place: Place, device: str) -> None:
     """Choose the rank's own device of its node; where a launcher shows it no other, that one."""
-    if device != "cpu":
+    if device == "ipu":
+        from entrypoints.devices.pytorch.strategies import instances
+
+        instances.begin(place)
+    elif device != "cpu":
         runtime = getattr(torch, device)
         runtime.set_device(place.local_rank if runtime.device_count() > 1 else 0)
 
 
 def hardware_of(device: str) -> torch.device:
     """Return the device that this rank uses."""
-    return torch.device(device) if device == "cpu" else torch.device(device, getattr(torch, device).current_device())
+    if BACKENDS[device] == "gloo":  # which adds up numbers of the host
+        return torch.device("cpu")
+    return torch.device(device, getattr(torch, device).current_device())
 
 
 def _first_store(place: Place, send: Callable[[Rendezvous], None]) -> dist.TCPStore:
