@@ -16,7 +16,7 @@ from entrypoints.devices import selection
 from entrypoints.planning import configuration, plan
 from entrypoints.planning.arguments import Options
 from entrypoints.results.outcome import Outcome
-from entrypoints.runs.launch import POPRUN, Launch, launch_of
+from entrypoints.runs.launch import LOCAL_REPLICAS, POPRUN, Launch, launch_of
 from entrypoints.system import image
 from entrypoints.system.console import status
 
@@ -49,6 +49,10 @@ def in_instances(runs: Sequence[configuration.Configuration]) -> list[configurat
                 f"--replicas {run.replicas}: poprun has started {launch.tasks} instances, which cannot share them "
                 "equally. Give the number of its --num-replicas"
             )
+        local = os.environ.get(LOCAL_REPLICAS, "")
+        if local.isdecimal() and int(local) * launch.tasks != run.replicas:
+            total = int(local) * launch.tasks
+            raise UsageError(f"--replicas {run.replicas}: poprun has --num-replicas {total}. Give both the same number")
     return [replace(run, instances=launch.tasks) for run in runs]
 
 

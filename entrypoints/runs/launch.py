@@ -31,6 +31,7 @@ class Launcher(NamedTuple):
 
 
 POPRUN = "poprun"  # Graphcore's, which starts its instances by Open MPI
+LOCAL_REPLICAS = "POPDIST_LOCAL_REPLICAS"  # of an instance
 # It comes before Open MPI. Slurm comes last: others start their tasks within its steps.
 LAUNCHERS = (
     Launcher(

@@ -164,9 +164,11 @@ class IpuSession(SynchronousSession):
         self.half, self.instances = precision == "fp16", instances
         self.model = without_sdpa(model.half() if self.half else model)
         self.rule, self.partition = rule, partition or WHOLE_BATCH
-        if instances > 1 and partition is None:  # replicas are there anyhow: each gets the whole batch
-            self.partition = WHOLE_BATCH._replace(replicas=local_replicas())
-        self.copies = 1 if partition else self.partition.replicas  # of each batch of training
+        self.copies = 1  # of each batch of training
+        if instances > 1:  # poprun's replicas: in the check, which is of one, each gets the whole batch
+            replicas = local_replicas()
+            self.copies = replicas // self.partition.replicas
+            self.partition = self.partition._replace(replicas=replicas)
         self.training: Any = None
         self.inference: Any = None
         self.samples = 0  # of an inference call, whose shape is compiled
@@ -317,7 +319,8 @@ class IpuSession(SynchronousSession):
             options.Training.gradientAccumulation(partition.accumulation)
             options.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Mean)
         else:
-            options.deviceIterations(samples // ((partition.micro_batch or samples) * partition.replicas))
+            at_once = partition.micro_batch * partition.replicas
+            options.deviceIterations(samples // at_once if at_once else 1)
         if self.half:
             options.Precision.setPartialsType(torch.float16)
             options.Precision.enableStochasticRounding(training)

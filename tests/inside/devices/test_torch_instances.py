@@ -37,14 +37,14 @@ def poprun(index, instances=2, replicas=4):
     }
 
 
-def launched(image, folder, words, **numbers):
+def launched(image, folder, words):
     """The document of the first of two instances, and the exit codes and outputs of both."""
     with contextlib.ExitStack() as stack:
         tasks = []
         for index in (0, 1):
             (folder / str(index)).mkdir()
             program = Program(image, folder / str(index))
-            tasks.append(program.start(*words, **poprun(index, **numbers)))
+            tasks.append(program.start(*words, **poprun(index)))
             stack.callback(tasks[-1].kill)
         outputs = [task.communicate(timeout=240) for task in tasks]
     return outputs[0][0], [task.returncode for task in tasks], outputs
@@ -65,20 +65,14 @@ def test_instances_train_as_one_process_with_all_replicas(image, tmp_path, words
     assert document["numerics"]["state"] == ("not_run" if words else "passed")
 
 
-@pytest.mark.full
-def test_another_number_of_replicas_than_poprun_s_is_named(image, tmp_path):
-    text, codes, _ = launched(image, tmp_path, (*RUN, *FOUR, "--skip-numerics"), replicas=8)
-    assert codes == [3, 3], text
-    assert "--replicas 4: poprun has --num-replicas 8" in checked(text)["status"]["message"]
-
-
 @pytest.mark.parametrize(
-    ("words", "cause"),
+    ("words", "instances", "cause"),
     [
-        (("--replicas", 4), "--replicas 4: poprun has started 3 instances, which cannot share them equally"),
-        (("--replicas", 4, "--task", "inference", "--concurrency", 2), "--concurrency with poprun"),
+        (("--replicas", 4), 3, "--replicas 4: poprun has started 3 instances, which cannot share them equally"),
+        (("--replicas", 8), 2, "--replicas 8: poprun has --num-replicas 4. Give both the same number"),
+        (("--replicas", 4, "--task", "inference", "--concurrency", 2), 2, "--concurrency with poprun"),
     ],
 )
-def test_what_instances_cannot_do_is_wrong_usage(image, tmp_path, words, cause):
-    code, _, errors = Program(image, tmp_path).run("image_compression", *words, **poprun(0, instances=3))
+def test_what_instances_cannot_do_is_wrong_usage(image, tmp_path, words, instances, cause):
+    code, _, errors = Program(image, tmp_path).run("image_compression", *words, **poprun(0, instances))
     assert code == 2 and cause in errors

@@ -34,16 +34,7 @@ def begin(place: Place) -> None:
 
 
 def options(partition: BatchPartition) -> Any:
-    """Return PopTorch's options of an instance, which have its replicas already.
-
-    Raises RunError (`unsupported`) if poprun was asked for another number of replicas.
-    """
-    here, everywhere = popdist.getNumLocalReplicas(), popdist.getNumTotalReplicas()
-    if here != partition.replicas:
-        wanted = partition.replicas * popdist.getNumInstances()
-        raise RunError(
-            "unsupported", f"--replicas {wanted}: poprun has --num-replicas {everywhere}. Give both the same number"
-        )
+    """Return PopTorch's options of an instance, which have its replicas already."""
     return popdist.poptorch.Options(ipus_per_replica=partition.devices // partition.replicas)
 
 

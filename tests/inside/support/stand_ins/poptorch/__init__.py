@@ -405,14 +405,18 @@ class PoplarExecutor:
         per_update = self.accumulation * self.replicas
         losses = []
         for start in range(0, len(micro_batches), per_update):
-            for tensors in micro_batches[start : start + per_update]:
+            for position, tensors in enumerate(micro_batches[start : start + per_update]):
                 RUNNING.clear()
+                others = position >= self.accumulation  # replicas, whose running means do not come back
+                kept = [buffer.clone() for buffer in self.device_model.buffers()] if others else []
                 loss = self.device_model(*tensors)
                 if not getattr(loss, "_begins_autograd", False):
                     raise Error("no loss is marked")
                 self._require_order()
                 (loss / per_update).backward()
                 losses.append(loss.detach())
+                for buffer, before in zip(self.device_model.buffers(), kept):
+                    buffer.copy_(before)
             self._options.reduce(self.device_model)
             self.device_optimizer.update(self.device_model)
         return losses
