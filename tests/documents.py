@@ -167,7 +167,7 @@ def _settle_configuration(document: dict[str, Any]) -> None:
     training = task == "training"
     given |= {"steps": STEPS, "duration_seconds": None, "epochs": None, "warmup_steps": WARMUP, "goal": None}
     given |= {"micro_batch_size": given["batch_size"], "gradient_accumulation": 1, "device_iterations": 1}
-    given |= {"cpu_bind": "auto", "offload": False}
+    given |= {"cpu_bind": "auto", "offload": False, "instances": 1}
     given |= {"stages": 1, "strategy": None, "replicas": 1, "meter": "auto", "repeat": {"index": 1, "of": 1}}
     given |= {"data": document["data"]["source"], "evaluation_path": None, "smoke": given["smoke"]}
     synthetic = given["data"] == "synthetic"

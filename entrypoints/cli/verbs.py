@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from typing import Any, Mapping, Sequence
 
 from entrypoints.cli import naming
@@ -15,7 +16,7 @@ from entrypoints.devices import selection
 from entrypoints.planning import configuration, plan
 from entrypoints.planning.arguments import Options
 from entrypoints.results.outcome import Outcome
-from entrypoints.runs.launch import Launch, launch_of
+from entrypoints.runs.launch import LOCAL_REPLICAS, POPRUN, Launch, launch_of
 from entrypoints.system import image
 from entrypoints.system.console import status
 
@@ -28,8 +29,39 @@ def run(options: Options) -> int:
     if options.device == selection.AUTO:
         choice = selection.choose(selection.offered_kinds(*image.target(built), built is not None))
         status(f"--device auto: {choice.kind}, since {choice.why}")
-    runs = possible_plans(options, meant, built)
+    runs = [(card, in_instances(each)) for card, each in possible_plans(options, meant, built)]
     return Series(runs, built, options, shared_launch(options, [run for _, each in runs for run in each])).run()
+
+
+def in_instances(runs: Sequence[configuration.Configuration]) -> list[configuration.Configuration]:
+    """Return the runs, those with several replicas of IPUs with the instances that poprun has started.
+
+    Raises UsageError for what instances cannot do.
+    """
+    launch = _launch() if any(run.device == "ipu" and run.replicas > 1 for run in runs) else None
+    if launch is None or launch.launcher != POPRUN:
+        return list(runs)
+    for run in runs:
+        if run.concurrency:
+            raise UsageError("--concurrency with poprun: a request is answered by one instance. Start a run without it")
+        if run.replicas % launch.tasks:
+            raise UsageError(
+                f"--replicas {run.replicas}: poprun has started {launch.tasks} instances, which cannot share them "
+                "equally. Give the number of its --num-replicas"
+            )
+        local = os.environ.get(LOCAL_REPLICAS, "")
+        if local.isdecimal() and int(local) * launch.tasks != run.replicas:
+            total = int(local) * launch.tasks
+            raise UsageError(f"--replicas {run.replicas}: poprun has --num-replicas {total}. Give both the same number")
+    return [replace(run, instances=launch.tasks) for run in runs]
+
+
+def _launch() -> Launch | None:
+    """Return the launch that this process is a task of. Raises UsageError if its variables contradict each other."""
+    try:
+        return launch_of(os.environ)
+    except ValueError as error:
+        raise UsageError(f"{error}: start this by a launcher, or without its variables") from None
 
 
 def shared_launch(options: Options, runs: Sequence[configuration.Configuration]) -> Launch | None:
@@ -40,10 +72,7 @@ def shared_launch(options: Options, runs: Sequence[configuration.Configuration])
     if all(run.ranks == 1 for run in runs):
         _require_no_rendezvous(options, "one device needs no other task")
         return None
-    try:
-        launch = launch_of(os.environ)
-    except ValueError as error:
-        raise UsageError(f"{error}: start this by a launcher, or without its variables") from None
+    launch = _launch()
     if launch is None or launch.tasks == 1:
         _require_no_rendezvous(options, "no launcher has started several tasks")
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol, Sequence
 
 LOOPBACK = "127.0.0.1"
+SUMMED, SUMS = 16 << 20, 5  # bytes of a timed sum over all ranks; the first one, which connects, is not counted
 
 
 class Place(NamedTuple):

@@ -70,6 +70,7 @@ class Configuration:
     micro_batch_size: int  # times accumulation, replicas and, in inference, device iterations: the batch
     gradient_accumulation: int
     replicas: int
+    instances: int  # processes with equally many replicas of IPUs each, as poprun has started them
     device_iterations: int  # per call: updates in training, micro-batches of a replica in inference
     stages: int
     strategy: str | None
@@ -112,13 +113,13 @@ class Configuration:
 
     @property
     def ranks(self) -> int:
-        """The processes that compute the run: one for each stage of each replica, but IPUs are those of one call."""
-        return 1 if self.device == "ipu" else self.replicas * self.stages
+        """The processes that compute the run: one for each stage of each replica, but of IPUs one computes several."""
+        return self.instances if self.device == "ipu" else self.replicas * self.stages
 
     @property
     def trained_together(self) -> bool:
-        """Whether several ranks train one model."""
-        return self.ranks > 1 and self.strategy is not None
+        """Whether several ranks train one model. What instances of IPUs exchange is their framework's."""
+        return self.device != "ipu" and self.ranks > 1 and self.strategy is not None
 
     def data_place(self, place: Place) -> Place:
         """Return the place of a rank among the replicas: ranks of one replica have the same samples."""
@@ -176,6 +177,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         micro_batch_size=partition.micro_batch,
         gradient_accumulation=partition.accumulation,
         replicas=partition.replicas,
+        instances=1,
         device_iterations=partition.device_iterations,
         stages=partition.stages,
         strategy=partition.strategy,

@@ -19,6 +19,7 @@ SILENT = "the workload's process"  # how a message about a process without a wor
 LOST_PEER = (  # error texts of collectives whose other end is gone
     *("connection closed by peer", "connection reset by peer", "broken pipe", "connection refused"),
     *("timed out", "timeout", "remote process exited", "socket closed"),
+    "collective ops is aborted",  # TensorFlow's
 )
 WORKER_KILLED = "killed by signal: Killed"  # PyTorch's message when a data worker is killed
 

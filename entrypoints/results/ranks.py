@@ -142,11 +142,12 @@ def _of_all(message: Message, ranks: Sequence[Sequence[Message]], stages: int) -
     world = len(ranks)
     if isinstance(message, DeviceFacts):
         granularity = "share" if message.kind == "cpu" else message.granularity
+        devices, replicas = message.devices * world, message.replicas * world
         return message._replace(
-            devices=message.devices * world,
+            devices=devices,
             granularity=granularity,
             ranks=world,
-            replicas=world // stages,
+            replicas=replicas // stages,
             identifier=None,
         )
     if isinstance(message, Connected):

@@ -194,8 +194,8 @@ def length_is_bounded_once(facts: Facts) -> Iterator[str]:
 
 @rule(
     "only training accumulates gradients, computes activations again or has a goal; only inference has requests; the "
-    "host keeps only what ranks divide on accelerators; one stage and one rank have no strategy; a smoke run has no "
-    "correctness check; synthetic data have no path",
+    "host keeps only what ranks divide on accelerators; one stage and one rank have no strategy; only IPUs have "
+    "instances, which share their replicas equally; a smoke run has no correctness check; synthetic data have no path",
     "No command line gives another configuration.",
 )
 def settings_fit_the_task(facts: Facts) -> Iterator[str]:
@@ -205,20 +205,29 @@ def settings_fit_the_task(facts: Facts) -> Iterator[str]:
         yield f"configuration.gradient_accumulation: {facts.task} has no gradients"
     if given.get("activation_checkpointing") and not training:
         yield f"configuration.activation_checkpointing: {facts.task} keeps no activations"
-    if given.get("offload") and (given["strategy"] not in OFFLOADED or given["device"] == "cpu"):
-        yield "configuration.offload: only what ranks divide on accelerators is kept on the host"
     if given["goal"] is not None and not training:
         yield f"configuration.goal: {facts.task} trains nothing"
     if given["concurrency"] is not None and facts.task != "inference":
         yield f"configuration.concurrency: {facts.task} answers no requests"
-    if given["strategy"] not in _strategies(facts):
-        yield "configuration.strategy: it says how several stages alternate, or how several ranks train"
-    if given["stages"] > 1 and given["device"] != "ipu" and (not training or given["replicas"] > 1):
-        yield differ("configuration.stages", given["stages"], 1, "training of one replica only")
+    yield from _about_parallelism(facts)
     if given["smoke"] and given["probe_numerics"]:
         yield "configuration.probe_numerics: a smoke run has no correctness check"
     if (given["data"] == "synthetic") != (given["data_path"] is None):
         yield "configuration.data_path: data on disk have a path, and synthetic data have none"
+
+
+def _about_parallelism(facts: Facts) -> Iterator[str]:
+    """Check how devices share the work."""
+    given, of_ipus = facts.configuration, facts.configuration["device"] == "ipu"
+    if given.get("offload") and (given["strategy"] not in OFFLOADED or given["device"] == "cpu"):
+        yield "configuration.offload: only what ranks divide on accelerators is kept on the host"
+    if given["strategy"] not in _strategies(facts):
+        yield "configuration.strategy: it says how several stages alternate, or how several ranks train"
+    if given["stages"] > 1 and not of_ipus and (facts.task != "training" or given["replicas"] > 1):
+        yield differ("configuration.stages", given["stages"], 1, "training of one replica only")
+    instances = given.get("instances", 1)
+    if instances != 1 and (not of_ipus or given["replicas"] % instances):
+        yield f"configuration.instances: {instances} share no {given['replicas']} replicas on {given['device']}"
 
 
 def _strategies(facts: Facts) -> Sequence[str | None]:
@@ -226,7 +235,7 @@ def _strategies(facts: Facts) -> Sequence[str | None]:
     given = facts.configuration
     if given["stages"] > 1:
         return STAGED if given["device"] == "ipu" else PARTED
-    return RANKED if facts.task == "training" and facts.ranks > 1 else (None,)
+    return RANKED if facts.task == "training" and given["replicas"] > 1 and given["device"] != "ipu" else (None,)
 
 
 @rule(

@@ -66,12 +66,15 @@ class Facts:
     def ranks(self) -> int:
         """The processes that share the work."""
         given = self.configuration
-        return 1 if given["device"] == "ipu" else int(given["replicas"] * given["stages"])
+        if given["device"] == "ipu":
+            return int(given.get("instances", 1))  # schema 1.0 has none
+        return int(given["replicas"] * given["stages"])
 
     @property
     def trained_together(self) -> bool:
-        """Whether several ranks train one model."""
-        return self.ranks > 1 and self.configuration["strategy"] is not None
+        """Whether several ranks train one model. What instances of IPUs exchange is their framework's."""
+        given = self.configuration
+        return given["device"] != "ipu" and self.ranks > 1 and given["strategy"] is not None
 
     @property
     def completed(self) -> bool:

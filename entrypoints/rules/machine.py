@@ -31,7 +31,7 @@ LONGEST = 1000  # characters of a variable in a result
 @rule(
     "kind and framework are both those of sifmark, or both others, as in tests; a CPU is one node, the host, with its "
     "model and memory, or a share of it for each rank; a GPU is one device for each rank; IPUs are one for each stage "
-    "of each replica, in one process; the precision is "
+    "of each replica, in one process or in poprun's instances; the precision is "
     "one that such a device has; `execution` says whether the model is compiled",
     "Numbers are compared by device.",
     "memory: a factor of 2, since memory may be plugged in meanwhile",

@@ -82,8 +82,8 @@ def metrics_of_ranks_follow_from_ranks(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "`transport` is there exactly if several ranks computed; `network` is that of its `connections`; `bus_bandwidth` = "
-    "bytes x 2 (ranks - 1) / ranks / seconds",
+    "`transport` is there exactly if several ranks computed, but not of IPUs; `network` is that of its `connections`; "
+    "`bus_bandwidth` = bytes x 2 (ranks - 1) / ranks / seconds",
     "How ranks are connected explains differences of an order of magnitude.",
     ROUNDING,
 )
@@ -91,9 +91,11 @@ def transport_is_that_of_the_connections(facts: Facts) -> Iterator[str]:
     """Derive network and bandwidth again."""
     transport = facts.document.get("transport")
     if transport is None:
-        if ranks_of(facts) and facts.completed:
+        if ranks_of(facts) and facts.completed and facts.configuration["device"] != "ipu":
             yield "transport: null, and ranks computed together"
         return
+    if facts.configuration["device"] == "ipu":
+        yield "transport: IPUs are connected by links of their own, of which nobody reports"
     expected = network(transport["connections"])
     if transport["network"] != expected:
         yield differ("transport.network", transport["network"], expected, "transport.connections")

@@ -30,8 +30,18 @@ class Launcher(NamedTuple):
     step: tuple[str, ...]
 
 
-# Slurm comes last: others start their tasks within its steps.
+POPRUN = "poprun"  # Graphcore's, which starts its instances by Open MPI
+LOCAL_REPLICAS = "POPDIST_LOCAL_REPLICAS"  # of an instance
+# It comes before Open MPI. Slurm comes last: others start their tasks within its steps.
 LAUNCHERS = (
+    Launcher(
+        POPRUN,
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "POPDIST_LOCAL_INSTANCE_INDEX",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
+        ("PMIX_NAMESPACE",),
+    ),
     Launcher(
         "Open MPI",
         "OMPI_COMM_WORLD_RANK",

@@ -124,7 +124,7 @@ def run(configuration: Configuration, place: Place, send: Sender, cleanup: conte
         build.family(card).require(operation_of(card.problem), configuration.device, configuration.precision)
     memory.limit_process(configuration.memory_limit_mib)
     group = open_group(configuration, place, send, cleanup)
-    if group:
+    if group and configuration.device != "ipu":  # whose own links nobody reports
         send(group["group"].connected())
     send(Phase("data", time.monotonic()))
     data_place = configuration.data_place(place)
@@ -164,6 +164,8 @@ def probe_numerics(configuration: Configuration, place: Place, send: Sender, cle
     from entrypoints.worker import probe  # late, since it imports NumPy
 
     use_device(configuration, place)
+    if place.world > 1:  # some frameworks start up when ranks meet
+        modules[0].prepare(configuration.precision, configuration.threads)
     group = open_group(configuration, place, send, cleanup)
     probe.run(cards.load()[configuration.workload], configuration, *modules, send, group)
 
@@ -335,8 +337,7 @@ def open_inputs(
         send(Skipped(name))
     if configuration.concurrency:
         return loader.source_requests(card, source, size, seed)
-    own = () if place.world == 1 else (place,)  # not every framework's loader knows ranks
-    return loader.source_batches(card, configuration.task, source, size, workers, seed, *own)
+    return loader.source_batches(card, configuration.task, source, size, workers, seed, place)
 
 
 def open_table(loader: ModuleType, card: Card, configuration: Configuration, send: Sender) -> Batch:

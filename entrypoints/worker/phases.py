@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Callable, Iterable
 
@@ -20,7 +21,7 @@ class PhasedRun:
     def __init__(self, send: Callable[[Message], None]) -> None:
         self.send = send
         self.group: JoinedRanks | None = None  # the ranks of the run, if there are several
-        self.untimed, self.warmup_pace = 0, SHORTEST  # steps before the timed window, and s of each
+        self.untimed, self.warmup_pace = 0, math.inf  # steps before the timed window, and s of each after the first
         self.until = 0  # steps that the ranks agreed on, for a window of a given length
         self.steps = 0
         self.seconds = 0.0  # of the steps reported in this phase
@@ -35,7 +36,8 @@ class PhasedRun:
         self.phase("warmup", lambda: self.reached or self.steps >= configuration.warmup_steps)
         self.check_steps()
         self.untimed = self.until = self.steps
-        self.warmup_pace = max(self.seconds / max(1, self.steps - 1), SHORTEST)
+        warmed_up = self.steps - 1  # the first step is another phase's
+        self.warmup_pace = max(self.seconds / warmed_up, SHORTEST) if warmed_up else math.inf
         before = thread_times()
         self.phase("steady", lambda: self.enough(configuration))
         ended = self.edge()  # asking for the times of many threads takes longer than 1 % of a short window

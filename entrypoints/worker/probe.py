@@ -71,7 +71,7 @@ def run(
         parts = stages(card, stored, batch, configuration.gradient_accumulation)
         for name, values in probe_precision(new_model, build, open_session, parts):
             send(Probed(precision, name, values))
-        if group and configuration.strategy:
+        if group and configuration.trained_together:
             alone = functools.partial(_open_session, device, precision, configuration.compile, {})
             by_kind = {True: open_session, False: alone}
             joined, place = group["group"], configuration.data_place(group["group"].place)

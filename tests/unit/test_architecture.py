@@ -32,6 +32,7 @@ HAVE_CODE = {
 # Each vendor package belongs to the one module named for it.
 VENDORS = {
     "poptorch": "devices/pytorch/ipu.py",
+    "popdist": "devices/pytorch/strategies/instances.py",
     "deepspeed": "devices/pytorch/strategies/zero.py",
     "intel_extension_for_pytorch": "devices/pytorch/xpu.py",
     "pynvml": "metering/meters/nvml.py",

@@ -55,6 +55,7 @@ from entrypoints.devices.pytorch.shared.tensors import (
     to_host,
 )
 from entrypoints.devices.pytorch.shared.threads import compute_on
+from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.devices.selection import require_precision
 from entrypoints.metering.meters import gcipuinfo
 from entrypoints.workloads.pytorch.build import Objective, stage_boundaries, weights, without_sdpa
@@ -99,9 +100,14 @@ def free_mib() -> None:
 
 
 def open_session(
-    model: Objective, rule: Rule, precision: str, compiled: bool = False, partition: BatchPartition | None = None
+    model: Objective,
+    rule: Rule,
+    precision: str,
+    compiled: bool = False,
+    partition: BatchPartition | None = None,
+    group: Group | None = None,
 ) -> IpuSession:
-    """Return a session that takes over `model`.
+    """Return a session that takes over `model`, on the IPUs of this instance if there are several.
 
     Raises RunError: `unsupported` for a sampler and for what PopTorch's optimizers cannot do, `no_device` for too few
     IPUs.
@@ -110,7 +116,7 @@ def open_session(
         raise RunError("unsupported", "--compile: PopTorch compiles every model by itself. Leave it out")
     if not isinstance(rule, OptimizerRule):
         raise RunError("unsupported", "PopTorch compiles steps of training and inference, and no sampler")
-    return IpuSession(model, rule, precision, partition)
+    return IpuSession(model, rule, precision, partition, instances=group.place.world if group else 1)
 
 
 class TrainingStep(nn.Module):
@@ -147,18 +153,32 @@ class IpuSession(SynchronousSession):
     A call returns when its output is on the host.
     """
 
-    def __init__(self, model: Objective, rule: OptimizerRule, precision: str, partition: BatchPartition | None) -> None:
-        self.half = precision == "fp16"
+    def __init__(
+        self,
+        model: Objective,
+        rule: OptimizerRule,
+        precision: str,
+        partition: BatchPartition | None,
+        instances: int = 1,
+    ) -> None:
+        self.half, self.instances = precision == "fp16", instances
         self.model = without_sdpa(model.half() if self.half else model)
         self.rule, self.partition = rule, partition or WHOLE_BATCH
+        self.copies = 1  # of each batch of training
+        if instances > 1:  # poprun's replicas: in the check, which is of one, each gets the whole batch
+            replicas = local_replicas()
+            self.copies = replicas // self.partition.replicas
+            self.partition = self.partition._replace(replicas=replicas)
         self.training: Any = None
         self.inference: Any = None
         self.samples = 0  # of an inference call, whose shape is compiled
         self.lock = threading.Lock()  # an executor handles one call at a time
-        require_ipus(self.partition.devices)
+        if instances == 1:  # poprun has reserved those of several
+            require_ipus(self.partition.devices)
         mark_stages(self.model, self.partition.stages)
         how = f"compiled by PopTorch {poptorch.__version__}, {self.partition.strategy or 'one stage'}"
         how += ", half partials, stochastic rounding in training" if self.half else ""
+        how += f", {instances} instances by popdist" if instances > 1 else ""
         how += "".join(f", {name} is set" for name in TELLING if name in os.environ)
         self.facts = DeviceFacts(
             kind="ipu",
@@ -189,7 +209,8 @@ class IpuSession(SynchronousSession):
         batch = self.to_device(batch)
         with compilation():
             executor = self.training_executor(batch)
-            losses = executor(*as_tuple(batch.inputs), *as_tuple(batch.targets))
+            tensors = (*as_tuple(batch.inputs), *as_tuple(batch.targets))
+            losses = executor(*(torch.cat([tensor] * self.copies) if self.copies > 1 else tensor for tensor in tensors))
         updates = self.partition.device_iterations
         return StepReport(samples=batch.samples, updates=updates, loss=losses.float().mean().item)
 
@@ -290,17 +311,16 @@ class IpuSession(SynchronousSession):
     def options(self, samples: int, training: bool) -> Any:
         """Return PopTorch's options for a batch of `samples`."""
         partition = self.partition
-        options = poptorch.Options()
-        options.Distributed.disable()  # otherwise mpirun's variables join separate runs into one
+        options = self.own_options()
         options.randomSeed(torch.initial_seed())  # the run's seed, which built the model; the default is the clock
-        options.replicationFactor(partition.replicas)
         options.outputMode(poptorch.OutputMode.All)
         if training:
             options.deviceIterations(partition.device_iterations)
             options.Training.gradientAccumulation(partition.accumulation)
             options.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Mean)
         else:
-            options.deviceIterations(samples // ((partition.micro_batch or samples) * partition.replicas))
+            at_once = partition.micro_batch * partition.replicas
+            options.deviceIterations(samples // at_once if at_once else 1)
         if self.half:
             options.Precision.setPartialsType(torch.float16)
             options.Precision.enableStochasticRounding(training)
@@ -308,11 +328,34 @@ class IpuSession(SynchronousSession):
             options.setExecutionStrategy(strategy(partition))
         return options
 
+    def own_options(self) -> Any:
+        """Return PopTorch's options with the replicas of this process, alone or as an instance among others."""
+        if self.instances > 1:
+            return instance_options(self.partition)
+        options = poptorch.Options()
+        options.Distributed.disable()  # otherwise mpirun's variables join separate runs into one
+        options.replicationFactor(self.partition.replicas)
+        return options
+
     def to_precision(self, tensors: Any) -> Any:
         """Return floating-point tensors in the run's precision; leave integers unchanged."""
         if isinstance(tensors, tuple):
             return tuple(map(self.to_precision, tensors))
         return tensors.half() if self.half and tensors.is_floating_point() else tensors
+
+
+def instance_options(partition: BatchPartition) -> Any:
+    """Return PopTorch's options of an instance. Not every SDK has popdist, so it is imported late."""
+    from entrypoints.devices.pytorch.strategies import instances
+
+    return instances.options(partition)
+
+
+def local_replicas() -> int:
+    """Return the replicas of this instance."""
+    from entrypoints.devices.pytorch.strategies import instances
+
+    return instances.local_replicas()
 
 
 def chip_name(version: int) -> str | None:

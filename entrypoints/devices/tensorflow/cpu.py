@@ -8,6 +8,7 @@ from entrypoints.contract.session import BatchPartition, Rule
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.host_session import HostSession
 from entrypoints.devices.tensorflow.shared.session import TensorFlowSession, execution
+from entrypoints.devices.tensorflow.strategies.group import Group
 from entrypoints.system.memory import free_mib
 from entrypoints.workloads.tensorflow.build import Objective
 
@@ -37,15 +38,27 @@ def prepare(precision: str, threads: int, streams: int = 1) -> None:
 
 
 def open_session(
-    model: Objective, rule: Rule, _: str, compiled: bool = False, __: BatchPartition | None = None
+    model: Objective,
+    rule: Rule,
+    _: str,
+    compiled: bool = False,
+    partition: BatchPartition | None = None,
+    group: Group | None = None,
 ) -> CpuSession:
     """Return a session that takes over `model`."""
-    return CpuSession(model, rule, compiled)
+    return CpuSession(model, rule, compiled, partition, group)
 
 
 class CpuSession(HostSession, TensorFlowSession):
     """A session on the CPU, whose calls return when they are done."""
 
-    def __init__(self, model: Objective, rule: Rule, compiled: bool) -> None:
+    def __init__(
+        self,
+        model: Objective,
+        rule: Rule,
+        compiled: bool,
+        partition: BatchPartition | None,
+        group: Group | None,
+    ) -> None:
         HostSession.__init__(self, "TensorFlow", execution(compiled))
-        TensorFlowSession.__init__(self, model, rule, compiled)
+        TensorFlowSession.__init__(self, model, rule, compiled, partition, group)

@@ -10,6 +10,7 @@ from entrypoints.contract.session import Batch, BatchPartition, DeviceConditions
 from entrypoints.devices.missing_device import no_gpu
 from entrypoints.devices.selection import require_precision
 from entrypoints.devices.tensorflow.shared.session import TensorFlowSession, execution
+from entrypoints.devices.tensorflow.strategies.group import Group
 from entrypoints.metering.meters import amd, nvml
 from entrypoints.system.facts import MIB
 from entrypoints.workloads.tensorflow.build import Objective
@@ -28,11 +29,11 @@ def libraries() -> dict[str, str | None]:
 
 
 def prepare(precision: str, threads: int, _: int = 1) -> None:
-    """Use the first GPU, let its memory grow, and set whether it may use TF32.
+    """Use the rank's GPU, or the first one, let its memory grow, and set whether it may use TF32.
 
     Raises RunError: `no_device` if there is no GPU, `unsupported` if this session does not support the precision.
     """
-    gpus = tf.config.list_physical_devices("GPU")
+    gpus = tf.config.get_visible_devices("GPU")
     if not gpus:
         built_for = tf.sysconfig.get_build_info().get("rocm_version" if AMD else "cuda_version")
         raise no_gpu(AMD, f"TensorFlow {tf.__version__}", built_for and str(built_for))
@@ -46,9 +47,7 @@ def prepare(precision: str, threads: int, _: int = 1) -> None:
 
 def details() -> Mapping[str, Any]:
     """Return what TensorFlow reports of the first GPU: `device_name`, and `compute_capability` of NVIDIA's."""
-    description: Mapping[str, Any] = tf.config.experimental.get_device_details(
-        tf.config.list_physical_devices("GPU")[0]
-    )
+    description: Mapping[str, Any] = tf.config.experimental.get_device_details(tf.config.get_visible_devices("GPU")[0])
     return description
 
 
@@ -63,7 +62,12 @@ def free_mib() -> float | None:
 
 
 def open_session(
-    model: Objective, rule: Rule, _: str, compiled: bool = False, __: BatchPartition | None = None
+    model: Objective,
+    rule: Rule,
+    _: str,
+    compiled: bool = False,
+    partition: BatchPartition | None = None,
+    group: Group | None = None,
 ) -> GpuSession:
     """Return a session that takes over `model`."""
     name = str(details().get("device_name", "unknown"))
@@ -72,17 +76,26 @@ def open_session(
     name += f" ({mode})" if mode else ""  # the vendor's peaks are for whole GPUs
     vendor, how = "AMD" if AMD else "NVIDIA", f"{execution(compiled)}; the host waits for each call"
     facts = DeviceFacts("cuda", vendor, name, 1, "die" if die else "package", None, 1, 1, how, False)
-    return GpuSession(model, rule, compiled, facts, HARDWARE)
+    return GpuSession(model, rule, compiled, facts, HARDWARE, partition, group)
 
 
 class GpuSession(TensorFlowSession):
     """A session on a GPU. TensorFlow has no events, so a call is done when one of its numbers was read back."""
 
-    def __init__(self, model: Objective, rule: Rule, compiled: bool, facts: DeviceFacts, hardware: str) -> None:
+    def __init__(
+        self,
+        model: Objective,
+        rule: Rule,
+        compiled: bool,
+        facts: DeviceFacts,
+        hardware: str,
+        partition: BatchPartition | None = None,
+        group: Group | None = None,
+    ) -> None:
         self.facts, self.hardware = facts, hardware
         self.memory = hardware.rpartition("device:")[2]
         tf.config.experimental.reset_memory_stats(self.memory)
-        super().__init__(model, rule, compiled)
+        super().__init__(model, rule, compiled, partition, group)
 
     def to_device(self, batch: Batch) -> Batch:
         """Return the batch on the GPU."""

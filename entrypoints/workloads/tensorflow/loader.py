@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from entrypoints.contract.cards import Card, pictures, reconstructs
+from entrypoints.contract.group import ALONE, Place
 from entrypoints.contract.session import Batch
 from entrypoints.data.generated import formula, raw_images, synthetic
 from entrypoints.data.images import decoding
@@ -41,6 +42,17 @@ class Record(NamedTuple):
 def synthetic_batch(card: Card, batch_size: int, seed: int) -> Batch:
     """Return one batch generated from `seed`."""
     return from_arrays(synthetic.batch(card.problem, batch_size, synthetic.SeededRandom(seed)))
+
+
+def slice_of(batch: Batch, first: int, samples: int) -> Batch:
+    """Return so many samples of a batch, from the `first` one on."""
+
+    def part(tensor: tf.Tensor) -> tf.Tensor:
+        with tf.device("CPU"):
+            return tensor[first : first + samples]
+
+    inputs, targets = tf.nest.map_structure(part, (batch.inputs, batch.targets))
+    return batch._replace(inputs=inputs, targets=targets)
 
 
 def formula_batch(card: Card, batch_size: int) -> Batch:
@@ -76,18 +88,22 @@ def as_batch(inputs: np.ndarray, targets: synthetic.Arrays | None, skipped: Sequ
     return Batch(tensor, targets, tuple(skipped))
 
 
-def source_batches(card: Card, task: str, source: Source, batch_size: int, workers: int, seed: int) -> Iterator[Batch]:
-    """Return endless batches of a source; the workers start immediately.
+def source_batches(
+    card: Card, task: str, source: Source, batch_size: int, workers: int, seed: int, place: Place = ALONE
+) -> Iterator[Batch]:
+    """Return endless batches of a source, those of a rank; the workers start immediately.
 
     Raises RunError (`data_error`) if no sample of a batch can be read.
     """
     if isinstance(source, Records):
-        return record_batches(card, task, source, batch_size, workers, seed)
-    return _ahead(_batches(card, task, source, batch_size, seed), workers)
+        return record_batches(card, task, source, batch_size, workers, seed, place)
+    return _ahead(_batches(card, task, source, batch_size, seed, place), workers)
 
 
-def record_batches(card: Card, task: str, source: Records, batch_size: int, workers: int, seed: int) -> Iterator[Batch]:
-    """Return endless batches of the records in TFRecord files; the workers start immediately.
+def record_batches(
+    card: Card, task: str, source: Records, batch_size: int, workers: int, seed: int, place: Place = ALONE
+) -> Iterator[Batch]:
+    """Return endless batches of the records in TFRecord files, those of a rank; the workers start immediately.
 
     A record is a `tf.train.Example` with an image file in `image/encoded` and its class, from 0, in
     `image/class/label`. For training an epoch shuffles the files, and records within `SHUFFLED`. Damaged records are
@@ -95,7 +111,7 @@ def record_batches(card: Card, task: str, source: Records, batch_size: int, work
     can be read.
     """
     make = functools.partial(_of_records, card, task, seed)
-    return _ahead((functools.partial(make, chunk) for chunk in _chunks(source, batch_size, task, seed)), workers)
+    return _ahead((functools.partial(make, chunk) for chunk in _chunks(source, batch_size, task, seed, place)), workers)
 
 
 def evaluation_batches(card: Card, source: Source, batch_size: int, workers: int) -> Iterator[Batch]:
@@ -142,9 +158,11 @@ def source_requests(card: Card, source: Source, batch_size: int, seed: int) -> I
     return _batches(card, "inference", source, batch_size, seed)
 
 
-def _batches(card: Card, task: str, source: Source, batch_size: int, seed: int) -> Iterator[Make]:
+def _batches(card: Card, task: str, source: Source, batch_size: int, seed: int, place: Place = ALONE) -> Iterator[Make]:
+    """Yield what makes each batch of a rank, endlessly: of each global batch its part."""
     source.share()
     reader, own_targets = Reader(source, card, task, seed), reconstructs(card.problem)
+    whole = batch_size * place.world
 
     def make(order: Sequence[int], epoch: int, start: int) -> Batch:
         samples = list(reader.samples(order, epoch, start, batch_size))
@@ -152,8 +170,8 @@ def _batches(card: Card, task: str, source: Source, batch_size: int, seed: int) 
 
     for epoch in itertools.count():
         order = reader.order(epoch)
-        for start in range(0, source.samples - batch_size + 1, batch_size):
-            yield functools.partial(make, order, epoch, start)
+        for start in range(0, source.samples - whole + 1, whole):
+            yield functools.partial(make, order, epoch, start + place.rank * batch_size)
 
 
 def _batch_of(samples: Sequence[Sample], own_targets: bool) -> Batch:
@@ -185,16 +203,17 @@ def _ahead(batches: Iterator[Make], workers: int) -> Iterator[Batch]:
     return taken()
 
 
-def _chunks(source: Records, batch_size: int, task: str, seed: int) -> Iterator[list[Record]]:
-    """Yield batches of records endlessly, without the partial last batch of an epoch."""
+def _chunks(source: Records, batch_size: int, task: str, seed: int, place: Place) -> Iterator[list[Record]]:
+    """Yield a rank's batches of records endlessly, without the partial last global batch of an epoch."""
+    whole, before = batch_size * place.world, batch_size * place.rank
     for epoch in itertools.count():
         random = np.random.default_rng([seed, epoch])
         if task == "training":
             records = _shuffled(_epoch(source, epoch, random.permutation(source.units).tolist()), random)
         else:
             records = _epoch(source, epoch, range(source.units))
-        for _ in range(source.samples // batch_size):
-            yield list(itertools.islice(records, batch_size))
+        for _ in range(source.samples // whole):
+            yield list(itertools.islice(records, whole))[before : before + batch_size]
 
 
 def _epoch(source: Records, epoch: int, order: Iterable[int]) -> Iterator[Record]:

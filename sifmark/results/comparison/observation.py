@@ -15,6 +15,7 @@ IGNORED_SETTINGS = {
     "data_path",
     "evaluation_path",
     "idle_seconds",
+    "instances",
     "measured_peak",
     "memory_limit_mib",
     "meter_period_seconds",
@@ -51,7 +52,12 @@ PLATFORM = (
 )
 SETTING = "configuration."
 # Settings that schema 1.0 lacks: their defaults distinguish no results.
-NEWER_SETTINGS = {f"{SETTING}activation_checkpointing": False, f"{SETTING}offload": False, f"{SETTING}cpu_bind": "auto"}
+NEWER_SETTINGS = {
+    f"{SETTING}activation_checkpointing": False,
+    f"{SETTING}offload": False,
+    f"{SETTING}cpu_bind": "auto",
+    f"{SETTING}instances": 1,
+}
 # The data that a target was evaluated on. The same data may have another path, so their number identifies them.
 EVALUATED = f"{SETTING}evaluated"
 ENVIRONMENT = "environment."

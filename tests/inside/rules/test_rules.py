@@ -182,6 +182,7 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("training", "configuration.strategy", "pipelined", "settings-fit-the-task"),
     ("training", "configuration.stages", 2, "settings-fit-the-task"),
     ("training", "configuration.offload", True, "settings-fit-the-task"),
+    ("training", "configuration.instances", 2, "settings-fit-the-task"),
     ("training", "configuration.repeat", {"index": 3, "of": 2}, "length-is-bounded-once"),
     ("training", "configuration.smoke", True, "settings-fit-the-task"),
     ("training", "configuration.data_path", "/data", "settings-fit-the-task"),

@@ -99,7 +99,7 @@ def table_of_the_head_alone():
 def table_counted_twice():
     """In the norm of all gradients, once by each stage that has it."""
     return mock.patch.object(
-        pipeline.Pipeline, "clip", lambda _, model, norm: shards.clip(list(model.parameters()), norm)
+        pipeline.Pipeline, "clip", lambda own, model, norm: shards.clip(list(model.parameters()), norm, own.hardware)
     )
 
 
@@ -161,14 +161,14 @@ def packed_by_rows():
 
 def equal_weights_counted_by_each_rank():
     def clip(self, model, norm):
-        shards.clip(list(model.parameters()), norm)
+        shards.clip(list(model.parameters()), norm, self.hardware)
 
     return mock.patch.object(tensor.TensorParallel, "clip", clip)
 
 
 def lamb_of_equal_weights_counted_by_each_rank():
     original = shards.norms
-    return mock.patch.object(shards, "norms", lambda own, parameters, divided: original(own, parameters))
+    return mock.patch.object(shards, "norms", lambda own, *given, divided, **more: original(own, *given, **more))
 
 
 # Each with the strategy and a workload in which it shows.

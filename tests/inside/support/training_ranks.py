@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import subprocess
 import sys
@@ -80,10 +81,19 @@ def small_card(workload):
     return card._replace(problem=problem)
 
 
+def modules(job):
+    """The framework's device, `build`, `loader` and `strategies.group`."""
+    framework = job.get("framework", "pytorch")
+    workloads, devices = f"entrypoints.workloads.{framework}", f"entrypoints.devices.{framework}"
+    names = (f"{devices}.cpu", f"{workloads}.build", f"{workloads}.loader", f"{devices}.strategies.group")
+    return [importlib.import_module(name) for name in names]
+
+
 def joined(job):
     """The group of the ranks, as an argument of a session; no argument for one rank."""
     from entrypoints.contract.group import Place
-    from entrypoints.devices.pytorch.strategies import group as groups
+
+    *_, groups = modules(job)
 
     def tell(where):
         sys.stdout.write(json.dumps(where) + "\n")
@@ -105,13 +115,11 @@ def data_place(job):
 
 def probe(job):
     """Check correctness in one precision, with a mistake if one is named."""
-    import mutants_ranks
-
     from entrypoints.contract import cards
-    from entrypoints.devices.pytorch import cpu
     from entrypoints.worker import probe as checks
-    from entrypoints.workloads.pytorch import build, loader
 
+    cpu, build, loader, _ = modules(job)
+    cpu.prepare("fp32", 1)  # before ranks meet: TensorFlow starts up then
     messages: list[Any] = []
     group = joined(job)
     configuration: Any = SimpleNamespace(
@@ -123,10 +131,12 @@ def probe(job):
         gradient_accumulation=1,
         strategy=job["strategy"],
         activation_checkpointing=False,
+        trained_together=bool(job["strategy"]),
         offload=False,
         data_place=lambda _: data_place(job),
     )
-    mistake = getattr(mutants_ranks, job["mutant"])() if job.get("mutant") else contextlib.nullcontext()
+    mistakes = importlib.import_module(job.get("mutants", "mutants_ranks")) if job.get("mutant") else None
+    mistake = getattr(mistakes, job["mutant"])() if mistakes else contextlib.nullcontext()
     with mistake:
         checks.run(cards.load()[job["workload"]], configuration, cpu, build, loader, messages.append, group)
     if group:

@@ -108,6 +108,7 @@ ROLES: dict[str, tuple[str, Any, Any]] = {
     "micro_batch_size": ("aside", 1, 2),  # what accumulation, replicas and iterations leave of the batch
     "gradient_accumulation": ("platform", 1, 2),
     "replicas": ("aside", 1, 2),  # accelerator.replicas tells it
+    "instances": ("aside", 1, 2),  # accelerator.ranks tells it
     "device_iterations": ("platform", 1, 2),
     "stages": ("platform", 1, 2),
     "strategy": ("platform", None, "pipelined"),

@@ -24,7 +24,7 @@ TO_MEET = timedelta(seconds=120)  # ranks of a node start together
 TO_REDUCE = timedelta(minutes=10)  # for a step, in which a rank may compile
 # What selects the devices that a process sees; before torch 2.4 a GPU has no identifier there.
 SELECTING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
-BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}
+BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl", "ipu": "gloo"}  # IPUs have links of their own
 
 
 class Group:
@@ -132,6 +132,11 @@ def use_device(place: Place, device: str) -> None:
     """
     if device == "cpu":
         return
+    if device == "ipu":
+        from entrypoints.devices.pytorch.strategies import instances
+
+        instances.begin(place)
+        return
     runtime = getattr(torch, device)
     visible = runtime.device_count()
     if 1 < visible <= place.local_rank:
@@ -145,7 +150,9 @@ def use_device(place: Place, device: str) -> None:
 
 def hardware_of(device: str) -> torch.device:
     """Return the device that this rank uses."""
-    return torch.device(device) if device == "cpu" else torch.device(device, getattr(torch, device).current_device())
+    if BACKENDS[device] == "gloo":  # which adds up numbers of the host
+        return torch.device("cpu")
+    return torch.device(device, getattr(torch, device).current_device())
 
 
 def _named(hardware: torch.device) -> str:

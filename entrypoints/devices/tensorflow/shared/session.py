@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -12,15 +12,19 @@ import tensorflow as tf
 from entrypoints.contract.session import (
     Answer,
     Batch,
+    BatchPartition,
     ChainSample,
+    DeviceFacts,
     EvaluationResult,
     FirstStep,
+    OptimizerRule,
     Rule,
     SamplerRule,
     StepReport,
 )
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.host_session import SynchronousSession
+from entrypoints.devices.tensorflow.strategies.group import Group
 from entrypoints.workloads.tensorflow.build import Objective, Tensors, dropped_fractions, units, weights
 from entrypoints.workloads.tensorflow.optimizers import optimizer
 from entrypoints.workloads.tensorflow.samplers import chain_sample, sampler
@@ -54,22 +58,45 @@ class TensorFlowSession(SynchronousSession):
     Subclasses have the device's facts, the transfer of a batch, and the wait for a result.
     """
 
+    facts: DeviceFacts
     shows_steps = True  # whether a step is a graph that can also return what was observed of it
 
-    def __init__(self, model: Objective, rule: Rule, compiled: bool) -> None:
+    def __init__(
+        self,
+        model: Objective,
+        rule: Rule,
+        compiled: bool,
+        partition: BatchPartition | None = None,
+        group: Group | None = None,
+    ) -> None:
         self.model, self.compiled = model, compiled
+        self.accumulation = partition.accumulation if partition else 1  # micro-batches per update
+        self.group = group if isinstance(rule, OptimizerRule) and group and group.strategy else None
         self.asking = (tf.constant(True),) if self.shows_steps else ()  # whether a step has to show its gradients
         self.samples: int | None = None  # that passed through the network in the first step
         self.used: Sequence[float] = ()  # in the first step, of each weight the fraction of units with a gradient
         self.rule: Any = rule
         self.optimizer: Any = None  # created for training only: its state is as large as the weights, or twice
         self.sampler = sampler(model.network, rule, compiled) if isinstance(rule, SamplerRule) else None
-        self.step, self.forward, self.evaluation = (
-            tf.function(part, autograph=False, jit_compile=compiled or None)
-            for part in (self._step, self._forward, self._evaluate)
-        )
+        parts: Sequence[Callable[..., Any]] = (self._step, self._forward, self._evaluate)
+        self.step, self.forward, self.evaluation = map(self._graph, parts)
+        if self.group:
+            self._join(self.group)
         self.first_token: Any = None  # graphs of the first and of the next token, traced at their first call
         self.next_token: Any = None
+
+    def _graph(self, part: Callable[..., Any]) -> Callable[..., Any]:
+        graph: Callable[..., Any] = tf.function(part, autograph=False, jit_compile=self.compiled or None)
+        return graph
+
+    def _join(self, group: Group) -> None:
+        """Let a step average its gradients over all ranks. XLA compiles what comes before, and what comes after."""
+        self.step = tf.function(self._step, autograph=False)
+        if self.compiled:
+            self._loss_and_gradients = self._graph(self._loss_and_gradients)  # type: ignore[method-assign]
+            self._update = self._graph(self._update)  # type: ignore[method-assign]
+        group.drop_others()
+        self.facts = self.facts._replace(execution=f"{self.facts.execution}; {group.strategy} by {group.engine}")
 
     def to_device(self, batch: Batch) -> Batch:
         """Return the batch in the hardware's memory, unchanged if that is the host's."""
@@ -159,25 +186,44 @@ class TensorFlowSession(SynchronousSession):
 
     def _step(self, inputs: Tensors, targets: Tensors, *asking: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Return the loss, and what is shown of a step, if it is `asking`: whether gradients are wanted this time."""
+        samples, loss, *gradients = self._loss_and_gradients(inputs, targets)
+        if self.group:
+            gradients = list(self.group.means(gradients))
+        shown = (samples, self._used(gradients, *asking)) if asking else ()
+        self._update(gradients)
+        return (loss, *shown)
+
+    def _loss_and_gradients(self, inputs: Tensors, targets: Tensors) -> tuple[tf.Tensor, ...]:
+        """Return the samples of the output, the mean loss, and the gradient of each parameter: of all micro-batches."""
+        parts = [self._of_micro_batch(*part) for part in self._micro_batches(inputs, targets)]
+        samples, *means = map(tf.add_n, zip(*parts))
+        return (samples, *(mean / self.accumulation for mean in means)) if len(parts) > 1 else parts[0]
+
+    def _micro_batches(self, inputs: Tensors, targets: Tensors) -> Sequence[tuple[Tensors, Tensors]]:
+        """Return the equal parts of a batch in order."""
+        if self.accumulation == 1:
+            return [(inputs, targets)]
+        flat = [tf.split(tensor, self.accumulation) for tensor in tf.nest.flatten((inputs, targets))]
+        return [tf.nest.pack_sequence_as((inputs, targets), part) for part in zip(*flat)]
+
+    def _of_micro_batch(self, inputs: Tensors, targets: Tensors) -> tuple[tf.Tensor, ...]:
         with tf.GradientTape() as tape:
             output, loss = self.model(inputs, targets, training=True)
         # An embedding's gradient is a list of rows, some of them twice; only a dense one has the right norm.
-        gradients = list(map(tf.convert_to_tensor, tape.gradient(loss, self.optimizer.parameters)))
-        shown = self._shown(output, gradients, *asking) if asking else ()
+        gradients = map(tf.convert_to_tensor, tape.gradient(loss, self.optimizer.parameters))
+        return (tf.shape(tf.nest.flatten(output)[0])[0], loss, *gradients)
+
+    def _update(self, gradients: Sequence[tf.Tensor]) -> None:
+        """Do the optimizer's step, with gradients clipped to the rule's norm."""
         if self.rule.gradient_norm is not None:
             gradients, _ = tf.clip_by_global_norm(gradients, self.rule.gradient_norm)
         self.optimizer.update(gradients)
-        return (loss, *shown)
 
-    def _shown(self, output: Tensors, gradients: Sequence[tf.Tensor], asking: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the samples of the output, and the fraction of the units of each weight with a gradient.
-
-        Weights are in the order of `units`; fractions are 0 if nobody asks.
-        """
+    def _used(self, gradients: Sequence[tf.Tensor], asking: tf.Tensor) -> tf.Tensor:
+        """Return the fraction of the units of each weight, in the order of `units`, with a gradient; 0 unless asked."""
         by_variable = {id(variable): gradient for variable, gradient in zip(self.optimizer.parameters, gradients)}
         pairs = [(by_variable[id(variable)], axes) for _, variable, axes in units(self.model.network)]
-        used = tf.cond(asking, lambda: tf.stack([used_fraction(*pair) for pair in pairs]), lambda: tf.zeros(len(pairs)))
-        return tf.shape(tf.nest.flatten(output)[0])[0], used
+        return tf.cond(asking, lambda: tf.stack([used_fraction(*pair) for pair in pairs]), lambda: tf.zeros(len(pairs)))
 
     def _forward(self, inputs: Tensors) -> Tensors:
         output, _ = self.model(inputs)

@@ -133,6 +133,11 @@ class Options(Recorder):
         self.__dict__["frozen"] = True
         return self
 
+    ipus_per_replica: Any = None  # of an instance, which popdist says
+
+    def reduce(self, model):
+        """Average gradients over instances, if there are several."""
+
     @property
     def strategy(self):
         """The execution strategy."""
@@ -349,8 +354,11 @@ class PoplarExecutor:
         if self.isCompiled():
             return
         self._require_rounds()
-        if int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1")) > 1 and "disable" not in self._options.Distributed.values:
+        instance, disabled = self._options.ipus_per_replica, "disable" in self._options.Distributed.values
+        if int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1")) > 1 and not (instance or disabled):
             raise Error("the options make one run of all processes of mpirun")
+        if instance and (disabled or instance != self.ipus):
+            raise Error(f"an instance with {instance} IPUs for each replica has a model for {self.ipus}")
         FLEET.take(self, self.ipus * self.replicas)
         self.device_model, self.device_optimizer = copy.deepcopy((self.user_model, self.user_optimizer))
         self.device_model.float()
@@ -397,14 +405,19 @@ class PoplarExecutor:
         per_update = self.accumulation * self.replicas
         losses = []
         for start in range(0, len(micro_batches), per_update):
-            for tensors in micro_batches[start : start + per_update]:
+            for position, tensors in enumerate(micro_batches[start : start + per_update]):
                 RUNNING.clear()
+                others = position >= self.accumulation  # replicas, whose running means do not come back
+                kept = [buffer.clone() for buffer in self.device_model.buffers()] if others else []
                 loss = self.device_model(*tensors)
                 if not getattr(loss, "_begins_autograd", False):
                     raise Error("no loss is marked")
                 self._require_order()
                 (loss / per_update).backward()
                 losses.append(loss.detach())
+                for buffer, before in zip(self.device_model.buffers(), kept):
+                    buffer.copy_(before)
+            self._options.reduce(self.device_model)
             self.device_optimizer.update(self.device_model)
         return losses
 

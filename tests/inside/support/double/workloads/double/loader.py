@@ -44,7 +44,7 @@ def formula_batch(card, batch_size):
     return batch_of(card, batch_size)
 
 
-def source_batches(card, task, source, batch_size, workers, seed):
+def source_batches(card, task, source, batch_size, workers, seed, place):
     while True:
         time.sleep(float(os.environ.get("DOUBLE_WAIT_SECONDS", "0")))
         yield batch_of(card, batch_size)

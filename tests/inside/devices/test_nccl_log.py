@@ -6,9 +6,7 @@ import os
 
 import pytest
 
-pytest.importorskip("torch")
-
-from entrypoints.devices.pytorch.strategies import transport
+from entrypoints.devices import nccl_log
 from entrypoints.results.ranks import network
 
 BEFORE = "node1:919:1150 [0] NCCL INFO Channel 01/0 : "
@@ -26,32 +24,32 @@ LINES = {
 @pytest.mark.parametrize("line", LINES)
 def test_a_connection_is_named_with_its_network(line):
     kind, of_kind = LINES[line]
-    connections = transport.connections_of(f"{BEFORE}{line}\n")
+    connections = nccl_log.connections_of(f"{BEFORE}{line}\n")
     assert connections == [kind] and network(connections) == of_kind
 
 
 def test_the_slowest_connection_is_the_network():
-    connections = transport.connections_of("\n".join(BEFORE + line for line in LINES))
+    connections = nccl_log.connections_of("\n".join(BEFORE + line for line in LINES))
     assert network(connections) == "sockets"
     assert (
-        network(transport.connections_of("\n".join(BEFORE + line for line in LINES if "Socket" not in line))) == "rdma"
+        network(nccl_log.connections_of("\n".join(BEFORE + line for line in LINES if "Socket" not in line))) == "rdma"
     )
-    assert transport.connections_of("NCCL INFO Using network IB") == [] and network([]) is None
+    assert nccl_log.connections_of("NCCL INFO Using network IB") == [] and network([]) is None
 
 
 def test_libfabric_over_tcp_is_no_rdma():
     log = f"NET/OFI Selected Provider is tcp (found 1 nics)\n{BEFORE}5[5] -> 12[4] [send] via NET/AWS Libfabric/0\n"
-    assert transport.connections_of(log) == ["NET/Socket"]
+    assert nccl_log.connections_of(log) == ["NET/Socket"]
 
 
 def test_what_a_user_has_set_is_left_alone(monkeypatch):
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
-    assert transport.watch("nccl") is None and os.environ["NCCL_DEBUG"] == "WARN"
-    assert transport.watch("gloo") is None
+    assert nccl_log.watch("nccl") is None and os.environ["NCCL_DEBUG"] == "WARN"
+    assert nccl_log.watch("gloo") is None
 
 
 def test_the_log_goes_to_a_file_of_its_own(monkeypatch):
     monkeypatch.setattr(os, "environ", {})
-    log = transport.watch("nccl")
+    log = nccl_log.watch("nccl")
     assert log is not None and os.environ["NCCL_DEBUG_FILE"] == str(log)
     log.unlink()
