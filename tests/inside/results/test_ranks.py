@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from entrypoints.contract.messages import Step
 from entrypoints.contract.session import DeviceFacts
 from entrypoints.results.ranks import combined
@@ -13,19 +15,25 @@ def reported(seconds, loss, tokens):
     return [FACTS, Step(seconds, 0.0, 4, 1, loss, None, None, tokens, 3)]
 
 
+def together(ranks, **options):
+    """The device and the step of a run."""
+    messages: Any = combined(ranks, **options)
+    return messages
+
+
 def test_replicas_have_different_samples():
-    facts, step = combined([reported(1.0, 2.0, 10), reported(2.0, 4.0, 20)])
+    facts, step = together([reported(1.0, 2.0, 10), reported(2.0, 4.0, 20)])
     assert (facts.devices, facts.ranks, facts.replicas, facts.identifier) == (2, 2, 2, None)
     assert (step.units, step.tokens, step.padding, step.loss) == (8, 30, 6, 3.0)
 
 
 def test_stages_of_a_replica_have_the_same_samples():
-    facts, step = combined([reported(1.0, 2.0, 10), reported(2.0, 2.0, 10)], stages=2)
+    facts, step = together([reported(1.0, 2.0, 10), reported(2.0, 2.0, 10)], stages=2)
     assert (facts.devices, facts.ranks, facts.replicas) == (2, 2, 1)
     assert (step.units, step.tokens, step.padding, step.loss) == (4, 10, 3, 2.0)
 
 
 def test_stages_of_two_replicas_count_each_replica_once():
     ranks = [reported(1.0, 2.0, 10), reported(1.0, 2.0, 10), reported(1.0, 4.0, 20), reported(1.0, 4.0, 20)]
-    facts, step = combined(ranks, stages=2)
+    facts, step = together(ranks, stages=2)
     assert (facts.ranks, facts.replicas, step.units, step.tokens, step.loss) == (4, 2, 8, 30, 3.0)
