@@ -22,7 +22,7 @@ INSIDE = (
         side="/devices/pytorch/shared",
     ),
     _fault(
-        *("micro-batches count whole", "forward_backward", "loss / self.accumulation_steps", "loss", "torch_new"),
+        *("micro-batches count whole", "scaled", "loss / self.accumulation_steps", "loss", "torch_new"),
         *("tests/inside/workloads/test_torch_learning.py", "-k", "micro_batches"),
     ),
     _fault(

@@ -179,7 +179,7 @@ def _add_division(grammar: argparse.ArgumentParser) -> None:
     add(
         "--strategy",
         choices=STRATEGIES,
-        help="how stages take turns (default: pipelined), or how ranks train together (default: ddp)",
+        help="how stages compute a model (default: pipelined), or how replicas train together (default: ddp)",
     )
     add(
         "--cpu-bind",

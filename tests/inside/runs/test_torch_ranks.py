@@ -46,6 +46,22 @@ def test_the_correctness_check_is_made_by_the_ranks_together(program):
     assert (document["numerics"]["state"], document["configuration"]["strategy"]) == ("passed", "ddp")
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("strategy", ["pipelined", "tensor"])
+def test_ranks_with_parts_of_a_model_make_one_document(program, strategy):
+    """Samples count once, in steps and in evaluations; the loss is there although one stage has it."""
+    words = ("--batch-size", 2, "--micro-batch-size", 1, "--steps", 3, "--warmup-steps", 1, "--threads", 1)
+    target = ("--target-loss", 0.01, "--evaluation-steps", 2)
+    document = program.result("gpt2", *words, "--meter", "none", "--stages", 2, "--strategy", strategy, *target)
+    device, given, steps = (document[part] for part in ("accelerator", "configuration", "steps"))
+    assert (document["status"]["state"], document["numerics"]["state"]) == ("completed", "passed")
+    assert len(document["numerics"]["precisions"][0]["ranks"]) == 3
+    assert (device["count"], device["ranks"], device["replicas"], given["stages"]) == (2, 2, 1, 2)
+    assert (steps["count"], steps["units"], document["data"]["samples"]) == (3, 6, 2) and None not in steps["losses"]
+    assert [each["samples"] for each in document["target"]["evaluations"]] == [2, 2]
+    assert [rank["steps"] for rank in document["ranks"]] == [2, 2]
+
+
 def described(document):
     """Look at what is said of each rank."""
     ranks, host = document["ranks"], document["host"]["hostname"]["value"]
