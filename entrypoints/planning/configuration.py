@@ -296,7 +296,7 @@ def _require_divisible(options: Options, framework: str, device: str) -> None:
     if (framework, device) == ("tensorflow", "ipu") and options.replicas > 1:
         raise UsageError("--replicas of IPUs are made by PopTorch, and not by TensorFlow here. Leave it out")
     if options.replicas > 1 and device != "ipu":
-        _require_ranks(options, framework)
+        _require_ranks(options)
     if options.device_iterations > 1 and options.task != "training":
         raise UsageError(
             f"--device-iterations: of {options.task} they follow from --batch-size and --micro-batch-size. Leave it out"
@@ -318,10 +318,8 @@ def _require_divisible(options: Options, framework: str, device: str) -> None:
         )
 
 
-def _require_ranks(options: Options, framework: str) -> None:
+def _require_ranks(options: Options) -> None:
     """Raise UsageError for what several ranks cannot do together."""
-    if not selection.has_strategies(framework):
-        raise UsageError(f"--replicas {options.replicas}: {framework} computes on one device here. Leave it out")
     remedies = {
         "--concurrency": (options.concurrency, "a client's latency is that of one device. Start a run for each device"),
         "--find-max-batch": (

@@ -192,7 +192,7 @@ def test_a_batch_is_divided_without_a_rest(words, expected):
         ("--task inference --device-iterations 2", IPU, "follow from --batch-size"),
         ("--device-iterations 2", None, "are for IPUs"),
         ("--replicas 2 --concurrency 2 --task inference", None, "latency is that of one device"),
-        ("--replicas 2", {"framework": "tensorflow", "device": "cpu"}, "tensorflow computes on one device"),
+        ("--replicas 2", {"framework": "tensorflow", "device": "ipu"}, "made by PopTorch, and not by TensorFlow"),
         ("--stages 2", None, "are for IPUs"),
         ("--task inference --micro-batch-size 2", None, "accumulates no gradients"),
         ("--micro-batch-size 2", {"framework": "tensorflow", "device": "cpu"}, "TensorFlow computes a batch at once"),
