@@ -14,7 +14,6 @@ Code that several kinds share is in the framework's `shared/`.
 from __future__ import annotations
 
 import glob
-import importlib.util
 import os
 from functools import lru_cache
 from pathlib import Path
@@ -72,8 +71,3 @@ def choose(offered: Sequence[str]) -> Choice:
             return Choice(kind, f"{files[0]} is here")
     looked = ", ".join(pattern for pattern, kind in SIGNS.items() if kind in offered)
     return Choice("cpu", f"there is no {looked}" if looked else "there is nothing else to choose")
-
-
-def has_strategies(framework: str) -> bool:
-    """Return whether ranks of a framework can compute together."""
-    return importlib.util.find_spec(f"entrypoints.devices.{framework}.strategies") is not None

@@ -9,7 +9,7 @@ from typing import Any
 from entrypoints.contract.choices import MeasuredPeak
 from entrypoints.contract.points import MATMUL
 from entrypoints.contract.statuses import UsageError
-from entrypoints.planning import parts
+from entrypoints.planning import parallelism
 from entrypoints.planning.arguments import Options
 from entrypoints.system.image import binding_hint
 
@@ -22,8 +22,8 @@ def read(options: Options, precision: str, device: str) -> MeasuredPeak | None:
     if options.measured_peak is None:
         return None
     where = f"--measured-peak {options.measured_peak}"
-    if device == "cpu" and parts.ranks(options, device) > 1:
-        ranks = parts.ranks(options, device)
+    if device == "cpu" and parallelism.ranks(options, device) > 1:
+        ranks = parallelism.ranks(options, device)
         raise UsageError(f"{where}: it is of a whole CPU, which {ranks} ranks share. Leave it out")
     try:
         result = json.loads(Path(options.measured_peak).read_text("utf-8"))
