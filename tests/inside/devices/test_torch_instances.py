@@ -70,7 +70,11 @@ def test_instances_train_as_one_process_with_all_replicas(image, tmp_path, words
     [
         (("--replicas", 4), 3, "--replicas 4: poprun has started 3 instances, which cannot share them equally"),
         (("--replicas", 8), 2, "--replicas 8: poprun has --num-replicas 4. Give both the same number"),
-        (("--replicas", 4, "--task", "inference", "--concurrency", 2), 2, "--concurrency with poprun"),
+        (
+            ("--replicas", 4, "--task", "inference", "--concurrency", 2, "--batch-size", 4),
+            2,
+            "--concurrency with poprun",
+        ),
     ],
 )
 def test_what_instances_cannot_do_is_wrong_usage(image, tmp_path, words, instances, cause):
