@@ -10,8 +10,11 @@ from entrypoints.devices.pytorch.strategies.strategy import Strategy
 
 
 def strategy_of(group: Group | None, dtype: torch.dtype | None, trained: bool, compiled: bool) -> Strategy:
-    """Return the strategy of the ranks of a group that train. Modules of others are not imported: versions differ."""
-    if group is None or not trained:
+    """Return the strategy of the ranks of a group that train, and not that of copies that answer.
+
+    Modules of others are not imported: versions differ.
+    """
+    if group is None or group.strategy is None or not trained:
         return Strategy(dtype)
     if group.strategy == DDP:
         from entrypoints.devices.pytorch.strategies.ddp import DataParallel
@@ -31,4 +34,4 @@ def strategy_of(group: Group | None, dtype: torch.dtype | None, trained: bool, c
         return TensorParallel(dtype)
     from entrypoints.devices.pytorch.strategies.zero import zero
 
-    return zero(str(group.strategy), dtype, group.offload, compiled)
+    return zero(group.strategy, dtype, group.offload, compiled)
