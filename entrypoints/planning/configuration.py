@@ -121,7 +121,7 @@ class Configuration:
         return BatchPartition(
             self.micro_batch_size,
             self.gradient_accumulation,
-            self.replicas if self.device == "ipu" else 1,
+            self.replicas // self.instances if self.device == "ipu" else 1,
             self.device_iterations,
             self.stages,
             self.strategy,
