@@ -66,7 +66,7 @@ def _strategy(options: Options, device: str) -> str | None:
             "of them out, or take --strategy ddp or zero1"
         )
     if options.stages > 1:
-        return asked or PIPELINED
+        return asked or (PIPELINED if options.task == "training" or device == "ipu" else TENSOR)
     return asked or (DDP if replicated and options.task == "training" else None)
 
 
@@ -102,7 +102,7 @@ def require(options: Options, card: Card, framework: str, device: str) -> None:
         raise UsageError(f"--stages {options.stages}: only PyTorch cuts models here. Leave it out")
     if options.stages > 1 and device != "ipu":
         _require_transformer(options, card)
-        _require_training(options)
+        _require_parts(options)
     if (framework, device) == ("tensorflow", "ipu") and options.replicas > 1:
         raise UsageError("--replicas of IPUs are made by PopTorch, and not by TensorFlow here. Leave it out")
     if options.replicas > 1 and device != "ipu":
@@ -164,12 +164,18 @@ def _require_transformer(options: Options, card: Card) -> None:
         raise UsageError(f"{where}: {card.name} has {model['layers']} blocks. Give as many stages or fewer")
 
 
-def _require_training(options: Options) -> None:
+def _require_parts(options: Options) -> None:
+    """Raise UsageError for what ranks with parts of a model cannot do."""
     where = f"--stages {options.stages}"
     if options.strategy not in (None, *PARTED, *STAGED):
         raise UsageError(f"{where} with --strategy {options.strategy}: it has no stages. Leave one of them out")
-    if options.task != "training":
-        raise UsageError(f"{where}: one device computes {options.task}, and --replicas is for more. Leave it out")
+    if options.strategy == PIPELINED and options.task != "training":
+        raise UsageError(
+            f"{where} with --strategy {PIPELINED}: in {options.task} all stages but one would wait. Take --strategy "
+            f"{TENSOR}"
+        )
+    if options.concurrency:
+        raise UsageError(f"{where} with --concurrency: requests are answered by one device. Leave one of them out")
     if options.replicas > 1:
         raise UsageError(
             f"{where} with --replicas {options.replicas}: stages are those of one copy of the model here. Leave one of "

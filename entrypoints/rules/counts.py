@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Iterator, Sequence
 
-from entrypoints.contract.choices import OFFLOADED, PARTED, RANKED, STAGED
+from entrypoints.contract.choices import OFFLOADED, PARTED, RANKED, STAGED, TENSOR
 from entrypoints.results.quantiles import quantile
 from entrypoints.results.result import MOST_STEPS, QUANTILES
 from entrypoints.rules.facts import Facts, near
@@ -223,8 +223,8 @@ def _about_parallelism(facts: Facts) -> Iterator[str]:
         yield "configuration.offload: only what ranks divide on accelerators is kept on the host"
     if given["strategy"] not in _strategies(facts):
         yield "configuration.strategy: it says how several stages alternate, or how several ranks train"
-    if given["stages"] > 1 and not of_ipus and (facts.task != "training" or given["replicas"] > 1):
-        yield differ("configuration.stages", given["stages"], 1, "training of one replica only")
+    if given["stages"] > 1 and not of_ipus and given["replicas"] > 1:
+        yield differ("configuration.stages", given["stages"], 1, "configuration.replicas")
     instances = given.get("instances", 1)
     if instances != 1 and (not of_ipus or given["replicas"] % instances):
         yield f"configuration.instances: {instances} share no {given['replicas']} replicas on {given['device']}"
@@ -234,7 +234,8 @@ def _strategies(facts: Facts) -> Sequence[str | None]:
     """Return the strategies that a run of these devices, stages and replicas can have."""
     given = facts.configuration
     if given["stages"] > 1:
-        return STAGED if given["device"] == "ipu" else PARTED
+        of_parts = PARTED if facts.task == "training" else (TENSOR,)
+        return STAGED if given["device"] == "ipu" else of_parts
     return RANKED if facts.task == "training" and given["replicas"] > 1 and given["device"] != "ipu" else (None,)
 
 

@@ -229,6 +229,7 @@ CUDA = {"framework": "pytorch", "device": "cuda"}
         ("--stages 2 --batch-size 8 --micro-batch-size 1", (1, 8, 1, 1, 2, "pipelined")),
         ("--stages 4 --batch-size 8 --strategy pipelined", (2, 4, 1, 1, 4, "pipelined")),
         ("--stages 4 --batch-size 8 --strategy tensor", (8, 1, 1, 1, 4, "tensor")),
+        ("--stages 4 --batch-size 8 --task inference", (8, 1, 1, 1, 4, "tensor")),
     ],
 )
 def test_ranks_with_parts_of_a_model_have_the_same_samples(words, expected):
@@ -246,7 +247,7 @@ def test_ranks_with_parts_of_a_model_have_the_same_samples(words, expected):
         ("--stages 2 --strategy sharded", "--strategy sharded is for IPUs. Take --strategy pipelined"),
         ("--stages 2 --strategy fsdp", "--stages 2 with --strategy fsdp: it has no stages"),
         ("--stages 2 --replicas 2", "stages are those of one copy of the model"),
-        ("--stages 2 --task inference", "one device computes inference"),
+        ("--stages 2 --task inference --strategy pipelined", "all stages but one would wait. Take --strategy tensor"),
         ("--stages 2 --compile", "parts of a model are not compiled"),
         ("--stages 2 --find-max-batch", "on one replica for what"),
         ("--stages 13 --batch-size 13", "gpt2 has 12 blocks"),
@@ -258,6 +259,12 @@ def test_ranks_with_parts_of_a_model_have_the_same_samples(words, expected):
 def test_what_ranks_with_parts_of_a_model_cannot_do_is_refused(words, said):
     with pytest.raises(UsageError, match=said):
         resolve(parse(["gpt2", *words.split()]), cards.load()["gpt2"], CUDA)
+
+
+def test_parts_of_a_model_answer_no_requests():
+    options = parse("bert_base --stages 2 --task inference --concurrency 2".split())
+    with pytest.raises(UsageError, match="requests are answered by one device"):
+        resolve(options, cards.load()["bert_base"], CUDA)
 
 
 def test_a_step_of_several_updates_takes_their_samples():

@@ -62,6 +62,16 @@ def test_ranks_with_parts_of_a_model_make_one_document(program, strategy):
     assert [rank["steps"] for rank in document["ranks"]] == [2, 2]
 
 
+@pytest.mark.full
+@pytest.mark.parametrize(("workload", "check"), [("gpt2", "generation"), ("bert_base", "answers")])
+def test_a_model_that_is_divided_by_its_heads_answers(program, workload, check):
+    words = ("--batch-size", 2, "--steps", 3, "--warmup-steps", 1, "--threads", 1, "--meter", "none", "--stages", 2)
+    document = program.result(workload, "--task", "inference", *words)
+    assert (document["numerics"]["state"], document["configuration"]["strategy"]) == ("passed", "tensor")
+    assert (document["steps"]["units"], document["accelerator"]["replicas"]) == (6, 1)
+    assert [(each["check"], each["state"]) for each in document["numerics"]["run_checks"]] == [(check, "passed")]
+
+
 def described(document):
     """Look at what is said of each rank."""
     ranks, host = document["ranks"], document["host"]["hostname"]["value"]
