@@ -75,7 +75,7 @@ def test_without_a_gpu_the_reason_is_told():
 def test_a_gpu_is_taken_alone_and_asked_for_what_it_can(monkeypatch, capability, precision, able):
     calls = []
     gpus = [SimpleNamespace(name="/physical_device:GPU:0"), SimpleNamespace(name="/physical_device:GPU:1")]
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus)
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
     monkeypatch.setattr(tf.config, "set_visible_devices", lambda devices, kind: calls.append((devices, kind)))
     monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", calls.append)
     monkeypatch.setattr(EXPERIMENTAL, "set_memory_growth", lambda device, wanted: calls.append((device, wanted)))
