@@ -313,7 +313,7 @@ def test_ranks_that_were_given_one_gpu_say_so(monkeypatch, alike):
     if not alike:
         joined.require_own_devices()
         return
-    with pytest.raises(RunError, match="ranks 0 and 1 have one device, GPU-1 of here") as raised:
+    with pytest.raises(RunError, match="ranks 0 and 1 share a device, GPU-1 of here") as raised:
         joined.require_own_devices()
     assert raised.value.state == "no_device"
 

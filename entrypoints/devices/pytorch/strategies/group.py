@@ -66,7 +66,7 @@ class Group:
         dist.barrier()
 
     def require_own_devices(self) -> None:
-        """Raise RunError (`no_device`) if two ranks compute on one GPU, which NCCL refuses in words of its own."""
+        """Raise RunError (`no_device`) if two ranks share a device. NCCL would only report an invalid usage."""
         if self.hardware.type == "cpu":
             return
         own: dict[str, int] = {}
@@ -74,8 +74,8 @@ class Group:
             if device[0] in own:
                 raise RunError(
                     "no_device",
-                    f"--replicas {self.place.world}: ranks {own[device[0]]} and {rank} have one device, {device[0]}. "
-                    "Give as many replicas as there are devices, or show each task devices of its own",
+                    f"--replicas {self.place.world}: ranks {own[device[0]]} and {rank} share a device, {device[0]}. "
+                    "Give no more replicas than there are devices, or make other devices visible to each task",
                 )
             own[device[0]] = rank
 
@@ -156,7 +156,7 @@ def hardware_of(device: str) -> torch.device:
 
 
 def _named(hardware: torch.device) -> str:
-    """Return the name of a device among those of all hosts: its identifier, or what selects it, as PyTorch tells."""
+    """Return a name that a device shares with no other on any host: its identifier, or its number among the visible."""
     properties = getattr(torch, hardware.type).get_device_properties(hardware)
     chosen = {name: value for name, value in os.environ.items() if name in SELECTING}
     own = getattr(properties, "uuid", None) or f"number {hardware.index} of {chosen or 'all'}"

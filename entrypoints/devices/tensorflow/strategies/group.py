@@ -108,7 +108,7 @@ class Group:
 
 
 def join(place: Place, device: str, strategy: str | None, _: bool, send: Callable[[Rendezvous], None]) -> Group:
-    """Join the ranks of a run. Nothing may have been computed before: only then can TensorFlow be told of others.
+    """Join the ranks of a run. Call it before TensorFlow computes anything: it connects processes only then.
 
     Raises RunError (`unsupported`) if TensorFlow does not have the strategy.
     """
