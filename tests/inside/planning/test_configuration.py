@@ -262,7 +262,7 @@ def test_what_ranks_with_parts_of_a_model_cannot_do_is_refused(words, said):
 
 
 def test_parts_of_a_model_answer_no_requests():
-    options = parse("bert_base --stages 2 --task inference --concurrency 2".split())
+    options = parse(["bert_base", "--stages", "2", "--task", "inference", "--concurrency", "2"])
     with pytest.raises(UsageError, match="requests are answered by one device"):
         resolve(options, cards.load()["bert_base"], CUDA)
 
