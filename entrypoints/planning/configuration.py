@@ -103,7 +103,12 @@ class Configuration:
     @property
     def ranks(self) -> int:
         """The processes that compute the run: one for each stage of each replica, but of IPUs one computes several."""
-        return self.instances if self.device == "ipu" else self.replicas * self.stages
+        return self.instances if self.device == "ipu" else self.replicas * self.ranks_of_a_replica
+
+    @property
+    def ranks_of_a_replica(self) -> int:
+        """The ranks that compute the same samples, each with a part of the model."""
+        return 1 if self.device == "ipu" else self.stages
 
     @property
     def trained_together(self) -> bool:
@@ -112,8 +117,8 @@ class Configuration:
 
     def data_place(self, place: Place) -> Place:
         """Return the place of a rank among the replicas: ranks of one replica have the same samples."""
-        stages = place.world // self.replicas
-        return place._replace(rank=place.rank // stages, world=self.replicas) if stages > 1 else place
+        parts = self.ranks_of_a_replica
+        return place._replace(rank=place.rank // parts, world=place.world // parts)
 
     @property
     def partition(self) -> BatchPartition:

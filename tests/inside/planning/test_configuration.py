@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import os
 
 import pytest
@@ -259,6 +260,14 @@ def test_ranks_with_parts_of_a_model_have_the_same_samples(words, expected):
 def test_what_ranks_with_parts_of_a_model_cannot_do_is_refused(words, said):
     with pytest.raises(UsageError, match=said):
         resolve(parse(["gpt2", *words.split()]), cards.load()["gpt2"], CUDA)
+
+
+def test_instances_of_ipus_have_their_stages_within():
+    options = parse(["gpt2", "--replicas", "4", "--stages", "2", "--micro-batch-size", "1", "--batch-size", "16"])
+    configuration = dataclasses.replace(resolve(options, cards.load()["gpt2"], IPU), instances=2)
+    assert (configuration.ranks, configuration.ranks_of_a_replica, configuration.partition.replicas) == (2, 1, 2)
+    place = Place(1, 2, 1, 2)
+    assert configuration.data_place(place) == place, "each has other samples"
 
 
 def test_parts_of_a_model_answer_no_requests():

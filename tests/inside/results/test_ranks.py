@@ -28,12 +28,12 @@ def test_replicas_have_different_samples():
 
 
 def test_stages_of_a_replica_have_the_same_samples():
-    facts, step = together([reported(1.0, 2.0, 10), reported(2.0, 2.0, 10)], stages=2)
+    facts, step = together([reported(1.0, 2.0, 10), reported(2.0, 2.0, 10)], of_a_replica=2)
     assert (facts.devices, facts.ranks, facts.replicas) == (2, 2, 1)
     assert (step.units, step.tokens, step.padding, step.loss) == (4, 10, 3, 2.0)
 
 
 def test_stages_of_two_replicas_count_each_replica_once():
     ranks = [reported(1.0, 2.0, 10), reported(1.0, 2.0, 10), reported(1.0, 4.0, 20), reported(1.0, 4.0, 20)]
-    facts, step = together(ranks, stages=2)
+    facts, step = together(ranks, of_a_replica=2)
     assert (facts.ranks, facts.replicas, step.units, step.tokens, step.loss) == (4, 2, 8, 30, 3.0)

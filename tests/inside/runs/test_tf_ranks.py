@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 
 import pytest
-from processes import children_of, wait_for, wait_until_gone
-from program import Program, checked, lay
+from killing import check_killed
+from program import Program, lay
 
 pytest.importorskip("tensorflow")
 
@@ -78,16 +77,7 @@ def test_ranks_agree_when_the_window_is_long_enough_and_the_target_reached(progr
 @pytest.mark.full
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_is_killed_is_the_first_cause(program, rank):
-    process = program.start("lstm", *WINDOW, "--steps", 100000, *TWO)
-    wait_for(process, "measuring")
-    ranks = children_of(process)
-    os.kill(ranks[rank], signal.SIGKILL)
-    document = checked(process.communicate()[0])
-    assert (document["status"]["state"], document["status"]["exit_code"]) == ("crashed", 4)
-    assert document["status"]["message"].startswith(f"rank {rank} of 2: the workload's process died of SIGKILL")
-    assert document["steps"]["count"] > 0
-    for pid in ranks:
-        wait_until_gone(pid)
+    check_killed(program.start("lstm", *WINDOW, "--steps", 100000, *TWO), rank)
 
 
 @pytest.mark.parametrize("strategy", [pytest.param("fsdp", marks=pytest.mark.full), "zero1"])

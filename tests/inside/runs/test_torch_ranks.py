@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 
 import pytest
-from processes import children_of, wait_for, wait_until_gone
-from program import checked
+from killing import check_killed
 
 pytest.importorskip("torch")
 
@@ -101,16 +99,7 @@ def test_ranks_agree_when_the_window_is_long_enough_and_the_target_reached(progr
 
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.full), 1])
 def test_a_rank_that_is_killed_is_the_first_cause(program, rank):
-    process = program.start("lstm", *SHORT[:2], "--steps", 100000, *SHORT[4:], *TWO)
-    wait_for(process, "measuring")
-    ranks = children_of(process)
-    os.kill(ranks[rank], signal.SIGKILL)
-    document = checked(process.communicate()[0])
-    assert (document["status"]["state"], document["status"]["exit_code"]) == ("crashed", 4)
-    assert document["status"]["message"].startswith(f"rank {rank} of 2: the workload's process died of SIGKILL")
-    assert document["steps"]["count"] > 0
-    for pid in ranks:
-        wait_until_gone(pid)
+    check_killed(program.start("lstm", *SHORT[:2], "--steps", 100000, *SHORT[4:], *TWO), rank)
 
 
 @pytest.mark.parametrize(
