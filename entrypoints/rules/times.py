@@ -20,7 +20,8 @@ EARLY, EARLY_SHARE = 0.1, 0.01  # s, of the phase
 # On the host, steps and phases are read from one clock.
 SAME_CLOCK = 1e-3  # s
 EXACT_PHASE = 1e-6  # s: phases of requests begin with an answer
-TURN, QUOTA_PERIOD, UNKNOWN_WAIT = 0.02, 0.1, 0.3  # s: Linux lets a thread run a few ms, and refills quotas each 0.1 s
+# s: Linux lets a thread run a few ms, and may read a page from disk first; it refills quotas each 0.1 s.
+TURN, QUOTA_PERIOD, UNKNOWN_WAIT = 0.05, 0.1, 0.3
 FREEING = 0.1  # of a step: the memory of its tensors is given back when it has ended
 CHECKS = 0.1  # s + of the first step: a check that has nothing to say is counted
 # Before its first phase a child starts Python; after its last it closes the device, and is killed after 5 s.
@@ -29,7 +30,7 @@ KERNEL_SHARE = 1e-3  # of the run: both clocks are the kernel's
 CLOCK_SLACK, CLOCK_SHARE = 0.1, 0.01  # s, of the run: the wall clock is corrected while a run goes on
 # Importing one of these took 1.4 s and more on the hosts that were tried.
 FRAMEWORKS, IMPORT = ("pytorch", "tensorflow"), 0.05  # s
-FEW_MS = 0.02  # s, between two readings of one clock
+FEW_MS = 0.05  # s, between two readings of one clock
 SOON, STOPPING = 2.0, 8.0  # s: signals and limits are looked at each half second, and a process has 5 s to end
 PREPARED, CHECKED = 60.0, 1800.0  # s before a run: looking at data and host; the correctness check
 MEANINGS = frozenset(status.meaning for name, status in STATUSES.items() if name in ("completed", "time_limit"))
@@ -236,11 +237,13 @@ def _between_steps(facts: Facts, name: str, wait: float) -> float:
 
 
 def _longest_wait(facts: Facts) -> float:
-    """Return how long a thread may wait for a processor: a turn of each that competes with it, and for its quota."""
+    """Return how long a thread may wait for a processor: a turn of each that competes with it, for its quota, and for
+    what a hypervisor took."""
     waited = _condition(facts, "run_delay")
     if waited is None or waited >= 100:
         return UNKNOWN_WAIT
-    return TURN * 100 / (100 - waited) + (QUOTA_PERIOD if _condition(facts, "cpu_quota_waited") else 0.0)
+    quota = QUOTA_PERIOD if _condition(facts, "cpu_quota_waited") else 0.0
+    return TURN * 100 / (100 - waited) + quota + min(_condition(facts, "cpu_stolen") or 0.0, UNKNOWN_WAIT)
 
 
 def _condition(facts: Facts, name: str) -> float | None:
@@ -265,7 +268,7 @@ def _steps_by_phase(facts: Facts) -> dict[str, float]:
     "`started` <= `finished`, which is not in the future; between them lie the phases, the evaluations and the rest, "
     "and, completed, little else; `conditions_after.elapsed_monotonic` = `elapsed_kernel` = `finished` - `started`",
     "The wall clock and the clock of the steps are different ones: one of them alone is easily made to run slower.",
-    "not for simulated devices; phases may be 0.1 s + 1 % longer than the run, 20 ms by its own clock; 15 s + 20 % of "
+    "not for simulated devices; phases may be 0.1 s + 1 % longer than the run, 50 ms by its own clock; 15 s + 20 % of "
     "a completed run and 5 first steps may lie outside its phases",
 )
 def clocks_agree(facts: Facts) -> Iterator[str]:

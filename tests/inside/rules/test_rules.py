@@ -588,8 +588,8 @@ def test_phases_are_no_longer_than_the_run_by_its_own_clock(genuine):
     document = of_ten_seconds(genuine["training"], elapsed_monotonic=9.95)
     inside = sum(span["seconds"] for span in document["phases"].values())
     inside += document["power"]["idle"]["duration"]["value"]
-    assert on_clocks(put(document, "phases.data.seconds", lambda value: value + 9.96 - inside)) == []
-    (text,) = on_clocks(put(document, "phases.data.seconds", lambda value: value + 9.98 - inside))
+    assert on_clocks(put(document, "phases.data.seconds", lambda value: value + 9.99 - inside)) == []
+    (text,) = on_clocks(put(document, "phases.data.seconds", lambda value: value + 10.01 - inside))
     assert text.startswith("phases:") and "conditions_after.elapsed_monotonic" in text
 
 

@@ -98,10 +98,14 @@ class Program:
         return process.returncode, output, errors
 
     def result(self, *arguments, fault="", **environment):
-        """The document, after checks that hold for each: valid, alone on standard output, true to the exit code."""
+        """The document, after checks that hold for each: valid, alone on standard output, true to the exit code.
+
+        A child that does not lie breaks no rule.
+        """
         code, output, errors = self.run(*arguments, fault=fault, **environment)
         assert output, errors
         document = checked(output)
+        assert fault or document["status"]["state"] != "inconsistent", document["status"]["message"]
         assert document["status"]["exit_code"] == code
         return document
 
