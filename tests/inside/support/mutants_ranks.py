@@ -49,7 +49,7 @@ def one_slice_for_all():
 
 
 def clipped_by_shard():
-    def clip(parameters, norm):
+    def clip(parameters, norm, *_):
         own = [optimizers.local(parameter.grad) for parameter in parameters if parameter.grad is not None]
         size = torch.stack([gradient.norm() for gradient in own]).norm()
         for gradient in own:
