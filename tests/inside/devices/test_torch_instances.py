@@ -50,7 +50,8 @@ def launched(image, folder, words):
     return outputs[0][0], [task.returncode for task in tasks], outputs
 
 
-@pytest.mark.parametrize("words", [("--skip-numerics",), pytest.param((), marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("words", [("--skip-numerics",), ()])
 def test_instances_train_as_one_process_with_all_replicas(image, tmp_path, words):
     alone = Program(image, tmp_path).result(*RUN, *FOUR, "--skip-numerics", PYTHONPATH=str(STAND_INS))
     text, codes, outputs = launched(image, tmp_path, (*RUN, *FOUR, *words))

@@ -80,7 +80,13 @@ def test_a_call_of_several_iterations_makes_as_many_updates():
 
 
 @pytest.mark.parametrize(
-    ("workload", "strategy"), [("gpt2", "pipelined"), (QUICK, "pipelined"), (QUICK, "sharded"), (QUICK, "phased")]
+    ("workload", "strategy"),
+    [
+        ("gpt2", "pipelined"),
+        (QUICK, "pipelined"),
+        pytest.param(QUICK, "sharded", marks=pytest.mark.full),
+        (QUICK, "phased"),
+    ],
 )
 def test_stages_compute_the_same(workload, strategy):
     expected = losses(ipu, workload, BatchPartition(1, accumulation=4), steps=2)

@@ -80,7 +80,8 @@ def test_a_rank_that_is_killed_is_the_first_cause(program, rank):
     check_killed(program.start("lstm", *WINDOW, "--steps", 100000, *TWO), rank)
 
 
-@pytest.mark.parametrize("strategy", [pytest.param("fsdp", marks=pytest.mark.full), "zero1"])
+@pytest.mark.full
+@pytest.mark.parametrize("strategy", ["fsdp", "zero1"])
 def test_a_strategy_that_tensorflow_lacks_is_unsupported(program, strategy):
     document = program.result("lstm", *SHORT, *TWO, "--strategy", strategy)
     assert document["status"]["state"] == "unsupported"

@@ -119,13 +119,14 @@ def test_every_small_workload_answers(program, workload, task):
     assert document["status"]["state"] == "completed", document["status"]
 
 
+@pytest.mark.full
 def test_a_check_says_what_it_rests_on(program):
     code, output, errors = program.run("image_compression", "--check")
     assert (code, output) == (0, "")
     assert "correctness passed" in errors
 
 
-@pytest.mark.parametrize("kind", ["records", "folder"])
+@pytest.mark.parametrize("kind", ["records", pytest.param("folder", marks=pytest.mark.full)])
 def test_the_loss_falls_on_files(program, tmp_path, kind):
     """Plain grey images in two classes; one is damaged."""
     pictures = [packed.grey_png(28, 28, 8, 20 * number) for number in range(12)]

@@ -209,6 +209,7 @@ def test_a_compiler_that_fails(program, tmp_path, task):
     assert (document["status"]["state"], document["status"]["exit_code"]) == ("compile_failure", 4)
 
 
+@pytest.mark.full
 def test_requests_of_photographs_with_a_damaged_one_among_them(program, tmp_path):
     photos = photographs.write(tmp_path)
     (photos / "colour" / "broken.jpg").write_bytes((photos / "colour" / "coffee.jpg").read_bytes()[:3000])
@@ -281,7 +282,7 @@ def test_a_limit_that_the_framework_alone_exceeds(program):
     assert "--memory-limit 100 MiB" in document["status"]["message"]
 
 
-@pytest.mark.parametrize("streams", [1, 3])
+@pytest.mark.parametrize("streams", [pytest.param(1, marks=pytest.mark.full), 3])
 def test_products_need_no_memory_later(streams):
     """Where it gets no workspace, OpenBLAS (here that of torch 1.13) would ask for ever, and hold a core.
 

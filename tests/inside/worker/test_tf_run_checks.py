@@ -74,6 +74,7 @@ def test_a_step_of_ours_passes(workload, batch):
     assert trained(workload, batch) == {name: [] for name in ("gradients", "samples", *dropout)}
 
 
+@pytest.mark.full
 def test_a_compiled_step_is_checked_as_well():
     assert trained("bert_base", compiled=True) == {"gradients": [], "samples": [], "dropout": []}
 

@@ -167,6 +167,7 @@ def test_a_bias_more_or_less_is_refused_by_its_count(monkeypatch):
         build.model(CARD, seed=0)
 
 
+@pytest.mark.full
 def test_a_check_says_what_it_rests_on(program):
     code, output, errors = program.run("image_compression", "--check", "--precision", "bf16")
     assert (code, output) == (0, "")

@@ -18,7 +18,6 @@ from entrypoints.devices.pytorch import cpu  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader  # noqa: E402
 
 CARDS = {name: card for name, card in cards.load().items() if cards.pictures(card.problem)}
-QUICK = ("mobilenet_v3_small", "image_compression")
 
 
 @pytest.fixture()
@@ -30,9 +29,8 @@ def photos(tmp_path):
 LEARNING = sorted({*CARDS} - {"efficientnet_b4", "resnext101_32x4d"})
 
 
-@pytest.mark.parametrize(
-    "workload", [pytest.param(name, marks=[pytest.mark.full] * (name not in QUICK)) for name in LEARNING]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("workload", LEARNING)
 def test_the_loss_falls_on_photographs(program, photos, workload):
     document = program.result(
         *(workload, "--data", photos, "--batch-size", 4, "--epochs", 4, "--warmup-steps", 1, "--meter", "none"),
@@ -83,7 +81,8 @@ def test_an_evaluation_leaves_training_as_it_was():
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-@pytest.mark.parametrize(("target", "reached"), [(6.9, True), pytest.param(0.0001, False, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize(("target", "reached"), [(6.9, True), (0.0001, False)])
 def test_a_target_on_other_photographs_than_those_of_training(program, photos, tmp_path, target, reached):
     """Evaluated every third step, on images of which one is damaged. The first loss is that of guessing, 6.908."""
     others = tmp_path / "others"

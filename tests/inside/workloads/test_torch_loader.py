@@ -121,6 +121,7 @@ def requested(folder, count, size=5):
     return [make() for make in itertools.islice(stream, count)]
 
 
+@pytest.mark.full
 def test_requests_hold_what_batches_hold(photos):
     """Also with damaged files, and over the edge of an epoch: 15 images make three requests of five."""
     damage(photos)

@@ -119,6 +119,7 @@ def written(folder, text):
     return tokens(folder, [symbols.index(symbol) for symbol in text], vocabulary=len(symbols))
 
 
+@pytest.mark.full
 def test_a_small_gpt_learns_a_poem_by_heart(program, poem, tmp_path):
     """Guessing among its 49 symbols has a loss of 3.9; knowing how often each comes, 3.1."""
     assert len(set(poem)) <= 50
