@@ -20,7 +20,8 @@ EARLY, EARLY_SHARE = 0.1, 0.01  # s, of the phase
 # On the host, steps and phases are read from one clock.
 SAME_CLOCK = 1e-3  # s
 EXACT_PHASE = 1e-6  # s: phases of requests begin with an answer
-# s: Linux lets a thread run a few ms, and may read a page from disk first; it refills quotas each 0.1 s.
+# s that may pass between two readings of one clock: Linux lets another thread run, or reads a page from disk first. It
+# refills quotas each 0.1 s.
 TURN, QUOTA_PERIOD, UNKNOWN_WAIT = 0.05, 0.1, 0.3
 FREEING = 0.1  # of a step: the memory of its tensors is given back when it has ended
 CHECKS = 0.1  # s + of the first step: a check that has nothing to say is counted
@@ -30,7 +31,6 @@ KERNEL_SHARE = 1e-3  # of the run: both clocks are the kernel's
 CLOCK_SLACK, CLOCK_SHARE = 0.1, 0.01  # s, of the run: the wall clock is corrected while a run goes on
 # Importing one of these took 1.4 s and more on the hosts that were tried.
 FRAMEWORKS, IMPORT = ("pytorch", "tensorflow"), 0.05  # s
-FEW_MS = 0.05  # s, between two readings of one clock
 SOON, STOPPING = 2.0, 8.0  # s: signals and limits are looked at each half second, and a process has 5 s to end
 PREPARED, CHECKED = 60.0, 1800.0  # s before a run: looking at data and host; the correctness check
 MEANINGS = frozenset(status.meaning for name, status in STATUSES.items() if name in ("completed", "time_limit"))
@@ -302,7 +302,7 @@ def _elapsed(facts: Facts, wall: float, inside: float) -> Iterator[str]:
     if facts.document["schema_version"] != FIRST_VERSION and facts.count and monotonic is None:
         yield "conditions_after.elapsed_monotonic: every system has this clock"
     if monotonic is not None and facts.count:
-        if inside > monotonic + FEW_MS:
+        if inside > monotonic + TURN:
             yield differ("phases", inside, monotonic, "conditions_after.elapsed_monotonic")
         if kernel is not None and abs(kernel - monotonic) > CLOCK_SLACK + KERNEL_SHARE * monotonic:
             yield differ("conditions_after.elapsed_kernel", kernel, monotonic, "conditions_after.elapsed_monotonic")
