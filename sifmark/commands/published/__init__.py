@@ -1,0 +1,1 @@
+"""Commands for the figures of published studies."""

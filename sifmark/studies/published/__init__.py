@@ -1,0 +1,1 @@
+"""Figures of published studies: reading them, and comparing results with them."""
